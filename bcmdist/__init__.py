@@ -20,9 +20,9 @@ site : a Gaussian that stands for the likelihood of one row
 deviance : twice the log density lost against a model with a parameter per row, mean over rows; of any counts, Poisson's
 mixture : committees at samples of the hyper-parameters, its *members*, whose predictions count alike
 commit : a numbered, immutable state of a model: committee, ledger and offsets in one record
-ledger : the partitions heard, a set of keys with the hashes of their rows
+ledger : the partitions absorbed, a set of keys with the hashes of their rows
 source : where partitions keep coming from; its *offset* says where to read on, its *position* counts its rows
-arrival : a partition that was ingested, with how well it was predicted before it was heard
+arrival : a partition that was ingested, with how well it was predicted before it was absorbed
 surprise : what a row cost beyond what its own prediction expected, in nats; of arrivals and of partitions withheld
 jitter : added to the query covariance only, once, and reported
 NMSE, MNLP : mean squared error over the mean squared deviation from the training mean; mean

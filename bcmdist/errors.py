@@ -32,7 +32,7 @@ class MisalignedChunks(InvalidData):
 
 
 class SameRows(InvalidData):
-    """A partition holds the rows of another one that was heard; it would count twice."""
+    """A partition holds the rows of another one that was absorbed; it would count twice."""
 
 
 class UnsupportedTarget(InvalidData):
@@ -44,7 +44,7 @@ class DataChanged(BcmdistError, ValueError):
 
 
 class ChunkConflict(DataChanged):
-    """A partition that was heard comes again under its key with other rows."""
+    """A partition that was absorbed comes again under its key with other rows."""
 
 
 class DataDamaged(BcmdistError, OSError):

@@ -1,6 +1,6 @@
-"""One prepared model, two places that hear different data, one committee; and data taken back.
+"""One prepared model, two places that absorb different data, one committee; and data taken back.
 
-Messages add: what two committees of one model have heard is summed, and a partition is forgotten by
+Messages add: what two committees of one model have absorbed is summed, and a partition is forgotten by
 subtracting what its rows, read again, have said.
 """
 

@@ -1,7 +1,7 @@
-"""Rows that keep coming: each is heard once, old ones fade, and drift is seen when it happens.
+"""Rows that keep coming: each is absorbed once, old ones fade, and drift is seen when it happens.
 
 A producer appends rows to a Zarr array; an ingester takes those that are complete, scores each partition before it
-hears it, and commits state, ledger and offset in one step. Kill it at any time and start it again: nothing is lost
+absorbs it, and commits state, ledger and offset in one step. Kill it at any time and start it again: nothing is lost
 and nothing counts twice. `bcmdist ingest model grown.zarr --watch` is the same on the command line, and
 `redis://HOST:PORT/STREAM` in the place of the array a stream (see `bcmdist.publish`).
 """
@@ -31,7 +31,7 @@ def main(batches):
         settings = Settings(kernel="se", query=100, rows_per_expert=100, effort="quick")
         gbcm = GBCM.prepare(folder / "grown.zarr", settings, model=folder / "model")
 
-        wishes = IngestOptions(half_life=3000.0)  # a row counts half once 3000 newer ones have been heard
+        wishes = IngestOptions(half_life=3000.0)  # a row counts half once 3000 newer ones have been absorbed
         for number in range(batches):
             gbcm, tally = gbcm.ingest(gbcm.source(folder / "grown.zarr"), wishes)
             fading = gbcm.info()["drift"]

@@ -1,7 +1,7 @@
 """A data frame, a pipeline and a search: a committee as one more estimator of scikit-learn.
 
 Words are encoded by the pipeline, numbers scaled by the committee itself. Predictions have standard deviations and
-intervals; what was fitted is pickled with its model. Rows are heard in this process: no guard is needed for that.
+intervals; what was fitted is pickled with its model. Rows are absorbed in this process: no guard is needed for that.
 """
 
 import pickle

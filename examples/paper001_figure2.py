@@ -1,4 +1,4 @@
-"""Figure 2 of the GBCM paper: the online learning curve, right answers against rows heard.
+"""Figure 2 of the GBCM paper: the online learning curve, right answers against rows absorbed.
 
     python paper001_figure2.py [--quick] [--out DIRECTORY]
 
@@ -57,8 +57,8 @@ def learning_curve(folder, sigma, modules, settings, runtime):
     gbcm = GBCM.prepare(folder / "train.zarr", settings, model=folder / "model", runtime=runtime)
     parts = partitions(open_data(folder / "train.zarr"), settings.rows_per_expert)
     curve = []
-    for heard in modules:
-        gbcm = gbcm.absorb(parts[:heard], runtime=runtime)
+    for absorbed in modules:
+        gbcm = gbcm.absorb(parts[:absorbed], runtime=runtime)
         curve.append((gbcm.committee.total.rows, right(gbcm, query_inputs(gbcm)), right(gbcm, fresh["X"])))
     return np.array(curve)
 
@@ -74,7 +74,7 @@ def draw(figure, curves):
     axes = figure.subplots()
     for sigma, curve in curves.items():
         axes.plot(curve[:, 0], curve[:, 1], "o-", label=f"{sigma:g}")
-    axes.set(xscale="log", xlabel="rows heard K", ylabel="percent right at the query points")
+    axes.set(xscale="log", xlabel="rows absorbed K", ylabel="percent right at the query points")
     axes.legend(title="sigma", ncols=2)
 
 

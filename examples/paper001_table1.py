@@ -16,7 +16,7 @@ open is read alike for all columns:
 - Labels: noisy for training, noise-free for scoring. A sigma of .5 turns a fifth to a quarter of the
   labels, so that no classifier could reach the paper's 93 % against noisy ones.
 - Centres of the artificial map: not given, and accuracy varies more with them than with anything else. The
-  first table draws them anew in each repetition. The paper's error bars are too small for that, so it kept
+  first table draws them again in each repetition. The paper's error bars are too small for that, so it kept
   one draw. So does the second table, with that of 40 draws for each Dim whose GPR row comes nearest to
   the paper's: there the GPR row is fitted by one choice out of 40, and the GBCM rows are the test.
 """
@@ -251,7 +251,7 @@ def main(args):
         if real:
             show("Real data", real)
         anew = artificial_results(range(repetitions), test_rows, lambda column, r: r)
-        show("Artificial data (Dim, sigma), centres drawn anew in each repetition", anew)
+        show("Artificial data (Dim, sigma), centres drawn again in each repetition", anew)
         chosen = {}
         for inputs in {column.inputs for column in artificial}:
             columns = [column for column in artificial if column.inputs == inputs]

@@ -6,9 +6,9 @@ Mean log probabilities of the classes of test rows, with standard errors over sp
 paper's: one layer (GP D-K), and two with 1, 2 and 3 hidden units (DGP D-1-K ...), 50 centres in each. Two classes are a
 probit of one process, as there; more have a process each, and a softmax, here averaged without draws. Not as there:
 the best round by one row of ten that is left out; the energy of the paper and that of power 1/2, of which these rows
-choose one; the last layer is heard anew by messages; and the splits, which the paper does not tell. Inputs are scaled,
-nothing else is done to them. Sets that are not in FOLDER are skipped. With `--quick` a split of new_thyroid, one layer
-and two, few steps and centres.
+choose one; the last layer is absorbed again by messages; and the splits, which the paper does not tell. Inputs are
+scaled, nothing else is done to them. Sets that are not in FOLDER are skipped. With `--quick` a split of new_thyroid,
+one layer and two, few steps and centres.
 """
 
 import argparse

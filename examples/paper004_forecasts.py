@@ -8,7 +8,7 @@
 - Counts of bicycles that are rented in an hour (not in the thesis; only where the data are, in the folder of the
   variable BCMDIST_DATA): log(1 + count) from the last 24 hours and the hour, weekday and weather, 24 hours ahead, over
   a year that the model has not seen. Hours that are missing are passed over. More is rented in that year: bands are
-  about the level of the year before, so that too few counts lie within; a model that goes on hearing (`ingest
+  about the level of the year before, so that too few counts lie within; a model that goes on absorbing (`ingest
   --half-life`) does not lag behind.
 
 L1 and L2 are mean absolute and squared errors, L3 the mean negative log density (the thesis's losses), of all steps; of

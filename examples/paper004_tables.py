@@ -140,7 +140,7 @@ class Reduced:
     ys: np.ndarray
 
     def committee(self, residual="none") -> tuple[Query, Committee]:
-        """The shared variables, and the committee of one expert that has heard all rows."""
+        """The shared variables, and the committee of one expert that has absorbed all rows."""
         shared = replace(self.query, residual=residual)
         return shared, Committee(expert_message(shared, self.likelihood, self.X, unweighted(self.y)))
 

@@ -107,6 +107,6 @@ def assert_refused_as_changed(model, change, message):
 
 
 def only(gbcm, path, keep, place):
-    """The same prepared model in another directory, which hears some partitions of 50 rows only."""
+    """The same prepared model in another directory, which absorbs some partitions of 50 rows only."""
     shutil.copytree(gbcm.url, place)
     return GBCM.load(place).absorb([partitions(open_data(path), 50)[k] for k in keep])

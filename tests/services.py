@@ -69,7 +69,7 @@ def asked(folder, *, limits=None, work=NO_WORK, models=None, **options):
 
 
 def new_rows(seed=0, rows=30):
-    """JSON of rows to hear."""
+    """JSON of rows to absorb."""
     rng = np.random.default_rng(seed)
     X = rng.uniform(-2, 2, (rows, 2))
     return {"X": X.tolist(), "y": (np.sin(2 * X[:, 0]) + X[:, 1]).tolist()}

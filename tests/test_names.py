@@ -131,11 +131,11 @@ def test_what_is_ingested_is_put_in_order(regression, table, tmp_path):
     swapped = imported(new, tmp_path / "swapped.zarr")
     expected = gbcm.absorb(partitions(open_data(straight), 30)).committee.total
     assert expected.rows == 2 * ROWS
-    for number, hear in enumerate(
+    for number, compute_messages in enumerate(
         [lambda model: model.absorb(partitions(open_data(swapped), 30)), lambda model: model.partial_fit(swapped)]
     ):
         model = GBCM.fit(data, Settings(**QUICK, task="regression"), model=tmp_path / f"model{number}")
-        np.testing.assert_allclose(hear(model).committee.total.eta, expected.eta, rtol=0, atol=1e-9)
+        np.testing.assert_allclose(compute_messages(model).committee.total.eta, expected.eta, rtol=0, atol=1e-9)
 
 
 @pytest.mark.slow
@@ -144,8 +144,8 @@ def test_forgetting_reads_in_order(regression, table, tmp_path):
     swapped = imported(
         table.assign(depth=table.depth + 0.1)[["north", "y", "east", "depth"]], tmp_path / "swapped.zarr"
     )
-    heard = gbcm.partial_fit(swapped)
-    back = heard.forget([entry.key for entry in heard.ledger[len(gbcm.ledger) :]])
+    absorbed = gbcm.partial_fit(swapped)
+    back = absorbed.forget([entry.key for entry in absorbed.ledger[len(gbcm.ledger) :]])
     np.testing.assert_allclose(back.committee.total.eta, gbcm.committee.total.eta, rtol=0, atol=1e-9)
 
 

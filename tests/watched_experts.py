@@ -32,7 +32,7 @@ def dask_setup(worker):
             inside.withheld = False
 
     def watched(self, part, rows):
-        if getattr(inside, "withheld", False):  # nothing is heard: what comes of it is only compared with
+        if getattr(inside, "withheld", False):  # nothing is absorbed: what comes of it is only compared with
             return calm(self, part, rows)
         with open(runs, "a") as file:
             file.write(f"{part.key}\n")

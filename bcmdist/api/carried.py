@@ -5,8 +5,8 @@ As all that is read of a model directory, they are checked when they are used.
 
 A model that names no place: the newest state of one in a directory that may go anywhere.
 
-Partitions are known by where their rows lie, a path of some machine. For predictions, and for hearing more, a name is
-enough: places become `rows-1`, `rows-2`, ... in the order in which they were heard. What lies there cannot be
+Partitions are known by where their rows lie, a path of some machine. For predictions, and for absorbing more, a name is
+enough: places become `rows-1`, `rows-2`, ... in the order in which they were absorbed. What lies there cannot be
 read again, so that nothing of it is forgotten; the history stays behind.
 """
 
@@ -91,7 +91,7 @@ def unpacked(files: Mapping[str, bytes]) -> Snapshot:
     for name, data in files.items():
         place = PurePosixPath(name)
         if place.is_absolute() or ".." in place.parts or "\\" in name or "\0" in name:
-            raise ModelDamaged(f"estimator: expected names of files in a model directory, got {name!r}; fit it anew")
+            raise ModelDamaged(f"estimator: expected names of files in a model directory, got {name!r}; fit it again")
         path = Path(scratch.path, "model", *place.parts)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)

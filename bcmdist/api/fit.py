@@ -36,7 +36,7 @@ def fit(source, settings: Settings, model, runtime: Runtime) -> Snapshot:
             parts = arrange.cell_partitions(snapshot)
         else:
             parts = partitions(data, settings.partition_rows)
-        snapshot = _heard(snapshot, parts, runtime)
+        snapshot = _absorbed(snapshot, parts, runtime)
         if _makes_several(settings, snapshot.facts):
             snapshot = refine(snapshot, runtime)
         if settings.partition == "spatial":
@@ -45,7 +45,7 @@ def fit(source, settings: Settings, model, runtime: Runtime) -> Snapshot:
 
 
 def prepare(source, settings: Settings, model, runtime: Runtime) -> tuple[Snapshot, Dataset]:
-    """The fit that a model directory holds, or a new one that has heard nothing; and its data."""
+    """The fit that a model directory holds, or a new one that has absorbed nothing; and its data."""
     keep, source, model = places(source, model)
     data = open_data(source, x=settings.x, y=settings.y, uncertain=settings.noisy_inputs != EXACT_INPUTS)
     INPUT_METHODS[settings.noisy_inputs].refuse_data(settings, data)
@@ -55,16 +55,16 @@ def prepare(source, settings: Settings, model, runtime: Runtime) -> tuple[Snapsh
 
 
 def absorb(snapshot: Snapshot, parts, runtime: Runtime, *, same_rows="warn") -> Snapshot:
-    """Hear partitions that are not in the ledger yet, and commit."""
-    return measured(_heard(snapshot, parts, runtime, same_rows=same_rows), runtime)
+    """Absorb partitions that are not in the ledger yet, and commit."""
+    return measured(_absorbed(snapshot, parts, runtime, same_rows=same_rows), runtime)
 
 
-def _heard(snapshot, parts, runtime, *, same_rows="warn"):
-    """With partitions heard, and probabilities of classes."""
-    heard = {entry.key for entry in snapshot.ledger} | absorbed_in_cells(snapshot)
-    parts = [part for part in dict.fromkeys(snapshot.named(parts)) if part.key not in heard]
+def _absorbed(snapshot, parts, runtime, *, same_rows="warn"):
+    """With partitions absorbed, and probabilities of classes."""
+    absorbed = {entry.key for entry in snapshot.ledger} | absorbed_in_cells(snapshot)
+    parts = [part for part in dict.fromkeys(snapshot.named(parts)) if part.key not in absorbed]
     snapshot.refuse_unlike(parts)
-    refuse_overlap(parts, heard)
+    refuse_overlap(parts, absorbed)
     before = snapshot.committee.total.rows if parts else 0
     if parts:
         with snapshot.going_on() as snapshot:
@@ -75,7 +75,7 @@ def _heard(snapshot, parts, runtime, *, same_rows="warn"):
 def ingest_source(
     snapshot: Snapshot, source: Source, wishes: IngestOptions | None, runtime: Runtime
 ) -> tuple[Snapshot, IngestReport]:
-    """Hear what a source delivers, noting how well it was predicted before, and commit on the way."""
+    """Absorb what a source delivers, noting how well it was predicted before, and commit on the way."""
     with snapshot.going_on() as snapshot:
         before = snapshot.committee.total.rows
         snapshot, report = ingest(snapshot, source, runtime, wishes, watch=ArrivalWatch(snapshot))
@@ -84,11 +84,11 @@ def ingest_source(
 
 
 def partial_fit(snapshot: Snapshot, source, runtime: Runtime, *, same_rows="warn") -> Snapshot:
-    """Hear the rows of a place, or those given, which are kept for as long as the model."""
+    """Absorb the rows of a place, or those given, which are kept for as long as the model."""
     keep, url = placed(source, like=snapshot.model.schema)
     with contextlib.closing(source_of(snapshot, url)) as opened:
-        heard, _ = ingest_source(snapshot, opened, IngestOptions(same_rows=same_rows), runtime)
-    return heard.kept(*keep)
+        absorbed, _ = ingest_source(snapshot, opened, IngestOptions(same_rows=same_rows), runtime)
+    return absorbed.kept(*keep)
 
 
 def forget(snapshot: Snapshot, keys, runtime: Runtime) -> Snapshot:
@@ -105,7 +105,7 @@ def refine(snapshot: Snapshot, runtime: Runtime, *, most: int | None = None, tol
 
 
 def _makes_several(settings: Settings, facts: Facts) -> bool:
-    """Whether a fit goes on after its first pass: as it was asked to, else where that pass has heard slices."""
+    """Whether a fit goes on after its first pass: as it was asked to, else where that pass has absorbed slices."""
     if settings.passes is not None:
         return settings.passes == "auto"
     sliced = settings.partition == "chunks" and (facts.between_partitions or 0.0) >= SLICED

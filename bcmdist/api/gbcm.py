@@ -2,7 +2,7 @@
 
     prediction = GBCM.fit("train.zarr", Settings(query=500), model="model").predict(X)
 
-`fit` is `prepare`, `absorb` and `refine`; `forget`, `reweight` and `merge` undo, weigh and join what was heard.
+`fit` is `prepare`, `absorb` and `refine`; `forget`, `reweight` and `merge` undo, weigh and join what was absorbed.
 """
 
 import contextlib
@@ -116,7 +116,7 @@ class GBCM(Facade):
 
     @property
     def ledger(self) -> tuple[Entry, ...]:
-        """Partitions heard so far."""
+        """Partitions absorbed so far."""
         return self.snapshot.ledger
 
     @property
@@ -148,7 +148,7 @@ class GBCM(Facade):
         return self
 
     def info(self) -> dict:
-        """What the model is and what it has heard, JSON-ready."""
+        """What the model is and what it has absorbed, JSON-ready."""
         warn_of_rows_outside(self.snapshot)
         return info(self.snapshot)
 
@@ -162,9 +162,9 @@ class GBCM(Facade):
 
     @runs
     def absorb(self, parts: list[Partition], *, same_rows="warn", runtime: Where = None) -> "GBCM":
-        """Hear partitions, and commit; those in the ledger already are left out.
+        """Absorb partitions, and commit; those in the ledger already are left out.
 
-        `same_rows`: "warn", "refuse" or "allow" rows heard under another key, which would count twice. `DataChanged`
+        `same_rows`: "warn", "refuse" or "allow" rows absorbed under another key, which would count twice. `DataChanged`
         where rows are not as surveyed, `InvalidData` where columns differ or rows overlap; `WorkerLost`, say.
         """
         return GBCM(fit.absorb(self.snapshot, parts, runtime, same_rows=same_rows))
@@ -173,17 +173,17 @@ class GBCM(Facade):
     def ingest(
         self, source: Source, wishes: IngestOptions | None = None, *, runtime: Where = None
     ) -> tuple["GBCM", IngestReport]:
-        """Hear what a source delivers, once each, and commit on the way; see `bcmdist.committee.ingest.loop`."""
+        """Absorb what a source delivers, once each, and commit on the way; see `bcmdist.committee.ingest.loop`."""
         snapshot, tally = fit.ingest_source(self.snapshot, source, wishes, runtime)
         return GBCM(snapshot), tally
 
     @runs
     def partial_fit(self, source, y=None, *, companions=None, same_rows="warn", runtime: Where = None) -> "GBCM":
-        """Hear the rows of another source with arrays of the same names; partitions heard before are left out.
+        """Absorb the rows of another source with arrays of the same names; partitions absorbed before are left out.
 
         `source`: path or URL of a Zarr group, of a directory of them, or of a stream; or rows X (n, D) with y (n,) and
         `companions` as in `fit`; `same_rows` as in `absorb`. Raises as `absorb`; `ChunkConflict` where a partition that
-        was heard holds other rows now, `SameRows` as asked.
+        was absorbed holds other rows now, `SameRows` as asked.
         """
         source, _ = asked(source, y, None, companions)
         return GBCM(fit.partial_fit(self.snapshot, source, runtime, same_rows=same_rows))

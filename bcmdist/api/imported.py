@@ -85,7 +85,8 @@ def like_training(model: Model, file, *, y=None, unseen=None) -> Roles:
 
 @contextlib.contextmanager
 def ingested(model: Model, url, source, *, unseen=None, stays: Callable[[], bool]) -> Iterator[str]:
-    """A source of rows for a model at `url`, with a data set in the place of a file, which stays once it was heard."""
+    """A source of rows for a model at `url`, with a data set in the place of a file, which stays once it was
+    absorbed."""
     if not is_table(source):
         _refuse_unseen(source, unseen)
         yield source

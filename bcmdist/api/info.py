@@ -1,4 +1,4 @@
-"""What a committee is and what it has heard, JSON-ready."""
+"""What a committee is and what it has absorbed, JSON-ready."""
 
 from dataclasses import asdict
 

@@ -1,4 +1,4 @@
-"""Merging two models: messages add, and what rows left out say of predictions is measured anew of all of them.
+"""Merging two models: messages add, and what rows left out say of predictions is measured again of all of them.
 
 Calibrations and distributions of errors belong to the predictions of one committee, so those of two do not add. After
 a merge they are fitted to the rows of both again, as at the end of a fit, in whichever order the two were named. Rows
@@ -28,7 +28,7 @@ def merge(one: Snapshot, other: Snapshot, model, runtime: Runtime) -> Snapshot:
     if "local" in (one.facts.method, other.facts.method):
         warn(
             f"{merged.url}: a merged model makes no local predictions, its {rows} rows count through the committee "
-            "only; fit anew with all rows for these"
+            "only; fit again with all rows for these"
         )
     subject, stay = _looked_at(merged), f"{larger.url} ({larger.committee.total.rows} of {rows} rows)"
     remedy = "merge again where all rows can be read"

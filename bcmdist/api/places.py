@@ -14,7 +14,7 @@ from bcmdist.storage.scratch import Scratch
 
 
 def asked(source, y, settings, companions) -> tuple[Any, Settings]:
-    """What is to be heard, a place or rows, and how: of the arguments (source, settings), or (X, y, settings).
+    """What is to be absorbed, a place or rows, and how: of the arguments (source, settings), or (X, y, settings).
 
     Raises
     ------

@@ -99,7 +99,7 @@ class Watch:
         self.seconds: dict[str, float] = {}
         self.rows = 0
         """of the sum that is being computed"""
-        self.heard: int | None = None
+        self.absorbed: int | None = None
         """rows of the partitions that are done, where they are computed one by one"""
         self._facts: dict = {}  # of the newest progress, replaced as a whole
         self._waiting: collections.deque = collections.deque()  # other events, from other threads
@@ -126,7 +126,7 @@ class Watch:
         seconds = self.seconds | {label: self.seconds.get(label, 0.0) + now - self._last}
         self.seconds, self._last = seconds, now
         passed = now - self._sum_begun
-        rows = self.rows * done / total if self.heard is None else self.heard
+        rows = self.rows * done / total if self.absorbed is None else self.absorbed
         rate = rows / passed if rows and passed else None
         shown = {name: round(value, 3) for name, value in seconds.items()}
         self._facts = {
@@ -184,19 +184,19 @@ class WatchedRuntime:
 
     def sum(self, task, parts, *, label) -> Any:
         """As the runtime's."""
-        self._watch.rows, self._watch.heard = sum(part.rows for part in parts), None
+        self._watch.rows, self._watch.absorbed = sum(part.rows for part in parts), None
         return self._runtime.sum(task, parts, label=label)
 
     def each(self, work, *, label) -> Iterator[Any]:
         """As the runtime's; a partition that was given up becomes an event."""
-        self._watch.heard = 0
+        self._watch.absorbed = 0
         with contextlib.closing(self._runtime.each(work, label=label)) as outcomes:
             for outcome in outcomes:
                 if outcome.error is not None:
                     said = {"error": type(outcome.error).__name__, "message": str(outcome.error)}
                     self._watch.tell("quarantined", key=outcome.parts[0].key, **said)
                 else:
-                    self._watch.heard += sum(part.rows for part in outcome.parts)
+                    self._watch.absorbed += sum(part.rows for part in outcome.parts)
                 yield outcome
 
     def total(self, kept, *, label) -> Any:

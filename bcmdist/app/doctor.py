@@ -100,7 +100,7 @@ def _factor_seconds():
 def _allocation():
     taken = keep_pages()  # as workers do
     if not taken:
-        return "as the C library does by itself (no glibc): tasks may get their memory anew each time"
+        return "as the C library does by itself (no glibc): tasks may get their memory again each time"
     return "workers keep what tasks free: " + ", ".join(f"{name} {size // MIB} MiB" for name, size in taken.items())
 
 

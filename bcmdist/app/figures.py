@@ -34,14 +34,14 @@ def relevance(snapshot: Snapshot) -> dict | None:
 
 
 def curve(snapshot: Snapshot) -> list[dict]:
-    """How well partitions were predicted before they were heard, in the order of the ledger: means over stretches.
+    """How well partitions were predicted before they were absorbed, in the order of the ledger: means over stretches.
 
-    Each has `rows` that the committee had heard at its end, and by name what was noted of its partitions: `log_score`
-    in nats a row, `coverage95` and `pit_mean`, or of classes `accuracy`.
+    Each has `rows` that the committee had absorbed at its end, and by name what was noted of its partitions:
+    `log_score` in nats a row, `coverage95` and `pit_mean`, or of classes `accuracy`.
     """
-    heard = np.cumsum([entry.rows for entry in snapshot.ledger])
+    absorbed = np.cumsum([entry.rows for entry in snapshot.ledger])
     noted = [
-        (rows, entry.arrival) for rows, entry in zip(heard.tolist(), snapshot.ledger, strict=True) if entry.arrival
+        (rows, entry.arrival) for rows, entry in zip(absorbed.tolist(), snapshot.ledger, strict=True) if entry.arrival
     ]
     points = []
     for some in np.array_split(np.arange(len(noted)), min(len(noted), STRETCHES) or 1):
@@ -64,10 +64,10 @@ def drift(snapshot: Snapshot) -> dict:
 def calibration(snapshot: Snapshot) -> dict:
     """How often rows lay in the intervals that they were predicted with.
 
-    `left_out`: of some rows of each partition, each predicted by the committee that has not heard it (of what the
+    `left_out`: of some rows of each partition, each predicted by the committee that has not absorbed it (of what the
     method of the model predicts); the share of these rows in central intervals of each level, with its standard error
-    from as many independent rows. `arrivals`: of rows that came after the fit, before they were heard. Either is null
-    where nothing was noted; of classes the second holds their accuracy.
+    from as many independent rows. `arrivals`: of rows that came after the fit, before they were absorbed. Either is
+    null where nothing was noted; of classes the second holds their accuracy.
     """
     return {"left_out": _left_out(snapshot), "arrivals": _arrivals(snapshot)}
 
@@ -125,5 +125,5 @@ def view(snapshot: Snapshot, predict: Callable[[np.ndarray], dict]) -> dict | No
 
 
 def growth(snapshot: Snapshot) -> list[dict]:
-    """Commits that are still there, oldest first: `number`, `rows` heard, and `date` in ISO 8601."""
+    """Commits that are still there, oldest first: `number`, `rows` absorbed, and `date` in ISO 8601."""
     return [{name: one[name] for name in ("number", "rows", "date")} for one in snapshot.store.history()]

@@ -1,4 +1,4 @@
-"""Rows in the order of spatial cells: none is heard both there and as it is stored, and they need a disk."""
+"""Rows in the order of spatial cells: none is absorbed both there and as it is stored, and they need a disk."""
 
 from bcmdist.committee.fading import weights
 from bcmdist.committee.snapshot import Snapshot
@@ -9,7 +9,7 @@ from bcmdist.storage.urls import on_objects
 
 
 def absorbed_in_cells(snapshot: Snapshot) -> set[str]:
-    """Keys of the partitions as surveyed whose rows have been heard in the order of cells."""
+    """Keys of the partitions as surveyed whose rows have been absorbed in the order of cells."""
     array = snapshot.facts.cells.array
     if array is None or not len(absorbed_pieces(weights(snapshot.facts.fading, snapshot.ledger), array)):
         return set()
@@ -29,23 +29,23 @@ def outside_in_words(rows: int, total: int) -> str:
     """What follows for predictions where so many rows of all are not around new points, and what to do."""
     return (
         f"{rows} of {total} rows, absorbed after the fit, count through the committee only, local predictions near "
-        "them ignore them as neighbours: fit anew with all rows, or use --method committee"
+        "them ignore them as neighbours: fit again with all rows, or use --method committee"
     )
 
 
 def refuse_absorbed_in_cells(snapshot: Snapshot, parts) -> None:
-    """Raise `InvalidData` where cells are to be heard whose rows somebody has ingested as they are stored."""
+    """Raise `InvalidData` where cells are to be absorbed whose rows somebody has ingested as they are stored."""
     if any(part.data.url == f"{snapshot.url}/{CELL_DATA}" for part in parts):
         refuse_absorbed_as_stored(snapshot)
 
 
 def refuse_absorbed_as_stored(snapshot: Snapshot) -> None:
     """Raise `InvalidData` where rows were ingested as they are stored: in the order of cells they would count twice."""
-    heard = [entry.key for entry in snapshot.ledger if entry.key in snapshot.surveyed]
-    if heard:
+    absorbed = [entry.key for entry in snapshot.ledger if entry.key in snapshot.surveyed]
+    if absorbed:
         raise InvalidData(
-            f"{snapshot.url}: expected rows that were not heard yet, {heard[0]} has been ingested as it is stored (and "
-            f"{len(heard) - 1} more); forget these, or fit a new --model"
+            f"{snapshot.url}: expected rows that were not absorbed yet, {absorbed[0]} was ingested as it is stored "
+            f"(and {len(absorbed) - 1} more were); forget these, or fit a new --model"
         )
 
 

@@ -19,7 +19,7 @@ Believe = Callable[[np.ndarray, np.ndarray], Belief]
 
 @dataclass(frozen=True)
 class Committee:
-    """All that has been heard about the shared variables; immutable.
+    """All that has been absorbed about the shared variables; immutable.
 
     Absorbing is addition: any order and any grouping gives the same committee up to rounding.
     """
@@ -29,15 +29,15 @@ class Committee:
     """what eta and precision of all messages make one believe: `Shared.belief` of what they are about"""
 
     def absorb(self, message: Message) -> "Committee":
-        """The committee that has also heard `message`."""
+        """The committee that has also absorbed `message`."""
         return replace(self, total=self.total + message)
 
     def withdraw(self, message: Message) -> "Committee":
-        """The committee that has never heard `message`: what was added is subtracted."""
+        """The committee that has never absorbed `message`: what was added is subtracted."""
         return replace(self, total=self.total - message)
 
     def aged(self, factor) -> "Committee":
-        """The committee for which all that it has heard counts `factor` times."""
+        """The committee for which all that it has absorbed counts `factor` times."""
         return self if factor == 1.0 else replace(self, total=self.total.weighted(factor))
 
     @cached_property
@@ -115,8 +115,8 @@ def query_advice(
     more = advised.format(int(np.ceil(wanted / 100) * 100))
     if estimated is not None and loss is None:  # more points always see more: whether it pays, rows have to say
         return (
-            f"{seen}: more than was estimated; `bcmdist report` on rows that were not heard tells whether it is good "
-            "enough as it is"
+            f"{seen}: more than was estimated; `bcmdist report` on rows that were not absorbed shows if it is good "
+            "enough"
         )
     if loss is None or points < LEAST_HALVED:
         return f"{seen}: the query set limits the fit; {more}"

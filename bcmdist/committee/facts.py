@@ -109,7 +109,7 @@ class Facts:
     committee"""
     local_calibration: dict[str, Any] | None = None
     recalibration: dict[str, Any] | None = None
-    """`bcmdist.prediction.errors.recalibration.Recalibration` where rows left out gain by it, the rows heard then, 0
+    """`bcmdist.prediction.errors.recalibration.Recalibration` where rows left out gain by it, the rows absorbed then, 0
     where it is of another committee, and where they were linearised"""
     chunks: str | None = None
     """hash of the blob with the chunks that the survey has read from data without a manifest"""

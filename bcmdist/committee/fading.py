@@ -5,7 +5,7 @@ or in another order give the same committee. With a half-life of H rows a partit
 
     2 ** ((t - T) / H)
 
-where T is the newest row heard; with a window of W rows it counts once while t > T - W, and then not at all.
+where T is the newest row absorbed; with a window of W rows it counts once while t > T - W, and then not at all.
 """
 
 from collections.abc import Iterable
@@ -22,9 +22,9 @@ class Weighting:
     """How the weight of rows follows from their position in a source."""
 
     source: str = ""
-    """whose positions count; rows heard before it began stand at position 0"""
+    """whose positions count; rows absorbed before it began stand at position 0"""
     position: int = 0
-    """T, the newest row heard"""
+    """T, the newest row absorbed"""
     half_life: float | None = None
     """rows; None: no decay"""
     window: int | None = None
@@ -44,7 +44,7 @@ class Weighting:
         return self.window is not None and (position or 0) <= self.position - self.window
 
     def at(self, position: int) -> "Weighting":
-        """The same once rows up to a position have been heard; it never goes back."""
+        """The same once rows up to a position have been absorbed; it never goes back."""
         return replace(self, position=max(self.position, position))
 
     def aged(self, later: "Weighting") -> float:

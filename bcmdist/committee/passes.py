@@ -43,7 +43,7 @@ ROUNDING = 1e-12
 
 
 def first_pass(facts: Facts) -> dict[str, Any]:
-    """Changed facts once messages of a first pass have been added: further passes begin anew."""
+    """Changed facts once messages of a first pass have been added: further passes begin again."""
     done = facts.passes
     fresh = not done or done[-1].change is not None
     return {"passes": (*done, Pass(1)) if fresh else done, "objective": None}
@@ -117,21 +117,21 @@ def refine(snapshot: Snapshot, runtime, *, most: int | None = None, tolerance=TO
     previous = snapshot.store.get_array(at) if at else None
     done = snapshot.facts.passes
     if not done:
-        raise damaged(f"{snapshot.url}: commit {snapshot.commit}", "a pass in which partitions were heard", "none")
+        raise damaged(f"{snapshot.url}: commit {snapshot.commit}", "a pass in which partitions were absorbed", "none")
     while not within(done[-1], tolerance):
         if not (_pays(changes_made(snapshot.facts)) if most is None else done[-1].number < most):
             break
         stages, number = StageTimer(), done[-1].number + 1
         with stages("passes"):
-            heard, facts = _next_pass(snapshot, parts, values, runtime, label=f"pass {number}")
+            absorbed, facts = _next_pass(snapshot, parts, values, runtime, label=f"pass {number}")
         objective, last = facts["objective"], snapshot.facts.objective
         if last is not None and objective < last - ROUNDING * abs(last) and halvings < HALVINGS:
             values, halvings = 0.5 * (values + previous), halvings + 1
             continue
-        committee = replace(snapshot.committee, total=heard.message)
-        moved = next_mean(committee, heard.step)
+        committee = replace(snapshot.committee, total=absorbed.message)
+        moved = next_mean(committee, absorbed.step)
         change = committee.posterior.length(moved - values)
-        entries = [_as_before(heard.entries[old.key], old) for old in snapshot.ledger]
+        entries = [_as_before(absorbed.entries[old.key], old) for old in snapshot.ledger]
         evidence = log_evidence(snapshot.model, snapshot.facts, entries, committee)
         done = (*done, Pass(number, change, evidence, halvings))
         snapshot = snapshot.successor(committee, entries, rewrite=True, stages=stages, passes=done, **facts)
@@ -162,9 +162,9 @@ def _next_pass(snapshot, parts, values, runtime, *, label):
             task = EPExpert(snapshot.reference, **references, step=DAMPED_STEP if slow else 1.0)
             return snapshot.messages_of(task, parts, runtime, label=label), NO_OBJECTIVE
     at = BlobReference(snapshot.url, snapshot.store.put_arrays({"at": values})["at"])
-    heard = snapshot.hear(parts, runtime, at=at, label=label)
-    objective = heard.objective - 0.5 * float(np.vdot(values, values))
-    return heard, {"objective": objective, "linearised_at": at.digest}
+    absorbed = snapshot.compute_messages(parts, runtime, at=at, label=label)
+    objective = absorbed.objective - 0.5 * float(np.vdot(values, values))
+    return absorbed, {"objective": objective, "linearised_at": at.digest}
 
 
 # Expectation propagation climbs no function whose value could be compared between passes.
@@ -182,7 +182,7 @@ def _balanced(values, likelihood):
 
 
 def absorb_in_turn(snapshot: Snapshot, parts, runtime) -> Snapshot:
-    """Hear partitions one after the other, each linearised under the belief of the moment (SYSTEMS I.5, last
+    """Absorb partitions one after the other, each linearised under the belief of the moment (SYSTEMS I.5, last
     paragraph): closer to the limit of the passes than `absorb`, but the order matters from now on."""
     stages = StageTimer()
     committee = snapshot.committee
@@ -192,9 +192,9 @@ def absorb_in_turn(snapshot: Snapshot, parts, runtime) -> Snapshot:
             belief = committee.posterior
             with snapshot.store.transient({"mean": belief.mean, "factor": belief.factor}) as references:
                 task = RunningExpert(snapshot.reference, **references)
-                heard = snapshot.messages_of(task, [part], runtime, label=f"expert {done + 1} of {len(parts)}")
-            committee = committee.absorb(heard.message)
-            entries += heard.entries.values()
+                absorbed = snapshot.messages_of(task, [part], runtime, label=f"expert {done + 1} of {len(parts)}")
+            committee = committee.absorb(absorbed.message)
+            entries += absorbed.entries.values()
     return snapshot.successor(committee, entries, stages=stages, **first_pass(snapshot.facts))
 
 

@@ -1,4 +1,4 @@
-"""Second thoughts about what was heard: forgetting, weighing and joining.
+"""Second thoughts about what was absorbed: forgetting, weighing and joining.
 
 Messages are natural parameters and add, so a partition is forgotten by subtracting its message, which
 is recomputed from the same rows, and weighed by adding a multiple of it. Both are exact where messages do not
@@ -34,7 +34,7 @@ from bcmdist.storage.ledger import RUNNING, Entry
 
 
 def forget(snapshot: Snapshot, keys: Iterable[str], runtime) -> Snapshot:
-    """The committee as if it had not heard some partitions, committed.
+    """The committee as if it had not absorbed some partitions, committed.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ def forget(snapshot: Snapshot, keys: Iterable[str], runtime) -> Snapshot:
     InvalidOption
         A key is not in the ledger, or messages depend on their order.
     DataChanged
-        The rows are not those that were heard.
+        The rows are not those that were absorbed.
     CommitConflict
         Messages depend on each other, and others commit so fast that no further pass can be made.
     """
@@ -168,13 +168,13 @@ def _entries(snapshot, keys):
     if missing or not keys:
         shown = next(iter(known), "none")
         raise InvalidOption(
-            f"{snapshot.url}: expected keys of partitions it has heard (such as {shown}), got {missing[:1] or 'none'}; "
-            "see `bcmdist info --ledger`"
+            f"{snapshot.url}: expected keys of partitions it has absorbed (such as {shown}), got "
+            f"{missing[:1] or 'none'}; see `bcmdist info --ledger`"
         )
     if any(entry.at == RUNNING for entry in snapshot.ledger):
         raise InvalidOption(
             f"{snapshot.url}: expected messages that do not depend on their order, this model linearises at the "
-            "running belief; fit it anew without the partitions"
+            "running belief; fit it again without the partitions"
         )
     return [known[key] for key in keys]
 
@@ -192,7 +192,7 @@ def messages(
     Raises
     ------
     DataChanged
-        The rows are not those that were heard.
+        The rows are not those that were absorbed.
     """
     ledger = snapshot.ledger if ledger is None else ledger
     known = {entry.key: entry for entry in ledger}
@@ -202,15 +202,15 @@ def messages(
         parts = from_keys(group, y=snapshot.model.y_name, schema=snapshot.model.schema)
         parts = [replace(part, weight=counts[part.key], state=known[part.key].state) for part in parts]
         reference = BlobReference(snapshot.url, at) if at else None
-        heard = snapshot.hear(parts, runtime, at=reference, label="recompute")
-        refuse_changed(heard.entries.values(), ledger)
-        total += heard.message
+        absorbed = snapshot.compute_messages(parts, runtime, at=reference, label="recompute")
+        refuse_changed(absorbed.entries.values(), ledger)
+        total += absorbed.message
     return total
 
 
 @one_thread()
 def merge(one: Snapshot, other: Snapshot, model) -> Snapshot:
-    """The committee that has heard what both have, in a new model directory.
+    """The committee that has absorbed what both have, in a new model directory.
 
     Facts are those of the larger of the two, in whichever order they come; what rows left out say of its predictions
     is marked as out of date.
@@ -218,7 +218,7 @@ def merge(one: Snapshot, other: Snapshot, model) -> Snapshot:
     Raises
     ------
     ModelsDiffer
-        They differ in more than what they have heard, or have heard the same; names the difference.
+        They differ in more than what they have absorbed, or have absorbed the same; names the difference.
     ModelExists
         The directory holds something.
     """
@@ -227,7 +227,7 @@ def merge(one: Snapshot, other: Snapshot, model) -> Snapshot:
     for entry in other.ledger:
         if entry.digest in shared:
             raise ModelsDiffer(
-                f"{other.url}: expected rows that {one.url} has not heard, both have heard {entry.key} (there as "
+                f"{other.url}: expected rows that {one.url} has not absorbed, both have absorbed {entry.key} (there as "
                 f"{shared[entry.digest]}); forget it in one of them"
             )
     for cells, stored in ((one, other), (other, one)):
@@ -235,8 +235,8 @@ def merge(one: Snapshot, other: Snapshot, model) -> Snapshot:
         again = [entry.key for entry in stored.ledger if entry.key in in_cells]
         if again or (in_cells and absorbed_in_cells(stored)):
             raise ModelsDiffer(
-                f"{stored.url}: expected rows that {cells.url} has not heard, it has heard them in the order of cells "
-                f"({(again or sorted(in_cells))[0]}); forget them in one of them"
+                f"{stored.url}: expected rows that {cells.url} has not absorbed, it has absorbed them in the order of "
+                f"cells ({(again or sorted(in_cells))[0]}); forget them in one of them"
             )
     refuse_overlap([], [entry.key for entry in (*one.ledger, *other.ledger)])
     store = open_store(model)
@@ -264,7 +264,7 @@ def merge(one: Snapshot, other: Snapshot, model) -> Snapshot:
 
 
 def larger(one: Snapshot, other: Snapshot) -> Snapshot:
-    """That of two which has heard more rows, in whichever order they come."""
+    """That of two which has absorbed more rows, in whichever order they come."""
     return max(one, other, key=lambda snapshot: (snapshot.committee.total.rows, [e.key for e in snapshot.ledger]))
 
 
@@ -296,5 +296,5 @@ def _refuse_different(one, other):
     if different:
         raise ModelsDiffer(
             f"expected the same model in {one.url} and {other.url}, they differ in {', '.join(different)}; prepare "
-            "one model with --prepare-only, copy the directory, and let each copy hear its data"
+            "one model with --prepare-only, copy the directory, and let each copy absorb its data"
         )

@@ -46,7 +46,7 @@ class Snapshot:
     segments: tuple[str, ...]
     """hashes of the ledger's segments"""
     ledger: tuple[Entry, ...]
-    """partitions heard so far"""
+    """partitions absorbed so far"""
     facts: Facts
     offsets: dict = field(default_factory=dict)
     """where to read on, JSON-ready, by the name of a source"""
@@ -147,7 +147,7 @@ class Snapshot:
         return self.read[blob]
 
     @cached_property
-    def heard(self) -> dict[str, Entry]:
+    def absorbed(self) -> dict[str, Entry]:
         """The ledger by key."""
         return {entry.key: entry for entry in self.ledger}
 
@@ -157,9 +157,9 @@ class Snapshot:
         likelihood = self.model.likelihood
         return self.committee.degrees_of_freedom / (likelihood.processes if likelihood.coupled else 1)
 
-    # --- Hearing ---
+    # --- Absorbing ---
 
-    def hear(self, parts, runtime, *, at=None, label) -> Contribution:
+    def compute_messages(self, parts, runtime, *, at=None, label) -> Contribution:
         """Messages of partitions under this model, checked against the survey; nothing is committed.
 
         `at`: reference of the shared values given which rows are linearised; each expert's own mode by default.
@@ -167,13 +167,13 @@ class Snapshot:
         return self.messages_of(self.expert(at), parts, runtime, label=label)
 
     def expert(self, at=None) -> Task:
-        """What makes messages of partitions under this model; `at` as of `hear`."""
+        """What makes messages of partitions under this model; `at` as of `compute_messages`."""
         if self.model.input_errors is not None:
             return self.model.input_errors.expert(self.reference)
         return EPExpert(self.reference) if self.facts.approximation == "ep" else Expert(self.reference, at)
 
     def messages_of(self, task, parts, runtime, *, label) -> Contribution:
-        """As `hear`, by another kind of expert.
+        """As `compute_messages`, by another kind of expert.
 
         Raises
         ------
@@ -181,7 +181,7 @@ class Snapshot:
         """
         contribution = runtime.sum(task, parts, label=label)
         entries = contribution.entries
-        for known in (self.surveyed, self.heard):
+        for known in (self.surveyed, self.absorbed):
             refuse_changed(entries.values(), [known[key] for key in entries if key in known], self.chunks)
         return contribution
 
@@ -256,15 +256,15 @@ class Snapshot:
         offsets = self.offsets | (offsets or {})
         stages = stages or StageTimer()
         known = self.facts.changed(**{"seconds": stages.added_to(self.facts.seconds)} | facts)
-        heard = {"segments": segments, "ledger": ledger, "offsets": offsets, "identity": self.identity}
-        made = write_commit(store, self.commit + 1, self.model, committee, known, parent=self.digest, **heard)
+        absorbed = {"segments": segments, "ledger": ledger, "offsets": offsets, "identity": self.identity}
+        made = write_commit(store, self.commit + 1, self.model, committee, known, parent=self.digest, **absorbed)
         changed = {"segments": segments, "ledger": ledger, "offsets": offsets, "facts": known, "digest": made.digest}
         return replace(self, committee=committee, commit=self.commit + 1, **changed)
 
     def written(self, store, committee, ledger, facts) -> "Snapshot":
         """The first commit of another model directory with the same model."""
-        heard = {"segments": store.extended((), ledger), "ledger": ledger}
-        write_commit(store, 1, self.model, committee, facts, **heard)
+        absorbed = {"segments": store.extended((), ledger), "ledger": ledger}
+        write_commit(store, 1, self.model, committee, facts, **absorbed)
         return from_commit(store, store.load(1))
 
 

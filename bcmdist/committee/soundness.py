@@ -186,7 +186,7 @@ def _check_process(process, inputs, where):
 
 
 def check_ledger(ledger, facts, inputs, where: str) -> None:
-    """Raise `ModelDamaged` where a ledger does not add up to what a commit says it has heard."""
+    """Raise `ModelDamaged` where a ledger does not add up to what a commit says it has absorbed."""
     keys = [entry.key for entry in ledger]
     if len(set(keys)) < len(keys):
         raise damaged(where, "each partition once in the ledger", f"{len(keys) - len(set(keys))} twice")
@@ -203,6 +203,6 @@ def check_ledger(ledger, facts, inputs, where: str) -> None:
             raise damaged(where, f"a hash as digest of {entry.key}, which has residuals", shown(entry.digest))
     rows = sum(entry.rows for entry in ledger)
     if rows != facts["rows"]:
-        raise damaged(where, f"{facts['rows']} rows in the ledger, as heard", f"{rows}")
+        raise damaged(where, f"{facts['rows']} rows in the ledger, as absorbed", f"{rows}")
     if facts.get("partitions", len(ledger)) != len(ledger):
         raise damaged(where, f"{facts['partitions']} partitions in the ledger", f"{len(ledger)}")

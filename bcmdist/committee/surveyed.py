@@ -1,4 +1,4 @@
-"""Rows that must be what they were: when they were surveyed, or when they were heard under the same key."""
+"""Rows that must be what they were: when they were surveyed, or when they were absorbed under the same key."""
 
 import contextlib
 from collections.abc import Mapping
@@ -30,11 +30,11 @@ def refuse_changed(entries, surveyed, chunks=None) -> None:
 
 
 def refuse_conflict(found: Mapping[str, str], known: Mapping[str, str]) -> None:
-    """Raise `ChunkConflict` where a key was heard with other rows; content hashes by key."""
+    """Raise `ChunkConflict` where a key was absorbed with other rows; content hashes by key."""
     for key, digest in found.items():
         if known.get(key, digest) != digest:
             raise ChunkConflict(
-                f"{key}: expected the rows that were heard under this key ({known[key][:12]}), got others "
+                f"{key}: expected the rows that were absorbed under this key ({known[key][:12]}), got others "
                 f"({digest[:12]}); give changed data another name, or forget the key first"
             )
 

@@ -65,7 +65,7 @@ def encode(X, y, **companions) -> bytes:
 
 
 def publish(url, X, y, *, rows_per_entry=1000, **companions) -> list[str]:
-    """Add rows to a stream, `rows_per_entry` to an entry, which is what one expert hears; their ids.
+    """Add rows to a stream, `rows_per_entry` to an entry, which is what one expert absorbs; their ids.
 
     Each entry is added once, also where the server is restarted meanwhile. Its field `position` counts the rows that
     were published to the stream up to its end.
@@ -146,7 +146,7 @@ def _payload(url):
     match = ENTRY.fullmatch(str(url))
     if match is None:
         raise InvalidOption(
-            f"data: expected a Zarr data set, {redis_stream(url).url} is a stream; `bcmdist ingest` hears it"
+            f"data: expected a Zarr data set, {redis_stream(url).url} is a stream; `bcmdist ingest` absorbs it"
         )
     place, number = redis_stream(match["stream"]), match["id"]
     found = patiently(place, lambda client: client.xrange(place.stream, number, number))
@@ -158,8 +158,8 @@ def _opened(fields, url):
     limit."""
     if fields is None:
         raise MissingChunk(
-            f"{url}: expected the entry in its stream, it is not there any more; keep entries until they are heard "
-            "(and for as long as they may be forgotten), or publish its rows anew"
+            f"{url}: expected the entry in its stream, it is not there any more; keep entries until they are absorbed "
+            "(and for as long as they may be forgotten), or publish its rows again"
         )
     if b"data" not in fields:
         names = ", ".join(name.decode(errors="replace") for name in fields)

@@ -60,7 +60,7 @@ def open_group(url) -> zarr.Group:
     """
     if reader := reader_of(url):
         raise InvalidOption(
-            f"data: expected a Zarr data set, {reader.named(url)} is a stream; `bcmdist ingest` hears it"
+            f"data: expected a Zarr data set, {reader.named(url)} is a stream; `bcmdist ingest` absorbs it"
         )
     where = absolute_url(url)
     if "\0" in where or ("://" in where and ".." in unquote(where).split("/")):

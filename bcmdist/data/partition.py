@@ -147,6 +147,6 @@ def refuse_overlap(parts: Iterable[Partition], keys: Iterable[str]) -> None:
     for (array, _, stop, key), (other, start, _, second) in itertools.pairwise(sorted(ranges)):
         if array == other and start < stop:
             raise InvalidData(
-                f"{second}: expected rows that were not heard yet, {key} holds some of them; cut partitions with the "
-                "same --rows-per-expert"
+                f"{second}: expected rows that were not absorbed yet, {key} holds some of them; cut partitions with "
+                "the same --rows-per-expert"
             )

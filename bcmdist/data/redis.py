@@ -13,7 +13,7 @@ from urllib.parse import unquote, urlsplit
 
 from bcmdist.errors import InvalidOption, MissingExtra, SourceUnreachable
 
-# Seconds for which a server that does not answer is asked again: it may be starting anew.
+# Seconds for which a server that does not answer is asked again: it may be starting again.
 PATIENCE = 30.0
 
 

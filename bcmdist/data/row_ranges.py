@@ -1,4 +1,4 @@
-"""Which rows were heard: ranges of rows of arrays, by the keys of partitions; and what was in them."""
+"""Which rows were absorbed: ranges of rows of arrays, by the keys of partitions; and what was in them."""
 
 import bisect
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ class RowRanges:
         self.add(keys)
 
     def add(self, keys: Iterable[str]) -> None:
-        """The rows of these keys were heard too."""
+        """The rows of these keys were absorbed too."""
         for array, start, stop in sorted(map(named_range, keys)):
             ranges = self._ranges.setdefault(array, [])
             first = bisect.bisect_left(ranges, start, key=lambda a_b: a_b[1])
@@ -28,13 +28,13 @@ class RowRanges:
             ranges[first:last] = [(low, high)]
 
     def knows(self, part: Partition) -> bool:
-        """Whether some rows of its array were heard."""
+        """Whether some rows of its array were absorbed."""
         return named_range(part.key)[0] in self._ranges
 
     def rest(self, part: Partition) -> list[Partition]:
-        """What of a partition was not heard, in order: [900:1000] without [900:950] is [950:1000].
+        """What of a partition was not absorbed, in order: [900:1000] without [900:950] is [950:1000].
 
-        A partition of which nothing was heard is left as it is; of one that was heard nothing is left.
+        A partition of which nothing was absorbed is left as it is; of one that was absorbed nothing is left.
         """
         ranges = self._ranges.get(named_range(part.key)[0], [])
         first = bisect.bisect_right(ranges, part.start, key=lambda a_b: a_b[1])
@@ -75,14 +75,14 @@ class Contents:
         self.add(entries)
 
     def add(self, entries: Iterable[Entry]) -> None:
-        """These were heard too."""
+        """These were absorbed too."""
         for entry in entries:
             known = self._newest.get(entry.digest)
             if known is None or (entry.position or 0) > (known.position or 0):
                 self._newest[entry.digest] = entry
 
     def twins(self, entries: Iterable[Entry], *, expired=lambda position: False) -> dict[str, str]:
-        """Keys of entries whose rows were heard under another key, or come twice among them; with that other key.
+        """Keys of entries whose rows were absorbed under another key, or come twice among them; with that other key.
 
         Rows at positions that have `expired` do not count, and have no twins.
         """
@@ -97,15 +97,15 @@ class Contents:
 
 
 def same_rows(key, twin) -> SameRows:
-    """The error for a partition whose twin was heard."""
+    """The error for a partition whose twin was absorbed."""
     return SameRows(
-        f"{key}: expected rows that were not heard, got those of {twin}; leave them out (--on-error skip), or let them "
-        "count twice (--same-rows allow)"
+        f"{key}: expected rows that were not absorbed, got those of {twin}; leave them out (--on-error skip), or let "
+        "them count twice (--same-rows allow)"
     )
 
 
 def same_rows_warning(twins: dict[str, str]) -> str:
-    """What to say of partitions that were heard though their twins were."""
+    """What to say of partitions that were absorbed though their twins were."""
     key, twin = next(iter(twins.items()))
     some = f"{len(twins)} partitions hold" if len(twins) > 1 else "1 partition holds"
     first = "first " if len(twins) > 1 else ""
@@ -117,5 +117,5 @@ def same_rows_warning(twins: dict[str, str]) -> str:
 
 def unheard(parts: Iterable[Partition], keys: Iterable[str]) -> list[Partition]:
     """What is left of partitions without the rows that `keys` name, in order."""
-    heard = RowRanges(keys)
-    return [rest for part in parts for rest in heard.rest(part)]
+    absorbed = RowRanges(keys)
+    return [rest for part in parts for rest in absorbed.rest(part)]

@@ -201,7 +201,9 @@ def _class_numbers(y, schema, url):
     given = y.tolist() if is_text(y) else [schema.classes[int(k)] if k in range(len(known)) else k for k in y.tolist()]
     odd = [label for label in given if label not in known]
     if odd:
-        raise InvalidData(f"{url}: expected classes among {few(schema.classes)} in y, got {odd[0]!r}; import them anew")
+        raise InvalidData(
+            f"{url}: expected classes among {few(schema.classes)} in y, got {odd[0]!r}; import them again"
+        )
     return np.array([known[label] for label in given])
 
 

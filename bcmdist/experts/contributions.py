@@ -66,8 +66,8 @@ class Expert:
         densities = densities_of(model.likelihood, obs)
         entry = Entry(part.key, rows.digest, part.rows, part.weight, at, densities=densities)
         if self.at is None:
-            hear = PRECISIONS[model.precision]
-            found = Linearised(hear(model.shared, model.likelihood, X, obs), 0.0, None)
+            compute_messages = PRECISIONS[model.precision]
+            found = Linearised(compute_messages(model.shared, model.likelihood, X, obs), 0.0, None)
         else:
             found = conditional_message(model.shared, model.likelihood, X, obs, load_values(self.at, model))
         if part.weight != 1.0:
@@ -98,7 +98,7 @@ class RunningExpert:
 class EPExpert:
     """The message of a partition by expectation propagation, times the partition's weight.
 
-    A partition without sites is heard for the first time. One with sites makes its next pass where a
+    A partition without sites is absorbed for the first time. One with sites makes its next pass where a
     `total` of all messages is given, and repeats its last message where none is. Sites are stored as a
     blob; storing them twice stores the same.
     """

@@ -55,7 +55,7 @@ def _expert_message(shared, likelihood, X, obs):
     if len(X) == 0:
         return zero_message(shared, likelihood)
     if shared.members:
-        return stacked([expert_message(one.shared, likelihood.each, X, one.heard(obs)) for one in shared.members])
+        return stacked([expert_message(one.shared, likelihood.each, X, one.absorbed(obs)) for one in shared.members])
     V, kind = shared.design(X), _kind(shared, likelihood)
     if likelihood.exact:
         return gaussian_message(V, kind.residual(shared, V, X), likelihood.targets(obs), likelihood.noise(obs))
@@ -81,7 +81,7 @@ def conditional_message(shared: Shared, likelihood: Likelihood, X, obs: Observat
 def _conditional_message(shared, likelihood, X, obs, mean):
     if shared.members:
         each, own = likelihood.each, zip(shared.members, mean, strict=True)
-        return _side_by_side([conditional_message(one.shared, each, X, one.heard(obs), v) for one, v in own])
+        return _side_by_side([conditional_message(one.shared, each, X, one.absorbed(obs), v) for one, v in own])
     V = shared.design(X)
     Lam = _kind(shared, likelihood).residual(shared, V, X)
     prior_mean = V @ mean.T
@@ -100,7 +100,7 @@ def running_message(shared: Shared, likelihood: Likelihood, X, obs: Observations
     """Message of rows linearised at their mode under the belief so far, cov(f) = Lam + V Lambda^-1 V'.
 
     The message itself does not contain the belief, and adds like any other; but where it is linearised
-    depends on what was heard before (SYSTEMS I.5, last paragraph).
+    depends on what was absorbed before (SYSTEMS I.5, last paragraph).
     """
     return shared.running_message(likelihood, X, obs, belief, _running_message)
 

@@ -1,7 +1,7 @@
 """Hamiltonian Monte Carlo with persistent momentum, for densities of which value and gradient are known.
 
 Williams & Rasmussen, "Gaussian Processes for Regression" (NIPS 1996), section 3.2. Momenta are not drawn
-anew but turned a little between short trajectories, so that they keep their direction over about
+again but turned a little between short trajectories, so that they keep their direction over about
 1 / (1 - persistence) of them. That is a correct sampler only if a rejected trajectory turns the momentum
 round (Horowitz 1991), which the paper does not say.
 """

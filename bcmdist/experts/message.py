@@ -71,7 +71,8 @@ class Message:
 
 
 def stacked(messages) -> Message:
-    """What models that stand side by side hear of the same rows: `eta` (K, S), `precision` (K, S, S), log p summed."""
+    """What models that stand side by side absorb of the same rows: `eta` (K, S), `precision` (K, S, S), log p
+    summed."""
     first = messages[0]
     eta, precision = np.stack([one.eta for one in messages]), np.stack([one.precision for one in messages])
     return Message(eta, precision, sum(one.evidence for one in messages), first.rows)

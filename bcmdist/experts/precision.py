@@ -115,6 +115,6 @@ def refuse_inexact(precision: str, url: str, what: str) -> None:
     if precision != FIRST_PRECISION:
         raise InvalidOption(
             f"{url}: expected a model of double precision to {what}, which takes messages back exactly, got one of "
-            f"{precision} precision, whose messages another machine repeats to seven digits only; fit it anew with "
+            f"{precision} precision, whose messages another machine repeats to seven digits only; fit it again with "
             "--precision double"
         )

@@ -62,7 +62,7 @@ class Kind(ABC):
 
     @abstractmethod
     def own_prior(self, shared: Shared, V, X) -> tuple[np.ndarray | LowRank, Residual]:
-        """cov(f) of these rows before anything is heard, as `Residual.covariance`; and their residual."""
+        """cov(f) of these rows before anything is absorbed, as `Residual.covariance`; and their residual."""
 
     @abstractmethod
     def variance(self, shared: Shared, V, X) -> np.ndarray:

@@ -92,7 +92,7 @@ def _job(data, settings):
         asked["query_from"] = absolute_url(settings.query_from)
     if settings.noisy_inputs == EXACT_INPUTS:
         del asked["noisy_inputs"]
-    if settings.noise == "auto":  # in place of what was the only one: what was heard is the same
+    if settings.noise == "auto":  # in place of what was the only one: what was absorbed is the same
         del asked["noise"]
     if settings.precision == FIRST_PRECISION:
         del asked["precision"]
@@ -110,7 +110,7 @@ def _job_on(job, surveyed):
 
 
 def prepared(data, settings, model, runtime) -> Commit:
-    """The first commit: a model, and a committee that has heard nothing."""
+    """The first commit: a model, and a committee that has absorbed nothing."""
     store = open_store(model)
     refuse_cells_on_objects(store.storage.url, settings.partition == "spatial")
     runtime.check_same(functools.partial(describe, data.url, data.x, data.y), url=data.url)

@@ -115,7 +115,7 @@ def _kmeans(sample, targets, count, kernel, noise, share, seed, places):
         centres = _centres(points / unit, count, seed, weight=weight)
         gaps = gap_places(rows / unit, centres, seed)
         in_gaps = min(round(count * min(len(gaps) / len(rows), MOST_IN_GAPS)), len(gaps))
-        if in_gaps:  # the others spread anew, from where they were
+        if in_gaps:  # the others spread again, from where they were
             kept = np.random.default_rng(seed).choice(count, count - in_gaps, replace=False)
             some = {"init": centres[kept], "max_iter": SPREADING_ITERATIONS}
             centres = _centres(points / unit, count - in_gaps, seed, weight=weight, **some)

@@ -347,7 +347,7 @@ def _isotropic(search, names, likelihood, effort, spread):
         given = [_as_given(search, names[0], factor, spread, likelihood) for factor in START_LENGTHSCALES]
         points.append(search.climb(max(given, key=_objective), effort.isotropic_steps))
     for name in names[1:]:
-        # A smooth kernel is lost where a rough one ends, with its longer lengthscales: it may start anew.
+        # A smooth kernel is lost where a rough one ends, with its longer lengthscales: it may start again.
         start = _begun(search, name, [max(points, key=_objective), *starts])
         points.append(search.climb(start, effort.isotropic_steps))
     if any(math.isfinite(point.objective) for point in points):

@@ -14,7 +14,7 @@ from bcmdist.storage.commits import BlobReference, ModelStore
 
 @dataclass(frozen=True)
 class TrainingContext:
-    """A runtime, the partitions that a fit will hear and a sample of their rows, and what the fit was asked."""
+    """A runtime, the partitions that a fit will absorb and a sample of their rows, and what the fit was asked."""
 
     runtime: Runtime
     parts: Sequence[Partition]

@@ -1,9 +1,9 @@
 """BLAS and LAPACK of one type of numbers, of which those that take long leave Python to other threads meanwhile.
 
-scipy's functions keep the interpreter's lock while they compute: a service, or a worker of a cluster, hears nobody for
-as long as a matrix is factored. The routines behind them have addresses (`scipy.linalg.cython_blas`), and ctypes calls
-what is at an address without the lock. It is the same code of the same library, so that results are the same, but a
-call takes some microseconds more; what takes little more than that goes through scipy.
+scipy's functions keep the interpreter's lock while they compute: a service, or a worker of a cluster, absorbs nobody
+for as long as a matrix is factored. The routines behind them have addresses (`scipy.linalg.cython_blas`), and ctypes
+calls what is at an address without the lock. It is the same code of the same library, so that results are the same, but
+a call takes some microseconds more; what takes little more than that goes through scipy.
 
 Triangles are lower ones, and arguments that are overwritten are so where they are Fortran-ordered and of this type:
 take what is returned.

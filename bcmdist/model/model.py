@@ -67,8 +67,9 @@ class Model:
         """Raise `InvalidOption` where experts have averaged over inputs other than the stored ones."""
         if self.input_errors is not None:
             raise InvalidOption(
-                f"{what}: expected a model of inputs as they were seen, this one has heard its rows elsewhere "
-                f"(noisy_inputs {self.input_errors.way}); score rows that were not heard, or fit without --noisy-inputs"
+                f"{what}: expected a model of inputs as they were seen, this one has absorbed its rows elsewhere "
+                f"(noisy_inputs {self.input_errors.way}); score rows that were not absorbed, or fit without "
+                "--noisy-inputs"
             )
 
     @property

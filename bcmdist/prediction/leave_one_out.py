@@ -25,8 +25,8 @@ def left_out(mean, variance, score, curvature, *, prior=np.inf) -> tuple[np.ndar
         d log p / df and w = -d2 log p / df2 of the site at the posterior mean; a Gaussian row has
         (y - mean) / noise and 1 / noise.
     prior : (n,)
-        Variance of f before anything was heard, which no v' exceeds: where rows were linearised at other f's than the
-        posterior's mode, they may seem to know more than there is.
+        Variance of f before anything was absorbed, which no v' exceeds: where rows were linearised at other f's than
+        the posterior's mode, they may seem to know more than there is.
     """
     without = variance / np.maximum(1.0 - curvature * variance, np.maximum(variance / prior, LEAST_SHARE))
     return mean - without * score, without
@@ -55,7 +55,7 @@ def freed(shared: Shared, belief: Belief, V, X, U, pull, share) -> tuple[np.ndar
 def left_out_of_committee(
     shared: Shared, likelihood: Likelihood, belief: Belief, X, obs, rows, *, weight=1.0
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and variance of f at some rows of a partition, as the committee predicts each that has not heard it.
+    """Mean and variance of f at some rows of a partition, as the committee predicts each that has not absorbed it.
 
     Without row i the message of a partition lacks u u' / p and u t / p, with u = V'R^-1 e_i, p the i-th of the
     diagonal of R^-1 and t = e_i'R^-1 y (inverse of a matrix by blocks); see `freed`. Of members side by side, the
@@ -64,14 +64,14 @@ def left_out_of_committee(
     Parameters
     ----------
     likelihood : a normal one
-    belief : of the committee that has heard the partition
+    belief : of the committee that has absorbed the partition
     X, obs : the rows of the partition, (n, D) scaled
     rows : (k,) numbers of those that are left out, one by one
     weight : how many times the partition counts
     """
     if shared.members:
         each = (
-            left_out_of_committee(one.shared, likelihood, belief[k], X, one.heard(obs), rows, weight=weight)
+            left_out_of_committee(one.shared, likelihood, belief[k], X, one.absorbed(obs), rows, weight=weight)
             for k, one in enumerate(shared.members)
         )
         return mixed(each)

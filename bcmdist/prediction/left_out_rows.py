@@ -1,4 +1,4 @@
-"""What a committee says of rows that it has heard, of each as if it had not been heard.
+"""What a committee says of rows that it has absorbed, of each as if it had not been absorbed.
 
 Where the sites of a partition's rows are Gaussian, with pseudo-targets z and P = cov(z | v)^-1, the others say without
 row i
@@ -6,7 +6,7 @@ row i
     precision - u_i u_i' / P_ii,    eta - u_i (P z)_i / P_ii,    u_i = V' P e_i
 
 (the inverse of a matrix less a row and column): see `leave_one_out.freed`. Exact for Gaussian rows; for others the
-sites of the rest stay as they are, linearised where row i has been heard (SYSTEMS T26).
+sites of the rest stay as they are, linearised where row i has been absorbed (SYSTEMS T26).
 """
 
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
 """How a process allocates: matrices stand where those before them stood, on pages that are there already.
 
 Dask's nanny starts workers with MALLOC_TRIM_THRESHOLD_=65536, which also ends the growth of glibc's threshold for
-mapping: each matrix above 128 kB is then mapped anew, and each of its pages faults in at the first touch. `mallopt`
+mapping: each matrix above 128 kB is then mapped again, and each of its pages faults in at the first touch. `mallopt`
 undoes it in a process that runs already, whoever has started it.
 """
 

@@ -9,7 +9,7 @@ from bcmdist.storage.records import record_name
 def history(store) -> list[dict]:
     """What every commit of a `ModelStore` holds, oldest first.
 
-    `number`, `format`, `rows`, `partitions` (rows and ledger entries heard; None where a record does not tell),
+    `number`, `format`, `rows`, `partitions` (rows and ledger entries absorbed; None where a record does not tell),
     `offsets`, and `date` in ISO 8601: when the record was stored where it lies now, a copy perhaps.
     """
     records = [store.record(number) for number in store.numbers()]

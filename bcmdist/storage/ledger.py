@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-# Of an entry whose message depends on what was heard before it.
+# Of an entry whose message depends on what was absorbed before it.
 RUNNING = "running"
-# What is noted of a partition before it is heard, in the order of `Entry.arrival`: of numbers, and of classes.
+# What is noted of a partition before it is absorbed, in the order of `Entry.arrival`: of numbers, and of classes.
 NUMBERS_NOTED = ("log_score", "coverage95", "pit_mean")
 CLASSES_NOTED = ("log_score", "accuracy")
 KEY = re.compile(r"(?P<array>.*)\[(?P<start>\d+):(?P<stop>\d+)\]", re.DOTALL)  # a path may hold newlines
@@ -61,7 +61,7 @@ class Entry:
     position: int | None = None
     """rows of its source up to its end, where they are numbered and count"""
     arrival: tuple[float, ...] = ()
-    """how well its rows were predicted before it was heard (`bcmdist.prediction.errors.drift`)"""
+    """how well its rows were predicted before it was absorbed (`bcmdist.prediction.errors.drift`)"""
     surprise: tuple[float, ...] = ()
     """how much worse than expected that was (`bcmdist.prediction.scoring.excess_loss`)"""
     densities: float | None = None

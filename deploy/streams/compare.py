@@ -1,4 +1,4 @@
-"""Let a copy of a model hear a stream in peace, and compare: no row is missing, and none counts twice.
+"""Let a copy of a model absorb a stream in peace, and compare: no row is missing, and none counts twice.
 
 python compare.py MODEL COPY redis://HOST:PORT/0/STREAM
 """
@@ -17,4 +17,4 @@ for name in ("eta", "precision"):  # sums of the same messages, in another order
     one, other = (getattr(gbcm.committee.total, name) for gbcm in (ours, theirs))
     difference = np.abs(one - other).max() / np.abs(other).max()
     assert difference <= 1e-10, (name, difference)
-    print(f"ok: {name} as of {report.rows} rows heard in peace, to {difference:.0e}")
+    print(f"ok: {name} as of {report.rows} rows absorbed in peace, to {difference:.0e}")

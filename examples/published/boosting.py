@@ -37,7 +37,7 @@ def boosting_weights(y, output) -> np.ndarray:
 def boost_by_committee(query: Query, noise, parts: Iterable[tuple[np.ndarray, np.ndarray]]) -> Committee:
     """Members are experts of one committee: each message has the weights of the committee before it.
 
-    Each part (X (n, D), y (n,)) is a member; rows must not appear in two parts, as they would be heard twice. With
+    Each part (X (n, D), y (n,)) is a member; rows must not appear in two parts, as they would be absorbed twice. With
     all weights 1 this is the plain committee of regression on +1 and -1 (section 6.5).
     """
     committee = Committee(zero(query.size))

@@ -83,7 +83,9 @@ def test_more_query_points_need_no_learning_again(wavy, tmp_path):
 def test_an_automatic_number_is_no_treadmill(wavy):
     model = fitted(*wavy, query=10, set={"kernel.lengthscale": 0.3, "likelihood.noise_variance": 0.01})
     told = advice(with_facts(model, degrees_estimated=4.0))
-    assert "(chosen for an estimated 4): more than was estimated; `bcmdist report` on rows that were not heard" in told
+    assert (
+        "(chosen for an estimated 4): more than was estimated; `bcmdist report` on rows that were not absorbed" in told
+    )
     assert "--query" not in told
 
 

@@ -75,7 +75,7 @@ def fitted(request, rows, rng):
 
 @pytest.mark.slow
 def test_estimators_are_the_facade(rows, rng):
-    """As the facade predicts that has heard the same rows."""
+    """As the facade predicts that has absorbed the same rows."""
     X, f = rows
     y = targets(GBCMRegressor, f, rng)
     order = np.lexsort((y, X[:, 1], X[:, 0]))  # of the rows of one expert, which have no order
@@ -166,7 +166,7 @@ def test_clones_are_not_fitted(fitted):
 
 
 def test_hearing_in_parts_adds_up(rows, rng):
-    """Messages add: the second half is heard under what the first one has settled."""
+    """Messages add: the second half is absorbed under what the first one has settled."""
     X, f = rows
     y = targets(GBCMRegressor, f, rng)
     estimator = GBCMRegressor(**QUICK).partial_fit(X[:60], y[:60])

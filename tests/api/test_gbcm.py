@@ -140,7 +140,7 @@ def test_absorbing_in_steps_is_one_fit(wave, tmp_path):
     steps = GBCM.prepare(path, GIVEN, model=tmp_path / "steps")
     assert steps.info()["rows"] == 0
     parts = partitions(open_data(path), 50)
-    steps = steps.absorb(parts[3:]).absorb(parts[:2]).absorb(parts)  # the last call hears the rest only
+    steps = steps.absorb(parts[3:]).absorb(parts[:2]).absorb(parts)  # the last call absorbs the rest only
     assert steps.commit == 4
     assert_same_committee(steps.committee, once.committee)
     assert sorted(e.key for e in steps.ledger) == sorted(e.key for e in once.ledger)
@@ -309,7 +309,7 @@ def test_rows_are_never_heard_twice(wave, tmp_path):
     path, *_ = wave
     gbcm = GBCM.fit(path, GIVEN, model=tmp_path / "model")
     for again in (partitions(open_data(path), 25), partitions(open_data(f"file://{path}"), 120)):
-        with pytest.raises(InvalidData, match=r"expected rows that were not heard yet, .*X\[\d+:\d+\] holds some"):
+        with pytest.raises(InvalidData, match=r"expected rows that were not absorbed yet, .*X\[\d+:\d+\] holds some"):
             gbcm.absorb(again)
     assert gbcm.absorb(2 * partitions(open_data(path), 50)).commit == gbcm.commit
     empty = GBCM.prepare(path, GIVEN, model=tmp_path / "empty")

@@ -94,7 +94,7 @@ def test_what_a_picture_needs_is_said(model, tmp_path):
     once = GBCM.fit(path, Settings(**QUICK))
     with pytest.raises(InvalidOption, match="--what drift: expected a model that has ingested"):
         once.plot(tmp_path / "a.png", what="drift")
-    with pytest.raises(InvalidOption, match="--what learning: expected commits that have heard different numbers"):
+    with pytest.raises(InvalidOption, match="--what learning: expected commits that have absorbed different numbers"):
         once.plot(tmp_path / "a.png", what="learning", data=path)
     assert not list(tmp_path.glob("*.png"))
 

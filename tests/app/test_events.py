@@ -206,8 +206,8 @@ def test_senders_are_slowed_down_before_memory_fills(wave, monkeypatch):
     go_on = threading.Event()
     with asked(folder, limits=Limits(waiting_rows=60)) as client:
         served = client.service.catalogue["wave"]
-        hear = served.writer._hear
-        monkeypatch.setattr(served.writer, "_hear", lambda requests: go_on.wait(LONG) and hear(requests))
+        compute_messages = served.writer._hear
+        monkeypatch.setattr(served.writer, "_hear", lambda requests: go_on.wait(LONG) and compute_messages(requests))
         sent = [submit(served, str(k), NewRows(**new_rows(k)), most_rows=100)[-1] for k in range(2)]
         refused = [send(client, new_rows(k), str(k)) for k in (2, 3)]
         assert served.writer.waiting == 60

@@ -286,7 +286,7 @@ def test_partitions_that_are_given_up_are_named(journal):
     outcomes.close()
     assert closed == ["ingest"]
     watch.flush()
-    assert watch.heard == 10  # rows of two
+    assert watch.absorbed == 10  # rows of two
     assert jobs.status(journal)["quarantined"] == ["a[5:10]"]
     (event,) = (e for e in journal.events if e["event"] == "quarantined")
     assert (event["error"], event["message"]) == ("PoisonedOnce", "killed two workers")

@@ -100,9 +100,9 @@ def test_scopes(models, tokens, tmp_path, scope, allowed):
     with asked(tmp_path / "models", tokens=Tokens(path)) as client:
         headers = bearing(made[scope])
         predicted = client.post("/models/wave/predict", json=POINTS, headers=headers)
-        heard = send(client, new_rows(), "a", **headers)
+        absorbed = send(client, new_rows(), "a", **headers)
         submitted = client.post("/jobs", json={"request": "fit", "data": "a", "model": "b"}, headers=headers)
-    assert (predicted.status_code, heard.status_code, submitted.status_code) == allowed
+    assert (predicted.status_code, absorbed.status_code, submitted.status_code) == allowed
 
 
 def test_a_token_that_is_removed_is_refused_at_once(models, tokens):

@@ -53,12 +53,12 @@ def test_an_ingested_batch_shows_by_itself(chromium, server):
         page.wait_for_selector("#models tr")
         live = time.monotonic() - begun
         choose(page, "wave")
-        page.wait_for_selector("#counted:has-text('600 rows heard')")
+        page.wait_for_selector("#counted:has-text('600 rows absorbed')")
         with httpx.Client(base_url=server.url, timeout=20) as http:
             for number in (1, 2):
                 assert send(http, new_rows(number), str(number)).status_code == 200
         begun = time.monotonic()
-        page.wait_for_selector("#counted:has-text('660 rows heard')")
+        page.wait_for_selector("#counted:has-text('660 rows absorbed')")
         page.wait_for_selector("#curve svg")
         print(f"live after {live:.2f} s, a batch shown after {time.monotonic() - begun:.2f} s; wanted: 2 s each")
         assert page.text_content("#drift p").startswith("Arrivals are ")

@@ -82,7 +82,7 @@ def test_a_server_that_is_killed_loses_and_doubles_nothing(server, models, tmp_p
 
 
 def kept(models):
-    """Requests whose rows are kept, heard or not."""
+    """Requests whose rows are kept, absorbed or not."""
     return len(list(models.glob(".rows/wave/*/*.zarr.zip")))
 
 

@@ -27,14 +27,14 @@ def test_lines_of_a_model_change_with_its_commits(tmp_path, make_data, rng):
     gbcm = fitted(tmp_path, rows=600)
     lines = ModelLines(str(tmp_path / "wave"))
     before = dict(lines.now())
-    assert before["rows heard"] == f"600 in commit {gbcm.commit}"
+    assert before["rows absorbed"] == f"600 in commit {gbcm.commit}"
     assert "learning curve" not in before
     assert before["calibration"].startswith("95 % intervals held 9")
     X = rng.uniform(-2, 2, (60, 2))
     gbcm.partial_fit(make_data(X=X, y=np.sin(2 * X[:, 0]) + X[:, 1]))
     after = dict(lines.now())
-    assert after["rows heard"].startswith("660 in")
-    assert "nats a row before they were heard" in after["learning curve"]
+    assert after["rows absorbed"].startswith("660 in")
+    assert "nats a row before they were absorbed" in after["learning curve"]
     assert dict(told(gbcm.newest().snapshot)) == after
 
 

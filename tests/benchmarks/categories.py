@@ -7,10 +7,10 @@
     onehot      the same inputs as plain numbers: each is standardised and has a lengthscale of its own
     lightgbm    boosted trees that know which columns are categories (extra `benchmark`)
 
-Learned and heard by the defaults of `bcmdist fit`, in this process, on the same rows. The score is the mean of -log p
-over held-out rows, and the RMSE of means, in the units of the targets that are learned; of lightgbm with the variance,
-or the Poisson rates, that rows held out of its training show. With `--validate` a third of the training rows stands for
-the test rows, which are not looked at.
+Learned and absorbed by the defaults of `bcmdist fit`, in this process, on the same rows. The score is the mean of -log
+p over held-out rows, and the RMSE of means, in the units of the targets that are learned; of lightgbm with the
+variance, or the Poisson rates, that rows held out of its training show. With `--validate` a third of the training rows
+stands for the test rows, which are not looked at.
 """
 
 import argparse

@@ -80,11 +80,11 @@ def fit_alone(data, model, tolerance):
 
 
 def fit(data, model, tolerance):
-    """Prepare, hear all rows, and say what it took."""
+    """Prepare, absorb all rows, and say what it took."""
     gbcm = GBCM.prepare(data, replace(FIT, tolerance=tolerance), model=model)
     parts = partitions(open_data(data), FIT.partition_rows)
     begun = time.process_time()
-    gbcm.snapshot.hear(parts, SerialRuntime(), label="experts")
+    gbcm.snapshot.compute_messages(parts, SerialRuntime(), label="experts")
     whole = time.process_time() - begun
     gbcm = gbcm.absorb(parts)
     largest = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -101,7 +101,7 @@ def fit(data, model, tolerance):
 
 
 def held_out(gbcm, field, count):
-    """Coverage of new observations and of f at rows that nobody has heard."""
+    """Coverage of new observations and of f at rows that nobody has absorbed."""
     X, y, f = field.rows(10**6, count)
     said = gbcm.predict(X)
     error = (said["mean"] - f) / np.sqrt(said["variance"])

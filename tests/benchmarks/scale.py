@@ -90,7 +90,7 @@ def totals_noted():
 
 
 def empty_model(folder, query):
-    """A model that has heard nothing, of so many query points."""
+    """A model that has absorbed nothing, of so many query points."""
     rng = np.random.default_rng(0)
     X = rng.standard_normal((2 * query, stubs.INPUTS))
     settings = Settings(kernel="se", learn=False, query=query, rows_per_expert=2 * query)
@@ -104,11 +104,11 @@ def stub_source(partitions):
 
 
 def ingested(gbcm, partitions, runtime):
-    """A model's snapshot once it has heard so many stub partitions, each of them once."""
+    """A model's snapshot once it has absorbed so many stub partitions, each of them once."""
     source = stub_source(partitions)
     snapshot, report = loop.ingest(gbcm.snapshot, source, runtime, IngestOptions(), watch=stubs.StubWatch())
     if report.partitions != partitions or snapshot.committee.total.rows != partitions * stubs.ROWS:
-        raise AssertionError(f"expected {partitions} partitions, {report.partitions} were heard")
+        raise AssertionError(f"expected {partitions} partitions, {report.partitions} were absorbed")
     return snapshot
 
 

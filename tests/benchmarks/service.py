@@ -46,7 +46,7 @@ FULL, QUICK = Size(query=1000, seconds=60.0), Size(query=200, seconds=3.0)
 
 
 def fitted(folder, query):
-    """A model that has heard some thousand rows."""
+    """A model that has absorbed some thousand rows."""
     rng = np.random.default_rng(0)
     X = rng.uniform(-2, 2, (4000, INPUTS))
     y = np.sin(X[:, 0]) + X[:, 1] + 0.1 * rng.standard_normal(len(X))
@@ -184,8 +184,8 @@ async def _ingested(port, sending):
     """What became of the rows."""
     _, _, told = await sending.asker.ask("/models/wave", b"")
     sending.asker.close()
-    heard = json.loads(told)["rows"] - 4000
-    return {"batches": sending.sent, "batch_errors": sending.errors, "rows_odd": heard - ROWS * sending.sent}
+    absorbed = json.loads(told)["rows"] - 4000
+    return {"batches": sending.sent, "batch_errors": sending.errors, "rows_odd": absorbed - ROWS * sending.sent}
 
 
 def figures(size) -> dict:

@@ -71,9 +71,9 @@ class StubExpert:
 
 
 class StubWatch(Unwatched):
-    """Nobody looks on, and a stub hears."""
+    """Nobody looks on, and a stub absorbs."""
 
-    def hearing(self, expert, snapshot):
+    def message_task(self, expert, snapshot):
         return StubExpert(snapshot.model.shared.size)
 
 

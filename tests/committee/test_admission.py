@@ -41,7 +41,7 @@ def message(p, weight=1.0):
     return Message(np.array([value]), np.array([[value]]), value, p.rows)
 
 
-def heard(*parts, digest=None):
+def absorbed(*parts, digest=None):
     """What workers say of partitions."""
     contributions = [Contribution(message(p, p.weight), {p.key: entry(p, digest)}) for p in parts]
     return sum(contributions[1:], contributions[0])
@@ -64,8 +64,8 @@ A, B, C, D = (part(start, start + 10) for start in range(0, ROWS, 10))
 
 def test_new():
     machine = admission()
-    assert machine.delivered(delivery(A, B)) == Instructions(hear=(A, B))
-    assert machine.heard(heard(A, B), [A, B]) == NOTHING
+    assert machine.delivered(delivery(A, B)) == Instructions(to_absorb=(A, B))
+    assert machine.absorbed(absorbed(A, B), [A, B]) == NOTHING
     assert machine.uncommitted == 2
     batch = machine.take()
     assert (batch.message.evidence, set(batch.entries), batch.offset) == (2.0**20 - 1, {A.key, B.key}, 20)
@@ -78,10 +78,10 @@ def test_new():
 
 def test_known():
     machine = admission(entry(A))
-    assert machine.delivered(delivery(A, B)) == Instructions(compare=(A,), hear=(B,))
+    assert machine.delivered(delivery(A, B)) == Instructions(compare=(A,), to_absorb=(B,))
     assert machine.report.duplicates == 1
-    machine.heard(heard(B), [B])
-    assert machine.take().offset is None  # it might not be what was heard
+    machine.absorbed(absorbed(B), [B])
+    assert machine.take().offset is None  # it might not be what was absorbed
     assert machine.compared({A.key: A.key}) == NOTHING
     assert machine.take().offset == 20
 
@@ -91,7 +91,7 @@ def test_known_with_other_rows():
     machine.delivered(delivery(A))
     (error,) = machine.compared({A.key: "other"}).fail
     assert isinstance(error, ChunkConflict)
-    assert str(error).startswith(f"{A.key}: expected the rows that were heard under this key")
+    assert str(error).startswith(f"{A.key}: expected the rows that were absorbed under this key")
     assert machine.take().offset is None
 
 
@@ -100,8 +100,8 @@ def test_on_its_way():
     machine.delivered(delivery(A))
     assert machine.delivered(delivery(A, offset=11)) == NOTHING
     assert machine.take().keys == ()
-    machine.heard(heard(A), [A])
-    assert machine.delivered(delivery(A, offset=12)) == NOTHING  # heard, but not committed
+    machine.absorbed(absorbed(A), [A])
+    assert machine.delivered(delivery(A, offset=12)) == NOTHING  # absorbed, but not committed
     batch = machine.take()
     assert (batch.offset, batch.keys, list(batch.entries)) == (12, (A.key, A.key, A.key), [A.key])
     assert machine.report.duplicates == 0
@@ -109,18 +109,18 @@ def test_on_its_way():
 
 @pytest.mark.parametrize("watch", [False, True])
 def test_cut_otherwise(watch):
-    """What was heard lies in a longer partition now: it is compared, once, and the rest is new."""
+    """What was absorbed lies in a longer partition now: it is compared, once, and the rest is new."""
     machine, longer = admission(entry(A), watch=watch), part(0, 15)
     compare = () if watch else (A.key,)
-    assert machine.delivered(delivery(longer)) == Instructions(compare_keys=compare, hear=(part(10, 15),))
+    assert machine.delivered(delivery(longer)) == Instructions(compare_keys=compare, to_absorb=(part(10, 15),))
     assert machine.report.duplicates == 0
-    assert machine.delivered(delivery(part(5, 20))) == Instructions(hear=(part(15, 20),))
+    assert machine.delivered(delivery(part(5, 20))) == Instructions(to_absorb=(part(15, 20),))
 
 
 def test_cut_otherwise_on_its_way():
     machine = admission()
     machine.delivered(delivery(A))
-    assert machine.delivered(delivery(part(0, 15))) == Instructions(hear=(part(10, 15),))
+    assert machine.delivered(delivery(part(0, 15))) == Instructions(to_absorb=(part(10, 15),))
 
 
 def test_all_of_its_rows_are_known():
@@ -135,12 +135,12 @@ def test_all_of_its_rows_are_known():
 
 def test_heard_in_the_order_of_cells():
     machine = admission(in_cells=[A.key])
-    assert machine.delivered(delivery(A, B)) == Instructions(hear=(B,))
+    assert machine.delivered(delivery(A, B)) == Instructions(to_absorb=(B,))
     assert machine.report.duplicates == 1
 
 
 def test_a_partition_without_rows_is_read_by_somebody_who_says_why():
-    assert admission().delivered(delivery(part(0, 0))) == Instructions(hear=(part(0, 0),))
+    assert admission().delivered(delivery(part(0, 0))) == Instructions(to_absorb=(part(0, 0),))
     assert admission(entry(A)).delivered(delivery(part(0, 0))) == NOTHING  # of an array that was read before
 
 
@@ -157,19 +157,21 @@ def test_bad(skip):
 def test_not_for_this_model(skip):
     error = InvalidData("other columns")
     machine = admission(skip=skip, unfit=lambda p: error if p == A else None)
-    assert machine.delivered(delivery(A, B)) == Instructions(hear=(B,), fail=() if skip else (error,))
-    machine.heard(heard(B), [B])
+    assert machine.delivered(delivery(A, B)) == Instructions(to_absorb=(B,), fail=() if skip else (error,))
+    machine.absorbed(absorbed(B), [B])
     batch = machine.take()
     assert (list(batch.entries), batch.offset) == ([B.key], 20 if skip else None)
     assert machine.report.skipped == [A.key] * skip
-    assert machine.delivered(delivery(part(0, 5))) == Instructions(hear=(part(0, 5),))  # of which nothing was heard
+    assert machine.delivered(delivery(part(0, 5))) == Instructions(
+        to_absorb=(part(0, 5),)
+    )  # of which nothing was absorbed
 
 
 def test_expired():
     machine = admission(fading=Weighting("s", 30, window=20))
-    assert machine.delivered(delivery(A, B, position=20)) == Instructions(hear=(B,))
+    assert machine.delivered(delivery(A, B, position=20)) == Instructions(to_absorb=(B,))
     assert machine.report.expired == 1
-    machine.heard(heard(B), [B])
+    machine.absorbed(absorbed(B), [B])
     batch = machine.take()
     assert (batch.offset, batch.entries[B.key].position, batch.fading.position) == (20, 20, 30)
 
@@ -185,7 +187,7 @@ def test_positions_of_the_parts_of_a_delivery():
     machine = admission(fading=Weighting("s", half_life=10.0))
     machine.delivered(delivery(C, D, position=100))
     for p in (D, C):  # in any order
-        machine.heard(heard(p), [p])
+        machine.absorbed(absorbed(p), [p])
     batch = machine.take()
     assert [e.position for e in batch.entries.values()] == [100, 90]
     assert batch.message.evidence == pytest.approx(message(D).evidence + 0.5 * message(C).evidence, rel=1e-15)
@@ -197,7 +199,7 @@ def test_positions_of_the_parts_of_a_delivery():
 def test_rows_that_are_not_those_of_the_survey():
     machine = admission(surveyed=[entry(A, "surveyed")])
     machine.delivered(delivery(A))
-    (error,) = machine.heard(heard(A, digest="other"), [A]).fail
+    (error,) = machine.absorbed(absorbed(A, digest="other"), [A]).fail
     assert isinstance(error, DataChanged)
     assert machine.uncommitted == 0
 
@@ -207,7 +209,7 @@ def test_failed(skip):
     machine, error = admission(skip=skip), BcmdistError("poison")
     machine.delivered(delivery(A))
     machine.delivered(delivery(B))
-    machine.heard(heard(B), [B])
+    machine.absorbed(absorbed(B), [B])
     assert machine.failed([A.key], error) == (NOTHING if skip else Instructions(fail=(error,)))
     batch = machine.take()
     assert (batch.offset, list(batch.entries)) == (20 if skip else None, [B.key])  # what was good is committed
@@ -215,7 +217,7 @@ def test_failed(skip):
 
 
 def test_what_is_known_of_a_failure_is_that_it_was_not_heard():
-    """What failed may come again, and be heard."""
+    """What failed may come again, and be absorbed."""
     machine = admission(skip=True)
     machine.delivered(delivery(A))
     machine.failed([A.key], BcmdistError("poison"))
@@ -230,8 +232,8 @@ COPY = part(0, 10, "copy")
 )
 def test_twins(same_rows, skip):
     machine = admission(entry(A, "same"), same_rows=same_rows, skip=skip)
-    assert machine.delivered(delivery(COPY)) == Instructions(hear=(COPY,))
-    told = machine.heard(heard(COPY, digest="same"), [COPY])
+    assert machine.delivered(delivery(COPY)) == Instructions(to_absorb=(COPY,))
+    told = machine.absorbed(absorbed(COPY, digest="same"), [COPY])
     assert machine.twins == {COPY.key: A.key}
     assert machine.report.same_rows == 1
     assert machine.uncommitted == (0 if same_rows == "refuse" else 1)
@@ -244,8 +246,8 @@ def test_twins(same_rows, skip):
 def test_twins_among_what_is_on_its_way():
     machine = admission()
     machine.delivered(delivery(A, COPY))
-    machine.heard(heard(A, digest="same"), [A])
-    machine.heard(heard(COPY, digest="same"), [COPY])
+    machine.absorbed(absorbed(A, digest="same"), [A])
+    machine.absorbed(absorbed(COPY, digest="same"), [COPY])
     assert machine.twins == {COPY.key: A.key}
 
 
@@ -253,7 +255,7 @@ def test_what_the_window_has_left_has_no_twin():
     old = entry(A, "same", position=10)
     machine = admission(old, fading=Weighting("s", 10, window=20))
     machine.delivered(delivery(COPY, position=100))
-    machine.heard(heard(COPY, digest="same"), [COPY])
+    machine.absorbed(absorbed(COPY, digest="same"), [COPY])
     assert machine.twins == {}
     assert machine.warning() is None
 
@@ -266,7 +268,7 @@ def ready(*parts, **options):
     machine = admission(**options)
     machine.delivered(delivery(*parts, position=parts[-1].stop))
     for p in parts:
-        machine.heard(heard(p), [p])
+        machine.absorbed(absorbed(p), [p])
     return machine, machine.take()
 
 
@@ -283,7 +285,7 @@ def test_overtaken_by_some_of_the_same_rows():
     told = machine.overtaken(batch, LedgerState([entry(A), entry(part(10, 15))], set(), machine.fading))
     rest = part(15, 20)
     assert told.absorb_again == ((rest, replace(entry(rest), digest=B.key)), (C, entry(C)))
-    again = absorbed_again(batch, told.absorb_again, lambda parts: heard(*parts))
+    again = absorbed_again(batch, told.absorb_again, lambda parts: absorbed(*parts))
     assert again.message.evidence == message(part(15, 30)).evidence
     assert again.entries == {rest.key: entry(rest), C.key: entry(C)}
     assert (again.offset, again.keys) == (batch.offset, batch.keys)
@@ -294,7 +296,7 @@ def test_overtaken_by_all_of_the_same_rows():
     machine, batch = ready(A, B)
     told = machine.overtaken(batch, LedgerState([entry(A), entry(B)], set(), machine.fading))
     assert told == Instructions(absorb_again=())
-    again = absorbed_again(batch, (), lambda parts: pytest.fail("nothing is to be heard"))
+    again = absorbed_again(batch, (), lambda parts: pytest.fail("nothing is to be absorbed"))
     assert (again.message, again.entries, again.offset) == (None, {}, 20)
     assert machine.committed(again, machine.fading, [entry(A), entry(B)]).acknowledge.keys == (A.key, B.key)
     assert (machine.report.partitions, machine.report.duplicates) == (0, 2)
@@ -335,34 +337,36 @@ def test_overtaken_where_rows_fade():
 
 
 def test_overtaken_on_its_way():
-    """What others were seen to have heard while a worker was at it is left out, though nobody is faster now."""
+    """What others were seen to have absorbed while a worker was at it is left out, though nobody is faster now."""
     machine, batch = ready(A)
     machine.delivered(delivery(B, C))
     known = [entry(A), entry(B)]  # by somebody who was faster
     machine.committed(
-        absorbed_again(batch, machine.overtaken(batch, LedgerState(known, set(), machine.fading)).absorb_again, heard),
+        absorbed_again(
+            batch, machine.overtaken(batch, LedgerState(known, set(), machine.fading)).absorb_again, absorbed
+        ),
         machine.fading,
         known,
     )
-    machine.heard(heard(B, C), [B, C])
+    machine.absorbed(absorbed(B, C), [B, C])
     late = machine.take()
     assert machine.is_overtaken(late)
     told = machine.overtaken(late, LedgerState(known, set(), machine.fading))
     assert [p for p, _ in told.absorb_again] == [C]
-    late = absorbed_again(late, told.absorb_again, lambda parts: heard(*parts))
+    late = absorbed_again(late, told.absorb_again, lambda parts: absorbed(*parts))
     assert machine.committed(late, machine.fading).acknowledge.offset == 30
     assert (machine.report.partitions, machine.report.duplicates) == (1, 2)
     machine.delivered(delivery(D))
-    machine.heard(heard(D), [D])
+    machine.absorbed(absorbed(D), [D])
     assert not machine.is_overtaken(machine.take())
 
 
 def test_what_somebody_has_forgotten_may_have_a_copy():
     machine, batch = ready(B)
-    machine.committed(batch, machine.fading, [])  # heard, and forgotten by somebody else
+    machine.committed(batch, machine.fading, [])  # absorbed, and forgotten by somebody else
     copy = part(10, 20, "copy")
     machine.delivered(delivery(copy))
-    machine.heard(heard(copy, digest=B.key), [copy])
+    machine.absorbed(absorbed(copy, digest=B.key), [copy])
     assert machine.twins == {}
 
 
@@ -370,7 +374,7 @@ def test_what_somebody_has_forgotten_may_have_a_copy():
 
 
 class World:
-    """One ingester, others who commit as well, and what the model has heard of it."""
+    """One ingester, others who commit as well, and what the model has absorbed of it."""
 
     def __init__(self):
         self.machine = admission()
@@ -385,17 +389,19 @@ class World:
         self.offset += 1
         self.failures += told.fail
         self.tasks += [("compare", p.key) for p in told.compare] + [("compare", key) for key in told.compare_keys]
-        self.tasks += [("hear", p) for p in told.hear]
+        self.tasks += [("hear", p) for p in told.to_absorb]
 
     def finish(self, choice):
         """One of the tasks on their way ends."""
         if self.tasks:
             kind, what = self.tasks.pop(choice % len(self.tasks))
-            told = self.machine.heard(heard(what), [what]) if kind == "hear" else self.machine.compared({what: what})
+            told = (
+                self.machine.absorbed(absorbed(what), [what]) if kind == "hear" else self.machine.compared({what: what})
+            )
             self.failures += told.fail
 
     def somebody_commits(self, start, rows):
-        """Somebody else hears what nobody has, at once."""
+        """Somebody else absorbs what nobody has, at once."""
         for p in unheard([part(start, min(start + rows, ROWS))], [e.key for e in self.ledger]):
             self.ledger.append(entry(p))
             self.total += message(p).evidence
@@ -405,7 +411,7 @@ class World:
         told = self.machine.overtaken(batch, LedgerState([*self.ledger[: self.seen]], set(), self.machine.fading))
         self.failures += told.fail
         left = told.absorb_again
-        return batch if left is None else absorbed_again(batch, left, lambda parts: heard(*parts))
+        return batch if left is None else absorbed_again(batch, left, lambda parts: absorbed(*parts))
 
     def commit(self, *, fast=None):
         """The next commit; `fast` is committed by somebody else while it is tried again."""

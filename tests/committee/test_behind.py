@@ -92,7 +92,7 @@ class Counted:
 
 @pytest.fixture
 def many(make_data, tmp_path):
-    """A model that has heard nothing, and 120 partitions for it."""
+    """A model that has absorbed nothing, and 120 partitions for it."""
     rng = np.random.default_rng(3)
     X = rng.uniform(-2, 2, (1200, 2))
     path = make_data("many.zarr", rows_per_chunk=10, X=X, y=np.sin(X[:, 0]))

@@ -40,7 +40,7 @@ def shuffled(path, order):
 
 @pytest.fixture
 def prepared(wave, make_data, tmp_path):
-    """A model that has heard nothing, of 240 rows in 12 partitions, and their path."""
+    """A model that has absorbed nothing, of 240 rows in 12 partitions, and their path."""
     _, X, y = wave
     path = make_data("chunks.zarr", rows_per_chunk=20, X=X, y=y)
     return GBCM.prepare(path, GIVEN, model=tmp_path / "model"), path
@@ -60,7 +60,7 @@ def template(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def copied(template):
-    """A function that makes a model that has heard nothing, and the path of its data."""
+    """A function that makes a model that has absorbed nothing, and the path of its data."""
     numbers = itertools.count()
 
     def copy():
@@ -81,7 +81,9 @@ def test_the_ledger_is_a_set(copied, order, every):
     assert {entry.key for entry in after.ledger} == {parts[k].key for k in order}
     assert len(after.ledger) == tally.partitions == len(set(order))
     peaceful = (
-        gbcm.snapshot.hear([parts[k] for k in sorted(set(order))], SerialRuntime(), label="test") if order else None
+        gbcm.snapshot.compute_messages([parts[k] for k in sorted(set(order))], SerialRuntime(), label="test")
+        if order
+        else None
     )
     if peaceful:
         assert_same_committee(after.committee, gbcm.committee.absorb(peaceful.message))
@@ -104,7 +106,7 @@ def test_arrivals_are_noted_before_they_are_heard(prepared):
     after, _ = gbcm.ingest(gbcm.source(path), ONE_EACH)
     first, last = after.ledger[0].arrival, after.ledger[-1].arrival
     assert len(first) == len(last) == 3
-    assert first[0] < last[0]  # the log score of somebody who has heard nothing is worse
+    assert first[0] < last[0]  # the log score of somebody who has absorbed nothing is worse
     assert GBCM.load(gbcm.url).ledger == after.ledger
     drift = after.info()["drift"]
     assert drift["arrivals"] == 12
@@ -117,7 +119,7 @@ def test_other_rows_under_the_same_key(prepared):
     assert len(after.ledger) == 4
     with recorded(path) as group:
         group["y"][70] += 1.0
-    with pytest.raises(ChunkConflict, match=r"X\[60:80\]: expected the rows that were heard under this key"):
+    with pytest.raises(ChunkConflict, match=r"X\[60:80\]: expected the rows that were absorbed under this key"):
         after.ingest(gbcm.source(path))
     assert len(GBCM.load(gbcm.url).ledger) >= 4
 
@@ -129,14 +131,14 @@ def test_decay_follows_from_positions_only(copied, order, every):
     gbcm, path = copied()
     after, _ = gbcm.ingest(shuffled(path, order), IngestOptions(commit_every=every, half_life=50.0))
     parts = [replace(part, weight=2.0 ** ((part.stop - 240) / 50.0)) for part in partitions(open_data(path), 20)]
-    expected = gbcm.committee.absorb(gbcm.snapshot.hear(parts, SerialRuntime(), label="test").message)
+    expected = gbcm.committee.absorb(gbcm.snapshot.compute_messages(parts, SerialRuntime(), label="test").message)
     assert_same_committee(after.committee, expected)
     assert after.facts["fading"]["position"] == 240
     parts = partitions(open_data(path), 20)
     rest = after.forget([parts[2].key])
     weights = {part.key: 2.0 ** ((part.stop - 240) / 50.0) for part in parts}
     kept = [replace(part, weight=weights[part.key]) for part in parts if part != parts[2]]
-    expected = gbcm.committee.absorb(gbcm.snapshot.hear(kept, SerialRuntime(), label="test").message)
+    expected = gbcm.committee.absorb(gbcm.snapshot.compute_messages(kept, SerialRuntime(), label="test").message)
     assert_same_committee(rest.committee, expected)
 
 
@@ -147,7 +149,7 @@ def test_a_window_holds_the_newest_rows_in_any_order(copied, order, every):
     gbcm, path = copied()
     after, tally = gbcm.ingest(shuffled(path, order), IngestOptions(commit_every=every, window=100))
     parts = partitions(open_data(path), 20)[-5:]
-    expected = gbcm.committee.absorb(gbcm.snapshot.hear(parts, SerialRuntime(), label="test").message)
+    expected = gbcm.committee.absorb(gbcm.snapshot.compute_messages(parts, SerialRuntime(), label="test").message)
     assert_same_committee(after.committee, expected)
     assert {entry.key for entry in after.ledger} == {part.key for part in parts}
     assert after.committee.total.rows == 100
@@ -166,9 +168,9 @@ def test_who_loses_a_commit_adds_to_it(prepared, monkeypatch):
         theirs = fast.pop(next(tries), None)
         if theirs:
             newest = Snapshot.load(gbcm.url)
-            heard = newest.hear(theirs, SerialRuntime(), label="test")
-            entries = list(heard.entries.values())
-            successor(newest, newest.committee.absorb(heard.message), entries)
+            absorbed = newest.compute_messages(theirs, SerialRuntime(), label="test")
+            entries = list(absorbed.entries.values())
+            successor(newest, newest.committee.absorb(absorbed.message), entries)
         return successor(self, *arguments, **options)
 
     monkeypatch.setattr(Snapshot, "successor", slow)
@@ -176,7 +178,7 @@ def test_who_loses_a_commit_adds_to_it(prepared, monkeypatch):
     assert tally.retries == 3
     assert (tally.partitions, tally.duplicates) == (6, 6)
     assert len({entry.key for entry in after.ledger}) == len(after.ledger) == 12
-    expected = gbcm.committee.absorb(gbcm.snapshot.hear(parts, SerialRuntime(), label="test").message)
+    expected = gbcm.committee.absorb(gbcm.snapshot.compute_messages(parts, SerialRuntime(), label="test").message)
     assert_same_committee(after.committee, expected)
     assert after.committee.total.rows == 240
     with pytest.raises(CommitConflict):
@@ -196,7 +198,7 @@ def test_a_tail_that_somebody_heard_with_another_cut(prepared, tmp_path, rng):
     peaceful = gbcm.committee
     for part in partitions(open_data(path), 20):
         if part.start != 40:
-            peaceful = peaceful.absorb(gbcm.snapshot.hear([part], SerialRuntime(), label="test").message)
+            peaceful = peaceful.absorb(gbcm.snapshot.compute_messages([part], SerialRuntime(), label="test").message)
     tails = [entry.key for entry in late.ledger if entry.rows == 10]
     assert [key.rpartition("[")[2] for key in sorted(tails)] == ["40:50]", "50:60]"]
 
@@ -323,7 +325,7 @@ def before_commits(monkeypatch, theirs):
 
 
 class Busy(SerialRuntime):
-    """Has all partitions on their way before the first is heard."""
+    """Has all partitions on their way before the first is absorbed."""
 
     def each(self, work, *, label):
         yield from super().each([*work], label=label)
@@ -338,7 +340,7 @@ def test_what_somebody_commits_while_it_is_on_its_way_counts_once(prepared, monk
     after, tally = gbcm.ingest(gbcm.source(path), ONE_EACH, runtime=runtime)
     assert (tally.retries, tally.partitions, tally.duplicates) == (1, 7, 5)
     assert sorted(entry.key for entry in after.ledger) == sorted(part.key for part in parts)
-    expected = gbcm.committee.absorb(gbcm.snapshot.hear(parts, SerialRuntime(), label="test").message)
+    expected = gbcm.committee.absorb(gbcm.snapshot.compute_messages(parts, SerialRuntime(), label="test").message)
     assert_same_committee(after.committee, expected)
     assert GBCM.load(gbcm.url).ledger == after.ledger
 
@@ -349,21 +351,21 @@ def test_forgetting_while_somebody_ingests(prepared, monkeypatch, half_life):
     parts = partitions(open_data(path), 20)
     fading = {"commit_every": 1, "half_life": half_life}
     some, _ = gbcm.ingest(gbcm.source(path), IngestOptions(max_partitions=6, **fading))
-    heard = []
-    monkeypatch.setattr("bcmdist.committee.revision.messages", lambda *a, **o: heard.append(1) or messages(*a, **o))
+    absorbed = []
+    monkeypatch.setattr("bcmdist.committee.revision.messages", lambda *a, **o: absorbed.append(1) or messages(*a, **o))
 
     def ingest():
         GBCM.load(gbcm.url).ingest(gbcm.source(path), IngestOptions(max_partitions=2, **fading))
 
     before_commits(monkeypatch, {1: ingest, 2: ingest})
     after = some.forget([parts[2].key])
-    assert len(heard) == 1  # recomputed once, however often others are faster
+    assert len(absorbed) == 1  # recomputed once, however often others are faster
     assert [entry.key for entry in after.ledger] == [part.key for part in parts[:10] if part != parts[2]]
     weighted = [
         replace(p, weight=1.0 if half_life is None else 2.0 ** ((p.stop - 200) / half_life)) for p in parts[:10]
     ]
     kept = [part for part in weighted if part.start != 40]
-    expected = gbcm.committee.absorb(gbcm.snapshot.hear(kept, SerialRuntime(), label="test").message)
+    expected = gbcm.committee.absorb(gbcm.snapshot.compute_messages(kept, SerialRuntime(), label="test").message)
     assert_same_committee(after.committee, expected)
     assert GBCM.load(gbcm.url).ledger == after.ledger
 
@@ -378,7 +380,8 @@ def test_ingesting_while_somebody_forgets(prepared, monkeypatch):
     kept = [part for part in parts if part != parts[1]]
     assert {entry.key for entry in after.ledger} == {part.key for part in kept}
     assert_same_committee(
-        after.committee, gbcm.committee.absorb(gbcm.snapshot.hear(kept, SerialRuntime(), label="test").message)
+        after.committee,
+        gbcm.committee.absorb(gbcm.snapshot.compute_messages(kept, SerialRuntime(), label="test").message),
     )
 
 
@@ -392,7 +395,8 @@ def test_two_sources_into_one_model(prepared, make_data, rng, monkeypatch):
     assert after.offsets == {path: 240, other: 100}
     parts = [part for place in (path, other) for part in partitions(open_data(place), 20)]
     assert_same_committee(
-        after.committee, gbcm.committee.absorb(gbcm.snapshot.hear(parts, SerialRuntime(), label="test").message)
+        after.committee,
+        gbcm.committee.absorb(gbcm.snapshot.compute_messages(parts, SerialRuntime(), label="test").message),
     )
 
 
@@ -411,13 +415,13 @@ class Dying(SerialRuntime):
 
     def __init__(self, most):
         super().__init__()
-        self.most, self.heard = most, []
+        self.most, self.absorbed = most, []
 
     def each(self, work, *, label):
         for outcome in super().each(work, label=label):
-            self.heard += outcome.parts
+            self.absorbed += outcome.parts
             yield outcome
-            if len(self.heard) >= self.most:
+            if len(self.absorbed) >= self.most:
                 raise KeyboardInterrupt
 
 
@@ -429,9 +433,9 @@ def test_a_killed_fit_is_continued_where_it_was(wave, make_data, tmp_path, monke
     with pytest.raises(KeyboardInterrupt):
         GBCM.fit(path, GIVEN, model=tmp_path / "model", runtime=begun)
     committed = {entry.key for entry in GBCM.load(tmp_path / "model").ledger}
-    assert committed == {part.key for part in begun.heard}
+    assert committed == {part.key for part in begun.absorbed}
     fitted = GBCM.fit(path, GIVEN, model=tmp_path / "model", runtime=rest)
-    assert {part.key for part in rest.heard} == {entry.key for entry in fitted.ledger} - committed
+    assert {part.key for part in rest.absorbed} == {entry.key for entry in fitted.ledger} - committed
     assert_same_committee(fitted.committee, GBCM.fit(path, GIVEN).committee)
 
 
@@ -469,12 +473,12 @@ def test_somebody_else_lets_rows_fade_meanwhile(prepared):
     weights = {part.key: 2.0 ** ((part.stop - 240) / 50.0) for part in partitions(open_data(path), 20)}
     assert again.facts["fading"]["half_life"] == 50.0
     positions = {entry.key: entry.position for entry in again.ledger}
-    early = {key for key, position in positions.items() if position is None}  # heard before rows began to fade
+    early = {key for key, position in positions.items() if position is None}  # absorbed before rows began to fade
     parts = [
         replace(p, weight=2.0 ** (-240 / 50.0) if p.key in early else weights[p.key])
         for p in partitions(open_data(path), 20)
     ]
-    expected = gbcm.committee.absorb(gbcm.snapshot.hear(parts, SerialRuntime(), label="test").message)
+    expected = gbcm.committee.absorb(gbcm.snapshot.compute_messages(parts, SerialRuntime(), label="test").message)
     assert_same_committee(again.committee, expected)
 
 
@@ -498,7 +502,7 @@ def test_a_model_of_running_beliefs_takes_no_wishes(wave, make_data, tmp_path):
     assert (tally.partitions, after.committee.total.rows) == (12, 240)
     with recorded(path) as group:
         group["y"][70] += 1.0
-    with pytest.raises(ChunkConflict, match=r"X\[60:80\]: expected the rows that were heard under this key"):
+    with pytest.raises(ChunkConflict, match=r"X\[60:80\]: expected the rows that were absorbed under this key"):
         after.ingest(gbcm.source(path))
 
 
@@ -512,7 +516,7 @@ def test_other_rows_in_other_chunks_are_other_rows(prepared, make_data, wave):
     assert (tally.partitions, tally.duplicates, again.commit) == (0, 16, after.commit)  # two of each chunk
     shutil.rmtree(path)
     make_data("chunks.zarr", rows_per_chunk=30, X=X, y=y + 1.0)
-    with pytest.raises(ChunkConflict, match="expected the rows that were heard under this key"):
+    with pytest.raises(ChunkConflict, match="expected the rows that were absorbed under this key"):
         after.ingest(gbcm.source(path))
 
 

@@ -47,9 +47,9 @@ def first_pass(query, likelihood, X, obs):
 
 def next_pass(query, likelihood, X, obs, committee):
     mean = committee.posterior.mean
-    heard = [conditional_message(query, likelihood, X[b], obs[b], mean) for b in BLOCKS]
-    objective = sum(h.objective for h in heard) - 0.5 * mean @ mean
-    return Committee(sum((h.message for h in heard), zero_message(query, likelihood))), objective
+    absorbed = [conditional_message(query, likelihood, X[b], obs[b], mean) for b in BLOCKS]
+    objective = sum(h.objective for h in absorbed) - 0.5 * mean @ mean
+    return Committee(sum((h.message for h in absorbed), zero_message(query, likelihood))), objective
 
 
 def dense_pitc_laplace(query, likelihood, X, obs):
@@ -97,9 +97,9 @@ def test_passes_are_newtons_where_weights_are_expected_ones(rng, likelihood):
     committee, changes = first_pass(query, likelihood, X, obs), []
     values = committee.posterior.mean
     for _ in range(12):
-        heard = [conditional_message(query, likelihood, X[b], obs[b], values) for b in BLOCKS]
-        committee = Committee(sum((h.message for h in heard), zero_message(query, likelihood)))
-        moved = next_mean(committee, sum((h.step for h in heard), zero_message(query, likelihood)))
+        absorbed = [conditional_message(query, likelihood, X[b], obs[b], values) for b in BLOCKS]
+        committee = Committee(sum((h.message for h in absorbed), zero_message(query, likelihood)))
+        moved = next_mean(committee, sum((h.step for h in absorbed), zero_message(query, likelihood)))
         changes.append(committee.posterior.length(moved - values))
         values = moved
     assert changes[-1] <= 1e-8
@@ -229,7 +229,7 @@ def test_a_commit_that_has_heard_rows_in_no_pass(classes, tmp_path):
     path, *_ = classes
     gbcm = GBCM.fit(path, settings(), model=tmp_path / "model")
     forged = gbcm.snapshot.successor(gbcm.committee, [], passes=())
-    with pytest.raises(ModelDamaged, match="commit 3: expected a pass in which partitions were heard, found none"):
+    with pytest.raises(ModelDamaged, match="commit 3: expected a pass in which partitions were absorbed, found none"):
         GBCM(forged).refine()
 
 
@@ -274,8 +274,8 @@ def test_what_was_surveyed_is_read_once_however_many_partitions_are_heard(unlist
     parts, facts = partitions(open_data(unlisted), 8), gbcm.snapshot.facts
     assert facts.chunks is not None
     del read[:]
-    heard = gbcm.absorb(parts)
-    assert len(heard.ledger) == len(parts) > 20
+    absorbed = gbcm.absorb(parts)
+    assert len(absorbed.ledger) == len(parts) > 20
     assert (read.count(facts.surveyed), read.count(facts.chunks)) == (1, 1)
 
 

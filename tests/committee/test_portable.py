@@ -1,4 +1,4 @@
-"""A model that names no place says what it said, and hears more; what it has heard cannot be read again."""
+"""A model that names no place says what it said, and absorbs more; what it has absorbed cannot be read again."""
 
 import numpy as np
 import pytest

@@ -31,7 +31,7 @@ def key(gbcm, number):
 
 
 def only(gbcm, path, keep, tmp_path):
-    """The same prepared model in another directory, which hears some partitions only."""
+    """The same prepared model in another directory, which absorbs some partitions only."""
     other = tmp_path / f"only-{'-'.join(map(str, sorted(keep)))}"
     shutil.copytree(gbcm.url, other)
     for file in [*(other / "commits").iterdir(), *(other / "acknowledged").iterdir()]:
@@ -47,7 +47,7 @@ def test_forgetting_equals_never_having_heard(fitted, tmp_path):
     without = only(gbcm, path, [0, 2, 4], tmp_path)
     assert_same_committee(after.committee, without.committee)
     assert {e.key for e in after.ledger} == {e.key for e in gbcm.ledger} - {key(gbcm, 1), key(gbcm, 3)}
-    looked_again = "recalibration" in gbcm.facts  # how likely classes are is corrected anew, in a commit of its own
+    looked_again = "recalibration" in gbcm.facts  # how likely classes are is corrected again, in a commit of its own
     assert GBCM.load(gbcm.url).commit == gbcm.commit + 1 + looked_again
     again = after.absorb(partitions(open_data(path), 50))
     assert_same_committee(again.committee, gbcm.committee)
@@ -72,7 +72,7 @@ def test_changed_rows_cannot_be_forgotten(fitted):
 
 def test_unknown_keys_are_refused(fitted):
     gbcm, _ = fitted
-    with pytest.raises(InvalidOption, match=r"expected keys of partitions it has heard .*got \['nothing'\]"):
+    with pytest.raises(InvalidOption, match=r"expected keys of partitions it has absorbed .*got \['nothing'\]"):
         gbcm.forget(["nothing"])
 
 
@@ -125,7 +125,7 @@ def test_merging_is_hearing_both(fitted, tmp_path):
 
 def test_what_both_have_heard_cannot_be_merged(fitted, tmp_path):
     gbcm, path = fitted
-    with pytest.raises(ModelsDiffer, match=r"both have heard .*forget it in one of them"):
+    with pytest.raises(ModelsDiffer, match=r"both have absorbed .*forget it in one of them"):
         gbcm.merge(only(gbcm, path, [2], tmp_path), tmp_path / "both")
     assert not (tmp_path / "both").exists()
 

@@ -127,7 +127,7 @@ def test_rules_with_weights_of_sum_one_return_what_all_experts_say(problem, part
 
 
 def test_committees_of_identical_experts(problem, parts):
-    """M copies are heard as M independent experts: PoE divides the variance by M, BCM takes M - 1 priors off."""
+    """M copies are absorbed as M independent experts: PoE divides the variance by M, BCM takes M - 1 priors off."""
     m, s2, k = posteriors(parts[:1], problem.Xs)
     copies = np.repeat(m, 5, axis=0), np.repeat(s2, 5, axis=0), k
     precision = 5 / s2[0] - 4 / k

@@ -26,7 +26,7 @@ EVERY_5 = IngestOptions(commit_every=5)
 
 @pytest.fixture
 def prepared(wave, make_data, tmp_path):
-    """A model that has heard nothing, of 240 rows in 12 partitions, and their path."""
+    """A model that has absorbed nothing, of 240 rows in 12 partitions, and their path."""
     _, X, y = wave
     path = make_data("chunks.zarr", rows_per_chunk=20, X=X, y=y)
     return GBCM.prepare(path, GIVEN, model=tmp_path / "model"), path
@@ -39,13 +39,13 @@ def arriving(make_data, rng):
 
 
 def assert_heard_once(after, before, path):
-    """A committee has heard what lies at a path now, once, under the content hashes of now."""
-    heard = before.snapshot.hear(partitions(open_data(path), 20), SerialRuntime(), label="test")
+    """A committee has absorbed what lies at a path now, once, under the content hashes of now."""
+    absorbed = before.snapshot.compute_messages(partitions(open_data(path), 20), SerialRuntime(), label="test")
     assert {entry.key: entry.digest for entry in after.ledger} == {
-        key: entry.digest for key, entry in heard.entries.items()
+        key: entry.digest for key, entry in absorbed.entries.items()
     }
-    assert len(after.ledger) == len(heard.entries)
-    assert_same_committee(after.committee, before.committee.absorb(heard.message))
+    assert len(after.ledger) == len(absorbed.entries)
+    assert_same_committee(after.committee, before.committee.absorb(absorbed.message))
     assert_same_committee(GBCM.load(after.url).committee, after.committee)
 
 
@@ -120,10 +120,10 @@ def test_what_is_not_the_sum_of_its_entries_is_heard_again(prepared, runtime, ha
         replace(part, weight=1.0 if half_life is None else 2.0 ** ((part.stop - 240) / half_life))
         for part in partitions(open_data(path), 20)
     ]
-    expected = gbcm.snapshot.hear(parts, SerialRuntime(), label="test").message
+    expected = gbcm.snapshot.compute_messages(parts, SerialRuntime(), label="test").message
     assert_same_committee(after.committee, gbcm.committee.absorb(expected))
     assert sorted(entry.key for entry in after.ledger) == sorted(part.key for part in parts)
-    assert len(after.ledger[0].arrival) == 3  # what was noted before it was heard stays
+    assert len(after.ledger[0].arrival) == 3  # what was noted before it was absorbed stays
 
 
 class Killed(DaskRuntime):
@@ -211,7 +211,7 @@ def test_surveyed_rows_that_change_when_workers_are_killed_are_refused(prepared,
 def test_workers_know_what_a_kept_message_takes(prepared):
     """They spill and pause by it."""
     gbcm, path = prepared
-    heard = gbcm.snapshot.hear(partitions(open_data(path), 20), SerialRuntime(), label="test")
-    message = heard.message
-    assert message.precision.nbytes <= sizeof(Parted(None, heard)) <= 1.1 * message.precision.nbytes + 1000
-    assert sizeof(Parted(None, replace(heard, step=message))) > 1.9 * message.precision.nbytes
+    absorbed = gbcm.snapshot.compute_messages(partitions(open_data(path), 20), SerialRuntime(), label="test")
+    message = absorbed.message
+    assert message.precision.nbytes <= sizeof(Parted(None, absorbed)) <= 1.1 * message.precision.nbytes + 1000
+    assert sizeof(Parted(None, replace(absorbed, step=message))) > 1.9 * message.precision.nbytes

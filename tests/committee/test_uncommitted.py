@@ -14,7 +14,7 @@ def message(value):
     return Message(np.array([value]), np.array([[value]]), value, 1)
 
 
-def heard(pending, key, value, position=0):
+def absorbed(pending, key, value, position=0):
     entry = Entry(key, key, 1, position=position)
     pending.add(message(value), pending.fading.at(position), {key: entry}, [])
 
@@ -23,14 +23,14 @@ def test_an_offset_waits_for_all_before_it():
     pending = Pending(Weighting())
     for offset, keys in ((10, "ab"), (20, "c"), (30, "")):
         pending.begin(offset, keys, [*keys, "known"])
-    heard(pending, "c", 1.0)
-    heard(pending, "b", 2.0)
+    absorbed(pending, "c", 1.0)
+    absorbed(pending, "b", 2.0)
     early = pending.take()
     assert (early.offset, set(early.entries)) == (None, {"b", "c"})
     assert early.keys == ("known", "c", "known")  # what is acknowledged by name waits for nobody
     assert "a" in pending
     assert "b" not in pending
-    heard(pending, "a", 4.0)
+    absorbed(pending, "a", 4.0)
     late = pending.take()
     assert late.offset == 30
     assert sorted(late.keys) == ["a", "b", "known"]

@@ -235,18 +235,18 @@ def test_a_shrunk_data_set_is_refused(tmp_path):
 def test_growth_leaves_what_was_delivered_as_it_is(tmp_path):
     for wanted, chunk in [(20, 10), (20, 50)]:
         path = tmp_path / f"{wanted}-{chunk}"
-        watched, after, heard = of_array(path, rows=wanted), None, []
+        watched, after, absorbed = of_array(path, rows=wanted), None, []
         for k in range(3):
             append_rows(path, *some_rows(91, k), rows_per_chunk=chunk)
             found = read_on(watched, after, most=3)
             after = found[-1].offset if found else after
-            heard += keys_of(found)
-        assert heard == keys_of(read_on(of_array(path, rows=wanted), None, most=100))
+            absorbed += keys_of(found)
+        assert absorbed == keys_of(read_on(of_array(path, rows=wanted), None, most=100))
         batch = keys_of(read_on(of_array(path, watch=False, rows=wanted), None, most=100))
-        stop = from_key(heard[-1], y="y").stop
+        stop = from_key(absorbed[-1], y="y").stop
         assert 273 - stop < 1.5 * wanted
         full = min(stop, 273 // chunk * chunk)  # a batch cuts the last chunk by the rows it has so far
-        in_full_chunks = [[k for k in keys if from_key(k, y="y").stop <= full] for keys in (heard, batch)]
+        in_full_chunks = [[k for k in keys if from_key(k, y="y").stop <= full] for keys in (absorbed, batch)]
         assert in_full_chunks[0] == in_full_chunks[1]
 
 
@@ -285,7 +285,7 @@ def test_a_reader_beside_a_writer_sees_only_what_was_written(tmp_path):
     path = tmp_path / "a"
     append_rows(path, np.full((13, 3), 7.0), np.full(13, 7.0), rows_per_chunk=10)
     writer = subprocess.Popen([sys.executable, "-c", WRITER, str(path)])
-    after, heard, reads = 0, [], 0
+    after, absorbed, reads = 0, [], 0
     while 520 + 13 - after >= 20:
         finished = writer.poll() is not None
         for delivery in of_array(path).read(after, 5):
@@ -293,12 +293,12 @@ def test_a_reader_beside_a_writer_sees_only_what_was_written(tmp_path):
             assert part.start == after
             assert np.all(rows.X > 0)
             np.testing.assert_array_equal(rows.X, np.repeat(rows.obs.y[:, None], 3, axis=1))
-            heard.append(rows.obs.y)
+            absorbed.append(rows.obs.y)
             after = delivery.offset
             reads += not finished
     assert writer.wait() == 0
     expected = np.concatenate([np.full(13, 7.0), np.repeat(np.arange(1.0, 41.0), 13)])
-    np.testing.assert_array_equal(np.concatenate(heard), expected[:after])
+    np.testing.assert_array_equal(np.concatenate(absorbed), expected[:after])
     assert reads > 0, "the writer was done before anything was read"
 
 

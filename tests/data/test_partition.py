@@ -52,14 +52,14 @@ def ranges_of(draw_from):
 
 
 @given(ranges_of(100), st.integers(1, 40), st.randoms())
-def test_unheard_rows_are_those_that_no_key_names(heard, wanted, random):
+def test_unheard_rows_are_those_that_no_key_names(absorbed, wanted, random):
     data, other = shape_only(120, 10), Dataset("other.zarr", "X", "y", 120, 3, 10, ())
-    keys = [Partition(data, a, a + n).key for a, n in heard] + [Partition(other, 0, 120).key]
+    keys = [Partition(data, a, a + n).key for a, n in absorbed] + [Partition(other, 0, 120).key]
     random.shuffle(keys)
     parts = partitions(data, wanted)
     random.shuffle(parts)
     left = unheard(parts, keys)
-    named = {row for a, n in heard for row in range(a, a + n)}
+    named = {row for a, n in absorbed for row in range(a, a + n)}
     covered = [row for part in left for row in range(part.start, part.stop)]
     assert set(covered) == set(range(120)) - named
     assert len(set(covered)) == len(covered)

@@ -171,16 +171,16 @@ def test_a_stored_model_is_the_same(fitted, expert, rng):
 
 @pytest.fixture
 def prepared(wave, expert, tmp_path):
-    """A committee that has heard nothing yet, and the path of its data."""
+    """A committee that has absorbed nothing yet, and the path of its data."""
     return GBCM.prepare(wave[0], replace(REGRESSION, expert=expert), model=tmp_path / "prepared"), wave[0]
 
 
 def test_hearing_a_source_is_fitting(prepared, fitted):
     gbcm, path = prepared
-    heard, report = gbcm.ingest(gbcm.source(path))
+    absorbed, report = gbcm.ingest(gbcm.source(path))
     assert report.partitions == 5
-    assert_same_committee(heard.committee, fitted[0].committee)
-    assert_same_committee(heard.partial_fit(path).committee, fitted[0].committee)  # each once
+    assert_same_committee(absorbed.committee, fitted[0].committee)
+    assert_same_committee(absorbed.partial_fit(path).committee, fitted[0].committee)  # each once
 
 
 def test_forgetting_is_never_having_heard(prepared, fitted, tmp_path):
@@ -220,7 +220,7 @@ def test_degrees_of_freedom_are_counted(fitted, wave):
 
 @pytest.mark.parametrize("rows", [240, 50])
 def test_classes_are_those_of_the_dense_laplace_approximation(classes, expert, rng, rows):
-    """In one pass where one expert hears all, else in the limit of the passes."""
+    """In one pass where one expert absorbs all, else in the limit of the passes."""
     path, X, y = classes
     new = rng.uniform(-3, 3, (40, 2))
     gbcm = GBCM.fit(path, replace(CLASSES, expert=expert, rows_per_expert=rows, passes="1"))

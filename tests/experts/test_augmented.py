@@ -200,8 +200,8 @@ def test_a_committees_life(wave, tmp_path):
     path, *_ = wave
     gbcm = GBCM.fit(path, ASKED, model=tmp_path / "model")
     prepared = GBCM.prepare(path, ASKED, model=tmp_path / "prepared")
-    heard, _ = prepared.ingest(prepared.source(path))
-    assert_same_committee(heard.committee, gbcm.committee)
+    absorbed, _ = prepared.ingest(prepared.source(path))
+    assert_same_committee(absorbed.committee, gbcm.committee)
     gone = [entry.key for entry in gbcm.ledger if "[50:" in entry.key]
     parts = [part for part in partitions(open_data(path), 50) if "[50:" not in part.key]
     rest = GBCM.prepare(path, ASKED, model=tmp_path / "rest").absorb(parts)

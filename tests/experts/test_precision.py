@@ -52,9 +52,9 @@ def problem(rng, name, inputs, lengthscale, noise):
 
 def beliefs(query, likelihood, X, obs, new, each=EACH):
     """Mean and variance at new inputs in double and in mixed precision, and the log evidence of the messages."""
-    for hear in (expert_message, mixed_message):
+    for compute_messages in (expert_message, mixed_message):
         blocks = [slice(a, a + each) for a in range(0, len(X), each)]
-        total = sum((hear(query, likelihood, X[b], obs[b]) for b in blocks), zero(query.size))
+        total = sum((compute_messages(query, likelihood, X[b], obs[b]) for b in blocks), zero(query.size))
         yield (*predict_latent(query, Committee(total).posterior, new), total.evidence)
 
 
@@ -108,7 +108,7 @@ def test_little_noise_is_heard_in_double_precision(rng, in_single, monkeypatch):
     """Bit for bit; without the rule means would move further."""
     query, X, obs, new = problem(rng, "se", 2, 1.5, 1e-3)
     likelihood = Gaussian(1e-3)
-    one, other = (hear(query, likelihood, X, obs) for hear in (expert_message, mixed_message))
+    one, other = (compute_messages(query, likelihood, X, obs) for compute_messages in (expert_message, mixed_message))
     assert not in_single
     for field in ("eta", "precision", "evidence", "rows"):
         assert np.array_equal(getattr(one, field), getattr(other, field))
@@ -122,7 +122,9 @@ def test_rows_that_say_more_together_than_apart_are_heard_again(rng, in_single, 
     """Where the diagonal of R has promised less than its factor keeps."""
     query, X, obs, _ = problem(rng, "se", 2, 1.5, 1e-2)
     monkeypatch.setattr(precision, "_said_apart", lambda *_: 0.0)
-    one, other = (hear(query, Gaussian(1e-2), X, obs) for hear in (expert_message, mixed_message))
+    one, other = (
+        compute_messages(query, Gaussian(1e-2), X, obs) for compute_messages in (expert_message, mixed_message)
+    )
     assert in_single
     assert np.array_equal(one.precision, other.precision)
 
@@ -130,7 +132,9 @@ def test_rows_that_say_more_together_than_apart_are_heard_again(rng, in_single, 
 def test_rounding_that_leaves_no_covariance_is_not_seen(rng, in_single, monkeypatch):
     monkeypatch.setattr(precision, "LARGEST_ERROR", np.inf)
     query, X, obs, _ = problem(rng, "se", 2, 1.5, 1e-3)
-    one, other = (hear(query, Gaussian(1e-9), X, obs) for hear in (expert_message, mixed_message))
+    one, other = (
+        compute_messages(query, Gaussian(1e-9), X, obs) for compute_messages in (expert_message, mixed_message)
+    )
     assert not in_single  # it has raised
     assert np.array_equal(one.precision, other.precision)
 
@@ -173,7 +177,7 @@ def test_a_fit_in_mixed_precision(mixed, wave, tmp_path):
 def test_what_was_said_is_not_taken_back(mixed, wave):
     path, *_ = wave
     key = mixed.ledger[0].key
-    refused = r"expected a model of double precision to {}, .* got one of mixed .* fit it anew with --precision double"
+    refused = r"expected a model of double precision to {}, .* got one of mixed .* fit it again with --precision double"
     with pytest.raises(InvalidOption, match=refused.format("forget")):
         mixed.forget([key])
     with pytest.raises(InvalidOption, match=refused.format("reweight")):

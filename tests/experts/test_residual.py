@@ -101,7 +101,7 @@ def assert_same_message(one, other, tolerance=1e-10):
 
 @pytest.mark.parametrize("name", ["gaussian", "bernoulli", "poisson", "student_t"])
 def test_a_diagonal_is_blocks_of_one_row(rng, name):
-    """Given the shared variables rows are apart, whoever hears them: a law of both."""
+    """Given the shared variables rows are apart, whoever absorbs them: a law of both."""
     likelihood = make_likelihood(name)
     if name == "student_t":  # so wide that each row has one mode
         likelihood = likelihood.with_parameters({"noise_variance": np.array([4.0])})

@@ -164,8 +164,8 @@ def converged(query, likelihood, X, obs, blocks, passes):
     for _ in range(passes):
         mean = Committee(total).posterior.mean.reshape(C, -1)
         mean = mean - mean.mean(axis=0)
-        heard = [conditional_message(query, likelihood, X[b], obs[b], mean).message for b in blocks]
-        total = sum(heard, zero_message(query, likelihood))
+        absorbed = [conditional_message(query, likelihood, X[b], obs[b], mean).message for b in blocks]
+        total = sum(absorbed, zero_message(query, likelihood))
     return Committee(total)
 
 

@@ -1,4 +1,4 @@
-"""The log evidence that is reported is of targets in their own unit, whatever was heard, forgotten or weighed."""
+"""The log evidence that is reported is of targets in their own unit, whatever was absorbed, forgotten or weighed."""
 
 import numpy as np
 import pytest

@@ -51,7 +51,7 @@ def fitting(many, processes, tmp_path):
     """A fit that is under way: its id."""
     command = ["fit", many, "--model", tmp_path / "m", *FIT, "--scheduler", processes.address]
     job = processes.call("submit", *command)["id"]
-    wait_until(lambda: heard(processes, job), "some experts")
+    wait_until(lambda: absorbed(processes, job), "some experts")
     return job
 
 
@@ -66,7 +66,7 @@ def ingesting(many, processes, tmp_path):
     return job
 
 
-def heard(processes, job):
+def absorbed(processes, job):
     """Partitions done."""
     told = processes.job(job)
     assert told["state"] in ("submitted", "running"), told
@@ -74,7 +74,7 @@ def heard(processes, job):
 
 
 def redone(processes):
-    """Keys of the partitions that two experts have heard."""
+    """Keys of the partitions that two experts have absorbed."""
     assert set(processes.runs().values()) <= {1, 2}
     return {key for key, times in processes.runs().items() if times == 2}
 
@@ -84,7 +84,7 @@ def test_a_client_that_is_killed_at_once(many, processes, as_in_peace, tmp_path)
     job = json.loads(submit.stdout.readline())["id"]
     submit.kill()
     submit.communicate()
-    wait_until(lambda: heard(processes, job), "some experts")
+    wait_until(lambda: absorbed(processes, job), "some experts")
     processes.go()
     follow = processes.call("logs", job, "--follow")
     assert [e["event"] for e in follow["events"]][-1] == "finished"

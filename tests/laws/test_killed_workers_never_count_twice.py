@@ -64,7 +64,7 @@ def wait_for_workers(runtime, number):
 
 @dataclass(frozen=True)
 class Problem:
-    """Data of 200 partitions, a model that has heard none of them, and one that has heard all in peace."""
+    """Data of 200 partitions, a model that has absorbed none of them, and one that has absorbed all in peace."""
 
     data: str
     prepared: Path
@@ -315,7 +315,7 @@ def test_the_innermost_function_of_ours_is_told():
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory):
-    """A folder with data of 40 partitions and a model that has heard none of them, and one that has heard all."""
+    """A folder with data of 40 partitions and a model that has absorbed none of them, and one that has absorbed all."""
     folder, rng = tmp_path_factory.mktemp("small"), np.random.default_rng(SEED)
     X = rng.uniform(-2, 2, (2000, 2))
     y = np.sin(X[:, 0]) + 0.1 * rng.standard_normal(len(X))
@@ -335,7 +335,7 @@ def model(small, tmp_path):
 
 
 def assert_heard(model, calm, *, without=()):
-    """The committee has heard each partition once, except for some."""
+    """The committee has absorbed each partition once, except for some."""
     gbcm = GBCM.load(model)
     keys = [entry.key for entry in calm.ledger if entry.key not in without]
     assert sorted(entry.key for entry in gbcm.ledger) == sorted(keys)

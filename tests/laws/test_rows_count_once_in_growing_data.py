@@ -33,7 +33,7 @@ def some_rows(seed, rows):
 
 @pytest.fixture
 def prepared(tmp_path):
-    """A model that has heard nothing."""
+    """A model that has absorbed nothing."""
     X, y = some_rows(0, 200)
     write_dataset(tmp_path / "first.zarr", {"X": X, "y": y})
     settings = Settings(kernel="se", learn=False, query=15, rows_per_expert=ROWS)
@@ -112,7 +112,9 @@ def test_a_data_set_to_which_somebody_adds_rows(prepared, tmp_path, monkeypatch,
     assert (tally.rows, tally.duplicates) == (20, 0)
     assert len(chunks_read) == len(set(chunks_read)) == 32
     parts = partitions(open_data(path), ROWS)
-    peaceful = prepared.committee.absorb(prepared.snapshot.hear(parts, SerialRuntime(), label="peace").message)
+    peaceful = prepared.committee.absorb(
+        prepared.snapshot.compute_messages(parts, SerialRuntime(), label="peace").message
+    )
     assert_same_committee(again.committee, peaceful)
     _whole, tally = again.ingest(again.source(path))  # and without watching: all is compared, nothing is new
     assert (tally.partitions, tally.duplicates) == (0, 8)
@@ -190,5 +192,6 @@ def test_a_writer_and_an_ingester_that_is_killed(prepared, tmp_path):
     assert (tally.rows, last.committee.total.rows) == (3, 403)
     parts = partitions(open_data(path), ROWS)
     assert_same_committee(
-        last.committee, prepared.committee.absorb(prepared.snapshot.hear(parts, SerialRuntime(), label="").message)
+        last.committee,
+        prepared.committee.absorb(prepared.snapshot.compute_messages(parts, SerialRuntime(), label="").message),
     )

@@ -78,7 +78,8 @@ def check_absorbed(gbcm, server, entries):
     peaceful = GBCM.load(gbcm.url, commit=1)
     parts = [from_key(key, y="y") for key in keys]
     assert_same_committee(
-        gbcm.committee, peaceful.committee.absorb(peaceful.snapshot.hear(parts, SerialRuntime(), label="").message)
+        gbcm.committee,
+        peaceful.committee.absorb(peaceful.snapshot.compute_messages(parts, SerialRuntime(), label="").message),
     )
 
 
@@ -173,7 +174,7 @@ def test_two_ingesters_at_the_same_time_are_exact(model, redis_server):
     check_absorbed(gbcm, redis_server, ids(redis_server))
 
 
-# --- Streams that are trimmed, deleted or made anew ---
+# --- Streams that are trimmed, deleted or made again ---
 
 
 @pytest.mark.parametrize("watch", [False, True])

@@ -1,4 +1,4 @@
-"""Streams heard from the command line, while their server, their readers and their producers come and go."""
+"""Streams absorbed from the command line, while their server, their readers and their producers come and go."""
 
 import json
 import os
@@ -97,14 +97,15 @@ def ids(server):
 
 
 def check_heard(model, server, url):
-    """Every entry once, as if all had been heard in peace."""
+    """Every entry once, as if all had been absorbed in peace."""
     gbcm = GBCM.load(model)
     keys = [f"{url}[{number}]/X[0:{ROWS}]" for number in ids(server)]
     assert sorted(entry.key for entry in gbcm.ledger) == sorted(keys)
     peaceful = GBCM.load(model, commit=1)
     parts = [from_key(key, y="y") for key in keys]
     assert_same_committee(
-        gbcm.committee, peaceful.committee.absorb(peaceful.snapshot.hear(parts, SerialRuntime(), label="").message)
+        gbcm.committee,
+        peaceful.committee.absorb(peaceful.snapshot.compute_messages(parts, SerialRuntime(), label="").message),
     )
 
 
@@ -233,12 +234,12 @@ def test_bad_entries_are_named_and_not_acknowledged(model, redis_server, fading)
     told, code = run("ingest", model, url, *fading)
     assert (code, told["error"]) == (1, "InvalidData")
     assert f"rows[{entries[2]}]: expected an Arrow IPC stream" in told["message"]
-    heard = len(GBCM.load(model).ledger)
-    assert 2 <= heard <= 4
+    absorbed = len(GBCM.load(model).ledger)
+    assert 2 <= absorbed <= 4
     told, code = run("ingest", model, url, "--on-error", "skip", "--take-over", 0, *fading)
     assert code == 0
     assert sorted(told["skipped"]) == [f"{url}[{entries[2]}]/X[0:0]", f"{url}[{entries[4]}]/X[0:{ROWS}]"]
-    assert told["partitions"] == 4 - heard
+    assert told["partitions"] == 4 - absorbed
     assert told["waiting"] == 0
     assert unacknowledged(redis_server) == 0
     assert GBCM.load(model).info()["skipped"] == sorted(told["skipped"])
@@ -275,7 +276,8 @@ def test_rows_of_a_stream_fade_by_their_position(model, redis_server):
     keys = [f"{url}[{number}]/X[0:{ROWS}]" for number in ids(redis_server)]
     parts = [from_key(key, y="y", weight=2.0 ** (-(5 - k) * ROWS / 30)) for k, key in enumerate(keys)]
     assert_same_committee(
-        after.committee, empty.committee.absorb(empty.snapshot.hear(parts, SerialRuntime(), label="").message)
+        after.committee,
+        empty.committee.absorb(empty.snapshot.compute_messages(parts, SerialRuntime(), label="").message),
     )
     redis_server.client.xadd("rows", {"data": encode(*some_rows(7))})
     told, code = run("ingest", model, url)
@@ -292,7 +294,7 @@ def test_an_entry_that_is_published_twice(model, redis_server):
     names = [f"{url}[{number}]/X[0:{ROWS}]" for number in ids(redis_server)]
     told, code = run("ingest", model, url, "--same-rows", "refuse")
     assert (code, told["error"]) == (1, "SameRows")
-    assert told["message"].startswith(f"{names[2]}: expected rows that were not heard, got those of {names[0]};")
+    assert told["message"].startswith(f"{names[2]}: expected rows that were not absorbed, got those of {names[0]};")
     assert [entry.key for entry in GBCM.load(model).ledger] == names[:2]
     assert unacknowledged(redis_server) == 1
     told, code = run("ingest", model, url, "--same-rows", "allow", "--take-over", 0)

@@ -34,7 +34,7 @@ def stream(tmp_path_factory):
     gbcm = GBCM.prepare(folder / "data.zarr", GIVEN, model=folder / "prepared")
     parts = partitions(open_data(folder / "data.zarr"), ROWS)
     assert len(parts) == PARTITIONS
-    return folder, gbcm.committee.absorb(gbcm.snapshot.hear(parts, SerialRuntime(), label="peace").message)
+    return folder, gbcm.committee.absorb(gbcm.snapshot.compute_messages(parts, SerialRuntime(), label="peace").message)
 
 
 @pytest.fixture
@@ -138,5 +138,5 @@ def test_memory_of_an_ingester_is_flat(tmp_path):
     assert grown < 30 * 2**20  # the ledger itself is 7,000 entries of about 1 KB
     parts = partitions(open_data(tmp_path / "data.zarr"), ROWS)
     assert len(parts) == count
-    batch = gbcm.committee.absorb(gbcm.snapshot.hear(parts, SerialRuntime(), label="batch").message)
+    batch = gbcm.committee.absorb(gbcm.snapshot.compute_messages(parts, SerialRuntime(), label="batch").message)
     assert_same_committee(GBCM.load(tmp_path / "model").committee, batch, tolerance=1e-8)

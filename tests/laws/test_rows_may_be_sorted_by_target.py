@@ -218,7 +218,7 @@ def counts(make_data, rng):
 
 @pytest.mark.slow
 def test_sorted_counts_are_gone_over_again(counts):
-    """Until the committee stops moving, as shuffled ones would be with several passes; these are heard once."""
+    """Until the committee stops moving, as shuffled ones would be with several passes; these are absorbed once."""
     by_target, shuffled = counts
     gbcm, once = GBCM.fit(by_target, COUNTS), GBCM.fit(shuffled, COUNTS)
     assert len(once.facts["passes"]) == 1

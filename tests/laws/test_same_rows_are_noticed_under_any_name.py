@@ -26,8 +26,8 @@ GIVEN = Settings(kernel="se", learn=False, query=10, rows_per_expert=20)
 
 
 @pytest.fixture
-def heard(wave, make_data, tmp_path):
-    """A model that has heard 80 rows in 4 partitions, and the path of a copy of them."""
+def absorbed(wave, make_data, tmp_path):
+    """A model that has absorbed 80 rows in 4 partitions, and the path of a copy of them."""
     _, X, y = wave
     path = make_data("day.zarr", rows_per_chunk=20, X=X[:80], y=y[:80])
     gbcm = GBCM.fit(path, GIVEN, model=tmp_path / "model")
@@ -38,8 +38,8 @@ def heard(wave, make_data, tmp_path):
 SAID = r"4 partitions .*/again\.zarr/X\[0:20\], .*/day\.zarr/X\[0:20\]"
 
 
-def test_a_copy_is_said_once(heard):
-    gbcm, copy = heard
+def test_a_copy_is_said_once(absorbed):
+    gbcm, copy = absorbed
     with pytest.warns(BcmdistWarning, match=SAID) as told:
         after, tally = gbcm.ingest(gbcm.source(copy), IngestOptions(commit_every=1))
     assert len(told) == 1
@@ -47,8 +47,8 @@ def test_a_copy_is_said_once(heard):
 
 
 @pytest.mark.parametrize("how", ["link", "rename"])
-def test_other_paths_to_the_same_rows(heard, tmp_path, how):
-    gbcm, copy = heard
+def test_other_paths_to_the_same_rows(absorbed, tmp_path, how):
+    gbcm, copy = absorbed
     if how == "link":
         (tmp_path / "other.zarr").symlink_to(copy)
     else:
@@ -58,16 +58,16 @@ def test_other_paths_to_the_same_rows(heard, tmp_path, how):
 
 
 @pytest.mark.slow
-def test_a_copy_that_is_allowed_counts_twice_in_silence(heard):
-    gbcm, copy = heard
+def test_a_copy_that_is_allowed_counts_twice_in_silence(absorbed):
+    gbcm, copy = absorbed
     after, tally = gbcm.ingest(gbcm.source(copy), IngestOptions(same_rows="allow"))
     assert (tally.same_rows, after.committee.total.rows) == (4, 160)
     assert gbcm.partial_fit(copy, same_rows="allow").committee.total.rows == 160
 
 
 @pytest.mark.slow
-def test_a_copy_that_is_refused_is_not_heard(heard):
-    gbcm, copy = heard
+def test_a_copy_that_is_refused_is_not_heard(absorbed):
+    gbcm, copy = absorbed
     with pytest.raises(SameRows, match=r"again\.zarr/X\[0:20\]: expected .*/day\.zarr/X\[0:20\]; .*--same-rows allow"):
         gbcm.partial_fit(copy, same_rows="refuse")
     assert issubclass(SameRows, InvalidData)
@@ -80,18 +80,18 @@ def test_a_copy_that_is_refused_is_not_heard(heard):
     assert after.committee.total.rows == 100
 
 
-def test_absorbing_looks_at_the_rows_too(heard):
-    gbcm, copy = heard
+def test_absorbing_looks_at_the_rows_too(absorbed):
+    gbcm, copy = absorbed
     parts = partitions(open_data(copy), 20)
-    with pytest.raises(SameRows, match="expected rows that were not heard"):
+    with pytest.raises(SameRows, match="expected rows that were not absorbed"):
         gbcm.absorb(parts[1:2], same_rows="refuse")
     with pytest.warns(BcmdistWarning, match=r"1 partition .*/again\.zarr/X\[20:40\], .*/day\.zarr/X\[20:40\]"):
         gbcm.absorb(parts[1:2])
 
 
 @pytest.mark.slow
-def test_twins_in_one_source(heard, wave, tmp_path):
-    gbcm, _ = heard
+def test_twins_in_one_source(absorbed, wave, tmp_path):
+    gbcm, _ = absorbed
     X, y = (column[80:100] for column in wave[1:])
     for name in "ab":
         write_dataset(tmp_path / "days" / name, {"X": X, "y": y}, rows_per_chunk=20)
@@ -101,8 +101,8 @@ def test_twins_in_one_source(heard, wave, tmp_path):
 
 
 @pytest.mark.slow
-def test_rows_that_somebody_else_hears_meanwhile_from_a_copy(heard, wave, tmp_path, monkeypatch):
-    gbcm, _ = heard
+def test_rows_that_somebody_else_hears_meanwhile_from_a_copy(absorbed, wave, tmp_path, monkeypatch):
+    gbcm, _ = absorbed
     X, y = (column[80:120] for column in wave[1:])
     for name in ("one.zarr", "two.zarr"):
         write_dataset(tmp_path / name, {"X": X, "y": y}, rows_per_chunk=20)
@@ -129,7 +129,7 @@ def test_one_by_one_as_well(wave, make_data, tmp_path):
     gbcm = GBCM.fit(path, replace(GIVEN, linearise="running"), model=tmp_path / "model")
     gbcm = gbcm.partial_fit(path)
     shutil.copytree(path, tmp_path / "again.zarr")
-    with pytest.raises(SameRows, match="expected rows that were not heard"):
+    with pytest.raises(SameRows, match="expected rows that were not absorbed"):
         gbcm.partial_fit(tmp_path / "again.zarr", same_rows="refuse")
     assert len(GBCM.load(gbcm.url).ledger) == 2
     with pytest.warns(BcmdistWarning, match="2 partitions"):
@@ -159,8 +159,8 @@ def test_wishes_name_what_to_do_with_the_same_rows():
         IngestOptions(same_rows="often")
 
 
-def test_on_the_command_line(heard):
-    gbcm, copy = heard
+def test_on_the_command_line(absorbed):
+    gbcm, copy = absorbed
     command = ["ingest", gbcm.url, copy, "--serial", "--json"]
     refused = CliRunner().invoke(cli, [*command, "--same-rows", "refuse"])
     assert refused.exit_code == 1
@@ -173,8 +173,8 @@ def test_on_the_command_line(heard):
     assert '"same_rows": 4' in said.stdout
 
 
-def test_partitions_of_other_rows_are_nobodys_twins(heard, wave, make_data):
-    gbcm, _ = heard
+def test_partitions_of_other_rows_are_nobodys_twins(absorbed, wave, make_data):
+    gbcm, _ = absorbed
     other = make_data("other.zarr", rows_per_chunk=20, X=wave[1][80:120], y=wave[2][80:120])
     _, tally = gbcm.ingest(gbcm.source(other), IngestOptions(same_rows="refuse"))
     assert (tally.partitions, tally.same_rows) == (2, 0)

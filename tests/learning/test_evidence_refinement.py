@@ -80,7 +80,7 @@ def test_what_is_kept_never_falls(case, residual):
     for turns in (1, 2, 4):
         objective = make(residual)
         best, evaluations = alternated(objective, START, choose, log, turns=turns, steps=4)
-        assert best.objective == pytest.approx(penalised(objective, best), rel=1e-12)  # evaluated anew
+        assert best.objective == pytest.approx(penalised(objective, best), rel=1e-12)  # evaluated again
         assert evaluations >= turns
         reached.append(best.objective)
     assert np.all(np.diff(reached) >= 0)

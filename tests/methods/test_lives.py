@@ -38,9 +38,9 @@ def fitted(wave, settings, tmp_path):
 
 def test_hearing_a_source_is_fitting(prepared, fitted):
     gbcm, path = prepared
-    heard, report = gbcm.ingest(gbcm.source(path))
+    absorbed, report = gbcm.ingest(gbcm.source(path))
     assert report.partitions == 5
-    assert_same_committee(heard.committee, fitted[0].committee)
+    assert_same_committee(absorbed.committee, fitted[0].committee)
 
 
 def test_forgetting_is_never_having_heard(prepared, fitted, tmp_path):

@@ -259,10 +259,10 @@ def test_saved_loaded_and_ingested(beta, make_data, tmp_path, rng):
     assert all(np.array_equal(values, again[name]) for name, values in told.items())
     assert np.all((told["lower95"] < told["quantile0.5"]) & (told["quantile0.5"] < told["upper95"]))
     prepared = GBCM.prepare(path, how, model=tmp_path / "prepared")
-    heard, tally = prepared.ingest(prepared.source(path), IngestOptions(commit_every=1))
+    absorbed, tally = prepared.ingest(prepared.source(path), IngestOptions(commit_every=1))
     assert (tally.partitions, tally.rows) == (4, 200)
-    assert_same_committee(heard.committee, whole.committee)
-    assert all(np.all(np.isfinite(entry.arrival)) for entry in heard.ledger)
+    assert_same_committee(absorbed.committee, whole.committee)
+    assert all(np.all(np.isfinite(entry.arrival)) for entry in absorbed.ledger)
 
 
 @pytest.mark.slow

@@ -274,7 +274,8 @@ def test_rows_fade_near_by_as_they_do_in_the_committee(wiggle, fresh, tmp_path):
     with pytest.warns(BcmdistWarning, match=f"300 of {ROWS + 300} rows"):
         assert_same_predictions(fading, by_hand, np.vstack([X[:40], fresh[1][:20]]))
     np.testing.assert_array_equal(
-        load_neighbours(fading.snapshot.reference).heard[:, 2], load_neighbours(by_hand.snapshot.reference).heard[:, 2]
+        load_neighbours(fading.snapshot.reference).absorbed[:, 2],
+        load_neighbours(by_hand.snapshot.reference).absorbed[:, 2],
     )
 
 
@@ -297,7 +298,7 @@ def test_rows_that_come_later_count_through_the_committee_only(wiggle, fresh, tm
     more = gbcm.partial_fit(fresh[0])
     assert more.committee.total.rows == ROWS + 300
     one, other = load_neighbours(gbcm.snapshot.reference), load_neighbours(more.snapshot.reference)
-    np.testing.assert_array_equal(one.heard, other.heard)
+    np.testing.assert_array_equal(one.absorbed, other.absorbed)
     scaled = more.model.scaling.inputs(fresh[1][:9])
     belief = more.committee.posterior
     near = load_neighbours(more.snapshot.reference)
@@ -310,7 +311,7 @@ def test_rows_that_come_later_count_through_the_committee_only(wiggle, fresh, tm
 def test_the_training_rows_are_not_heard_again_as_they_are_stored(wiggle, tmp_path):
     gbcm = GBCM.fit(wiggle[0], GIVEN, model=tmp_path / "m")
     assert gbcm.partial_fit(wiggle[0]).committee.total.rows == ROWS
-    with pytest.raises(InvalidData, match="expected rows that were not heard yet"):
+    with pytest.raises(InvalidData, match="expected rows that were not absorbed yet"):
         gbcm.absorb([replace(partitions(open_data(wiggle[0]), gbcm.facts["rows_per_expert"])[0], stop=50)])
 
 
@@ -669,7 +670,7 @@ def test_experts_that_were_dropped_meanwhile_are_made_anew_or_still_there(wiggle
     load_neighbours.cache_clear()
 
 
-# --- Rows that were heard in the order of cells are not heard again ---
+# --- Rows that were absorbed in the order of cells are not absorbed again ---
 
 
 @pytest.mark.slow

@@ -139,11 +139,11 @@ def test_calibration_of_a_fit_is_that_of_its_rows(wave):
     assert 0.5 < told["coverage95"] < 1
     scaling = gbcm.model.scaling
     obs = scaling.observations(unweighted(y), gbcm.model.likelihood.units)
-    heard = [PartitionRows(scaling.inputs(X[b]), obs[b]) for b in split(240, [50, 100, 150, 200])]
-    found = reliability(gbcm.model.query, gbcm.model.likelihood, heard, gbcm.model.query.points)
+    absorbed = [PartitionRows(scaling.inputs(X[b]), obs[b]) for b in split(240, [50, 100, 150, 200])]
+    found = reliability(gbcm.model.query, gbcm.model.likelihood, absorbed, gbcm.model.query.points)
     assert told["coverage95"] == pytest.approx(found.coverage(0.95), rel=1e-9)
     assert told["variance_ratio"] == pytest.approx(found.variance_ratio, rel=1e-9)
-    found = reliability(gbcm.model.query, gbcm.model.likelihood, heard, scaling.inputs(X))
+    found = reliability(gbcm.model.query, gbcm.model.likelihood, absorbed, scaling.inputs(X))
     assert told["at_rows"]["coverage80"] == pytest.approx(found.coverage(0.8), rel=1e-9)
     np.testing.assert_allclose(  # as reported by predictions
         found.reported * scaling.y_scale**2, gbcm.predict(X)["variance"], rtol=1e-9

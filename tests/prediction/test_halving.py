@@ -32,25 +32,25 @@ def test_half_is_what_the_first_query_points_alone_would_be(rng):
 
 
 def test_rows_are_left_out_as_if_they_had_not_been_there(rng):
-    """Of a partition of the committee, exactly: against the committee that has heard only the other rows of it."""
+    """Of a partition of the committee, exactly: against the committee that has absorbed only the other rows of it."""
     X, noise, y = rng.standard_normal((20, 2)), rng.uniform(0.1, 0.3, 20), rng.standard_normal(20)
     query = prepare(rng.standard_normal((6, 2)), kernel=make_kernel("matern32"), mean=Mean("zero"))
     V = query.design(X)
     residual = query.kernel.cross(X, X) - V @ V.T
     R, root, eta = residual + np.diag(noise), rng.standard_normal((6, 6)), rng.standard_normal(6)
 
-    def heard(rows):
+    def absorbed(rows):
         W = np.linalg.solve(R[np.ix_(rows, rows)], V[rows])
         S = np.linalg.inv(np.eye(6) + root @ root.T + V[rows].T @ W)
         return S @ (eta + W.T @ y[rows]), S
 
-    mean, S = heard(np.arange(20))
+    mean, S = absorbed(np.arange(20))
     belief = Factored(mean, np.linalg.cholesky(np.linalg.inv(S)))
     rows, T = np.array([3, 11]), np.linalg.inv(R)
     found = left_out_densities(T[:, rows], (T @ (y - V @ mean))[rows], V, belief, rows)
     for i, density in zip([3, 11], found, strict=True):
         others = np.delete(np.arange(20), i)
-        m, S = heard(others)
+        m, S = absorbed(others)
         weights = np.linalg.solve(R[np.ix_(others, others)], residual[others, i])
         a = V[i] - V[others].T @ weights
         mean = V[i] @ m + weights @ (y[others] - V[others] @ m)

@@ -1,4 +1,4 @@
-"""A row that is left out of a committee: by a change of rank one, as by hearing all others anew."""
+"""A row that is left out of a committee: by a change of rank one, as by absorbing all others again."""
 
 import numpy as np
 import pytest

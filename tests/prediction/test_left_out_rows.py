@@ -1,4 +1,4 @@
-"""Rows are left out of a committee as if they had never been heard."""
+"""Rows are left out of a committee as if they had never been absorbed."""
 
 import numpy as np
 import pytest
@@ -55,7 +55,7 @@ def test_labels_are_left_out_nearly(make_data, rng):
     shared, likelihood = gbcm.model.shared, gbcm.model.likelihood
     X, obs = first_partition(gbcm)
     mean, variance = left_out_rows(shared, likelihood, X, obs, gbcm.committee.posterior)
-    heard, _ = predict_latent(shared, gbcm.committee.posterior, X)
+    absorbed, _ = predict_latent(shared, gbcm.committee.posterior, X)
     exact, spread = np.empty(30), np.empty(30)
     whole = expert_message(shared, likelihood, X, obs)
     for i in range(30):
@@ -64,5 +64,5 @@ def test_labels_are_left_out_nearly(make_data, rng):
         exact[i : i + 1], spread[i : i + 1] = predict_latent(shared, without.posterior, X[i : i + 1])
     few = left_out_rows(shared, likelihood, X, obs, gbcm.committee.posterior, some=np.array([4, 9]))
     np.testing.assert_allclose(few, [mean[[4, 9]], variance[[4, 9]]], rtol=1e-9)
-    assert np.linalg.norm(mean - exact) < 0.25 * np.linalg.norm(heard - exact)
+    assert np.linalg.norm(mean - exact) < 0.25 * np.linalg.norm(absorbed - exact)
     np.testing.assert_allclose(variance, spread, rtol=0.05)

@@ -54,8 +54,8 @@ def fitted(p, likelihood, *, kernel=None, mean="zero", blocks=BLOCKS, passes=1, 
     messages = [expert_message(query, likelihood, p.X[b], p.obs[b]) for b in blocks]
     belief = Committee(sum(messages, zero_message(query, likelihood))).posterior
     for _ in range(passes - 1):
-        heard = [conditional_message(query, likelihood, p.X[b], p.obs[b], belief.mean).message for b in blocks]
-        belief = Committee(sum(heard, zero_message(query, likelihood))).posterior
+        absorbed = [conditional_message(query, likelihood, p.X[b], p.obs[b], belief.mean).message for b in blocks]
+        belief = Committee(sum(absorbed, zero_message(query, likelihood))).posterior
     return query, belief
 
 

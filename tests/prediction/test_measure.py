@@ -279,7 +279,7 @@ def test_merged_models_tell_nothing_of_local_errors(odd, make_data, rng, tmp_pat
         both = gbcm.merge(two, tmp_path / "both")
     assert not any(entry.residuals.local is not None for entry in both.ledger if entry.residuals)
     assert both.facts["method"] == "committee"
-    assert both.facts["spread"]["rows"] == both.committee.total.rows  # measured anew, of the committee
+    assert both.facts["spread"]["rows"] == both.committee.total.rows  # measured again, of the committee
     assert residuals_of(both.snapshot.facts, both.ledger, "committee").count >= 250
     assert np.isfinite(both.predict(X[:5])["lower95"]).all()
 

@@ -79,14 +79,14 @@ def test_errors_in_the_full_model_are_those_of_the_dense_formula(problem, mean, 
     p, kernel = problem, make_kernel(kernel)
     query = prepare(p.Xq, kernel=kernel, mean=Mean(mean))
     X, weights = np.vstack([p.Xq, p.Xs, p.X]), [1.0, 2.5, 0.3]
-    heard = heard_blocks(p, BLOCKS, weights)
-    A, reported = smoother(query, NOISE, heard, X)
-    found = reliability(query, NOISE, heard, X)
+    absorbed = heard_blocks(p, BLOCKS, weights)
+    A, reported = smoother(query, NOISE, absorbed, X)
+    found = reliability(query, NOISE, absorbed, X)
     exact = dense_error(*dense_prior(kernel, mean, p.X, X), NOISE.noise(p.obs), np.hstack(A))
     # The dense formula subtracts prior variances of 25 for each weight of the mean.
     np.testing.assert_allclose(found.actual, exact, rtol=1e-9, atol=1e-11)
     np.testing.assert_array_equal(found.reported, reported)
-    messages = [expert_message(query, NOISE, h.X, h.obs).weighted(h.weight) for h in heard]
+    messages = [expert_message(query, NOISE, h.X, h.obs).weighted(h.weight) for h in absorbed]
     committee = Committee(sum(messages[1:], messages[0]))
     np.testing.assert_allclose(predict_latent(query, committee.posterior, X)[1], reported, rtol=1e-10)
 

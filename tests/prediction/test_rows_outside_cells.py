@@ -13,7 +13,7 @@ from bcmdist.app.cli.main import cli
 from bcmdist.errors import BcmdistWarning
 
 SPATIAL = Settings(kernel="se", learn=False, query=10, rows_per_expert=60, partition="spatial")
-TOLD = r"80 of 320 rows.*count through the committee only.*fit anew.*--method committee"
+TOLD = r"80 of 320 rows.*count through the committee only.*fit again.*--method committee"
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ def test_merging_says_that_local_predictions_end(wave, make_data, tmp_path):
     one = GBCM.fit(path, SPATIAL, model=tmp_path / "prepared")
     other = GBCM.load(tmp_path / "other").partial_fit(make_data("b.zarr", X=X[:80] + 0.001, y=y[:80]))
     for number, pair in enumerate([(one, other), (other, one)]):
-        with pytest.warns(BcmdistWarning, match=r"320 rows count through the committee only.*fit anew"):
+        with pytest.warns(BcmdistWarning, match=r"320 rows count through the committee only.*fit again"):
             both = pair[0].merge(pair[1], tmp_path / f"both{number}")
         assert both.chosen_method() == "committee"
         np.testing.assert_allclose(both.predict(X)["mean"], both.predict(X, method="committee")["mean"])

@@ -233,7 +233,7 @@ def test_a_model_that_had_heard_nothing_compares_with_what_came_first(tmp_path, 
         new, _ = new.ingest(new.source(tmp_path / "train.zarr"), replace(ONE_EACH, max_partitions=10))
         told.append(new.info()["drift"]["verdict"])
     assert told[0].startswith("not known yet: there was nothing to compare these arrivals with")
-    assert told[0].endswith("once a fit or 16 partitions have been heard")
+    assert told[0].endswith("once a fit or 16 partitions have been absorbed")
     assert told[1] == "as expected"
     assert [bool(entry.surprise) for entry in new.ledger] == [False] * 16 + [True] * 4
     with pytest.warns(BcmdistWarning, match="worse than expected since partition 21"):
@@ -311,7 +311,7 @@ def test_what_was_worse_alone_is_told_afterwards_with_the_z_of_what_came_since()
 def test_arrivals_after_one_partition_are_not_known():
     one = Expected(1, -0.48, 1.0, 1, (-1.0, 0.95, 0.5))
     told = told_of([-0.1] * 5, one)
-    assert told["verdict"].startswith("not known yet: one partition that was heard before is too few to compare")
+    assert told["verdict"].startswith("not known yet: one partition that was absorbed before is too few to compare")
     assert np.isnan(told["z"])
     assert not told["worse"]
     assert told_of([-0.1, 4.0], one)["verdict"].startswith("far worse than expected in partition 2 (k2) alone")

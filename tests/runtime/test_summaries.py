@@ -63,9 +63,9 @@ def test_nobody_is_asked_what_is_told(cluster, asked):
 def test_nothing_is_kept_of_what_was_told(cluster):
     list(cluster.each([(Naming(), [span]) for span in SPANS], label="forget"))
     deadline = time.monotonic() + 5
-    while (cluster._telling._wanted or cluster._telling._heard) and time.monotonic() < deadline:
+    while (cluster._telling._wanted or cluster._telling._absorbed) and time.monotonic() < deadline:
         time.sleep(0.02)
-    assert (cluster._telling._wanted, cluster._telling._heard) == (set(), {})
+    assert (cluster._telling._wanted, cluster._telling._absorbed) == (set(), {})
 
 
 def test_what_nobody_has_told_is_fetched_as_a_whole(cluster, monkeypatch):

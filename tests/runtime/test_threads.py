@@ -80,7 +80,7 @@ def model(data):
 
 @pytest.fixture(scope="module")
 def halves(data, rows):
-    """Two committees of one prepared model that have heard different rows."""
+    """Two committees of one prepared model that have absorbed different rows."""
     X, y = rows
     empty = GBCM.prepare(data, settings=QUICK, model=data.parent / "one")
     return [one.partial_fit(X[k::2], y[k::2]) for k, one in enumerate((empty, empty.save(data.parent / "other")))]

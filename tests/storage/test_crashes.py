@@ -29,19 +29,19 @@ FORGOTTEN = 1
 
 
 def ingest(store, keys, acknowledged):
-    """Hear what is not in the ledger, and commit it as `Snapshot.successor` does; again where another was first."""
+    """Absorb what is not in the ledger, and commit it as `Snapshot.successor` does; again where another was first."""
     while True:
         number = store.head()
         try:
             with store.hold(number):
-                hear(store, store.load(number) if number else None, keys)
+                compute_messages(store, store.load(number) if number else None, keys)
         except (CommitConflict, ModelNotFound):  # somebody else was first, or has pruned it
             continue
         acknowledged.update(keys)
         return
 
 
-def hear(store, commit, keys):
+def compute_messages(store, commit, keys):
     number = commit.number if commit else 0
     ledger = {int(entry.key) for entry in commit.ledger} if commit else set()
     new = [key for key in keys if key not in ledger]
@@ -59,20 +59,20 @@ class Wrong(Exception):
 
 def examine(store, acknowledged):
     """Every commit can be read and is a set of messages; the newest holds all that was acknowledged."""
-    heard: set[int] = set()
+    absorbed: set[int] = set()
     for number in store.numbers():
         try:
             commit = store.load(number)
         except BcmdistError as error:
             raise Wrong(f"unreadable: {error}") from error
-        before, heard = heard, {key for key in range(64) if int(commit.arrays["sum"]) >> key & 1}
+        before, absorbed = absorbed, {key for key in range(64) if int(commit.arrays["sum"]) >> key & 1}
         keys = [int(entry.key) for entry in commit.ledger]
-        if sorted(keys) != sorted(heard) or commit.offsets != {SOURCE: len(keys)}:
-            raise Wrong(f"state {heard}, ledger {keys}, offsets {commit.offsets}")
-        if not before - {FORGOTTEN} <= heard:
-            raise Wrong(f"{before} then {heard}")
-    if not acknowledged <= heard:
-        raise Wrong(f"acknowledged {acknowledged}, heard {heard}")
+        if sorted(keys) != sorted(absorbed) or commit.offsets != {SOURCE: len(keys)}:
+            raise Wrong(f"state {absorbed}, ledger {keys}, offsets {commit.offsets}")
+        if not before - {FORGOTTEN} <= absorbed:
+            raise Wrong(f"{before} then {absorbed}")
+    if not acknowledged <= absorbed:
+        raise Wrong(f"acknowledged {acknowledged}, absorbed {absorbed}")
 
 
 @dataclass

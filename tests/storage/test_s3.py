@@ -447,7 +447,7 @@ def test_two_processes_ingest_the_same_into_a_model_on_s3(moto, tmp_path):
     assert len({entry.key for entry in after.ledger}) == len(after.ledger) == count
     assert sum(told["partitions"] for told in figures) == count
     parts = partitions(open_data(f"{moto}/data.zarr"), rows)
-    peaceful = gbcm.committee.absorb(gbcm.snapshot.hear(parts, SerialRuntime(), label="peace").message)
+    peaceful = gbcm.committee.absorb(gbcm.snapshot.compute_messages(parts, SerialRuntime(), label="peace").message)
     assert_same_committee(after.committee, peaceful)
 
 

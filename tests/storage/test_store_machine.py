@@ -36,7 +36,7 @@ def heard_in(commit):
 
 
 class Ingester:
-    """What a process knows between two commits: the last one, and what it has heard or withdrawn since."""
+    """What a process knows between two commits: the last one, and what it has absorbed or withdrawn since."""
 
     def __init__(self, store):
         self.store = store
@@ -51,7 +51,7 @@ class Ingester:
     def knows(self, key):
         return any(entry.key == str(key) for entry in self.ledger)
 
-    def hear(self, key):
+    def compute_messages(self, key):
         if not self.knows(key):
             self.total += 2.0**key
             self.ledger.append(Entry(str(key), "", 1))
@@ -95,7 +95,7 @@ class Machine(RuleBasedStateMachine):
     def ingest(self, keys):
         """New, late, again, in any order."""
         for key in keys:
-            self.ingester.hear(key)
+            self.ingester.compute_messages(key)
         self.waiting |= set(keys)
 
     @rule(key=KEYS)
@@ -108,9 +108,9 @@ class Machine(RuleBasedStateMachine):
         self.ingester.put()
         self.note(self.waiting)
 
-    def note(self, heard):
+    def note(self, absorbed):
         number = max(self.commits, default=0) + 1
-        self.commits[number] = set(heard)
+        self.commits[number] = set(absorbed)
         self.kept.add(number)
 
     @rule()
@@ -122,10 +122,10 @@ class Machine(RuleBasedStateMachine):
 
     @rule(keys=st.lists(KEYS, min_size=1, max_size=3))
     def another_writer(self, keys):
-        """He is first; the ingester is refused, adds what it had heard to what there is now, and is second."""
+        """He is first; the ingester is refused, adds what it had absorbed to what there is now, and is second."""
         other = self.ingester_kind(self.store_kind(Fast(self.folder)))
         for key in keys:
-            other.hear(key)
+            other.compute_messages(key)
         other.put()
         base = self.newest()
         added, withdrawn = self.waiting - base, base - self.waiting
@@ -134,7 +134,7 @@ class Machine(RuleBasedStateMachine):
             self.ingester.put()
         self.ingester.reopen()
         for key in added:
-            self.ingester.hear(key)
+            self.ingester.compute_messages(key)
         for key in withdrawn:
             self.ingester.forget(key)
         self.waiting = (self.newest() | added) - withdrawn
@@ -235,7 +235,7 @@ def test_whatever_happens_for_long():
 
 
 class HearsTwice(Ingester):
-    def hear(self, key):
+    def compute_messages(self, key):
         self.total += 2.0**key
         self.ledger.append(Entry(str(key), "", 1))
 
@@ -298,7 +298,7 @@ class NumbersComeFree(ModelStore):
 
 
 class OffsetFirst(ModelStore):
-    """The offset of what is heard next stands in the record before."""
+    """The offset of what is absorbed next stands in the record before."""
 
     def commit(self, number, *, offsets, **what):
         return super().commit(number, offsets={SOURCE: offsets[SOURCE] + 1}, **what)

@@ -1,4 +1,4 @@
-"""What all estimators share: their hyper-parameters, how they hear rows, and the committee that they hold.
+"""What all estimators share: their hyper-parameters, how they absorb rows, and the committee that they hold.
 
 scikit-learn wants a class for each kind of target, with the options of its constructor as attributes; all that they do
 is done by the facade, which is imported when the first one is fitted.
@@ -64,7 +64,7 @@ class Estimator(BaseEstimator):
         self.random_state = random_state
         self.runtime = runtime
 
-    # --- Hearing ---
+    # --- Absorbing ---
 
     def _settings(self) -> Settings:
         """What a fit is asked for.
@@ -118,7 +118,7 @@ class Estimator(BaseEstimator):
         return self
 
     def _more(self, arrays, classes=()) -> Self:
-        """Hear further rows."""
+        """Absorb further rows."""
         from bcmdist.api.running import running_for  # quick start
 
         given = self._given(arrays, classes)

@@ -26,11 +26,11 @@ class GBCMClassifier(ClassifierMixin, Estimator):
     task = "classification"
 
     def fit(self, X, y, sample_weight=None) -> Self:
-        """Learn hyper-parameters from rows X (n, D) with labels y (n,), and hear them."""
+        """Learn hyper-parameters from rows X (n, D) with labels y (n,), and absorb them."""
         return self._classified(X, y, sample_weight, None)
 
     def partial_fit(self, X, y, classes=None, sample_weight=None) -> Self:
-        """Hear further rows; the first ones as `fit` does, whose hyper-parameters and query points stay.
+        """Absorb further rows; the first ones as `fit` does, whose hyper-parameters and query points stay.
 
         `classes`: all there are; the first rows must have some of each.
         """
@@ -92,7 +92,7 @@ class GBCMClassifier(ClassifierMixin, Estimator):
         if len(odd):
             known = ", ".join(map(repr, self.classes_[:8].tolist()))
             raise InvalidData(
-                f"y: expected classes among {known}, got {y[odd[0]]!s} at row {odd[0]}; correct it, or fit anew"
+                f"y: expected classes among {known}, got {y[odd[0]]!s} at row {odd[0]}; correct it, or fit again"
             )
         return codes
 

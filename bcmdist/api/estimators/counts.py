@@ -23,7 +23,7 @@ class GBCMCountRegressor(NumberEstimator):
     task = "counts"
 
     def fit(self, X, y, sample_weight=None, exposure=None) -> Self:
-        """Learn hyper-parameters from rows X (n, D) with counts y (n,) in exposures (n,), and hear them.
+        """Learn hyper-parameters from rows X (n, D) with counts y (n,) in exposures (n,), and absorb them.
 
         Targets between whole numbers are shared out between their neighbours, with a warning: so the likelihood in f
         stays what its formula gives (quasi-likelihood).
@@ -31,7 +31,7 @@ class GBCMCountRegressor(NumberEstimator):
         return self._fitted(self._counted(X, y, sample_weight, exposure, first=True))
 
     def partial_fit(self, X, y, sample_weight=None, exposure=None) -> Self:
-        """Hear further rows; the first ones as `fit` does, whose hyper-parameters and query points stay."""
+        """Absorb further rows; the first ones as `fit` does, whose hyper-parameters and query points stay."""
         if not hasattr(self, "gbcm_"):
             return self.fit(X, y, sample_weight, exposure)
         return self._more(self._counted(X, y, sample_weight, exposure, first=False))

@@ -22,11 +22,11 @@ class GBCMLifetimeRegressor(NumberEstimator):
     task = "lifetimes"
 
     def fit(self, X, y, sample_weight=None, event=None) -> Self:
-        """Learn hyper-parameters from rows X (n, D) with times y (n,), and hear them."""
+        """Learn hyper-parameters from rows X (n, D) with times y (n,), and absorb them."""
         return self._fitted(self._timed(X, y, sample_weight, event, first=True))
 
     def partial_fit(self, X, y, sample_weight=None, event=None) -> Self:
-        """Hear further rows; the first ones as `fit` does, whose hyper-parameters and query points stay."""
+        """Absorb further rows; the first ones as `fit` does, whose hyper-parameters and query points stay."""
         if not hasattr(self, "gbcm_"):
             return self.fit(X, y, sample_weight, event)
         return self._more(self._timed(X, y, sample_weight, event, first=False))

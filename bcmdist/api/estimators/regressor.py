@@ -38,7 +38,7 @@ class GBCMRegressor(NumberEstimator):
         Further fields of `bcmdist.Settings` by name
     random_state : int, RandomState instance or None, default 0
     runtime : None, address of a Dask scheduler, or Dask client
-        Where rows are heard; they are written to the directory for temporary files, which workers must see. None: in
+        Where rows are absorbed; they are written to the directory for temporary files, which workers must see. None: in
         this process; at a prompt or in a notebook, from 50,000 rows on, a cluster of this machine for the while.
         Predictions are made in this process, those of dask collections where they are computed
 
@@ -56,14 +56,14 @@ class GBCMRegressor(NumberEstimator):
     task = "regression"
 
     def fit(self, X, y, sample_weight=None) -> Self:
-        """Learn hyper-parameters from rows X (n, D) with targets y (n,), and hear them.
+        """Learn hyper-parameters from rows X (n, D) with targets y (n,), and absorb them.
 
         Raises children of `BcmdistError`, which are ValueErrors where data or parameters are wrong.
         """
         return self._fitted(weighted(self._rows(X, y, first=True), sample_weight))
 
     def partial_fit(self, X, y, sample_weight=None) -> Self:
-        """Hear further rows; the first ones as `fit` does, whose hyper-parameters and query points stay."""
+        """Absorb further rows; the first ones as `fit` does, whose hyper-parameters and query points stay."""
         if not hasattr(self, "gbcm_"):
             return self.fit(X, y, sample_weight)
         return self._more(weighted(self._rows(X, y, first=False), sample_weight))

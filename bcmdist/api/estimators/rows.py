@@ -2,7 +2,7 @@
 
     fit(X, y, sample_weight=k) = fit(X.repeat(k), y.repeat(k)),    k = 0, 1, 2, ...
 
-Rows are repeated where weights are whole numbers, so this holds to the last digit. Other weights are heard as the
+Rows are repeated where weights are whole numbers, so this holds to the last digit. Other weights are absorbed as the
 likelihood has them: they divide the variance of normal noise, and multiply other log likelihoods.
 """
 
@@ -14,7 +14,7 @@ from bcmdist.api.lazy import is_lazy
 from bcmdist.data.schema import few
 from bcmdist.errors import InvalidData
 
-# So many times the rows are at most made of whole weights; more are heard as the likelihood has them.
+# So many times the rows are at most made of whole weights; more are absorbed as the likelihood has them.
 MOST_REPEATS = 10
 
 

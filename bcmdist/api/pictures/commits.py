@@ -1,4 +1,4 @@
-"""A picture of what a model has learned: scores of its commits on the same rows, which it has not heard."""
+"""A picture of what a model has learned: scores of its commits on the same rows, which it has not absorbed."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ MOST_ROWS = 2000  # on which each is scored
 
 
 def learning(subject: Subject) -> Any:
-    """A figure of scores against rows heard, of commits that are still there."""
+    """A figure of scores against rows absorbed, of commits that are still there."""
     numbers = _chosen(subject.snapshot)
     some = subject.judged[: min(len(subject.judged), MOST_ROWS)]
     points, names = [], ("", "")
@@ -28,23 +28,23 @@ def learning(subject: Subject) -> Any:
 
 
 def _chosen(snapshot):
-    """Numbers of commits that have heard rows, each some other number, spread along its logarithm."""
-    heard: dict[int, int] = {}
+    """Numbers of commits that have absorbed rows, each some other number, spread along its logarithm."""
+    absorbed: dict[int, int] = {}
     for commit in snapshot.store.history():
         if commit["number"] <= snapshot.commit and commit["rows"]:
-            heard[commit["rows"]] = commit["number"]
-    if len(heard) < 2:
+            absorbed[commit["rows"]] = commit["number"]
+    if len(absorbed) < 2:
         raise InvalidOption(
-            f"--what learning: expected commits that have heard different numbers of rows, {snapshot.url} holds "
-            f"{len(heard)}; ingest data piece by piece (--commit-every), or choose another picture"
+            f"--what learning: expected commits that have absorbed different numbers of rows, {snapshot.url} holds "
+            f"{len(absorbed)}; ingest data piece by piece (--commit-every), or choose another picture"
         )
-    rows = np.array(sorted(heard))
+    rows = np.array(sorted(absorbed))
     wanted = np.geomspace(rows[0], rows[-1], MOST_COMMITS)
-    return [heard[n] for n in np.unique(rows[np.abs(rows[:, None] - wanted).argmin(axis=0)]).tolist()]
+    return [absorbed[n] for n in np.unique(rows[np.abs(rows[:, None] - wanted).argmin(axis=0)]).tolist()]
 
 
 def _scored(snapshot, rows):
-    """Rows heard, and two figures with their standard errors; what these are."""
+    """Rows absorbed, and two figures with their standard errors; what these are."""
     model = snapshot.model
     found = score_predictions(PREDICTORS["committee"].of_snapshot(snapshot), rows.X, rows.obs, rows.number)
     loss = -found.columns["log_density"]

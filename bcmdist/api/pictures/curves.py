@@ -1,4 +1,4 @@
-"""Pictures along the rows that were heard: the learning curve of the demo, that of commits, and drift."""
+"""Pictures along the rows that were absorbed: the learning curve of the demo, that of commits, and drift."""
 
 from typing import Any
 
@@ -39,7 +39,7 @@ def learning_curve(path, curve, *, majority_share, test_rows=None) -> None:
 
 
 def commits(points, *, title, names) -> Any:
-    """A figure of scores of commits against the rows that these had heard.
+    """A figure of scores of commits against the rows that these had absorbed.
 
     Parameters
     ----------
@@ -51,25 +51,25 @@ def commits(points, *, title, names) -> Any:
     for one, column, name in zip(axes, (1, 3), names, strict=True):
         error = 1.96 * table[:, column + 1]
         one.errorbar(table[:, 0], table[:, column], yerr=error, fmt="o-", color=LINE, capsize=2, markersize=4)
-        one.set(xlabel="rows heard", ylabel=f"{name} (with 95 % intervals)")
+        one.set(xlabel="rows absorbed", ylabel=f"{name} (with 95 % intervals)")
         paper.logarithmic(one, x=True)
     return figure
 
 
 def drift_picture(path, table) -> None:
-    """Write how well partitions were predicted before they were heard; `table` as of `drift`."""
+    """Write how well partitions were predicted before they were absorbed; `table` as of `drift`."""
     with paper.styled():
         paper.save(drift(table), path)
 
 
 def drift(table) -> Any:
-    """A figure of how well partitions were predicted before they were heard, in the order of their arrival.
+    """A figure of how well partitions were predicted before they were absorbed, in the order of their arrival.
 
     Parameters
     ----------
     table : (n, 2 or 3), what was noted of them (`bcmdist.prediction.errors.drift.arrivals`)
     """
-    title = f"{len(table):,} partitions that arrived, each predicted before it was heard"
+    title = f"{len(table):,} partitions that arrived, each predicted before it was absorbed"
     figure, (left, right) = paper.sheet(title, width=9.0, height=3.8, ncols=2)
     number = np.arange(1, len(table) + 1)
     numbers = table.shape[1] == len(NUMBERS_NOTED)

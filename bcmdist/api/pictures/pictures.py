@@ -31,7 +31,7 @@ class Picture:
     with_data: bool = True
     """whether it needs rows with targets"""
     of_one: bool = False
-    """whether it is of a single committee only, which has heard rows piece by piece"""
+    """whether it is of a single committee only, which has absorbed rows piece by piece"""
 
 
 def _calibration(subject):
@@ -53,11 +53,13 @@ def _arrivals(snapshot):
 
 
 PICTURES = {
-    "learning": Picture(commits.learning, "scores of its commits against rows heard", of_one=True),
+    "learning": Picture(commits.learning, "scores of its commits against rows absorbed", of_one=True),
     "calibration": Picture(_calibration, "whether intervals or probabilities can be trusted"),
     "relevance": Picture(inputs.relevance, "how much each input matters", with_data=False),
     "residuals": Picture(residuals.residuals, "observed against predicted, or classes confused"),
-    "drift": Picture(_drift, "how well arrivals were predicted before they were heard", with_data=False, of_one=True),
+    "drift": Picture(
+        _drift, "how well arrivals were predicted before they were absorbed", with_data=False, of_one=True
+    ),
     "map": Picture(inputs.plane, "predictions along the two inputs that matter most", with_data=False),
 }
 
@@ -98,7 +100,7 @@ def refused(what, data, out, *, of: Facade) -> str:
         )
     if kind.of_one and (several := of.predictive.several) > 1:
         raise InvalidOption(
-            f"--what {what}: expected a committee that hears rows piece by piece, {of.url} holds a mixture of "
+            f"--what {what}: expected a committee that absorbs rows piece by piece, {of.url} holds a mixture of "
             f"{several} sampled ones, which stays as it is; name one of its members/, or choose another picture"
         )
     paper.check(out)

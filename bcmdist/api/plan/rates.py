@@ -35,7 +35,7 @@ class Rates:
     by_rows: dict[int, tuple[float, ...]]
     """of each kind of `Work`, by the rows of the matrices that it was measured with"""
     task: float
-    """overhead of a partition, of one thread, in the groups in which they are heard"""
+    """overhead of a partition, of one thread, in the groups in which they are absorbed"""
     round: float
     """of a sum, until the last result is here"""
     kept_round: float

@@ -220,7 +220,8 @@ def _looking(case, centres):
 
 
 def _calibration(case) -> Iterator[Step]:
-    """Rows held out of some partitions, which are heard twice; or left out, where the likelihood has probabilities."""
+    """Rows held out of some partitions, which are absorbed twice; or left out, where the likelihood has
+    probabilities."""
     times = 2 * HELD_OUT_EVERY if case.likelihood.needs_calibration else 1
     parts = min(case.parts, max(1, times * CALIBRATION_ROWS / 2 / case.expert_rows))
     again = _message(case) + Work(solve=2 * case.expert_rows * case.query**2)

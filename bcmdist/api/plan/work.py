@@ -129,7 +129,7 @@ def message_apart(n, Q, *, exact, copies=1) -> Work:
 
 
 def left_out_of_committee(n, k, Q, *, exact) -> Work:
-    """k rows of a partition, as a committee predicts each that has not heard it: of other than Gaussian rows all
+    """k rows of a partition, as a committee predicts each that has not absorbed it: of other than Gaussian rows all
     (`prediction.leave_one_out`, `prediction.left_out_rows`)."""
     rows = design(n, Q) + residual(n, Q) + factored(n)
     if exact:

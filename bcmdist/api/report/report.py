@@ -63,7 +63,7 @@ def report(of: Facade, source, out, runtime: Runtime, *, train=None, x=None, y=N
 
     Parameters
     ----------
-    source : path or URL of a data set that the model has not heard; of more than `MOST_ROWS` rows about so many
+    source : path or URL of a data set that the model has not absorbed; of more than `MOST_ROWS` rows about so many
     out : a new or old file whose name ends in .html
     train : path or URL of the data set that baselines learn from; by default the one that the model was fitted to
     x, y : names of its arrays, as in training by default
@@ -191,7 +191,7 @@ def _head(found):
     judge = f"commit {snapshot.commit}" if many == 1 else f"the mixture of {many} committees, which count alike,"
     return (
         f"{subject.told}, judged by {judge} of {subject.of.url}: {snapshot.committee.total.rows:,} rows "
-        f"heard in {len(snapshot.ledger):,} partitions; expert {snapshot.facts.expert}, kernel {model.kernel_name}, "
+        f"absorbed in {len(snapshot.ledger):,} partitions; expert {snapshot.facts.expert}, kernel {model.kernel_name}, "
         f"likelihood {model.likelihood.name}, method {subject.method}."
     )
 

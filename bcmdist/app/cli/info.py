@@ -62,7 +62,7 @@ def info(model, commit, history, ledger, p_eff_data, calibration, picture, as_js
         table = drift.arrivals(gbcm.ledger)
         if not len(table):
             raise InvalidOption(
-                f"{model}: expected partitions that were ingested, it has heard none; leave out --picture"
+                f"{model}: expected partitions that were ingested, it has absorbed none; leave out --picture"
             )
         curves.drift_picture(picture, table)
         figures["picture"] = picture

@@ -62,11 +62,11 @@ def told(snapshot) -> list[tuple[str, str]]:
     """Rows, learning curve, drift and calibration of a commit, each with its name."""
     from bcmdist.app import figures  # quick start
 
-    lines = [("rows heard", f"{snapshot.committee.total.rows:,} in commit {snapshot.commit}")]
+    lines = [("rows absorbed", f"{snapshot.committee.total.rows:,} in commit {snapshot.commit}")]
     found = figures.drift(snapshot)
     if found["curve"]:
         scores = [point["log_score"] for point in found["curve"]]
-        lines.append(("learning curve", f"{spark(scores)} {readable(scores[-1])} nats a row before they were heard"))
+        lines.append(("learning curve", f"{spark(scores)} {readable(scores[-1])} nats a row before they were absorbed"))
         lines.append(("drift", found["drift"]["verdict"]))
     left = figures.calibration(snapshot)["left_out"]
     if left:

@@ -85,14 +85,14 @@ def in_words(figures) -> dict:
 
 def _commit(commit):
     """A commit in a line."""
-    heard = [f"{commit[name]:,} {name}" for name in ("rows", "partitions") if commit.get(name) is not None]
+    absorbed = [f"{commit[name]:,} {name}" for name in ("rows", "partitions") if commit.get(name) is not None]
     read = [f"{source} read to {readable(place)}" for source, place in commit["offsets"].items() if source]
     when = f" of {commit['date'].replace('T', ' ').removesuffix('+00:00')} UTC" if commit.get("date") else ""
-    return ", ".join([f"commit {commit['number']}{when}: {' in '.join(heard)}", *read])
+    return ", ".join([f"commit {commit['number']}{when}: {' in '.join(absorbed)}", *read])
 
 
 def _entry(entry):
-    """A partition that was heard, in a line."""
+    """A partition that was absorbed, in a line."""
     counts = "" if entry["weight"] == 1.0 else f", counts {readable(entry['weight'])} times"
     return f"{entry['key']}: {entry['rows']:,} rows{counts}"
 

@@ -1,4 +1,4 @@
-"""The commands that change what a model has heard: forget, merge, prune."""
+"""The commands that change what a model has absorbed: forget, merge, prune."""
 
 import time
 

@@ -1,1 +1,1 @@
-"""The service: predictions, and rows to hear, over HTTP."""
+"""The service: predictions, and rows to absorb, over HTTP."""

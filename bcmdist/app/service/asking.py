@@ -1,4 +1,4 @@
-"""What is asked of a model: predictions at new points in memory, and rows to hear."""
+"""What is asked of a model: predictions at new points in memory, and rows to absorb."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -231,7 +231,7 @@ def refuse_lag(served: Served, most: int) -> None:
 
 
 def submit(served: Served, key: str, asked: NewRows, *, most_rows: int) -> tuple[dict, bool, Future]:
-    """Keep rows, and let a model hear them; as `Served.submit`."""
+    """Keep rows, and let a model absorb them; as `Served.submit`."""
     refuse_many(len(asked.X), most_rows)
     with served.using() as loaded:
         order = taken_columns(loaded.snapshot.model, asked.X, asked.columns)

@@ -57,7 +57,7 @@ class Points(Body):
 
 
 class NewRows(Body):
-    """Rows to hear."""
+    """Rows to absorb."""
 
     X: Rows
     """(n, D), in original units"""

@@ -84,7 +84,7 @@ class Rate:
         self._left: dict[str, tuple[float, float]] = {}
 
     def wait(self, asker: str) -> float:
-        """0 where a request may be heard now, which is counted; else seconds until one may."""
+        """0 where a request may be absorbed now, which is counted; else seconds until one may."""
         most = max(1.0, self.per_second * self.BURST_SECONDS)
         with self._lock:
             now = self._clock()

@@ -13,8 +13,8 @@ COUNTERS = {
     "bcmdist_ingested_rows_total": "Rows committed for requests.",
 }
 GAUGES = {
-    "bcmdist_model_rows": "Rows that a model has heard.",
-    "bcmdist_model_partitions": "Partitions that a model has heard.",
+    "bcmdist_model_rows": "Rows that a model has absorbed.",
+    "bcmdist_model_partitions": "Partitions that a model has absorbed.",
     "bcmdist_model_commit": "Commit that is served.",
     "bcmdist_model_waiting_rows": "Rows of requests that are not committed yet.",
     "bcmdist_model_lag_rows": "These, and rows that waited in sources at the newest commit; absent if unknown.",

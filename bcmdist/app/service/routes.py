@@ -121,7 +121,7 @@ async def models(service: Asked) -> Response:
 
 @router.get("/models/{name}", dependencies=[READ], response_model=Figures)
 async def model(name: Name, service: Asked) -> Response:
-    """What a model is and what it has heard."""
+    """What a model is and what it has absorbed."""
     return encoded(await in_thread(service, service.told, name))
 
 

@@ -1,4 +1,4 @@
-"""A model that is served: its newest state, replaced while requests go on, and the rows that it is to hear.
+"""A model that is served: its newest state, replaced while requests go on, and the rows that it is to absorb.
 
 Who asks keeps the state that he began with until he has his answer; it is let go when the last one has. So a newer
 commit, our own or that of another process, drops no request.
@@ -37,16 +37,16 @@ MOST_TOGETHER = 64
 
 
 class Writer:
-    """Hears the rows of requests in their order.
+    """Absorbs the rows of requests in their order.
 
     Parameters
     ----------
-    hear : commits the rows of some requests, all or some of them; called again with each of those alone that it fails
+    absorb : commits the rows of some requests, all or some of them; called again with each of those alone that it fails
         with together, so that one does not spoil the others
     """
 
-    def __init__(self, name: str, hear: Callable[[Sequence[Received]], None]):
-        self._hear = hear
+    def __init__(self, name: str, compute_messages: Callable[[Sequence[Received]], None]):
+        self._hear = compute_messages
         self._queue: queue.SimpleQueue[tuple[Received, Future] | None] = queue.SimpleQueue()
         self._waiting: dict[Future, tuple[int, float]] = {}
         """rows of requests, and since when they wait, by the order in which they came"""
@@ -67,7 +67,8 @@ class Writer:
         return 0.0 if begun is None else time.monotonic() - begun
 
     def submit(self, request: Received) -> Future:
-        """A future that is done once the rows are committed, or that fails as `hear` does; `Refused` after `close`."""
+        """A future that is done once the rows are committed, or that fails as `compute_messages` does; `Refused` after
+        `close`."""
         done: Future = Future()
         with self._lock:
             if self._closed:
@@ -256,7 +257,7 @@ class Served:
         return True
 
     def submit(self, key: str, X, y, **companions) -> tuple[dict, bool, Future]:
-        """Keep the rows of a request, and let the model hear them.
+        """Keep the rows of a request, and let the model absorb them.
 
         Returns
         -------
@@ -315,7 +316,7 @@ class Served:
         with self.using() as loaded, SerialRuntime() as runtime:
             gbcm = loaded.committee
             refuse_other_model(gbcm, requests)
-            parts = [part for request in requests for part in request.parts if part.key not in gbcm.snapshot.heard]
+            parts = [part for request in requests for part in request.parts if part.key not in gbcm.snapshot.absorbed]
             if not parts:
                 return
             source, options = Waiting(self.inbox.url, list(dict.fromkeys(parts))), IngestOptions(same_rows="allow")

@@ -77,7 +77,7 @@ class Service:
         return finite(known | {"model": name, **behind, "ingesters": ingesters, "renewed": served.heard_at})
 
     def calibration(self, name, *, under_model) -> dict:
-        """How often intervals hold: of rows that were predicted before they were heard and, if asked for, under the
+        """How often intervals hold: of rows that were predicted before they were absorbed and, if asked for, under the
         model, as `bcmdist info --calibration`, which takes seconds and rows that can be read.
 
         Raises

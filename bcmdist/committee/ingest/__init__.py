@@ -1,1 +1,1 @@
-"""Hearing partitions as they come, once each."""
+"""Absorbing partitions as they come, once each."""

@@ -1,11 +1,11 @@
-"""Admission: what of that which a source delivers is to be heard. Events in, instructions out.
+"""Admission: what of that which a source delivers is to be absorbed. Events in, instructions out.
 
-    delivered, compared, heard, failed, overtaken, committed  ->  Instructions
+    delivered, compared, absorbed, failed, overtaken, committed  ->  Instructions
 
 A partition of a delivery is
 
 1. bad: it cannot be read as one, or its rows are not for this model;
-2. known: its key is in the ledger; what comes under it must be what was heard under it;
+2. known: its key is in the ledger; what comes under it must be what was absorbed under it;
 3. on its way: it was given out, and is not committed yet;
 4. cut otherwise: some of its rows are in the ledger, or on their way, under other keys; the rest is new;
 5. expired: new, and the window has left it;
@@ -34,11 +34,11 @@ from bcmdist.storage.ledger import Entry
 
 @dataclass(frozen=True)
 class LedgerState:
-    """What a commit has heard."""
+    """What a commit has absorbed."""
 
     ledger: Sequence[Entry]
     in_cells: Collection[str]
-    """keys, as surveyed, of partitions that it has heard in the order of cells"""
+    """keys, as surveyed, of partitions that it has absorbed in the order of cells"""
     fading: Weighting
     """how rows of the source fade from there"""
 
@@ -60,8 +60,8 @@ class Instructions:
     """look at what they hold now, and say so (`compared`)"""
     compare_keys: tuple[str, ...] = ()
     """likewise, of partitions of the ledger that lie in others now"""
-    hear: tuple[Partition, ...] = ()
-    """hear them, and say so (`heard`, `failed`)"""
+    to_absorb: tuple[Partition, ...] = ()
+    """absorb them, and say so (`absorbed`, `failed`)"""
     absorb_again: tuple[tuple[Partition, Entry], ...] | None = None
     """only these of a batch may be committed, each with its entry as far as it is known; None: all of it"""
     fail: tuple[BcmdistError, ...] = ()
@@ -78,8 +78,8 @@ class Admission:
     Parameters
     ----------
     known : where this begins
-    surveyed : what was found at a fit, by key: what is heard must be the same
-    unfit : why a new partition cannot be heard by this model; None where it can
+    surveyed : what was found at a fit, by key: what is absorbed must be the same
+    unfit : why a new partition cannot be absorbed by this model; None where it can
     """
 
     def __init__(
@@ -93,28 +93,28 @@ class Admission:
         self.fading, self.report = known.fading, IngestReport()
         self.pending = Pending(known.fading)
         self.digests: dict[str, str] = {}
-        """by key, of all that was ever in the ledger: what was heard under it"""
+        """by key, of all that was ever in the ledger: what was absorbed under it"""
         self.twins: dict[str, str] = {}
         """new partitions whose rows were, under another name, with that one"""
         self._warned = False
         self._cells = [entry for key, entry in surveyed.items() if key in known.in_cells]
         self._contents = Contents([*known.ledger, *self._cells])
         """what counts"""
-        self._heard = RowRanges(known.in_cells)
+        self._absorbed = RowRanges(known.in_cells)
         """rows in the ledger, or on their way"""
         self._ranges, self._asked = KeysByRange(entry.key for entry in known.ledger), set[str]()
         """keys that were in the ledger; those of them that were compared since they lie in others now"""
         self._positions: dict[str, int | None] = {}
         """of partitions on their way, by key; None where rows do not fade"""
         self._passed = set[str]()
-        """keys that were on their way when others had committed, who may have heard these rows too"""
+        """keys that were on their way when others had committed, who may have absorbed these rows too"""
         self._note(known.ledger)
 
     def _note(self, entries):
         """These are in the ledger."""
         self._contents.add(entries)
         self.digests |= {entry.key: entry.digest for entry in entries}
-        self._heard.add(entry.key for entry in entries)
+        self._absorbed.add(entry.key for entry in entries)
 
     # --- Deliveries ---
 
@@ -145,20 +145,20 @@ class Admission:
                 errors += self.failed([part.key], unfit).fail
             elif self._in_window(part):
                 fit.append(part)
-        return Instructions(compare=same, compare_keys=tuple(others), hear=tuple(fit), fail=tuple(errors))
+        return Instructions(compare=same, compare_keys=tuple(others), to_absorb=tuple(fit), fail=tuple(errors))
 
     def _new(self, delivery: Delivery):
-        """What of a delivery nobody has heard."""
+        """What of a delivery nobody has absorbed."""
         new = []
         for part in delivery.parts:
             if part.key not in self.digests and part.key not in self.pending:
-                left = self._heard.rest(part) if part.rows or not self._heard.knows(part) else []
+                left = self._absorbed.rest(part) if part.rows or not self._absorbed.knows(part) else []
                 self.report.duplicates += not left
                 new += left
         return new
 
     def _cut_otherwise(self, delivery: Delivery):
-        """Keys that were heard and lie in other partitions now: what they hold is compared, once."""
+        """Keys that were absorbed and lie in other partitions now: what they hold is compared, once."""
         if self.options.watch:
             return []
         whole = [part for part in delivery.parts if part.rows and part.key not in self.digests]
@@ -183,13 +183,13 @@ class Admission:
             self.report.expired += 1
             self._finish([part.key])
             return False
-        self._heard.add([part.key])  # a longer partition may come before it is committed
+        self._absorbed.add([part.key])  # a longer partition may come before it is committed
         return True
 
     # --- Outcomes ---
 
     def compared(self, digests: Mapping[str, str]) -> Instructions:
-        """Content hashes of what lies under known keys now: it must be what was heard under them."""
+        """Content hashes of what lies under known keys now: it must be what was absorbed under them."""
         failed = list[BcmdistError]()
         for key, digest in digests.items():
             try:
@@ -200,8 +200,8 @@ class Admission:
                 self._finish([key])
         return Instructions(fail=tuple(failed))
 
-    def heard(self, found: Contribution, parts: Iterable[Partition]) -> Instructions:
-        """The messages of new partitions that were heard together."""
+    def absorbed(self, found: Contribution, parts: Iterable[Partition]) -> Instructions:
+        """The messages of new partitions that were absorbed together."""
         try:
             refuse_changed(found.entries.values(), [self.surveyed[k] for k in found.entries if k in self.surveyed])
         except DataChanged as error:
@@ -216,7 +216,7 @@ class Admission:
         return Instructions(fail=failed)
 
     def failed(self, keys: Collection[str], error: BcmdistError) -> Instructions:
-        """These partitions cannot be heard: an error, in the end, unless they are to be skipped."""
+        """These partitions cannot be absorbed: an error, in the end, unless they are to be skipped."""
         if not self.options.skip:
             return Instructions(fail=(error,))
         self.report.skipped += keys
@@ -224,13 +224,14 @@ class Admission:
         return NOTHING
 
     def _finish(self, keys):
-        """Nothing is to be heard of these partitions."""
+        """Nothing is to be absorbed of these partitions."""
         for key in keys:
             self._positions.pop(key, None)
         self.pending.finish(keys)
 
     def _refused(self, contents: Contents, entries, newest) -> tuple[Collection[str], tuple[BcmdistError, ...]]:
-        """New partitions that are not to be heard, for their twins in the window of a commit up to a newest position.
+        """New partitions that are not to be absorbed, for their twins in the window of a commit up to a newest
+        position.
 
         All twins are counted.
         """
@@ -253,15 +254,15 @@ class Admission:
 
     @property
     def uncommitted(self) -> int:
-        """New partitions that were heard, and not taken yet."""
+        """New partitions that were absorbed, and not taken yet."""
         return len(self.pending.entries)
 
     def take(self) -> Batch:
-        """What is to be committed: all that was heard since it was last taken."""
+        """What is to be committed: all that was absorbed since it was last taken."""
         return self.pending.take()
 
     def is_overtaken(self, batch: Batch) -> bool:
-        """Whether others may have heard some of a batch while it was on its way, as a commit that is known says."""
+        """Whether others may have absorbed some of a batch while it was on its way, as a commit that is known says."""
         return not self._passed.isdisjoint(batch.entries)
 
     def overtaken(self, batch: Batch, known: LedgerState) -> Instructions:

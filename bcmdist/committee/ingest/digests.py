@@ -1,4 +1,4 @@
-"""What ingestion asks workers: messages, and whether partitions still hold what was heard of them."""
+"""What ingestion asks workers: messages, and whether partitions still hold what was absorbed of them."""
 
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -16,9 +16,9 @@ class PartitionMessage:
     parted: ClassVar[bool] = True
 
     def __call__(self, part, rows) -> Parted:
-        heard = self.expert(part, rows)
-        names = {key: identity(entry) for key, entry in heard.entries.items()}
-        return Parted(LedgerEntries(heard.entries), replace(heard, entries=names))
+        absorbed = self.expert(part, rows)
+        names = {key: identity(entry) for key, entry in absorbed.entries.items()}
+        return Parted(LedgerEntries(absorbed.entries), replace(absorbed, entries=names))
 
 
 def identity(entry: Entry) -> Entry:
@@ -38,7 +38,7 @@ class LedgerEntries:
 
 @dataclass(frozen=True)
 class Digests:
-    """Content hashes of partitions by key: to see whether those that were heard before are still the same."""
+    """Content hashes of partitions by key: to see whether those that were absorbed before are still the same."""
 
     def __call__(self, part, rows) -> "Found":
         return Found({part.key: rows.digest})

@@ -1,6 +1,6 @@
 """Ingestion one by one: each partition is linearised under the belief of the moment, so that there is one writer only.
 
-Messages depend on their order here (SYSTEMS I.5, last paragraph): nothing is heard side by side, and nobody else may
+Messages depend on their order here (SYSTEMS I.5, last paragraph): nothing is absorbed side by side, and nobody else may
 commit meanwhile.
 """
 
@@ -27,7 +27,7 @@ GROUP = 4
 def ingest_in_turn(
     snapshot: Snapshot, source: Source, runtime, options: IngestOptions
 ) -> tuple[Snapshot, IngestReport]:
-    """Let a committee whose model linearises at the running belief hear what a source delivers, once each.
+    """Let a committee whose model linearises at the running belief absorb what a source delivers, once each.
 
     Raises
     ------

@@ -1,7 +1,7 @@
 """How far an ingestion is behind its source: in partitions that wait there or are at work, in rows, and in seconds.
 
-Seconds are the age of the oldest of these: since the first look at which more had been announced than was heard by now.
-They are known to the time between two looks.
+Seconds are the age of the oldest of these: since the first look at which more had been announced than was absorbed by
+now. They are known to the time between two looks.
 """
 
 import collections
@@ -55,7 +55,7 @@ class LagMeter:
                 self._looks.append((now, self.announced))
 
     def told(self, done: int, rows: float) -> dict[str, float] | None:
-        """How far behind it is when `done` partitions are heard, each of so many rows; None where nobody knows."""
+        """How far behind it is when `done` partitions are absorbed, each of so many rows; None where nobody knows."""
         if not self._known:
             return None
         while self._looks and self._looks[0][1] <= done:

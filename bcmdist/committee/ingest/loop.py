@@ -1,21 +1,23 @@
-"""Ingestion: partitions are read, heard, committed and acknowledged, in this order; each counts once.
+"""Ingestion: partitions are read, absorbed, committed and acknowledged, in this order; each counts once.
 
-    source -> Delivery -> Admission -> runtime.each(Hearing) -> Pending -> total -> commit (put if absent) -> ack
+    source -> Delivery -> Admission -> runtime.each(Absorbing) -> Pending -> total -> commit (put if absent) -> ack
 
 State, ledger and offset of the source are one record. Whatever dies, whenever: what was not committed is delivered
 again, what was is in the ledger. A partition that comes twice, late or in another order changes nothing; one that
 comes with other bytes under the same key is refused. Of two ingesters one loses the race for a commit number: it reads
-the winner's state, leaves out what that has heard, adds its own message to it (messages commute) and tries again. A
+the winner's state, leaves out what that has absorbed, adds its own message to it (messages commute) and tries again. A
 writer that slept through all this finds its number taken. There are no locks, and no clock decides anything but when
 it is time to commit.
 
-What is heard is decided by `admission`, which only thinks; here are the source, the runtime, the store and the clocks.
+What is absorbed is decided by `admission`, which only thinks; here are the source, the runtime, the store and the
+clocks.
 
 The total of a batch: what was kept of its messages, wherever that is, as the one message that a commit adds.
 
 Ledger entries come before the total, and whatever computed it may have died meanwhile: what is computed again is of
 the rows of now. So a total names what it is of, and is taken only where these are the entries of its batch. Where they
-are not, or it is lost, the batch is heard again as a whole, message and entries together, or refused as changed data.
+are not, or it is lost, the batch is absorbed again as a whole, message and entries together, or refused as changed
+data.
 """
 
 import contextlib
@@ -60,14 +62,16 @@ from bcmdist.storage.heartbeats import beating, sweep
 from bcmdist.storage.ledger import RUNNING
 
 
-def totalled(batch: Batch, runtime: Runtime, hear: Callable[[list[Partition]], Contribution], *, label: str) -> Batch:
+def totalled(
+    batch: Batch, runtime: Runtime, to_absorb: Callable[[list[Partition]], Contribution], *, label: str
+) -> Batch:
     """A batch with its message, of what was kept.
 
     Raises
     ------
     SchedulerLost
     DataChanged, ...
-        It had to be heard again, and cannot be; nothing of it is to be committed.
+        It had to be absorbed again, and cannot be; nothing of it is to be committed.
     """
     if batch.message is None:
         return batch
@@ -81,11 +85,11 @@ def totalled(batch: Batch, runtime: Runtime, hear: Callable[[list[Partition]], C
     for key, part in batch.parts.items():
         entry = batch.entries[key]
         again.append((replace(part, weight=batch.fading.weight(entry.position)), entry))
-    return absorbed_again(batch, again, hear)
+    return absorbed_again(batch, again, to_absorb)
 
 
 # Without --commit-every: this long after the last commit at the earliest, and only so often that commits take at most
-# one part in `COMMIT_SHARE` of the time. What is heard between two commits is what a crash makes us hear again.
+# one part in `COMMIT_SHARE` of the time. What is absorbed between two commits is what a crash makes us absorb again.
 COMMIT_SECONDS = 5.0
 COMMIT_SHARE = 20
 # Partitions of one task at most: neighbours are read together and their messages travel as one.
@@ -99,12 +103,12 @@ PAUSE, LONGEST_PAUSE = 0.01, 1.0
 def ingest(
     snapshot: Snapshot, source: Source, runtime, options: IngestOptions | None = None, *, watch: Watch | None = None
 ) -> tuple[Snapshot, IngestReport]:
-    """Let a committee hear what a source delivers, once each; `watch` looks on at what was not there at the fit.
+    """Let a committee absorb what a source delivers, once each; `watch` looks on at what was not there at the fit.
 
     Raises
     ------
     ChunkConflict
-        A key that was heard comes with other rows.
+        A key that was absorbed comes with other rows.
     CommitConflict
         Another model has been put under the path.
     DataChanged, InvalidData, InvalidOption, MemoryLimit, PoisonChunk, SchedulerLost, SourceUnreachable, ...
@@ -138,12 +142,12 @@ class _Loop:
         self.given = 0
         """new partitions that were handed out"""
         self.passed_over = 0
-        """others that were: of what was heard before, or falls out of a window"""
+        """others that were: of what was absorbed before, or falls out of a window"""
         self.label = "ingest" if source.name else "experts"
         self.behind = LagMeter(source)
         self.failures: list[BcmdistError] = []
         self.committed, self.commit_seconds, self.unpruned = time.monotonic(), 0.0, 0
-        self.hearing = self.watch.hearing(self.expert, self.snapshot)
+        self.message_task = self.watch.message_task(self.expert, self.snapshot)
 
     def _fading(self) -> Weighting:
         """How rows of the source fade, as the newest commit says, which may be somebody else's."""
@@ -156,7 +160,7 @@ class _Loop:
         return LedgerState(self.snapshot.ledger, absorbed_in_cells(self.snapshot), fading)
 
     def _unfit(self, part):
-        """Why a partition cannot be heard by this model here; None where it can."""
+        """Why a partition cannot be absorbed by this model here; None where it can."""
         try:
             self.snapshot.refuse_unlike([part])
             self.snapshot.model.refuse_unknown_errors(part.data)
@@ -199,7 +203,7 @@ class _Loop:
         self.admission.report.waiting = self.source.lag(self.read_to)
 
     def _outcomes(self):
-        """Of what the source has now; before an error, what was heard is committed."""
+        """Of what the source has now; before an error, what was absorbed is committed."""
         try:
             yield from self.runtime.each(self._work(), label=self.label)
         except SchedulerLost:  # the sums that workers had are lost too
@@ -230,19 +234,19 @@ class _Loop:
             if fresh:
                 yield from self.watch.beside(self.snapshot)
             for group in self._groups(fresh):
-                yield PartitionMessage(self.hearing), group
+                yield PartitionMessage(self.message_task), group
 
     def _admitted(self, deliveries):
-        """Partitions of deliveries: those to compare with what was heard of them, and new ones."""
+        """Partitions of deliveries: those to compare with what was absorbed of them, and new ones."""
         model, known, fresh = self.snapshot.model, list[Partition](), list[Partition]()
         for delivery in deliveries:
             self.read_to, skipped = delivery.offset, len(self.admission.report.skipped)
             parts = tuple(self.snapshot.with_variance(delivery.parts))
             told = self._do(self.admission.delivered(replace(delivery, parts=parts)))
             known += [*told.compare, *from_keys(told.compare_keys, y=model.y_name, schema=model.schema)]
-            fresh += told.hear
+            fresh += told.to_absorb
             skipped = len(self.admission.report.skipped) - skipped
-            self.passed_over += max(0, len(delivery.parts) - len(told.hear) - skipped)
+            self.passed_over += max(0, len(delivery.parts) - len(told.to_absorb) - skipped)
         self.given += len(fresh)
         return known, fresh
 
@@ -263,7 +267,7 @@ class _Loop:
             self._do(self.admission.compared(outcome.result.by_key))
         else:
             entries = self.watch.noted(outcome.result.entries)
-            self._do(self.admission.heard(Contribution(outcome.kept, entries), outcome.parts))
+            self._do(self.admission.absorbed(Contribution(outcome.kept, entries), outcome.parts))
         if self._due():
             self.commit()
         self._progress()
@@ -284,11 +288,11 @@ class _Loop:
     def commit(self) -> None:
         """Commit what is pending, whoever else does; then acknowledge it."""
         begun, self.lag = time.monotonic(), self._lag()
-        batch, overtaken = totalled(self.admission.take(), self.runtime, self._hear_again, label=self.label), False
+        batch, overtaken = totalled(self.admission.take(), self.runtime, self._absorb_again, label=self.label), False
         if self.admission.is_overtaken(batch):
             batch = self._left_of(batch)
-        heard, watching = self.admission.digests, self.options.watch
-        if says_more(self.snapshot, batch, self._beside, heard=heard, watching=watching):
+        absorbed, watching = self.admission.digests, self.options.watch
+        if says_more(self.snapshot, batch, self._beside, absorbed=absorbed, watching=watching):
             start, pause, stages = time.monotonic(), PAUSE, StageTimer()
             stages.seconds[self.label] = start - self.committed
             while True:
@@ -303,7 +307,7 @@ class _Loop:
                     self.snapshot = self.snapshot.newest()
                     batch = self._left_of(batch)
             with contextlib.suppress(ModelNotFound):  # pruned by others; the commit before it predicts as well
-                self.hearing = self.watch.hearing(self.expert, self.snapshot)
+                self.message_task = self.watch.message_task(self.expert, self.snapshot)
             self.unpruned += 1
             self.commit_seconds = time.monotonic() - begun
         self.committed = time.monotonic()
@@ -319,14 +323,14 @@ class _Loop:
         fading = self._fading_on()
         refuse_absorbed_in_cells(self.snapshot, batch.parts.values())
         left = self._do(self.admission.overtaken(batch, self._known(fading))).absorb_again
-        return batch if left is None else absorbed_again(batch, left, self._hear_again)
+        return batch if left is None else absorbed_again(batch, left, self._absorb_again)
 
-    def _hear_again(self, parts) -> Contribution:
-        return self.snapshot.hear(parts, self.runtime, label="hear again")
+    def _absorb_again(self, parts) -> Contribution:
+        return self.snapshot.compute_messages(parts, self.runtime, label="absorb again")
 
     @property
     def _beside(self):
-        """What a commit is to say beside what was heard."""
+        """What a commit is to say beside what was absorbed."""
         facts = self.watch.facts(self.snapshot.facts)
         known = self.snapshot.facts.lag or {}
         if self.lag is not None:
@@ -343,8 +347,8 @@ class _Loop:
         self._look()
         some = [entry.rows for entry in self.snapshot.ledger[-100:]]
         rows = sum(some) / len(some) if some else self.snapshot.facts.rows_per_expert
-        heard = report.partitions + self.admission.uncommitted
-        return self.behind.told(heard + len(report.skipped) + self.passed_over, rows)
+        absorbed = report.partitions + self.admission.uncommitted
+        return self.behind.told(absorbed + len(report.skipped) + self.passed_over, rows)
 
     def _look(self):
         self.behind.look(self.read_to, self.given + self.passed_over)
@@ -353,7 +357,7 @@ class _Loop:
         if self.unpruned:
             try:
                 self.snapshot.store.prune(self.options.keep)
-            except ModelDamaged as error:  # an old commit: what was heard is safe
+            except ModelDamaged as error:  # an old commit: what was absorbed is safe
                 warnings.warn(BcmdistWarning(f"old commits were not pruned: {error}"), stacklevel=2)
             self.unpruned = 0
 
@@ -364,7 +368,7 @@ class _Loop:
             warnings.warn(BcmdistWarning(text), stacklevel=2)
 
     def _progress(self, *, finished=False):
-        """Partitions heard of those read and those that wait, about."""
+        """Partitions absorbed of those read and those that wait, about."""
         done = self.admission.report.partitions + self.admission.uncommitted
         if not finished:
             self._look()

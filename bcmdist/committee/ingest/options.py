@@ -13,8 +13,8 @@ KEEP_COMMITS = 20
 
 
 SameRows = Literal["warn", "refuse", "allow"]
-"""what to do with a partition that holds the rows of another one that was heard: say so, refuse it, or say nothing; it
-may be a copy, or rows that repeat by nature"""
+"""what to do with a partition that holds the rows of another one that was absorbed: say so, refuse it, or say nothing;
+it may be a copy, or rows that repeat by nature"""
 SAME_ROWS = get_args(SameRows)
 
 

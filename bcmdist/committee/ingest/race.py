@@ -1,7 +1,7 @@
 """A lost race for a commit number: what is left of a batch once somebody else has committed.
 
-Messages commute, so the loser adds his own to the winner's state, but for what the winner has heard too. A batch holds
-one sum of messages: where something of it is gone, the rest is heard again.
+Messages commute, so the loser adds his own to the winner's state, but for what the winner has absorbed too. A batch
+holds one sum of messages: where something of it is gone, the rest is absorbed again.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -29,13 +29,13 @@ def with_entry(batch: Batch, part: Partition) -> tuple[Partition, Entry]:
 
 
 def absorbed_again(
-    batch: Batch, left: Sequence[tuple[Partition, Entry]], hear: Callable[[list[Partition]], Contribution]
+    batch: Batch, left: Sequence[tuple[Partition, Entry]], compute_messages: Callable[[list[Partition]], Contribution]
 ) -> Batch:
-    """What is left of a batch, with the messages of these partitions alone; none where others have heard it all."""
+    """What is left of a batch, with the messages of these partitions alone; none where others have absorbed it all."""
     if not left:
         return remainder_of(batch, None, {}, [])
     parts = [part for part, _ in left]
-    found = hear(parts)
+    found = compute_messages(parts)
     return remainder_of(
         batch, found.message, {part.key: _made(entry, found.entries[part.key]) for part, entry in left}, parts
     )

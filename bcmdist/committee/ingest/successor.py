@@ -29,19 +29,19 @@ class CommitDetails:
 
 
 def says_more(
-    snapshot: Snapshot, batch: Batch, beside: CommitDetails, *, heard: Collection[str], watching: bool
+    snapshot: Snapshot, batch: Batch, beside: CommitDetails, *, absorbed: Collection[str], watching: bool
 ) -> bool:
     """Whether a commit would say what its predecessor does not.
 
     Parameters
     ----------
-    heard : keys that were in the ledger: what has failed beside them is news
+    absorbed : keys that were in the ledger: what has failed beside them is news
     watching : the offset is where somebody reads on from: it counts
     """
     advanced = batch.offset is not None and batch.offset != snapshot.offsets.get(beside.source)
     begins_to_fade = beside.fading.fades and not snapshot.facts.fading.fades
     told = snapshot.facts.skipped
-    failed = any(name not in told and name not in heard for name in beside.skipped)
+    failed = any(name not in told and name not in absorbed for name in beside.skipped)
     return batch.message is not None or (watching and advanced) or failed or begins_to_fade
 
 
@@ -53,7 +53,7 @@ def successor(snapshot: Snapshot, batch: Batch, beside: CommitDetails, runtime, 
     CommitConflict
         Somebody else has made it.
     DataChanged
-        Rows that the window has left are not those that were heard.
+        Rows that the window has left are not those that were absorbed.
     """
     entries = sorted(batch.entries.values(), key=lambda entry: named_range(entry.key))
     ledger: list[Entry] = [*snapshot.ledger, *entries]
@@ -78,7 +78,7 @@ def successor(snapshot: Snapshot, batch: Batch, beside: CommitDetails, runtime, 
 
 
 def _without(snapshot, committee, gone, fading, ledger, runtime) -> Committee:
-    """A committee that has not heard what the window has left, at the weights of now."""
+    """A committee that has not absorbed what the window has left, at the weights of now."""
     if not gone:
         return committee
     counts = {entry.key: entry.weight * fading.weight(entry.position) for entry in gone}
@@ -86,5 +86,5 @@ def _without(snapshot, committee, gone, fading, ledger, runtime) -> Committee:
 
 
 def _names(ledger):
-    """Keys of what was heard, and of the data sets that it is of."""
+    """Keys of what was absorbed, and of the data sets that it is of."""
     return {name for entry in ledger for name in (entry.key, entry.key.rpartition("/")[0])}

@@ -1,7 +1,7 @@
-"""Pending: what has been delivered and heard but is not committed yet.
+"""Pending: what has been delivered and absorbed but is not committed yet.
 
-Deliveries are read in order and finish in any order. What is heard adds up; the offset that may be committed is that of
-the last delivery before which, and with which, everything is done. So a crash makes a source deliver some partitions
+Deliveries are read in order and finish in any order. What is absorbed adds up; the offset that may be committed is that
+of the last delivery before which, and with which, everything is done. So a crash makes a source deliver some partitions
 again, which the ledger knows, and never lets it leave one out. What is acknowledged by name does not wait for others.
 """
 
@@ -42,13 +42,13 @@ class Begun:
 
     offset: Any
     missing: set[str]
-    """keys that are not heard yet"""
+    """keys that are not absorbed yet"""
     keys: list[str]
 
 
 @dataclass
 class Pending:
-    """Collects what was heard until somebody takes it."""
+    """Collects what was absorbed until somebody takes it."""
 
     fading: Weighting
     """its position is the newest one collected"""
@@ -67,7 +67,7 @@ class Pending:
     """deliveries up to the offset"""
 
     def begin(self, offset, missing: Iterable[str], keys: Iterable[str]) -> None:
-        """A delivery was read: it is done once the `missing` of its `keys` are heard."""
+        """A delivery was read: it is done once the `missing` of its `keys` are absorbed."""
         delivery = self.open[self.begun] = Begun(offset, set(missing), list(keys))
         for key in delivery.missing:
             self.missed.setdefault(key, []).append(self.begun)
@@ -76,7 +76,7 @@ class Pending:
         self._advance()
 
     def add(self, message: Message, fading: Weighting, entries: dict[str, Entry], parts: Iterable[Any]) -> None:
-        """Partitions were heard; their messages are weighted as of the position of `fading`."""
+        """Partitions were absorbed; their messages are weighted as of the position of `fading`."""
         later = self.fading.at(fading.position)
         aged = message.weighted(fading.aged(later))
         self.message = aged if self.message is None else self.message.weighted(self.fading.aged(later)) + aged
@@ -101,7 +101,7 @@ class Pending:
             self.closed += 1
 
     def take(self) -> Batch:
-        """All that was collected; begins anew."""
+        """All that was collected; begins again."""
         batch = Batch(self.message, self.entries, self.parts, tuple(self.keys), self.offset, self.fading)
         self.message, self.entries, self.parts, self.keys = None, {}, {}, []
         return batch

@@ -13,17 +13,17 @@ from bcmdist.storage.ledger import Entry
 class Watch(Protocol):
     """Somebody who looks on at one ingestion; asked in the order of the methods."""
 
-    def hearing(self, expert: Task, snapshot: Snapshot) -> Task:
-        """The task that hears new partitions by an expert, under a commit."""
+    def message_task(self, expert: Task, snapshot: Snapshot) -> Task:
+        """The task that absorbs new partitions by an expert, under a commit."""
 
     def beside(self, snapshot: Snapshot) -> Iterator[tuple[Task, list[Partition]]]:
-        """Tasks for partitions that were heard before, to be run beside those for new ones."""
+        """Tasks for partitions that were absorbed before, to be run beside those for new ones."""
 
     def is_of(self, outcome: Outcome) -> bool:
         """Whether an outcome is of such a task: what fails is left out."""
 
     def take(self, outcome: Outcome, digests: Mapping[str, str]) -> None:
-        """What came of it; it counts where rows are those that were heard, by their `digests`."""
+        """What came of it; it counts where rows are those that were absorbed, by their `digests`."""
 
     def noted(self, entries: dict[str, Entry]) -> dict[str, Entry]:
         """New ledger entries with what may be noted in them."""
@@ -32,13 +32,13 @@ class Watch(Protocol):
         """What a commit after one with `known` facts is to say."""
 
     def warning(self, snapshot: Snapshot, before: Iterable[Entry]) -> str | None:
-        """What to warn of once partitions were heard that the ledger did not know `before`; not said twice."""
+        """What to warn of once partitions were absorbed that the ledger did not know `before`; not said twice."""
 
 
 class Unwatched:
     """Nobody looks on."""
 
-    def hearing(self, expert, snapshot) -> Task:
+    def message_task(self, expert, snapshot) -> Task:
         return expert
 
     def beside(self, snapshot) -> Iterator[tuple[Task, list[Partition]]]:

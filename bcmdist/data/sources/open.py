@@ -1,7 +1,7 @@
 """Where partitions keep coming from: a growing data set, a directory of data sets, a stream.
 
 Sources deliver at least once, in any order, late or again: the ledger of the model, a set of keys, decides what is
-new. The offset up to which everything was heard is committed with the model, and what was committed is acknowledged
+new. The offset up to which everything was absorbed is committed with the model, and what was committed is acknowledged
 after that: whoever is killed in between is given some partitions again, and loses none.
 """
 
@@ -76,7 +76,7 @@ class SourceOptions:
     x: str = "X"
     y: str | None = "y"
     schema: Schema = UNNAMED
-    """names of the inputs and classes of the model that is to hear the rows"""
+    """names of the inputs and classes of the model that is to absorb the rows"""
     group: str = "bcmdist"
     """consumer group of a stream, by which ingesters of one model share the work"""
     consumer: str | None = None

@@ -53,7 +53,7 @@ class RedisStream:
 
     Retries, duplicates and loss: a read may be repeated from any offset; the same entry comes again after a restart,
     where another ingester is slow, or where claims are lost. Entries that are trimmed before they are read, and a
-    stream that is made anew, are reported.
+    stream that is made again, are reported.
 
     Parameters
     ----------
@@ -180,7 +180,7 @@ class RedisStream:
     def _gap(self, first) -> int:
         """Rows that were published after what was read, and before the first entry that follows; 0 where nobody knows.
 
-        Negative where rows are counted anew.
+        Negative where rows are counted again.
         """
         number, fields = first
         base, position = self._base, position_of(fields)
@@ -214,13 +214,13 @@ class RedisStream:
         self._furthest = self._read_before = replace(base, position=(base.position or 0) + gap)
         if base == Offset():
             text = (
-                f"{self.name}: it begins with {number}, {lost} rows before are gone; publish them anew if they matter"
+                f"{self.name}: it begins with {number}, {lost} rows before are gone; publish them again if they matter"
             )
             warnings.warn(BcmdistWarning(text), stacklevel=2)
             return []
         error = MissingChunk(
             f"{self.name}: expected the entries after {base.id} to be kept until they are read, {lost} rows before "
-            f"{number} are gone; publish them anew, or go on without them (--on-error skip), and trim later"
+            f"{number} are gone; publish them again, or go on without them (--on-error skip), and trim later"
         )
         return [Delivery((), self._read_to(), bad=(f"{self.name}[{base.id}..{number}]", error))]
 
@@ -235,7 +235,7 @@ class RedisStream:
             self._read_anew(f"{self.name}: expected a stream with entries up to {after.id}, {found}")
 
     def _read_anew(self, found):
-        text = f"{found}: it was removed or made anew; it is read from its beginning, what was not read before is lost"
+        text = f"{found}: it was removed or made again; it is read from its beginning, what was not read before is lost"
         warnings.warn(BcmdistWarning(text), stacklevel=2)
         self._furthest, self._read_before, self._deferred, self._committed = Offset(), Offset(), [], {}
 

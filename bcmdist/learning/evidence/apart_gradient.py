@@ -37,7 +37,7 @@ class Adjoints:
 
 
 def adjoints(query: Query, likelihood: OneProcess, X, obs: Observations, mean, covariance) -> Adjoints:
-    """Of the rows X (n, D), scaled, where N(mean, covariance) is believed of v once all rows are heard."""
+    """Of the rows X (n, D), scaled, where N(mean, covariance) is believed of v once all rows are absorbed."""
     kind = kind_of(query)
     V, noise = query.design(X), likelihood.noise(obs)
     r = noise + kind.variance(query, V, X)

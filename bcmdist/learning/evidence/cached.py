@@ -61,7 +61,7 @@ class CachedObjective:
         return value, gradient.copy()
 
     def _append(self, line):
-        """One line, durably; below a torn one it begins anew."""
+        """One line, durably; below a torn one it begins again."""
         new = not self.path.exists()
         with os.fdopen(open_file(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "ab") as file:
             file.write(b"\n" * self._torn + json.dumps(line).encode() + b"\n")

@@ -23,7 +23,7 @@ from bcmdist.storage.commits import ModelStore
 
 
 class IndependentRowsObjective(EvidenceObjective):
-    """The log evidence of a committee of fitc or sor that has heard all partitions, of normal errors.
+    """The log evidence of a committee of fitc or sor that has absorbed all partitions, of normal errors.
 
     Parameters
     ----------

@@ -118,7 +118,7 @@ class LocalObjective(EvidenceObjective):
 
 
 class CommitteeObjective(EvidenceObjective):
-    """The log evidence of a committee that has heard all partitions, at its joint mode.
+    """The log evidence of a committee that has absorbed all partitions, at its joint mode.
 
     Partitions count as often as their weight says. An evaluation depends on its arguments only, not on
     the ones before.
@@ -156,7 +156,7 @@ class CommitteeObjective(EvidenceObjective):
     def __call__(self, kernel, likelihood):
         try:
             with self._trial(kernel, likelihood, self.points) as trial:
-                committee = self._hear(trial, likelihood)
+                committee = self._messages_of(trial, likelihood)
                 return committee.log_evidence, self._gradient(trial, likelihood, committee.posterior)
         except (NotPositiveDefinite, LaplaceNotConverged) as error:
             return self._failed(str(error), len(kernel.theta) + sum(map(len, likelihood.parameters.values())))
@@ -165,7 +165,7 @@ class CommitteeObjective(EvidenceObjective):
         """Value at other query points (Q, D), and its gradient (Q, D) in their coordinates."""
         try:
             with self._trial(kernel, likelihood, points) as trial:
-                committee = self._hear(trial, likelihood)
+                committee = self._messages_of(trial, likelihood)
                 belief, query = committee.posterior, trial.query()
                 with self._moment(trial, likelihood, belief) as (moment, shift):
                     total = self.runtime.sum(TrialPointsGradient(trial, moment), self.parts, label="learn")
@@ -201,7 +201,7 @@ class CommitteeObjective(EvidenceObjective):
                 likelihood=likelihood,
             )
 
-    def _hear(self, trial, likelihood) -> Committee:
+    def _messages_of(self, trial, likelihood) -> Committee:
         """Messages of all partitions, iterated to the joint mode (SYSTEMS I.5, schedule i').
 
         A step after which the joint log density would be lower is halved, as in `passes.refine`.
@@ -214,13 +214,13 @@ class CommitteeObjective(EvidenceObjective):
         last, change = -np.inf, np.inf
         for _ in range(MOST_PASSES):
             with self.store.transient({"at": values}) as references:
-                heard = self.runtime.sum(TrialMessage(trial, references["at"]), self.parts, label="learn")
-            objective = heard.objective - 0.5 * float(values @ values)
+                absorbed = self.runtime.sum(TrialMessage(trial, references["at"]), self.parts, label="learn")
+            objective = absorbed.objective - 0.5 * float(values @ values)
             if previous is not None and change > ROUGH_TOLERANCE and objective < last - ROUNDING * abs(last):
                 values = 0.5 * (values + previous)
                 continue
-            committee, last_change = Committee(heard.message), change
-            moved = next_mean(committee, heard.step)
+            committee, last_change = Committee(absorbed.message), change
+            moved = next_mean(committee, absorbed.step)
             change = float(np.linalg.norm((moved - values) @ committee.posterior.factor))
             if change <= MODE_TOLERANCE or STALLED_SHARE * last_change < change <= ROUGH_TOLERANCE:
                 return committee

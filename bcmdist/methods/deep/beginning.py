@@ -50,7 +50,7 @@ def last_layer(layers, centres, lengthscale, X, Y, noise, rng) -> Layer:
 
 
 def regression(centres, lengthscale, X, Y, *, told, noise) -> Layer:
-    """A layer that has heard targets Y (n, U) of the rows X (n, D), told with some noise variance."""
+    """A layer that has absorbed targets Y (n, U) of the rows X (n, D), told with some noise variance."""
     M, U = len(centres), Y.shape[1]
     nothing = np.zeros((U, M)), np.zeros((U, M, M))
     layer = Layer(centres, np.log(lengthscale), np.array(0.0), np.log(noise), *nothing)

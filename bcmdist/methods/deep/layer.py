@@ -1,6 +1,6 @@
 """A layer of Gaussian processes in the natural parameters of what is believed of it (SYSTEMS D2, D5).
 
-    u = L v,   L L' = K = k(z, z),   v ~ N(0, I) before rows are heard,   q(v) = N(mu, (I + P)^-1),  P = R R'
+    u = L v,   L L' = K = k(z, z),   v ~ N(0, I) before rows are absorbed,   q(v) = N(mu, (I + P)^-1),  P = R R'
 
 of each of U processes, whose kernel and centres z are the same. (P, P mu + mu) is the sum of what rows say of v. A
 share c of it is that of c N of N rows, if each says the same: where one of them is to be predicted from the others, c =

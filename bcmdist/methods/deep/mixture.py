@@ -1,6 +1,6 @@
 """Deep Gaussian processes side by side, which were trained in other ways and end elsewhere; predictions mix them.
 
-Each hears all rows in the last layer of its own (`bcmdist.methods.deep.shared`), with a noise of its own.
+Each absorbs all rows in the last layer of its own (`bcmdist.methods.deep.shared`), with a noise of its own.
 """
 
 from dataclasses import dataclass

@@ -70,7 +70,7 @@ class DeepObjective:
             return 0.0
         return self._densities([layer.stage() for layer in layers], parts, 1.0).value
 
-    def heard(self, shared: Deep) -> Deep:
+    def absorbed(self, shared: Deep) -> Deep:
         """With what the messages of all rows say of the last layer, in place of what it was trained with."""
         last = shared.layers[-1]
         arrays, _ = shared.to_arrays()
@@ -88,7 +88,7 @@ class DeepObjective:
         """Where a climb has come to, by so many evaluations."""
         energy = self(shared.layers).value
         if self.likelihood.normal:
-            shared = self.heard(shared)
+            shared = self.absorbed(shared)
         return Reached(shared, energy, self.density(shared.layers, held), evaluations)
 
     def _densities(self, stages, parts, power) -> DeepShare:

@@ -167,7 +167,7 @@ def swept_on(objective: DeepObjective, at: Reached, held: Sequence[Partition], s
     found = settled(sweeps, SWEEPS[objective.ground.effort])
     shared = sweeps.deep(found)
     if objective.likelihood.normal:
-        shared = objective.heard(shared)
+        shared = objective.absorbed(shared)
     density = objective.density(shared.layers, held) if held else 0.0
     tied = at.density / sum(part.rows for part in held) if held else None
     told = found.to_json()

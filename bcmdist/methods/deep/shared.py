@@ -2,9 +2,9 @@
 
     f(x) = b(x)' v + r(x),    b(x) = L^-1 E k(z, h),    h ~ N(m(x), s(x)) from the layers before
 
-v are the whitened values of the last layer at its centres, so that messages about it add: rows are heard, forgotten and
-merged by it, while the layers before stay as they were trained (`bcmdist.methods.deep`). What v leaves is, with P2 =
-L^-1 E k(z, h) k(h, z) L'^-1,
+v are the whitened values of the last layer at its centres, so that messages about it add: rows are absorbed, forgotten
+and merged by it, while the layers before stay as they were trained (`bcmdist.methods.deep`). What v leaves is, with P2
+= L^-1 E k(z, h) k(h, z) L'^-1,
 
     var r = a - tr P2 + tr((C + m m')(P2 - b b'))
 

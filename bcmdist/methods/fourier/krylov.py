@@ -20,7 +20,7 @@ class Solution:
 
     x: np.ndarray
     residual: float
-    """|b - A x|, computed anew"""
+    """|b - A x|, computed again"""
     steps: int
 
 

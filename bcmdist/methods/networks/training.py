@@ -45,7 +45,8 @@ LARGEST_FACTOR = 1e6
 
 
 def drawn(known: BasisInputs) -> Networks:
-    """Networks as the kernel says they are before anything was heard: units of inner weights N(0, 1 / lengthscale^2).
+    """Networks as the kernel says they are before anything was absorbed: units of inner weights N(0, 1 /
+    lengthscale^2).
 
     What their outputs vary together is what the kernel does at the rows of the sample, in the mean.
     """

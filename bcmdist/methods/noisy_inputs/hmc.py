@@ -1,7 +1,7 @@
 """Draws of true inputs by Hamiltonian Monte Carlo, and the evidence of rows averaged over inputs.
 
-(Quinonero-Candela 2004, 4.3.2; SYSTEMS T24.) Momenta are drawn anew for each trajectory. During burn-in the step length
-follows the acceptance rate, since posteriors are narrower with less noise; it is fixed while draws are kept.
+(Quinonero-Candela 2004, 4.3.2; SYSTEMS T24.) Momenta are drawn again for each trajectory. During burn-in the step
+length follows the acceptance rate, since posteriors are narrower with less noise; it is fixed while draws are kept.
 """
 
 import itertools

@@ -36,7 +36,7 @@ def refuse(settings, likelihood) -> None:
     if settings.objective == "committee":
         raise InvalidOption(
             f"objective: expected local, leave-one-out or subset with noisy_inputs {way}, where learning begins, got "
-            "committee, which would learn anew from inputs as they were seen; leave it out"
+            "committee, which would learn again from inputs as they were seen; leave it out"
         )
     if likelihood and (not likelihood.normal or likelihood.processes > 1):
         raise InvalidOption(

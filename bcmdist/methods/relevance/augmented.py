@@ -8,7 +8,7 @@ With m and v what the committee says of b(x*)'v, Lambda its precision, Psi the n
     m* = m + e q / (1/var y + s),    v* = v + e^2 / (1/var y + s)
     s = d - c' Lambda^-1 c,   q = h - c'E(v),   e = 1 - b(x*)' Lambda^-1 c
 
-from three sums over all rows that were heard, which are read again for each batch of new points:
+from three sums over all rows that were absorbed, which are read again for each batch of new points:
 
     c = V' Psi^-1 phi,   d = phi' Psi^-1 phi,   h = phi' Psi^-1 y
 """
@@ -80,14 +80,14 @@ def with_bumps(V, belief: Belief, sums: BumpSums) -> tuple[np.ndarray, np.ndarra
 
 @dataclass(frozen=True)
 class Augmented(Predictor):
-    """The committee and the rows that it has heard."""
+    """The committee and the rows that it has absorbed."""
 
     model: Model
     belief: Belief
     parts: tuple[Partition, ...]
-    """that were heard"""
+    """that were absorbed"""
     digests: dict[str, str]
-    """of their rows as they were heard, by key"""
+    """of their rows as they were absorbed, by key"""
     calibration: None = None
 
     @classmethod
@@ -100,7 +100,7 @@ class Augmented(Predictor):
                 "method: expected relevance vectors of measurements (--expert rvm or rvm_star) for a bump at each new "
                 f"point, got the expert {snapshot.facts.expert} with {likelihood.name}; use --method committee"
             )
-        _heard(snapshot)
+        _absorbed(snapshot)
 
     @classmethod
     def memory(cls, snapshot) -> MemoryNeed:
@@ -111,7 +111,7 @@ class Augmented(Predictor):
     def of_snapshot(cls, snapshot) -> "Augmented":
         digests = {entry.key: entry.digest for entry in snapshot.ledger}
         fitted = fitted_of(snapshot)
-        return cls(fitted.model, fitted.belief, tuple(_heard(snapshot)), digests)
+        return cls(fitted.model, fitted.belief, tuple(_absorbed(snapshot)), digests)
 
     @classmethod
     def of_commit(cls, reference) -> "Augmented":
@@ -130,12 +130,12 @@ class Augmented(Predictor):
         return with_bumps(shared.design(X), self.belief, sums)
 
     def _rows(self):
-        """Scaled inputs (n, D) and observations of some rows at a time, of all that were heard."""
+        """Scaled inputs (n, D) and observations of some rows at a time, of all that were absorbed."""
         for part, rows in read_all(self.parts):
             if rows.digest != self.digests[part.key]:
                 raise DataChanged(
-                    f"{part.key}: expected the rows that were heard ({self.digests[part.key][:12]}), which a bump at "
-                    f"each new point is summed over, read others ({rows.digest[:12]}); {WAY_OUT}"
+                    f"{part.key}: expected the rows that were absorbed ({self.digests[part.key][:12]}), which a bump "
+                    f"at each new point is summed over, read others ({rows.digest[:12]}); {WAY_OUT}"
                 )
             Z, obs = model_rows(self.model, part, rows)
             for start in range(0, len(Z), ROWS):
@@ -149,8 +149,8 @@ class Augmented(Predictor):
         return bump_sums(shared.design(Z), bumps.features(Z), likelihood.targets(obs), likelihood.noise(obs))
 
 
-def _heard(snapshot):
-    """The partitions that a snapshot has heard and that have not faded.
+def _absorbed(snapshot):
+    """The partitions that a snapshot has absorbed and that have not faded.
 
     Raises
     ------
@@ -161,7 +161,7 @@ def _heard(snapshot):
         return [part for part in absorbed_partitions(snapshot) if part.weight > FADED]
     except BcmdistError as error:
         raise DataNotFound(
-            f"{snapshot.url}: expected the rows that it has heard, over which a bump at each new point is summed: "
+            f"{snapshot.url}: expected the rows that it has absorbed, over which a bump at each new point is summed: "
             f"{error}; {WAY_OUT}"
         ) from error
 

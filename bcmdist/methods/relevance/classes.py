@@ -1,7 +1,7 @@
 """Relevance vectors of two classes: from sites of all rows (Tipping 2001; SYSTEMS T25).
 
 At f = Phi w a row is as a measurement of weight Om and target nu / Om; `forms` tells which. The sums of such rows tell
-precisions and weights, as for measurements of noise variance 1; there rows are looked at anew, a pass each time, until
+precisions and weights, as for measurements of noise variance 1; there rows are looked at again, a pass each time, until
 the weights stand still. By the first form, Laplace's approximation, w then is the joint mode of all rows,
 Phi'dlog p/df = A w, and L its evidence.
 """

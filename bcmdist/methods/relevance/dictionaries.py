@@ -2,7 +2,7 @@
 
     f_c(x) = sum_j w_cj phi_cj(x),     w_cj ~ N(0, s_cj^2),     for each of C classes
 
-Each hears all rows as its class against the rest, and says what it believes of f_c. All have room for as many
+Each absorbs all rows as its class against the rest, and says what it believes of f_c. All have room for as many
 functions; those that a class has fewer than the others have the scale 0, and say nothing.
 """
 

@@ -26,7 +26,7 @@ from bcmdist.methods.relevance.learners import (
 LEAST_LEFT = 1e-9
 LEAST_KNOWN = 1e-100  # of a function by all rows, the square of which is a number; rows of classes may say less
 MOST_ROUNDS = 10_000
-# Changes between two looks at the noise, with all computed anew: so many at first, or a share of the functions in the
+# Changes between two looks at the noise, with all computed again: so many at first, or a share of the functions in the
 # model; fewer where they gain other than they seem to, by a share of it. Functions that nearly determine each other
 # leave little but rounding after a few changes.
 FIRST_LENGTH, LONGEST_SHARE, DOUBT = 10, 0.25, 0.01

@@ -2,7 +2,7 @@
 functions are worth keeping, with what prior, and the noise.
 
 The message of a partition about the functions that are kept is then a block of what it said of all, times their prior
-scales, so that experts hear the same once more, in a small share of the time, and enter the ledger as always.
+scales, so that experts absorb the same once more, in a small share of the time, and enter the ledger as always.
 """
 
 from dataclasses import replace

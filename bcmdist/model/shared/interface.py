@@ -6,7 +6,7 @@ b_g are the columns of the process g of the kernel, B of them: of its values at 
 and w are the basis and the weights of the mean. What v does not explain is r, with the variance
 k(x, x) - b_g(x)'b_g(x); what experts do with it has a name, `residual` (`bcmdist.experts.residual`).
 
-Several models may stand side by side, `members`: each hears all rows on its own, with a share of v of its own, and
+Several models may stand side by side, `members`: each absorbs all rows on its own, with a share of v of its own, and
 predictions are their equal mixture, or each is about the process of a class. Most kinds have none: all of v is one
 model.
 
@@ -200,10 +200,10 @@ class Member:
     noise: float = 1.0
     """its noise variances, as a share of those of the likelihood of all; their mean is 1"""
     own: int | None = None
-    """its class, which stands against the rest; None where it hears what all hear"""
+    """its class, which stands against the rest; None where it absorbs what all absorb"""
 
-    def heard(self, obs: Observations) -> Observations:
-        """Rows as this one hears them: of weight w where all others would say w times this share; 1 for its class."""
+    def absorbed(self, obs: Observations) -> Observations:
+        """Rows as this one absorbs them: of weight w where all others would say w times this share; 1 for its class."""
         y = obs.y if self.own is None else (obs.y == self.own) * 1.0
         return replace(obs, y=y, weight=obs.weight / self.noise)
 

@@ -86,8 +86,8 @@ class Reliability:
         return float(np.mean(self.actual / self.reported))
 
 
-def reliability(query: Query, likelihood: Likelihood, heard: Sequence[PartitionRows], X) -> Reliability:
-    """Reported and actual variances of the committee of `heard` at the rows of X (n, D), scaled.
+def reliability(query: Query, likelihood: Likelihood, absorbed: Sequence[PartitionRows], X) -> Reliability:
+    """Reported and actual variances of the committee of `absorbed` at the rows of X (n, D), scaled.
 
     Time grows with the square of all rows, memory with their number and the square of the largest partition.
 
@@ -95,19 +95,19 @@ def reliability(query: Query, likelihood: Likelihood, heard: Sequence[PartitionR
     ------
     NotPositiveDefinite
     """
-    A, reported = smoother(query, likelihood, heard, X)
-    return Reliability(reported, error_variance(query, likelihood, heard, X, A))
+    A, reported = smoother(query, likelihood, absorbed, X)
+    return Reliability(reported, error_variance(query, likelihood, absorbed, X, A))
 
 
 def smoother(
-    query: Query, likelihood: Likelihood, heard: Sequence[PartitionRows], X
+    query: Query, likelihood: Likelihood, absorbed: Sequence[PartitionRows], X
 ) -> tuple[list[np.ndarray], np.ndarray]:
     """A of the committee's mean A y at the rows of X, one block (n, rows) per partition; and the reported variance.
 
     Each expert is asked for unit targets: line j of its eta is what a 1 at row j alone would say.
     """
     etas, precision, rows = [], np.zeros((query.size, query.size)), 0
-    for part in heard:
+    for part in absorbed:
         V = query.design(part.X)
         R = query.residual_lower(V, query.kernel.cross(part.X, part.X))
         message = gaussian_message(V, Block(R), np.eye(len(part.X)), likelihood.noise(part.obs)).weighted(part.weight)
@@ -118,17 +118,17 @@ def smoother(
     return [(eta @ M).T for eta in etas], predict_latent(query, belief, X)[1]
 
 
-def error_variance(query: Query, likelihood: Likelihood, heard: Sequence[PartitionRows], X, A) -> np.ndarray:
+def error_variance(query: Query, likelihood: Likelihood, absorbed: Sequence[PartitionRows], X, A) -> np.ndarray:
     """Variance of f - A y at the rows of X under the Gaussian process of the model, (n,)."""
-    B, designs = query.design(X), [query.design(part.X) for part in heard]
+    B, designs = query.design(X), [query.design(part.X) for part in absorbed]
     unexplained = B - sum(a @ V for a, V in zip(A, designs, strict=True))
     variance = np.einsum("ij,ij->i", unexplained, unexplained) + query.residual_variance(B, X)
-    for i, (part, V, a) in enumerate(zip(heard, designs, A, strict=True)):
+    for i, (part, V, a) in enumerate(zip(absorbed, designs, A, strict=True)):
         own = query.residual_cross(V, part.X, V, part.X)
         own[np.diag_indices_from(own)] += likelihood.noise(part.obs)
         pull = a @ own - 2.0 * query.residual_cross(B, X, V, part.X)
         for j in range(i):
-            pull += 2.0 * A[j] @ query.residual_cross(designs[j], heard[j].X, V, part.X)
+            pull += 2.0 * A[j] @ query.residual_cross(designs[j], absorbed[j].X, V, part.X)
         variance += np.einsum("ij,ij->i", pull, a)
     return variance
 
@@ -153,7 +153,7 @@ def degrees_share(shared, likelihood, X, obs, belief) -> float:
     """
     if shared.members:
         each, own = likelihood.each, enumerate(shared.members)
-        return float(np.mean([degrees_share(one.shared, each, X, one.heard(obs), belief[k]) for k, one in own]))
+        return float(np.mean([degrees_share(one.shared, each, X, one.absorbed(obs), belief[k]) for k, one in own]))
     return shared.degrees_share(likelihood, X, obs, belief, _degrees_share)
 
 
@@ -191,7 +191,7 @@ def effective_parameters(snapshot: Snapshot, runtime) -> dict[str, float]:
     snapshot.model.refuse_moved_inputs("degrees of freedom of the data")
     if likelihood.coupled or not snapshot.ledger:
         raise InvalidOption(
-            f"degrees of freedom of the data: expected a committee that has heard rows of classes apart, got "
+            f"degrees of freedom of the data: expected a committee that has absorbed rows of classes apart, got "
             f"{likelihood.name} after {len(snapshot.ledger)} partitions; leave them out"
         )
     data = runtime.sum(Degrees(snapshot.reference), passes.absorbed_partitions(snapshot), label="degrees of freedom")
@@ -203,7 +203,7 @@ def calibration(snapshot: Snapshot, *, allowed_bytes, seed=0) -> dict:
     """How often f lies in the intervals that a committee reports, if f is drawn from the model's Gaussian process.
 
     No sampling: see `reliability`. Of a large committee a smaller one with the same hyper-parameters and query set
-    is judged, which has heard as many whole partitions, chosen by `seed`, as have `JUDGED_ROWS` rows.
+    is judged, which has absorbed as many whole partitions, chosen by `seed`, as have `JUDGED_ROWS` rows.
 
     Returns
     -------
@@ -213,7 +213,7 @@ def calibration(snapshot: Snapshot, *, allowed_bytes, seed=0) -> dict:
     Raises
     ------
     InvalidOption
-        The likelihood is not Gaussian, so that the mean is not linear in the targets; nothing was heard; or the
+        The likelihood is not Gaussian, so that the mean is not linear in the targets; nothing was absorbed; or the
         partitions are too large.
     MemoryLimit, DataChanged
     """
@@ -236,9 +236,9 @@ def calibration(snapshot: Snapshot, *, allowed_bytes, seed=0) -> dict:
         what=f"calibration of {rows} rows",
         remedy="use a machine with more memory, or leave it out",
     )
-    heard = [_heard(snapshot, entry) for entry in chosen]
-    sample = np.vstack([part.X for part in heard])[rng.choice(rows, count, replace=False)]
-    found = reliability(query, likelihood, heard, np.vstack([query.points, sample]))
+    absorbed = [_absorbed(snapshot, entry) for entry in chosen]
+    sample = np.vstack([part.X for part in absorbed])[rng.choice(rows, count, replace=False)]
+    found = reliability(query, likelihood, absorbed, np.vstack([query.points, sample]))
     Q = len(query.points)
     return {"rows": rows, "partitions": len(chosen), **_figures(found[:Q]), "at_rows": _figures(found[Q:])}
 
@@ -252,14 +252,14 @@ def _whole_partitions(ledger, rng) -> list[Entry]:
             rows += entry.rows
     if len(chosen) < max(1, min(2, len(ledger))):
         raise InvalidOption(
-            f"calibration: expected a committee that has heard two partitions of together at most {JUDGED_ROWS} "
+            f"calibration: expected a committee that has absorbed two partitions of together at most {JUDGED_ROWS} "
             f"rows (or one that is all), got {len(ledger)}, the smallest with "
             f"{min((entry.rows for entry in ledger), default=0)}; fit with lower --rows-per-expert"
         )
     return chosen
 
 
-def _heard(snapshot, entry):
+def _absorbed(snapshot, entry):
     (part, rows), *_ = read_all(
         [from_key(entry.key, y=snapshot.model.y_name, schema=snapshot.model.schema, weight=entry.weight)]
     )

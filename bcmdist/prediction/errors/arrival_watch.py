@@ -1,4 +1,5 @@
-"""Arrivals looked on at: what is ingested is predicted before it is heard, and whoever ingests is warned of a drift."""
+"""Arrivals looked on at: what is ingested is predicted before it is absorbed, and whoever ingests is warned of a
+drift."""
 
 from dataclasses import replace
 
@@ -18,8 +19,8 @@ class ArrivalWatch:
         self.beside, self.is_of = self._withholding.work, self._withholding.is_of
         self.take, self.facts = self._withholding.take, self._withholding.facts
 
-    def hearing(self, expert, snapshot) -> Arrival:
-        """The task that scores new partitions before it hears them."""
+    def message_task(self, expert, snapshot) -> Arrival:
+        """The task that scores new partitions before it absorbs them."""
         return Arrival(expert, snapshot.reference)
 
     def noted(self, entries) -> dict[str, Entry]:
@@ -29,16 +30,16 @@ class ArrivalWatch:
         return {key: replace(entry, surprise=()) for key, entry in entries.items()}
 
     def warning(self, snapshot, before) -> str | None:
-        """Once, while arrivals are worse than expected, or where some of those that were heard now have been."""
+        """Once, while arrivals are worse than expected, or where some of those that were absorbed now have been."""
         found = None if self._warned else told(snapshot.ledger, excess_loss.from_facts(snapshot.facts.expected))
         if not found or not (found["worse"] or _is_new(found["last_since"], snapshot, before)):
             return None
         self._warned = True
-        remedy = "look at `bcmdist info --picture`, and fit anew or let old rows fade (--half-life)"
+        remedy = "look at `bcmdist info --picture`, and fit again or let old rows fade (--half-life)"
         return f"{snapshot.url}: what arrives is {found['verdict']}; {remedy}"
 
 
 def _is_new(number, snapshot, before):
-    """Whether an arrival, the so-manieth one, was heard by this ingestion."""
+    """Whether an arrival, the so-manieth one, was absorbed by this ingestion."""
     arrived = [entry.key for entry in snapshot.ledger if entry.arrival]
     return number is not None and arrived[number - 1] not in {entry.key for entry in before}

@@ -1,6 +1,7 @@
-"""Partitions that arrive: scored by what the committee believes before it hears them, and heard.
+"""Partitions that arrive: scored by what the committee believes before it absorbs them, and absorbed.
 
-Those that it has heard before are scored likewise, by what it believes without them: what arrivals are compared with.
+Those that it has absorbed before are scored likewise, by what it believes without them: what arrivals are compared
+with.
 """
 
 from dataclasses import dataclass, replace
@@ -22,9 +23,9 @@ from bcmdist.storage.commits import Reference
 from bcmdist.storage.ledger import ResidualRecord
 from bcmdist.storage.loading import load_record
 
-# Rows of a partition that are scored, evenly spread: 50 rows of 1000 take about 4 % of the time of hearing them.
+# Rows of a partition that are scored, evenly spread: 50 rows of 1000 take about 4 % of the time of absorbing them.
 SCORED_ROWS = 50
-# Of these rows, those whose residuals are noted, and how many times the rows of a partition a committee has heard
+# Of these rows, those whose residuals are noted, and how many times the rows of a partition a committee has absorbed
 # before its errors are those of later predictions.
 NOTED_ROWS, HEARD_TIMES = 16, 4
 # A line of the ledger has so many numbers of them at most; after so many partitions only one in so many has any.
@@ -42,9 +43,9 @@ class Arrival:
     """the commit that predicts; where it has been pruned meanwhile, nothing is noted"""
 
     def __call__(self, part, rows) -> Contribution:
-        heard: Contribution = self.expert(part, rows)
+        absorbed: Contribution = self.expert(part, rows)
         noted = self._noted(part, rows)
-        return replace(heard, entries={part.key: replace(heard.entries[part.key], **noted)})
+        return replace(absorbed, entries={part.key: replace(absorbed.entries[part.key], **noted)})
 
     def _noted(self, part, rows) -> dict[str, Any]:
         try:
@@ -62,7 +63,8 @@ class Arrival:
 
 @dataclass(frozen=True)
 class Withheld:
-    """How well samples of rows of a partition that was heard are predicted by a committee that has not heard it."""
+    """How well samples of rows of a partition that was absorbed are predicted by a committee that has not absorbed
+    it."""
 
     expert: Task
     """repeats its message"""

@@ -17,7 +17,7 @@ from bcmdist.prediction.errors.recalibration import fit_recalibration
 from bcmdist.prediction.left_out_rows import LeftOutByCommittee, sites_repeat
 from bcmdist.storage.commits import BlobReference
 
-RECALIBRATE_SHARE = 0.1  # change of the rows heard after which a calibration is out of date
+RECALIBRATE_SHARE = 0.1  # change of the rows absorbed after which a calibration is out of date
 
 
 def calibrated(snapshot: Snapshot, runtime, *, since=0) -> Snapshot:
@@ -25,7 +25,8 @@ def calibrated(snapshot: Snapshot, runtime, *, since=0) -> Snapshot:
 
     Parameters
     ----------
-    since : rows that had been heard when they were looked at before: where nothing had to be corrected nothing says so
+    since : rows that had been absorbed when they were looked at before: where nothing had to be corrected nothing says
+    so
     """
     likelihood = snapshot.model.likelihood
     if not snapshot.ledger or not likelihood.categorical:
@@ -73,7 +74,7 @@ def _recalibrated(snapshot, runtime, since):
 def _with(snapshot, **facts):
     try:
         return snapshot.successor(snapshot.committee, [], **facts)
-    except CommitConflict:  # who has heard more calibrates too
+    except CommitConflict:  # who has absorbed more calibrates too
         return snapshot.newest()
 
 

@@ -18,13 +18,13 @@ LEAST_COMPARED = 10
 
 NOT_COMPARED = (
     "not known yet: there was nothing to compare these arrivals with; later ones are compared, once a fit or "
-    f"{excess_loss.WITHHELD} partitions have been heard"
+    f"{excess_loss.WITHHELD} partitions have been absorbed"
 )
 
 
 ONE_COMPARED = (
-    "not known yet: one partition that was heard before is too few to compare these arrivals with; they are not much "
-    "worse than the model says of itself"
+    "not known yet: one partition that was absorbed before is too few to compare these arrivals with; they are not "
+    "much worse than the model says of itself"
 )
 
 

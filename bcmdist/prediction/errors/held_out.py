@@ -1,7 +1,8 @@
 """Rows held out to calibrate with: a random quarter of a partition, of each of its classes.
 
-Which rows they are follows from the partition alone, so that whoever hears the others and whoever predicts these agree.
-Stores are often sorted by class: the last rows of a partition, or whole partitions, would say nothing of most classes.
+Which rows they are follows from the partition alone, so that whoever absorbs the others and whoever predicts these
+agree. Stores are often sorted by class: the last rows of a partition, or whole partitions, would say nothing of most
+classes.
 """
 
 from dataclasses import dataclass, replace
@@ -71,7 +72,7 @@ class ExpertOfTraining:
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Latent predictions and classes at the rows that are held out of a partition, by a belief that has not heard
+    """Latent predictions and classes at the rows that are held out of a partition, by a belief that has not absorbed
     them."""
 
     model: Reference
@@ -96,15 +97,15 @@ def some_of(parts: list[Partition], rows) -> list[Partition]:
 
 
 def without_some(snapshot: Snapshot, runtime) -> tuple[list[Partition], Committee]:
-    """Partitions that rows are held out of (`held_out_rows`), and the committee as if it had not heard these.
+    """Partitions that rows are held out of (`held_out_rows`), and the committee as if it had not absorbed these.
 
-    What the whole of such a partition has said is withdrawn, which is exact, and the rest is heard again. No
+    What the whole of such a partition has said is withdrawn, which is exact, and the rest is absorbed again. No
     partitions where there are too few rows to hold one out.
     """
     spread = some_of(readable_partitions(snapshot), CALIBRATION_ROWS * HELD_OUT_EVERY)
     chosen = [part for part in spread if held_out_count(part)]
     if not chosen:
         return [], snapshot.committee
-    whole = snapshot.hear(chosen, runtime, label="calibrate").message
+    whole = snapshot.compute_messages(chosen, runtime, label="calibrate").message
     rest = snapshot.messages_of(ExpertOfTraining(snapshot.reference), chosen, runtime, label="calibrate").message
     return chosen, snapshot.committee.withdraw(whole).absorb(rest)

@@ -1,7 +1,7 @@
 """Class probabilities from scores that are none: Platt's calibration on held-out predictions.
 
 Regression on one-hot targets and the support vector machine decide by the largest latent but say
-nothing of probabilities. With the committee's mean m_c and variance v_c at rows it has not heard,
+nothing of probabilities. With the committee's mean m_c and variance v_c at rows it has not absorbed,
 
     P(y = c) = softmax_c of (slope m_c + bias_c) / sqrt(1 + pi slope^2 v_c / 8)
 
@@ -19,7 +19,7 @@ from scipy.special import log_softmax, softmax
 
 @dataclass(frozen=True)
 class HeldOutRows:
-    """Predictions at rows that were not heard; `+` puts them together."""
+    """Predictions at rows that were not absorbed; `+` puts them together."""
 
     mean: np.ndarray
     """(n,) or (n, C)"""
@@ -60,7 +60,7 @@ class Calibration:
 
 
 def uncalibrated(classes) -> Calibration:
-    """What a committee says that has heard nothing to calibrate with: its latents as they are."""
+    """What a committee says that has absorbed nothing to calibrate with: its latents as they are."""
     return Calibration(1.0, (0.0,) * classes)
 
 

@@ -161,9 +161,9 @@ def _mixtures(counts, components) -> list[Shape]:
         logs -= logs.min(axis=1, keepdims=True)
         shares = np.exp(-0.5 * logs)
         shares *= (counts / shares.sum(axis=1))[:, None]
-        heard = shares.sum(axis=2)
-        weights = (heard + 1.0) / (total + components)  # one residual each beforehand: none vanishes
-        variances = np.maximum(shares @ squares / np.maximum(heard, np.finfo(float).tiny), NARROWEST**2)
+        absorbed = shares.sum(axis=2)
+        weights = (absorbed + 1.0) / (total + components)  # one residual each beforehand: none vanishes
+        variances = np.maximum(shares @ squares / np.maximum(absorbed, np.finfo(float).tiny), NARROWEST**2)
     scales = np.sqrt(variances)
     order = np.argsort(scales, axis=1)
     fitted = zip(np.take_along_axis(weights, order, 1), np.take_along_axis(scales, order, 1), strict=True)

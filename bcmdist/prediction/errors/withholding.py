@@ -1,4 +1,4 @@
-"""Withholding: partitions that were heard are scored as if they had not been, to compare arrivals with them.
+"""Withholding: partitions that were absorbed are scored as if they had not been, to compare arrivals with them.
 
 Once for a model, on the way of its first ingestion, beside what arrives; where rows cannot be read any more, without
 them. What is found is a fact of the next commit (`bcmdist.prediction.scoring.excess_loss.Expected`).
@@ -49,7 +49,7 @@ class Withholding:
         return failed or isinstance(outcome.result, ArrivalRecords)
 
     def take(self, outcome: Outcome, digests: Mapping[str, str]) -> None:
-        """What was noted counts where rows are those that were heard, by their `digests`."""
+        """What was noted counts where rows are those that were absorbed, by their `digests`."""
         self._waiting -= {part.key for part in outcome.parts}
         noted = outcome.result.by_key if outcome.result else {}
         self._samples += [samples for key, (digest, samples) in noted.items() if digests.get(key) == digest]

@@ -47,7 +47,7 @@ def arrange(snapshot: Snapshot, data: Dataset, runtime) -> Snapshot:
     DataChanged
         Rows are not those that were surveyed.
     InvalidData
-        Some of them have been heard as they are stored, or the model is under another path than its cells.
+        Some of them have been absorbed as they are stored, or the model is under another path than its cells.
     DiskFull
         Nothing of it is left.
     MemoryLimit
@@ -126,11 +126,11 @@ def surround(snapshot: Snapshot, runtime) -> Snapshot:
 
 
 def _refuse_moved(snapshot, array):
-    """Cells are known by the path of the model: under another one they would be heard again."""
+    """Cells are known by the path of the model: under another one they would be absorbed again."""
     known = snapshot.facts.cells.array
     if known != array:
         raise InvalidData(
-            f"{snapshot.url}: expected the model where its cells were heard, as {known}, it is now {array}; go on "
+            f"{snapshot.url}: expected the model where its cells were absorbed, as {known}, it is now {array}; go on "
             "under its first path, or fit a new --model"
         )
 

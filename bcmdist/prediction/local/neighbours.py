@@ -48,13 +48,13 @@ class Neighbours:
     Parameters
     ----------
     halos : by partition, hashes of the blobs that `Halo` wrote
-    heard : (pieces, 3): start, stop and weight of the rows that the committee has heard, ascending; the weight at
+    absorbed : (pieces, 3): start, stop and weight of the rows that the committee has absorbed, ascending; the weight at
         which the committee counts them by now, faded where rows fade
     """
 
-    def __init__(self, model: Model, belief: Belief, arrangement: Arrangement, halos, heard, store: ModelStore):
+    def __init__(self, model: Model, belief: Belief, arrangement: Arrangement, halos, absorbed, store: ModelStore):
         self.model, self.belief, self.arrangement = model, belief, arrangement
-        self.halos, self.heard, self.store = halos, heard, store
+        self.halos, self.absorbed, self.store = halos, absorbed, store
         self.seen = committee_at_rows(model.shared, belief)
         self._kept = least_recently_used(LOCAL_BYTES, _expert_bytes)
 
@@ -82,7 +82,7 @@ class Neighbours:
 
     def jumps(self, cell, X, start) -> np.ndarray:
         """Mean squared difference between a cell and the next one at points between their nearest rows, in units of
-        the variance there: (1,), or (0,) where one of them has heard nothing.
+        the variance there: (1,), or (0,) where one of them has absorbed nothing.
 
         Parameters
         ----------
@@ -100,7 +100,7 @@ class Neighbours:
         return np.array([((a - b) ** 2 / (0.5 * (v + w))).mean()])
 
     def query_losses(self, cell) -> np.ndarray:
-        """How much worse the rows of a cell that were heard are predicted with half of the query points, (k,).
+        """How much worse the rows of a cell that were absorbed are predicted with half of the query points, (k,).
 
         None of shared variables that halves make no sense of.
         """
@@ -128,7 +128,7 @@ class Neighbours:
                 )
 
     def _rows(self, cell, owner):
-        """Rows of core and halo that the committee has heard, ascending."""
+        """Rows of core and halo that the committee has absorbed, ascending."""
         first, last = self.arrangement.tree.first[owner : owner + 2]
         blob = self._halo(self.halos[owner], last - first)
         if not len(blob):  # of a partition that holds no rows
@@ -143,11 +143,11 @@ class Neighbours:
         return blob
 
     def _weights(self, rows):
-        if not len(self.heard):
+        if not len(self.absorbed):
             return np.zeros(len(rows))
-        piece = np.searchsorted(self.heard[:, 0], rows, side="right") - 1
-        inside = (piece >= 0) & (rows < self.heard[piece, 1])
-        return np.where(inside, self.heard[piece, 2], 0.0)
+        piece = np.searchsorted(self.absorbed[:, 0], rows, side="right") - 1
+        inside = (piece >= 0) & (rows < self.absorbed[piece, 1])
+        return np.where(inside, self.absorbed[piece, 2], 0.0)
 
     def _read(self, rows) -> tuple[np.ndarray, np.ndarray, Observations]:
         """Scaled inputs (n, D), columns (n, K) and observations of rows of the arrangement, ascending."""
@@ -181,8 +181,8 @@ def load_neighbours(reference: Reference) -> Neighbours:
     check_halos(table, len(arrangement.bounds) - 1, f"{reference.url}: commit {reference.number}")
     halos = [bytes(row).hex() for row in table]
     ledger = [entry for segment in record["segments"] for entry in store.get_segment(segment)]
-    heard = absorbed_pieces(weights(facts.fading, ledger), facts.cells.array)
-    return Neighbours(fitted.model, fitted.belief, arrangement, halos, heard, store)
+    absorbed = absorbed_pieces(weights(facts.fading, ledger), facts.cells.array)
+    return Neighbours(fitted.model, fitted.belief, arrangement, halos, absorbed, store)
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ class LeftOutErrors:
 
 @dataclass(frozen=True)
 class LeaveOut:
-    """Leave out some rows of a partition that was heard, one by one."""
+    """Leave out some rows of a partition that was absorbed, one by one."""
 
     model: Reference
     count: int
@@ -71,7 +71,7 @@ class LeaveOut:
 
 
 def _in_cells(model, part, count, generator):
-    """Rows of a partition that local experts have heard: all of some cells, one at least."""
+    """Rows of a partition that local experts have absorbed: all of some cells, one at least."""
     arrangement = load_arrangement(model)
     number = arrangement.number(part)
     cells = np.arange(*arrangement.tree.first[number : number + 2])

@@ -1,6 +1,6 @@
 """The spread of errors, measured at the end of a fit by rows that are left out, and noted in the ledger.
 
-Once for a model, and again when it has heard twice as many rows: meanwhile arrivals note their own residuals.
+Once for a model, and again when it has absorbed twice as many rows: meanwhile arrivals note their own residuals.
 """
 
 import functools
@@ -36,7 +36,7 @@ SEED = 0
 def measured(snapshot: Snapshot, runtime, *, read=True) -> Snapshot:
     """The commit that knows how errors are spread; of a model of classes the same one.
 
-    `read`: whether rows that were heard may be read for it; else what arrivals have told is all there is.
+    `read`: whether rows that were absorbed may be read for it; else what arrivals have told is all there is.
     """
     facts, rows = snapshot.facts, snapshot.committee.total.rows
     if not _measurable(snapshot) or (facts.spread and rows < AGAIN * facts.spread["rows"]):
@@ -78,16 +78,16 @@ def _with(snapshot, ledger, spread, stages):
     try:
         entries = ledger if changed else []
         return snapshot.successor(snapshot.committee, entries, rewrite=changed, stages=stages, spread=spread)
-    except CommitConflict:  # who has heard more measures too
+    except CommitConflict:  # who has absorbed more measures too
         return snapshot.newest()
 
 
 def _left_out(snapshot, runtime):
-    """The ledger with the residuals of rows that are left out, of what a fit has heard: what arrived may be gone."""
+    """The ledger with the residuals of rows that are left out, of what a fit has absorbed: what arrived may be gone."""
     facts, local = snapshot.facts, snapshot.facts.method == "local"
     fit = {entry.key for entry in snapshot.ledger if not entry.arrival}
-    heard = [part for part in readable_partitions(snapshot) if part.key in fit and part.weight > FADED]
-    parts = [part for part in heard if not local or named_range(part.key)[0] == facts.cells.array]
+    absorbed = [part for part in readable_partitions(snapshot) if part.key in fit and part.weight > FADED]
+    parts = [part for part in absorbed if not local or named_range(part.key)[0] == facts.cells.array]
     if not parts:
         return snapshot.ledger
     rows = sum(part.rows for part in parts)

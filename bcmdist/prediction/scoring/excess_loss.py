@@ -3,11 +3,11 @@
 A predictive distribution says how well it will do. A number that lies at the point u of its own distribution has the
 normal score z = Phi^-1(u), of which z^2 is 1 on average, whatever the likelihood; a class of probability p costs
 -log p, on average the entropy. The *surprise* of a row is what it cost beyond that, (z^2 - 1) / 2 or -log p - entropy,
-in nats. So a committee that has heard little, and says so, is not surprised by what it gets wrong.
+in nats. So a committee that has absorbed little, and says so, is not surprised by what it gets wrong.
 
-No model is quite right, so arrivals are compared with how surprising the partitions were that were heard before them,
-each under the belief of all others (a message is withdrawn exactly): what the model would have said of them, had they
-arrived then. That is known before the first arrival, holds no row of the stream, and stays as it is.
+No model is quite right, so arrivals are compared with how surprising the partitions were that were absorbed before
+them, each under the belief of all others (a message is withdrawn exactly): what the model would have said of them, had
+they arrived then. That is known before the first arrival, holds no row of the stream, and stays as it is.
 """
 
 from collections.abc import Iterable, Sequence
@@ -30,7 +30,8 @@ LEAST_VARIANCE = 0.25
 PRIOR_PARTITIONS = 10.0
 # Variance of arrivals, in units of what the model says, where nothing could be withheld. Arbitrary.
 UNKNOWN_DISPERSION = 4.0
-# Partitions that are withheld, at most; a model that had heard none when rows began to arrive has heard as many then.
+# Partitions that are withheld, at most; a model that had absorbed none when rows began to arrive has absorbed as many
+# then.
 WITHHELD = 16
 # Page's (1954) test: what exceeds the expected by more than SLACK standard deviations adds up, at most LARGEST_STEP per
 # partition, and SUM_ALARMED is too much. Two partitions are the fewest that alarm (`alone` tells of one); of a Gaussian
@@ -130,8 +131,8 @@ def from_facts(known) -> Expected | None:
 
 
 def withheld(ledger: Sequence[Entry]) -> list[Entry]:
-    """Entries to be compared with: some that were heard before the first arrival, evenly spread; where there are none,
-    the first arrivals, once there are enough."""
+    """Entries to be compared with: some that were absorbed before the first arrival, evenly spread; where there are
+    none, the first arrivals, once there are enough."""
     before = [entry for entry in ledger if entry.at != RUNNING and not entry.arrival]
     if before:
         return [before[k] for k in np.unique(np.linspace(0, len(before) - 1, min(WITHHELD, len(before))).astype(int))]

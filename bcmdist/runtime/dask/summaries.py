@@ -37,8 +37,8 @@ class EventChannel:
         self.client = client
         self._wanted: set[str] = set()
         """keys of results of which something is to be told"""
-        self._heard: dict[str, Summary] = {}
-        client.subscribe_topic(client.id, self._hear)  # in the client's event loop
+        self._absorbed: dict[str, Summary] = {}
+        client.subscribe_topic(client.id, self._receive)  # in the client's event loop
 
     def submit(self, run, task, parts, **options) -> distributed.Future:
         """As `Client.submit` of a task of which something is told."""
@@ -46,13 +46,13 @@ class EventChannel:
         return self.client.submit(run_and_publish, run, self.client.id, task, parts, **options)
 
     def close(self) -> None:
-        """Hear no more. The scheduler would fail to tell a client that has left that it has."""
+        """Absorb no more. The scheduler would fail to tell a client that has left that it has."""
         self.client.unsubscribe_topic(self.client.id)
 
-    def _hear(self, event):
+    def _receive(self, event):
         said = event[1]
         if said.get("key") in self._wanted:  # of others Dask itself tells
-            self._heard[said["key"]] = Summary(pickle.loads(said["told"]), said["worker"])
+            self._absorbed[said["key"]] = Summary(pickle.loads(said["told"]), said["worker"])
 
     async def told(self, future) -> Summary:
         """What is told of a result that stays on its worker, as soon as it is there; raises what gathering it would."""
@@ -62,14 +62,14 @@ class EventChannel:
             for _ in range(int(LATE_SECONDS / AGAIN_SECONDS)):
                 if future.status != "finished":
                     break
-                if future.key in self._heard:
-                    return self._heard[future.key]
+                if future.key in self._absorbed:
+                    return self._absorbed[future.key]
                 await asyncio.sleep(AGAIN_SECONDS)
             whole: Parted = await self.client.gather(future, asynchronous=True)
             return Summary(whole.told, "")
         finally:
             self._wanted.discard(future.key)
-            self._heard.pop(future.key, None)
+            self._absorbed.pop(future.key, None)
 
 
 def run_and_publish(run, topic, task, parts) -> Parted:

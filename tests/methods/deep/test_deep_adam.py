@@ -76,11 +76,11 @@ def test_an_epoch_has_each_row_once(rows):
 def round_of(wave, monkeypatch):
     """The task of the first round of a fit."""
     kept = []
-    heard = adam.AdamRound.__call__
+    absorbed = adam.AdamRound.__call__
 
     def noted(task, span, rows):
         kept.append((task, task._rows()))
-        return heard(task, span, rows)
+        return absorbed(task, span, rows)
 
     monkeypatch.setattr(adam.AdamRound, "__call__", noted)
     GBCM.fit(wave[0], ASKED)

@@ -118,7 +118,7 @@ def test_committee_believes_what_was_trained(classifier, rings):
     stages = [one.stage() for one in classifier.model.shared.layers]
     rows = through(stages, classifier.model.scaling.inputs(X))[-1]
     trained, _, _ = log_averages(np.searchsorted(LABELS, y) * 1.0, 1.0, rows.mean, rows.variance)
-    # Rows that were left out are heard too, and no longer a half of what they say (power 1/2).
+    # Rows that were left out are absorbed too, and no longer a half of what they say (power 1/2).
     assert np.log(own).mean() == pytest.approx(trained.mean(), abs=0.05)
 
 
@@ -170,9 +170,9 @@ def fitted(rings, tmp_path):
 
 def test_hearing_a_source_is_fitting(prepared, fitted):
     gbcm, path = prepared
-    heard, report = gbcm.ingest(gbcm.source(path))
+    absorbed, report = gbcm.ingest(gbcm.source(path))
     assert report.partitions == 4
-    assert_same_committee(heard.committee, fitted[0].committee)
+    assert_same_committee(absorbed.committee, fitted[0].committee)
 
 
 def test_forgetting_is_never_having_heard(prepared, fitted, tmp_path):
@@ -181,18 +181,18 @@ def test_forgetting_is_never_having_heard(prepared, fitted, tmp_path):
     assert len(gone) == 1
     after = gbcm.forget(gone)
     parts = partitions(open_data(path), 60)
-    heard = GBCM.load(shutil.copytree(prepared[0].url, tmp_path / "rest")).absorb([parts[k] for k in (0, 2, 3)])
-    assert_same_committee(after.committee, heard.committee)
+    absorbed = GBCM.load(shutil.copytree(prepared[0].url, tmp_path / "rest")).absorb([parts[k] for k in (0, 2, 3)])
+    assert_same_committee(after.committee, absorbed.committee)
     assert_same_committee(after.absorb(parts).committee, gbcm.committee)
 
 
 def test_merging_is_hearing_both(prepared, fitted, tmp_path):
     parts = partitions(open_data(prepared[1]), 60)
 
-    def hearing(keep, name):
+    def message_task(keep, name):
         return GBCM.load(shutil.copytree(prepared[0].url, tmp_path / name)).absorb([parts[k] for k in keep])
 
-    both = hearing([0, 3], "one").merge(hearing([1, 2], "other"), tmp_path / "both")
+    both = message_task([0, 3], "one").merge(message_task([1, 2], "other"), tmp_path / "both")
     assert_same_committee(both.committee, fitted[0].committee)
 
 

@@ -51,7 +51,7 @@ def test_sites_of_one_layer_come_to_the_evidence_of_fitc(wave, monkeypatch):
     swept_on = training.swept_on
 
     def from_the_posterior(objective, at, held, way):
-        return swept_on(objective, replace(at, shared=objective.heard(at.shared)), held, way)
+        return swept_on(objective, replace(at, shared=objective.absorbed(at.shared)), held, way)
 
     monkeypatch.setattr(training, "swept_on", from_the_posterior)
     monkeypatch.setitem(propagation.SWEEPS, "quick", 60)

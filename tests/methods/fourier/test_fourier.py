@@ -1,4 +1,4 @@
-"""The expert `fourier` whole: it says what dense regression on its waves says, however it has heard the rows."""
+"""The expert `fourier` whole: it says what dense regression on its waves says, however it has absorbed the rows."""
 
 import json
 import sys
@@ -55,7 +55,7 @@ def fitted(wave, tmp_path):
 
 @pytest.fixture
 def prepared(wave, tmp_path):
-    """A committee that has heard nothing yet, and the path of its data."""
+    """A committee that has absorbed nothing yet, and the path of its data."""
     return GBCM.prepare(wave[0], WAVES, model=tmp_path / "prepared"), wave[0]
 
 
@@ -196,9 +196,9 @@ def test_a_cluster_says_the_same(fitted, wave, cluster, tmp_path):
 
 def test_hearing_a_source_is_fitting(prepared, fitted):
     gbcm, path = prepared
-    heard, report = gbcm.ingest(gbcm.source(path))
+    absorbed, report = gbcm.ingest(gbcm.source(path))
     assert report.partitions == 5
-    assert_same_committee(heard.committee, fitted[0].committee)
+    assert_same_committee(absorbed.committee, fitted[0].committee)
 
 
 def test_forgetting_is_never_having_heard(prepared, fitted, tmp_path):
@@ -243,7 +243,7 @@ def test_different_waves_cannot_be_merged(prepared, fitted, tmp_path):
 @pytest.mark.parametrize("rows", [240, 60])
 @pytest.mark.parametrize("weights", ["few", "many"])
 def test_classes_are_those_of_the_dense_laplace_approximation(classes, rng, rows, weights, monkeypatch):
-    """In one pass where one expert hears all, else in the limit of the passes."""
+    """In one pass where one expert absorbs all, else in the limit of the passes."""
     if weights == "many":
         monkeypatch.setattr("bcmdist.methods.fourier.messages.MAX_FACTORED", 10)
     path, X, y = classes

@@ -80,7 +80,7 @@ def test_rows_sorted_by_target_are_heard_in_passes(likelihood, sorted_rows, rng)
 
 @pytest.fixture(params=LIKELIHOODS)
 def shuffled(request, sorted_rows, make_data, rng, tmp_path):
-    """A committee of six partitions that heard once, the same before it heard, and the path of their data."""
+    """A committee of six partitions that absorbed once, the same before it absorbed, and the path of their data."""
     _, X, y = sorted_rows(request.param)
     order = rng.permutation(300)
     path = make_data("shuffled.zarr", X=X[order], y=y[order])

@@ -258,7 +258,7 @@ def test_a_partition_keeps_its_inputs_and_repeats_its_message(cleaned, noisy, fo
     moved = np.abs(cleaned.model.scaling.original_inputs(versions[0]) - np.asarray(open_group(noisy)["X"])[:50])
     assert 0.1 < moved.mean() < 1.0
     part = next(part for part in absorbed_partitions(cleaned.snapshot) if part.key == entry.key)
-    again = cleaned.snapshot.hear([part], SerialRuntime(), label="again")
+    again = cleaned.snapshot.compute_messages([part], SerialRuntime(), label="again")
     assert again.entries[entry.key].state == entry.state
 
 

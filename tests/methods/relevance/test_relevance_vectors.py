@@ -170,9 +170,9 @@ def test_a_prepared_model_hears_a_source(wave, fitted, settings, tmp_path):
     gbcm = GBCM.prepare(wave[0], settings, model=tmp_path / "prepared")
     assert gbcm.info()["rows"] == 0
     assert gbcm.info()["relevance_vectors"]["weights"] == [0.0] * fitted.info()["query"]
-    heard, report = gbcm.ingest(gbcm.source(wave[0]))
+    absorbed, report = gbcm.ingest(gbcm.source(wave[0]))
     assert report.partitions == 5
-    assert_same_committee(heard.committee, fitted.committee)
+    assert_same_committee(absorbed.committee, fitted.committee)
 
 
 def only(path, model, keep, place):

@@ -1,4 +1,4 @@
-"""RVM*: relevance vectors with a bump more at each new point, from sums over all rows that were heard."""
+"""RVM*: relevance vectors with a bump more at each new point, from sums over all rows that were absorbed."""
 
 import json
 import shutil
@@ -182,7 +182,7 @@ def test_rows_that_are_gone_or_others(fitted, wave, new, runtime, tmp_path):
     path, X, y = wave
     write_dataset(tmp_path / "new.zarr", {"X": new}, rows_per_chunk=15)
     shutil.move(path, tmp_path / "away.zarr")
-    said = "expected the rows that it has heard, .* restore them, or give --method committee"
+    said = "expected the rows that it has absorbed, .* restore them, or give --method committee"
     with pytest.raises(DataNotFound, match=said):
         fitted.predict(new)
     with pytest.raises(DataNotFound, match=said):
@@ -190,7 +190,7 @@ def test_rows_that_are_gone_or_others(fitted, wave, new, runtime, tmp_path):
     assert not Path(tmp_path, "p.zarr").exists()
     assert np.all(np.isfinite(fitted.predict(new, method="committee")["mean"]))
     write_dataset(path, {"X": X, "y": y + 1.0}, rows_per_chunk=50)
-    with pytest.raises(DataChanged, match=r"expected the rows that were heard .* or give --method committee"):
+    with pytest.raises(DataChanged, match=r"expected the rows that were absorbed .* or give --method committee"):
         fitted.predict_zarr(tmp_path / "new.zarr", tmp_path / "p.zarr", runtime=runtime)
 
 
