@@ -1,6 +1,6 @@
 """BLAS and LAPACK of one type of numbers, of which those that take long leave Python to other threads meanwhile.
 
-scipy's functions keep the interpreter's lock while they compute: a service, or a worker of a cluster, absorbs nobody
+scipy's functions keep the interpreter's lock while they compute: a service, or a worker of a cluster, answers nobody
 for as long as a matrix is factored. The routines behind them have addresses (`scipy.linalg.cython_blas`), and ctypes
 calls what is at an address without the lock. It is the same code of the same library, so that results are the same, but
 a call takes some microseconds more; what takes little more than that goes through scipy.

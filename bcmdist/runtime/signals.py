@@ -93,7 +93,7 @@ def finished_first() -> Iterator[None]:
 
 @contextlib.contextmanager
 def withheld(*requests) -> Iterator[None]:
-    """A context in which processes are started that never absorb of these requests: they inherit the mask."""
+    """A context in which started processes ignore these signals: they inherit the mask."""
     if not hasattr(signal, "pthread_sigmask"):  # where there are no such masks
         yield
         return

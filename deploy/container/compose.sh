@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Everything of compose.yaml on this host: rows that are published are heard and predicted from, each once, while every
+# Everything of compose.yaml on this host: rows that are published are absorbed and predicted from, each once, while every
 # part but the service is killed by SIGKILL once and started again by its policy. The images are there already.
 # From the environment: REDIS (redis:7), an image with redis-server.
 [[ $0 != */* ]] || cd "${0%/*}"
@@ -61,7 +61,7 @@ bcmdist fit first.zarr --model work/models/live --query 50 --prepare-only --seri
 "${compose[@]}" up --detach --no-build >up.log 2>&1 || { cat up.log >&2; exit 1; }
 until_true 120 "the service answers under TLS" from_outside /models
 publish 5000 1
-until_true 120 "5,000 published rows are heard" reached 5000
+until_true 120 "5,000 published rows are absorbed" reached 5000
 publish 20000 2
 for part in ingest worker scheduler redis; do
     # By its process, and not through the engine, which would take that for a wish.
@@ -69,7 +69,7 @@ for part in ingest worker scheduler redis; do
     echo "ok: $part was killed"
     sleep 3
 done
-until_true 180 "25,000 published rows are heard" reached 25000
+until_true 180 "25,000 published rows are absorbed" reached 25000
 sleep 5
 rows=$(from_outside /models/live | figure rows)
 [ "$rows" = 25000 ] || { echo "expected 25,000 rows, each once, got $rows" >&2; exit 1; }

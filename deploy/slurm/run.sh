@@ -7,7 +7,7 @@ need bcmdist slurmctld slurmd munged mungekey sbatch squeue scancel
 python -c 'import dask_jobqueue' 2>/dev/null || skip "dask-jobqueue (bcmdist[slurm])"
 [ "$(id -u)" = 0 ] || skip "root, as which slurmd runs jobs"
 
-# Jobs end before the daemons that watch them: first who submits them anew, then they themselves, with their steps,
+# Jobs end before the daemons that watch them: first who submits them again, then they themselves, with their steps,
 # which are processes that slurmd has started and let go of.
 leave() {
     if [ -n "${cluster:-}" ]; then

@@ -1,4 +1,4 @@
-"""Let a copy of a model absorb a stream in peace, and compare: no row is missing, and none counts twice.
+"""Let a copy of a model absorb a stream undisturbed, and compare: no row is missing, and none counts twice.
 
 python compare.py MODEL COPY redis://HOST:PORT/0/STREAM
 """

@@ -59,12 +59,12 @@ for part in ingest redis serve; do
 done
 until_true "$seconds" "the service has $rows rows" reached "$rows"
 echo "ok: $rows rows published, ingested and served in $((SECONDS - begun)) s"
-sleep 3 # longer than --take-over: nothing is heard twice
+sleep 3 # longer than --take-over: nothing is absorbed twice
 [ "$(heard)" = "$rows" ] && echo "ok: still $rows rows"
 curl -fsS -H 'Content-Type: application/json' -d '{"X": [[0.5, 1.0]]}' "$url/predict"
 echo
 kill -TERM "${ids[ingest]}"
 wait "${ids[ingest]}" || { tail -n 20 "$scratch/ingest.log" >&2; exit 1; }
 
-# The same stream, heard in peace by a copy of the model as it was.
+# The same stream, absorbed undisturbed by a copy of the model as it was.
 python compare.py "$scratch/models/live" "$scratch/peaceful" "$stream"

@@ -34,7 +34,7 @@ def context(purpose, files, name="node"):
 
 
 def greeted(server, client, name):
-    """What a client absorbs who asks for a server by name, both with the standard library's strict defaults."""
+    """What a client that connects to a server by name gets, both with the standard library's strict defaults."""
     ours, theirs = socket.socketpair()
 
     def serve():

@@ -326,7 +326,7 @@ def test_the_only_worker_dies_while_it_is_asked(monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize("deaths", [2, module.MOST_DEATHS + 1])
 def test_workers_die_while_they_are_told(monkeypatch, deaths):
-    """As Dask tells of it: the closed connection of the worker, though the others have absorbed."""
+    """As Dask tells of it: the closed connection of the worker, though the others have been told."""
     register, left = distributed.Client.register_plugin, [deaths]
 
     def told(client, plugin, *more):

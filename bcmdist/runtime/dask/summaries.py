@@ -46,7 +46,7 @@ class EventChannel:
         return self.client.submit(run_and_publish, run, self.client.id, task, parts, **options)
 
     def close(self) -> None:
-        """Absorb no more. The scheduler would fail to tell a client that has left that it has."""
+        """Stop receiving summaries. The scheduler would fail to tell a client that has left that it has."""
         self.client.unsubscribe_topic(self.client.id)
 
     def _receive(self, event):

@@ -21,21 +21,21 @@ export function show(model) {
 
 function rows(history) {
   const found = history.filter((one) => one.date && one.rows !== null);
-  if (!found.length) return put("rows", note("A mixture hears no rows."));
+  if (!found.length) return put("rows", note("A mixture absorbs no rows."));
   const last = found.at(-1), begun = Date.parse(found[0].date);
   const minutes = found.map((one) => (Date.parse(one.date) - begun) / 60000);
-  const said = `${short(last.rows)} rows heard in ${found.length} commits that are kept`;
+  const said = `${short(last.rows)} rows absorbed in ${found.length} commits that are kept`;
   const parts = [{ kind: "line", x: minutes, y: found.map((one) => one.rows) }, { kind: "marks", x: minutes, y: found.map((one) => one.rows) }];
   put("rows", chart(parts, { across: "minutes since the first of them", up: "rows", said }), note(`${said}; the newest at ${new Date(last.date).toLocaleTimeString()}.`));
 }
 
-const NONE = "Nothing was predicted before it was heard so far: this begins with the first rows that are ingested.";
+const NONE = "Nothing was predicted before it was absorbed so far: this begins with the first rows that are ingested.";
 
 function curve(points) {
   if (!points.length) return put("curve", note(NONE));
   const x = points.map((one) => one.rows), y = points.map((one) => one.log_score), last = points.at(-1);
-  const said = `Log score of rows before they were heard: ${short(last.log_score)} nats a row after ${short(last.rows)} rows, ${short(y[0])} at first`;
-  put("curve", chart([{ kind: "line", x, y }, { kind: "marks", x, y }], { across: "rows heard", up: "nats a row, higher is better", said }), note(`${said}.`));
+  const said = `Log score of rows before they were absorbed: ${short(last.log_score)} nats a row after ${short(last.rows)} rows, ${short(y[0])} at first`;
+  put("curve", chart([{ kind: "line", x, y }, { kind: "marks", x, y }], { across: "rows absorbed", up: "nats a row, higher is better", said }), note(`${said}.`));
 }
 
 function drift({ drift: found, curve: points }) {
@@ -45,7 +45,7 @@ function drift({ drift: found, curve: points }) {
   const up = name === "accuracy" ? "share of rows right" : "share within 95 % intervals";
   const parts = [{ kind: "line", x, y }, { kind: "marks", x, y }];
   if (name === "coverage95") parts.push({ kind: "aim", x: [x[0], x.at(-1) + (x.length === 1)], y: [0.95, 0.95] });
-  put("drift", chart(parts, { across: "rows heard", up, said: `Drift: ${found.verdict}` }), note(`Arrivals are ${found.verdict}.`, found.worse ? "alarm" : ""));
+  put("drift", chart(parts, { across: "rows absorbed", up, said: `Drift: ${found.verdict}` }), note(`Arrivals are ${found.verdict}.`, found.worse ? "alarm" : ""));
 }
 
 function calibration({ left_out: left, arrivals }) {
@@ -59,7 +59,7 @@ function calibration({ left_out: left, arrivals }) {
   }
   if (arrivals) {
     const what = "accuracy" in arrivals ? `${percent(arrivals.accuracy)} were right` : `95 % intervals held ${percent(arrivals.coverage95)}`;
-    shown.push(note(`Of ${short(arrivals.rows)} rows that arrived, ${what} before they were heard.`));
+    shown.push(note(`Of ${short(arrivals.rows)} rows that arrived, ${what} before they were absorbed.`));
   }
   put("calibration", ...(shown.length ? shown : [note("Not noted for this model.")]));
 }

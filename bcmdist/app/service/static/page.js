@@ -41,7 +41,7 @@ function showModels(models) {
 
 function showModel(model) {
   if (model.model !== $("model").value) return;
-  $("counted").textContent = `Commit ${model.commit}${model.history?.length ? `, ${short(model.history.at(-1).rows)} rows heard` : ""}.`;
+  $("counted").textContent = `Commit ${model.commit}${model.history?.length ? `, ${short(model.history.at(-1).rows)} rows absorbed` : ""}.`;
   show(model);
 }
 
