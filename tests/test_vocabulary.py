@@ -1,0 +1,164 @@
+"""Names are the field's terms: no class, function, field or module is named by a word of the project's own.
+
+`REPLACE` says what to write in place of each word. `REMAINING` are names that still have one; it only gets shorter.
+"""
+
+import ast
+import re
+from pathlib import Path
+
+import bcmdist
+
+REPLACE = {
+    "hear": "absorb",
+    "heard": "absorbed",
+    "hearing": "absorbing",
+    "said": "predictive, report",
+    "told": "summary",
+    "tell": "report, describe",
+    "tells": "reports",
+    "telling": "event channel, summaries",
+    "noted": "records",
+    "noting": "records",
+    "known": "basis inputs, ledger state",
+    "ground": "training context",
+    "given": "in memory, fixed",
+    "examined": "predictive model",
+    "alone": "single, serial",
+    "judge": "score, cross-validation",
+    "judges": "cross-validation",
+    "bench": "validation data",
+    "seats": "folds",
+    "contest": "model selection",
+    "settled": "noise-adjusted",
+    "wanted": "prediction inputs, requested",
+    "affordable": "basis budget",
+    "repeats": "replicates",
+    "polishing": "evidence refinement",
+    "uncovered": "gap points",
+    "spread": "error distribution",
+    "reshaped": "quantile recalibration",
+    "outlook": "committee at rows",
+    "halving": "query sufficiency",
+    "waves": "Fourier features",
+    "waved": "Fourier features",
+    "apart": "independent, separate",
+    "rest": "residual",
+    "tame": "quadratic tail",
+    "behind": "lag",
+    "together": "micro-batch, coupled",
+    "gate": "middleware",
+    "around": "input uncertainty",
+    "surprise": "excess loss",
+    "beside": "aligned, mixture",
+}
+"""What stands for each word."""
+REMAINING: dict[str, set[str]] = {
+    "api/advice.py": {"of_repeats"},
+    "api/estimators/base.py": {"_given"},
+    "api/forecasts.py": {"known"},
+    "api/imported.py": {"_beside"},
+    "api/interop/onnx.py": {"beside"},
+    "api/maps/attributes.py": {"_beside"},
+    "api/maps/maps.py": {"_wanted"},
+    "api/maps/predicted.py": {"said"},
+    "api/pictures/subject.py": {"told"},
+    "api/plan/stages.py": {"alone", "apart", "around", "spread"},
+    "api/plan/work.py": {"halving", "message_apart"},
+    "api/report/baselines.py": {"told"},
+    "api/sampling.py": {"_known"},
+    "app/cli/jobs.py": {"told"},
+    "app/coordinator.py": {"_warnings_told", "tell"},
+    "app/failures.py": {"_said"},
+    "app/service/asking.py": {"told"},
+    "app/service/routes.py": {"together"},
+    "app/service/served.py": {"behind"},
+    "app/service/service.py": {"told"},
+    "committee/facts.py": {"around", "halving_loss", "repeats", "settled", "spread"},
+    "committee/ingest/lag_meter.py": {"told"},
+    "committee/ingest/loop.py": {"_beside", "_known", "_tell"},
+    "committee/ingest/watch.py": {"beside", "noted"},
+    "data/row_ranges.py": {"rest"},
+    "data/tables/arrays.py": {"_wanted"},
+    "data/tables/coding.py": {"_gaps_said", "said", "told"},
+    "data/tables/roles.py": {"_wanted", "said"},
+    "experts/precision.py": {"_said_apart"},
+    "experts/rest.py": {"rest", "together"},
+    "experts/softmax.py": {"_apart"},
+    "learning/blocks/blocks.py": {"around"},
+    "learning/cross_validation.py": {"bench", "judges"},
+    "learning/decisions.py": {"judge"},
+    "learning/evidence/apart_gradient.py": {"apart_gradient"},
+    "learning/evidence/local_tasks.py": {"said"},
+    "learning/first_commit.py": {"tells_errors"},
+    "learning/gap_points.py": {"_uncovered"},
+    "learning/hyperparameters.py": {"_Ground", "_given"},
+    "learning/left_out/density.py": {"_first_given_others"},
+    "learning/model_selection.py": {"_settled"},
+    "learning/option_fields.py": {"said"},
+    "learning/prepare.py": {"_affordable_rows", "_ground", "_known"},
+    "learning/search.py": {"_affordable", "_as_given", "settled"},
+    "learning/settings_checks.py": {"_wanted"},
+    "methods/deep/beginning.py": {"spread_over"},
+    "methods/deep/moments.py": {"apart", "spread"},
+    "methods/deep/outputs.py": {"Said", "said"},
+    "methods/deep/propagation.py": {"_said", "settled"},
+    "methods/deep/sites.py": {"known", "telling", "told"},
+    "methods/deep/sweep.py": {"apart"},
+    "methods/fourier/at_rows.py": {"known"},
+    "methods/fourier/belief.py": {"told"},
+    "methods/fourier/frequency_grid.py": {"_affordable_tolerance", "affordable"},
+    "methods/fourier/messages.py": {"mode_given"},
+    "methods/relevance/against_rest.py": {"OneAgainstRest", "_apart", "against_rest"},
+    "methods/relevance/learners.py": {"apart"},
+    "model/likelihoods/interface.py": {"apart", "beside"},
+    "model/shared/belief.py": {"told"},
+    "prediction/errors/arrival_watch.py": {"noted"},
+    "prediction/errors/arrivals.py": {"_noted", "_sample_noted"},
+    "prediction/errors/drift.py": {"noted", "told"},
+    "prediction/errors/error_distribution.py": {"together"},
+    "prediction/errors/quantile_recalibration.py": {"Reshaped", "reshaped"},
+    "prediction/fitted.py": {"spread"},
+    "prediction/latent.py": {"beside"},
+    "prediction/latent_predictor.py": {"spread"},
+    "prediction/local/committee_at_rows.py": {"known"},
+    "prediction/local/halos.py": {"around"},
+    "prediction/local/neighbours.py": {"spread"},
+    "prediction/scoring/excess_loss.py": {"alone", "noted", "surprise"},
+    "prediction/scoring/judged.py": {"around"},
+    "runtime/dask/cluster.py": {"told"},
+    "runtime/dask/one_by_one.py": {"_alone", "_together", "judge", "keep_noting", "run_noted"},
+    "runtime/dask/pinned.py": {"spread"},
+    "runtime/dask/summaries.py": {"told"},
+    "runtime/task.py": {"told"},
+    "storage/leases.py": {"alone"},
+    "storage/ledger.py": {"surprise"},
+}
+"""By file, names that are still to be replaced, or are keys of JSON and of stored models."""
+
+
+def definitions(path):
+    """Names of the classes and functions of a file, of their fields, and its own."""
+    yield path.stem
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node.name
+        if isinstance(node, ast.ClassDef):
+            fields = (part for part in node.body if isinstance(part, ast.AnnAssign))
+            yield from (part.target.id for part in fields if isinstance(part.target, ast.Name))
+
+
+def words(name):
+    return {word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+", name)}
+
+
+def test_names_are_the_terms_of_the_field():
+    root = Path(bcmdist.__file__).parent
+    found = {}
+    for path in sorted(root.rglob("*.py")):
+        if own := {name for name in definitions(path) if words(name) & REPLACE.keys()}:
+            found[path.relative_to(root).as_posix()] = own
+    more = {file: sorted(own - REMAINING.get(file, set())) for file, own in found.items()}
+    assert {file: own for file, own in more.items() if own} == {}, "take a word of `REPLACE`"
+    gone = {file: sorted(own - found.get(file, set())) for file, own in REMAINING.items()}
+    assert {file: own for file, own in gone.items() if own} == {}, "replaced: take them out of `REMAINING`"
