@@ -1,1 +1,1 @@
-"""Everything before the first message: what is asked, survey, hyper-parameters, query points."""
+"""Everything before the first message: settings, survey of the data, hyper-parameters, query points."""

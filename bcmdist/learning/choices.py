@@ -1,4 +1,4 @@
-"""What a fit takes its targets for - a likelihood, labels of classes - and what it warns of before it begins."""
+"""Choose likelihood and class labels of a fit from its options and targets, and warn of oddities in the data."""
 
 import warnings
 
@@ -17,17 +17,17 @@ from bcmdist.learning.settings_checks import (
 from bcmdist.learning.survey import MOST_CLASSES
 from bcmdist.model.likelihoods import LIKELIHOODS, Likelihood, make_likelihood, tasks
 
-# Targets of so few different whole numbers, each so often on average, may be labels or counts.
+# Targets with few distinct whole numbers, each frequent on average, may be labels or counts.
 FEW_LABELS, LEAST_PER_LABEL = 20, 10
 
 
-# What stands for more than two classes by default: ten times as fast as softmax, exact in one pass, and on validation
+# Default likelihood for more than two classes: ten times as fast as softmax, exact in one pass, and on validation
 # rows of letter, glass, wine, new_thyroid and svmguide2 better calibrated, mostly with a lower log loss too.
 MANY_CLASSES = "onehot"
 
 
 def task_for(settings, labels, schema) -> str:
-    """The task that was asked for, or that fits the distinct whole numbers among the targets, or names of classes."""
+    """Return the requested task, or the task inferred from class names and distinct targets."""
     given = settings.task or (settings.likelihood and LIKELIHOODS[settings.likelihood].task)
     return given or ("classification" if schema.classes or _binary(labels) else "regression")
 
@@ -37,7 +37,15 @@ def _binary(labels):
 
 
 def choose_likelihood(data, surveyed, settings, schema) -> tuple[Likelihood, tuple[float, ...] | None]:
-    """The likelihood that was asked for or fits the targets, and the class labels where it numbers classes."""
+    """Return the requested or default likelihood, and the class labels (None if the targets need no numbering).
+
+    Raises
+    ------
+    InvalidOption
+        Options do not suit the likelihood, or the task does not suit the targets.
+    UnsupportedTarget
+        The targets are no valid class labels.
+    """
     labels = surveyed.labels
     binary, task = _binary(labels), task_for(settings, labels, schema)
     odd = sorted((labels or set()) - set(range(len(schema.classes)))) if schema.classes else []
@@ -86,12 +94,12 @@ def choose_likelihood(data, surveyed, settings, schema) -> tuple[Likelihood, tup
 
 
 def warn_of_roles(data, surveyed, settings, schema, likelihood) -> None:
-    """Say what was taken for what, where that was not said.
+    """Warn of companion arrays that are not used, and of targets whose task was inferred and may be wrong.
 
     Raises
     ------
     InvalidOption
-        Lifetimes that are censored would be taken for ordinary targets.
+        Censored lifetimes would be taken for ordinary targets.
     """
     unused = [name for name in data.companions if name not in ("weight", *likelihood.companions)]
     task = likelihood.task
@@ -115,7 +123,7 @@ def warn_of_roles(data, surveyed, settings, schema, likelihood) -> None:
 
 
 def warn_of_data(data, survey, settings, schema, likelihood) -> None:
-    """Say what is odd about the data but can be worked with."""
+    """Warn of constant inputs or targets, of lifetimes of 0, and of fewer distinct rows than query points."""
     distinct = len(np.unique(survey.sample.X, axis=0))
     constant = np.flatnonzero(survey.x.constant)
     odd = [f"{schema.column(k)} of {data.x} is constant and carries no information" for k in constant]
@@ -134,9 +142,10 @@ def warn_of_data(data, survey, settings, schema, likelihood) -> None:
 
 
 def warn_of_slices(data, settings, likelihood, share) -> None:
-    """Say where experts will linearise slices of the targets on their own, and no further passes mend it.
+    """Warn if rows are sorted by target and no further passes correct the experts' linearisations.
 
-    The margins of a support vector machine bear it: calibration settles what is left.
+    Without further passes each expert linearises its own slice of the targets. Margins of a support vector machine
+    tolerate this: the calibration of probabilities corrects the rest.
     """
     if share < SLICED or likelihood.exact or likelihood.needs_calibration or settings.partition == "spatial":
         return

@@ -1,4 +1,4 @@
-"""Decisions of a fit, and the margins by which they were taken: what `info` tells of them."""
+"""Record of the decisions of a fit and their margins, as `info` reports them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,26 +8,26 @@ from bcmdist.learning.left_out.score import Margin
 
 ROWS_LEFT_OUT = "rows left out"
 EVIDENCE = "evidence"
-# Units of margins: of rows left out, and of the evidence of all rows that are learned from.
+# Units of margins: per left-out row, or the evidence of all rows used for learning.
 A_ROW, IN_ALL = "nats a row", "nats"
 
 
 @dataclass(frozen=True)
 class Decision:
-    """What was taken, who decided, and by how much over each other choice."""
+    """What was chosen, by which criterion, and the margin over each alternative."""
 
     of: str
-    """kernel, lengthscales, mean, variances"""
+    """subject of the decision: kernel, lengthscales, mean or variances"""
     taken: str
-    """of variances the factors by which they grew"""
+    """the choice; for variances the factors by which they were multiplied"""
     judge: str
-    """rows left out; or the evidence, also where rows left out do not tell choices apart"""
+    """criterion: rows left out; or the evidence, also where left-out rows do not separate the choices"""
     over: Mapping[str, Margin]
-    """by the name of what was not taken; below zero where what was taken is kept for lack of a decisive gain"""
+    """margin over each alternative by name; negative if the choice was kept because the gain was not decisive"""
     unit: str = A_ROW
-    """of the margins"""
+    """unit of the margins"""
 
     def to_json(self) -> dict[str, Any]:
-        """Its fields."""
+        """Return the fields as JSON values."""
         over = {name: found.to_json() for name, found in self.over.items()}
         return {"of": self.of, "taken": self.taken, "judge": self.judge, "over": over, "unit": self.unit}

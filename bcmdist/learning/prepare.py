@@ -1,6 +1,6 @@
-"""Everything before the first message: survey, scaling, hyper-parameters, query set.
+"""Prepare a fit: survey the data, then determine scaling, hyper-parameters and query set.
 
-One pass over the data checks every row; nothing is written before it has passed.
+One pass over the data checks every row; nothing is written before all rows have passed.
 """
 
 import math
@@ -67,14 +67,14 @@ from bcmdist.runtime.interface import Runtime
 from bcmdist.runtime.timing import StageTimer
 from bcmdist.storage.commits import BlobReference, ModelStore
 
-# Rows sampled per query point for k-means, and the least: enough for centres to be stable.
+# Rows sampled per query point for k-means, and the minimum sample: enough for stable centres.
 SAMPLE_PER_QUERY = 10
 SAMPLE_LEAST = 1000
-# Rows sampled for the tree of cells at most, and the least of them that a cell is cut from.
+# Maximum rows sampled to build the tree of cells, and minimum sampled rows per cell.
 TREE_SAMPLE = 200_000
-SAMPLE_BYTES = 2**26  # they travel, some of them at a time
+SAMPLE_BYTES = 2**26  # limit on the bytes of a sample, which is sent over the network
 LEAST_SAMPLED = 8
-# Query points by default; twice as many where rows are many and inputs few: there they fill gaps between rows (on rows
+# Default query points; doubled for many rows with few inputs, where query points also fill gaps between rows (on rows
 # of a validation split of heaton that mirrors its gaps: RMSE .767 for .793).
 QUERY = 500
 MANY_ROWS = 20_000
@@ -83,27 +83,27 @@ EVALUATIONS = "evaluations.jsonl"
 
 @dataclass(frozen=True)
 class FitResources:
-    """Where a preparation works, and what it tells."""
+    """Directories in which a fit is prepared, and the timer of its stages."""
 
     stages: StageTimer
     scratch: str
-    """directory where learning keeps what it needs to resume"""
+    """directory for the files from which an interrupted learning run resumes"""
     rows_url: str
-    """path or URL that all workers read, where it keeps the rows it looks at"""
+    """path or URL, readable by all workers, where sampled rows are stored"""
 
     @property
     def log(self) -> str:
-        """Path of the evaluations that are known already."""
+        """Path of the log of objective evaluations (`CachedObjective`)."""
         return f"{self.scratch}/{EVALUATIONS}"
 
 
 def survey(data: Dataset, settings: Settings, runtime: Runtime, *, among: Sequence[int] = ()) -> SurveyResult:
-    """One pass over the data, or the partitions of some numbers, that checks every row; nothing is written."""
+    """Check every row of the data, or of the partitions numbered in `among`, in one pass; writes nothing."""
     parts, method = partitions(data, settings.partition_rows), EXPERTS[settings.expert]
     method.refuse_data(settings, first_kernel(settings), data.inputs, data.rows)
     task = settings.task
     likelihood = settings.likelihood
-    if likelihood is None and task is not None:  # for classes: any labels
+    if likelihood is None and task is not None:  # for classification: one that accepts any labels
         likelihood = MANY_CLASSES if task == "classification" else tasks()[task][0]
     affordable = _affordable_rows(data)
     sample = min(TREE_SAMPLE, affordable) if settings.partition == "spatial" else SAMPLE_LEAST
@@ -112,14 +112,14 @@ def survey(data: Dataset, settings: Settings, runtime: Runtime, *, among: Sequen
     look = Survey(settings.seed, sample, likelihood)
     shared = min(_least_query(settings, data), data.rows) + Mean(first_mean(settings)).weights(data.inputs)
     kernels = kernel_parts(parse_kernel(first_kernel(settings), inputs=data.inputs))
-    least = make_likelihood(likelihood or "gaussian", TWO_CLASSES)  # so far the number of classes is not known
+    least = make_likelihood(likelihood or "gaussian", TWO_CLASSES)  # the number of classes is not known yet
     refuse_expert_of(parts, shared, kernels, runtime, least, residual=method.residual)
     return runtime.sum(look, [parts[k] for k in among] or parts, label="survey")
 
 
 @dataclass(frozen=True)
 class FitContext:
-    """What is known of a fit before anything is learned."""
+    """Data, settings and survey results of a fit, before anything is learned."""
 
     data: Dataset
     surveyed: SurveyResult
@@ -131,11 +131,11 @@ class FitContext:
     scaling: Scaling
     parts: list[Partition]
     inputs: np.ndarray
-    """of the sample, scaled"""
+    """inputs of the survey's sample, scaled, (n, D)"""
     sliced: float
-    """share of the variance of targets between partitions"""
+    """share of the variance of the targets that lies between partitions"""
     sloping: bool
-    """whether a linear mean may be decided on: of many inputs it may not fit in memory where a constant one does"""
+    """whether a linear mean may be chosen; with many inputs its weights may not fit in memory"""
 
     @property
     def method(self) -> Method:
@@ -143,7 +143,7 @@ class FitContext:
 
     @property
     def box(self) -> tuple[np.ndarray, np.ndarray]:
-        """Least and largest values of inputs, (D,) each, scaled."""
+        """Smallest and largest value of each scaled input, (D,) each."""
         return self.scaling.inputs(self.surveyed.x.low), self.scaling.inputs(self.surveyed.x.high)
 
     @property
@@ -154,7 +154,7 @@ class FitContext:
 def prepare_model(
     data: Dataset, surveyed: SurveyResult, settings: Settings, runtime: Runtime, store: ModelStore, place: FitResources
 ) -> tuple[Model, dict]:
-    """Settle a model on surveyed data; also what was found out, by the names of `Facts`."""
+    """Return the model for surveyed data, and the findings of preparation by their field names in `Facts`."""
     case = fit_context(data, surveyed, settings, runtime)
     with place.stages("learn"):
         array = store.put_arrays({"scaling": scaling_to_array(case.scaling)})["scaling"]
@@ -191,7 +191,7 @@ def prepare_model(
 
 
 def fit_context(data, surveyed, settings, runtime) -> FitContext:
-    """What to learn with; warns of what is odd, and refuses experts that would not fit."""
+    """Collect what learning needs. Warn of oddities in the data; refuse experts that do not fit in memory."""
     schema = with_two_classes(read_schema(data.url, x=data.x, y=data.y))
     likelihood, classes = choose_likelihood(data, surveyed, settings, schema)
     refuse_likelihood(EXPERTS[settings.expert], likelihood)
@@ -216,7 +216,7 @@ def fit_context(data, surveyed, settings, runtime) -> FitContext:
 
 
 def _learned(case, reference, store, place):
-    """Name of the kernel, kernel, likelihood and mean, and what learning found."""
+    """Learn or take over the hyper-parameters: kernel name, kernel, likelihood, mean, and findings on the way."""
     near, affordable = _neighbourhoods(case, reference, store, place), BasisBudget(case.settings, *case.box)
     learned = find_hyperparameters(
         case.settings,
@@ -237,7 +237,7 @@ def _learned(case, reference, store, place):
 
 
 def _neighbourhoods(case, reference, store, place) -> CellBlocks | None:
-    """Neighbourhoods to learn in, where partitions are cells."""
+    """Neighbourhoods to learn from, for a spatial partition and an objective summed over blocks; else None."""
     if case.settings.partition != "spatial" or case.settings.objective not in BLOCKWISE:
         return None
     return CellBlocks(
@@ -255,19 +255,19 @@ def _neighbourhoods(case, reference, store, place) -> CellBlocks | None:
 
 
 def _sampled(case, place) -> Blocks | None:
-    """Blocks of sampled rows to learn in; None where nothing is learned."""
+    """Blocks of sampled rows to learn from; None if nothing is learned."""
     settings = case.settings
     if not settings.learn:
         return None
-    rows = np.arange(min(_learning_rows(settings, case.data), len(case.inputs)))  # of a sample in random order
+    rows = np.arange(min(_learning_rows(settings, case.data), len(case.inputs)))  # the sample is in random order
     size = len(rows) if settings.objective == "subset" else min(LEARNING_BLOCK, settings.rows_per_expert)
     X, obs = case.surveyed.sample.X[rows], case.surveyed.sample.obs[rows]
     return SampleBlocks(X, obs, case.data.companions, place.rows_url, size=size)
 
 
 def _polished(case, shared, kernel_name, likelihood, ground, log) -> tuple[Shared, Likelihood]:
-    """Query points and likelihood at which the evidence of the whole committee is higher."""
-    query, settings = cast(Query, shared), case.settings  # settings refuse others
+    """Refine query points and likelihood by maximising the log evidence of the whole committee."""
+    query, settings = cast(Query, shared), case.settings  # settings refuse other shared variables
 
     def choose(kernel, likelihood, turn):
         known = _known(case, kernel, likelihood, query.mean, ground.count)
@@ -279,21 +279,21 @@ def _polished(case, shared, kernel_name, likelihood, ground, log) -> tuple[Share
 
 
 def _ground(case, groups, reference, store, place, found) -> TrainingContext:
-    """All rows, and those of the sample, all of them where it holds all, on the workers."""
+    """The `TrainingContext` of the fit: all partitions, and samples of rows stored for the workers."""
 
     def sampled(rows, size):
-        some = np.arange(min(rows, len(case.inputs)))  # of a sample in random order
+        some = np.arange(min(rows, len(case.inputs)))  # the sample is in random order
         X, obs = case.surveyed.sample.X[some], case.surveyed.sample.obs[some]
         return SampleBlocks(X, obs, case.data.companions, f"{place.rows_url}/train", size=size).cut(size)
 
-    settings, asked = case.settings, found.get("query_asked", 0)  # not known until they are chosen
+    settings, asked = case.settings, found.get("query_asked", 0)  # 0 before the number of query points is chosen
     where, options = (reference, store, place.scratch), option_values(case.method, settings)
     how = {"learn": settings.learn, "effort": settings.effort, "count": asked, "options": options, "found": found}
     return TrainingContext(case.runtime, case.parts, sampled, *where, **how, classes=case.classes, groups=groups)
 
 
 def _shared(case, kernel, likelihood, mean, found) -> Shared:
-    """What experts share; notes how many of it were asked for."""
+    """Make the shared variables; record the requested number of query points or functions in `found`."""
     settings, data = case.settings, case.data
     count = query_count(settings, data)
     if count == "auto":
@@ -305,7 +305,7 @@ def _shared(case, kernel, likelihood, mean, found) -> Shared:
     places = read_prediction_inputs(settings, data, max(SAMPLE_LEAST, SAMPLE_PER_QUERY * count), case.runtime)
     known = _known(case, kernel, likelihood, mean, count)
     made = shared_of(case.method, replace(known, places=None if places is None else case.scaling.inputs(places)))
-    if case.method.training is None and made.kind == Weights.kind:  # else they are trained later, or are values of f
+    if case.method.training is None and made.kind == Weights.kind:  # excludes weights trained later, and query values
         warn_of_poor_basis(made, known)
     if settings.query_method in STOPPING:
         found["query_asked"] = made.functions
@@ -313,7 +313,7 @@ def _shared(case, kernel, likelihood, mean, found) -> Shared:
 
 
 def _known(case, kernel, likelihood, mean, count) -> BasisInputs:
-    """What the sample says at some hyper-parameters."""
+    """`BasisInputs` from the sample at given hyper-parameters."""
     obs = _observed(case, likelihood)
     return BasisInputs(
         sample=case.inputs,
@@ -335,23 +335,23 @@ def _known(case, kernel, likelihood, mean, count) -> BasisInputs:
 
 
 def _observed(case, likelihood) -> Observations:
-    """Those of the sample, in the units of the model."""
+    """Observations of the sample in the units of the model."""
     return case.scaling.observations(class_numbers(case.surveyed.sample.obs, case.classes), likelihood.units)
 
 
 def _labels(case, kernel):
-    """How many values inputs have that were found to be used as labels, by the names of these."""
+    """Number of distinct values of each input that the kernel treats as unordered, by column name."""
     found = unordered_values(case.surveyed.sample.X, kernel) if case.settings.learn else {}
     return {case.schema.columns[k] if case.schema.columns else f"X[{k}]": count for k, count in found.items()}
 
 
 def _affordable_rows(data):
-    """Rows that may travel in a sample."""
+    """Maximum rows of a sample, which is sent over the network."""
     return SAMPLE_BYTES // (memory.FLOAT * data.inputs)
 
 
 def _learning_rows(settings, data):
-    """Rows of the sample whose evidence is maximised; none where these are neighbourhoods, or nothing is learned."""
+    """Sampled rows whose evidence is maximised; 0 if learning uses neighbourhoods, or if nothing is learned."""
     rows = EFFORTS[settings.effort].rows
     if settings.objective == "subset":
         return rows
@@ -360,7 +360,7 @@ def _learning_rows(settings, data):
 
 
 def _grow_cells(sample, kernel, rows, settings):
-    """The tree of cells for all rows from a sample of them, and its sizes."""
+    """Build the tree of cells for all rows from a sample, and the cell sizes."""
     sizes = sizes_for(rows, sample.shape[1], settings.effort)
     share = min(1.0, len(sample) / rows)
     tree = grow(
@@ -374,7 +374,7 @@ def _grow_cells(sample, kernel, rows, settings):
 
 
 def query_count(settings, data) -> int | Literal["auto"]:
-    """How many query points are asked for, or "auto"; or how many functions, where an expert has an option for that."""
+    """Requested number of query points ("auto" possible), or of functions for experts with their own size option."""
     if settings.query is not None:
         return settings.query
     method = EXPERTS[settings.expert]
@@ -385,7 +385,7 @@ def query_count(settings, data) -> int | Literal["auto"]:
 
 
 def _least_query(settings, data):
-    """Query points that a fit has at least, where the data hold as many rows."""
+    """Minimum number of query points of a fit, if the data hold that many rows."""
     count = query_count(settings, data)
     return LEAST_QUERY if count == "auto" else count
 

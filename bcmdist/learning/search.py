@@ -1,9 +1,9 @@
-"""Hyper-parameters that maximise a log evidence, for the kernel that does so best.
+"""Search for the hyper-parameters that maximise a log evidence, and for the kernel with the largest one.
 
 Several starts with one lengthscale for all inputs, then lengthscales per input from the best: a single start
-with many lengthscales often ends in a bad optimum. Where the rows depend on the metric, as in spatial cells, further
-rounds follow on rows that are near in the metric learned so far, and who wins is decided by rows left out. The
-objective carries a weak log-normal prior on every parameter, which only matters where the data say nothing.
+with many lengthscales often ends in a bad optimum. If the rows depend on the metric, as in spatial cells, further
+rounds use rows that are near in the metric learned so far, and left-out rows choose the model. The objective
+includes a weak log-normal prior on every parameter, which only matters where the data are uninformative.
 """
 
 import itertools
@@ -36,38 +36,38 @@ from bcmdist.model.kernels import Kernel, parse_kernel
 from bcmdist.model.likelihoods import Likelihood
 
 Objective = Callable[[Kernel, Likelihood], tuple[float, np.ndarray]]
-"""Summed log evidence and its gradient in log parameters (kernel first); -inf where it fails."""
+"""Summed log evidence and its gradient in the log parameters (kernel first); -inf if it fails numerically."""
 
-# Kernels that `auto` chooses from; those after the first begin at its starts or where another has ended.
+# Kernels that `auto` chooses from. The first one sets the starts; the others start there or at the first one's optima.
 AUTO_KERNELS = ("matern32", "se", "matern52", "matern12")
-# Lengthscales at which they explain the same data, in proportion: rough kernels have longer ones. Only for starts.
+# Relative lengthscales at which these kernels fit the same data: rough kernels have longer ones. For starts only.
 PROPORTIONS = {"se": 0.6, "matern52": 0.8, "matern32": 1.0, "matern12": 2.5}
 
-# Standard deviation of the log-normal prior: a factor of 20 either way is one deviation. Weak.
+# Standard deviation of the log-normal prior, about a factor of 20 either way. Weak.
 PRIOR_SD = 3.0
 
 
-# Learning stops when iterations gain less, and a linear mean that gains less is not taken: half a nat is evidence for
-# nothing.
+# Learning stops when iterations gain less than this, and a linear mean that gains less is rejected: half a nat is no
+# evidence.
 GAIN_NATS = 0.5
 IDLE_STEPS = 2
 
-# Iterations after which a constant and a linear mean are compared where only the evidence decides.
+# Iterations before a constant and a linear mean are compared by the evidence alone.
 MEAN_STEPS = 5
 
 
 @dataclass(frozen=True)
 class Effort:
-    """How much work learning may do."""
+    """Amount of work in learning."""
 
     rows: int
-    """rows whose evidence is summed, about, where they are taken as they come"""
+    """approximate number of rows whose evidence is summed, if they are not chosen by neighbourhood"""
     block: int
     """rows of a neighbourhood"""
     per_density: int
-    """neighbourhoods at each density"""
+    """neighbourhoods at each sampling density"""
     rounds: int
-    """of neighbourhoods in the metric learned so far"""
+    """rounds with neighbourhoods in the metric learned so far"""
     isotropic_steps: int
     """optimiser iterations per start with one lengthscale"""
     steps: int
@@ -83,7 +83,7 @@ EFFORTS = {
 
 @dataclass(frozen=True)
 class Learned:
-    """Hyper-parameters with what finding them has shown."""
+    """Learned hyper-parameters and diagnostics of the search."""
 
     kernel_name: str
     kernel: Kernel
@@ -94,16 +94,16 @@ class Learned:
     at_bounds: list[str]
     """parameters that ended at a bound"""
     tried: dict[str, float]
-    """best objective of each kernel tried, all over the same rows"""
+    """best objective of each kernel tried, over the same rows"""
     settled: dict[str, float] = field(default_factory=dict)
-    """factors by which rows left out have changed variances, by what they are of; see `settling`"""
+    """factors by which left-out rows changed variances; see `NoiseAdjusted.factors`"""
     linear: bool = False
-    """whether a linear mean took the place of the constant one"""
+    """whether a linear mean replaced the constant one"""
     decisions: tuple[Decision, ...] = ()
 
 
 class _Search:
-    """Maximises one objective from several places; counts evaluations."""
+    """Maximise one objective from several starts, counting evaluations."""
 
     def __init__(self, objective: Objective, inputs: int, groups: tuple[int, ...] = ()):
         self.objective = objective
@@ -112,7 +112,7 @@ class _Search:
         self.evaluations = 0
 
     def climb(self, start: Point, steps) -> Point:
-        """Best point L-BFGS finds in at most `steps` iterations; never worse than the start."""
+        """Return the best point that L-BFGS finds in at most `steps` iterations; never worse than the start."""
         center, bounds = theta_of(start), np.log(bounds_of(start))
         best: list[Any] = [start.objective, center]
         moves = moves_of(start)
@@ -123,11 +123,11 @@ class _Search:
             if value > best[0]:
                 best[:] = [value, theta]
             if not math.isfinite(value):
-                # A wall that L-BFGS steps back from, well below where the search began.
+                # A high wall that L-BFGS steps back from.
                 return 1e3 * (1.0 + abs(start.objective)), np.zeros_like(step)
             return -value, -gradient @ moves
 
-        # Tied parameters may move until the least of them is at a bound; others stop before.
+        # Tied parameters may move until the smallest of them is at a bound; larger ones are clipped before.
         room = [(bounds - center[:, None])[column > 0].max(axis=0) for column in moves.T]
         minimize(
             loss,
@@ -141,11 +141,11 @@ class _Search:
         return replace(moved(start, best[1]), objective=best[0])
 
     def at(self, name, kernel, likelihood, *, tied=False) -> Point:
-        """A point with its objective."""
+        """Return the point at these hyper-parameters, with its objective."""
         return self.again(Point(name, kernel, likelihood, -math.inf, tied, self.groups))
 
     def again(self, point) -> Point:
-        """The same point with the objective of the moment."""
+        """Re-evaluate a point under the current objective."""
         return replace(point, objective=self._penalised(point)[0])
 
     def _penalised(self, point):
@@ -156,7 +156,7 @@ class _Search:
 
 
 def stop_when_idle() -> Callable[..., None]:
-    """A callback that ends L-BFGS when `IDLE_STEPS` iterations in a row gain less than `GAIN_NATS`."""
+    """Return a callback that stops L-BFGS when `IDLE_STEPS` iterations in a row gain less than `GAIN_NATS` each."""
     losses: list[float] = []
 
     def callback(intermediate_result):
@@ -185,13 +185,13 @@ def learn(
 
     Parameters
     ----------
-    objective_for : the objective over rows that are near in the metric of a kernel (None: of the inputs)
+    objective_for : returns the objective over rows that are near in the metric of a kernel (None: of the scaled inputs)
     kernel_name : expression of `parse_kernel`, or "auto" to choose among `AUTO_KERNELS`
-    groups : (D,) the first of the inputs that each shares its lengthscale with; () where each has its own
-    spread : (D,) what the inputs as they were given were divided by: one lengthscale for these is tried too
-    judges_for : where the rows depend on the metric: those who decide by rows left out; else the evidence does
-    trend : the objective over the rows of the moment under a linear mean, which may take the place of the constant one
-    affordable : whether a kernel may be taken; where none may, all may
+    groups : (D,) for each input the first input that shares its lengthscale; () if each input has its own
+    spread : (D,) divisors of the original inputs: one lengthscale for unscaled inputs is tried too
+    validation_for : cross-validation near in a kernel's metric, which chooses the model; None: the evidence chooses
+    trend : the objective over the current rows under a linear mean, which may replace the constant mean
+    affordable : whether a kernel may be chosen; if none may, all may
 
     Raises
     ------
@@ -204,11 +204,11 @@ def learn(
     coarse = max(points, key=_objective)
     search.objective = objective_for(coarse.kernel)
     coarse = search.again(coarse)
-    if not math.isfinite(coarse.objective):  # over these rows all fails there
+    if not math.isfinite(coarse.objective):  # the optimum fails numerically on these rows: search again
         points = _isotropic(search, names, likelihood, effort, spread)
         coarse = max(points, key=_objective)
     best = search.climb(expanded(coarse, inputs), effort.steps)
-    # A kernel that lost may have missed inputs that the winner found: all get a chance from there.
+    # A rejected kernel may have missed inputs that the winner found: each kernel also starts from the winner.
     places = {p.name: [best, expanded(p, inputs)] for p in sorted(points, key=_objective) if p.name != best.name}
     others = [search.climb(_begun(search, n, at), effort.isotropic_steps) for n, at in places.items()]
     tried = _best_by_name([best, *others])
@@ -231,7 +231,7 @@ def learn(
 
 
 def _by_evidence(search, best, others, tried, trend, effort):
-    """What is learned where nothing but the evidence decides."""
+    """Finish learning by the evidence alone, without left-out rows."""
     of_kernel = _kernel_by_evidence(best, others)
     best, of_levels = category_lengthscales_by_evidence(search, best, effort)
     best, linear, of_mean = _mean_by_evidence(search, best, trend)
@@ -239,7 +239,7 @@ def _by_evidence(search, best, others, tried, trend, effort):
 
 
 def _affordable(points, affordable):
-    """Those of points whose kernels may be taken; all where none may."""
+    """Points whose kernels may be chosen; all points if none may."""
     return [point for point in points if affordable(point.kernel)] or points
 
 
@@ -250,7 +250,7 @@ def _concluded(search, won: Judged, tried, linear, of_mean):
 
 
 def _plain(search, coarse, best):
-    """The best kernel with one lengthscale, about where the search with one ended, unless it has only one anyway."""
+    """The best kernel with one lengthscale, near the optimum of the isotropic search; [] if it has only one anyway."""
     if all(len(best.kernel.parameters[name]) == 1 for name in best.kernel.lengthscales):
         return []
     kernel = _with_name(coarse, best.name, search.inputs)
@@ -258,15 +258,15 @@ def _plain(search, coarse, best):
 
 
 def _kernel_by_evidence(best, others):
-    """That the kernel of largest evidence was taken."""
+    """Record the choice of the kernel with the largest evidence."""
     over = {p.name: Margin(best.objective - p.objective, None) for p in others if math.isfinite(p.objective)}
     return (Decision("kernel", best.name, EVIDENCE, over, IN_ALL),) if over else ()
 
 
 def _mean_by_evidence(search, best, trend):
-    """The better of the best points with a constant and with a linear mean, whether it is the latter, and why.
+    """Choose a constant or linear mean by the evidence: the best point, whether the mean is linear, and the decision.
 
-    Both climb as far from where the constant one is, so that the gain is of the mean and not of the steps.
+    Both climb the same number of steps from the constant mean's point, so that the gain is due to the mean only.
     """
     if trend is None:
         return best, False, ()
@@ -280,10 +280,10 @@ def _mean_by_evidence(search, best, trend):
 
 
 def _mean_by_rows(search, best, judges, trend, effort):
-    """The point to go on from, the judges under its mean, whether that is a linear one, and why.
+    """Choose a constant or linear mean by left-out rows: point, its cross-validation, whether linear, the decision.
 
-    Both means are judged at one and the same kernel: what it expects between rows that are far apart differs most
-    where it has only seen a constant one.
+    Both means are scored at the same kernel, which was learned under a constant mean: that is where predictions
+    between distant rows differ most.
     """
     if trend is None or judges.trend is None:
         return best, judges, False, ()
@@ -303,7 +303,7 @@ def _of_mean(linear, judge, found, unit=A_ROW):
 
 
 def polish(objective: Objective, start: Point, *, inputs, steps) -> Learned:
-    """Climb another objective for a few iterations from where learning has ended; never to where it is lower."""
+    """Climb another objective for a few iterations from a learned point; the result is never lower than the start."""
     search = _Search(objective, inputs, start.groups)
     return _learned(search, search.climb(search.again(start), steps), {})
 
@@ -323,19 +323,20 @@ def _learned(search, best, tried, factors=None, *, linear=False, decisions=()):
     )
 
 
-# Starts with one lengthscale, in units of sqrt(D) standard deviations: smooth, and rough.
+# Starting lengthscales, in units of sqrt(D) standard deviations: smooth and rough.
 START_LENGTHSCALES = (1.0, 0.25)
 
 
 def _isotropic(search, names, likelihood, effort, spread):
-    """The points that each kernel reaches with one lengthscale, any of which may have failed but not all.
+    """Points that each kernel reaches with one lengthscale; some may have failed, but not all.
 
-    It is one lengthscale for standardised inputs, or for inputs as they were given: coordinates on a map, pixels
-    and principal components lose what they say of distance when each is standardised on its own.
+    The lengthscale applies to standardised inputs, or to unscaled inputs: map coordinates, pixels and principal
+    components lose their common measure of distance when each is standardised separately.
 
     Raises
     ------
     NotPositiveDefinite
+        No start could be evaluated.
     """
     kernel = parse_kernel(names[0], inputs=search.inputs).isotropic()
     starts = []
@@ -347,7 +348,7 @@ def _isotropic(search, names, likelihood, effort, spread):
         given = [_as_given(search, names[0], factor, spread, likelihood) for factor in START_LENGTHSCALES]
         points.append(search.climb(max(given, key=_objective), effort.isotropic_steps))
     for name in names[1:]:
-        # A smooth kernel is lost where a rough one ends, with its longer lengthscales: it may start again.
+        # A smooth kernel fits badly at the longer lengthscales of a rough kernel's optimum: the starts are tried too.
         start = _begun(search, name, [max(points, key=_objective), *starts])
         points.append(search.climb(start, effort.isotropic_steps))
     if any(math.isfinite(point.objective) for point in points):
@@ -360,7 +361,7 @@ def _isotropic(search, names, likelihood, effort, spread):
 
 
 def _as_given(search, name, factor, spread, likelihood):
-    """A start with one lengthscale for the inputs as they were given, in units of their joint standard deviation."""
+    """Start with one lengthscale for the unscaled inputs, in units of their joint standard deviation."""
     kernel = parse_kernel(name, inputs=search.inputs)
     along = factor * np.linalg.norm(spread) / spread
     values = {n: along.clip(*kernel.bounds[n]) for n in kernel.lengthscales if len(kernel.parameters[n]) > 1}
@@ -368,7 +369,7 @@ def _as_given(search, name, factor, spread, likelihood):
 
 
 def _with_name(point, name, inputs):
-    """Another of the `AUTO_KERNELS`, which have the same parameters, about where a point is."""
+    """Another kernel of `AUTO_KERNELS`, which have the same parameters, near a point's hyper-parameters."""
     kernel = parse_kernel(name, inputs=inputs)
     if len(point.kernel.theta) != len(kernel.theta):
         kernel = kernel.isotropic()
@@ -380,7 +381,7 @@ def _with_name(point, name, inputs):
 
 
 def _best_by_name(points):
-    """Best objective of each kernel that could be evaluated at all."""
+    """Best objective of each kernel that could be evaluated."""
     finite = [point for point in points if math.isfinite(point.objective)]
     return {p.name: max(q.objective for q in finite if q.name == p.name) for p in finite}
 
@@ -390,6 +391,6 @@ def _objective(point):
 
 
 def _begun(search, name, places):
-    """Another of the `AUTO_KERNELS`, which have the same parameters, at that of some places where it does best."""
+    """Start of another kernel of `AUTO_KERNELS`: the point, of the given ones, at which it has the best objective."""
     points = [search.at(name, _with_name(p, name, search.inputs), p.likelihood, tied=p.tied) for p in places]
     return max(points, key=_objective)

@@ -1,4 +1,4 @@
-"""What shared variables are trained on, once they are made: rows of the data, where they can be summed over."""
+"""The context in which shared variables are trained: partitions, samples, options, and a runtime to sum over them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -14,38 +14,39 @@ from bcmdist.storage.commits import BlobReference, ModelStore
 
 @dataclass(frozen=True)
 class TrainingContext:
-    """A runtime, the partitions that a fit will absorb and a sample of their rows, and what the fit was asked."""
+    """Runtime, partitions and options with which a method trains its shared variables."""
 
     runtime: Runtime
     parts: Sequence[Partition]
-    """of all rows"""
+    """partitions of all rows"""
     sampled: Callable[[int, int], list[Partition]]
-    """of at most so many rows in all, a uniform sample of the data, and so many in each; workers keep them"""
+    """(rows, size) -> partitions of at most `size` rows each, from a uniform sample of at most `rows` rows in all;
+    workers cache these rows"""
     scaling: BlobReference
-    """of a `scaling_to_array`"""
+    """reference of a `scaling_to_array`"""
     store: ModelStore
-    """in which to pass arrays on to the experts"""
+    """store through which arrays are passed to the tasks"""
     scratch: str
-    """directory for what a killed training is to find again"""
+    """directory for the files from which an interrupted training resumes"""
     learn: bool
     """whether hyper-parameters are learned"""
     effort: str
-    """how long to train: quick, normal or thorough"""
+    """training effort: quick, normal or thorough"""
     count: int
-    """functions that were asked for"""
+    """requested number of basis functions or query points; 0 before it is chosen"""
     options: Mapping[str, Any]
-    """the expert's own, by the names of `Settings`"""
+    """options of the expert's own, by their names in `Settings`"""
     found: dict[str, Any]
-    """to which what was found out is added, by the names of `Facts`"""
+    """findings of the fit, by their field names in `Facts`; training adds to it"""
     classes: tuple[float, ...] | None = None
-    """labels that targets number, where they do"""
+    """class labels, if the targets are class labels"""
     groups: tuple[int, ...] = ()
-    """the first of the inputs that each shares its lengthscale with, (D,); () where each has its own"""
+    """(D,) for each input the first input that shares its lengthscale; () if each input has its own"""
 
     def transient(self, arrays: Mapping[str, np.ndarray]) -> AbstractContextManager[dict[str, BlobReference]]:
-        """References of arrays that tasks need for a moment, by name."""
+        """Store arrays while the context is open; yields their references by name."""
         return self.store.transient(arrays)
 
     def sum(self, task, parts: Sequence[Work] | None = None) -> Any:
-        """The sum of a task over some partitions or spans, or the partitions of all rows."""
+        """Sum a task over the given partitions or spans, by default over the partitions of all rows."""
         return self.runtime.sum(task, self.parts if parts is None else parts, label="train")

@@ -1,1 +1,1 @@
-"""The evidence and its gradient: of blocks of rows on their own, and of a whole committee."""
+"""The log evidence and its gradient, of separate blocks of rows and of a whole committee."""

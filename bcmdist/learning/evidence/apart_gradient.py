@@ -1,12 +1,14 @@
-"""As `committee_gradient`, for experts whose rows only the shared variables couple: fitc and sor, of normal errors.
+"""Gradient of the log evidence of a committee with independent rows: fitc and sor, with Gaussian noise.
 
-With r_j = psi_j + lam_j the variance of target j given v, N(m, Sigma) the belief of v, and V the whitened design,
+As `committee_gradient`, but only the shared variables couple the rows. With r_j = psi_j + lam_j the variance of target
+j given v, N(m, Sigma) the posterior of v, and V the whitened design,
 
     a = (y - V m) / r,  (H V)_j = 1/2 (a_j m' - V_j Sigma / r_j),  h_j = 1/2 (a_j^2 - 1 / r_j + V_j Sigma V_j' / r_j^2)
 
-are columns and diagonal of H = d log p / dC = 1/2 (C^-1 y y' C^-1 - C^-1), C the covariance of all targets: nothing of
-the size of a partition squared (SYSTEMS I.3 with a diagonal residual). The residual says how much of h is due to the
-variance k(x, x) that the shared variables leave: all of it (fitc), or nothing (sor).
+are a vector, the rows of H V and the diagonal of H = d log p / dC = 1/2 (C^-1 y y' C^-1 - C^-1), with C the covariance
+of all targets. No matrix has the size of a partition squared (SYSTEMS I.3 with a diagonal residual). The residual
+determines which part of h is due to the variance of k(x, x) that the shared variables leave unexplained: all of h
+(fitc), or nothing (sor).
 """
 
 from dataclasses import dataclass
@@ -20,24 +22,24 @@ from bcmdist.model.kernels import Kernel
 from bcmdist.model.likelihoods import OneProcess
 from bcmdist.model.shared.query import Query
 
-DIAGONAL_ROWS = 32  # at a time: k(x, x) is the diagonal of small matrices, whose derivative kernels know
+DIAGONAL_ROWS = 32  # rows at a time: kernels differentiate matrices, so k(x, x) is the diagonal of small ones
 
 
 @dataclass(frozen=True)
 class Adjoints:
-    """Derivatives of the log evidence due to some rows."""
+    """Derivatives of the log evidence due to a block of rows."""
 
     diagonal: np.ndarray
-    """in k(x, x), (n,)"""
+    """derivative in k(x, x), (n,)"""
     cross: np.ndarray
-    """in k(X, X^q), (n, Q)"""
+    """derivative in k(X, X^q), (n, Q)"""
     query: np.ndarray
-    """this expert's part of L^-1 (that in k(X^q, X^q)) L^-T, (Q, Q)"""
+    """this expert's part of L^-1 G L^-T, with G the derivative in k(X^q, X^q), (Q, Q)"""
     log_noise: float
 
 
 def adjoints(query: Query, likelihood: OneProcess, X, obs: Observations, mean, covariance) -> Adjoints:
-    """Of the rows X (n, D), scaled, where N(mean, covariance) is believed of v once all rows are absorbed."""
+    """Derivatives due to the scaled rows X (n, D), for the posterior N(mean, covariance) of v given all rows."""
     kind = kind_of(query)
     V, noise = query.design(X), likelihood.noise(obs)
     r = noise + kind.variance(query, V, X)
@@ -55,19 +57,19 @@ def adjoints(query: Query, likelihood: OneProcess, X, obs: Observations, mean, c
 
 
 def expert_share(query: Query, X, found: Adjoints) -> np.ndarray:
-    """Part of the gradient in the log parameters of kernel and likelihood, (P,)."""
+    """Part of the gradient in the log parameters of kernel and likelihood due to the rows X, (P,)."""
     _, cross_pullback = query.kernel.cross_and_pullback(X, query.points)
     kernel = cross_pullback(found.cross) + query_pullback(query, found.query)
     return np.append(kernel + diagonal_pullback(query.kernel, X, found.diagonal), found.log_noise)
 
 
 def points_share(query: Query, X, found: Adjoints) -> np.ndarray:
-    """Part of the gradient in the coordinates of the query points, (Q, D)."""
+    """Part of the gradient in the coordinates of the query points due to the rows X, (Q, D)."""
     return query.kernel.input_gradient(X, query.points, found.cross) + query_gradient(query, found.query)
 
 
 def diagonal_pullback(kernel: Kernel, X, g) -> np.ndarray:
-    """Derivatives of the sum of g_j k(x_j, x_j) in the kernel's log parameters."""
+    """Derivatives of sum_j g_j k(x_j, x_j) in the kernel's log parameters."""
     total = np.zeros(len(kernel.theta))
     if not np.any(g):
         return total

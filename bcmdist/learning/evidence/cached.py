@@ -1,11 +1,11 @@
-"""Evaluations of an objective on disk: a learning run that was killed resumes where it was.
+"""Cache of objective evaluations on disk, from which an interrupted learning run resumes.
 
-    FILE        one JSON object per line: what was evaluated, value (null where it failed), gradient
+    FILE        one JSON object per line: arguments, value (null if the evaluation failed), gradient
 
-Every evaluation is appended and synced before it is used. A run that is started again asks for the same
-evaluations in the same order, because optimisers are deterministic, and gets those it has made already
-without touching the data. Numbers are written with all their digits. On a crash at most the line of the
-moment is lost, or torn and skipped; two runs that share a file add lines that both may use.
+Every evaluation is appended and synced before it is used. A restarted run requests the same evaluations in the
+same order, because optimisers are deterministic, and reads the evaluations of the first run without touching the
+data. Numbers are written with all their digits. A crash loses at most the line being written; an incomplete line
+is skipped. Two runs may share a file: each appends lines that both can use.
 """
 
 import hashlib
@@ -22,13 +22,13 @@ from bcmdist.storage.disk import open_file, read_file, sync_directory
 
 
 class CachedObjective:
-    """An objective that keeps its evaluations in a file, and computes none twice.
+    """An objective that stores its evaluations in a file, and computes each only once.
 
     Parameters
     ----------
-    objective : its `identity` tells evaluations of different data, partitions or query points apart, so
-        that these may change on the way, and one file may serve several objectives
-    url : path of the file; made where there is none
+    objective : its `identity` distinguishes evaluations of different data, partitions or query points, so that
+        these may change between evaluations, and one file may serve several objectives
+    url : path of the file, which is created if missing
     """
 
     def __init__(self, objective: EvidenceObjective, url):
@@ -44,7 +44,7 @@ class CachedObjective:
 
     @property
     def reasons(self) -> list[str]:
-        """Of failures that were not in the file."""
+        """Messages of the failures that were not read from the file."""
         return self.objective.reasons
 
     def __call__(self, kernel, likelihood):
@@ -61,7 +61,7 @@ class CachedObjective:
         return value, gradient.copy()
 
     def _append(self, line):
-        """One line, durably; below a torn one it begins again."""
+        """Append one line durably; start a new line after an incomplete one."""
         new = not self.path.exists()
         with os.fdopen(open_file(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "ab") as file:
             file.write(b"\n" * self._torn + json.dumps(line).encode() + b"\n")
@@ -73,7 +73,7 @@ class CachedObjective:
 
 
 def _read_line(text):
-    """Place and evaluation of a line; None where it is torn."""
+    """Return key and evaluation of a line, or None if the line is incomplete."""
     try:
         line = json.loads(text)
         value = -np.inf if line["value"] is None else line["value"]

@@ -1,18 +1,18 @@
 """Gradient of the log evidence of a whole committee in the log hyper-parameters.
 
-A map and a reduce over the experts after the belief is known: each expert holds its rows against the
-belief N(mu, Sigma) of the shared variables v and returns one number per parameter; their sum and the
-committee's own share are the gradient (SYSTEMS I.3, whitened). theta is the kernel's log parameters
-followed by the likelihood's. For a Laplace committee at its converged mode the sum of another small
-message, `mode_share`, comes first: the weights change with the mode, and the mode with theta (I.4).
+A map and a reduce over the experts once the posterior N(mu, Sigma) of the shared variables v has been computed:
+each expert returns one number per parameter, from its rows and this posterior. The sum of these and the term of the
+prior of v are the gradient (SYSTEMS I.3, whitened). theta is the kernel's log parameters followed by the likelihood's.
+A Laplace committee at its converged mode first needs the sum of another small message, `mode_share`: the weights
+change with the mode, and the mode with theta (I.4).
 
     Gaussian:  total = sum expert_share(..., belief);  committee_gradient(query, belief, total)
     Laplace:   shift = mode_shift(belief, sum mode_share(..., belief))
                total = sum expert_share(..., belief, shift);  committee_gradient(query, belief, total, shift)
 
 The query points are held fixed, and so is the jitter on their covariance in units of their mean variance.
-`points_share` and `points_gradient` are the same for the query points: derivatives in their coordinates,
-everything else held fixed.
+`points_share` and `points_gradient` are the counterparts for the query points: derivatives in their coordinates,
+with everything else held fixed.
 """
 
 from dataclasses import dataclass
@@ -41,7 +41,7 @@ class ModeShare:
     pull: np.ndarray
     """(S,)"""
     precision: np.ndarray | None
-    """(S, S), symmetric; None where it is that of the messages, which the belief has already"""
+    """(S, S), symmetric; None if it equals the precision of the messages, which the posterior already includes"""
 
     def __add__(self, other: "ModeShare") -> "ModeShare":
         if self.precision is None or other.precision is None:
@@ -54,7 +54,7 @@ class ModeShare:
 
 
 def mode_share(query: Query, likelihood: OneProcess, X, obs: Observations, belief: Belief) -> ModeShare:
-    """How the likelihood's third derivatives at the rows X (n, D) pull at the shared variables.
+    """Contribution of the likelihood's third derivatives at the rows X (n, D) to the shift of the mode.
 
     With Lam = cov(f | v) and v_j = 1/2 var(f_j | y) third_j:
     pull = V'(I + h Lam)^-1 v,  precision = V'(I + h Lam)^-1 h V
@@ -82,7 +82,7 @@ def mode_shift(belief: Belief, total: ModeShare) -> np.ndarray:
     Raises
     ------
     NotPositiveDefinite
-        The Hessians say that the belief is not at a maximum.
+        The Hessian is not positive definite, so the posterior mean is not at a maximum.
     """
     if total.precision is None:
         return linalg.cholesky_solve(belief.factor, total.pull)
@@ -95,8 +95,8 @@ def expert_share(query: Query, likelihood: OneProcess, X, obs: Observations, bel
 
     Parameters
     ----------
-    belief : of the whole committee; for a Laplace committee at convergence
-    shift : (S,), from `mode_shift`; None for a Gaussian likelihood, which has no third derivatives
+    belief : posterior of the whole committee; for a Laplace committee at convergence
+    shift : (S,), from `mode_shift`; None for Gaussian noise, which has no third derivatives
 
     Raises
     ------
@@ -111,7 +111,7 @@ def expert_share(query: Query, likelihood: OneProcess, X, obs: Observations, bel
 
 
 def points_share(query: Query, likelihood: OneProcess, X, obs: Observations, belief: Belief, shift=None) -> np.ndarray:
-    """Part of the gradient in the coordinates of the query points due to some rows, as in `expert_share`: (Q, D)."""
+    """Part of the gradient in the coordinates of the query points, (Q, D), due to the rows X; as `expert_share`."""
     if len(X) == 0:
         return np.zeros_like(query.points)
     K = query.kernel.cross(X, X)
@@ -120,25 +120,25 @@ def points_share(query: Query, likelihood: OneProcess, X, obs: Observations, bel
 
 
 def committee_gradient(query: Query, belief: Belief, total, shift=None) -> np.ndarray:
-    """The gradient (P,) from the sum (P,) of all expert shares: adds the `prior_share`."""
+    """The gradient (P,): the sum (P,) of all expert shares plus the `prior_share`."""
     own = prior_share(query, belief, shift)
     return total + np.pad(own, (0, len(total) - len(own)))
 
 
 def points_gradient(query: Query, belief: Belief, total, shift=None) -> np.ndarray:
-    """The gradient (Q, D) in the query points from the sum (Q, D) of all `points_share`."""
+    """The gradient (Q, D) in the query points, from the sum (Q, D) of all `points_share`."""
     return total + query_gradient(query, _prior_adjoint(query, belief, shift))
 
 
 def prior_share(query: Query, belief: Belief, shift=None) -> np.ndarray:
-    """The prior of the shared variables, in the kernel's parameters."""
+    """Part of the gradient in the kernel's log parameters due to the prior of the shared variables."""
     return query_pullback(query, _prior_adjoint(query, belief, shift))
 
 
 def _prior_adjoint(query, belief, shift):
-    """1/2 (mu mu' + Sigma - I), of which L^-T A L^-1 is the derivative in Kqq.
+    """Return A = 1/2 (mu mu' + Sigma - I); L^-T A L^-1 is the derivative in Kqq.
 
-    A Laplace committee has (mu + shift)(mu + shift)' - shift shift' in place of mu mu'.
+    For a Laplace committee (mu + shift)(mu + shift)' - shift shift' replaces mu mu'.
     """
     Q = len(query.points)
     A = linalg.inverse(belief.factor)[:Q, :Q] - np.eye(Q)
@@ -148,7 +148,7 @@ def _prior_adjoint(query, belief, shift):
 
 
 def _derivatives(query, likelihood, X, K, obs, belief, shift):
-    """`_adjoints` at the rows X with K = k(X, X), and derivatives in the likelihood's log parameters."""
+    """`_adjoints` at the rows X with K = k(X, X), and the derivatives in the likelihood's log parameters."""
     V = query.design(X)
     Lam = linalg.mirror(query.residual_lower(V, K))
     if likelihood.normal:
@@ -171,7 +171,7 @@ def _laplace(query, V, Lam, likelihood, obs, belief, shift):
     """Adjoints, and derivatives in the likelihood's log parameters, at the mode f of the committee.
 
     With T = (Lam + w^-1)^-1, the score g and t = (I + h Lam)^-1 (v - h V shift), which are the rows of
-    (I + h K)^-1 v for the covariance K of all rows: 1/2 ((g + t)(g + t)' - t t') takes the place of 1/2 a a'.
+    (I + h K)^-1 v for the covariance K of all rows: 1/2 ((g + t)(g + t)' - t t') replaces 1/2 a a'.
     """
     f, T, variance, v = _at_mode(V, Lam, likelihood, obs, belief)
     moved = V @ shift
@@ -181,7 +181,7 @@ def _laplace(query, V, Lam, likelihood, obs, belief, shift):
 
 
 def _at_mode(V, Lam, likelihood, obs, belief):
-    """f, T = (Lam + w^-1)^-1, var(f | all y) and v = 1/2 var third, at the mode given the belief's mean.
+    """f, T = (Lam + w^-1)^-1, var(f | all y) and v = 1/2 var third, at the mode given the posterior mean.
 
     var(f | all y) = diag(Lam - Lam T Lam + M Sigma M') with M = (I + Lam w)^-1 V.
     """
@@ -195,12 +195,12 @@ def _at_mode(V, Lam, likelihood, obs, belief):
 
 
 def _totals(belief, shift):
-    """(sign, V'x summed over all rows) of the terms sign/2 x x' in the derivative by the covariance of all rows."""
+    """Pairs (sign, V'x summed over all rows), one per term sign/2 x x' of the derivative in the full covariance."""
     return [(1.0, belief.mean)] if shift is None else [(1.0, belief.mean + shift), (-1.0, shift)]
 
 
 def _adjoints(query, V, T, xs, belief, shift):
-    """Derivatives of the log evidence in k(X, X), k(X, Xq) and, this expert's part, L^-1 k(Xq, Xq) L^-T.
+    """Derivatives of the log evidence in k(X, X), k(X, Xq) and this expert's part of L^-1 k(Xq, Xq) L^-T.
 
     With H the block of these rows of 1/2 (sum sign x x' - C^-1), C the covariance of all targets,
     and A = sum sign x (V'x)' - T V Sigma over the columns of the query values:
@@ -236,7 +236,7 @@ def query_gradient(query, A) -> np.ndarray:
 
 
 def _covariance_adjoint(query, A):
-    """Adjoint of k(Xq, Xq) from the adjoint L^-T A L^-1 of Kqq: the jitter is a share of its mean diagonal."""
+    """Adjoint of k(Xq, Xq), whose mean diagonal scales the jitter, from the adjoint L^-T A L^-1 of Kqq."""
     right = times_inverse(A, query.factor)
     G = linalg.solve_lower_transposed(query.factor, np.asfortranarray(right))
     G[np.diag_indices_from(G)] += query.jitter_share * np.trace(G) / len(G)

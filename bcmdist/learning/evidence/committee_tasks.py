@@ -1,7 +1,7 @@
-"""The committee under hyper-parameters on trial: messages, and shares of the gradient of its evidence.
+"""Tasks for the evidence of a committee at trial hyper-parameters: its messages and shares of its gradient.
 
-Nothing is committed: a task carries the hyper-parameters by value, and references of what stays or is
-too long. Each worker prepares the query factor itself and keeps the last ones.
+Nothing is committed. A task carries the hyper-parameters by value, and references to arrays that are constant or
+large. Each worker prepares the query factor itself and caches the last ones.
 """
 
 from dataclasses import dataclass, field
@@ -27,7 +27,7 @@ from bcmdist.storage.loading import load_array
 
 @dataclass(frozen=True)
 class Trial:
-    """Hyper-parameters on trial, and what they are tried on."""
+    """Trial hyper-parameters, and the query points, scaling and mean that they are evaluated with."""
 
     scaling: BlobReference
     points: BlobReference
@@ -40,12 +40,12 @@ class Trial:
     residual: str = "block"
 
     def query(self) -> Query:
-        """The query set.
+        """Prepare the query set, or take it from the cache.
 
         Raises
         ------
         NotPositiveDefinite
-            The jitter does not suffice.
+            The jitter is too small.
         """
         numbers = tuple(value.tobytes() for value in self.kernel.parameters.values())
         place = (self.points, self.jitter, self.mean, self.residual)
@@ -60,7 +60,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class _Prior:
-    """What makes a query set; equal where the kernels are by name and numbers."""
+    """Cache key of a query set; kernels are compared by expression and parameter values."""
 
     points: BlobReference
     jitter: float
@@ -80,19 +80,19 @@ def _query(prior: _Prior):
 
 @dataclass(frozen=True)
 class Moment:
-    """What the committee believes at the moment, by reference."""
+    """Posterior of the committee at the trial hyper-parameters, by reference."""
 
     mean: BlobReference
     factor: BlobReference
     shift: BlobReference | None = None
-    """of the mode; None for a Gaussian likelihood, or while it is not known"""
+    """shift of the mode; None for Gaussian noise, or before it is computed"""
 
     def belief(self) -> Belief:
-        """The belief itself."""
+        """Load the posterior."""
         return _belief(self.mean, self.factor)
 
     def shift_array(self) -> np.ndarray | None:
-        """The shift itself, (S,)."""
+        """Load the shift, (S,)."""
         return None if self.shift is None else load_array(self.shift)
 
 
@@ -106,11 +106,11 @@ def _belief(mean, factor):
 
 @dataclass(frozen=True)
 class TrialMessage:
-    """The message of a partition, times its weight."""
+    """Task: the message of a partition, times its weight."""
 
     trial: Trial
     at: BlobReference | None = None
-    """shared values given which rows are linearised; None: each expert at its own mode"""
+    """shared values at which rows are linearised; None: each expert at its own mode"""
 
     def __call__(self, part, rows) -> Contribution:
         case = self.trial.case(rows)
@@ -122,7 +122,7 @@ class TrialMessage:
 
 @dataclass(frozen=True)
 class TrialModes:
-    """How the third derivatives of a partition's likelihood pull at the modes."""
+    """Task: contribution of a partition's third derivatives to the shift of the mode, times its weight."""
 
     trial: Trial
     moment: Moment
@@ -133,7 +133,7 @@ class TrialModes:
 
 @dataclass(frozen=True)
 class TrialGradient:
-    """A partition's part of the gradient in the log hyper-parameters, (P,)."""
+    """Task: a partition's part of the gradient in the log hyper-parameters, (P,)."""
 
     trial: Trial
     moment: Moment
@@ -145,7 +145,7 @@ class TrialGradient:
 
 @dataclass(frozen=True)
 class TrialPointsGradient:
-    """A partition's part of the gradient in the coordinates of the query points, (Q, D)."""
+    """Task: a partition's part of the gradient in the coordinates of the query points, (Q, D)."""
 
     trial: Trial
     moment: Moment
@@ -157,7 +157,7 @@ class TrialPointsGradient:
 
 @dataclass(frozen=True)
 class Gradients:
-    """Parts of a gradient in the log hyper-parameters and in the query points; they add."""
+    """Parts of the gradients in the log hyper-parameters and in the query points; they add."""
 
     parameters: np.ndarray
     """(P,)"""
@@ -170,7 +170,7 @@ class Gradients:
 
 @dataclass(frozen=True)
 class TrialGradients:
-    """A partition's part of both gradients at once, of experts whose rows only the query points couple."""
+    """Task: a partition's part of both gradients, for experts whose rows are coupled by the query points only."""
 
     trial: Trial
     mean: BlobReference

@@ -1,7 +1,7 @@
-"""The log evidence of a committee whose experts keep rows apart (fitc, sor), in hyper-parameters and query points.
+"""Log evidence of a committee with independent rows given v (fitc, sor), in hyper-parameters and query points.
 
-Both gradients come out of the same two rounds over the rows (`apart_gradient`), in O(n Q^2): so query points, the
-pseudo-inputs of Snelson & Ghahramani (2006), and hyper-parameters can climb together.
+Both gradients come from the same two rounds over the rows (`apart_gradient`), in O(n Q^2). So the query points, the
+pseudo-inputs of Snelson & Ghahramani (2006), and the hyper-parameters can be optimised jointly.
 """
 
 import hashlib
@@ -23,12 +23,12 @@ from bcmdist.storage.commits import ModelStore
 
 
 class IndependentRowsObjective(EvidenceObjective):
-    """The log evidence of a committee of fitc or sor that has absorbed all partitions, of normal errors.
+    """Log evidence of a fitc or sor committee that has absorbed all partitions, with Gaussian noise.
 
     Parameters
     ----------
     residual : "diagonal" or "none"
-    others : as of `CommitteeObjective`
+    others : as for `CommitteeObjective`
     """
 
     def __init__(self, runtime, parts, *, points, jitter, store: ModelStore, residual: str, **others: Any):
@@ -46,7 +46,7 @@ class IndependentRowsObjective(EvidenceObjective):
         return value, gradient
 
     def at(self, kernel, likelihood, points) -> tuple[float, np.ndarray, np.ndarray]:
-        """Value with other query points (Q, D), and its gradients (P,) in the log parameters and (Q, D) in these."""
+        """Value at query points (Q, D), and its gradients in the log parameters (P,) and in the points (Q, D)."""
         try:
             return self._at(kernel, likelihood, points)
         except NotPositiveDefinite as error:
@@ -57,7 +57,7 @@ class IndependentRowsObjective(EvidenceObjective):
         with self.store.transient({"points": points}) as references:
             how = {"mean": self.mean, "classes": self.classes, "kernel": kernel, "residual": self.residual}
             trial = Trial(self.scaling, references["points"], self.jitter, likelihood=likelihood, **how)
-            query = trial.query()  # which may fail: rather here than on every worker
+            query = trial.query()  # may fail: here rather than on every worker
             committee = Committee(self.runtime.sum(TrialMessage(trial), self.parts, label="learn").message)
             belief = committee.posterior
             with self.store.transient({"mean": belief.mean, "covariance": linalg.inverse(belief.factor)}) as moments:
@@ -69,15 +69,14 @@ class IndependentRowsObjective(EvidenceObjective):
 def climbed_jointly(
     objective: IndependentRowsObjective, start: Point, inputs: int, steps: int
 ) -> tuple[Point, np.ndarray, int]:
-    """Hyper-parameters and query points (Q, D) of a higher log evidence, by at most so many iterations of L-BFGS, and
-    the evaluations made.
+    """Maximise the log evidence over hyper-parameters and query points jointly, by at most `steps` L-BFGS iterations.
 
-    Never lower than the start. Coordinates are in units of the kernel's lengthscales, hyper-parameters have the weak
-    prior of any search.
+    Return the best point, its query points (Q, D) and the number of evaluations. The evidence is never lower than at
+    the start. Coordinates are in units of the kernel's lengthscales; hyper-parameters have the search's weak prior.
     """
     shape, unit = objective.points.shape, metric(start.kernel, inputs)
     moves = moves_of(start)
-    at = moves.argmax(axis=0)  # of each step, the first of the parameters that it moves together, which are equal
+    at = moves.argmax(axis=0)  # per step, index of the first of the tied parameters that it moves, which are equal
     first, bounds = theta_of(start)[at], np.log(bounds_of(start))[at]
     best: list[Any] = [-np.inf, start, objective.points]
     evaluations, wall = 0, 0.0
@@ -89,7 +88,7 @@ def climbed_jointly(
         point = moved(start, theta)
         value, gradient, to_points = objective.at(point.kernel, point.likelihood, points)
         if not np.isfinite(value):
-            return wall, np.zeros_like(flat)  # that L-BFGS steps back from
+            return wall, np.zeros_like(flat)  # from which L-BFGS steps back
         gap, share = (theta - prior_center(point, inputs)) / PRIOR_SD, prior_shares(point)
         value, gradient = value - 0.5 * (share * gap) @ gap, gradient - share * gap / PRIOR_SD
         wall = max(wall, 1e3 * (1.0 + abs(value)))

@@ -1,4 +1,4 @@
-"""Log evidence of single partitions, which learning sums."""
+"""Tasks for single partitions: their log evidence, and predictions of left-out rows."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -27,13 +27,13 @@ from bcmdist.storage.commits import BlobReference
 
 @dataclass(frozen=True)
 class Evidence:
-    """A sum of log evidences with its gradient; `failures` counts partitions without one."""
+    """Sum of log evidences with its gradient; `failures` counts partitions that failed numerically."""
 
     value: float
     gradient: np.ndarray
     failures: int
     reason: str = ""
-    """of a failure, in words"""
+    """message of one of the failures"""
 
     def __add__(self, other: "Evidence") -> "Evidence":
         return Evidence(
@@ -46,7 +46,7 @@ class Evidence:
 
 @dataclass(frozen=True)
 class _Tried:
-    """Hyper-parameters to be tried on a partition."""
+    """Trial hyper-parameters of a task on one partition."""
 
     scaling: BlobReference
     kernel: Kernel
@@ -63,10 +63,9 @@ class _Tried:
 
 @dataclass(frozen=True)
 class LocalEvidence(_Tried):
-    """Log evidence of a partition on its own at given hyper-parameters.
+    """Task: log evidence of a partition by itself, at given hyper-parameters.
 
-    A partition at which the hyper-parameters fail numerically counts as a failure and not as an
-    error: the optimiser has stepped too far.
+    Numerical failure at the hyper-parameters is counted, not raised: the optimiser has stepped too far.
     """
 
     of_rows: ClassVar[Callable[..., tuple[float, np.ndarray]]] = staticmethod(local_evidence)
@@ -83,17 +82,17 @@ class LocalEvidence(_Tried):
 
 @dataclass(frozen=True)
 class LocalLeaveOneOut(LocalEvidence):
-    """Log densities of the rows of a partition, each given the others; elsewhere as `LocalEvidence`."""
+    """Task: sum of the log densities of a partition's rows, each given the others; otherwise as `LocalEvidence`."""
 
     of_rows = staticmethod(leave_one_out)
 
 
 @dataclass(frozen=True)
 class RowsLeftOut:
-    """What is said of rows that are left out, (k, n); adding appends rows.
+    """Predictions of left-out rows, (k, n); adding appends rows.
 
-    Of measurements their errors and the variances of these; of labels a log probability for each steepness; of others
-    one log density.
+    Gaussian noise: errors and their variances (k = 2). Class labels: a log probability per steepness. Other
+    likelihoods: one log density (k = 1).
     """
 
     said: np.ndarray
@@ -104,9 +103,9 @@ class RowsLeftOut:
 
 @dataclass(frozen=True)
 class LeftOut(_Tried):
-    """How well the first rows of a neighbourhood, its centre, are predicted one by one from all others.
+    """Task: leave-one-out predictions of the central rows of a neighbourhood, which come first.
 
-    Where that fails, errors are infinite, and log densities -inf.
+    On numerical failure errors are infinite and log densities -inf.
     """
 
     central: int
@@ -125,7 +124,7 @@ class LeftOut(_Tried):
 
 
 def failed(likelihood: Likelihood, count: int) -> np.ndarray:
-    """What stands for rows that could not be predicted."""
+    """Return the values that `RowsLeftOut` holds for rows that could not be predicted."""
     if likelihood.normal:
         return np.array([np.full(count, np.inf), np.ones(count)])
     return np.full((len(STEEPNESS) if likelihood.on_labels else 1, count), -np.inf)
@@ -133,14 +132,14 @@ def failed(likelihood: Likelihood, count: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class BlockLeftOut(_Tried):
-    """Mean log density of the middle of a neighbourhood given the rest of it only, (1, 1); -inf where it fails.
+    """Task: mean log density of the centre of a neighbourhood given only the rows around it, (1, 1); -inf on failure.
 
-    The middle is a ball around the first row: a gap as large as those that the data have.
+    The centre is a ball around the first row, as large as the gaps in the data.
     """
 
     radius: float
     unit: tuple[float, ...]
-    """metric in which it is measured"""
+    """metric of the radius, (D,)"""
 
     def __call__(self, part, rows):
         X, obs = self._seen(rows)
@@ -162,7 +161,7 @@ def normal_density(error, variance) -> np.ndarray:
 
 @dataclass(frozen=True)
 class ClassEvidence(_Tried):
-    """Log evidence of classes of a partition on its own; -inf where it fails numerically."""
+    """Task: log evidence of a partition's class labels by itself; -inf on numerical failure."""
 
     def __call__(self, part, rows):
         X, obs = self._seen(rows)

@@ -1,13 +1,13 @@
-"""What learning may maximise: log evidences as sums over partitions, with their gradients.
+"""Objectives of learning: log evidences summed over partitions, with their gradients.
 
-An objective is called with a kernel and a likelihood, and returns a value in nats and its gradient (P,)
-in the log parameters, the kernel's first; (-inf, zeros) where the hyper-parameters fail numerically, with
-the reason kept. Every evaluation runs over the partitions once or more:
+An objective is called with a kernel and a likelihood. It returns a value in nats and its gradient (P,) in the
+log parameters, the kernel's first; on numerical failure it returns (-inf, zeros) and stores the reason. Each
+evaluation runs over the partitions one or more times:
 
-    LocalObjective       each partition on its own, log p(y_i) summed, or of each row given the partition's others: one
-                         round
-    CommitteeObjective   the whole committee, log p(y) of PITC (SYSTEMS I.3): two rounds, or for other
-                         likelihoods than the Gaussian as many as its joint mode takes, and two
+    LocalObjective       each partition by itself: the sum of log p(y_i), or of the log densities of rows given
+                         the other rows of the partition; one round
+    CommitteeObjective   the whole committee, log p(y) of PITC (SYSTEMS I.3): two rounds; if the likelihood is
+                         not Gaussian, two more than the joint mode takes
 """
 
 import hashlib
@@ -39,27 +39,27 @@ from bcmdist.model.shared.belief import Belief
 from bcmdist.runtime.interface import Runtime
 from bcmdist.storage.commits import BlobReference, ModelStore
 
-# What is summed over blocks of rows, which may be neighbourhoods, by what is to be maximised.
+# Tasks of objectives that are summed over blocks of rows, possibly neighbourhoods, by objective.
 LEAVE_ONE_OUT = "leave-one-out"
 BLOCKWISE = {"local": LocalEvidence, LEAVE_ONE_OUT: LocalLeaveOneOut}
-# The joint mode is found when a pass moves no shared value by more than this share of its standard deviation. The
-# log determinant is linear in what is left, and a gradient is compared with differences of evidences.
+# The joint mode has converged when a pass moves no shared value by more than this share of its standard deviation. The
+# log determinant is linear in the remaining error, and the gradient must agree with differences of evidences.
 MODE_TOLERANCE = 1e-8
-# Closer than this, passes that stop improving are held up by rounding, as where counts are large.
+# Below this, passes that stop improving are limited by rounding, for instance with large counts.
 ROUGH_TOLERANCE, STALLED_SHARE = 1e-5, 0.9
 MOST_PASSES = 50
-# Relative fall of the joint log density that rounding alone can produce.
+# Relative decrease of the joint log density that rounding alone can cause.
 ROUNDING = 1e-12
 
 
 class EvidenceObjective(ABC):
-    """Value and gradient of an evidence over some partitions.
+    """Value and gradient of a log evidence over partitions.
 
     Parameters
     ----------
-    scaling : of a `scaling_to_array`
+    scaling : reference of a `scaling_to_array`
     mean : name of the prior mean
-    classes : labels of the classes, where the targets are classes that the likelihood numbers
+    classes : class labels, if the targets are class labels
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class EvidenceObjective(ABC):
         self.parts = list(parts)
         """may be replaced between evaluations"""
         self.reasons: list[str] = []
-        """of all failures, in words, the last one last"""
+        """messages of all failures, the latest last"""
 
     @abstractmethod
     def __call__(self, kernel: Kernel, likelihood: Likelihood) -> tuple[float, np.ndarray]:
@@ -84,7 +84,7 @@ class EvidenceObjective(ABC):
     @property
     @abstractmethod
     def identity(self) -> str:
-        """Everything but kernel and likelihood that the value depends on, as one string."""
+        """String that identifies all that the value depends on, except kernel and likelihood."""
 
     def _failed(self, reason, shape):
         self.reasons.append(reason)
@@ -92,12 +92,12 @@ class EvidenceObjective(ABC):
 
 
 class LocalObjective(EvidenceObjective):
-    """Sum of the log evidences of partitions on their own: the committee's, if they were independent.
+    """Sum of the log evidences of single partitions: the committee's if partitions were independent.
 
     Parameters
     ----------
-    scaling, mean, classes : as of `EvidenceObjective`
-    task : `LocalEvidence`, or `LocalLeaveOneOut` for the log densities of rows given the others of their partition
+    scaling, mean, classes : as for `EvidenceObjective`
+    task : `LocalEvidence`, or `LocalLeaveOneOut` for log densities of rows given the other rows of their partition
     """
 
     def __init__(self, *arguments, task: type[LocalEvidence] = LocalEvidence, **further):
@@ -118,19 +118,18 @@ class LocalObjective(EvidenceObjective):
 
 
 class CommitteeObjective(EvidenceObjective):
-    """The log evidence of a committee that has absorbed all partitions, at its joint mode.
+    """Log evidence of a committee that has absorbed all partitions, at its joint mode.
 
-    Partitions count as often as their weight says. An evaluation depends on its arguments only, not on
-    the ones before.
+    Each partition counts with its weight. An evaluation depends on its arguments only, not on earlier ones.
 
     Parameters
     ----------
-    scaling, mean, classes : as of `EvidenceObjective`
+    scaling, mean, classes : as for `EvidenceObjective`
     points : (Q, D) in scaled units
-    jitter : share of the mean variance of the query values, fixed so that the objective is smooth; take
-        that of a query set prepared where the search begins, `Query.jitter_share`. Where it does not
-        suffice the evaluation fails.
-    store : in which to pass the query points and the belief on to the experts; nothing stays there
+    jitter : share of the mean variance of the query values, fixed so that the objective is smooth; use
+        `Query.jitter_share` of a query set prepared at the start of the search. If it is too small at some
+        hyper-parameters, the evaluation fails.
+    store : store through which query points and posterior are passed to the tasks; they are removed afterwards
     """
 
     def __init__(
@@ -162,7 +161,7 @@ class CommitteeObjective(EvidenceObjective):
             return self._failed(str(error), len(kernel.theta) + sum(map(len, likelihood.parameters.values())))
 
     def at_points(self, kernel, likelihood, points) -> tuple[float, np.ndarray]:
-        """Value at other query points (Q, D), and its gradient (Q, D) in their coordinates."""
+        """Value at query points (Q, D), and its gradient (Q, D) in their coordinates."""
         try:
             with self._trial(kernel, likelihood, points) as trial:
                 committee = self._messages_of(trial, likelihood)
@@ -174,7 +173,7 @@ class CommitteeObjective(EvidenceObjective):
             return self._failed(str(error), points.shape)
 
     def gradient(self, kernel, likelihood, belief: Belief) -> np.ndarray:
-        """The gradient (P,) where the belief is known already, and is the one at the joint mode.
+        """Gradient (P,) from a posterior that has been computed, at the joint mode.
 
         Raises
         ------
@@ -204,9 +203,9 @@ class CommitteeObjective(EvidenceObjective):
     def _messages_of(self, trial, likelihood) -> Committee:
         """Messages of all partitions, iterated to the joint mode (SYSTEMS I.5, schedule i').
 
-        A step after which the joint log density would be lower is halved, as in `passes.refine`.
+        A step that would lower the joint log density is halved, as in `passes.refine`.
         """
-        trial.query()  # which may fail: rather here than on every worker
+        trial.query()  # may fail: here rather than on every worker
         committee = Committee(self.runtime.sum(TrialMessage(trial), self.parts, label="learn").message)
         if likelihood.exact:
             return committee
@@ -238,7 +237,7 @@ class CommitteeObjective(EvidenceObjective):
 
     @contextmanager
     def _moment(self, trial, likelihood, belief):
-        """The belief for experts, with the shift of the modes where the likelihood has one; and the shift."""
+        """Yield the posterior for the tasks, with the shift of the mode unless noise is Gaussian; and the shift."""
         with self.store.transient({"mean": belief.mean, "factor": belief.factor}) as references:
             moment = Moment(**references)
             if likelihood.exact:
@@ -250,7 +249,7 @@ class CommitteeObjective(EvidenceObjective):
 
 
 def improved_points(objective: CommitteeObjective, kernel: Kernel, likelihood: Likelihood, points, steps) -> np.ndarray:
-    """Query points (Q, D) of a higher log evidence, by at most `steps` iterations of L-BFGS; never of a lower one.
+    """Move query points to a higher log evidence by at most `steps` L-BFGS iterations; never to a lower one. (Q, D).
 
     The hyper-parameters are held fixed. Coordinates are in units of the kernel's lengthscales.
     """
@@ -264,7 +263,7 @@ def improved_points(objective: CommitteeObjective, kernel: Kernel, likelihood: L
         if found > best[0]:
             best[:] = [found, moved]
         if not np.isfinite(found):
-            return 1e3 * (1.0 + abs(value)), np.zeros(flat.shape)  # a wall that L-BFGS steps back from
+            return 1e3 * (1.0 + abs(value)), np.zeros(flat.shape)  # a high wall that L-BFGS steps back from
         return -found, -(gradient * unit).ravel()
 
     if np.isfinite(value):
@@ -273,5 +272,5 @@ def improved_points(objective: CommitteeObjective, kernel: Kernel, likelihood: L
 
 
 def identity_of(parts, *facts) -> str:
-    """Partitions with their weights, and some facts, as one string."""
+    """Encode partitions with their weights, and further facts, as one JSON string."""
     return json.dumps([[[part.key, part.weight] for part in parts], *facts])
