@@ -1,1 +1,1 @@
-"""Belief -> new points -> observations -> scores."""
+"""Predictive distributions of new observations from a committee's posterior, and their scores."""

@@ -1,7 +1,8 @@
-"""Averages of a likelihood over latent beliefs N(mean, variance), by quadrature: moments, cdf, quantiles, log density.
+"""Averages of a likelihood over latent posteriors N(mean, variance), by quadrature.
 
-p(y | f) may be far narrower or far wider in f than the belief (a count of a million against a prior), so the integral
-is cut into panels where the integrand changes. All work on rows at once: beliefs (n,), observations (n,).
+Provides moments, cdf, quantiles and log density. As a function of f, p(y | f) may be far narrower or far wider than the
+posterior (a count of a million against a prior). The integral is therefore cut into panels where the integrand changes.
+All functions are vectorised over rows: mean and variance (n,), observations of n rows.
 """
 
 from dataclasses import replace
@@ -11,39 +12,40 @@ from scipy.special import ndtr, ndtri, roots_hermitenorm, roots_legendre
 
 from bcmdist.model.likelihoods.tilted import tilted
 
-# Moments by Gauss-Hermite: those of exp(f) and its square at latent standard deviations up to 2 within 1e-8.
+# Gauss-Hermite nodes for moments. Moments of exp(f) and its square are accurate to 1e-8 for latent standard deviations
+# up to 2.
 HERMITE_NODES = 64
-# Legendre nodes of a cdf, to each side of its step and beyond. Measured for latent standard deviations up to 2: cdfs
-# within 3e-6.
+# Gauss-Legendre nodes for a cdf: on each side of its step, and in each tail. Measured for latent standard deviations up
+# to 2: cdfs are accurate to 3e-6.
 STEP_NODES = 32
 TAIL_NODES = 12
-# Half-width of the panel about the step of a cdf in f, in units of the width of p(y | f): exp(-12) is left outside.
+# Half-width in f of the panel around the step of a cdf, in units of the width of p(y | f). It leaves out exp(-12).
 STEP_WIDTHS = 12.0
-# Beyond so many standard deviations of the belief lies a probability of 1e-14.
+# Standard deviations of the posterior beyond which a probability of 1e-14 remains.
 BELIEF_SD = 7.5
-# Quantiles: the normal score of the answer is that close to the one asked for, or the answer is known to that share.
+# A quantile is accepted when its normal score is this close to the requested one, or its bracket is this narrow on the
+# `likelihood.units.place` scale.
 SCORE_TOLERANCE = 2e-6
 RULER_TOLERANCE = 1e-13
-# Of which every third halves the bracket: enough for brackets of 1e15 whole numbers. About 7 are used.
+# Upper limit. Every third step halves the bracket, enough for brackets of 1e15 integers. About 7 steps are used.
 QUANTILE_STEPS = 150
-# Normal scores of probabilities near 0 and 1 are cut at this, and their differences.
+# Normal scores of probabilities near 0 and 1, and their differences, are clipped to this.
 GAP_LIMIT = 8.0
 
-# Rows whose nodes are held in memory at a time.
+# Rows whose quadrature nodes are in memory at a time.
 BLOCK_ROWS = 2048
 
 
 def in_blocks(function, likelihood, *of_rows) -> np.ndarray:
-    """A function of a likelihood and of beliefs, observations and what else there is of rows, `BLOCK_ROWS` of them at a
-    time; rows last."""
+    """Evaluate `function(likelihood, *of_rows)` on `BLOCK_ROWS` rows at a time and concatenate along the last axis."""
     starts = range(0, max(len(of_rows[0]), 1), BLOCK_ROWS)
     parts = [slice(start, start + BLOCK_ROWS) for start in starts]
-    with np.errstate(over="ignore", invalid="ignore"):  # moments may be infinite, and scipy's cdfs try large exponents
+    with np.errstate(over="ignore", invalid="ignore"):  # infinite moments; overflow in scipy's cdfs
         return np.concatenate([function(likelihood, *(one[rows] for one in of_rows)) for rows in parts], axis=-1)
 
 
 def moments(likelihood, mean, variance, obs) -> np.ndarray:
-    """Mean and variance of an observation by the laws of total expectation and variance, (2, n)."""
+    """Mean and variance of an observation, (2, n), by the laws of total expectation and variance."""
     nodes, weights = roots_hermitenorm(HERMITE_NODES)
     weights = weights / weights.sum()
     mixed = likelihood.distribution(obs, mean[:, None] + np.sqrt(variance)[:, None] * nodes)
@@ -56,17 +58,17 @@ def moments(likelihood, mean, variance, obs) -> np.ndarray:
 
 
 def cdf(likelihood, mean, variance, obs) -> np.ndarray:
-    """P(Y <= obs.y), (n,): by Gauss-Legendre, cut where F(y | f) falls from one to zero as f grows."""
+    """P(Y <= obs.y), (n,), by Gauss-Legendre in panels cut where F(y | f) falls from one to zero as f grows."""
     return _average("cdf", likelihood, mean, variance, obs)
 
 
 def survival(likelihood, mean, variance, obs) -> np.ndarray:
-    """P(Y > obs.y), (n,), with all its digits where it is small."""
+    """P(Y > obs.y), (n,), computed directly so that small values keep their relative accuracy."""
     return _average("sf", likelihood, mean, variance, obs)
 
 
 def normal_score(likelihood, mean, variance, obs) -> np.ndarray:
-    """The z at which P(Z <= z) = P(Y <= obs.y) for Z ~ N(0, 1), (n,): within 0.01 up to |z| = 7 (measured)."""
+    """z with P(Z <= z) = P(Y <= obs.y) for Z ~ N(0, 1), (n,). Accurate to 0.01 up to |z| = 7 (measured)."""
     z = ndtri(np.clip(cdf(likelihood, mean, variance, obs), 0.0, 1.0))
     some = z > 0.0
     z[some] = -ndtri(np.clip(survival(likelihood, mean[some], variance[some], obs[some]), 0.0, 1.0))
@@ -79,22 +81,24 @@ def _average(name, likelihood, mean, variance, obs):
 
 
 def _step(likelihood, obs):
-    """Where F(y | f) falls from 1 to 0 as f grows, and within which distance, (n,) each.
+    """The f at which F(y | f) falls from 1 to 0 as f grows, and the half-width of that step, (n,) each.
 
-    At the f which y suggests, within some widths of p(y | f). Of a count it is y + 1: the cdf of a
-    Poisson or binomial count y is that of a gamma or beta variable about y + 1 (of one more trial).
+    The step lies at the saturated f of y and is some widths of p(y | f) wide. For a count y the saturated f of y + 1 is
+    used: the cdf of a Poisson or binomial count y is that of a gamma or beta variable around y + 1 (with one more
+    trial).
     """
     more = 1.0 if likelihood.discrete else 0.0
     seen = replace(obs, y=obs.y + more, trials=obs.trials + more, weight=np.ones(len(obs)), event=np.ones(len(obs)))
     f = likelihood.saturated(seen)
     width = 1.0 / np.sqrt(likelihood.curvature(seen, f))
-    return f, STEP_WIDTHS * np.maximum(width, width**2)  # a tail of exp(-f / width^2) where y is worth less than 1
+    return f, STEP_WIDTHS * np.maximum(width, width**2)  # for width > 1 the tail is exp(-f / width^2)
 
 
 def _cut_belief(mean, sd, center, reach):
-    """Latent nodes and weights (n, K) that average over N(mean, sd^2), cut at center and center +- reach.
+    """Latent nodes and weights (n, K) for averages over N(mean, sd^2), cut at center and center +- reach.
 
-    Between the cuts in f itself; outside, where F hardly changes, in the probability u of the belief.
+    Nodes are placed in f between the cuts. In the tails, where F hardly changes, they are placed in the posterior
+    probability u.
     """
     low, high = (np.clip((center + side * reach - mean) / sd, -BELIEF_SD, BELIEF_SD) for side in (-1.0, 1.0))
     middle = np.clip((center - mean) / sd, low, high)
@@ -119,12 +123,14 @@ def _panels(edges, count):
 
 
 def quantile(likelihood, mean, variance, obs, z) -> np.ndarray:
-    """The y of normal scores z (n,): P(Y <= y) = P(Z <= z), within `SCORE_TOLERANCE` of z; of counts, the smallest y
-    with no less, exact for that cdf.
+    """y with P(Y <= y) = P(Z <= z) for normal scores z (n,).
 
-    Follows normal_score(y) - z, which is nearly straight on the ruler x: from a first guess in
-    doubling strides until both sides are known, then by regula falsi (Illinois: an end that stays twice
-    has its value halved) with a halving at every third step.
+    The normal score of a continuous y is within `SCORE_TOLERANCE` of z. For counts the result is the smallest y with
+    P(Y <= y) >= P(Z <= z), exact for the computed cdf.
+
+    Root finding on normal_score(y) - z, which is nearly linear in x = `likelihood.units.place(y)`. The search starts
+    from a first guess and doubles its stride until the root is bracketed. It continues by regula falsi (Illinois: the
+    value at an end that stays twice is halved) and bisects at every third step.
     """
     ruler, back = likelihood.units.place, likelihood.units.at
     guess, stride = _guess(likelihood, mean, variance, obs, z)
@@ -157,7 +163,7 @@ def quantile(likelihood, mean, variance, obs, z) -> np.ndarray:
 
 
 def _gap(likelihood, mean, variance, obs, z):
-    """By how much the normal scores of observations exceed z, (n,), each from the tail that z lies in."""
+    """Normal scores of the observations minus z, (n,), clipped; computed from the tail in which z lies."""
     score = np.empty(len(z))
     for some, tail, sign in ((z <= 0.0, cdf, 1.0), (z > 0.0, survival, -1.0)):
         level = tail(likelihood, mean[some], variance[some], obs[some])
@@ -166,7 +172,7 @@ def _gap(likelihood, mean, variance, obs, z):
 
 
 def _guess(likelihood, mean, variance, obs, z):
-    """Where on the ruler the quantile may lie, and how far off that may be, (n,) each."""
+    """First guess of the quantile on the `units.place` scale, and the first stride, (n,) each."""
     y = likelihood.typical(obs, mean)
     _, reach = _step(likelihood, replace(obs, y=np.minimum(y, obs.trials) if "trials" in likelihood.companions else y))
     stride = np.sqrt(variance + (reach / STEP_WIDTHS) ** 2)
@@ -174,7 +180,7 @@ def _guess(likelihood, mean, variance, obs, z):
 
 
 def _between(low, high, low_gap, high_gap, stride, *, halve):
-    """Next place to look: inside a bracket, or a stride beyond the end that is known."""
+    """Next trial point: inside the bracket, or one stride beyond the only finite end."""
     share = 0.5 if halve else low_gap / (low_gap - high_gap)
     open_low, open_high = np.isinf(low), np.isinf(high)
     a, b = np.where(open_low, 0.0, low), np.where(open_high, 0.0, high)
@@ -182,5 +188,5 @@ def _between(low, high, low_gap, high_gap, stride, *, halve):
 
 
 def log_density(likelihood, mean, variance, obs) -> np.ndarray:
-    """log of the average of p(y | f) over N(mean, variance), (n,)."""
+    """Log of the average of p(y | f) over N(mean, variance), (n,)."""
     return tilted(likelihood, obs, mean, variance)[0]

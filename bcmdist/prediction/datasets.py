@@ -1,6 +1,6 @@
-"""Predictions and scores of a committee, or a mixture of several, for whole data sets.
+"""Predictions and scores of whole data sets, by one committee or a mixture of committees.
 
-Tasks of partitions: predict their rows, score them, or check that a model can have them.
+Contains the tasks for partitions: predict rows, score rows, or check that the model's likelihood supports them.
 """
 
 import functools
@@ -38,7 +38,7 @@ from bcmdist.storage.commits import Reference
 
 @dataclass(frozen=True)
 class Check:
-    """Refuse observations that a model cannot have; returns the number of rows."""
+    """Raise if the model's likelihood does not support the observations of a partition; return the number of rows."""
 
     fitted: Reference
 
@@ -53,11 +53,11 @@ class Check:
 
 @dataclass(frozen=True)
 class Score:
-    """Totals of the scores of the rows of a partition."""
+    """Score totals of the rows of a partition."""
 
     predictor: StoredPredictor
     way: str | None = None
-    """in which uncertain inputs are averaged over (`WAYS`); None where they are certain"""
+    """how to average over uncertain inputs (a key of `WAYS`); None if the inputs are certain"""
 
     def __call__(self, part, rows) -> Scores:
         predictor = self.predictor.load()
@@ -68,13 +68,15 @@ class Score:
 
 @dataclass(frozen=True)
 class ScoredRows:
-    """The rows of a partition beside their predictions: about a share of them, by their numbers in the data set, so
-    that any partitioning of it gives the same."""
+    """A random share of the rows of a partition with predictions and scores.
+
+    Rows are selected by their numbers in the data set, so the selection does not depend on the partitioning.
+    """
 
     predictor: StoredPredictor
     share: float
     way: str | None = None
-    """as of `Score`"""
+    """as in `Score`"""
 
     def __call__(self, part, rows) -> Judged:
         predictor = self.predictor.load()
@@ -89,16 +91,16 @@ class ScoredRows:
 
 @dataclass(frozen=True)
 class Predict:
-    """Write the predictions of a partition to an output group; returns the number of rows.
+    """Write the predictions of a partition to an output group; return the number of rows.
 
-    Each partition owns whole chunks of the output, so that no two tasks write to one chunk, and
-    writing twice writes the same.
+    Each partition owns whole chunks of the output: no two tasks write to the same chunk, and a retry writes the same
+    values.
     """
 
     predictor: StoredPredictor
     out: str
     way: str | None = None
-    """as of `Score`"""
+    """as in `Score`"""
 
     def __call__(self, part, rows) -> int:
         predictor = self.predictor.load()
@@ -110,7 +112,7 @@ class Predict:
 
 @dataclass(frozen=True)
 class PredictInCells:
-    """Write the predictions of a partition in the order of cells as a run of the rows they stand for."""
+    """Write predictions of a partition in cell order as a run of the external sort, keyed by original row number."""
 
     predictor: StoredPredictor
     shuffle: Shuffle
@@ -122,28 +124,28 @@ class PredictInCells:
 
 
 def input_uncertainty_of(rows, way: str | None) -> InputUncertainty | None:
-    """By how much the inputs of rows of a partition may be off; None where they are certain."""
+    """Uncertainty of the inputs of a partition's rows; None if the inputs are certain."""
     return None if way is None or rows.X_variance is None else InputUncertainty(rows.X_variance, way)
 
 
 def share_of(number, share) -> np.ndarray:
-    """Whether each row belongs to about a share of them all, by their numbers, (n,)."""
-    return scattered(number) <= np.uint64(min(share * 2.0**64, 2.0**64 - 2.0**11))  # the next below 2^64
+    """Whether each row is among a random share of all rows, (n,), decided by a hash of its number."""
+    return scattered(number) <= np.uint64(min(share * 2.0**64, 2.0**64 - 2.0**11))  # the largest double below 2^64
 
 
 def _numbers(task, part):
-    """Of the rows of a partition in their data set, (n,)."""
+    """Numbers of the partition's rows in their data set, (n,)."""
     return row_numbers(part) if task.predictor.in_cells and not task.way else np.arange(part.start, part.stop)
 
 
 def _check_companions(model: Model, part, rows):
-    """Targets are not looked at."""
+    """Check exposure and trials; the targets are ignored."""
     if {"exposure", "trials"} & set(model.likelihood.companions):
         check_support(model.likelihood, part, replace(rows.obs, y=np.zeros(part.rows)))
 
 
 def open_new_rows(snapshot: Snapshot, source, *, x=None, y) -> Dataset:
-    """A data set with the columns of the training data.
+    """Open a data set and check that its columns match the training data.
 
     Raises
     ------
@@ -156,7 +158,7 @@ def open_new_rows(snapshot: Snapshot, source, *, x=None, y) -> Dataset:
 
 
 def open_scored_rows(model: PredictiveModel, source, *, x=None, y=None, method=None, inputs=None) -> Dataset:
-    """A data set with targets, named as in training by default, once it is clear that it can be predicted so.
+    """Open a data set with targets, with the column names of training by default, and check the method and `inputs`.
 
     Raises
     ------
@@ -168,7 +170,7 @@ def open_scored_rows(model: PredictiveModel, source, *, x=None, y=None, method=N
 
 
 def predict_zarr(model: PredictiveModel, data, out, method, inputs, runtime) -> int:
-    """Predict at every row of a data set into a new Zarr group; the number of rows."""
+    """Predict at every row of a data set into a new Zarr group; return the number of rows."""
     method, snapshot = model.chosen_method(method), model.snapshot
     kind, stored = model.kind(method), model.stored(method)
     way = way_of(model, data, method, inputs)
@@ -198,12 +200,12 @@ def predict_zarr(model: PredictiveModel, data, out, method, inputs, runtime) -> 
 
 
 def way_of(model: PredictiveModel, data: Dataset, method: str | None, inputs: str | None) -> str | None:
-    """How uncertain inputs of a data set are averaged over, as asked for; None where they are certain.
+    """How to average over the uncertain inputs of a data set; None if the inputs are certain.
 
     Raises
     ------
     InvalidOption
-        As `chosen_way`, or a way was asked for where nothing says how uncertain they are.
+        As in `chosen_way`, or `inputs` was given but the data set has no variances of its inputs.
     """
     if data.variance:
         return model.way(method, inputs)
@@ -216,14 +218,16 @@ def way_of(model: PredictiveModel, data: Dataset, method: str | None, inputs: st
 
 
 def scores(model: PredictiveModel, data, method, inputs, runtime) -> Scores:
-    """Totals of the scores of predictions against the targets of a data set."""
+    """Score totals of the predictions against the targets of a data set."""
     kind, way = model.kind(method), way_of(model, data, method, inputs)
     return _over_rows(Score(model.stored(method), way), model, data, kind, runtime, label="score")
 
 
 def judged(model: PredictiveModel, data, method, runtime, *, most: int, inputs=None) -> Judged:
-    """Rows of a data set, in its order, beside their predictions: all of them, or of more than `most` about so many,
-    always the same ones."""
+    """Rows of a data set, in its order, with predictions and scores.
+
+    Returns all rows, or about `most` of a larger data set; the selection is always the same.
+    """
     kind, way = model.kind(method), way_of(model, data, method, inputs)
     task = ScoredRows(model.stored(method), min(1.0, most / data.rows), way)
     found = _over_rows(task, model, data, kind, runtime, label="judge")
@@ -231,7 +235,7 @@ def judged(model: PredictiveModel, data, method, runtime, *, most: int, inputs=N
 
 
 def _over_rows(task, model, data, kind, runtime, *, label):
-    """Sum of a task with a predictor over the rows of a data set."""
+    """Sum of the results of a prediction task over the partitions of a data set."""
     _refuse(model, data, kind, runtime)
     if not kind.in_cells or task.way:
         return runtime.sum(task, _as_stored(data), label=label)
@@ -240,17 +244,17 @@ def _over_rows(task, model, data, kind, runtime, *, label):
 
 
 def _refuse(model, data, kind, runtime):
-    """What cannot be done, before it begins."""
+    """Raise before the prediction starts if it is impossible or too large, or if workers see other files."""
     snapshot = model.snapshot
     refuse_cells_on_objects(snapshot.url, kind.in_cells)
     refuse_large_prediction(kind.memory(snapshot), data, runtime)
     runtime.check_same(functools.partial(describe, data.url, data.x, data.y), url=data.url)
     runtime.check_same(model.record_hashes(), url=model.url)
     looked_at = data.y is not None or {"exposure", "trials"} & set(snapshot.model.likelihood.companions)
-    if kind.in_cells and looked_at:  # rows stand in another order later, in a place that is gone when it is named
+    if kind.in_cells and looked_at:  # later errors would name a temporary copy
         runtime.sum(Check(snapshot.reference), _as_stored(data), label="check")
 
 
 def _as_stored(data):
-    """Partitions of whole chunks."""
+    """Partitions of whole chunks, in storage order."""
     return aligned_partitions(data, min(data.chunk_rows, LARGEST_OUTPUT_CHUNK))

@@ -1,4 +1,4 @@
-"""The committee alone as a predictor: its model, its belief and, of classes, their calibration."""
+"""The committee alone as a predictor: model, posterior, and class-probability or error calibration."""
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -26,7 +26,7 @@ from bcmdist.storage.commits import Reference
 
 @dataclass(frozen=True)
 class Fitted(Predictor):
-    """What predictions need; it is all in a commit."""
+    """Predicts f from the committee's posterior only. Everything needed is stored in the commit."""
 
     model: Model
     belief: Belief
@@ -35,7 +35,7 @@ class Fitted(Predictor):
 
     @classmethod
     def refuse(cls, snapshot) -> None:
-        """Every snapshot has what it needs."""
+        """Do nothing: every snapshot has what this predictor needs."""
 
     @classmethod
     def memory(cls, snapshot) -> MemoryNeed:
@@ -57,18 +57,19 @@ class Fitted(Predictor):
 
 
 def _corrected(fitted, facts, spread):
-    """With what rows left out say of its probabilities and errors."""
+    """`fitted` with class probabilities recalibrated and the error distribution estimated from held-out rows."""
     recalibrated = recalibrated_from(facts.recalibration, fitted.model.likelihood)
     return replace(fitted, calibration=fitted.calibration or recalibrated, spread=spread)
 
 
 @lru_cache(maxsize=2)
 def load_fitted(reference: Reference) -> Fitted:
-    """Model and belief of a commit, which says what they say, uncorrected: what arrivals are compared by."""
+    """Model and posterior of a commit, without error distribution or recalibration. Arrivals are compared with these
+    predictions."""
     calibration = calibration_from(load_facts(reference).calibration)
     return Fitted(load_model(reference), load_committee(reference).posterior, calibration)
 
 
 def fitted_of(snapshot: Snapshot) -> Fitted:
-    """Model and belief of a snapshot in memory, uncorrected."""
+    """Model and posterior of a snapshot in memory, without error distribution or recalibration."""
     return Fitted(snapshot.model, snapshot.committee.posterior, calibration_from(snapshot.facts.calibration))

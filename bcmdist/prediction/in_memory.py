@@ -21,7 +21,7 @@ from bcmdist.runtime.threads import one_thread
 def predict(
     model: PredictiveModel, X, *, method=None, exposure=None, trials=None, quantiles=(), X_variance=None, inputs=None
 ) -> dict[str, np.ndarray]:
-    """Predictions at the rows of X (n, D), by the names of `GBCM.predict`.
+    """Predictions at the rows of X (n, D) by name, as `GBCM.predict` returns them.
 
     Raises
     ------
@@ -35,7 +35,7 @@ def predict(
 
 
 def refuse_certain(X_variance, inputs) -> None:
-    """Raise `InvalidOption` where inputs are to be averaged over (`inputs`) of whose errors nothing tells."""
+    """Raise `InvalidOption` if `inputs` selects an averaging method but no X_variance is given."""
     if X_variance is None and inputs is not None:
         raise InvalidOption(f"inputs: expected X_variance with {inputs!r}, got none; give it, or leave out inputs")
 
@@ -44,7 +44,8 @@ def refuse_certain(X_variance, inputs) -> None:
 def predict_by(
     predictor: RowPredictor, X, *, exposure=None, trials=None, quantiles=(), X_variance=None, way=None
 ) -> dict[str, np.ndarray]:
-    """As `predict`, by a predictor that is kept between calls; `way` to average over uncertain inputs, if they are."""
+    """As `predict`, with a predictor that the caller reuses. `way`: how to average over inputs with variance
+    X_variance."""
     model = predictor.model
     X = new_inputs(model, X)
     obs = new_observations(model, len(X), exposure=exposure, trials=trials)
@@ -88,9 +89,10 @@ def sample(snapshot: Snapshot, X, *, size, seed, allowed_bytes) -> np.ndarray:
 
 @one_thread()
 def sample_observations(snapshot: Snapshot, X, *, size, seed, allowed_bytes, exposure=None) -> np.ndarray:
-    """New observations at the rows of X (n, D): (size, n), of joint samples of f; numbers, not classes.
+    """Sample new observations at the rows of X (n, D) from joint samples of f: (size, n). Not for classes.
 
-    Normal noise has the variance that predictions say; else observations follow the likelihood given f.
+    Gaussian noise has the variance implied by the predictions. Other observations are drawn from the likelihood given
+    f.
 
     Raises
     ------

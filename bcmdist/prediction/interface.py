@@ -1,8 +1,9 @@
-"""The interface of predictors: what turns the belief of a committee into f at new points.
+"""The interface of predictors, which compute f at new points from a committee's posterior.
 
-The committee alone, with the rows around each point, and with a bump there are three; others are added by
-`bcmdist.register_predictor` (`bcmdist.prediction.predictors`). Whoever predicts chooses one once, by its name, and
-asks it from then on: on the client the class, whether it can and what it takes, on workers an object of it for f.
+Two predictors are built in: the committee alone ("committee"), and the committee with the training rows around each
+point ("local"). `bcmdist.register_predictor` adds others (`bcmdist.prediction.predictors`). A predictor is chosen once
+by name. The client uses the class: whether it supports the model, and how much memory it needs. Workers use an instance
+to compute f.
 """
 
 from abc import abstractmethod
@@ -15,27 +16,28 @@ from bcmdist.storage.commits import Reference
 
 
 class Predictor(LatentPredictor):
-    """What one commit is predicted with."""
+    """Predicts f from one commit."""
 
     in_cells: ClassVar[bool] = False
-    """whether new rows are to come in the order of the model's cells, each partition of them from one of the model"""
+    """whether new rows must be sorted by the model's cells, each partition of rows within one partition of the model"""
 
     @classmethod
     @abstractmethod
     def refuse(cls, snapshot: Snapshot) -> None:
-        """Raise `InvalidOption`, with the way out, where a snapshot lacks what it needs."""
+        """Raise `InvalidOption`, saying what to do instead, if the snapshot lacks what this predictor needs."""
 
     @classmethod
     @abstractmethod
     def memory(cls, snapshot: Snapshot) -> MemoryNeed:
-        """What a worker thread needs beside what reading takes, projected."""
+        """Projected memory of a worker thread, without the memory for reading the new rows."""
 
     @classmethod
     @abstractmethod
     def of_snapshot(cls, snapshot: Snapshot) -> "Predictor":
-        """That of a snapshot in memory."""
+        """The predictor of a snapshot in memory."""
 
     @classmethod
     @abstractmethod
     def of_commit(cls, reference: Reference) -> "Predictor":
-        """That of a commit, on whichever worker; asked for with each partition, so what is read is to be kept."""
+        """The predictor of a stored commit, on any worker. Called for each partition, so implementations should cache.
+        The predictor of a stored commit, on any worker. Called for each partition, so implementations should cache."""

@@ -1,7 +1,7 @@
-"""Joint predictions: the covariance of the latent f between new points, and samples of it.
+"""Joint predictions: the covariance of the latent f between new points, and samples of f.
 
-The covariance form of `bcmdist.prediction.latent` (GBCM paper, section 6.4, after eq. 10). It needs all
-pairs of points at once, so the memory grows with their square and is checked before.
+The covariance form of `bcmdist.prediction.latent` (GBCM paper, section 6.4, after eq. 10). It needs all pairs of points
+at once: memory grows with the square of their number and is checked first.
 """
 
 import math
@@ -20,31 +20,31 @@ from bcmdist.runtime import memory
 
 
 def joint_latent(shared: Shared, belief: Belief, X, *, allowed_bytes=math.inf) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and covariance of the latent f at the rows of X, all together.
+    """Joint mean and covariance of the latent f at the rows of X.
 
-    V = rows b(x)', V_q its columns of the query values:
+    With V the rows b(x)' and V_q its columns of the query values:
     mean = V m,  covariance = k(X, X) - V_q V_q' + V Lambda^-1 V'
 
-    With residuals of each row alone ("diagonal", "none"), these make the first part in place of k(X, X) - V_q V_q'.
+    If the model's residual is independent for each row ("diagonal", "none"), that residual replaces k(X, X) - V_q V_q'.
 
-    The diagonal is the variance of `predict_latent`; the covariance of some rows is that block. Of K members side by
-    side, whose f_k are N(m_k, C_k) here,
+    The diagonal equals the variance of `predict_latent`; the covariance of a subset of rows is the corresponding block.
+    For a mixture of K members with f_k ~ N(m_k, C_k) at these rows,
 
     mean = avg m_k,  covariance = avg C_k + avg (m_k - mean) (m_k - mean)'
 
-    which is the Gaussian process that a mixture of marginalised networks is (Lazaro-Gredilla & Figueiras-Vidal, section
-    IV; SYSTEMS N6), without its noise.
+    which is the Gaussian process of a mixture of marginalised networks (Lazaro-Gredilla & Figueiras-Vidal, section IV;
+    SYSTEMS N6), without its noise.
 
     Parameters
     ----------
     X : (n, D)
         Scaled inputs.
     allowed_bytes : float
-        Of memory; the default allows any.
+        Memory limit; unlimited by default.
 
     Returns
     -------
-    mean : (n,), covariance : (n, n), symmetric to the last bit, positive semi-definite up to rounding
+    mean : (n,), covariance : (n, n), exactly symmetric, positive semi-definite up to rounding
 
     Raises
     ------
@@ -72,10 +72,10 @@ def _mixed(said):
 
 
 def sample_latent(shared: Shared, belief: Belief, X, *, size, seed, allowed_bytes=math.inf) -> np.ndarray:
-    """Joint samples of the latent f at the rows of X, (size, n); the same for the same seed.
+    """Joint samples of the latent f at the rows of X, (size, n); reproducible for the same seed.
 
-    mean + F z with F F' = covariance by pivoted Cholesky, which needs no jitter: rows that the
-    others determine, such as duplicates, follow them to within sqrt(rounding).
+    A sample is mean + F z with F F' = covariance, by pivoted Cholesky without jitter. Rows determined by other rows,
+    such as duplicates, agree with them to within sqrt(rounding).
 
     Raises
     ------
@@ -96,12 +96,12 @@ def sample_latent(shared: Shared, belief: Belief, X, *, size, seed, allowed_byte
 
 
 def one_belief(model: Model, committee: Committee) -> Belief:
-    """What a committee of one latent process believes.
+    """The posterior of a committee with one latent process.
 
     Raises
     ------
     InvalidOption
-        There are several, as of classes.
+        The model has several processes, such as one per class.
     """
     if model.likelihood.processes > 1:
         raise InvalidOption(
@@ -109,7 +109,7 @@ def one_belief(model: Model, committee: Committee) -> Belief:
             f"{model.likelihood.processes}; use predict"
         )
     belief = committee.posterior
-    assert belief.factor is not None  # or it says why there is none
+    assert belief.factor is not None  # the property raises if there is no factor
     return belief
 
 

@@ -1,7 +1,7 @@
-"""From the committee's belief to new points (GBCM paper, section 6.4, eq. 10).
+"""Mean and variance of the latent f at new points from the committee's posterior (GBCM paper, section 6.4, eq. 10).
 
-Needs the shared variables and the belief only, never the training data. Rows are handled in blocks, so
-memory does not grow with the number of new points, and no answer depends on the other rows.
+Uses only the shared variables and their posterior, never the training data. Rows are processed in blocks, so memory
+does not grow with the number of new points. The result at a row does not depend on the other rows.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,12 +20,12 @@ BLOCK_ROWS = 2048
 def predict_latent(shared: Shared, belief: Belief, X) -> tuple[np.ndarray, np.ndarray]:
     """Mean and variance of the latent f at the rows of X.
 
-    b = b(x):  mean = b' m,  variance = var(f | v) + b' Lambda^-1 b
+    With b = b(x):  mean = b' m,  variance = var(f | v) + b' Lambda^-1 b
 
-    var(f | v) is what the model's residual says: with "none" it is zero by definition of the model (SoR, weights of a
-    basis), whose variance therefore vanishes where no basis function reaches.
+    var(f | v) is given by the model's residual. For "none" it is zero by definition of the model (SoR, weights of a
+    basis), so the variance vanishes where no basis function reaches.
 
-    Of members side by side, mean and variance of the equal mixture of what each says, or what each says of its class.
+    If the model has members, the result is the mean and variance of their equal mixture, or one column per class.
 
     Parameters
     ----------
@@ -34,7 +34,7 @@ def predict_latent(shared: Shared, belief: Belief, X) -> tuple[np.ndarray, np.nd
 
     Returns
     -------
-    mean, variance : (n,), or (n, C) for C processes; where the belief couples the processes, the
+    mean, variance : (n,), or (n, C) for C processes; if the posterior couples the processes, the
         variance is their covariance (n, C, C)
     """
     if shared.members:
@@ -43,12 +43,12 @@ def predict_latent(shared: Shared, belief: Belief, X) -> tuple[np.ndarray, np.nd
 
 
 def beside(shared: Shared, each: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and variance of f, (n,) or (n, C), from those that its members say, (n,) each."""
+    """Combine the predictions of the members, (n,) each: mixture moments (n,), or one column per class (n, C)."""
     return mixed(each) if shared.mixture else _of_classes(each)
 
 
 def _of_classes(said) -> tuple[np.ndarray, np.ndarray]:
-    """Means and variances (n, C) from those of each class, (n,) each."""
+    """Means and variances (n, C) from those of the single classes, (n,) each."""
     means, variances = zip(*said, strict=True)
     return np.column_stack(means), np.column_stack(variances)
 
@@ -64,7 +64,7 @@ def _predict_latent(shared, belief, X):
 
 
 def mixed(said: Iterable[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and variance, (n,) each, of the equal mixture of Gaussians of means and variances (n,)."""
+    """Mean and variance, (n,) each, of the equal mixture of Gaussians with means and variances (n,)."""
     means, variances = (np.stack(parts) for parts in zip(*said, strict=True))
     return mixture_moments(means, variances)
 
@@ -84,7 +84,7 @@ def _block(shared, belief, X):
 
 
 def _coupled_block(shared, belief, X):
-    """Processes one after the other in v: cov_cd = b_c' Lambda^-1 b_d, b_c being b(x) in the place of c."""
+    """cov_cd = b_c' Lambda^-1 b_d, where b_c is b(x) in the entries of process c (v stacks the processes)."""
     V, residual = _design(shared, X)
     S = shared.size
     C = len(belief.mean) // S
@@ -99,11 +99,11 @@ def _coupled_block(shared, belief, X):
 
 
 def _design(shared, X):
-    """Whitened design and var(f | v) at the rows of X."""
+    """Whitened design (n, S) and var(f | v) (n,) at the rows of X."""
     V = shared.design(X)
     return V, kind_of(shared).variance(shared, V, X)
 
 
 def marginal(variance) -> np.ndarray:
-    """Variances (n, C) of covariances (n, C, C); variances as they are."""
+    """Variances (n, C) from covariances (n, C, C); variances are returned unchanged."""
     return np.diagonal(variance, axis1=1, axis2=2).copy() if variance.ndim == 3 else variance

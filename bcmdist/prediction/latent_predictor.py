@@ -1,4 +1,4 @@
-"""The interface of what predicts f at scaled inputs, by which uncertain inputs and scores are computed."""
+"""The interface for predicting f at scaled inputs; scores and uncertain inputs are computed through it."""
 
 from abc import ABC, abstractmethod
 from typing import Any, Protocol
@@ -11,35 +11,34 @@ from bcmdist.prediction.errors.platt_scaling import Probabilities
 
 
 class LatentPredictor(ABC):
-    """Mean and variance of f, with what else predictions of observations need."""
+    """Predicts mean and variance of f, and holds what is needed to predict observations."""
 
     model: Model
     calibration: Probabilities | None
-    """of classes that have no probabilities of their own, or need to be corrected; None: of the others, or none was
-    fitted"""
+    """calibration of class probabilities; None for other likelihoods, or if none was fitted"""
     spread: ErrorDistribution = AS_THE_MODEL_SAYS
-    """of errors, where numbers are predicted"""
+    """distribution of the errors, for numeric targets"""
 
     @abstractmethod
     def latent(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and variance of f at scaled inputs X (n, D), of the shapes that `predict_latent` gives.
+        """Mean and variance of f at scaled inputs X (n, D), with the shapes of `predict_latent`.
 
-        No row of them may depend on the others that are asked for with it.
+        The result at a row must not depend on the other rows of X.
         """
 
 
 class Latent(Protocol):
-    """A belief about f at inputs in place of that of a predictor at the inputs as they are."""
+    """A distribution of f that replaces the predictor's own, for example averaged over uncertain inputs."""
 
     def latent(self, predictor: LatentPredictor, X) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and variance of f, of scaled inputs X (n, D)."""
+        """Mean and variance of f at scaled inputs X (n, D)."""
 
 
 class LatentOfRows(Latent, Protocol):
-    """The same of n rows."""
+    """A `Latent` that belongs to n rows and can be indexed and concatenated."""
 
     def __getitem__(self, rows) -> Any:
-        """Of some rows."""
+        """Select rows."""
 
     def __add__(self, other) -> Any:
-        """Of these rows and others."""
+        """Concatenate with the rows of `other`."""

@@ -1,4 +1,4 @@
-"""What is known of a row's f from all others, given what is known with it."""
+"""Leave-one-out predictions of f at a training row, from a posterior that includes the row."""
 
 import numpy as np
 
@@ -9,8 +9,8 @@ from bcmdist.model.shared.belief import Belief
 from bcmdist.model.shared.interface import Shared
 from bcmdist.prediction.latent import mixed
 
-# Share of the information about f that other rows have at least: where a row knows nearly all there is to know
-# of its f, rounding could leave them nothing, or less.
+# Least share of the information about f that remains without the row. If the row itself carries nearly all of the
+# information, rounding could leave zero or less.
 LEAST_SHARE = 1e-10
 
 
@@ -22,29 +22,29 @@ def left_out(mean, variance, score, curvature, *, prior=np.inf) -> tuple[np.ndar
     mean, variance : (n,), or (n, C)
         Of the posterior of f.
     score, curvature : (n,), or (n, C)
-        d log p / df and w = -d2 log p / df2 of the site at the posterior mean; a Gaussian row has
+        d log p / df and w = -d2 log p / df2 of the site at the posterior mean; for a Gaussian row
         (y - mean) / noise and 1 / noise.
     prior : (n,)
-        Variance of f before anything was absorbed, which no v' exceeds: where rows were linearised at other f's than
-        the posterior's mode, they may seem to know more than there is.
+        Prior variance of f, an upper bound of v'. Rows linearised at an f other than the posterior mode may
+        appear more informative than they are.
     """
     without = variance / np.maximum(1.0 - curvature * variance, np.maximum(variance / prior, LEAST_SHARE))
     return mean - without * score, without
 
 
 def freed(shared: Shared, belief: Belief, V, X, U, pull, share) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and variance of f at some rows, under the belief of a committee that each has been taken out of.
+    """Mean and variance of f at some rows, each under the committee's posterior without that row.
 
-    The others say without row i: precision - s_i u_i u_i', eta - s_i u_i (u_i'm + pull_i), so that the belief changes
-    by rank one. With b the design of the row, h = Lambda^-1 u and c = s / (1 - s u'h)
+    Without row i the posterior has the natural parameters precision - s_i u_i u_i' and eta - s_i u_i (u_i'm + pull_i):
+    a rank-one change. With b the design of the row, h = Lambda^-1 u and c = s / (1 - s u'h)
 
         mean  b'm - c b'h pull,    variance  var(f | v) + b'Lambda^-1 b + c (b'h)^2
 
     Parameters
     ----------
     V, X : design (k, S) and scaled inputs (k, D) of the rows
-    U : (k, S)
-    pull, share : (k,)
+    U : (k, S), the u_i
+    pull, share : (k,), the pull_i and s_i
     """
     A, B = (linalg.solve_right_transposed(belief.factor, np.array(M, order="F")) for M in (U, V))
     uu, bu, bb = (np.einsum("ij,ij->i", *pair) for pair in ((A, A), (A, B), (B, B)))
@@ -55,18 +55,18 @@ def freed(shared: Shared, belief: Belief, V, X, U, pull, share) -> tuple[np.ndar
 def left_out_of_committee(
     shared: Shared, likelihood: Likelihood, belief: Belief, X, obs, rows, *, weight=1.0
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and variance of f at some rows of a partition, as the committee predicts each that has not absorbed it.
+    """Leave-one-out mean and variance of f at some rows of an absorbed partition.
 
-    Without row i the message of a partition lacks u u' / p and u t / p, with u = V'R^-1 e_i, p the i-th of the
-    diagonal of R^-1 and t = e_i'R^-1 y (inverse of a matrix by blocks); see `freed`. Of members side by side, the
-    mixture of what each says without the row.
+    Without row i the message of a partition lacks u u' / p and u t / p, with u = V'R^-1 e_i, p the i-th diagonal entry
+    of R^-1 and t = e_i'R^-1 y (block matrix inverse); see `freed`. If the model has members, the result is the mixture
+    of their leave-one-out predictions.
 
     Parameters
     ----------
-    likelihood : a normal one
-    belief : of the committee that has absorbed the partition
-    X, obs : the rows of the partition, (n, D) scaled
-    rows : (k,) numbers of those that are left out, one by one
+    likelihood : Gaussian
+    belief : posterior of the committee that has absorbed the partition
+    X, obs : rows of the partition, X (n, D) scaled
+    rows : (k,) positions of the rows to leave out, one at a time
     weight : how many times the partition counts
     """
     if shared.members:

@@ -1,12 +1,12 @@
-"""What a committee says of rows that it has absorbed, of each as if it had not been absorbed.
+"""Leave-one-out predictions at rows that a committee has absorbed.
 
-Where the sites of a partition's rows are Gaussian, with pseudo-targets z and P = cov(z | v)^-1, the others say without
-row i
+If the sites of a partition's rows are Gaussian, with pseudo-targets z and P = cov(z | v)^-1, the committee without row
+i has the natural parameters
 
     precision - u_i u_i' / P_ii,    eta - u_i (P z)_i / P_ii,    u_i = V' P e_i
 
-(the inverse of a matrix less a row and column): see `leave_one_out.freed`. Exact for Gaussian rows; for others the
-sites of the rest stay as they are, linearised where row i has been absorbed (SYSTEMS T26).
+(the inverse of a matrix without one row and column): see `leave_one_out.freed`. Exact for Gaussian rows. For other
+likelihoods the remaining sites stay as they are, linearised with row i absorbed (SYSTEMS T26).
 """
 
 from dataclasses import dataclass
@@ -30,19 +30,22 @@ from bcmdist.storage.ledger import RUNNING
 
 
 def sites_repeat(facts: Facts) -> bool:
-    """Whether the sites of rows can be worked out again: those of expectation propagation match moments, and those of a
-    running linearisation depend on their order."""
+    """Whether the sites of rows can be recomputed.
+
+    Sites of expectation propagation match moments, and those of a running linearisation depend on the order of the
+    rows; neither can be recomputed.
+    """
     return facts.approximation == "laplace" and facts.linearise != RUNNING
 
 
 @dataclass(frozen=True)
 class LeftOutByCommittee:
-    """Latent predictions and targets at rows of a partition, `most` of them at most, each without itself, as a task."""
+    """Task: leave-one-out latent predictions and targets at up to `most` rows of a partition."""
 
     fitted: Reference
     most: int
     at: BlobReference | None = None
-    """shared values given which rows were linearised; None: each expert at its own mode"""
+    """shared values at which the rows were linearised; None: each expert at its own mode"""
 
     def __call__(self, part, rows) -> HeldOutRows:
         fitted = load_fitted(self.fitted)
@@ -58,13 +61,13 @@ class LeftOutByCommittee:
 def left_out_rows(
     shared: Shared, likelihood: Likelihood, X, obs, belief: Belief, *, some=slice(None), at=None, copies=1.0
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and variance of f at some of the rows X (n, D), scaled, each under a belief in all rows but that one.
+    """Leave-one-out mean and variance of f at some of the scaled rows X (n, D).
 
     Parameters
     ----------
-    some : slice or numbers (k,) of the rows that are predicted; all are needed for the mode
-    at : (S,) shared values given which they were linearised; None: at their own mode
-    copies : how often the committee counts them
+    some : slice or positions (k,) of the rows to predict; the mode needs all rows
+    at : (S,) shared values at which the rows were linearised; None: at their own mode
+    copies : how many times the committee counts the rows
 
     Returns
     -------

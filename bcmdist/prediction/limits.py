@@ -1,4 +1,4 @@
-"""Limits: refuses, before any work is submitted, what would not fit the memory of a worker thread."""
+"""Memory limits: refuse predictions that would not fit a worker thread, before any work is submitted."""
 
 from dataclasses import dataclass
 
@@ -11,18 +11,18 @@ from bcmdist.runtime import memory
 
 @dataclass(frozen=True)
 class MemoryNeed:
-    """What predictions need of a worker thread, projected."""
+    """Projected memory that predictions need in a worker thread."""
 
     bytes: float
-    """without what reading the new rows takes"""
+    """without the memory for reading the new rows"""
     what: str
-    """needs it, for an error"""
+    """what needs the memory, for the error message"""
     remedy: str
-    """what to do where it is too much, as text"""
+    """what to do if it is too much, for the error message"""
 
 
 def refuse_large_prediction(need: MemoryNeed, data, runtime) -> None:
-    """Raise `MemoryLimit` where predicting the rows of a data set would not fit a worker thread."""
+    """Raise `MemoryLimit` if predicting the rows of a data set would not fit a worker thread."""
     memory.refuse_above(
         need.bytes + _reading_bytes(data),
         runtime.allowed_bytes,
@@ -32,7 +32,7 @@ def refuse_large_prediction(need: MemoryNeed, data, runtime) -> None:
 
 
 def committee_memory(shared) -> MemoryNeed:
-    """Of a block of rows predicted by the committee."""
+    """Memory for one block of rows predicted by the committee."""
     return MemoryNeed(
         kind_of(shared).prediction_bytes(BLOCK_ROWS, shared.size, kernels=kernel_parts(shared.kernel)),
         what=f"prediction with {shared.size} shared variables",
@@ -41,7 +41,7 @@ def committee_memory(shared) -> MemoryNeed:
 
 
 def local_memory(snapshot) -> MemoryNeed:
-    """Of the local experts of a partition."""
+    """Memory for the local experts of a partition."""
     shared, around, likelihood = snapshot.model.shared, snapshot.facts.cells.around, snapshot.model.likelihood
     need = kind_of(shared).local_bytes(
         around,

@@ -1,8 +1,8 @@
-"""A mixture: predictions averaged over several committees, its members.
+"""Mixtures: predictions averaged over several committees, the members.
 
     p(y | x) = 1/K sum_k p_k(y | x)
 
-of members' normal distributions or class probabilities. Members are loaded one after the other.
+where p_k is a member's normal distribution or class probability. Members are loaded one at a time.
 """
 
 import contextlib
@@ -38,28 +38,28 @@ from bcmdist.storage.commits import MIXTURE as CONTENTS
 from bcmdist.storage.commits import Reference, record_digest
 from bcmdist.storage.locate import open_storage
 
-# The interval predictions report.
+# The prediction interval.
 LOW, HIGH = 0.025, 0.975
-# What a mixture needs of its members.
+# Columns of the members' predictions that the mixture uses.
 MIXED = ("mean", "variance", "observation_mean", "observation_variance", "probability")
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Contents:
-    """Where a mixture's list of members (`CONTENTS`) is stored, and its SHA-256; tasks carry it for many references."""
+    """Location and SHA-256 of a mixture's list of members (`CONTENTS`). Tasks carry it if there are many references."""
 
     url: str
     digest: str
 
 
 Members = Contents | tuple[Reference, ...]
-"""The commits of a mixture's members; by value for a few, since a task stays below 10 kB"""
+"""The commits of a mixture's members; a tuple for few members only, since a task stays below 10 kB"""
 
 
 @functools.lru_cache(maxsize=2)
 def references(members: Members) -> tuple[Reference, ...]:
-    """References of a mixture's members.
+    """References of a mixture's members; read from storage if `members` is a `Contents`.
 
     Raises
     ------
@@ -77,7 +77,7 @@ def references(members: Members) -> tuple[Reference, ...]:
 
 
 class LazySequence(Sequence[T]):
-    """A sequence whose items are made when they are asked for, and not kept."""
+    """A sequence that loads each item on access and does not keep it."""
 
     def __init__(self, load: Callable[[Any], T], stored: Sequence):
         self.load, self.stored = load, stored
@@ -98,7 +98,7 @@ class LazySequence(Sequence[T]):
 
 @dataclass(frozen=True)
 class MixturePredictor(RowPredictor):
-    """Predictions of rows by a mixture: averages over its members, which count alike."""
+    """Predicts rows by a mixture: equal averages over its members."""
 
     members: Sequence[Predictor]
 
@@ -111,14 +111,14 @@ class MixturePredictor(RowPredictor):
         return mixed(each, quantiles, classes=self.model.classes)
 
     def score_each(self, several: Sequence[Judged]) -> list[Judged]:
-        """Each member is loaded once for all sets."""
+        """Scores several sets of rows, loading each member once for all sets."""
         each = [[_kept(predict_rows(one, s.X, s.obs, around=s.around)) for s in several] for one in self.members]
         return [_scored(self.model, s, stacked(said)) for s, said in zip(several, zip(*each, strict=True), strict=True)]
 
 
 @dataclass(frozen=True)
 class StoredMixture(StoredPredictor):
-    """The commits of a mixture's members."""
+    """Task-sized reference to a mixture: the commits of its members."""
 
     members: Members
 
@@ -130,13 +130,13 @@ class StoredMixture(StoredPredictor):
 
 @dataclass(frozen=True)
 class MixtureModel(PredictiveModel):
-    """Committees fitted to the same data with the same settings, but for the hyper-parameters."""
+    """Committees fitted to the same data with the same settings, with different hyper-parameters."""
 
     snapshot: Snapshot
-    """of the first member"""
+    """the first member"""
     members: Sequence[Snapshot]
     contents: Contents | None = None
-    """where the members are listed; None of a mixture made by hand"""
+    """where the list of members is stored; None for a mixture assembled in memory"""
 
     @property
     def snapshots(self) -> Sequence[Snapshot]:
@@ -148,7 +148,7 @@ class MixtureModel(PredictiveModel):
 
     @property
     def url(self) -> str:
-        """Of its directory, or of its first member where it was made by hand."""
+        """The mixture's directory, or that of its first member if the mixture was assembled in memory."""
         return self.contents.url if self.contents else self.snapshot.url
 
     @property
@@ -186,8 +186,8 @@ class MixtureModel(PredictiveModel):
         return MixturePredictor([Fitted.of_snapshot(self.snapshot)]).predict(X, obs)
 
     def way(self, method, asked) -> str:
-        """All members average in the same way."""
-        several = [self.snapshot] if self.contents else self.members  # sampled ones have one kernel
+        """How all members average over uncertain inputs; "montecarlo" if they differ."""
+        several = [self.snapshot] if self.contents else self.members  # sampled members share their kernel
         first, *others = [chosen_way(Fitted, one, asked) for one in several]
         return first if all(other == first for other in others) else "montecarlo"
 
@@ -195,7 +195,7 @@ class MixtureModel(PredictiveModel):
         return {"members": [[one.url, one.number] for one in references(self._references)]}
 
     def record_hashes(self) -> Callable[[], str]:
-        """Of the first and the last member."""
+        """A function that returns the hashes of the first and the last member's record."""
         return functools.partial(_record_hashes, self._references)
 
     @property
@@ -209,7 +209,7 @@ def _record_hashes(members: Members) -> str:
 
 
 def _scored(model, rows, each):
-    """Rows with observations in the units of the model beside the mixture of its members' predictions."""
+    """`rows`, with observations in the units of the model, with the mixture's predictions and scores."""
     units, found = model.likelihood.units, mixed(each)
     if "probability" in found:
         own = np.take_along_axis(found["probability"], rows.obs.y.astype(int)[:, None], axis=1)[:, 0]
@@ -224,13 +224,13 @@ def _scored(model, rows, each):
 
 
 def stacked(predictions: Iterable[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    """Predictions of one member after the other, by name, members along a new first axis."""
+    """Stack the members' predictions by name along a new first axis."""
     kept = list(map(_kept, predictions))
     return {name: np.array([each[name] for each in kept]) for name in kept[0]}
 
 
 def _kept(prediction):
-    """What is mixed of a member's prediction."""
+    """The columns of a member's prediction that the mixture uses."""
     return {name: value for name, value in prediction.items() if name in MIXED}
 
 
@@ -240,9 +240,9 @@ def components(each) -> tuple[np.ndarray, np.ndarray]:
 
 
 def mixed(each, quantiles=(), *, classes=None) -> dict[str, np.ndarray]:
-    """Predictions of the mixture, by the names of `GBCM.predict`, from `stacked` predictions of its members.
+    """Predictions of the mixture, by the names of `GBCM.predict`, from the `stacked` predictions of its members.
 
-    Labels are numbers of classes, or those of the data among `classes`.
+    Labels are positions among the classes, or the `classes` (numbers in the data) at these positions.
     """
     mean, variance = mixture_moments(each["mean"], each["variance"])
     named = {"mean": mean, "variance": variance}

@@ -1,4 +1,4 @@
-"""New rows in memory, checked: inputs in the order of a model's columns, exposure and trials."""
+"""Validation of new rows in memory: inputs in the order of the model's columns, exposure and trials."""
 
 import numpy as np
 
@@ -35,7 +35,7 @@ def new_inputs(model: Model, X) -> np.ndarray:
 
 
 def new_variance(model: Model, variance, rows) -> np.ndarray:
-    """Variances (n, D) or covariances (n, D, D) of the errors of new inputs, in the order of the model's columns.
+    """Validated error variances (n, D) or covariances (n, D, D) of new inputs, in the order of the model's columns.
 
     Raises
     ------
@@ -45,7 +45,7 @@ def new_variance(model: Model, variance, rows) -> np.ndarray:
 
 
 def checked_variance(variance, rows, D) -> np.ndarray:
-    """As `new_variance`, of D columns that may be others than a model's.
+    """As `new_variance`, for any D columns.
 
     Raises
     ------
@@ -72,7 +72,7 @@ def checked_variance(variance, rows, D) -> np.ndarray:
 
 
 def new_observations(model: Model, rows, **companions) -> Observations:
-    """Observations that are to be predicted, (rows,), of given exposure or trials.
+    """Observations to predict, (rows,), with the given exposure or trials and unknown targets.
 
     Raises
     ------
@@ -91,7 +91,7 @@ def _companion(model, name, column, rows):
 
 
 def refuse_unread(model: Model, name: str) -> None:
-    """Raise `InvalidOption` where the likelihood of a model does not read a companion of targets."""
+    """Raise `InvalidOption` if the model's likelihood does not use the companion column `name`."""
     if name not in model.likelihood.companions:
         raise InvalidOption(
             f"{name}: expected a likelihood that reads it, {model.likelihood.name} does not; leave it out"
@@ -99,7 +99,7 @@ def refuse_unread(model: Model, name: str) -> None:
 
 
 def _positive(name, column, rows):
-    """Positive numbers of new rows, (n,); whole ones of trials."""
+    """Positive numbers for new rows, (n,); integers for trials."""
     try:
         values = np.broadcast_to(np.asarray(column, dtype=float), rows)
     except ValueError as error:

@@ -1,7 +1,7 @@
 """Equal mixtures of normal distributions, one mixture for each of n rows.
 
-Components are given as means and standard deviations (K, n). What is reported of a mixture is its own, and
-not that of the normal distribution with its moments: mixtures over hyper-parameters have heavier tails.
+Components are given as means and standard deviations (K, n). Quantiles, densities and scores are those of the mixture
+itself, not of the normal distribution with the same moments: mixtures over hyper-parameters have heavier tails.
 """
 
 import math
@@ -9,16 +9,16 @@ import math
 import numpy as np
 from scipy.special import logsumexp, ndtr, ndtri
 
-# Bisections of a quantile: from the components' own quantiles, which enclose it, down to rounding.
+# Bisection steps for a quantile: from the smallest and largest component quantile, which enclose it, down to rounding.
 QUANTILE_HALVINGS = 60
-# Pairs of components times rows held in memory at a time: few enough to stay in a processor's cache.
+# Pairs of components times rows in memory at a time, few enough for a processor's cache.
 PAIRS_AT_A_TIME = 2**16
 
 
 def mixture_moments(means, variances) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and variance (n, ...): avg m and avg v + avg (m - mean)^2, components along the first axis.
+    """Mean and variance (n, ...) of the mixture: avg m and avg v + avg (m - mean)^2, components along the first axis.
 
-    The same as avg (v + m^2) - mean^2, without its loss of digits.
+    Equals avg (v + m^2) - mean^2, without its cancellation error.
     """
     mean = means.mean(axis=0)
     return mean, variances.mean(axis=0) + ((means - mean) ** 2).mean(axis=0)
@@ -30,7 +30,7 @@ def mixture_cdf(means, sds, y) -> np.ndarray:
 
 
 def mixture_quantile(means, sds, q) -> np.ndarray:
-    """The y with P(Y <= y) = q, (n,), by bisection between the least and the largest quantile of a component."""
+    """y with P(Y <= y) = q, (n,), by bisection between the smallest and the largest quantile of a component."""
     own = means + ndtri(q) * sds
     low, high = own.min(axis=0), own.max(axis=0)
     for _ in range(QUANTILE_HALVINGS):
@@ -49,7 +49,8 @@ def mixture_log_density(means, sds, y) -> np.ndarray:
 def mixture_crps(means, sds, y) -> np.ndarray:
     """Continuous ranked probability score of y, (n,): E|Y - y| - 1/2 E|Y - Y'| (Grimit et al. 2006, eq. 5).
 
-    As the score of scoringrules, which holds the pairs of all rows at once and takes 1.3 times as long in blocks.
+    Agrees with scoringrules, whose implementation holds the pairs of all rows at once and takes 1.3 times as long when
+    called in blocks.
     """
     pairs = np.empty(means.shape[1])
     step = max(1, PAIRS_AT_A_TIME // len(means) ** 2)

@@ -1,9 +1,9 @@
-"""What a latent belief N(mean, variance) says of observations: moments, cdf, quantiles, log density.
+"""Predictive distribution of an observation, given a latent posterior N(mean, variance).
 
     p(y) = integral N(f; mean, variance) p(y | f) df
 
-Gaussian rows and two classes in closed form; any other family as a mixture of its own distribution over
-latent values (`averages`).
+In closed form for Gaussian likelihoods and two classes; by quadrature over f for other likelihoods (`averages`).
+Provides moments, cdf, quantiles and log density.
 """
 
 from collections.abc import Callable
@@ -20,9 +20,9 @@ from bcmdist.prediction.errors.quantile_recalibration import Scored, reshaped
 from bcmdist.prediction.errors.scale_mixture import NORMAL, Shape
 from bcmdist.prediction.predictive import Numbers, Predictive
 
-# The interval predictions report.
+# The prediction interval.
 LOW, HIGH = 0.025, 0.975
-# A belief is not narrower than this share of 1 + |mean|: its nodes must differ in floating point.
+# Least posterior standard deviation, as a share of 1 + |mean|: quadrature nodes must differ in floating point.
 LEAST_SD = 1e-9
 
 Widening = Callable[[np.ndarray], np.ndarray | float]
@@ -31,13 +31,15 @@ Widening = Callable[[np.ndarray], np.ndarray | float]
 def predictive(
     likelihood, mean, variance, obs: Observations, *, shape: Shape = NORMAL, widening: Widening | None = None
 ) -> Predictive:
-    """What a belief N(mean, variance), (n,) each, says of new observations with the companions of `obs`.
+    """Predictive distribution of new observations with the companions of `obs`, for N(mean, variance) posteriors, (n,)
+    each.
 
     Parameters
     ----------
     likelihood : of one process (`OneProcess`)
-    shape, widening : of errors of numbers: their distribution in units of their standard deviation - or of normal
-        scores, where noise is not normal - and by what a predicted variance (n,) is multiplied
+    shape : distribution of the errors of numeric targets, in units of their standard deviation, or of normal
+        scores if the likelihood is not Gaussian
+    widening : maps predicted variances (n,) to factors that multiply them
     """
     if likelihood.normal:
         said = variance + likelihood.noise(obs)
@@ -49,10 +51,10 @@ def predictive(
 
 
 def observe(likelihood, mean, variance, obs: Observations, **errors) -> dict[str, np.ndarray]:
-    """What predictions contain, by name, (n,) each; `probability` of two classes (n, 2). `errors` as of `predictive`.
+    """Predicted columns by name, (n,) each; `probability` of two classes is (n, 2). `errors`: as for `predictive`.
 
-    Numbers: mean, variance and the 95 % interval, and what else the likelihood names among its `columns`: the
-    median, or the probability of success in one trial. Classes: probability and label.
+    Numeric targets: mean, variance, 95 % interval, and the other `columns` of the likelihood (the median, or the
+    probability of success in one trial). Classes: probability and label.
     """
     if likelihood.categorical:
         p = likelihood.class_probability(mean, variance)
@@ -71,12 +73,12 @@ COLUMNS: dict[str, Callable[[Predictive], np.ndarray]] = {
     "upper95": lambda said: said.quantile(HIGH),
     "median": lambda said: said.quantile(0.5),
 }
-"""Columns of predictions of numbers, by name, but for the probability of success in one trial."""
+"""Predicted columns of numeric targets by name, except the probability of success in one trial."""
 
 
 @dataclass(frozen=True)
 class _Scaled(Numbers):
-    """m + sqrt(v) z with z of a shape. Its variance is v, as the model says, whatever the shape makes of it."""
+    """m + sqrt(v) z with z distributed as `shape`. `variance` is v, as the model predicts it, for any shape."""
 
     m: np.ndarray
     v: np.ndarray
@@ -135,7 +137,7 @@ class _Classes(Predictive):
 
 @dataclass(frozen=True)
 class _Mixture(Scored):
-    """The distributions of p(y | f), mixed over the belief about f."""
+    """Average of p(y | f) over the latent posterior."""
 
     likelihood: OneProcess
     latent_mean: np.ndarray
@@ -185,10 +187,11 @@ class _Mixture(Scored):
 
 
 def unit_deviance(likelihood: OneProcess, obs: Observations, mean) -> np.ndarray:
-    """Twice the log density that each row loses against a saturated model when its mean is `mean`, (n,).
+    """Twice the log-density loss of each row against a saturated model, if its mean is `mean`, (n,).
 
-    McCullagh & Nelder (1989), section 2.3; of a censored row against certain survival. Of any counts it is that of
-    Poisson, since that of a negative binomial falls with its shape: models of one set of counts can be compared by it.
+    McCullagh & Nelder (1989), section 2.3. A censored row is compared with certain survival. The deviance of any counts
+    is Poisson's, because that of a negative binomial decreases with its shape: models of the same counts stay
+    comparable.
     """
     family, once = likelihood.compared(), replace(obs, weight=np.ones(len(obs)))
     best, f = family.saturated(once), family.link(once, mean)

@@ -1,11 +1,11 @@
-"""The interface of predictive distributions: what is said of new observations, one of each row."""
+"""The interface of predictive distributions: one distribution of a new observation for each row."""
 
 from abc import ABC, abstractmethod
 
 import numpy as np
 from scoringrules import crps_quantile
 
-# Levels of the quantiles by which a continuous ranked probability score is averaged: 20 bring it to about 2 %.
+# Quantile levels averaged in a continuous ranked probability score: 20 levels give it to about 2 %.
 CRPS_LEVELS = (np.arange(20) + 0.5) / 20.0
 
 
@@ -15,12 +15,12 @@ class Predictive(ABC):
     @property
     @abstractmethod
     def mean(self) -> np.ndarray:
-        """(n,)."""
+        """Mean, (n,)."""
 
     @property
     @abstractmethod
     def variance(self) -> np.ndarray:
-        """(n,)."""
+        """Variance, (n,)."""
 
     @abstractmethod
     def cdf(self, y) -> np.ndarray:
@@ -28,26 +28,27 @@ class Predictive(ABC):
 
     @abstractmethod
     def quantile(self, q) -> np.ndarray:
-        """Smallest y with P(Y <= y) >= q, for one level q, (n,)."""
+        """Smallest y with P(Y <= y) >= q for one level q, (n,)."""
 
     @abstractmethod
     def log_density(self, obs) -> np.ndarray:
-        """log p(y) of one observation of each row; of a censored row, the log probability of surviving it."""
+        """log p(y), (n,), of one observation per row; for a censored row, the log probability of survival beyond y."""
 
     def crps(self, y) -> np.ndarray:
-        """Continuous ranked probability score of y, (n,): from quantiles at `CRPS_LEVELS`, unless it is known."""
+        """Continuous ranked probability score of y, (n,): from quantiles at `CRPS_LEVELS`, unless a subclass has a
+        closed form."""
         quantiles = np.column_stack([self.quantile(level) for level in CRPS_LEVELS])
         return crps_quantile(y, quantiles, CRPS_LEVELS, backend="numpy")
 
 
 class Numbers(Predictive):
-    """Distributions of numbers, whose errors can be told in units of what was said."""
+    """Distributions of numeric targets, whose errors can be standardised."""
 
     @abstractmethod
     def standardised(self, obs, generator: np.random.Generator) -> np.ndarray:
-        """Errors of observations, (n,): standard normal where what is said is right.
+        """Standardised errors of observations, (n,): standard normal if the predictions are right.
 
         Parameters
         ----------
-        generator : draws where all that is known of an error is a range
+        generator : draws an error within its range where only a range is known (counts, censored rows)
         """

@@ -1,6 +1,7 @@
-"""A model that predicts: a committee at one commit, or a mixture of several (`bcmdist.prediction.mixture`).
+"""The interface of a model that predicts: a committee at one commit, or a mixture of committees.
 
-Whoever predicts data sets, draws, reports or serves asks a `PredictiveModel`, whichever it is.
+Prediction of data sets, plots, reports and the service use a `PredictiveModel` and need not distinguish the two
+(`bcmdist.prediction.mixture`).
 """
 
 import functools
@@ -22,76 +23,77 @@ from bcmdist.storage.commits import Reference, record_digest
 
 
 class PredictiveModel(ABC):
-    """Committees that predict together, in memory; at least one."""
+    """One or more committees in memory that predict together."""
 
     snapshot: Snapshot
-    """the committee, or the first of several, which have columns, units, rows absorbed and settings in common"""
+    """the committee, or the first of several; all share columns, units, absorbed rows and settings"""
 
     @property
     @abstractmethod
     def snapshots(self) -> Sequence[Snapshot]:
-        """The committees, which may be loaded when they are asked for."""
+        """The committees; may be loaded on access."""
 
     @property
     @abstractmethod
     def several(self) -> int:
-        """How many committees are averaged over; 1 of a single one."""
+        """Number of committees averaged over; 1 for a single committee."""
 
     @property
     @abstractmethod
     def url(self) -> str:
-        """Of its directory."""
+        """Directory of the model."""
 
     @property
     @abstractmethod
     def version(self) -> Hashable:
-        """What no other state has, also of another model under the same path; None of what lies under no path."""
+        """Identifies this state of this model uniquely, even if another model replaces it under the same path; None if
+        the model has no path."""
 
     @property
     @abstractmethod
     def state(self) -> str:
-        """The version as text: the number of the commit, or how many members a mixture has."""
+        """The version as text: the commit number, or the number of members of a mixture."""
 
     @abstractmethod
     def held(self) -> AbstractContextManager:
-        """Kept from pruning while this is open."""
+        """Context manager that protects the commits from pruning."""
 
     @abstractmethod
     def chosen_method(self, method=None) -> str:
-        """How it predicts, as asked for; `InvalidOption` where it cannot."""
+        """Name of the prediction method, the model's default for None; raise `InvalidOption` if it is not available."""
 
     @abstractmethod
     def kind(self, method=None) -> type[Predictor]:
-        """The class that predicts f of a committee, with a warning about rows that it does not find near by."""
+        """The predictor class of the method. Warns if local prediction cannot use some absorbed rows."""
 
     @abstractmethod
     def predictor(self, method=None) -> RowPredictor:
-        """The predictor of rows, in memory."""
+        """The row predictor, in memory."""
 
     @abstractmethod
     def stored(self, method=None) -> StoredPredictor:
-        """What tasks carry in place of `predictor`."""
+        """Small reference that tasks carry instead of `predictor`."""
 
     @abstractmethod
     def example(self, X, obs) -> dict[str, np.ndarray]:
-        """Predictions that have the names, shapes and dtypes of all others."""
+        """Predictions with the names, shapes and dtypes of all others; from the committee alone."""
 
     @abstractmethod
     def way(self, method, asked: str | None) -> str:
-        """How uncertain inputs are averaged over, as asked for; `InvalidOption` as of `chosen_way`."""
+        """How to average over uncertain inputs; raise `InvalidOption` as `chosen_way` does."""
 
     @abstractmethod
     def attributes(self) -> dict:
-        """What predicts, JSON-ready, for the attributes of stored predictions."""
+        """The model's identity, JSON-ready, for the attributes of stored predictions."""
 
     @abstractmethod
     def record_hashes(self) -> Callable[[], str]:
-        """A function that gives hashes of the records of its commits: all workers must see the same."""
+        """A function that returns hashes of the model's commit records; all workers must see the same hashes."""
 
 
 @dataclass(frozen=True)
 class CommitteeModel(PredictiveModel):
-    """A single committee."""
+    """A model that is a single committee."""
 
     snapshot: Snapshot
 

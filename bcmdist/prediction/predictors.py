@@ -1,4 +1,4 @@
-"""Predictors by the name by which users choose them (`--method`), and the one that a model is predicted with."""
+"""Registry of predictors by the name that users choose (`--method`)."""
 
 from bcmdist.committee.cells import outside_in_words, rows_outside
 from bcmdist.committee.snapshot import Snapshot
@@ -14,10 +14,10 @@ PREDICTORS.add("local", LocallyFitted)
 
 
 def register_predictor(name: str, predictor: type[Predictor]) -> None:
-    """Add a way to predict, under the name that `method` and `--method` take.
+    """Register a predictor under the name that `method` and `--method` accept.
 
-    The command line knows it where its module is named under the entry points of `bcmdist.data.registry`; tasks carry
-    the class, so workers need to be able to import it.
+    The command line finds it if its module is listed in the entry points of `bcmdist.data.registry`. Tasks carry the
+    class, so workers must be able to import it.
 
     Raises
     ------
@@ -28,12 +28,13 @@ def register_predictor(name: str, predictor: type[Predictor]) -> None:
 
 
 def predictor_of(snapshot: Snapshot, method: str | None) -> type[Predictor]:
-    """The predictor that was asked for, or that of the fit; with a warning about rows that it does not find near by.
+    """The predictor class of `method`, by default the method of the fit. Warns if local prediction cannot use some
+    rows.
 
     Raises
     ------
     InvalidOption
-        As `chosen_method`.
+        As in `chosen_method`.
     """
     predictor = PREDICTORS[chosen_method(snapshot, method)]
     if predictor.in_cells:
@@ -42,13 +43,13 @@ def predictor_of(snapshot: Snapshot, method: str | None) -> type[Predictor]:
 
 
 def warn_of_rows_outside(snapshot: Snapshot) -> None:
-    """A `BcmdistWarning` where local prediction does not find some rows around new points."""
+    """Emit a `BcmdistWarning` if rows were absorbed after the fit: local prediction does not use them as neighbours."""
     if rows := rows_outside(snapshot):
         warn(f"{snapshot.url}: {outside_in_words(rows, snapshot.committee.total.rows)}")
 
 
 def chosen_method(snapshot: Snapshot, method: str | None) -> str:
-    """The method that was asked for, or the one recorded among the facts of the fit.
+    """`method`, or the method recorded by the fit if it is None.
 
     Raises
     ------

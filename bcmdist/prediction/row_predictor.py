@@ -1,7 +1,6 @@
-"""Predictions of rows in original units and their scores, by one committee or by a mixture of several.
+"""The interface for predicting and scoring rows in original units, by one committee or a mixture of committees.
 
-Tasks, pictures, reports and the service ask a `RowPredictor`, whichever it is; a mixture is one over its members
-(`bcmdist.prediction.mixture`).
+Tasks, plots, reports and the service use a `RowPredictor`; mixtures implement it in `bcmdist.prediction.mixture`.
 """
 
 from abc import ABC, abstractmethod
@@ -24,7 +23,7 @@ class RowPredictor(ABC):
     @property
     @abstractmethod
     def model(self) -> Model:
-        """Columns, units, likelihood and classes of the rows."""
+        """Model with the columns, units, likelihood and classes of the rows."""
 
     @abstractmethod
     def predict(self, X, obs, quantiles=(), around: Latent | None = None) -> dict[str, np.ndarray]:
@@ -32,16 +31,16 @@ class RowPredictor(ABC):
 
     @abstractmethod
     def score_each(self, several: Sequence[Judged]) -> list[Judged]:
-        """Sets of rows with observations in the units of the model, beside predictions and their scores."""
+        """Add predictions and scores to sets of rows whose observations are in the units of the model."""
 
     def score(self, rows: Judged) -> Judged:
-        """As `score_each`, of one set."""
+        """As `score_each`, for one set."""
         return self.score_each([rows])[0]
 
 
 @dataclass(frozen=True)
 class CommitteePredictor(RowPredictor):
-    """Predictions of rows by one committee."""
+    """Predicts rows by one committee."""
 
     predictor: Predictor
 
@@ -57,21 +56,21 @@ class CommitteePredictor(RowPredictor):
 
 
 class StoredPredictor(ABC):
-    """What a task carries in place of a row predictor: where it is stored, in a few hundred bytes."""
+    """Reference to a stored row predictor, a few hundred bytes, which tasks carry."""
 
     @property
     @abstractmethod
     def in_cells(self) -> bool:
-        """Whether rows are to come in the order of the model's cells, as of `Predictor`."""
+        """Whether new rows must be sorted by the model's cells; see `Predictor`."""
 
     @abstractmethod
     def load(self) -> RowPredictor:
-        """The predictor, on whichever worker; asked for with each partition."""
+        """Load the predictor, on any worker. Called for each partition."""
 
 
 @dataclass(frozen=True)
 class StoredCommittee(StoredPredictor):
-    """One commit, and how it predicts."""
+    """One commit and the class that predicts from it."""
 
     reference: Reference
     predictor: type[Predictor]

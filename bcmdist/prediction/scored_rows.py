@@ -1,6 +1,6 @@
-"""Predictions of rows by a predictor of f, in original units, and their scores.
+"""Predictions and scores of rows in original units, from a predictor of f.
 
-Predictions that are no numbers are refused, and the first of them is named.
+NaN predictions raise an error that names the first such row.
 """
 
 import functools
@@ -22,14 +22,15 @@ from bcmdist.prediction.unseen import latent_over_categories
 
 
 def finite_latent(mean, variance) -> tuple[np.ndarray, np.ndarray]:
-    """A belief about f as it is; `NotFinite` where it is none."""
+    """Return mean and variance of f unchanged; raise `NotFinite` if a value is not finite."""
     for name, values in (("mean", mean), ("variance", variance)):
         _refuse(name, values, ~np.isfinite(values))
     return mean, variance
 
 
 def refuse_nan(predictions) -> None:
-    """Raise `NotFinite` where a predicted quantity is no number; moments of heavy tails may be infinite."""
+    """Raise `NotFinite` if a predicted quantity is NaN. Infinite values are allowed: heavy tails may have infinite
+    moments."""
     for name, values in predictions.items():
         _refuse(name, values, np.isnan(values))
 
@@ -45,15 +46,15 @@ def _refuse(name, values, wrong):
 
 
 def score_rows(fitted: LatentPredictor, X, obs, number, around: LatentOfRows | None = None) -> Scores:
-    """Scores of the predictions at rows of X against observations in the units of the model, in original units.
+    """Score totals, in original units, of the predictions at rows of X against observations in the units of the model.
 
-    `number`: of the rows in their data set, (n,).
+    `number`: numbers of the rows in their data set, (n,).
     """
     return score_predictions(fitted, X, obs, number, around).scores()
 
 
 def score_predictions(fitted: LatentPredictor, X, obs, number, around: LatentOfRows | None = None) -> Judged:
-    """Rows of X and observations in the units of the model beside what is predicted for them, in original units."""
+    """Predictions and scores, in original units, at rows of X with observations in the units of the model."""
     model, scaling, units = fitted.model, fitted.model.scaling, fitted.model.likelihood.units
     inputs = model.scaling.inputs(X)
     (mean, variance), errors = _latent(fitted, inputs, around), _errors(fitted, inputs)
@@ -64,7 +65,7 @@ def score_predictions(fitted: LatentPredictor, X, obs, number, around: LatentOfR
             return Judged(number, X, obs, seen | {"y": obs.y, "log_density": np.log(own)}, around=around)
     likelihood = cast(OneProcess, model.likelihood)
     said = predictive(likelihood, mean, variance, obs, **errors)
-    densities = likelihood.densities(replace(obs, weight=np.ones(len(obs))))  # of a censored row there is none
+    densities = likelihood.densities(replace(obs, weight=np.ones(len(obs))))  # 0 for a censored row
     found = {"log_density": said.log_density(obs) + densities * scaling.log_jacobian(units)}
     found |= vars(pit_ranges(likelihood, said, obs))
     if likelihood.events:
@@ -81,13 +82,13 @@ def _latent(fitted, inputs, around):
 
 
 def _errors(fitted, inputs) -> dict:
-    """What is known of the errors at scaled inputs, for `predictive`."""
+    """Error shape and variance factors at scaled inputs, as keyword arguments of `predictive`."""
     spread = fitted.spread
     return {"shape": spread.shape, "widening": functools.partial(spread.widening, inputs) if spread.scale else None}
 
 
 def predictive_of(fitted: LatentPredictor, mean, variance, obs, **errors) -> dict[str, np.ndarray]:
-    """What latent beliefs say of observations in the units of the model, by name."""
+    """Predicted columns by name, in the units of the model, from latent means and variances."""
     likelihood = fitted.model.likelihood
     if likelihood.needs_calibration or fitted.calibration is not None:
         calibration = fitted.calibration or uncalibrated(2 if mean.ndim == 1 else mean.shape[1])
@@ -100,15 +101,15 @@ def predictive_of(fitted: LatentPredictor, mean, variance, obs, **errors) -> dic
 
 
 def with_class_names(model, said) -> dict[str, np.ndarray]:
-    """Predictions whose labels are texts where the classes have names."""
+    """`said` with labels replaced by class names, if the classes have names."""
     names = model.schema.classes
     return said | {"label": np.array(names)[said["label"]]} if names and "label" in said else said
 
 
 def predict_rows(fitted: LatentPredictor, X, obs, quantiles=(), around: Latent | None = None) -> dict[str, np.ndarray]:
-    """All predicted quantities at rows of X in original units, by name; `quantile0.9` for 0.9 among `quantiles`.
+    """All predicted quantities at rows of X in original units, by name; `quantile0.9` for 0.9 in `quantiles`.
 
-    `obs`: of the observations to predict, weight, exposure and trials; the targets are not looked at.
+    `obs`: weight, exposure and trials of the observations to predict; its targets are ignored.
     """
     model = fitted.model
     likelihood, units = model.likelihood, model.likelihood.units

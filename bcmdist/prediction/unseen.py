@@ -1,13 +1,13 @@
-"""Levels of a category that training did not have: draws from the levels that it had.
+"""Prediction at category levels that do not occur in the training data, as draws from the known levels.
 
-With f_k what is believed of f at a row whose level is replaced by the k-th of K known ones, of mean m_k and variance
-v_k, that of a further level has by the law of total variance
+Let f_k, with mean m_k and variance v_k, be f at a row whose level is replaced by the k-th of K known levels. By the law
+of total variance, f at a further level has
 
     mean  m = sum_k m_k / K,    variance  sum_k v_k / K + (1 + 1 / K) sum_k (m_k - m)^2 / (K - 1)
 
-The vague prior of a linear mean says nothing of how far levels scatter: at the inputs of such a level, which no row of
-training shares, it alone would be left. Where a model is more certain of these inputs than that - by its kernel, or
-since rows of such levels were absorbed - what it says stays.
+The vague prior of a linear mean does not know how much levels vary, and at the inputs of an unseen level, which no
+training row shares, only that prior would remain. The model's own prediction is kept where its variance is smaller:
+because of its kernel, or because rows of such levels were absorbed.
 """
 
 from collections.abc import Callable
@@ -24,12 +24,12 @@ Latent = Callable[[np.ndarray, Any], tuple[np.ndarray, np.ndarray]]
 
 
 def latent_over_categories(predictor: LatentPredictor, X) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and variance of f at scaled inputs X (n, D), averaged over levels where those of rows are not known."""
+    """Mean and variance of f at scaled inputs X (n, D), averaged over the known levels at rows with unseen levels."""
     return averaged_over_categories(predictor.model, X, lambda inputs, rows: predictor.latent(inputs))
 
 
 def averaged_over_categories(model: Model, X, latent: Latent) -> tuple[np.ndarray, np.ndarray]:
-    """As `latent_over_categories`, of beliefs that `latent` makes of scaled inputs and the numbers of their rows."""
+    """As `latent_over_categories`, for a function `latent` of scaled inputs and their row positions."""
     mean, variance = latent(X, slice(None))
     categories = _categories(model)
     if not categories:
@@ -46,7 +46,7 @@ def averaged_over_categories(model: Model, X, latent: Latent) -> tuple[np.ndarra
 
 
 def _categories(model) -> list[tuple[int, Category]]:
-    """Categories of several levels, with the first of their inputs."""
+    """Categories with several levels, each with the position of its first input column."""
     coding, first, found = model.schema.coding, 0, []
     for code in coding.codes if coding else ():
         if isinstance(code, Category) and len(code.levels) > 1:
@@ -58,11 +58,12 @@ def _categories(model) -> list[tuple[int, Category]]:
 def _is_unseen(model, X, first, category):
     own = slice(first, first + len(category.inputs))
     inputs = X[:, own] * model.scaling.x_scale[own] + model.scaling.x_mean[own]
-    return np.all(np.abs(inputs - category.unseen) < 1e-6, axis=1)  # inputs may be stored in single precision
+    return np.all(np.abs(inputs - category.unseen) < 1e-6, axis=1)  # inputs may be stored as float32
 
 
 def _drawn(model, X, categories):
-    """Scaled inputs with known levels in place of others: the k-th of each category, as often as the largest has."""
+    """Yield scaled inputs with unseen levels replaced by the k-th known level, for k up to the largest category's size.
+    Yield scaled inputs with unseen levels replaced by the k-th known level, for k up to the largest category's size."""
     for k in range(max(len(category.levels) for _, category in categories)):
         inputs = X.copy()
         for first, category in categories:
@@ -74,7 +75,7 @@ def _drawn(model, X, categories):
 
 
 def _total(beliefs):
-    """Mean and variance of one more of several beliefs (mean, variance) about the same rows."""
+    """Mean and variance of f at a further level, from f (mean, variance) at the known levels."""
     means, variances = (np.array(parts) for parts in zip(*beliefs, strict=True))
     K, away = len(means), means - means.mean(axis=0)
     square = away**2 if means.shape == variances.shape else away[..., :, None] * away[..., None, :]
@@ -82,5 +83,5 @@ def _total(beliefs):
 
 
 def _size(variance):
-    """Of each row, (n,): variances (n,), (n, C), or covariances (n, C, C)."""
+    """Sum of the variances of each row, (n,), from variances (n,), (n, C) or covariances (n, C, C)."""
     return marginal(variance).reshape(len(variance), -1).sum(axis=1)
