@@ -39,5 +39,4 @@ class Predictor(LatentPredictor):
     @classmethod
     @abstractmethod
     def of_commit(cls, reference: Reference) -> "Predictor":
-        """The predictor of a stored commit, on any worker. Called for each partition, so implementations should cache.
-        The predictor of a stored commit, on any worker. Called for each partition, so implementations should cache."""
+        """The predictor of a stored commit, on any worker. Called for each partition: implementations should cache."""

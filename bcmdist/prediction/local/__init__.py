@@ -1,1 +1,1 @@
-"""The committee and the rows around each new point."""
+"""Local prediction: the committee's posterior combined with the training rows around each new point."""

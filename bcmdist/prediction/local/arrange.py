@@ -1,8 +1,8 @@
 """Spatial partitions in a fit, and local prediction for a data set.
 
-arrange       rows in the order of the model's cells, beside the model; partitions are cells of these
-surround      halos for local prediction, its calibration, and how far neighbouring cells disagree
-in_cells      new rows in the order of cells, for as long as they are needed
+arrange       copy the rows in cell order next to the model; partitions are ranges of cells of this copy
+surround      compute halos for local prediction, calibrate it, and measure jumps at cell borders
+in_cells      temporary copy of new rows in cell order
 """
 
 import contextlib
@@ -34,22 +34,22 @@ from bcmdist.prediction.local.halos import load_arrangement
 from bcmdist.runtime.timing import StageTimer
 from bcmdist.storage.commits import CELL_DATA, SCRATCH
 
-# Partitions whose rows are left out to calibrate probabilities, and of which some cells are looked at closely.
+# Partitions used to calibrate probabilities by leave-one-out, and to measure border jumps and losses.
 CALIBRATED_PARTITIONS = 8
 MEASURED_PARTITIONS = 4
 
 
 def arrange(snapshot: Snapshot, data: Dataset, runtime) -> Snapshot:
-    """The commit that knows the rows in the order of cells.
+    """Copy the rows in cell order and return the snapshot of the commit that records the copy.
 
     Raises
     ------
     DataChanged
-        Rows are not those that were surveyed.
+        Rows differ from those that were surveyed.
     InvalidData
-        Some of them have been absorbed as they are stored, or the model is under another path than its cells.
+        Some rows have already been absorbed in storage order, or the model has moved away from the path of its cells.
     DiskFull
-        Nothing of it is left.
+        Partial output is removed.
     MemoryLimit
         The local experts would not fit.
     """
@@ -89,12 +89,12 @@ def arrange(snapshot: Snapshot, data: Dataset, runtime) -> Snapshot:
 
 
 def cell_partitions(snapshot: Snapshot) -> list[Partition]:
-    """The partitions of an arranged model."""
+    """The partitions of a model whose rows have been arranged."""
     return load_arrangement(snapshot.reference).partitions(2 * snapshot.facts.rows_per_expert)
 
 
 def surround(snapshot: Snapshot, runtime) -> Snapshot:
-    """The commit from which local predictions can be made."""
+    """Compute halos and calibration; return the snapshot of the commit that supports local prediction."""
     if snapshot.facts.cells.surrounded:
         return snapshot
     if snapshot.facts.cells.halos is None:
@@ -126,7 +126,7 @@ def surround(snapshot: Snapshot, runtime) -> Snapshot:
 
 
 def _refuse_moved(snapshot, array):
-    """Cells are known by the path of the model: under another one they would be absorbed again."""
+    """Raise `InvalidData` if the model has moved: the ledger has the old path, so cells would be absorbed twice."""
     known = snapshot.facts.cells.array
     if known != array:
         raise InvalidData(
@@ -150,27 +150,28 @@ def _with_halos(snapshot, runtime, stages):
 
 
 def _whole(snapshot):
-    """Partitions as the tree cuts them, those that hold rows."""
+    """The non-empty partitions as the tree cuts them."""
     arrangement = load_arrangement(snapshot.reference)
     return arrangement.partitions(arrangement.data.rows)
 
 
 def _cells(snapshot):
-    """Number of the model's cells."""
+    """Number of cells of the model."""
     assert snapshot.model.cells is not None, "a model of spatial partitions has cells"
     return snapshot.model.cells.cells
 
 
 def _some(parts, count):
-    """Some partitions, evenly spread."""
+    """Up to `count` evenly spaced partitions."""
     return [parts[k] for k in np.unique(np.linspace(0, len(parts) - 1, min(count, len(parts))).astype(int))]
 
 
 @contextlib.contextmanager
 def in_cells(snapshot: Snapshot, data: Dataset, runtime) -> Iterator[tuple[list[Partition], str]]:
-    """Partitions of a copy of new rows in the order of cells, each within one partition of the model; its directory.
+    """Copy new rows in cell order; yield partitions of the copy and the temporary directory.
 
-    The copy has an array `row` for where a row stood. The directory is removed in the end.
+    Each partition lies within one partition of the model. The copy has an array `row` with the original row numbers.
+    The directory is removed on exit.
     """
     scratch = f"{snapshot.url}/{SCRATCH}/{uuid.uuid4().hex}"
     os.makedirs(scratch)
@@ -191,5 +192,5 @@ def in_cells(snapshot: Snapshot, data: Dataset, runtime) -> Iterator[tuple[list[
         yield arrangement.partitions(LARGEST_OUTPUT_CHUNK), scratch
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-        with contextlib.suppress(OSError):  # others are at work
+        with contextlib.suppress(OSError):  # in use by other jobs
             os.rmdir(os.path.dirname(scratch))

@@ -1,4 +1,4 @@
-"""Tasks of a fit with cells: their halos, what local predictions err, and how far neighbouring cells disagree."""
+"""Tasks of a fit with cells: find halos, collect calibration rows, and measure jumps at cell borders."""
 
 import math
 from dataclasses import dataclass, replace
@@ -22,7 +22,7 @@ from bcmdist.storage.loading import load_array
 
 @dataclass(frozen=True)
 class CellRouter:
-    """Numbers of the cells into which rows fall, of X in original units."""
+    """Cell numbers of rows, from X in original units."""
 
     model: Reference
 
@@ -34,7 +34,7 @@ class CellRouter:
 
 @dataclass(frozen=True)
 class Centroids:
-    """Sums of scaled inputs by partition, with the numbers of rows: (partitions, D + 1)."""
+    """Sums of scaled inputs and row counts by partition: (partitions, D + 1)."""
 
     model: Reference
 
@@ -47,7 +47,7 @@ class Centroids:
 
 @dataclass(frozen=True)
 class Names:
-    """Hashes of blobs by partition."""
+    """Blob hashes by partition; `+` merges."""
 
     by_partition: dict[int, str]
 
@@ -57,11 +57,11 @@ class Names:
 
 @dataclass(frozen=True)
 class Halo:
-    """Find the halos of the cells of a partition, and store them as a blob: offsets (cells + 1,), then rows."""
+    """Find the halos of the cells of a partition and store them as one blob: offsets (cells + 1,), then row numbers."""
 
     model: Reference
     centroids: BlobReference
-    """(partitions, D), divided by the metric; nan where there are no rows"""
+    """(partitions, D), divided by the metric; NaN for empty partitions"""
 
     def __call__(self, part, rows) -> Names:
         model, arrangement = load_model(self.model), load_arrangement(self.model)
@@ -69,7 +69,7 @@ class Halo:
         near = self._near(arrangement, number)
         candidates = np.concatenate([_scaled_inputs(p, self.model) for p in near]) / unit
         where = np.concatenate([np.arange(p.start, p.stop) for p in near])
-        mixed = np.random.default_rng(number).permutation(len(where))  # of rows that coincide not the first ones
+        mixed = np.random.default_rng(number).permutation(len(where))  # no bias towards the first of coincident rows
         candidates, where = candidates[mixed], where[mixed]
         halos = []
         for cell in range(arrangement.tree.first[number], arrangement.tree.first[number + 1]):
@@ -82,7 +82,7 @@ class Halo:
         return Names({number: open_store(self.model.url).put_arrays({"": blob})[""]})
 
     def _near(self, arrangement, number):
-        """The partitions nearest to one, itself first, of `CANDIDATE_ROWS` rows together."""
+        """The partitions nearest to one, starting with itself, that together hold about `CANDIDATE_ROWS` rows."""
         table = load_array(self.centroids)
         order = np.argsort(((table - table[number]) ** 2).sum(axis=1), kind="stable")  # nan last
         sizes = np.diff(arrangement.bounds)
@@ -100,7 +100,7 @@ def _scaled_inputs(part, model):
 
 @dataclass(frozen=True)
 class LeftOutRows:
-    """Latent predictions and classes at the rows of a partition, each without itself, to calibrate with."""
+    """Leave-one-out latent predictions and classes at the rows of a partition, for calibration."""
 
     model: Reference
 
@@ -116,11 +116,11 @@ class LeftOutRows:
 
 @dataclass(frozen=True)
 class CloseLook:
-    """How far the first two cells of a partition disagree at their border, and what its first and last cell would lose
-    with half of the query points.
+    """Measure the jump at one cell border of a partition, and the loss with half of the query points in two cells.
 
-    Moments of mean squared jumps at borders, in units of the variance of a prediction, and of losses in nats a row:
-    (2, 3). Where losses fail numerically there are none: they serve advice, which no fit should fail for.
+    The border is that of the first two cells; the loss is taken in the first and the last cell. Returns (2, 3): count,
+    sum and sum of squares of the mean squared jumps, in units of the predictive variance, and of the losses in nats per
+    row. Numerical failures of the loss give a count of 0: the loss only serves advice and must not fail a fit.
     """
 
     model: Reference
@@ -138,7 +138,10 @@ class CloseLook:
 
 
 def mean_and_error(moments) -> tuple[float, float | None]:
-    """Mean and its standard error, None of less than two, of a number, a sum and a sum of squares; 0 of nothing."""
+    """Mean and standard error from `moments`: count, sum and sum of squares.
+
+    Without values the mean is 0. With fewer than two the standard error is None.
+    """
     count, total, squares = moments.tolist()
     mean = total / max(count, 1.0)
     return mean, math.sqrt(max(squares - count * mean**2, 0.0) / (count - 1.0) / count) if count > 1.0 else None

@@ -1,4 +1,4 @@
-"""What local experts ask of a committee: its belief at rows, and the covariance of f given its shared variables."""
+"""The interface between local experts and a committee: posterior moments at rows, and the covariance of f given v."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -14,16 +14,16 @@ from bcmdist.prediction.latent import BLOCK_ROWS
 
 
 class CommitteeAtRows(ABC):
-    """Shared variables v with what a committee believes of them, N(m, Lambda^-1)."""
+    """Shared variables v with the committee's posterior N(m, Lambda^-1)."""
 
     shared: Shared
     belief: Belief
     block_rows: ClassVar[int]
-    """new rows whose columns are made at a time"""
+    """new rows whose columns are computed at a time"""
 
     @abstractmethod
     def columns(self, X) -> np.ndarray:
-        """Of the rows of X (n, D), scaled: (n, K)."""
+        """Columns (n, K), such as the whitened design, of the scaled rows X (n, D)."""
 
     @abstractmethod
     def mean(self, V) -> np.ndarray:
@@ -31,11 +31,11 @@ class CommitteeAtRows(ABC):
 
     @abstractmethod
     def left_lower(self, V, X) -> np.ndarray:
-        """Lower triangle of cov(f | v) of the rows X with columns V, (n, n)."""
+        """Lower triangle of cov(f | v) at the rows X (n, D) with columns V, (n, n)."""
 
     @abstractmethod
     def left_cross(self, V, X, V2, X2) -> np.ndarray:
-        """cov(f, f' | v) between the rows of X (n, D) and of X2 (m, D) with columns V and V2, (n, m)."""
+        """cov(f, f' | v) between the rows X (n, D) and X2 (m, D) with columns V and V2, (n, m)."""
 
     @abstractmethod
     def left_variance(self, V, X) -> np.ndarray:
@@ -43,18 +43,20 @@ class CommitteeAtRows(ABC):
 
     @abstractmethod
     def known(self, A, k) -> np.ndarray:
-        """a' Lambda^-1 a of the k-th belief, of rows or sums of rows a whose columns are A (n, K): (n,). May overwrite
-        A."""
+        """a' Lambda^-1 a under the k-th posterior, (n,), for rows (or sums of rows) a with columns A (n, K).
+
+        May overwrite A.
+        """
 
 
 def committee_at_rows(shared: Shared, belief: Belief) -> CommitteeAtRows:
-    """That of shared variables under a belief."""
+    """The `CommitteeAtRows` of shared variables with posterior `belief`."""
     return shared.committee_at_rows(belief, Designed)
 
 
 @dataclass(frozen=True)
 class Designed(CommitteeAtRows):
-    """By the whitened design."""
+    """Uses the whitened design as columns."""
 
     shared: Shared
     belief: Belief

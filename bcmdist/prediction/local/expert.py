@@ -1,13 +1,13 @@
-"""The local expert: what the rows around a new point add to the committee's belief (PIC with halo).
+"""The local expert: combines the rows around a new point with the committee's posterior (PIC with halo).
 
-The shared variables v carry what lies far away; given them, the rows nearby say the rest:
+The shared variables v summarise distant rows. Given v, the nearby rows contribute the rest:
 
     f(x) | v, rows:   mean  b'v + c'T (y - V v),   variance  k(x, x) - b_q'b_q - c'T c
     c = cov(f(x), f | v) = k(X, x) - V_q b_q,      T = (cov(f | v) + Psi)^-1
 
-averaged over the committee's belief in v. If the rows are one partition of the committee this is PIC (Snelson &
-Ghahramani 2007); with one partition it is the exact GP. Other likelihoods are made Gaussian at the mode of
-these rows given the belief's mean; no pseudo-target is divided by a weight.
+averaged over the posterior of v. If the rows are one partition of the committee this is PIC (Snelson & Ghahramani
+2007); with one partition it is the exact GP. Other likelihoods are made Gaussian at the mode of these rows given the
+posterior mean; no pseudo-target is divided by a weight.
 """
 
 from dataclasses import dataclass
@@ -24,15 +24,15 @@ from bcmdist.prediction.local.committee_at_rows import CommitteeAtRows
 
 @dataclass(frozen=True)
 class Site:
-    """The Gaussian site of rows for one process, or for several that share it: T = root (L L')^-1 root."""
+    """Gaussian site of the rows for one process, or shared by several: T = root (L L')^-1 root."""
 
     root: np.ndarray | None
-    """w^1/2, (n,), of a linearised likelihood; None for ones"""
+    """w^1/2, (n,), of a linearised likelihood; None stands for ones"""
     factor: np.ndarray
     """L, (n, n)"""
 
     def times(self, C) -> tuple[np.ndarray, np.ndarray]:
-        """T C for C (n, m), and C'T C's diagonal; without a root, may overwrite C."""
+        """T C for C (n, m), and the diagonal of C'T C, (m,). Without a root, may overwrite C."""
         s = self._solved(C)
         explained = np.einsum("ij,ij->j", s, s)
         TC = linalg.solve_lower_transposed(self.factor, s)
@@ -43,31 +43,31 @@ class Site:
         return linalg.gram(self._solved(C.copy()))
 
     def _solved(self, C):
-        """L^-1 root C; without a root, may overwrite C."""
+        """L^-1 root C. Without a root, may overwrite C."""
         return linalg.solve_lower(self.factor, np.asfortranarray(C if self.root is None else self.root[:, None] * C))
 
 
 @dataclass(frozen=True)
 class LocalExpert:
-    """Rows with what they say beyond the shared variables; made by `local_expert`."""
+    """Rows around a cell with their information beyond the shared variables; made by `local_expert`."""
 
     X: np.ndarray
     """(n, D), scaled"""
     V: np.ndarray
-    """columns of `CommitteeAtRows`, as the whitened design, (n, K)"""
+    """columns of `CommitteeAtRows`, such as the whitened design, (n, K)"""
     sites: tuple[Site, ...]
-    """one for all processes, or one each"""
+    """one site for all processes, or one each"""
     pull: np.ndarray
-    """T (y - V m) at the belief's mean m: (n,), or (n, C) for C processes"""
+    """T (y - V m) at the posterior mean m: (n,), or (n, C) for C processes"""
 
     @property
     def nbytes(self) -> int:
-        """Memory it takes, about."""
+        """Approximate memory, in bytes."""
         return self.V.nbytes + self.X.nbytes + sum(site.factor.nbytes for site in self.sites)
 
 
 def local_expert(seen: CommitteeAtRows, likelihood: Likelihood, X, V, obs) -> LocalExpert:
-    """The rows X (n, D), n >= 1, scaled, with columns V (n, K) and targets `obs`, under a committee's belief.
+    """Make the local expert of scaled rows X (n, D), n >= 1, with columns V (n, K) and targets `obs`.
 
     Raises
     ------
@@ -90,8 +90,7 @@ def _linearised(Lam, w):
 
 
 def predict_local(seen: CommitteeAtRows, expert: LocalExpert, X, B) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and variance of the latent f at the rows of X (n, D), scaled, with columns B: (n,), or (n, C) for C
-    processes.
+    """Mean and variance of the latent f at scaled rows X (n, D) with columns B: (n,), or (n, C) for C processes.
 
     mean = b'm + c'T (y - V m),   variance = k - b_q'b_q - c'T c + a' Lambda^-1 a  with a = b - V'T c
     """

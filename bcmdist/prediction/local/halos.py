@@ -1,8 +1,8 @@
-"""Surroundings: which rows the local expert of a cell sees.
+"""Cores and halos: which rows the local expert of a cell uses.
 
-The rows of a cell, its *core*, own the new points that fall into it; around them stands a *halo* of the nearest
-neighbours of each row of the core, from whichever partitions. Both are settled when a model is fitted, so
-that no prediction depends on the points it is asked for together with.
+The rows of a cell are its *core*; the cell predicts the new points that fall into it. Its *halo* consists of the
+nearest neighbours of each row of the core, from any partition. Both are fixed when a model is fitted, so no prediction
+depends on other points in the same request.
 """
 
 import itertools
@@ -21,24 +21,24 @@ from bcmdist.prediction.local.soundness import check_edges
 from bcmdist.storage.commits import CELL_DATA, Reference, open_store
 from bcmdist.storage.loading import load_record
 
-# Rows among which a halo is looked for, from the partitions that are nearest.
+# Rows, from the nearest partitions, that are searched for a halo.
 CANDIDATE_ROWS = 32_000
-# Rows of a core that stand for all of them when its neighbours are looked for.
+# Sample size of core rows used in the neighbour search.
 PROBES = 128
 
 
 @dataclass(frozen=True)
 class HaloSizes:
-    """Rows of a core, and of core and halo together, about."""
+    """Approximate numbers of rows: of a core, and of core and halo together."""
 
     core: int
     around: int
 
 
-# Rows that a local expert sees: with few inputs fewer rows surround a point, and with many rows there are many experts,
-# each at the cost of a cube. At few rows as many as inputs ask for, then fewer by a power of the rows. How many are
-# few grows with the square of the inputs, since among many inputs errors fall slowly with the rows around: with 958 of
-# 50,000 rows of mnist, 40 inputs, 2.3 % of validation labels are wrong at a noise of .01, with 1500 1.8 %.
+# Rows of a local expert. With few inputs, fewer rows surround a point. With many rows there are many experts, each at
+# cubic cost. Up to `few` rows in all, the number follows from the inputs; beyond, it falls by a power of the rows.
+# `few` grows with the square of the inputs, since with many inputs errors fall slowly with the rows around: 50,000 rows
+# of mnist, 40 inputs, noise .01: 2.3 % wrong validation labels with 958 rows, 1.8 % with 1500.
 LEAST_AROUND, AROUND_PER_INPUT, MOST_AROUND = 400, 140, 1500
 FEW_ROWS, FEW_PER_SQUARE, THINNING_POWER = 10_000, 40, 0.25
 CORE = 80
@@ -46,24 +46,24 @@ EFFORT_FACTORS = {"quick": 0.5, "normal": 1.0, "thorough": 3.0}
 
 
 def sizes_for(rows, inputs, effort) -> HaloSizes:
-    """Sizes for data of so many rows and inputs."""
+    """Halo sizes for data with `rows` rows and `inputs` inputs."""
     around = min(LEAST_AROUND + AROUND_PER_INPUT * inputs, MOST_AROUND)
     few = max(FEW_ROWS, FEW_PER_SQUARE * inputs**2)
     affordable = MOST_AROUND * (few / max(rows, few)) ** THINNING_POWER
     return HaloSizes(CORE, int(EFFORT_FACTORS[effort] * min(around, affordable)))
 
 
-# Neighbours of each row of a core that are told apart by rank, among so many times the rows wanted, the nearest ones.
-# Against distance to the core, on gaps of heaton_simulated (validation rows), predictions come nearer to those of the
-# exact GP (RMS .071 for .099); kin40k -.756 for -.754 (MNLP).
+# Neighbours of each core row that are ranked, and the nearest candidates considered, as a multiple of the requested
+# rows. Compared with ranking by distance to the core: on gaps of heaton_simulated (validation rows), predictions are
+# nearer to the exact GP (RMS .071 instead of .099); on kin40k MNLP is -.756 instead of -.754.
 NEIGHBOURS, CONSIDERED = 128, 4
 
 
 def nearest_rows(core, candidates, count) -> np.ndarray:
-    """Positions of `count` candidates (m, D) that are among the first neighbours of a row of a core (n, D), ascending.
+    """Positions, ascending, of `count` candidates (m, D) nearest in rank to rows of a core (n, D).
 
-    Each row of the core has its own first, second, ... neighbour. Candidates are taken by their best rank, then by
-    distance, so that a row beside a gap gets its neighbours beyond it before others get more of theirs.
+    Each row of the core ranks its nearest neighbours 1, 2, .... Candidates are ordered by their best rank, then by
+    distance. So a core row beside a gap gets neighbours beyond the gap before other rows get more of theirs.
     """
     if len(candidates) <= count:
         return np.arange(len(candidates))
@@ -77,7 +77,7 @@ def nearest_rows(core, candidates, count) -> np.ndarray:
     first = _least(gap[:, near], NEIGHBOURS)
     order = np.argsort(np.take_along_axis(gap[:, near], first, axis=1), axis=1)
     best = np.full(len(near), order.shape[1])
-    # In one dimension: of two that are broadcast, numpy 2 reads beyond the end.
+    # One-dimensional on purpose: with two broadcast arguments, numpy 2 reads beyond the end.
     np.minimum.at(
         best, np.take_along_axis(first, order, axis=1).ravel(), np.tile(np.arange(order.shape[1]), len(order))
     )
@@ -85,10 +85,10 @@ def nearest_rows(core, candidates, count) -> np.ndarray:
 
 
 def _considered(reach, radius, count):
-    """Positions of candidates among which the `count` nearest to a core are, by the triangle inequality.
+    """Positions of candidates that include the `count` nearest to a core, by the triangle inequality.
 
-    Those of least distance `reach` (m,) to the core's centre are no further than that and its radius from a row of
-    the core; nearer than that to one are only candidates no further from the centre than twice the radius more.
+    `reach` (m,) is the distance to the core's centre. The `count` candidates of least reach are within that reach plus
+    the radius of any core row. Candidates nearer than this to a core row have a reach at most twice the radius larger.
     """
     if count >= len(reach):
         return np.arange(len(reach))
@@ -96,7 +96,7 @@ def _considered(reach, radius, count):
 
 
 def _least(values, count):
-    """Positions of the least values along the last axis, at most `count` of them, in any order."""
+    """Positions of the `count` smallest values along the last axis, in any order."""
     size = values.shape[-1]
     if count >= size:
         return np.broadcast_to(np.arange(size), values.shape)
@@ -105,18 +105,18 @@ def _least(values, count):
 
 @dataclass(frozen=True)
 class Arrangement:
-    """The rows of a model in the order of its cells."""
+    """The rows of a model in cell order."""
 
     data: Dataset
-    """the copy in the order of cells; rows below are rows of it"""
+    """the copy in cell order; row numbers refer to it"""
     tree: CellTree
     edges: np.ndarray
-    """(cells + 1,): where cells begin"""
+    """(cells + 1,): first row of each cell"""
     sizes: HaloSizes
 
     @property
     def bounds(self) -> np.ndarray:
-        """Where partitions begin, (partitions + 1,)."""
+        """First row of each partition, (partitions + 1,)."""
         return self.edges[self.tree.first]
 
     def partition_of(self, cells) -> np.ndarray:
@@ -124,11 +124,11 @@ class Arrangement:
         return np.searchsorted(self.tree.first, cells, side="right") - 1
 
     def number(self, part) -> int:
-        """Number of the partition in whose rows `part` begins."""
+        """Number of the partition that contains the first row of `part`."""
         return int(np.searchsorted(self.bounds, part.start, side="right")) - 1
 
     def partitions(self, most) -> list[Partition]:
-        """All partitions that hold rows; of more than `most` rows, which may coincide, in several parts."""
+        """All non-empty partitions, split so that none exceeds `most` rows (a cell of coincident rows may be large)."""
         found = []
         for a, b in zip(self.bounds[:-1].tolist(), self.bounds[1:].tolist(), strict=True):
             parts = -(-(b - a) // most)
@@ -137,7 +137,7 @@ class Arrangement:
         return found
 
     def core(self, cell) -> np.ndarray:
-        """Rows of a cell; of more than a local expert may see, some that are evenly spread."""
+        """Rows of a cell; an evenly spaced subset if it has more than a local expert may use."""
         a, b = self.edges[cell : cell + 2]
         return np.unique(np.linspace(a, b - 1, min(b - a, self.sizes.around)).astype(np.int64))
 

@@ -1,4 +1,4 @@
-"""The committee with the rows around each new point as a predictor: local experts of cells and their halos."""
+"""The "local" predictor: the committee with a local expert for each cell, built on the cell's rows and their halo."""
 
 import functools
 from collections.abc import Iterator
@@ -35,21 +35,20 @@ from bcmdist.storage.ledger import absorbed_pieces
 from bcmdist.storage.loading import load_array, load_record
 
 NO_ROWS = np.zeros(0, np.int64)
-# Points on each border between two cells at which their predictions are compared.
+# Points on each border between two cells at which the predictions of the two cells are compared.
 BORDER_POINTS = 10
-# Rows that weigh no more are not there: long before, nothing of them is left in a sum, and later noise / weight is no
-# number.
+# Rows with at most this (faded) weight are ignored: they no longer change any sum, and noise / weight would overflow.
 FADED = 1e-100
 
 
 class Neighbours:
-    """Latent predictions with the local experts of a model; keeps the factors that were used last.
+    """Latent predictions with the local experts of a model. Recently used factors are cached.
 
     Parameters
     ----------
-    halos : by partition, hashes of the blobs that `Halo` wrote
-    absorbed : (pieces, 3): start, stop and weight of the rows that the committee has absorbed, ascending; the weight at
-        which the committee counts them by now, faded where rows fade
+    halos : hashes of the blobs that `Halo` wrote, by partition
+    absorbed : (pieces, 3): start, stop and weight of the row ranges that the committee has absorbed, ascending; the
+        weight is the present one, faded if the model forgets old rows
     """
 
     def __init__(self, model: Model, belief: Belief, arrangement: Arrangement, halos, absorbed, store: ModelStore):
@@ -59,7 +58,7 @@ class Neighbours:
         self._kept = least_recently_used(LOCAL_BYTES, _expert_bytes)
 
     def latent(self, X) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and variance of f at scaled inputs X (n, D), as `predict_latent` gives them."""
+        """Mean and variance of f at scaled inputs X (n, D), with the shapes of `predict_latent`."""
         cells, shared = self.arrangement.tree.route(X), self.model.shared
         if not len(X):
             return predict_latent(shared, self.belief, X)
@@ -81,12 +80,15 @@ class Neighbours:
         return mean[back], variance[back]
 
     def jumps(self, cell, X, start) -> np.ndarray:
-        """Mean squared difference between a cell and the next one at points between their nearest rows, in units of
-        the variance there: (1,), or (0,) where one of them has absorbed nothing.
+        """Mean squared difference between the predictions of a cell and the next cell at their border, over the
+        variance there.
+
+        The points lie halfway between nearest rows of the two cells. Shape (1,), or (0,) if either cell has absorbed
+        nothing.
 
         Parameters
         ----------
-        X : scaled inputs of the rows from `start` on that hold both cells
+        X : scaled inputs of the rows from number `start` on, which contain both cells
         """
         edges, unit = self.arrangement.edges, metric(self.model.shared.kernel, self.model.inputs)
         here, there = (X[edges[c] - start : edges[c + 1] - start] for c in (cell, cell + 1))
@@ -100,9 +102,9 @@ class Neighbours:
         return np.array([((a - b) ** 2 / (0.5 * (v + w))).mean()])
 
     def query_losses(self, cell) -> np.ndarray:
-        """How much worse the rows of a cell that were absorbed are predicted with half of the query points, (k,).
+        """Loss of leave-one-out log density at absorbed rows of a cell with half of the query points, (k,), in nats.
 
-        None of shared variables that halves make no sense of.
+        Empty if the shared variables cannot be halved.
         """
         if not self.model.shared.nested:
             return np.zeros(0)
@@ -114,7 +116,7 @@ class Neighbours:
         return query_losses(expert, self.belief, self.model.shared.functions, core)
 
     def _experts(self, cells) -> Iterator[tuple[int, LocalExpert | None]]:
-        """Local experts of cells; those of one partition share what they read."""
+        """Yield cells with their local experts; cells of one partition share one read of the data."""
         owners = self.arrangement.partition_of(cells)
         for owner in np.unique(owners):
             mine = cells[owners == owner].tolist()
@@ -128,10 +130,10 @@ class Neighbours:
                 )
 
     def _rows(self, cell, owner):
-        """Rows of core and halo that the committee has absorbed, ascending."""
+        """Absorbed rows of the core and halo of a cell, ascending."""
         first, last = self.arrangement.tree.first[owner : owner + 2]
         blob = self._halo(self.halos[owner], last - first)
-        if not len(blob):  # of a partition that holds no rows
+        if not len(blob):  # the partition has no rows
             return NO_ROWS
         a, b = blob[cell - first : cell - first + 2] + (last - first + 1)
         rows = np.sort(np.concatenate([self.arrangement.core(cell), blob[a:b]]))
@@ -150,7 +152,7 @@ class Neighbours:
         return np.where(inside, self.absorbed[piece, 2], 0.0)
 
     def _read(self, rows) -> tuple[np.ndarray, np.ndarray, Observations]:
-        """Scaled inputs (n, D), columns (n, K) and observations of rows of the arrangement, ascending."""
+        """Scaled inputs (n, D), columns (n, K) and observations at ascending row numbers of the arrangement."""
         X, obs = read_rows(self.arrangement.data, rows)
         obs = replace(obs, weight=obs.weight * self._weights(rows))
         obs = model_observations(self.model, Partition(self.arrangement.data, int(rows[0]), int(rows[-1]) + 1), obs)
@@ -161,7 +163,7 @@ class Neighbours:
         rows = known[cell] if cell in known else self._rows(cell, owner)
         if not len(rows):
             return None
-        if not np.isin(rows, together).all():  # it was kept when rows were read, and is not any more
+        if not np.isin(rows, together).all():  # evicted from the cache since the rows were read
             read, together = self._read(rows), rows
         (X, V, obs), some = read, np.searchsorted(together, rows)
         own = np.asfortranarray(V[some])
@@ -174,7 +176,7 @@ def _expert_bytes(expert: LocalExpert | None) -> int:
 
 @lru_cache(maxsize=1)
 def load_neighbours(reference: Reference) -> Neighbours:
-    """Local predictions of a commit that knows its halos."""
+    """Local predictions of a commit that has halos."""
     fitted, arrangement, record = load_fitted(reference), load_arrangement(reference), load_record(reference)
     store, facts = open_store(reference.url), load_facts(reference)
     table = store.get_array(facts.cells.halos)
@@ -187,7 +189,7 @@ def load_neighbours(reference: Reference) -> Neighbours:
 
 @dataclass(frozen=True)
 class LocallyFitted(Predictor):
-    """What local predictions need."""
+    """Predicts f from the committee's posterior and the local expert of each point's cell."""
 
     in_cells = True
 
@@ -198,7 +200,7 @@ class LocallyFitted(Predictor):
 
     @classmethod
     def refuse(cls, snapshot) -> None:
-        """One without cells, or whose fit did not come to its end."""
+        """Raise `InvalidOption` if the model has no cells or its fit was not completed."""
         if not snapshot.facts.cells.surrounded:
             raise InvalidOption(
                 "method: expected a model fitted with --partition spatial for local prediction, this one has no cells; "
@@ -211,7 +213,7 @@ class LocallyFitted(Predictor):
 
     @classmethod
     def of_snapshot(cls, snapshot) -> "LocallyFitted":
-        """Made once, until there is another commit, so that an opened model keeps the factors of its cells."""
+        """The predictor, cached in the snapshot until the commit changes to keep the factors of its cells."""
         commit, known = snapshot.read.get("local", (None, None))
         if commit != snapshot.commit:
             known = cls.of_commit(snapshot.reference)

@@ -1,8 +1,9 @@
-"""What half of the query points would lose: whether more of them can matter to local predictions.
+"""Loss of local predictions with half of the query points: would more query points help?
 
-With L L' = Kqq the first of the whitened values v = L^-1 f^q are those of the first query points alone, so that half of
-the query set is the first columns of the design, with the belief about these. Rows are left out of local experts with
-and without the other half: if they are predicted as well without, twice as many would hardly help.
+With L L' = Kqq, the first of the whitened values v = L^-1 f^q depend on the first query points alone. So half of the
+query set corresponds to the first columns of the design and the marginal posterior of the first values. Leave-one-out
+predictions of local experts are compared with and without the other half. If half does as well, doubling the query
+points would hardly help.
 """
 
 import numpy as np
@@ -11,19 +12,22 @@ from bcmdist import linalg
 from bcmdist.model.shared.belief import Belief, Factored
 from bcmdist.prediction.local.expert import LocalExpert
 
-# Share of what is known of a row without itself, at least: it is only about right, as halos are no partitions.
+# Least share of the information about a row that remains without it. Approximate, as halos are not partitions.
 LEAST_SHARE = 0.05
-# Least precision of a row: one that says less of its f counts as if it said so much.
+# Least precision of a row; smaller values are raised to this.
 LEAST_CURVATURE = 1e-10
 
 
 def half_of(points, shared) -> np.ndarray:
-    """Numbers of the shared values that are left with half of the query points: those of the first, and all others."""
+    """Positions of the shared values that remain with half of the query points.
+
+    These are the first half of the values at query points, and all values that do not belong to query points.
+    """
     return np.concatenate([np.arange((points + 1) // 2), np.arange(points, shared)])
 
 
 def marginal(belief: Belief, kept) -> Belief:
-    """The belief in some of the shared values of one process."""
+    """Marginal posterior of some of the shared values of one process."""
     inverse = linalg.inverse(np.asfortranarray(belief.factor))
     covariance = np.asfortranarray(inverse[np.ix_(kept, kept)])
     precision = linalg.inverse(linalg.cholesky(covariance, name="covariance of half of the query values"))
@@ -32,20 +36,20 @@ def marginal(belief: Belief, kept) -> Belief:
 
 
 def left_out_densities(T, pull, V, belief: Belief, rows) -> np.ndarray:
-    """Log densities of the targets of some rows of a local expert, each without itself, (k,), less a constant.
+    """Leave-one-out log densities of the targets of some rows of a local expert, (k,), up to a constant.
 
-    Given v, with T = (cov(f | v) + Psi)^-1 and p the i-th of its diagonal, row i is N(y_i - g, 1 / p) for others,
-    p g = e_i'T (y - V v): a Gaussian site along a = V'T e_i / p, of which the belief in v is freed. With m its mean
-    and h = p a'Lambda^-1 a, the share of row i in what is known along a,
+    Let T = (cov(f | v) + Psi)^-1 and p its i-th diagonal entry. Given v and the other rows, row i is N(y_i - g, 1 / p)
+    with p g = e_i'T (y - V v): a Gaussian site along a = V'T e_i / p, which is removed from the posterior of v. With m
+    the posterior mean and h = p a'Lambda^-1 a, the share of row i in the information along a,
 
         gap  g(m) / (1 - h),    variance  1 / (p (1 - h))
 
-    which is exact where the rows are a partition of the committee.
+    Exact if the rows are a partition of the committee.
 
     Parameters
     ----------
     T : (n, k), the columns of the rows
-    pull : (k,) T (y - V m) at these, or (k, C) of processes whose mean log density is meant
+    pull : (k,) T (y - V m) at the rows, or (k, C) for processes over which the log density is averaged
     V : (n, S)
     rows : (k,)
     """
@@ -57,13 +61,13 @@ def left_out_densities(T, pull, V, belief: Belief, rows) -> np.ndarray:
 
 
 def query_losses(expert: LocalExpert, belief: Belief, points, rows) -> np.ndarray:
-    """How much worse rows of a local expert, each without itself, are predicted with half of the query points, (k,).
+    """Leave-one-out log density of rows of a local expert minus that with half of the query points, (k,), in nats.
 
-    In nats. Without the columns U of the design the residual has U U' more, so that of the factor that is there
+    Without the columns U of the design the residual covariance grows by U U', so that the existing factor gives
 
         T' = T - T U G U'T,    T' (y - V'm') = T' (y - V m) + T' U m_u,    G = (I + U'T U)^-1
 
-    Other likelihoods are Gaussian at the mode; of processes that differ in their sites, the first is taken.
+    Other likelihoods are made Gaussian at the mode. If processes have different sites, only the first is used.
     """
     site, V, S = expert.sites[0], expert.V, expert.V.shape[1]
     pull = expert.pull.reshape(len(V), -1)

@@ -1,4 +1,4 @@
-"""Whether what local prediction reads of a model can be: rows of cells, and halos."""
+"""Consistency checks of stored cell edges and halos."""
 
 import numpy as np
 
@@ -7,13 +7,13 @@ from bcmdist.storage.kinds import shown
 
 
 def check_edges(edges, cells, rows, where: str) -> None:
-    """Raise `ModelDamaged` where the rows of cells do not begin at `edges` (cells + 1,)."""
+    """Raise `ModelDamaged` if `edges` is not an ascending array (cells + 1,) from 0 to `rows`."""
     check_array(edges, where, "edges", shape=(cells + 1,), dtype=np.int64)
     _check_ascending(edges, rows, where, "edges")
 
 
 def check_halo(blob, cells, rows, where: str) -> None:
-    """Raise `ModelDamaged` where a blob is not that of `Halo`: offsets (cells + 1,), then rows."""
+    """Raise `ModelDamaged` if a blob is not one that `Halo` writes: offsets (cells + 1,), then row numbers."""
     if not blob.size and blob.ndim == 1:
         return
     check_array(blob, where, "a halo", shape=(blob.size,), dtype=np.int64)
@@ -31,5 +31,5 @@ def _check_ascending(numbers, last, where, name):
 
 
 def check_halos(table, partitions, where: str) -> None:
-    """Raise `ModelDamaged` where a table does not hold a hash for each partition, (partitions, 32)."""
+    """Raise `ModelDamaged` if a table does not hold one hash per partition, (partitions, 32)."""
     check_array(table, where, "halos", shape=(partitions, 32), dtype=np.uint8)
