@@ -1,1 +1,2 @@
-"""Chunk -> partition -> checked rows; knows nothing of Gaussian processes."""
+"""Data sets, their partitions and checked rows: the stages chunk -> partition -> rows. Independent of Gaussian
+processes."""

@@ -1,7 +1,7 @@
-"""A Zarr group in one file: an uncompressed ZIP archive of its keys, NAME.zarr.zip, for data sets of few rows.
+"""Zarr groups stored as one file: NAME.zarr.zip, an uncompressed ZIP archive of the keys, for small data sets.
 
-It is written in memory and put on the disk as one file, and read into memory as a whole: its chunks are then checked as
-those of any other group (`bcmdist.data.checks.checked_store`).
+The archive is built in memory and written as one file. It is also read into memory as a whole; its chunks then pass
+the same checks as those of any other group (`bcmdist.data.checks.checked_store`).
 """
 
 import io
@@ -16,11 +16,11 @@ from bcmdist.errors import CorruptChunk, UnsafeData
 from bcmdist.storage.disk import read_file
 
 SUFFIX = ".zarr.zip"
-LARGEST_BYTES = 2**30  # of a file, since it is read as a whole
+LARGEST_BYTES = 2**30  # of a file, which is read as a whole
 
 
 def packed(store: Mapping[str, Buffer]) -> bytes:
-    """The keys of a store in memory as an archive; the same for the same keys and bytes."""
+    """Return the keys of an in-memory store as an archive. Equal keys and bytes give an equal archive."""
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
         for key in sorted(store):
@@ -29,14 +29,14 @@ def packed(store: Mapping[str, Buffer]) -> bytes:
 
 
 def unpacked(path: str) -> MemoryStore:
-    """The keys of an archive in memory, for reading.
+    """Read an archive into a read-only store in memory.
 
     Raises
     ------
     CorruptChunk
-        The file is damaged, or no ZIP archive.
+        The file is damaged, or is not a ZIP archive.
     UnsafeData
-        It is too large, or holds what is compressed, encrypted or there twice.
+        The file is too large, or has compressed, encrypted, overlapping or duplicate members.
     """
     if (size := os.path.getsize(path)) > LARGEST_BYTES:
         raise UnsafeData(f"{path}: expected at most {LARGEST_BYTES:,} bytes, the archive has {size:,}; unpack it")

@@ -1,7 +1,7 @@
-"""Tables as Arrow IPC streams, in memory: what is asked of a service, and what it answers.
+"""Arrow IPC streams in memory: the tables in requests to the service and in its responses.
 
-A stream that comes is uncompressed record batches, as an entry of a Redis stream: all are read, and what they declare
-together is compared with a limit before one is decoded (`bcmdist.data.entries`).
+A stream in a request consists of uncompressed record batches, as in an entry of a Redis stream. All batches are read;
+the total size that they declare is compared with a limit before any batch is decoded (`bcmdist.data.entries`).
 """
 
 from collections.abc import Collection, Mapping
@@ -15,7 +15,7 @@ MEDIA_TYPE = "application/vnd.apache.arrow.stream"
 
 
 def rows_of(data: bytes) -> int:
-    """Rows that a stream declares, of which none is decoded; errors as of `read_table`."""
+    """Return the number of rows that a stream declares, without decoding any. Errors as in `read_table`."""
     _arrow()
     return shape_of({b"data": data}, "body", "X", None, ()).rows
 
@@ -23,10 +23,10 @@ def rows_of(data: bytes) -> int:
 def read_table(
     data: bytes, *, others: Collection[str], tables: Collection[str] = ()
 ) -> tuple[np.ndarray, tuple[str, ...], dict[str, np.ndarray]]:
-    """Inputs (n, D), their names, and those of the others (n,) and of the tables (n, ...) that are there.
+    """Return the inputs (n, D), their names, and the other columns (n,) and tables (n, ...) that the stream contains.
 
-    Inputs are a column X of fixed-size lists, which has no names, or else all numeric columns but the others. Tables
-    are fixed-size lists, also of fixed-size lists.
+    Inputs are either a column X of fixed-size lists, which has no names, or all numeric columns not in `others`. Tables
+    are columns of fixed-size lists, which may be nested.
 
     Raises
     ------
@@ -38,7 +38,7 @@ def read_table(
 
 
 def write_table(columns: Mapping[str, np.ndarray], about: Mapping[str, str]) -> bytes:
-    """Columns (n,), or (n, k, ...) as fixed-size lists, by name; `about` them as metadata of the schema.
+    """Encode columns (n,), or (n, k, ...) as fixed-size lists, by name; `about` becomes the metadata of the schema.
 
     Raises
     ------

@@ -1,9 +1,9 @@
-"""Cells: a tree of half spaces that puts near rows together, and new points where they belong.
+"""Cells: a tree of half-spaces that groups neighbouring rows and assigns new points to a group.
 
-Each node cuts its rows across their direction of largest spread, in the metric of the learned lengthscales, so
-that leaves hold about equally many rows: a k-d tree whose axes turn with the data. Leaves are numbered from left
-to right, so that neighbouring numbers are neighbouring cells. A leaf is the *core* that owns new points falling
-into it; a run of leaves below one node is a *partition* with its expert.
+Each node splits its rows across their direction of largest variance, in the metric of the learned lengthscales, so
+that leaves hold about equally many rows: a k-d tree whose axes rotate with the data. Leaves are numbered from left
+to right, so that cells with adjacent numbers are neighbours. A leaf is the *core* that owns the new points falling
+into it; the leaves below one node form a *partition* with its own expert.
 """
 
 from dataclasses import dataclass
@@ -12,22 +12,22 @@ import numpy as np
 
 # Rows from which a direction is computed: enough for a principal component.
 DIRECTION_ROWS = 2000
-# Gaps between rows below this share of the largest coordinate may be rounding: no cut goes through them.
+# Gaps between rows smaller than this share of the largest coordinate may be rounding errors: no cut there.
 ROUNDING = 1e-10
 
 
 @dataclass(frozen=True)
 class CellTree:
-    """A binary tree; made by `grow`."""
+    """A binary tree of half-spaces, made by `grow`."""
 
     direction: np.ndarray
-    """(nodes, D), of scaled inputs"""
+    """(nodes, D), normal vectors for scaled inputs"""
     threshold: np.ndarray
-    """(nodes,); rows with a smaller product go left; midway between two rows"""
+    """(nodes,), halfway between two rows; rows with a smaller product go left"""
     child: np.ndarray
-    """(nodes, 2): a node, or -1 - cell"""
+    """(nodes, 2), the number of a child node, or -1 - cell for a leaf"""
     first: np.ndarray
-    """(partitions + 1,): the first cell of each partition, and the number of cells"""
+    """(partitions + 1,), the first cell of each partition, then the number of cells"""
 
     @property
     def cells(self) -> int:
@@ -35,7 +35,7 @@ class CellTree:
         return int(self.first[-1])
 
     def route(self, X) -> np.ndarray:
-        """Numbers of the cells into which the rows of scaled inputs X (n, D) fall, (n,)."""
+        """Return the cell numbers (n,) of the rows of scaled inputs X (n, D)."""
         cell = np.zeros(len(X), dtype=np.int64)
         waiting = [(0, np.arange(len(X)))] if len(self.threshold) else []
         while waiting:
@@ -51,14 +51,14 @@ class CellTree:
 
 
 def _along(X, direction):
-    """X d, (n,), by a sum that is the same for a row whatever other rows there are (BLAS does not promise it)."""
+    """Return X d, (n,). The sum for a row does not depend on the other rows, which BLAS does not guarantee."""
     return np.einsum("ij,j->i", np.ascontiguousarray(X), direction)
 
 
 def grow(X, metric, *, cell_rows, partition_rows, seed=0) -> CellTree:
-    """Tree with cells of about `cell_rows` and partitions of about `partition_rows` of the rows of X.
+    """Build a tree over X with about `cell_rows` rows per cell and about `partition_rows` rows per partition.
 
-    Rows that coincide are never cut apart, so that a cell of these may hold more.
+    Identical rows are never separated, so a cell of duplicates may hold more rows.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ def grow(X, metric, *, cell_rows, partition_rows, seed=0) -> CellTree:
 
 
 class _Growing:
-    """A tree in the making, from left to right."""
+    """A tree under construction, built from left to right."""
 
     def __init__(self, Z, rng):
         self.Z = Z
@@ -92,7 +92,7 @@ class _Growing:
         self.count = 0
 
     def partitions(self, rows, partitions, cells) -> int:
-        """Cut rows into partitions of a number of cells; the node, or -1 - cell where there is nothing to cut."""
+        """Cut rows into partitions with `cells` cells each; return the node, or -1 - cell for a leaf."""
         if partitions > 1:
             found = self._cut(rows, partitions, lambda side, share: self.partitions(side, share, cells))
             if found is not None:
@@ -101,7 +101,7 @@ class _Growing:
         return self.cells(rows, cells)
 
     def cells(self, rows, cells) -> int:
-        """Cut rows into cells; the node, or -1 - cell."""
+        """Cut rows into cells; return the node, or -1 - cell for a leaf."""
         found = self._cut(rows, cells, self.cells) if cells > 1 else None
         if found is None:
             self.count += 1
@@ -109,7 +109,7 @@ class _Growing:
         return found
 
     def _cut(self, rows, parts, grow):
-        """A node with half of the parts on either side; None where all rows coincide."""
+        """Add a node with half of the parts on each side and return it; None if all rows coincide."""
         across = self._widest(rows)
         along = _along(self.Z[rows], across)
         order = np.sort(along)
@@ -127,7 +127,7 @@ class _Growing:
         return node
 
     def _widest(self, rows):
-        """Unit vector of the largest spread of some rows."""
+        """Return the unit vector of largest variance, estimated from at most `DIRECTION_ROWS` rows."""
         if len(rows) > DIRECTION_ROWS:
             rows = self.rng.choice(rows, DIRECTION_ROWS, replace=False)
         centred = self.Z[rows] - self.Z[rows].mean(axis=0)

@@ -1,4 +1,4 @@
-"""Coordinates of a data set: arrays that say what its columns and rows are called, numbers or texts."""
+"""Coordinates of a data set: arrays of numbers or texts that label its columns and rows."""
 
 import warnings
 
@@ -13,7 +13,7 @@ from bcmdist.storage.urls import answering
 
 
 def schema_of(url, group, X, y) -> Schema:
-    """Names of the columns of an array X of a group, and of the classes in y, where there is one.
+    """Return the schema of a group: column names of the array X, class names of y (if given), and the table coding.
 
     Raises
     ------
@@ -34,7 +34,8 @@ def schema_of(url, group, X, y) -> Schema:
 
 
 def _column_names(array, values, where):
-    """What a coordinate says, whatever its packing and the day it counts from in this file."""
+    """Return unpacked coordinate values as names. Dates include their unit, because its reference day differs by
+    file."""
     units = since(array)
     names = tuple(f"{value} {units}" if units else str(value) for value in unpacked(array, values, where).tolist())
     refuse_repeated(names, where)
@@ -42,7 +43,7 @@ def _column_names(array, values, where):
 
 
 def read_coordinate(group, url, name, rows=slice(None)) -> np.ndarray:
-    """Values of a coordinate, numbers or texts, as they are stored.
+    """Return values of a coordinate, numbers or texts, as stored.
 
     Raises
     ------
@@ -51,14 +52,14 @@ def read_coordinate(group, url, name, rows=slice(None)) -> np.ndarray:
     array = find_array(group, url, name)
     if array is None:
         raise DataNotFound(f"{url}: expected a coordinate {name!r}, found none; restore it from a copy")
-    group.store.encoding(array.path)  # raises
+    group.store.encoding(array.path)  # raises if the encoding is not supported
     if array.dtype.kind not in "fiubmMUTSO":
         raise InvalidDtype(f"{url}: expected numbers or texts in the coordinate {name}, got {array.dtype}; convert it")
     try:
         with answering(url), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of Zarr, about texts of fixed length, which its specification lacks
+            warnings.simplefilter("ignore")  # Zarr's, about fixed-length texts, which its specification lacks
             return np.asarray(array[rows])
     except BcmdistError:
         raise
-    except Exception as error:  # whatever zarr makes of it
+    except Exception as error:  # any error of zarr
         raise DataDamaged(f"{url}: the coordinate {name} cannot be read ({error}); restore it from a copy") from error

@@ -1,9 +1,9 @@
-"""Data sets: opened, and checked as far as can be without reading rows.
+"""Data sets: opened, and checked as far as possible without reading rows.
 
-A data set is a Zarr group (v2 or v3; a path or any URL Zarr understands) with `X` (N, D), `y`
-(N,) and optionally the companions `weight` (how many rows a row counts for in the likelihood; scaling,
-sampling and scores count each row once), `exposure`, `trials` and `event`, each (N,). Rows may be being added: those
-that are complete are told from those that are announced.
+A data set is a Zarr group (v2 or v3; a path or any URL that Zarr supports) with `X` (N, D), `y` (N,) and optionally
+the companions `weight` (multiplicity of a row in the likelihood; scaling, sampling and scores count each row once),
+`exposure`, `trials` and `event`, each (N,). Rows may be appended concurrently: complete rows are distinguished from
+rows that only the shape of the arrays announces.
 """
 
 import itertools
@@ -30,61 +30,61 @@ from bcmdist.errors import (
 )
 from bcmdist.storage.urls import answering
 
-# Arrays that may stand beside the targets, in the order of the fields of `Observations`.
+# Optional arrays besides the targets, in the order of the fields of `Observations`.
 COMPANIONS = ("weight", "exposure", "trials", "event")
 
-# Beside inputs X, how much they may be off: variances (N, D) or covariances (N, D, D) of errors that are normal.
+# Name of the array of input errors of X: variances (N, D) or covariances (N, D, D) of normal errors.
 VARIANCE = "{}_variance"
 
-# All that may stand beside rows in arrays X and y.
+# All optional arrays besides X and y.
 BESIDE = (*COMPANIONS, VARIANCE.format("X"))
 
-# Attribute of groups that we wrote: every chunk was stored, so one that is not there was lost.
+# Attribute of groups that bcmdist wrote: every chunk was stored, so a missing chunk was lost.
 ALL_STORED = "bcmdist_all_chunks_stored"
 
-# Attribute of groups to which rows are appended: so many are written, whatever the shape of the arrays says. A writer
-# that resizes first and writes then advances it last; rows beyond it do not exist yet for whoever reads.
+# Attribute of groups to which rows are appended: the number of rows written, whatever the shape of the arrays. A
+# writer resizes, writes, and then advances this number; readers ignore rows beyond it.
 ROWS_COMPLETE = "rows_complete"
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """A data set that was opened and found to be one."""
+    """A data set that was opened and checked."""
 
     url: str
     x: str
     y: str | None
-    """None where only inputs are wanted"""
+    """None if only inputs are read"""
     rows: int
     inputs: int
-    """columns of X that are read"""
+    """number of columns of X that are read"""
     chunk_rows: int
-    """rows per chunk (per shard, where there are shards) of X"""
+    """rows per chunk of X (per shard, if X has shards)"""
     companions: tuple[str, ...]
-    """those of `COMPANIONS` that are there"""
+    """members of `COMPANIONS` that the data set has"""
     kept: str = ""
-    """where given, whoever reads its partitions keeps their rows under this name of their content: few, and read again
-    and again"""
+    """content name under which workers cache the rows of its partitions; "" for no cache. For small data sets that are
+    read many times."""
     chunk_bytes: int = 0
-    """of the largest chunk of its arrays, decoded"""
+    """size of the largest chunk of its arrays, decoded"""
     take: tuple[int, ...] = ()
-    """columns of X to read, in this order; () for all as they are stored"""
+    """columns of X to read, in this order; () for all columns as stored"""
     recode: tuple[int, ...] = ()
-    """what the classes 0 to C - 1 of y are called by the model that it is read for; () where they are the same"""
+    """number in the model of each class 0 to C - 1 of y; () if the numbers agree"""
     variance: str = ""
-    """name of the array of the variances of inputs (`VARIANCE`), where there is one and it is wanted"""
+    """name of the array of input variances (`VARIANCE`); "" if absent or not requested"""
 
 
 def open_data(url, *, x="X", y="y", schema=UNNAMED, uncertain=False) -> Dataset:
-    """Open a data set, or an entry (`bcmdist.data.reader`), and check all that can be checked without reading rows.
+    """Open a data set, or an entry (`bcmdist.data.reader`), with all checks that need no rows.
 
-    `y=None` opens it for its inputs only. Where rows are being appended, `rows` are those written (`ROWS_COMPLETE`).
-    `schema`: names of a model's inputs and classes, in whose order its columns are read. `uncertain`: whether variances
-    of its inputs are wanted, where there are any.
+    `y=None` opens only the inputs. For a data set that is being appended to, `rows` counts the written rows
+    (`ROWS_COMPLETE`). `schema` holds the names of a model's inputs and classes; columns are read in its order.
+    `uncertain=True` also reads the variances of the inputs, if the data set has any.
 
     Raises
     ------
-    DataNotFound, InvalidData, InvalidDtype, MisalignedChunks; of an entry also MissingChunk, SourceUnreachable,
+    DataNotFound, InvalidData, InvalidDtype, MisalignedChunks; for an entry also MissingChunk, SourceUnreachable,
     UnsafeData
     """
     if reader := reader_of(url):
@@ -114,17 +114,17 @@ def open_data(url, *, x="X", y="y", schema=UNNAMED, uncertain=False) -> Dataset:
 
 
 def entry_data(url, x, y, entry: EntryShape, schema) -> Dataset:
-    """An entry as a data set."""
+    """Return an entry as a data set."""
     take = taken(Schema(entry.columns), schema, url)
     return Dataset(url, x, y, entry.rows, len(take) or entry.inputs, entry.rows, entry.companions, take=take)
 
 
 def open_growing(url, *, x="X", y="y", schema=UNNAMED, start=0, most=None) -> Dataset:
-    """As `open_data`, of a data set to which somebody may be adding rows; `rows` are those certainly complete.
+    """Open a data set to which rows may be appended concurrently; `rows` counts only rows that are certainly complete.
 
-    These are the rows that the group's `ROWS_COMPLETE` counts. Where it has none, rows of whole chunks that are stored
-    in all arrays: zarr reads a chunk that is not there yet as zeros. Rows before `start` are taken to be complete, and
-    those from `start + most` on are not looked at.
+    This is the group's `ROWS_COMPLETE` if it has one. Otherwise it is the rows of whole chunks that are stored in all
+    arrays, because zarr reads a missing chunk as zeros. Rows before `start` are assumed to be complete; rows from
+    `start + most` on are not examined. Otherwise as `open_data`.
 
     Raises
     ------
@@ -142,7 +142,7 @@ def open_growing(url, *, x="X", y="y", schema=UNNAMED, start=0, most=None) -> Da
 
 
 def complete_rows(group, url) -> int | None:
-    """Rows that are written, as whoever appends them says; None where nobody does."""
+    """Return the number of written rows from the group's `ROWS_COMPLETE`; None if the group does not have it."""
     rows = group.attrs.get(ROWS_COMPLETE)
     if rows is not None and (type(rows) is not int or rows < 0):
         raise DataDamaged(
@@ -153,19 +153,19 @@ def complete_rows(group, url) -> int | None:
 
 
 def announced_rows(url, *, x="X") -> int:
-    """Rows that a data set has or is getting: those of its shape."""
+    """Return the number of rows that the shape of X announces, written or not."""
     return open_array(open_group(url), url, x).shape[0]
 
 
 def missing_chunk(url, *, x="X", y="y") -> str | None:
-    """Name of the first chunk of a data set that is not stored; None where all are."""
+    """Return the key of the first chunk of a data set that is not stored; None if all are stored."""
     group, arrays = _open_arrays(url, x, y)
     missing = (key for array in arrays.values() for key in missing_chunks(array, array.shape[0], group.store))
     return next(missing, None)
 
 
 def _open_arrays(url, x, y):
-    """Group, and X, y and the companions by name, each right in itself."""
+    """Return the group and its arrays X, y and companions by name, each checked individually."""
     group = open_group(url)
     X = open_array(group, url, x)
     if X.ndim != 2:
@@ -189,7 +189,7 @@ def _data(url, x, y, group, arrays, rows, schema):
 
 
 def read_schema(url, *, x="X", y: str | None = None) -> Schema:
-    """Names of the inputs of a data set, and of its classes where `y` names its targets.
+    """Return the names of the inputs of a data set, and of its classes if `y` names its targets.
 
     Raises
     ------
@@ -202,12 +202,12 @@ def read_schema(url, *, x="X", y: str | None = None) -> Schema:
 
 
 def check_names(data: Dataset, schema: Schema) -> None:
-    """Say which columns of a data set a model does not use, and where names cannot be checked.
+    """Warn of columns that a model does not use, and of names that cannot be checked.
 
     Raises
     ------
     InvalidData
-        Classes have names on one side only.
+        Classes have names in only one of the two.
     """
     found = read_schema(data.url, x=data.x, y=data.y)
     warn_of_columns(found, schema, data.url)
@@ -216,14 +216,14 @@ def check_names(data: Dataset, schema: Schema) -> None:
 
 
 def describe(url, x, y) -> str:
-    """What a data set looks like, in words: everyone who works on it must see the same."""
+    """Return the shape of a data set in words, for comparison between workers: all must see the same."""
     data = open_data(url, x=x, y=y)
     return f"{data.x} with {data.rows} rows, {data.inputs} columns, {data.chunk_rows} rows per chunk"
 
 
 def _refuse_missing_chunks(url, name, array, rows, store):
-    """Where every chunk was stored: see that those of the first rows are there, before work begins; whoever reads sees
-    it in any case."""
+    """Raise `MissingChunk` before any work begins if chunks of the first rows are missing, in groups where every chunk
+    was stored. A reader would notice it later in any case."""
     missing = list(itertools.islice(missing_chunks(array, rows, store), 3))
     if missing:
         raise MissingChunk(

@@ -1,12 +1,12 @@
-"""Entries of Redis Streams: batches of rows as Arrow bytes, published and read. The door to Redis and to Arrow.
+"""Entries of Redis Streams: batches of rows as Arrow bytes, published and read. Uses Redis and Arrow.
 
 An entry `redis://HOST:PORT/DB/STREAM[ID]` is a small data set of its own, and one partition. Its field `data` is an
-Arrow IPC stream: a column `y`, companions by name, and as inputs a column `X` of fixed-size lists or else all other
-numeric columns in order. Its record batches follow each other; what they declare together is compared with a limit
-before one is decoded, and bytes behind the end of the stream are refused.
+Arrow IPC stream with a column `y`, companions by name, and as inputs either a column `X` of fixed-size lists or all
+other numeric columns in order. The total size that the record batches declare is compared with a limit before any
+batch is decoded; bytes after the end of the stream are refused.
 
-A password stands in the URL given to `publish` or `open_source`, or in the environment variable REDISCLI_AUTH, which is
-where workers find it: it is no part of any name.
+The password is given in the URL passed to `publish` or `open_source`, or in the environment variable REDISCLI_AUTH,
+where workers find it. It is not part of any name.
 """
 
 import math
@@ -24,8 +24,8 @@ from bcmdist.errors import InvalidData, InvalidOption, MissingChunk, MissingExtr
 LARGEST_BYTES = 2**28
 
 
-# Add an entry and count its rows; once, however often a publisher that was cut off asks. KEYS: stream, its row count,
-# what remembers the request. ARGV: data, rows, seconds.
+# Add an entry and count its rows, exactly once even if a disconnected publisher repeats the request. KEYS: stream,
+# its row count, record of the request. ARGV: data, rows, seconds for which the record is kept.
 PUBLISH = """
 local done = redis.call('GET', KEYS[3])
 if done then return done end
@@ -37,7 +37,7 @@ return id
 
 
 def encode(X, y, **companions) -> bytes:
-    """Rows as the payload of an entry.
+    """Encode rows as the payload of an entry.
 
     Parameters
     ----------
@@ -65,10 +65,10 @@ def encode(X, y, **companions) -> bytes:
 
 
 def publish(url, X, y, *, rows_per_entry=1000, **companions) -> list[str]:
-    """Add rows to a stream, `rows_per_entry` to an entry, which is what one expert absorbs; their ids.
+    """Add rows to a stream, `rows_per_entry` per entry, and return the ids. One expert absorbs one entry.
 
-    Each entry is added once, also where the server is restarted meanwhile. Its field `position` counts the rows that
-    were published to the stream up to its end.
+    Each entry is added exactly once, even if the server restarts meanwhile. Its field `position` is the number of rows
+    published to the stream up to and including the entry.
 
     Raises
     ------
@@ -85,7 +85,7 @@ def publish(url, X, y, *, rows_per_entry=1000, **companions) -> list[str]:
 
 
 def open_entry(url, x, y, companions) -> EntryShape:
-    """What an entry holds, checked but for its rows.
+    """Return the shape of an entry, after all checks except those of its values.
 
     Raises
     ------
@@ -95,7 +95,7 @@ def open_entry(url, x, y, companions) -> EntryShape:
 
 
 def shape_of(fields, url, x, y, companions) -> EntryShape:
-    """As `open_entry`, of the fields of an entry that are there already."""
+    """As `open_entry`, from fields of an entry that were already fetched."""
     schema, rows, _ = _opened(fields, url)
     inputs, others = _roles(schema, url, x, y, companions)
     width = sum(_width(schema.field(name)) for name in inputs)
@@ -105,7 +105,7 @@ def shape_of(fields, url, x, y, companions) -> EntryShape:
 
 
 def read_entry(url, x, y, companions) -> dict[str, np.ndarray]:
-    """Columns of an entry by name: x (n, D), y (n,) and those companions (n,) that are there, float64.
+    """Return the columns of an entry by name, float64: x (n, D), y (n,) and the companions (n,) that it contains.
 
     Raises
     ------
@@ -115,8 +115,8 @@ def read_entry(url, x, y, companions) -> dict[str, np.ndarray]:
 
 
 def decoded(fields, url, x, y, companions, tables=()) -> tuple[dict[str, np.ndarray], list[str]]:
-    """As `read_entry`, of the fields of an entry that are there already, and the names of the inputs in them; beside
-    companions also `tables` (n, ...), which are fixed-size lists."""
+    """As `read_entry`, from fields of an entry that were already fetched; also return the names of the input columns.
+    `tables` are further columns (n, ...) of fixed-size lists, read if present."""
     schema, _, messages = _opened(fields, url)
     inputs, others = _roles(schema, url, x, y, companions, tables)
     batches = _batches(messages, schema, url)
@@ -126,7 +126,7 @@ def decoded(fields, url, x, y, companions, tables=()) -> tuple[dict[str, np.ndar
 
 
 class StreamEntries:
-    """The reader of entries, for the table of schemes."""
+    """`Reader` of entries, for the registry of schemes."""
 
     @staticmethod
     def named(url) -> str:
@@ -142,7 +142,7 @@ class StreamEntries:
 
 
 def _payload(url):
-    """Fields of an entry, from its server."""
+    """Fetch the fields of an entry from its server; None if the entry is gone."""
     match = ENTRY.fullmatch(str(url))
     if match is None:
         raise InvalidOption(
@@ -154,8 +154,8 @@ def _payload(url):
 
 
 def _opened(fields, url):
-    """Schema and rows of an entry, and its undecoded record batches that hold some; their declared size within the
-    limit."""
+    """Return the schema, the number of rows and the undecoded non-empty record batches of an entry, after checking that
+    their declared size is within the limit."""
     if fields is None:
         raise MissingChunk(
             f"{url}: expected the entry in its stream, it is not there any more; keep entries until they are absorbed "
@@ -179,16 +179,16 @@ def _opened(fields, url):
 
 
 def _messages(data, url):
-    """Schema of a stream, its undecoded record batches, and the rows that each declares."""
+    """Return the schema of a stream, its undecoded messages, and the number of rows that each declares."""
     pa = _pyarrow()
     try:
         source = pa.BufferReader(data)
         reader = pa.ipc.MessageReader.open_stream(source)
         first = reader.read_next_message()
-        if first.type != "schema":  # pyarrow takes it for one unasked, and crashes
+        if first.type != "schema":  # pyarrow would not check the type, and crash
             raise ValueError(f"it begins with a message of type {first.type}")
         schema = pa.ipc.read_schema(first)
-        _ = schema.names  # which are text only now
+        _ = schema.names  # decodes the names, which may fail
         messages = [reader.read_next_message(), *reader]
         headers = [_header(one.metadata.to_pybytes()) if one.type == "record batch" else (0, True) for one in messages]
     except (pa.ArrowException, StopIteration, struct.error, OSError, ValueError) as error:
@@ -210,7 +210,7 @@ def _messages(data, url):
 
 
 def _batches(messages, schema, url):
-    """Record batches, decoded."""
+    """Decode and validate record batches."""
     pa = _pyarrow()
     try:
         batches = [pa.ipc.read_record_batch(message, schema) for message in messages]
@@ -222,9 +222,9 @@ def _batches(messages, schema, url):
 
 
 def _header(metadata):
-    """Declared length of a record batch, and whether it is compressed: fields 0 and 3 of the table RecordBatch.
+    """Return the declared length of a record batch and whether it is compressed: fields 0 and 3 of table RecordBatch.
 
-    Read from the flatbuffer (Arrow columnar format, Message.fbs), since decoding is what has to wait.
+    Read from the flatbuffer (Arrow columnar format, Message.fbs), because sizes must be known before decoding.
     """
     message = struct.unpack_from("<I", metadata, 0)[0]
     header = _field(metadata, message, 2)
@@ -234,7 +234,7 @@ def _header(metadata):
 
 
 def _field(buffer, table, number):
-    """Where a field of a flatbuffer's table stands; 0 where it has its default."""
+    """Return the position of a field of a flatbuffer table; 0 if the field has its default."""
     (back,) = struct.unpack_from("<i", buffer, table)
     (size,) = struct.unpack_from("<H", buffer, table - back)
     if 4 + 2 * number >= size:
@@ -244,7 +244,7 @@ def _field(buffer, table, number):
 
 
 def _roles(schema, url, x, y, companions, tables=()):
-    """Names of the columns that are inputs, and of the others that are wanted: the target, companions and tables."""
+    """Return the names of the input columns, and of the target, companions and tables to read."""
     pa = _pyarrow()
     names = schema.names
     numeric = [field.name for field in schema if _is_number(pa, field.type)]
@@ -272,12 +272,12 @@ def _roles(schema, url, x, y, companions, tables=()):
 
 
 def _width(field):
-    """Columns of numbers in a field."""
+    """Number of numeric columns in a field."""
     return math.prod(_sizes(field.type))
 
 
 def _sizes(kind):
-    """Sizes of the fixed-size lists that a type is of, from without."""
+    """Sizes of the nested fixed-size lists of a type, outermost first."""
     while hasattr(kind, "list_size"):
         yield kind.list_size
         kind = kind.value_type
@@ -295,7 +295,7 @@ def _is_number(pa, kind):
 
 
 def _values(batches, number, url, name):
-    """Numbers of a column of all batches, (n,), or (n, D, ...) of lists."""
+    """Values of a column over all batches, (n,), or (n, D, ...) for lists."""
     column = _pyarrow().concat_arrays([batch.column(number) for batch in batches])
     values, missing = column, column.null_count
     for _ in _sizes(column.type):

@@ -1,4 +1,5 @@
-"""Zarr groups and their arrays: opened for reading, metadata checked, chunks named. The door to Zarr data."""
+"""Zarr groups and arrays for reading: opened, with checked metadata and chunk keys. All reading of Zarr data starts
+here."""
 
 import contextlib
 import itertools
@@ -28,14 +29,14 @@ from bcmdist.storage.locate import open_objects
 from bcmdist.storage.paths import leads_nowhere
 from bcmdist.storage.urls import answering, normal_url, on_objects, refuse_secrets
 
-# More rows are a mistake or a lie.
+# More rows indicate a mistake or forged metadata.
 MOST_ROWS = 10**11
 
 
 def absolute_url(url) -> str:
-    """The same place under a name that does not depend on the working directory."""
+    """Return a URL or path in a form that does not depend on the working directory."""
     url = str(url).removeprefix("file://")
-    if not url:  # not the working directory, and all that lies there
+    if not url:  # otherwise the working directory and everything in it
         raise InvalidOption("data: expected a path or URL, got ''; give one, '.' for the working directory")
     if url != url.encode(errors="replace").decode():  # keys of partitions are text
         raise InvalidOption(f"data: expected a path of Unicode text, got {url!r}; rename it")
@@ -46,13 +47,13 @@ def absolute_url(url) -> str:
 
 
 def group_store(url) -> zarr.storage.ObjectStore | str:
-    """What Zarr is given to open a URL: an object store's client, or the URL itself."""
+    """Return the argument with which Zarr opens a URL: an object store's client, or the URL itself."""
     where = absolute_url(url)
     return zarr.storage.ObjectStore(open_objects(where).store) if on_objects(where) else where
 
 
 def open_group(url) -> zarr.Group:
-    """Zarr group for reading, of which every chunk is checked (`CheckedStore`).
+    """Open a Zarr group for reading; every chunk is checked (`CheckedStore`).
 
     Raises
     ------
@@ -78,7 +79,7 @@ def open_group(url) -> zarr.Group:
         raise
     except ImportError as error:
         raise MissingExtra(f"data: {url} needs a package that is not installed ({error}); pip install it") from error
-    except Exception as error:  # whatever zarr makes of what is there
+    except Exception as error:  # any error of zarr
         found = leads_nowhere(where) or f"found none ({type(error).__name__})"
         raise DataNotFound(
             f"data: expected a Zarr group at {url}, {found}; check the path, or make one with "
@@ -87,7 +88,7 @@ def open_group(url) -> zarr.Group:
 
 
 def find_array(group, url, name) -> zarr.Array | None:
-    """An array of a group, whatever it holds; None where there is none of that name.
+    """Return an array of a group, of any dtype; None if the group has no array of that name.
 
     Raises
     ------
@@ -97,13 +98,13 @@ def find_array(group, url, name) -> zarr.Array | None:
     with _readable(group, url, name):
         array = group.get(name)
         if array is not None:
-            array.attrs.asdict()  # raises where they are none
+            array.attrs.asdict()  # raises if they are not valid
     return array if isinstance(array, zarr.Array) else None
 
 
 @contextlib.contextmanager
 def _readable(group, url, name):
-    """Turn what zarr makes of the metadata of an array into `DataDamaged`."""
+    """Convert zarr's errors about the metadata of an array into `DataDamaged`."""
     try:
         with answering(url):
             yield
@@ -117,7 +118,7 @@ def _readable(group, url, name):
 
 
 def open_array(group, url, name) -> zarr.Array:
-    """An array of numbers, whose metadata are believable and whose chunks can be decoded safely.
+    """Return an array of numbers, with plausible metadata and an encoding that is safe to decode.
 
     Raises
     ------
@@ -126,7 +127,7 @@ def open_array(group, url, name) -> zarr.Array:
     array = find_array(group, url, name)
     if array is None:
         with _readable(group, url, name):
-            names = sorted(group.array_keys())  # lists what is being renamed
+            names = sorted(group.array_keys())  # fails if an array is being renamed
         raise DataNotFound(f"{url}: expected an array {name!r}, found {names}; name the array with --x or --y")
     if array.dtype.kind not in "fiub":
         raise InvalidDtype(
@@ -137,7 +138,7 @@ def open_array(group, url, name) -> zarr.Array:
             f"{url}: expected numbers in {name}, got dates ({units}), which count from another day in another file; "
             "store what they mean as numbers, such as the age in days"
         )
-    group.store.encoding(array.path)  # raises
+    group.store.encoding(array.path)  # raises if the encoding is not supported
     if max(array.shape, default=0) > MOST_ROWS:
         raise UnsafeData(
             f"{url}: expected at most {MOST_ROWS:,} rows and columns in {name}, its metadata declare shape "
@@ -152,7 +153,7 @@ def open_array(group, url, name) -> zarr.Array:
 
 
 def chunk_keys(array, start, stop) -> Iterator[str]:
-    """Keys of the chunks (of the shards, where there are shards) in which rows start to stop lie."""
+    """Return the keys of the chunks (shards, if the array has shards) that contain rows start to stop."""
     shape = array.shards or array.chunks
     along = range(start // shape[0], -(-stop // shape[0]))
     across = itertools.product(*(range(-(-n // size)) for n, size in zip(array.shape[1:], shape[1:], strict=True)))
@@ -164,7 +165,7 @@ def _is_stored(array, key):
 
 
 def whole_rows(array, start, stop) -> int:
-    """Rows in whole chunks that are stored, from the chunk of `start` on, until about `stop`."""
+    """Return the end of the stored whole chunks, counted in rows, from the chunk of `start` up to about `stop`."""
     size = chunk_rows(array)
     first, last = start // size, min(-(-stop // size), array.shape[0] // size)
     for chunk in range(first, last):
@@ -174,10 +175,10 @@ def whole_rows(array, start, stop) -> int:
 
 
 def chunk_rows(array) -> int:
-    """Rows per chunk, or per shard where there are shards."""
+    """Rows per chunk, or per shard if the array has shards."""
     return (array.shards or array.chunks)[0]
 
 
 def missing_chunks(array, rows, store) -> Iterator[str]:
-    """Keys of chunks of the first rows that are not stored, as they are found."""
+    """Yield the keys of missing chunks among those of the first `rows` rows."""
     return store.missing(array.path, (f"{array.path}/{key}" for key in chunk_keys(array, 0, rows)))

@@ -1,4 +1,4 @@
-"""Observations: what was seen at some rows, with all that says how it counts."""
+"""Observations: targets of rows with their weights, exposures, trials and censoring."""
 
 from dataclasses import dataclass, fields
 
@@ -7,22 +7,22 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Observations:
-    """Targets of n rows in the units the likelihood sees, with their companions; None stands for ones.
+    """Targets of n rows on the scale of the likelihood, with their companions; None becomes an array of ones.
 
-    A row of weight w counts for w rows: its log likelihood is multiplied by w. Not so where noise is Gaussian
-    (gaussian, onehot): there w divides the noise variance, a precision.
+    A row of weight w counts as w rows: its log likelihood is multiplied by w. Exception: for Gaussian noise (gaussian,
+    onehot) w divides the noise variance, that is, w is a relative precision.
     """
 
     y: np.ndarray
     """Targets, (n,)."""
     weight: np.ndarray
-    """How many rows each row counts for, (n,), positive."""
+    """Multiplicity of each row, (n,), positive."""
     exposure: np.ndarray | None = None
-    """Time or area in which counts were taken, (n,), positive."""
+    """Time or area over which counts were taken, (n,), positive."""
     trials: np.ndarray | None = None
     """Number of trials of which `y` succeeded, (n,)."""
     event: np.ndarray | None = None
-    """1 where a lifetime ended at `y`, 0 where it was still going on: right-censored, (n,)."""
+    """1 if a lifetime ended at `y`, 0 if it is right-censored at `y`, (n,)."""
 
     def __post_init__(self):
         for field in fields(self):
@@ -37,10 +37,10 @@ class Observations:
 
 
 def joined(a: Observations, b: Observations) -> Observations:
-    """Observations of n and then of m rows."""
+    """Concatenate observations of n and of m rows."""
     return Observations(*(np.concatenate([getattr(a, f.name), getattr(b, f.name)]) for f in fields(Observations)))
 
 
 def unweighted(y) -> "Observations":
-    """Observations of weight one from targets (n,)."""
+    """Return observations of weight one from targets (n,)."""
     return Observations(np.asarray(y, dtype=float), np.ones(len(y)))

@@ -1,4 +1,4 @@
-"""Outputs that appear under their name whole, or not at all."""
+"""Atomic outputs: an output appears under its name complete, or not at all."""
 
 import contextlib
 import errno
@@ -14,12 +14,12 @@ from bcmdist.storage.paths import leads_nowhere, make_folders, room_for
 from bcmdist.storage.unfinished import partial
 from bcmdist.storage.urls import answering, on_objects
 
-# Times that what a failed output has left is removed, and seconds until it is looked at again.
+# Attempts to remove a failed output, and seconds between them.
 REMOVALS, REMOVAL_SECONDS = 20, 0.1
 
 
 def refuse_existing(url) -> None:
-    """Raise `DataExists` where an output on a local disk would overwrite something."""
+    """Raise `DataExists` if an output on a local disk would overwrite something."""
     where = absolute_url(url)
     if "://" not in where and os.path.lexists(where):
         found = leads_nowhere(where) or f"{url} exists"
@@ -28,16 +28,16 @@ def refuse_existing(url) -> None:
 
 @contextlib.contextmanager
 def new_output(url) -> Iterator[str]:
-    """Where to write a group that is to appear at `url`: all of it, or nothing.
+    """Yield the path or URL to which to write a group that is to appear atomically at `url`.
 
-    On a local disk a directory beside it, renamed at the end and removed on failure; a task that
-    writes late writes to a name nobody reads. On an object store the URL itself, which is emptied
-    on failure: what was not removed lacks chunks, and is refused where it is read. Elsewhere the URL itself.
+    On a local disk this is a temporary directory next to `url`, renamed at the end and removed on failure; a late task
+    writes to a name that nobody reads. On an object store it is `url` itself, which is emptied on failure; remaining
+    objects lack chunks, so readers refuse them. Elsewhere it is `url` itself, without cleanup.
 
     Raises
     ------
     DataExists
-        There is something at `url`.
+        Something exists at `url`.
     """
     where = absolute_url(url)
     if on_objects(where):
@@ -61,7 +61,7 @@ def new_output(url) -> Iterator[str]:
 
 
 def discard(url) -> None:
-    """Remove an output that nobody needs."""
+    """Remove an output that is no longer needed."""
     where = absolute_url(url)
     if on_objects(where):
         open_objects(where).remove_all()
@@ -70,7 +70,7 @@ def discard(url) -> None:
 
 
 def _remove(place):
-    """Until nothing is there: threads that were writing chunks when one of them failed may go on for a while."""
+    """Remove a directory, with retries: after a failure other threads may still be writing chunks for a while."""
     for _ in range(REMOVALS):
         shutil.rmtree(place, ignore_errors=True)
         time.sleep(REMOVAL_SECONDS)
@@ -80,7 +80,7 @@ def _remove(place):
 
 @contextlib.contextmanager
 def taken_meanwhile(url) -> Iterator[None]:
-    """Where an output gets its name: `DataExists` where something has taken it."""
+    """Raise `DataExists` if another output took the name in the meantime."""
     try:
         yield
     except OSError as error:
@@ -102,7 +102,7 @@ def _objects(where, url):
     try:
         with answering(where):
             yield
-    except DataExists:  # somebody else was faster
+    except DataExists:  # another process was faster
         raise
     except BaseException:
         storage.remove_all()

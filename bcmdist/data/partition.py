@@ -1,7 +1,7 @@
 """Partitions: ranges of rows of a data set. One partition is one expert.
 
-It is a run of whole small chunks, or a range of rows inside a large one; a reference, a few hundred bytes. The rows are
-read by whoever needs them (`rows`), checked, and named by a hash of their content.
+A partition is a run of whole small chunks, or a range of rows within a large chunk. It is a reference of a few hundred
+bytes; tasks read its rows where they run (`rows`), check them, and identify them by a hash of their content.
 """
 
 import functools
@@ -14,21 +14,21 @@ from bcmdist.data.schema import UNNAMED
 from bcmdist.errors import InvalidData, InvalidOption, MemoryLimit
 from bcmdist.storage.ledger import KEY, named_range
 
-# More are a mistake or a lie: so many references of a few hundred bytes fill a few gigabytes.
+# More indicate a mistake: this many references of a few hundred bytes take a few gigabytes.
 MOST_PARTITIONS = 10**7
 
 
 @dataclass(frozen=True)
 class Partition:
-    """Rows start to stop of a data set; the key outlives restarts."""
+    """Rows start to stop of a data set. The key is stable across restarts."""
 
     data: Dataset
     start: int
     stop: int
     weight: float = 1.0
-    """how many times its message counts"""
+    """factor by which its message is multiplied"""
     state: str = ""
-    """hash of the blob with what an expert that has been there keeps; see `Entry`"""
+    """hash of the blob with the stored state of the expert, if it was absorbed; see `Entry`"""
 
     @property
     def rows(self) -> int:
@@ -39,13 +39,13 @@ class Partition:
         return f"{self.data.url}/{self.data.x}[{self.start}:{self.stop}]"
 
     def head(self, rows) -> "Partition":
-        """The first rows of the partition only."""
+        """Return a partition of the first `rows` rows."""
         return Partition(self.data, self.start, min(self.stop, self.start + rows))
 
 
 @dataclass(frozen=True)
 class Span:
-    """Rows start to stop of an output that is to be written; nothing is read for it."""
+    """Rows start to stop of an output to be written; no data set is read for it."""
 
     start: int
     stop: int
@@ -76,7 +76,7 @@ def partitions(data: Dataset, rows_per_expert: int) -> list[Partition]:
 
 
 def _refuse_many(data, rows):
-    """Raise `MemoryLimit` where the references of all partitions would not fit."""
+    """Raise `MemoryLimit` if the references to all partitions would not fit in memory."""
     if data.rows > rows * MOST_PARTITIONS:
         raise MemoryLimit(
             f"{data.url}: expected at most {MOST_PARTITIONS:,} partitions, {data.rows:,} rows make more of {rows} rows "
@@ -85,8 +85,8 @@ def _refuse_many(data, rows):
 
 
 def steady_partitions(data: Dataset, rows_per_expert: int) -> list[Partition]:
-    """Those of `partitions` that stay what they are however many rows are added; the last rows may be left over."""
-    if data.chunk_rows > rows_per_expert:  # the last chunk is cut as it will be when it is full
+    """Return the partitions that stay the same when rows are appended. The last rows may be left out."""
+    if data.chunk_rows > rows_per_expert:  # cut the last chunk as if it were full
         whole = replace(data, rows=-(-data.rows // data.chunk_rows) * data.chunk_rows)
     else:
         whole = replace(data, rows=data.rows - data.rows % _run_rows(data, rows_per_expert))
@@ -99,19 +99,19 @@ def _run_rows(data, rows_per_expert):
 
 
 def _even_edges(start, stop, rows):
-    """Where nearly equal parts of about `rows` rows of start..stop begin."""
+    """Return the starts of nearly equal parts of start..stop, of about `rows` rows each."""
     parts = max(1, round((stop - start) / rows))
     return [start + (stop - start) * k // parts for k in range(parts)]
 
 
 def aligned_partitions(data: Dataset, rows: int) -> list[Partition]:
-    """Ranges of exactly `rows` rows (the last may be shorter), so that outputs own whole chunks."""
+    """Return ranges of exactly `rows` rows (the last may be shorter), so that each output task writes whole chunks."""
     _refuse_many(data, rows)
     return [Partition(data, a, min(a + rows, data.rows)) for a in range(0, data.rows, rows)]
 
 
 def from_key(key, *, y, schema=UNNAMED, weight=1.0, state="") -> Partition:
-    """The partition that a key names, of a data set with targets `y`, for a model with the names of `schema`.
+    """Return the partition with a key, from a data set with targets `y`, for a model with the names of `schema`.
 
     Raises
     ------
@@ -122,7 +122,7 @@ def from_key(key, *, y, schema=UNNAMED, weight=1.0, state="") -> Partition:
 
 
 def from_keys(keys: Iterable[str], *, y, schema=UNNAMED) -> list[Partition]:
-    """As `from_key`, of several: each data set is opened once."""
+    """As `from_key`, for several keys; each data set is opened once."""
     opened = functools.cache(functools.partial(open_data, y=y, schema=schema))
     return [_keyed(key, opened) for key in keys]
 
@@ -142,7 +142,7 @@ def _keyed(key, opened):
 
 
 def refuse_overlap(parts: Iterable[Partition], keys: Iterable[str]) -> None:
-    """Raise `InvalidData` where partitions share rows with each other or with those of `keys`."""
+    """Raise `InvalidData` if partitions share rows with each other or with the partitions of `keys`."""
     ranges = [(*named_range(key), key) for key in [*keys, *(part.key for part in parts)]]
     for (array, _, stop, key), (other, start, _, second) in itertools.pairwise(sorted(ranges)):
         if array == other and start < stop:

@@ -1,4 +1,4 @@
-"""Predictions as Zarr groups: a row for each row of a data set, with the coordinates of these."""
+"""Predictions as Zarr groups: one row for each row of a data set, with the coordinates of these rows."""
 
 import warnings
 from collections.abc import Mapping
@@ -13,23 +13,23 @@ from bcmdist.data.schema import CLASSES, dimensions
 from bcmdist.data.writing import create_array
 from bcmdist.errors import DataExists, InvalidData
 
-# Predictions are written in the chunks of X, unless those are so large that a task would not fit.
+# Predictions are written in the chunks of X, unless these are so large that a task would not fit in memory.
 LARGEST_OUTPUT_CHUNK = 8192
-COPIED_ROWS = 2**20  # of a coordinate, in one go
+COPIED_ROWS = 2**20  # of a coordinate, at a time
 
 
 def create_predictions(
     place, data: Dataset, columns: Mapping[str, np.ndarray], attributes, *, classes=(), names=()
 ) -> int:
-    """Empty output for predictions at the rows of `data`, with the coordinates of these; rows per chunk.
+    """Create an empty output for predictions at the rows of `data`, with their coordinates; return the rows per chunk.
 
-    Its metadata are consolidated: they are final, and xarray asks for them.
+    The metadata are consolidated: they are final, and xarray looks for consolidated metadata.
 
     Parameters
     ----------
-    columns : an example of what is predicted for one row, by name
+    columns : example prediction of one row, by name
     classes : labels of the classes, in the order of their probabilities
-    names : where labels are texts, those of the classes 0 to C - 1
+    names : names of the classes 0 to C - 1, if labels are texts
     """
     rows_per_chunk = min(data.chunk_rows, LARGEST_OUTPUT_CHUNK)
     try:
@@ -52,13 +52,13 @@ def create_predictions(
             group["label"].update_attributes({CLASSES: list(names)})
         create_array(group, "class", labels.shape, labels.dtype, len(labels), "class")[...] = labels
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", zarr.errors.ZarrUserWarning)  # Zarr's specification of v3 does not name them
+        warnings.simplefilter("ignore", zarr.errors.ZarrUserWarning)  # Zarr's v3 specification lacks them
         zarr.consolidate_metadata(group_store(place))
     return rows_per_chunk
 
 
 def _refuse_names_of_predictions(names, predicted, data):
-    """Raise `InvalidData` where the rows or a coordinate are called as a prediction."""
+    """Raise `InvalidData` if the row dimension or a coordinate has the name of a prediction."""
     if names & predicted:
         raise InvalidData(
             f"{data.url}: expected other names of coordinates than those of predictions, got "
@@ -67,7 +67,7 @@ def _refuse_names_of_predictions(names, predicted, data):
 
 
 def _copy_coordinate(data, source, name, group, rows_per_chunk, row):
-    """A coordinate along the rows as it is stored, with its attributes."""
+    """Copy a coordinate along the rows as stored, with its attributes."""
     array = source[name]
     kind = str if array.dtype.kind in "UTSO" else array.dtype
     copy = create_array(group, name, array.shape, kind, rows_per_chunk, row)
@@ -79,7 +79,7 @@ def _copy_coordinate(data, source, name, group, rows_per_chunk, row):
 
 
 def _coordinates(source, row, data):
-    """Names of 1-D arrays along the rows that describe them: the dimension's own, and CF's."""
+    """Return the names of 1-D arrays that label the rows: the dimension coordinate, and CF auxiliary coordinates."""
     arrays = (find_array(source, data.url, name) for name in (data.x, "y", *data.companions))
     speakers = [source, *(array for array in arrays if array is not None)]
     listed = [name for one in speakers for name in str(one.attrs.get("coordinates", "")).split()]
@@ -89,5 +89,5 @@ def _coordinates(source, row, data):
 
 
 def output_names(url) -> str:
-    """The arrays of an output group, as text."""
+    """Return the names of the arrays of an output group, as text."""
     return ", ".join(sorted(open_group(url).array_keys()))

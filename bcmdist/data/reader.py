@@ -1,7 +1,6 @@
-"""Reader: how rows are read at the URLs of a scheme behind which there is no Zarr group.
+"""Reader: interface for reading rows at URLs whose scheme is not backed by Zarr groups.
 
-What such a URL names, an *entry*, is a small data set of its own: it is opened and read as a whole, and its rows stay
-the same for as long as somebody may read them.
+Such a URL names an *entry*, a small data set of its own. It is opened and read as a whole, and its rows never change.
 """
 
 from typing import NamedTuple, Protocol
@@ -10,25 +9,26 @@ import numpy as np
 
 
 class EntryShape(NamedTuple):
-    """What an entry holds."""
+    """Shape and columns of an entry."""
 
     rows: int
     inputs: int
     companions: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()
-    """names of the inputs, where each is a column of its own"""
+    """names of the inputs, if each is a separate column"""
     unused: tuple[str, ...] = ()
-    """names of columns that hold no numbers"""
+    """names of columns that are not numeric"""
 
 
 class Reader(Protocol):
-    """Reads entries of one scheme, wherever tasks run: by their URL alone."""
+    """Reads entries of one scheme from their URL alone, wherever tasks run."""
 
     def named(self, url: str) -> str:
-        """The URL as errors may show it: without a password."""
+        """Return the URL without a password, for error messages."""
 
     def shape(self, url: str, x: str, y: str | None, companions: tuple[str, ...]) -> EntryShape:
-        """What an entry holds: inputs `x`, targets `y` (None: not wanted), and those of `companions` that are there.
+        """Return the shape of an entry with inputs `x`, targets `y` (None: inputs only) and its columns among
+        `companions`.
 
         Raises
         ------
@@ -36,7 +36,7 @@ class Reader(Protocol):
         """
 
     def columns(self, url: str, x: str, y: str | None, companions: tuple[str, ...]) -> dict[str, np.ndarray]:
-        """Columns of all rows of an entry by name: x (n, D), y (n,) and those companions (n,) that are there, float64.
+        """Return the columns of all rows of an entry by name, float64: x (n, D), y (n,) and the companions (n,) it has.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""Redis: where an entry of a stream lies, one connection for each server, and patience while it restarts."""
+"""Redis access: URLs of streams, one client per server, and retries while a server restarts."""
 
 import atexit
 import os
@@ -13,11 +13,11 @@ from urllib.parse import unquote, urlsplit
 
 from bcmdist.errors import InvalidOption, MissingExtra, SourceUnreachable
 
-# Seconds for which a server that does not answer is asked again: it may be starting again.
+# Seconds for which requests to an unresponsive server are retried: it may be restarting.
 PATIENCE = 30.0
 
 
-# Seconds after which a publisher that was cut off can no longer ask whether its entry arrived.
+# Seconds for which the server remembers a publish request, so that a disconnected publisher can repeat it.
 REMEMBERED = 3600
 
 
@@ -26,7 +26,7 @@ ENTRY = re.compile(r"(?P<stream>rediss?://.+)\[(?P<id>\d+-\d+)\]", re.DOTALL)
 
 @dataclass(frozen=True)
 class RedisStream:
-    """A stream of a server."""
+    """A stream on a Redis server."""
 
     server: str
     """redis://HOST:PORT/DB"""
@@ -38,7 +38,7 @@ class RedisStream:
 
 
 def redis_stream(url) -> RedisStream:
-    """The stream that redis://[USER:PASSWORD@]HOST[:PORT][/DB]/STREAM names; the password is kept for this process.
+    """Parse redis://[USER:PASSWORD@]HOST[:PORT][/DB]/STREAM; the password is kept in this process only.
 
     Raises
     ------
@@ -47,12 +47,12 @@ def redis_stream(url) -> RedisStream:
     parts = urlsplit(str(url))
     try:
         port = parts.port or 6379
-    except ValueError:  # no number, or too large
+    except ValueError:  # not a number, or too large
         port = 0
     names = parts.path.strip("/").split("/")
     db, stream = names if len(names) == 2 else ("0", *names[:1])
     host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
-    odd = re.search(r"[\[\]\s]", str(url).rpartition("/")[2])  # as it came: urlsplit drops newlines
+    odd = re.search(r"[\[\]\s]", str(url).rpartition("/")[2])  # from the raw URL: urlsplit drops newlines
     if not host or not port or len(names) > 2 or not db.isdecimal() or not stream or odd:
         shown = f"{parts.scheme}://{host or ''}{parts.path}"
         raise InvalidOption(f"source: expected redis://HOST[:PORT][/DB]/STREAM, got {shown}; correct the URL")
@@ -65,7 +65,7 @@ def redis_stream(url) -> RedisStream:
 
 @lru_cache
 def connect(server) -> Any:
-    """Client of a server; made once per process.
+    """Return the client of a server, created once per process.
 
     Raises
     ------
@@ -73,15 +73,15 @@ def connect(server) -> Any:
     """
     redis = _redis()
     user, password = _logins.get(server, (None, os.environ.get("REDISCLI_AUTH")))
-    once = redis.retry.Retry(redis.backoff.NoBackoff(), 0)  # `patiently` tries again
-    atexit.register(connect.cache_clear)  # while modules that closing needs are there
+    once = redis.retry.Retry(redis.backoff.NoBackoff(), 0)  # no retries: `patiently` does them
+    atexit.register(connect.cache_clear)  # before the modules that closing needs are unloaded
     return redis.Redis.from_url(
         server, username=user, password=password, retry=once, socket_timeout=PATIENCE, socket_connect_timeout=5.0
     )
 
 
 def redis_errors() -> ModuleType:
-    """The exceptions of the client library."""
+    """Return the exceptions module of the client library."""
     return _redis().exceptions
 
 
@@ -94,9 +94,9 @@ def _redis():
 
 
 def patiently(place: RedisStream, command) -> Any:
-    """Value of `command(client)`; again, for up to `PATIENCE` seconds, where the server does not answer.
+    """Return `command(client)`, retried for up to `PATIENCE` seconds while the server does not answer.
 
-    A command whose answer is lost runs twice: give one for which that is no harm.
+    A command whose response is lost runs twice, so it must be idempotent.
 
     Raises
     ------
@@ -123,9 +123,9 @@ def patiently(place: RedisStream, command) -> Any:
             raise SourceUnreachable(
                 f"{place.url}: expected a stream, the server answered {error}; correct the URL, or what is stored there"
             ) from error
-        time.sleep(random.uniform(0.5, 1.0) * wait)  # jitter: not all clients at once
+        time.sleep(random.uniform(0.5, 1.0) * wait)  # jitter, so that clients do not retry all at once
         wait = min(2 * wait, 2.0)
 
 
-# User and password by server, as this process was told them.
+# User and password by server, taken from URLs given to this process.
 _logins: dict[str, tuple[str | None, str | None]] = {}

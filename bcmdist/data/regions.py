@@ -1,6 +1,6 @@
-"""A lazy xarray data set written to Zarr region by region, so that one region is in memory at a time.
+"""Write a lazy xarray data set to Zarr region by region, with one region in memory at a time.
 
-Its attributes, coordinates and what is not lazy are written first; all of it appears under its name, or nothing.
+Attributes, coordinates and non-lazy variables are written first. The whole output appears under its name, or nothing.
 """
 
 import warnings
@@ -14,15 +14,16 @@ from bcmdist.data.outputs import new_output
 from bcmdist.data.tables.grids import chunked
 from bcmdist.storage.paths import room_for
 
-# What an encoding says of values, wherever they lie (CF).
+# Encoding keys that describe values, independent of their storage (CF).
 OF_VALUES = {"units", "calendar", "dtype", "scale_factor", "add_offset", "_FillValue", "grid_mapping", "coordinates"}
 
-# As of all our arrays.
+# As for all arrays that bcmdist writes.
 PACKING: dict[str, Any] = {"compressors": [ZstdCodec(level=1), Crc32cCodec()]}
 
 
 def write_regions(url, lazy) -> int:
-    """Compute and write one chunk after the other of a data set whose lazy variables are cut alike; their number.
+    """Compute and write a data set chunk by chunk and return the number of chunks. All lazy variables have the same
+    chunks.
 
     Raises
     ------
@@ -32,7 +33,7 @@ def write_regions(url, lazy) -> int:
     names = [name for name, variable in lazy.variables.items() if variable.chunks]
     regions = [dict(zip(lazy.chunks, slices, strict=True)) for slices in chunked(_sizes(lazy), lazy.chunks)]
     with new_output(url) as place, warnings.catch_warnings():
-        warnings.simplefilter("ignore", zarr.errors.ZarrUserWarning)  # Zarr's specification of v3 names fewer types
+        warnings.simplefilter("ignore", zarr.errors.ZarrUserWarning)  # about types that Zarr's v3 specification lacks
         store: Any = group_store(place)
         how: Any = {"zarr_format": 3, "consolidated": False, "write_empty_chunks": True}
         lazy.to_zarr(store, mode="w-", compute=False, **how)
@@ -46,8 +47,8 @@ def write_regions(url, lazy) -> int:
 
 
 def _packed(data):
-    """The same as it is to be stored: without what encodings say of the files that variables came from, and texts of
-    any length, which Zarr's specification of v3 knows."""
+    """Return the data set as it is to be stored: without the file-specific encodings of its variables, and with
+    variable-length texts, which Zarr's v3 specification includes."""
     data = data.copy()
     texts = {name: variable.astype(object) for name, variable in data.variables.items() if variable.dtype.kind == "U"}
     data = data.assign({name: texts[name] for name in texts if name in data.data_vars})

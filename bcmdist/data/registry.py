@@ -1,11 +1,11 @@
-"""Registries: what has a name by which users choose it, ours and what other packages add.
+"""Registries: objects that users choose by name, from bcmdist and from other packages.
 
-The core registers its own where they are defined. The package's methods (`bcmdist.methods`), which stand above
-all that has a registry, are imported like the modules of other packages when a name is not found: a task with a stored
-model may reach a worker before anything else has imported them.
+bcmdist registers its own objects where they are defined. The methods (`bcmdist.methods`), which import the modules
+that contain registries, are loaded like plugins when a name is not found, because a task with a stored model may reach
+a worker before anything else has imported them.
 
-A package adds something by registering it where it is defined, and by naming the module under the entry points
-`bcmdist.plugins`, so that workers and command lines, which never import it themselves, find it:
+Another package registers an object where it is defined, and lists that module under the entry points
+`bcmdist.plugins`, so that workers and command lines load it without importing it explicitly:
 
     [project.entry-points."bcmdist.plugins"]
     mine = "mine.kernels"
@@ -25,11 +25,11 @@ PLUGINS = "bcmdist.plugins"
 
 
 class Registry(Generic[Thing]):
-    """Things by name, in the order in which they were added.
+    """Objects by name, in the order of registration.
 
     Parameters
     ----------
-    kind : what they are, for errors: "kernel"
+    kind : what the objects are, for error messages: "kernel"
     """
 
     def __init__(self, kind: str):
@@ -37,7 +37,7 @@ class Registry(Generic[Thing]):
         self._things: dict[str, Thing] = {}
 
     def add(self, name: str, thing: Thing) -> Thing:
-        """Add a thing under a name of its own; adding the same again changes nothing.
+        """Register an object under a unique name. Registering the same object again has no effect.
 
         Raises
         ------
@@ -52,7 +52,7 @@ class Registry(Generic[Thing]):
         return thing
 
     def __getitem__(self, name: str) -> Thing:
-        """The thing of a name.
+        """Return the object with a name.
 
         Raises
         ------
@@ -71,7 +71,7 @@ class Registry(Generic[Thing]):
         return name in self._things
 
     def __iter__(self) -> Iterator[str]:
-        """Names, in the order in which they were added; of all only after `load_plugins`."""
+        """Iterate over names in the order of registration; complete only after `load_plugins`."""
         return iter(list(self._things))
 
     def __len__(self) -> int:
@@ -80,7 +80,7 @@ class Registry(Generic[Thing]):
 
 @cache
 def load_plugins() -> None:
-    """Import the package's methods and the modules that other packages have named, once."""
+    """Import the package's methods and the plugin modules of other packages, once per process."""
     import_module(METHODS)
     for entry in entry_points(group=PLUGINS):
         entry.load()

@@ -1,4 +1,4 @@
-"""Which rows were absorbed: ranges of rows of arrays, by the keys of partitions; and what was in them."""
+"""Absorbed rows: which ranges of which arrays, from the keys of partitions, and which contents, from their hashes."""
 
 import bisect
 from collections.abc import Iterable
@@ -10,15 +10,15 @@ from bcmdist.storage.ledger import Entry, named_range
 
 
 class RowRanges:
-    """Rows that keys name; grows. Looking and adding take about the logarithm of the number of ranges."""
+    """Set of rows named by partition keys. Lookup and insertion are about logarithmic in the number of ranges."""
 
     def __init__(self, keys: Iterable[str] = ()):
         self._ranges: dict[str, list[tuple[int, int]]] = {}
-        """by array, ascending and apart"""
+        """ranges by array, ascending and disjoint"""
         self.add(keys)
 
     def add(self, keys: Iterable[str]) -> None:
-        """The rows of these keys were absorbed too."""
+        """Add the rows of these keys."""
         for array, start, stop in sorted(map(named_range, keys)):
             ranges = self._ranges.setdefault(array, [])
             first = bisect.bisect_left(ranges, start, key=lambda a_b: a_b[1])
@@ -28,13 +28,13 @@ class RowRanges:
             ranges[first:last] = [(low, high)]
 
     def knows(self, part: Partition) -> bool:
-        """Whether some rows of its array were absorbed."""
+        """Return whether any rows of the partition's array were absorbed."""
         return named_range(part.key)[0] in self._ranges
 
     def rest(self, part: Partition) -> list[Partition]:
-        """What of a partition was not absorbed, in order: [900:1000] without [900:950] is [950:1000].
+        """Return the parts of a partition that were not absorbed, in order: [900:1000] without [900:950] is [950:1000].
 
-        A partition of which nothing was absorbed is left as it is; of one that was absorbed nothing is left.
+        The partition itself is returned if none of its rows were absorbed, and nothing if all were.
         """
         ranges = self._ranges.get(named_range(part.key)[0], [])
         first = bisect.bisect_right(ranges, part.start, key=lambda a_b: a_b[1])
@@ -48,7 +48,7 @@ class RowRanges:
 
 
 class KeysByRange:
-    """Keys by the rows that they name."""
+    """Partition keys, indexed by the rows that they name."""
 
     def __init__(self, keys: Iterable[str]):
         self._ranges: dict[str, list[tuple[int, int, str]]] = {}
@@ -59,7 +59,7 @@ class KeysByRange:
             ranges.sort()
 
     def named(self, part: Partition) -> list[str]:
-        """Keys of ranges, apart from each other, that share rows with a partition."""
+        """Return the keys that share rows with a partition. The ranges of all keys are assumed to be disjoint."""
         ranges = self._ranges.get(named_range(part.key)[0], [])
         first = bisect.bisect_right(ranges, part.start, key=lambda line: line[1])
         last = bisect.bisect_left(ranges, part.stop, key=lambda line: line[0])
@@ -67,24 +67,24 @@ class KeysByRange:
 
 
 class Contents:
-    """Keys of partitions by what is in their rows: one under another name, of a copy or a link, has a twin here."""
+    """Partition keys by content hash. A twin of a partition is another key, of a copy or a link, with the same rows."""
 
     def __init__(self, entries: Iterable[Entry] = ()):
         self._newest: dict[str, Entry] = {}
-        """by digest: the one that stands last in its source, which a window lets go last"""
+        """by digest: the entry that comes last in its source, which leaves a sliding window last"""
         self.add(entries)
 
     def add(self, entries: Iterable[Entry]) -> None:
-        """These were absorbed too."""
+        """Add absorbed entries."""
         for entry in entries:
             known = self._newest.get(entry.digest)
             if known is None or (entry.position or 0) > (known.position or 0):
                 self._newest[entry.digest] = entry
 
     def twins(self, entries: Iterable[Entry], *, expired=lambda position: False) -> dict[str, str]:
-        """Keys of entries whose rows were absorbed under another key, or come twice among them; with that other key.
+        """Map keys of entries to the key of their twin, absorbed before or earlier among these entries.
 
-        Rows at positions that have `expired` do not count, and have no twins.
+        Rows at positions for which `expired` is true are ignored, and have no twins.
         """
         known, found = dict[str, Entry](), dict[str, str]()
         for entry in (entry for entry in entries if not expired(entry.position)):
@@ -97,7 +97,7 @@ class Contents:
 
 
 def same_rows(key, twin) -> SameRows:
-    """The error for a partition whose twin was absorbed."""
+    """Return the error for a partition whose twin was absorbed."""
     return SameRows(
         f"{key}: expected rows that were not absorbed, got those of {twin}; leave them out (--on-error skip), or let "
         "them count twice (--same-rows allow)"
@@ -105,7 +105,7 @@ def same_rows(key, twin) -> SameRows:
 
 
 def same_rows_warning(twins: dict[str, str]) -> str:
-    """What to say of partitions that were absorbed though their twins were."""
+    """Return the warning about partitions that were absorbed although their twins were."""
     key, twin = next(iter(twins.items()))
     some = f"{len(twins)} partitions hold" if len(twins) > 1 else "1 partition holds"
     first = "first " if len(twins) > 1 else ""
@@ -116,6 +116,6 @@ def same_rows_warning(twins: dict[str, str]) -> str:
 
 
 def unheard(parts: Iterable[Partition], keys: Iterable[str]) -> list[Partition]:
-    """What is left of partitions without the rows that `keys` name, in order."""
+    """Return the partitions without the rows that `keys` name, in order."""
     absorbed = RowRanges(keys)
     return [rest for part in parts for rest in absorbed.rest(part)]

@@ -1,4 +1,4 @@
-"""Rows: what partitions hold, read from Zarr arrays, checked, and named by a hash of their content."""
+"""Rows of partitions: read from Zarr arrays, checked, and identified by a hash of their content."""
 
 import functools
 import hashlib
@@ -22,36 +22,36 @@ from bcmdist.errors import BcmdistError, CorruptChunk, InvalidData, MemoryLimit
 from bcmdist.storage.cache import get_or_make, least_recently_used
 from bcmdist.storage.urls import answering
 
-# Rows that one task reads in one go: enough to decode a large chunk few times, little enough to
-# be small beside an expert's matrices.
+# Rows that one task reads at a time: enough that large chunks are decoded only a few times, and small compared with an
+# expert's matrices.
 RUN_ROWS = 16_384
 
-# Rows that are read in one go take no more than this, whatever the memory: an expert takes far more about them.
+# Upper limit for rows read at a time, whatever the memory: an expert needs far more for them.
 LARGEST_RUN_BYTES = 2**32
 
-# Memory for the rows of partitions that are kept, and what the rows of one take, about.
+# Memory for cached rows of partitions; below, the approximate size of the rows of one.
 ROWS_BYTES = 2**27
 _kept: "LRU[Hashable, Rows]" = least_recently_used(ROWS_BYTES, lambda rows: rows.X.nbytes + 5 * rows.obs.y.nbytes)
 
 
 @dataclass(frozen=True)
 class Rows:
-    """What a partition holds, in original units."""
+    """Rows of a partition, in original units."""
 
     X: np.ndarray
     """(n, D), float64"""
     obs: Observations
-    """targets nan where only inputs are wanted"""
+    """targets are nan if only inputs are read"""
     digest: str
     """SHA-256 of the values of X, y and the companions"""
     X_variance: np.ndarray | None = None
-    """(n, D) or (n, D, D), in squares of the units of X, where inputs are uncertain and that is wanted"""
+    """(n, D) or (n, D, D), in squared units of X; None unless inputs are uncertain and variances were requested"""
     chunks: Mapping[str, Chunk] = field(default_factory=dict)
-    """what was read for it and its neighbours, by key, where the data set has no manifest"""
+    """chunks read for the partition and its neighbours, by key, if the data set has no manifest"""
 
 
 def read_all(parts: Sequence[Partition]) -> Iterator[tuple[Partition, Rows]]:
-    """Each partition with its rows; neighbours are read in one go, up to `RUN_ROWS` rows."""
+    """Yield each partition with its rows; neighbours are read together, up to `RUN_ROWS` rows at a time."""
     for run in _runs(parts):
         if run[0].data.kept:
             yield from ((part, get_or_make(_kept, part, functools.partial(_read_one, part))) for part in run)
@@ -65,7 +65,7 @@ def _read_one(part):
 
 
 def _read_run(run):
-    """Neighbouring partitions with their rows."""
+    """Yield adjacent partitions with their rows, from one read."""
     first, last = run[0], run[-1]
     whole, chunks = _read(first.data, first.start, last.stop)
     for part in run:
@@ -79,13 +79,13 @@ def _read_run(run):
 
 
 def row_numbers(part: Partition) -> np.ndarray:
-    """Where the rows of a reordered data set stood before, (n,) int64."""
+    """Return the original row numbers of the rows of a reordered data set, (n,) int64."""
     rows = slice(part.start, part.stop)
     return np.asarray(_decoded(open_group(part.data.url)["row"], part.data.url, rows, lambda array: array[rows]))
 
 
 def read_rows(data: Dataset, rows) -> tuple[np.ndarray, Observations]:
-    """Inputs (n, D) and observations of some rows (n,) of a data set, ascending, in original units.
+    """Return inputs (n, D) and observations of selected rows (n,), ascending, of a data set, in original units.
 
     Raises
     ------
@@ -104,7 +104,7 @@ def read_rows(data: Dataset, rows) -> tuple[np.ndarray, Observations]:
 
 
 def changed_chunks(part: Partition, recorded: Mapping[str, Chunk]) -> list[str]:
-    """Keys of the chunks around a partition that are not those that were recorded when it was read before."""
+    """Return the keys of chunks of a partition that differ from those recorded at an earlier read."""
     group: Any = open_group(part.data.url)
     rows = slice(part.start, part.stop)
     for array in (group[name] for name in group.array_keys()):
@@ -114,7 +114,7 @@ def changed_chunks(part: Partition, recorded: Mapping[str, Chunk]) -> list[str]:
 
 
 def _runs(parts):
-    """Neighbouring partitions of one data set, up to `RUN_ROWS` rows together."""
+    """Group adjacent partitions of one data set, up to `RUN_ROWS` rows per group."""
     run: list[Partition] = []
     for part in parts:
         joins = run and part.data == run[-1].data and part.start == run[-1].stop
@@ -127,7 +127,8 @@ def _runs(parts):
 
 
 def _read(data, start, stop):
-    """Checked X (n, D), y (n,) and companions (n,) of some rows by name, float64; the chunks without a manifest."""
+    """Return checked X (n, D), y (n,) and companions (n,) of rows by name, float64, and the chunks without a
+    manifest."""
     _refuse_large(data, stop - start)
     stored, seen = _opened(data, slice(start, stop))
     columns = {"X": _checked(data, data.x, stored, start)}
@@ -146,7 +147,7 @@ def _read(data, start, stop):
 
 
 def _opened(data, rows) -> tuple[Callable[[str], np.ndarray], Mapping[str, Chunk]]:
-    """A function that reads some rows of an array, as numbers; and the chunks that it has seen."""
+    """Return a function that reads rows of an array as numbers, and the chunks it has seen."""
     if reader := reader_of(data.url):
         return _entry(data, reader.columns(data.url, data.x, data.y, COMPANIONS), rows), {}
     group = open_group(data.url)
@@ -159,7 +160,7 @@ def _opened(data, rows) -> tuple[Callable[[str], np.ndarray], Mapping[str, Chunk
 
 
 def _entry(data, columns, rows):
-    """A function that takes some rows of the columns of an entry."""
+    """Return a function that slices the columns of an entry."""
 
     def stored(name):
         if len(columns[name]) != data.rows:
@@ -182,14 +183,14 @@ def _refuse_large(data, rows):
 
 
 def _checked(data, name, stored, start):
-    """A column as the model wants it, of rows from `start` on."""
+    """Return a column, converted for the model and checked, of rows from `start` on."""
     column = _meant(data, name, stored(name), start)
     _check_finite(data, name, column, start)
     return column
 
 
 def _checked_variance(data, stored, start):
-    """Variances (n, D) or covariances (n, D, D) of inputs in the order of the model's columns."""
+    """Return variances (n, D) or covariances (n, D, D) of the inputs, in the order of the model's columns."""
     variance = stored(data.variance)
     for axis in range(1, variance.ndim if data.take else 1):
         variance = np.take(variance, data.take, axis=axis)
@@ -205,7 +206,7 @@ def _checked_variance(data, stored, start):
 
 
 def _meant(data, name, values, start):
-    """Values of an array as the model wants them: its inputs in its order, its numbers of classes."""
+    """Convert values of an array for the model: inputs in its column order, classes as its class numbers."""
     if name == data.x and data.take:
         return values[:, data.take]
     if name == data.y and data.recode:
@@ -220,7 +221,8 @@ def _meant(data, name, values, start):
 
 
 def _decoded(array, url, rows, read):
-    """What `read` makes of an array; where its chunks in some rows cannot be decoded, an error that names the first."""
+    """Return `read(array)`; if chunks of the rows cannot be decoded, raise `CorruptChunk` naming the first such
+    chunk."""
     try:
         with answering(url):
             return read(array)
@@ -234,7 +236,7 @@ def _decoded(array, url, rows, read):
 
 
 def _damaged_key(array, rows):
-    """Key of the first chunk of some rows that cannot be decoded."""
+    """Return the key of the first chunk of the rows that cannot be decoded."""
     shape = array.shards or array.chunks
     first = range(rows.start // shape[0], -(-rows.stop // shape[0]))
     others = (range(-(-length // size)) for length, size in zip(array.shape[1:], shape[1:], strict=True))

@@ -1,11 +1,11 @@
-"""Schema: names of the inputs and of the classes of a data set, and where a model's names stand in it.
+"""Schema: names of the inputs and classes of a data set, and their mapping to the names of a model.
 
-Inputs have names where the second dimension of X has a coordinate, as xarray writes it: an array of texts or numbers,
-one for each column. Classes have names where y holds numbers 0 to C - 1 and its attribute `classes` lists them.
+Inputs have names if the second dimension of X has a coordinate, as xarray writes it: an array of texts or numbers,
+one for each column. Classes have names if y holds numbers 0 to C - 1 and its attribute `classes` lists the names.
 
     a model's names      a b c          classes no yes
     a data set's         c a d b        classes yes maybe no
-    take                 1 3 0          recode 1 2 0       (classes that the model does not know follow its own)
+    take                 1 3 0          recode 1 2 0       (classes unknown to the model follow its own)
 """
 
 import warnings
@@ -21,22 +21,22 @@ from bcmdist.errors import BcmdistWarning, InvalidData, InvalidDtype
 
 # Attribute of the targets: names of the classes 0 to C - 1.
 CLASSES = "classes"
-# Attribute of the inputs: how the columns of a table became them.
+# Attribute of the inputs: how they were made from the columns of a table.
 CODING = "coding"
-# More inputs are a mistake or a lie: default fits of 60 rows and so many need 12 GB.
+# More inputs indicate a mistake: a default fit of 60 rows with this many needs 12 GB.
 MOST_COLUMNS = 20_000
 
 
 @dataclass(frozen=True)
 class Schema:
-    """Names; empty where there are none."""
+    """Names of inputs and classes; empty if there are none."""
 
     columns: tuple[str, ...] = ()
-    """of the inputs, (D,)"""
+    """names of the inputs, (D,)"""
     classes: tuple[str, ...] = ()
-    """of the classes 0 to C - 1"""
+    """names of the classes 0 to C - 1"""
     coding: Coding | None = None
-    """how the columns of a table became the inputs, where they came from one"""
+    """how the inputs were made from the columns of a table; None if they were not"""
 
     def __post_init__(self):
         object.__setattr__(self, "columns", tuple(map(str, self.columns)))
@@ -44,22 +44,22 @@ class Schema:
 
     @property
     def groups(self) -> tuple[int, ...]:
-        """The first of the inputs that each shares its lengthscale with, (D,); () where each has its own."""
+        """For each input, the first input that shares its lengthscale, (D,); () if each has its own lengthscale."""
         return self.coding.groups if self.coding else ()
 
     def column(self, number) -> str:
-        """What to call a column in a message."""
+        """Return the description of a column for messages."""
         return f"column {number}" + (f" ({self.columns[number]!r})" if self.columns else "")
 
 
 UNNAMED = Schema()
 
-# Why a column is not used.
+# Reason for which a column is not used.
 NO_INPUT = "no input of the model has that name"
 
 
 def dimensions(array) -> tuple[str | None, ...]:
-    """Names of the dimensions of a Zarr array, of either format; None where one has no name."""
+    """Return the names of the dimensions of a Zarr array (v2 or v3); None for a dimension without a name."""
     if array.metadata.zarr_format == 3:
         return array.metadata.dimension_names or (None,) * array.ndim
     named = array.attrs.get("_ARRAY_DIMENSIONS")
@@ -68,7 +68,7 @@ def dimensions(array) -> tuple[str | None, ...]:
 
 
 def refuse_repeated(names, where, *, of="column") -> None:
-    """Raise `InvalidData` where two columns, or classes, have one name, or one that is no Unicode text."""
+    """Raise `InvalidData` if two columns, or classes, have the same name, or a name is not valid Unicode."""
     repeated = [name for name, count in Counter(names).items() if count > 1]
     if repeated:
         raise InvalidData(f"{where}: expected a name of its own for each {of}, {repeated[0]!r} is there twice; rename")
@@ -78,7 +78,7 @@ def refuse_repeated(names, where, *, of="column") -> None:
 
 
 def refuse_many_columns(count, where) -> None:
-    """Raise `InvalidData` where a table has more columns than any model takes."""
+    """Raise `InvalidData` if a table has more columns than a model supports."""
     if count > MOST_COLUMNS:
         raise InvalidData(
             f"{where}: expected at most {MOST_COLUMNS:,} columns, got {count:,}; leave out those that say least"
@@ -86,12 +86,12 @@ def refuse_many_columns(count, where) -> None:
 
 
 def taken(found: Schema, wanted: Schema, where) -> tuple[int, ...]:
-    """Where a model's inputs stand among those of a data set; () where as they are, or where one has no names.
+    """Return the positions of a model's inputs in a data set; () if the names are equal, or if either has no names.
 
     Raises
     ------
     InvalidData
-        Some are not there.
+        The data set lacks some inputs.
     """
     if not found.columns or not wanted.columns or found.columns == wanted.columns:
         return ()
@@ -107,14 +107,14 @@ def taken(found: Schema, wanted: Schema, where) -> tuple[int, ...]:
 
 
 def refuse_other_classes(found: Schema, wanted: Schema, where) -> None:
-    """Raise `InvalidData` where classes have names on one side only."""
+    """Raise `InvalidData` if classes have names in only one of the two."""
     if bool(found.classes) != bool(wanted.classes):
         words = ("class names as in training", "numbers") if wanted.classes else ("numbers as in training", "names")
         raise InvalidData(f"{where}: expected {words[0]}, got {words[1]}; give targets of the same kind")
 
 
 def recoded(found: Schema, wanted: Schema) -> tuple[int, ...]:
-    """Numbers in a model of the classes of a data set; () where as they are, or where one has no names."""
+    """Return the model's number of each class of a data set; () if the names are equal, or if either has no names."""
     if not found.classes or not wanted.classes or found.classes == wanted.classes:
         return ()
     known = {name: number for number, name in enumerate(merged_classes(found, wanted))}
@@ -122,19 +122,19 @@ def recoded(found: Schema, wanted: Schema) -> tuple[int, ...]:
 
 
 def with_two_classes(schema: Schema) -> Schema:
-    """Names of two classes where only one was seen: it, and what is not it."""
+    """If only one class was seen, add a second one named "not ..."."""
     return (
         replace(schema, classes=(*schema.classes, f"not {schema.classes[0]}")) if len(schema.classes) == 1 else schema
     )
 
 
 def merged_classes(found: Schema, wanted: Schema) -> tuple[str, ...]:
-    """A model's classes, and after them those that only a data set has."""
+    """Return a model's classes, followed by those that only the data set has."""
     return (*wanted.classes, *(name for name in found.classes if name not in wanted.classes))
 
 
 def warn_of_columns(found: Schema, wanted: Schema, where) -> None:
-    """Say which columns a model does not use, and where names cannot be checked."""
+    """Warn of columns that a model does not use, and of names that cannot be checked."""
     if not found.columns and not wanted.columns:
         return
     unused = unused_columns(found, wanted)
@@ -147,18 +147,18 @@ def warn_of_columns(found: Schema, wanted: Schema, where) -> None:
 
 
 def unused_columns(found: Schema, wanted: Schema) -> list[str]:
-    """Names of columns that are no inputs of a model with names."""
+    """Return the names of columns that are not inputs of a model; empty if the model has no names."""
     known = set(wanted.columns)
     return [name for name in found.columns if name not in known] if known else []
 
 
 def is_text(values) -> bool:
-    """Whether all of an array are texts."""
+    """Return whether all elements of an array are texts."""
     return values.dtype.kind in "UT" or (values.dtype.kind == "O" and all(isinstance(v, str) for v in values.flat))
 
 
 def class_codes(labels, where) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Numbers (n,) of text labels (n,), and the names of the classes, sorted; blanks around labels do not count.
+    """Return class numbers (n,) of text labels (n,), and the sorted class names; surrounding blanks are ignored.
 
     Raises
     ------
@@ -174,7 +174,7 @@ def class_codes(labels, where) -> tuple[np.ndarray, tuple[str, ...]]:
 
 
 def in_order(X, schema: Schema) -> np.ndarray:
-    """Numbers of a table X (n, D) in the order of a model's columns: by name where X is a data frame.
+    """Return a table X (n, D) in the order of a model's columns, matched by name if X is a data frame.
 
     Raises
     ------
@@ -191,14 +191,14 @@ def in_order(X, schema: Schema) -> np.ndarray:
 
 
 def frame_names(X) -> tuple[str, ...]:
-    """Names of the columns of a data frame; () of what is none, or only counts them.
+    """Return the column names of a data frame; () for an array, or if the labels are just 0 to D - 1.
 
     Raises
     ------
     InvalidData
-        Two columns have one name.
+        Two columns have the same name.
     InvalidDtype
-        It is a table of another kind.
+        X is a table of another kind.
     """
     labels = tuple(getattr(X, "columns", ()))
     if not all(isinstance(label, Hashable) for label in labels):
@@ -209,12 +209,12 @@ def frame_names(X) -> tuple[str, ...]:
 
 
 def as_table(X) -> np.ndarray:
-    """An array or a data frame as an array (n, D), of one type where its columns are numbers of several.
+    """Convert an array or a data frame to an array (n, D), of one dtype if its columns are numbers of several.
 
     Raises
     ------
     InvalidDtype
-        Columns are no numbers, or it is no table.
+        Columns are not numeric, or X is not a table.
     """
     try:
         values = np.asarray(X)
@@ -223,7 +223,7 @@ def as_table(X) -> np.ndarray:
             f"X: expected an array or a data frame, got {type(X).__name__} ({' '.join(str(error).split())}); convert it"
         ) from error
     whole = values.dtype.kind in "iub" or (values.dtype.kind == "f" and np.all(np.abs(values) < LARGEST_INTEGER))
-    if whole or not hasattr(X, "columns"):  # else integers of one column may have been rounded beside another
+    if whole or not hasattr(X, "columns"):  # otherwise a common dtype may have rounded large integers
         return values
     columns = {str(label): np.asarray(X[label]) for label in X.columns}
     odd = tuple(name for name, column in columns.items() if column.dtype.kind not in "fiub")
@@ -233,7 +233,7 @@ def as_table(X) -> np.ndarray:
 
 
 def few(words, most=8) -> str:
-    """The first of many words, each cut to 80 characters."""
+    """Join the first `most` words, each cut to 80 characters."""
     words = list(words)
     more = f" and {len(words) - most} more" if len(words) > most else ""
     return ", ".join(f"{word:.80}" for word in words[:most]) + more
@@ -244,5 +244,5 @@ def _listed(names):
 
 
 def warn(text) -> None:
-    """A `BcmdistWarning`, from where the user called."""
+    """Issue a `BcmdistWarning` at the line of the user's call."""
     warnings.warn(BcmdistWarning(text), stacklevel=4)

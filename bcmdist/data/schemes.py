@@ -1,4 +1,4 @@
-"""Schemes of URLs that have a `Reader` of their own; behind all others there are Zarr groups, and files."""
+"""URL schemes with a `Reader` of their own; all other URLs are Zarr groups or files."""
 
 from bcmdist.data.entries import StreamEntries
 from bcmdist.data.reader import Reader
@@ -10,12 +10,12 @@ READERS.add("rediss", StreamEntries)
 
 
 def scheme_of(url) -> str:
-    """What stands before :// in a URL; empty of a path."""
+    """Return the scheme of a URL, before "://"; "" for a path."""
     scheme, colon, _ = str(url).partition("://")
     return scheme if colon else ""
 
 
 def reader_of(url) -> Reader | None:
-    """Who reads what a URL names; None where Zarr does."""
+    """Return the reader for a URL; None if Zarr reads it."""
     scheme = scheme_of(url)
     return READERS[scheme] if scheme and scheme in READERS else None

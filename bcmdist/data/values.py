@@ -1,9 +1,9 @@
-"""Stored values as the numbers they stand for: unpacked as the CF conventions say, and held exactly by float64.
+"""Convert stored values to numbers: unpacked by the CF conventions, and exactly representable in float64.
 
     number = stored * scale_factor + add_offset,   nan where stored is _FillValue, missing_value or out of valid_range
 
-(CF conventions 1.11, sections 2.5.1 and 8.1.) xarray packs so when it is asked to; readers that do not unpack fit raw
-integers, fill values among them.
+(CF conventions 1.11, sections 2.5.1 and 8.1.) xarray can write packed arrays. A reader that does not unpack them would
+fit raw integers, including fill values.
 """
 
 import base64
@@ -18,13 +18,13 @@ import numpy as np
 
 from bcmdist.errors import InvalidData
 
-# Larger numbers overflow when they are squared.
+# Larger numbers overflow when squared.
 LARGEST = 1e150
 
-# Share of its largest entry by which a covariance may be off, as sums of squares in single precision are.
+# Tolerance for covariances, relative to the largest entry: rounding of sums of squares in single precision.
 ROUNDING = 1e-6
 
-# Whole numbers up to here are float64 each; beyond, neighbours become one.
+# float64 holds all integers up to this value exactly; beyond, adjacent integers coincide.
 LARGEST_INTEGER = 2**53
 
 # Units of numbers that are dates.
@@ -40,15 +40,15 @@ class Packing:
     scale: float = 1.0
     offset: float = 0.0
     missing: tuple[float, ...] = ()
-    """stored values that stand for none"""
+    """stored values that mean missing"""
     low: float = -math.inf
     high: float = math.inf
-    """bounds of stored values; others stand for none"""
+    """bounds of stored values; values outside are missing"""
     kind: str = ""
-    """u where signed integers are to be read as unsigned ones, i the other way round"""
+    """"u" to reinterpret signed integers as unsigned, "i" for the reverse"""
 
     def numbers(self, stored, where="data", *, start=0) -> np.ndarray:
-        """float64 values of stored ones, nan where there is none; unscaled ones are checked as `as_float` does."""
+        """Return stored values as float64, nan if missing. Without scaling they are checked as in `as_float`."""
         if self.kind:
             stored = stored.view(stored.dtype.str.replace(stored.dtype.kind, self.kind))
         gone = (stored < self.low) | (stored > self.high)
@@ -65,14 +65,14 @@ PLAIN = Packing()
 
 
 def packing_of(array, where) -> Packing:
-    """What the attributes of a Zarr array say.
+    """Read the packing from the attributes of a Zarr array.
 
-    In Zarr v2 xarray writes the fill value into the metadata; Zarr itself puts a 0 there, which stands for nothing.
+    For Zarr v2, xarray writes the fill value into the metadata, where Zarr itself puts a 0 without meaning.
 
     Raises
     ------
     InvalidData
-        They make no sense.
+        The attributes are not valid.
     """
     attributes = dict(array.attrs)
     fill = getattr(array.metadata, "fill_value", None) if array.metadata.zarr_format == 2 else None
@@ -114,7 +114,7 @@ def _packing(attributes: Mapping[str, Any], dtype) -> Packing:
 
 
 def _as_kind(value, kind, bits):
-    """A stored integer as one of another kind (u, i) of the same bits: -1 as 255."""
+    """Reinterpret a stored integer as one of another kind (u, i) with the same bits: -1 as 255."""
     if not kind or not math.isfinite(value):
         return value
     half = 2 ** (bits - 1) if kind == "i" else 0
@@ -122,14 +122,14 @@ def _as_kind(value, kind, bits):
 
 
 def _number(value) -> float:
-    """A number; xarray writes those of floating-point fill values in Zarr v3 as base64 of little-endian float64."""
+    """Parse a number. In Zarr v3, xarray writes floating-point fill values as base64 of little-endian float64."""
     if isinstance(value, str) and value not in ("NaN", "Infinity", "-Infinity"):
         return struct.unpack("<d", base64.b64decode(value, validate=True))[0]
     return float(value)
 
 
 def numbers(array, stored, where, *, start=0) -> np.ndarray:
-    """float64 numbers of values (n, ...) that were read from a Zarr array; nan where there is none.
+    """Convert values (n, ...) read from a Zarr array to float64, nan if missing.
 
     Raises
     ------
@@ -141,26 +141,26 @@ def numbers(array, stored, where, *, start=0) -> np.ndarray:
 
 
 def unpacked(array, stored, where) -> np.ndarray:
-    """Values of a coordinate as `numbers` where they are scaled, else as they are stored."""
+    """Return values of a coordinate: as `numbers` if they are scaled, otherwise as stored."""
     if stored.dtype.kind not in "iuf" or not {"scale_factor", "add_offset"} & dict(array.attrs).keys():
         return stored
     return numbers(array, stored, where)
 
 
 def since(array) -> str | None:
-    """From when the numbers of an array count in CF's units, as in "days since 2026-01-01"; None of other numbers."""
+    """Return the CF units of an array of dates, such as "days since 2026-01-01"; None for other numbers."""
     units = str(array.attrs.get("units", ""))
     return units if SINCE.search(units) else None
 
 
 def as_float(values, where, *, start=0) -> np.ndarray:
-    """Values (n, ...) as float64.
+    """Convert values (n, ...) to float64.
 
     Raises
     ------
     InvalidData
-        An integer is one that float64 cannot hold: two different ones would become one. `where` and its row, counted
-        from `start`, are named.
+        An integer is too large for float64, so two different integers would coincide. The message names `where` and the
+        row, counted from `start`.
     """
     values = np.asarray(values)
     if values.dtype.kind in "iu" and values.dtype.itemsize == 8:
@@ -175,7 +175,8 @@ def as_float(values, where, *, start=0) -> np.ndarray:
 
 
 def bad_variances(variance) -> np.ndarray:
-    """Rows of variances (n, D) that are not finite or negative, or of covariances (n, D, D) that are none, (k,)."""
+    """Return the rows (k,) whose variances (n, D) are negative or not finite, or whose covariances (n, D, D) are not
+    symmetric and positive semi-definite."""
     flat = variance.reshape(len(variance), -1)
     good = np.all(np.abs(flat) <= LARGEST, axis=1)
     if variance.ndim == 2:

@@ -1,8 +1,8 @@
-"""Data sets that we write, all at once or by appending rows. The door to Zarr output.
+"""Write data sets, at once or by appending rows. All Zarr output of data sets goes through here.
 
-Arrays are chunked along rows with zstd and a crc32c checksum, so that a flipped bit is an error, and
-chunks of zeros are stored too, so that a chunk that is not there is one that was lost. Where one process writes
-all of a data set, a manifest lists its chunks (`manifest`).
+Arrays are chunked along rows with zstd and a crc32c checksum, so that a flipped bit is an error. Chunks of zeros are
+stored too, so that a missing chunk means a lost chunk. If one process writes the whole data set, a manifest lists its
+chunks (`manifest`).
 """
 
 import os
@@ -30,24 +30,25 @@ from bcmdist.storage.paths import room_for
 from bcmdist.storage.urls import answering
 
 ROWS_PER_CHUNK = 4096
-# Store chunks of zeros too. Zarr keeps this with the array in memory, not with the one on disk.
+# Store chunks of zeros too. Zarr keeps this setting with the array in memory, not on disk.
 EMPTY_TOO: Any = {"write_empty_chunks": True}
 
 
 def write_dataset(
     url, columns: Mapping[str, np.ndarray], *, rows_per_chunk=ROWS_PER_CHUNK, attributes=None, schema=UNNAMED, y="y"
 ) -> None:
-    """Write row-wise arrays of equal length as a data set, with the names of its columns X and of the classes in `y`.
+    """Write row-wise arrays of equal length as a data set, with the names of the columns of X and of the classes of
+    `y`.
 
     Parameters
     ----------
-    attributes : of the group
-    y : name of the targets, which classes are of
+    attributes : attributes of the group
+    y : name of the targets, to which the class names belong
 
     Raises
     ------
     DataExists
-        There is something at `url`.
+        Something exists at `url`.
     """
     with new_output(url) as place:
         nbytes = sum(column.nbytes for column in columns.values())
@@ -58,7 +59,7 @@ def write_dataset(
 def packed_dataset(
     columns: Mapping[str, np.ndarray], *, rows_per_chunk=ROWS_PER_CHUNK, attributes=None, schema=UNNAMED, y="y"
 ) -> bytes:
-    """As `write_dataset`, as the bytes of a file NAME.zarr.zip (`bcmdist.data.archive`)."""
+    """As `write_dataset`, but return the bytes of a file NAME.zarr.zip (`bcmdist.data.archive`)."""
     keys: dict[str, Buffer] = {}
     _write_columns(MemoryStore(keys), columns, rows_per_chunk, attributes, schema, y)
     return packed(keys)
@@ -75,12 +76,12 @@ def _write_columns(store, columns, rows_per_chunk, attributes, schema, y):
 def write_pieces(
     url, pieces: Iterable[Mapping[str, np.ndarray]], *, empty, rows_per_chunk=ROWS_PER_CHUNK, attributes=None, schema
 ) -> int:
-    """Write pieces of row-wise arrays, one after the other, as a data set; its rows. As `write_dataset`, and in memory
-    are some pieces at a time.
+    """Write an iterable of pieces of row-wise arrays as a data set and return its number of rows. As `write_dataset`,
+    but with only a few pieces in memory at a time.
 
     Parameters
     ----------
-    empty : what to say where there is no row
+    empty : error message if there are no rows
 
     Raises
     ------
@@ -109,7 +110,7 @@ def write_pieces(
 
 
 def _in_whole_chunks(pieces, rows_per_chunk):
-    """The rows of pieces in others that end where chunks do, but for the last one."""
+    """Regroup the rows of pieces so that each piece, except the last, ends at a chunk boundary."""
     kept: list[Mapping[str, np.ndarray]] = []
     for piece in pieces:
         kept.append(piece)
@@ -130,7 +131,7 @@ def _joined(pieces):
 
 
 def _describe(group, schema, y="y"):
-    """Write down what a schema says of X and y."""
+    """Write the names of a schema into the group of X and y."""
     _name_columns(group, schema.columns)
     if schema.coding:
         group["X"].update_attributes({CODING: schema.coding.to_json()})
@@ -139,18 +140,19 @@ def _describe(group, schema, y="y"):
 
 
 def append_rows(url, X, y, *, rows_per_chunk=ROWS_PER_CHUNK, **companions) -> None:
-    """Add rows to a data set of arrays X and y, which is made where there is none; one writer at a time.
+    """Append rows to a data set of arrays X and y, created if absent. Only one writer at a time.
 
-    Rows are written, and after that counted by the group's `rows_complete`: readers see all of them or none, and those
-    of a writer that died in between are written over by the next one. It is the caller who knows which those were.
+    Rows are written first, then counted in the group's `rows_complete`, so readers see all of them or none. Rows of a
+    writer that died before counting are overwritten by the next writer; the caller must know which rows to append
+    again.
 
     Parameters
     ----------
     X : (n, D), also a data frame
-    y : (n,), also texts where the data set has classes of these names
+    y : (n,), also texts if the data set has classes of these names
     companions : `weight`, `exposure`, `trials` or `event`, (n,), and `X_variance`, (n, D) or (n, D, D); the same in
         every call
-    rows_per_chunk : of a new data set
+    rows_per_chunk : for a new data set
 
     Raises
     ------
@@ -189,7 +191,7 @@ def _name_columns(group, columns):
 
 
 def _class_numbers(y, schema, url):
-    """Targets (n,) as a data set holds them: numbers of its classes where these have names."""
+    """Return targets (n,) as stored in a data set: numbers, or class numbers if its classes have names."""
     y = np.asarray(y)
     if not schema.classes:
         if is_text(y):
@@ -228,7 +230,7 @@ def _refuse_packed(url, group, columns):
 
 
 def _make_durable(url, array, start):
-    """Have the disk keep the chunks from row `start` on, before anything counts on them."""
+    """Flush the chunks from row `start` on to disk (fsync), before they are counted."""
     if "://" in absolute_url(url):
         return
     folder = Path(absolute_url(url), array.path)
@@ -244,11 +246,11 @@ def _make_durable(url, array, start):
 
 
 def create_dataset(url, examples: Mapping[str, np.ndarray], rows, *, rows_per_chunk, attributes) -> None:
-    """Empty data set of so many rows, which tasks are to write.
+    """Create an empty data set of `rows` rows, to be written by tasks.
 
     Parameters
     ----------
-    examples : what stands in one row, (1, ...), by name
+    examples : values of one row, (1, ...), by name
     """
     group = zarr.open_group(group_store(url), mode="w-", attributes=attributes | {ALL_STORED: True})
     for name, example in examples.items():
@@ -256,7 +258,7 @@ def create_dataset(url, examples: Mapping[str, np.ndarray], rows, *, rows_per_ch
 
 
 def write_array(url, name, values, *, along, rows_per_chunk=ROWS_PER_CHUNK, attributes) -> None:
-    """Add an array with attributes of its own to a group; `along` names what its first axis counts."""
+    """Add an array with its own attributes to a group; `along` is the name of its first dimension."""
     group = zarr.open_group(group_store(url), mode="r+")
     array = create_array(group, name, values.shape, values.dtype, rows_per_chunk, along)
     array[...] = values
@@ -269,18 +271,18 @@ def write_rows(url, start, columns: Mapping[str, np.ndarray]) -> None:
         group = zarr.open_group(group_store(url), mode="r+", use_consolidated=False)
         for name, values in columns.items():
             array: Any = group[name].with_config(EMPTY_TOO)  # type: ignore[union-attr]
-            names = array.attrs.get(CLASSES)  # of labels, which are numbers of classes until here
+            names = array.attrs.get(CLASSES)  # for labels, which are class numbers up to here
             array[start : start + len(values)] = np.array(names)[values.astype(int)] if names else values
 
 
 def update_attributes(url, name, attributes) -> None:
-    """Change attributes of an array of a group."""
+    """Update the attributes of an array of a group."""
     array: Any = zarr.open_group(group_store(url), mode="r+")[name]
     array.update_attributes(attributes)
 
 
 def create_array(group, name, shape, dtype, rows_per_chunk, row, across="column") -> zarr.Array:
-    """An empty array of a group, in chunks of whole rows; `row` and `across` name its dimensions."""
+    """Create an empty array in a group, in chunks of whole rows; `row` and `across` name its dimensions."""
     names = [row, across, *(f"axis{k}" for k in range(2, len(shape)))][: len(shape)]
     return group.create_array(
         name,
