@@ -1,1 +1,1 @@
-"""Partition -> message."""
+"""Experts: compute the message of a partition from its rows."""

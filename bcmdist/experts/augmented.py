@@ -1,11 +1,11 @@
-"""Augmented experts: what rows of a partition share beside v, through some of these rows only (SYSTEMS I.2 and T13).
+"""Augmented experts: rows of a partition are correlated given v through some support rows (SYSTEMS I.2 and T13).
 
     Lam ~ Lam_is Lam_ss^-1 Lam_si = B B',    Lam_ab = k(a, b) - V_a V_b'
 
 The reduced-rank Gaussian process of the support rows s, augmented jointly by all query points (RRGP* of Quinonero-
-Candela's thesis, 3.3.3 with the sign of its variance corrected): at the query points the prior is the exact one, and
-nowhere is a matrix of a partition's rows. With all rows in the support it is the block of the committee machine, with
-none subset of regressors. The support is as many rows as there are query points, evenly spread over the partition.
+Candela's thesis, 3.3.3, with the sign of its variance corrected). At the query points the prior is exact, and no n x n
+matrix is formed. With all rows in the support this is the block residual of the committee machine, with none subset of
+regressors. The support has as many rows as there are query points, evenly spaced over the partition.
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from bcmdist.experts.rest import Kept, Residual
 from bcmdist.model.shared.interface import refuse_negative
 from bcmdist.runtime import memory
 
-# Share of the prior variance below which what is left of a support row is rounding, or known from the others.
+# Residual variances of support rows below this share of the prior variance are rounding, or determined by the others.
 LEAST_LEFT = 1e-8
 
 
@@ -59,7 +59,7 @@ class Spanned(Residual):
 
 
 class Augmented(Kept):
-    """Rows share what the support rows of their partition say; new points keep all that v leaves of them."""
+    """Residuals correlated through the support rows of the partition; new points keep their full residual variance."""
 
     couples = False
 
@@ -84,11 +84,11 @@ class Augmented(Kept):
 
 
 def support(rows: int, count: int) -> np.ndarray:
-    """Numbers of at most `count` of so many rows, evenly spread."""
+    """Indices of at most `count` of `rows` rows, evenly spaced."""
     return np.unique(np.linspace(0, rows - 1, min(rows, count)).round().astype(int))
 
 
 def _independent(Lam, least):
-    """Rows whose variance given the others is above the least that counts, in their order."""
+    """Indices, ascending, of rows whose variance given the others exceeds `least`."""
     mean = np.diag(Lam).mean()
     return linalg.independent_rows(Lam, least / mean) if mean > least else np.empty(0, dtype=int)

@@ -1,4 +1,4 @@
-"""Messages of partitions, with the ledger entries that say whose they are."""
+"""Tasks that compute the messages of partitions, together with their ledger entries."""
 
 import sys
 from dataclasses import dataclass
@@ -20,14 +20,14 @@ from bcmdist.storage.loading import load_array
 
 @dataclass(frozen=True)
 class Contribution:
-    """Messages of some partitions, with the ledger entries that say whose they are."""
+    """The sum of the messages of some partitions, with the partitions' ledger entries."""
 
     message: Message
     entries: dict[str, Entry]
     objective: float = 0.0
-    """of later passes: the experts' part of the log joint density at their modes"""
+    """later passes: the experts' part of the log joint density at their modes"""
     step: Message | None = None
-    """of later passes: what makes the next step Newton's, where the message has expected weights"""
+    """later passes: message that gives the next Newton step, where `message` uses expected weights"""
 
     def __add__(self, other: "Contribution") -> "Contribution":
         assert not self.entries.keys() & other.entries.keys(), "a partition would count twice"
@@ -39,7 +39,7 @@ class Contribution:
         return sys.getsizeof(self.message) + (0 if self.step is None else sys.getsizeof(self.step))
 
     def weighted(self, weight) -> "Contribution":
-        """That of the same partitions, each counted `weight` times as often; entries stay."""
+        """The same partitions, each counted `weight` times; the ledger entries are unchanged."""
         if weight == 1.0:
             return self
         step = None if self.step is None else self.step.weighted(weight)
@@ -47,17 +47,17 @@ class Contribution:
 
 
 def densities_of(likelihood, obs) -> float | None:
-    """Densities that the evidence of some rows multiplies; None where its targets have no unit."""
+    """Number of densities multiplied in the evidence of some rows; None where the targets have no unit."""
     return float(likelihood.densities(obs).sum()) if likelihood.units.dimensional else None
 
 
 @dataclass(frozen=True)
 class Expert:
-    """The message of a partition under a prepared model, times the partition's weight."""
+    """Task: the message of a partition under a prepared model, times the partition's weight."""
 
     model: Reference
     at: BlobReference | None = None
-    """shared values given which rows are linearised; None: each expert at its own mode"""
+    """shared values at which rows are linearised; None: each expert at its own mode"""
 
     def __call__(self, part, rows):
         model = load_model(self.model)
@@ -77,7 +77,7 @@ class Expert:
 
 @dataclass(frozen=True)
 class RunningExpert:
-    """The message of a partition linearised under the belief of the moment; its order in the stream matters."""
+    """Task: the message of a partition linearised under the current belief; the order of the partitions matters."""
 
     model: Reference
     mean: BlobReference
@@ -96,18 +96,18 @@ class RunningExpert:
 
 @dataclass(frozen=True)
 class EPExpert:
-    """The message of a partition by expectation propagation, times the partition's weight.
+    """Task: the message of a partition by expectation propagation, times the partition's weight.
 
-    A partition without sites is absorbed for the first time. One with sites makes its next pass where a
-    `total` of all messages is given, and repeats its last message where none is. Sites are stored as a
-    blob; storing them twice stores the same.
+    A partition without stored sites makes its first pass. A partition with sites makes its next pass where the sum of
+    all messages (`eta`, `precision`) is given, and otherwise repeats its last message. Sites are stored as a
+    content-addressed blob, so a retry stores the same blob.
     """
 
     model: Reference
     eta: BlobReference | None = None
     precision: BlobReference | None = None
     step: float = 1.0
-    """of the way from a pass's old sites to its new ones; all experts move at once, and may overshoot"""
+    """share of the way from a pass's old sites to its new ones; all experts move at once and may overshoot"""
 
     def __call__(self, part, rows):
         model = load_model(self.model)
@@ -118,7 +118,7 @@ class EPExpert:
             message, name = repeated_message(model.shared, X, sites), part.state
         else:
             total = self._total()
-            if total is not None and part.weight < 1.0:  # the cavity leaves out one whole copy of the rows
+            if total is not None and part.weight < 1.0:  # the cavity excludes exactly one copy of the rows
                 total -= repeated_message(model.shared, X, sites).weighted(part.weight - 1.0)
             message, sites = ep_pass(model.shared, model.likelihood, X, obs, total, sites, step=self.step)
             name = store.put_arrays({"": sites_to_array(sites)})[""]

@@ -1,14 +1,14 @@
-"""Expectation propagation: the second way to make the rows of an expert Gaussian.
+"""Expectation propagation: the alternative to Laplace for approximating an expert's likelihood by a Gaussian.
 
 Laplace fits a Gaussian to the mode, EP to the moments. Each row's likelihood becomes a site
 
     t(f) = exp(c + nu f - 1/2 tau f^2),   tau >= 0
 
-chosen so that cavity times site has the normaliser, mean and variance of cavity times likelihood; the cavity
-is the belief without that row. Sites replace the weights and pseudo-targets of a linearised likelihood
-in the message (SYSTEMS I.4). With passes, in which the other experts' messages enter an expert's prior,
-the fixed point is EP of the whole committee's model (SYSTEMS I.5 iii).
-(Minka 2001; Rasmussen & Williams 2006, section 3.6. Here all sites move at once.)
+chosen so that cavity times site has the normaliser, mean and variance of cavity times likelihood; the cavity is the
+belief without that row. Sites replace the weights and pseudo-targets of a linearised likelihood in the message (SYSTEMS
+I.4). With several passes, in which the other experts' messages enter an expert's prior, the fixed point is EP of the
+whole committee's model (SYSTEMS I.5 iii). All sites are updated in parallel.
+(Minka 2001; Rasmussen & Williams 2006, section 3.6.)
 """
 
 from dataclasses import dataclass
@@ -24,22 +24,22 @@ from bcmdist.experts.residual import kind_of, refuse_uncoupled
 from bcmdist.model.likelihoods.tilted import tilted_site
 
 SWEEPS = 500
-# How far a site may still move, in standard deviations of its row's belief.
+# Convergence: largest move of a site, in standard deviations of its row's belief.
 SITE_TOLERANCE = 1e-10
-# Relative errors that rounding leaves in nu: sites of large nu cannot stand stiller than this.
+# Relative rounding error of nu, which limits how little sites of large nu can move.
 ROUNDING = 1e-14
-# Sites that get no stiller are at rounding level, if this still: prior variances 1e10 times a site's.
+# Moves that stop shrinking are rounding if they are this small: prior variances of 1e10 times a site's.
 STALLED_SWEEPS, STALLED_TOLERANCE = 10, 1e-6
-# Moves that turn back shorten the step by this factor, moves that go on lengthen it, within the limits.
+# Factors by which the step is shortened where moves reverse direction, lengthened where not; and its limits.
 STEP_SHORTER, STEP_LONGER = 0.5, 1.1
 STEP_LEAST, STEP_MOST = 1.0 / 64.0, 1.0
-# Below this tau times prior variance the belief's variance is computed by subtraction from the prior's.
+# Where tau times the prior variance is below this, the variance is computed by subtraction from the prior variance.
 FAINT = 1e-2
 
 
 @dataclass(frozen=True)
 class Sites:
-    """Gaussian stand-ins for the likelihood of n rows: sum of log t = log_constant + nu'f - 1/2 f' tau f."""
+    """Gaussian sites of n rows: sum of log t = log_constant + nu'f - 1/2 f' tau f."""
 
     tau: np.ndarray
     """Precisions, (n,), >= 0"""
@@ -48,16 +48,16 @@ class Sites:
     log_constant: float
     """Sum over rows of the log normalisers c, in nats"""
     sweeps: int
-    """Sweeps it took"""
+    """Number of sweeps until convergence"""
 
 
 def ep_pass(shared, likelihood, X, obs, total=None, sites=None, *, step=1.0) -> tuple[Message, "Sites"]:
     """One pass of one expert: its message about the rows X (n, D), scaled, and the sites for its next pass.
 
-    Without `total` or `sites` it is the first pass, under the expert's own prior. Later passes: `total` is the
-    sum of all messages with this expert's previous one in it, which `sites` reproduce. Experts may pass in
-    turn or all at once, when a `step` below 1, the share of the way from the old sites to the new, may be
-    needed; the fixed point is the same.
+    Without `total` or `sites` this is the first pass, under the expert's own prior. In later passes `total` is the sum
+    of all messages including this expert's previous one, which `sites` reproduce. Experts may pass in turn or all at
+    once; in parallel a `step` below 1, the share of the way from the old sites to the new, may be needed. The fixed
+    point is the same.
 
     Returns
     -------
@@ -83,32 +83,32 @@ def ep_pass(shared, likelihood, X, obs, total=None, sites=None, *, step=1.0) -> 
 
 
 def _part_way(old, new, step) -> Sites:
-    """Sites at `step` of the way from old to new: a geometric mean of the two, normaliser included."""
+    """Sites at the share `step` of the way from old to new: a geometric mean of the two, normaliser included."""
     tau, nu = old.tau + step * (new.tau - old.tau), old.nu + step * (new.nu - old.nu)
     return Sites(tau, nu, old.log_constant + step * (new.log_constant - old.log_constant), new.sweeps)
 
 
 def repeated_message(shared, X, sites) -> Message:
-    """The message that sites which were found before stand for, at the rows X (n, D)."""
+    """Message of existing sites at the rows X (n, D)."""
     V = shared.design(X)
     return site_message(V, kind_of(shared).residual(shared, V, X), sites)
 
 
 def sites_to_array(sites: Sites) -> np.ndarray:
-    """One matrix (2, n + 1) from which `sites_from_array` makes the same sites."""
+    """Store sites in one matrix (2, n + 1); inverse of `sites_from_array`."""
     ends = np.array([[sites.log_constant], [sites.sweeps]])
     return np.hstack([np.stack([sites.tau, sites.nu]), ends])
 
 
 def sites_from_array(array) -> Sites:
-    """The sites that `sites_to_array` described."""
+    """Sites from the matrix of `sites_to_array`."""
     return Sites(array[0, :-1], array[1, :-1], float(array[0, -1]), int(array[1, -1]))
 
 
 def cavity_prior(V, Lam, total, own) -> tuple[np.ndarray, np.ndarray]:
     """Mean (n,) and covariance (n, n) of an expert's rows given all other experts.
 
-    With J = I + total - own = L L', h likewise: f ~ N(V J^-1 h, Lam + V J^-1 V').
+    With J = I + total - own = L L', and h the difference of the etas: f ~ N(V J^-1 h, Lam + V J^-1 V').
     """
     J = np.asfortranarray(np.eye(len(own.eta)) + (total.precision - own.precision))
     L = linalg.cholesky(J, name="committee precision without one expert")
@@ -117,14 +117,14 @@ def cavity_prior(V, Lam, total, own) -> tuple[np.ndarray, np.ndarray]:
 
 
 def site_message(V, Lam, sites) -> Message:
-    """Message of rows with Gaussian sites, given V (n, S) and Lam = cov(f | v), both kept (SYSTEMS I.4)."""
+    """Message of rows with Gaussian sites, given V (n, S) and Lam = cov(f | v), not overwritten (SYSTEMS I.4)."""
     return laplace.site_message(V, Lam, sites.tau, sites.nu, sites.log_constant)
 
 
 def fit_sites(K, obs, likelihood, *, prior_mean=None, start=None) -> Sites:
     """Sites of rows with prior f ~ N(prior_mean, K), by parallel EP.
 
-    A step shrinks when the moves of the sites turn back on themselves and recovers when they go on.
+    The step is shortened where the moves of the sites reverse direction, and lengthened again where they do not.
 
     Raises
     ------
@@ -162,7 +162,7 @@ def _cavities(K, prior_mean, tau, nu):
     With B = I + tau^1/2 K tau^1/2, b = diag B^-1 and a = (I + tau K)^-1 (nu - tau prior_mean):
     mean = prior_mean + K a,  variance = (1 - b) / tau,  cavity variance = variance / b,
     cavity mean = mean - cavity variance * a
-    which needs no difference of precisions: b = 1 - tau variance is never near rounding (SYSTEMS I.7).
+    No difference of precisions is needed: b = 1 - tau variance is never near rounding (SYSTEMS I.7).
     """
     root = np.sqrt(tau)
     L = linalg.cholesky(linalg.identity_plus_scaled(K, root), name="I + tau^1/2 K tau^1/2")

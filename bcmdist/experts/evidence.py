@@ -1,11 +1,11 @@
 """Log evidence of one expert on its own, with its gradient in the log hyper-parameters.
 
-The sum over a few partitions is what learning maximises. theta is the kernel's log parameters
-followed by the likelihood's. The prior mean's weights are integrated out with the kernel.
+Hyper-parameter learning maximises the sum over a few partitions. theta is the kernel's log parameters followed by the
+likelihood's. The weights of the prior mean are integrated out together with the kernel's process.
 
-Laplace experts: f is the mode, g the score there, w the weights of the log determinant (the
-curvature, perhaps an expectation) and h the Hessian -d2 log p / df2 itself, which says how the mode
-moves and may be negative where p is not log-concave. Mostly w and h are the same.
+For Laplace experts, f is the mode, g the score there, w the weights of the log determinant (the curvature, or its
+expectation), and h = -d2 log p / df2 the Hessian, which determines how the mode moves and may be negative where p is
+not log-concave. For most likelihoods w = h.
 """
 
 import numpy as np
@@ -15,12 +15,12 @@ from bcmdist.experts.laplace import laplace_mode
 from bcmdist.experts.residual import prior_covariance
 from bcmdist.model.likelihoods import OneProcess, slopes
 
-# Share of a row's own information about f that is its variance's: below, a difference has lost four digits.
+# Where the share w var(f | y) is below this, the difference 1 - T_ii / w_i has lost four digits.
 LEAST_LEFT = 1e-4
 
 
 def local_evidence(kernel, mean, likelihood, X, obs) -> tuple[float, np.ndarray]:
-    """log p(y | theta) of the rows X (n, D) alone and its gradient.
+    """log p(y | theta) of the rows X (n, D) alone, and its gradient.
 
     Returns
     -------
@@ -33,17 +33,17 @@ def local_evidence(kernel, mean, likelihood, X, obs) -> tuple[float, np.ndarray]
 
 
 def evidence_of_inputs(kernel, mean, likelihood, X, obs) -> tuple[float, np.ndarray]:
-    """log p(y | X) of the rows X (n, D) alone as `local_evidence`, and its gradient (n, D) in these."""
+    """log p(y | X) of the rows X (n, D) alone, as `local_evidence`, and its gradient (n, D) with respect to X."""
     K = prior_covariance(kernel.cross(X, X), mean, X)
     value, adjoint, _ = (_gaussian if likelihood.exact else _laplace)(K, likelihood, obs)
     return value, kernel.input_gradient(X, X, adjoint + adjoint.T) + mean.input_gradient(X, adjoint)
 
 
 def leave_one_out(kernel, mean, likelihood, X, obs) -> tuple[float, np.ndarray]:
-    """sum_i log p(y_i | all other y, theta) of the rows X (n, D) alone and its gradient, of normal errors.
+    """sum_i log p(y_i | all other y, theta) of the rows X (n, D) alone, and its gradient, for Gaussian noise.
 
     (Geisser's surrogate predictive probability; Sundararajan & Keerthi 2001; Rasmussen & Williams 2006, 5.10 to 5.13;
-    SYSTEMS T26.) Shapes as of `local_evidence`.
+    SYSTEMS T26.) Shapes as in `local_evidence`.
     """
     K, pullback = kernel.cross_and_pullback(X, X)
     value, adjoint, tail = _left_out(prior_covariance(K, mean, X), likelihood, obs)
@@ -121,8 +121,8 @@ def weighted_inverse(K, w) -> tuple[np.ndarray, np.ndarray]:
 def posterior_variance(K, L, w, T) -> np.ndarray:
     """Diagonal of K - K T K, (n,), from L and T of `weighted_inverse`.
 
-    It is (1 - T_ii / w_i) / w_i, since K T = I - T / w, for rows that say enough of their f; only the others, where
-    that cancels, are solved for.
+    For rows with enough information about their f this is (1 - T_ii / w_i) / w_i, since K T = I - T / w. For the other
+    rows that difference cancels, and a triangular solve is used.
     """
     left = 1.0 - np.divide(np.diag(T), w, out=np.ones(len(w)), where=w > 0.0)  # w var(f | y)
     faint = np.flatnonzero(left < LEAST_LEFT)
@@ -133,14 +133,14 @@ def posterior_variance(K, L, w, T) -> np.ndarray:
 
 
 def has_separate_hessian(likelihood) -> bool:
-    """Whether the Hessian is another function than the curvature."""
+    """Whether the likelihood's Hessian differs from its curvature."""
     return type(likelihood).hessian is not OneProcess.hessian
 
 
 def corrected_mode_shift(x, K, T, likelihood, obs, f) -> np.ndarray:
-    """(I + h K)^-1 x for x (n,) or (n, m): what is left of a change of the score once the mode has followed.
+    """(I + h K)^-1 x for x (n,) or (n, m): the net change of the score after the mode has moved.
 
-    That is x - T K x where h = w. Elsewhere h may be negative, and the system is solved as it is.
+    Equals x - T K x where h = w. Otherwise h may be negative, and the system is solved directly.
     """
     if not has_separate_hessian(likelihood):
         return x - T @ (K @ x)
@@ -148,9 +148,9 @@ def corrected_mode_shift(x, K, T, likelihood, obs, f) -> np.ndarray:
 
 
 def likelihood_gradient(likelihood, obs, f, variance, reach) -> np.ndarray:
-    """Derivatives of a Laplace evidence in the likelihood's log parameters, one each.
+    """Derivatives of a Laplace evidence with respect to the likelihood's log parameters.
 
-    sum (dlog p - 1/2 var(f | y) dw + reach dg), all at fixed f but the last, which is the mode moving:
+    sum (dlog p - 1/2 var(f | y) dw + reach dg). The first two terms hold f fixed; the last is the movement of the mode:
     df = (I + K h)^-1 K dg, so that reach = K (I + h K)^-1 v.
     """
     all_slopes = [slopes(likelihood, obs, f, name) for name in likelihood.parameters]

@@ -1,10 +1,10 @@
-"""The expert: turns the rows of one partition into a message about the shared variables.
+"""The expert: computes the message of one partition's rows about the shared variables.
 
-Gaussian rows need no approximation. Any other likelihood is made Gaussian at a mode (`laplace`,
-`softmax`). Both then condense into a message by the whitened form of Appendix B of the GBCM paper
-(SYSTEMS I.4, I.7). What an expert does with the part of f that the shared variables leave is its `Residual`. Kinds of
-shared variables may have rules of their own (`Shared.expert_message` and the others), which get those here to fall back
-on.
+Gaussian likelihoods need no approximation. Any other likelihood is approximated by a Gaussian at a mode (`laplace`,
+`softmax`). The message follows from the whitened form of Appendix B of the GBCM paper (SYSTEMS I.4, I.7). The
+`Residual` defines how an expert treats the part of f that the shared variables do not explain. A kind of shared
+variables may override these computations (`Shared.expert_message` and similar methods); each override receives the
+default here as a fallback.
 """
 
 from dataclasses import dataclass
@@ -24,25 +24,25 @@ from bcmdist.model.shared.interface import Shared
 
 @dataclass(frozen=True)
 class Linearised:
-    """A message together with what safeguards the passes."""
+    """A message with the quantities that the line search between passes needs."""
 
     message: Message
     objective: float
     """log p(y, f | v) at the mode f, up to a constant of f and v"""
     step: Message | None
-    """what makes the next step Newton's, where the message has expected weights"""
+    """message that gives the next Newton step where `message` uses expected weights; None where not needed"""
 
     def weighted(self, weight) -> "Linearised":
-        """That of rows which count so often."""
+        """The same for rows that each count `weight` times."""
         step = None if self.step is None else self.step.weighted(weight)
         return Linearised(self.message.weighted(weight), weight * self.objective, step)
 
 
 def expert_message(shared: Shared, likelihood: Likelihood, X, obs: Observations) -> Message:
-    """Message of the rows X (n, D), scaled, with targets `obs`, from nothing but these rows.
+    """Message of the rows X (n, D), scaled, with targets `obs`, computed from these rows alone.
 
-    This is the expert of the GBCM paper, and pass 1. No rows give the zero message. Of members side by side, the
-    messages of all.
+    This is the expert of the GBCM paper, and pass 1. No rows give the zero message. Where the shared variables have
+    members, return the stacked messages of all members.
 
     Raises
     ------
@@ -67,9 +67,9 @@ def _expert_message(shared, likelihood, X, obs):
 def conditional_message(shared: Shared, likelihood: Likelihood, X, obs: Observations, mean) -> Linearised:
     """Message of the rows linearised at their mode given that the shared variables equal `mean`.
 
-    This is an expert in a later pass: f = argmax log p(y | f) + log N(f; V mean, Lam) depends on the
-    rows and on `mean` only, so that nothing has to be remembered between passes. The maximum over v of
-    all messages, or of all steps, is a Newton step for the joint mode of all experts (SYSTEMS I.5, schedule i').
+    This is an expert in a later pass: f = argmax log p(y | f) + log N(f; V mean, Lam) depends only on the rows and on
+    `mean`, so no state is kept between passes. Maximising the sum of all messages over v, or of all `step` messages,
+    is a Newton step towards the joint mode of all experts (SYSTEMS I.5, schedule i').
 
     Parameters
     ----------
@@ -92,15 +92,15 @@ def _conditional_message(shared, likelihood, X, obs, mean):
 
 
 def _side_by_side(each):
-    """What members say of log-concave rows, each given shared values of its own."""
+    """Join the members' results for log-concave likelihoods, each linearised at its own shared values."""
     return Linearised(stacked([one.message for one in each]), sum(one.objective for one in each), None)
 
 
 def running_message(shared: Shared, likelihood: Likelihood, X, obs: Observations, belief: Belief) -> Message:
-    """Message of rows linearised at their mode under the belief so far, cov(f) = Lam + V Lambda^-1 V'.
+    """Message of rows linearised at their mode under the current belief, cov(f) = Lam + V Lambda^-1 V'.
 
-    The message itself does not contain the belief, and adds like any other; but where it is linearised
-    depends on what was absorbed before (SYSTEMS I.5, last paragraph).
+    The message does not include the belief and adds like any other message, but the point of linearisation depends on
+    which rows were absorbed before (SYSTEMS I.5, last paragraph).
     """
     return shared.running_message(likelihood, X, obs, belief, _running_message)
 
@@ -114,13 +114,13 @@ def _running_message(shared, likelihood, X, obs, belief):
 
 
 def _kind(shared, likelihood):
-    """What these experts do with the rest; `InvalidOption` where the likelihood cannot do with it."""
+    """The `Kind` of residual of these experts; `InvalidOption` where the likelihood does not support it."""
     refuse_coupled_classes(shared.residual, likelihood)
     return kind_of(shared)
 
 
 def find_mode(K, obs, likelihood, prior_mean=None) -> np.ndarray:
-    """Mode of p(y | f) N(f; prior_mean, K): (n,), or (n, C) for classes; K as `Residual.covariance`."""
+    """Mode of p(y | f) N(f; prior_mean, K): (n,), or (n, C) for classes; K has the type of `Residual.covariance`."""
     mode = softmax.softmax_mode if likelihood.per_class else laplace_mode
     return mode(K, obs, likelihood, prior_mean)
 
@@ -131,7 +131,7 @@ def _linearised_message(V, Lam, obs, likelihood, f):
 
 
 def zero_message(shared: Shared, likelihood: Likelihood) -> Message:
-    """The message of no rows, in the shape that messages of this likelihood have."""
+    """Message of no rows, in the shapes that messages of this likelihood have."""
     return shared.zero_message(likelihood, _zero_message)
 
 
@@ -145,12 +145,12 @@ def _zero_message(shared, likelihood):
 
 
 def gaussian_message(V, residual: Residual, y, noise) -> Message:
-    """Exact message of y = f + e, y (n,) or (n, C); uses up `residual` and `V`.
+    """Exact message of y = f + e, y (n,) or (n, C). Overwrites `residual` and `V`.
 
     R = Psi + Lam = cov(y | v),  T'T = R^-1,  W = T V,  z = T y:
     precision = W'W,  eta = W'z,  evidence = log N(y; 0, R)     (Appendix B, eqs. 12-15)
 
-    C processes share R, and so its factor and the precision.
+    C processes share R, hence its factor and the precision.
     """
     factor = residual.factor(noise)
     z = factor.whiten(np.array(y, dtype=float, order="F"))

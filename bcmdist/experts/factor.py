@@ -1,4 +1,4 @@
-"""Factors of what experts whiten their rows by: triangular where rows are coupled, one number per row where not."""
+"""Whitening factors of experts: triangular where rows are coupled, one number per row where they are not."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ import numpy as np
 
 from bcmdist import linalg
 
-# Rows that are weighed at a time: they stay in the cache until their product is made.
+# Rows per block, so that a block stays in the cache until its product is computed.
 GRAM_ROWS = 512
 
 
@@ -17,23 +17,23 @@ class Factor(ABC):
 
     @abstractmethod
     def whiten(self, B) -> np.ndarray:
-        """T B for B (n,) or (n, m); may overwrite B, Fortran-ordered."""
+        """Return T B for B (n,) or (n, m), Fortran-ordered; may overwrite B."""
 
     @abstractmethod
     def weigh(self, root, B) -> np.ndarray:
-        """T diag(root) B for root (n,) and B (n, m), a new Fortran-ordered matrix."""
+        """Return T diag(root) B for root (n,) and B (n, m), a new Fortran-ordered matrix."""
 
     @abstractmethod
     def gram(self, root, B) -> np.ndarray:
-        """W'W of W = T diag(root) B, (m, m)."""
+        """Return W'W, (m, m), for W = T diag(root) B."""
 
     @abstractmethod
     def solve(self, b) -> np.ndarray:
-        """A^-1 b for b (n,) or (n, m)."""
+        """Return A^-1 b for b (n,) or (n, m)."""
 
     @abstractmethod
     def inverse_diagonal(self, rows) -> np.ndarray:
-        """That of A^-1 at some rows (k,)."""
+        """Diagonal of A^-1 at the given row indices (k,)."""
 
     @property
     @abstractmethod
@@ -105,7 +105,7 @@ class Scales(Factor):
 
 @dataclass(frozen=True)
 class Rotated(Factor):
-    """A = diag(sd) (I + F F') diag(sd), F of few columns: T = (I + F F')^-1/2 diag(1 / sd).
+    """A = diag(sd) (I + F F') diag(sd), with few columns in F: T = (I + F F')^-1/2 diag(1 / sd).
 
     With F'F = E diag(s) E':  (I + F F')^-1/2 = I - F E diag((1 - (1 + s)^-1/2) / s) E'F'.
     """
@@ -121,7 +121,7 @@ class Rotated(Factor):
         return np.maximum(s, 0.0), E
 
     def _within(self, of_spectrum, Y):
-        """F E diag(c) E'F'Y with c a function of the spectrum."""
+        """Return F E diag(c) E'F'Y, where c = of_spectrum(s)."""
         s, E = self._spectrum
         return self.F @ (E @ (of_spectrum(s) * (E.T @ (self.F.T @ Y)).T).T)
 

@@ -1,9 +1,9 @@
-"""Hamiltonian Monte Carlo with persistent momentum, for densities of which value and gradient are known.
+"""Hamiltonian Monte Carlo with persistent momentum, for log densities with gradients.
 
-Williams & Rasmussen, "Gaussian Processes for Regression" (NIPS 1996), section 3.2. Momenta are not drawn
-again but turned a little between short trajectories, so that they keep their direction over about
-1 / (1 - persistence) of them. That is a correct sampler only if a rejected trajectory turns the momentum
-round (Horowitz 1991), which the paper does not say.
+Williams & Rasmussen, "Gaussian Processes for Regression" (NIPS 1996), section 3.2. Momenta are not redrawn but only
+partially refreshed between short trajectories, so they keep their direction over about 1 / (1 - persistence) of them.
+The sampler is correct only if a rejected trajectory reverses the momentum (Horowitz 1991), which the paper does not
+mention.
 """
 
 import math
@@ -15,23 +15,23 @@ import numpy as np
 from bcmdist.errors import InvalidOption
 
 LogDensity = Callable[[np.ndarray], tuple[float, np.ndarray]]
-"""From theta (P,) to a log density, up to a constant, and its gradient (P,); -inf where there is none."""
+"""From theta (P,) to the log density, up to a constant, and its gradient (P,); -inf outside the support."""
 
 
 @dataclass(frozen=True)
 class HMC:
-    """How a chain is run; the defaults are the paper's where it gives any."""
+    """Settings of a chain; defaults from the paper where it gives them."""
 
     iterations: int = 3000
-    """trajectories in all; the paper says only "for the desired amount of time" """
+    """trajectories in all; the paper gives no number ("for the desired amount of time")"""
     burn_in: int = 1000
-    """of which the first are left out: a third in the paper"""
+    """initial trajectories that are discarded: a third in the paper"""
     step: float = 0.05
     """leapfrog step, the same for all parameters"""
     persistence: float = 0.95
-    """weight of the momentum before in the momentum after"""
+    """weight of the old momentum in a partial refresh"""
     leapfrogs: int = 1
-    """steps of a trajectory; of one, persistence does all the work"""
+    """leapfrog steps per trajectory; with one, persistence alone suppresses random walks"""
 
     def __post_init__(self):
         if not 0 <= self.burn_in < self.iterations:
@@ -47,7 +47,7 @@ class HMC:
 
 @dataclass(frozen=True)
 class Chain:
-    """What was sampled after the burn-in."""
+    """The samples after the burn-in."""
 
     samples: np.ndarray
     """(n, P)"""
@@ -58,10 +58,10 @@ class Chain:
 
 
 def sample(log_density: LogDensity, start, *, settings: HMC, seed) -> Chain:
-    """A chain of samples from exp(log_density), from one seed.
+    """Sample a chain from exp(log_density), reproducible by its seed.
 
-    Turn the momentum, p <- a p + sqrt(1 - a^2) N(0, I); follow the dynamics; accept the end with probability
-    min(1, exp(H before - H after)), else stay and turn the momentum round. H = -log density + p'p/2.
+    Refresh the momentum, p <- a p + sqrt(1 - a^2) N(0, I); follow the dynamics; accept the end with probability
+    min(1, exp(H before - H after)), otherwise stay and reverse the momentum. H = -log density + p'p/2.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ def sample(log_density: LogDensity, start, *, settings: HMC, seed) -> Chain:
     Raises
     ------
     InvalidOption
-        There is no density at the start.
+        The log density or its gradient is not finite at the start.
     """
     rng = np.random.default_rng(seed)
     theta = np.array(start, dtype=float)
@@ -99,7 +99,7 @@ def sample(log_density: LogDensity, start, *, settings: HMC, seed) -> Chain:
 def leapfrog(
     log_density: LogDensity, theta, momentum, value, gradient, *, step, count
 ) -> tuple[np.ndarray, np.ndarray, float, np.ndarray]:
-    """The state (theta, momentum, value, gradient) `count` leapfrog steps on; value -inf where it meets no density.
+    """State (theta, momentum, value, gradient) after `count` leapfrog steps; value -inf on leaving the support.
 
     p += step/2 g;  theta += step p;  p += step/2 g.  Reversible and volume-preserving; energy changes by O(step^2).
     """
@@ -114,12 +114,12 @@ def leapfrog(
 
 
 def energy(theta, momentum, value, gradient) -> float:
-    """H of a state: potential and kinetic energy."""
+    """H of a state: potential plus kinetic energy."""
     return float(0.5 * momentum @ momentum - value)
 
 
 def with_normal_prior(log_likelihood: LogDensity, *, mean, sd) -> LogDensity:
-    """Log likelihood plus log N(theta; mean, sd^2), up to a constant, independent for all parameters."""
+    """Log likelihood plus log N(theta; mean, sd^2), up to a constant, independent for each parameter."""
 
     def log_posterior(theta):
         value, gradient = log_likelihood(theta)

@@ -1,9 +1,9 @@
 """The Laplace approximation of one expert: the mode of its rows and the message linearised there.
 
-The mode belongs to a Gaussian prior of the rows' latents: that of the expert on its own (first pass;
-GBCM paper, section 5.1 and Appendix A), or the one conditional on the committee's belief of the
-shared variables (later passes; SYSTEMS I.5). Nothing is divided by a weight or multiplied by the
-inverse of a covariance: saturated rows, duplicates and noise-free directions need no care.
+The mode belongs to a Gaussian prior of the rows' latents: the expert's own prior (first pass; GBCM paper, section 5.1
+and Appendix A), or the prior conditional on the committee's belief about the shared variables (later passes; SYSTEMS
+I.5). Nothing is divided by a weight or multiplied by the inverse of a covariance, so saturated rows, duplicates and
+noise-free directions need no special treatment.
 """
 
 from collections.abc import Callable
@@ -21,22 +21,23 @@ from bcmdist.experts.residual import Residual
 from bcmdist.model.likelihoods.interface import LARGEST_EXPONENT, OneProcess
 
 NEWTON_STEPS = 100
-# A factor serves for a further step where the last one has brought the gap down to this share: near the mode weights
-# hardly change, and steps of the old ones cost as much as a product with K.
+# A factor is reused for another step where the last step reduced the gap to this share: near the mode weights hardly
+# change, and a step with the old weights costs only about one product with K.
 REUSED_SHARE = 0.1
-# A step along a line is long enough, and not too long, where the slope has fallen to this share of its start; and
-# halvings and doublings on the way to it.
+# The line search accepts a step where the slope has fallen to this share of its initial value; and the largest number
+# of halvings and doublings.
 SLOPE_SHARE, SEARCH_STEPS = 0.1, 60
-# Steps along which there is no maximum, because rounding has left K without its sign, end here.
+# Steps longer than this end the search: rounding has made K indefinite, and there is no maximum along them.
 LONGEST_STEP = 2.0**10
-# Weights count in a step up to one of these over the prior variance: rounding of K may make I + w K singular above.
+# Weights in a step are capped at one of these over the prior variance: with larger ones rounding of K may make
+# I + w K singular.
 MOST_INFORMATION = (np.inf, 1e9, 1e6, 1e3)
-# Rows count as steep above this many times the curvature they have alone, or one over the prior variance; and halvings
-# of the way to where they do.
+# Rows are steep where the curvature exceeds this many times the curvature at the row's own maximum, or one over the
+# prior variance; and halvings of the interval in which steepness begins.
 STEEP, EDGE_HALVINGS = 1e9, 30
-# The mode is where the score equals K^-1 (f - prior mean), to this change of f.
+# Convergence: the score equals K^-1 (f - prior mean) to this change of f.
 SCORE_TOLERANCE = 1e-9
-# Closer than this, steps that stop improving are held up by rounding: counts of a million have scores of that size.
+# Below this, steps that stop improving are limited by rounding: counts of a million have scores of that size.
 ROUGH_TOLERANCE = 3e-5
 STALLED_STEPS, STALLED_SHARE = 5, 0.9
 # Relative change of the log posterior that rounding alone can produce: its terms are about w (1 + |f|) each, and
@@ -51,7 +52,7 @@ def laplace_mode(K, obs, likelihood, prior_mean=None) -> np.ndarray:
 
     step of a = (I + w K)^-1 (score - a)
 
-    The right side vanishes at the mode, so that rounding of the step vanishes with it.
+    The right-hand side vanishes at the mode, and so does the rounding error of the step.
 
     Raises
     ------
@@ -67,24 +68,24 @@ def laplace_mode(K, obs, likelihood, prior_mean=None) -> np.ndarray:
         if kept is None or largest > REUSED_SHARE * before:
             kept = _step(K, model.step_weight(obs, f) if w is None else w)
         root, solve = kept
-        # (I + w K)^-1 = w^1/2 B^-1 w^-1/2 for the rows of large w, without the cancellation of I - w^1/2 B^-1 w^1/2 K.
+        # For large w, (I + w K)^-1 = w^1/2 B^-1 w^-1/2 avoids the cancellation of I - w^1/2 B^-1 w^1/2 K.
         large = root > 1.0
         rest = np.where(large, 0.0, gap)
         scaled = np.where(large, gap, 0.0) / np.where(large, root, 1.0)
         return rest + root * solve(scaled - root * (K @ rest))
 
     prior_mean = np.zeros(len(K)) if prior_mean is None else prior_mean
-    if not K.diagonal().any():  # nothing is left to search
+    if not K.diagonal().any():  # f has no variance
         return prior_mean
-    # Where each row on its own would have its latent: one step from there is how generalised linear models start.
+    # Start with one step from each row's own maximum, as generalised linear models do.
     alone = likelihood.saturated(obs)
     a, w = np.zeros(len(K)), likelihood.curvature(obs, alone)
     steepest = STEEP * np.maximum(w, 1.0 / K.diagonal().max())
     tame = QuadraticTail.up_to(steepest, obs, likelihood, alone, prior_mean)
-    if np.any(w > np.finfo(float).eps):  # else nothing but labels and zeros, which say only which way
+    if np.any(w > np.finfo(float).eps):  # otherwise all rows are class labels or zeros, whose maxima are infinite
         first = newton(likelihood, alone, w * (alone - prior_mean) + likelihood.score(obs, alone), w)
         a = first * (_line_search(a, first, K, prior_mean, obs, tame, 0.0, longest=1.0) or 0.0)
-    # From the mode of the one to that of the other: no step, where no row is beyond.
+    # Search the mode of the tamed likelihood first, then that of the likelihood itself; once where no row is steep.
     for model in (tame, likelihood) if tame.side.any() else (likelihood,):
         a = climb(K, obs, model, prior_mean, partial(newton, model), partial(model.curvature, obs), a)
     return prior_mean + K @ a
@@ -92,22 +93,23 @@ def laplace_mode(K, obs, likelihood, prior_mean=None) -> np.ndarray:
 
 @dataclass(frozen=True)
 class QuadraticTail:
-    """A likelihood that goes on as a parabola beyond `edge`, (n,), where rows are so steep that steps get nowhere.
+    """A likelihood whose log is continued as a parabola beyond `edge`, (n,), where it is too steep for Newton steps.
 
-    A Newton step lowers the exponent of a lifetime's hazard by about one, which at the prior mean may be hundreds;
-    and one such row drowns all others in rounding. Log-concave where the likelihood is.
+    A Newton step lowers the exponent of a lifetime's hazard by about one. At the prior mean the exponent may be
+    hundreds, and the rounding error of one such row exceeds the terms of all others. Log-concave where the likelihood
+    is.
     """
 
     likelihood: OneProcess
     edge: np.ndarray
     side: np.ndarray
-    """+1: beyond is above, -1: beyond is below, 0: nowhere"""
+    """+1: the parabola is above the edge, -1: below it, 0: there is none"""
 
     @classmethod
     def up_to(cls, steepest, obs, likelihood, alone, start) -> "QuadraticTail":
-        """Edges where the curvature reaches `steepest`, (n,), on the way from `alone` to -+`LARGEST_EXPONENT`.
+        """Edges where the curvature reaches `steepest`, (n,), on the way from `alone` to +-`LARGEST_EXPONENT`.
 
-        None, and at no cost, where no row is steep at `start`.
+        No row has a tail, and no search is made, where no row is steep at `start`.
         """
 
         def steep(f):
@@ -146,7 +148,7 @@ class QuadraticTail:
 
 @singledispatch
 def step_solver(K, root) -> Callable:
-    """b -> B^-1 b for B = I + root K root, of a prior covariance K of whatever form."""
+    """Return the function b -> B^-1 b for B = I + root K root; dispatches on the type of the prior covariance K."""
     L = linalg.cholesky(linalg.identity_plus_scaled(K, root), name="I + w^1/2 K w^1/2")
     return partial(linalg.cholesky_solve, L)
 
@@ -155,7 +157,7 @@ step_solver.register(LowRank, LowRank.solver)
 
 
 def _step(K, w):
-    """w^1/2 and the solver of I + w^1/2 K w^1/2, with the largest w lowered where rounding of K asks for it."""
+    """Return w^1/2 and the solver of I + w^1/2 K w^1/2, with w capped where rounding of K requires it."""
     for most in MOST_INFORMATION:
         root = np.sqrt(np.minimum(w, most / K.diagonal().max()))
         try:
@@ -166,11 +168,13 @@ def _step(K, w):
 
 
 def climb(K, obs, likelihood, prior_mean, newton, curvature, a) -> np.ndarray:
-    """K^-1 (f - prior_mean) at the mode of p(y | f) N(f; prior_mean, K), (n,) or, of C processes that share K, (n, C).
+    """K^-1 (f - prior_mean) at the mode of p(y | f) N(f; prior_mean, K): (n,), or (n, C) for C processes that share K.
 
-    `a` is where the search starts.
-    `newton(f, gap)` is a full step of a, where the score exceeds a by `gap`; `curvature(f)` is the slope of the score,
-    by which the gap is judged.
+    Parameters
+    ----------
+    newton : newton(f, gap) is a full step of a, where `gap` is the score minus a
+    curvature : curvature(f) is the slope of the score, by which the gap is scaled for the convergence test
+    a : starting point
     """
     best, stalled = np.inf, 0
     for _ in range(NEWTON_STEPS):
@@ -187,7 +191,7 @@ def climb(K, obs, likelihood, prior_mean, newton, curvature, a) -> np.ndarray:
             break
         a = a + step * a_step
     if off <= _rough(K, a):
-        return a  # rounding, not divergence, keeps steps from improving
+        return a  # steps stop improving because of rounding, not divergence
     raise LaplaceNotConverged(
         f"expected the score at the mode within {SCORE_TOLERANCE:g} of K^-1 f, got {off:.1e} after at most "
         f"{NEWTON_STEPS} damped steps (largest |f| {np.abs(f).max():.1e}, prior variance up to "
@@ -197,15 +201,15 @@ def climb(K, obs, likelihood, prior_mean, newton, curvature, a) -> np.ndarray:
 
 
 def _rough(K, a):
-    """The change of f by which rounding may keep the score from a: that of the sums K a, and `ROUGH_TOLERANCE`."""
+    """Change of f that rounding may leave at the mode: `ROUGH_TOLERANCE` plus the rounding of the products K a."""
     return ROUGH_TOLERANCE + np.finfo(float).eps * np.max(abs(K) @ np.abs(a))
 
 
 def _line_search(a, a_step, K, prior_mean, obs, likelihood, slack, *, longest=LONGEST_STEP):
-    """How far to go along a step: to where the log posterior is not lower and its slope small; None: nowhere.
+    """Step length at which the log posterior has not fallen and its slope is small; None where there is none.
 
-    The slope at f = prior_mean + K a is f_step'(score - a). Bisection on it finds such a place for any smooth
-    function with a maximum (Lewis & Overton 2013, alg. 2.6), and rounding of the log posterior hardly matters.
+    The slope at f = prior_mean + K a is f_step'(score - a). Bisection on the slope finds such a point for any smooth
+    function with a maximum (Lewis & Overton 2013, alg. 2.6), and is hardly affected by rounding of the log posterior.
     """
     start, f_step = K @ a, K @ a_step
 
@@ -216,7 +220,7 @@ def _line_search(a, a_step, K, prior_mean, obs, likelihood, slack, *, longest=LO
         return value, np.vdot(f_step, likelihood.score(obs, f) - a_new)
 
     value, slope = at(0.0)
-    terms = np.abs(likelihood.score(obs, prior_mean + start)) + np.abs(a)  # a slope that is their rounding is none
+    terms = np.abs(likelihood.score(obs, prior_mean + start)) + np.abs(a)  # to tell a slope from rounding
     allowed = SLOPE_SHARE * abs(slope) + ROUNDING * np.vdot(np.abs(f_step), terms)
     least = value - slack - ROUNDING * (1.0 + abs(value))
     low, high, step = 0.0, np.inf, 1.0
@@ -235,17 +239,17 @@ def _line_search(a, a_step, K, prior_mean, obs, likelihood, slack, *, longest=LO
 
 
 def log_joint(obs, likelihood, f, prior_mean) -> float:
-    """log p(y | f) + log N(f; prior_mean, K) - log N(prior_mean; prior_mean, K) at a mode of it.
+    """log p(y | f) + log N(f; prior_mean, K) - log N(prior_mean; prior_mean, K) at the mode f.
 
-    There K^-1 (f - prior_mean) is the score, so that K is not needed.
+    At the mode K^-1 (f - prior_mean) equals the score, so K is not needed.
     """
     return float(likelihood.log_density(obs, f).sum() - 0.5 * np.vdot(likelihood.score(obs, f), f - prior_mean))
 
 
 def laplace_message(V, Lam: Residual, obs, likelihood, f) -> Message:
-    """Message of a likelihood linearised at f (n,): that of the site w, w f + score (SYSTEMS I.4).
+    """Message of a likelihood linearised at f (n,): `site_message` with weights w and w f + score (SYSTEMS I.4).
 
-    evidence = sum log p(y|f) - 1/2 (f'w f + 2 f's) + that of the site
+    evidence = sum log p(y|f) - 1/2 (f'w f + 2 f's) + evidence of the site
     """
     w, s = likelihood.curvature(obs, f), likelihood.score(obs, f)
     constant = likelihood.log_density(obs, f).sum() - 0.5 * (f @ (w * f) + 2.0 * f @ s)
@@ -253,10 +257,10 @@ def laplace_message(V, Lam: Residual, obs, likelihood, f) -> Message:
 
 
 def step_message(V, Lam: Residual, obs, likelihood, f) -> Message:
-    """The message of the site h, h f + score at f (n,) with h the Hessian, whatever its sign: it only makes steps.
+    """Message for a Newton step: the site h, h f + score at f (n,), with h the Hessian of any sign.
 
-    precision = V'(I + h Lam)^-1 h V,  eta = V'(I + h Lam)^-1 (h f + score). Where `laplace_message` has expected
-    weights instead, its maximum is a step of Fisher scoring, and that of all of these is Newton's (SYSTEMS I.5).
+    precision = V'(I + h Lam)^-1 h V,  eta = V'(I + h Lam)^-1 (h f + score). Where `laplace_message` uses expected
+    weights, the maximum of its messages is a Fisher scoring step; the maximum of these is a Newton step (SYSTEMS I.5).
     """
     h, s = likelihood.hessian(obs, f), likelihood.score(obs, f)
     pulled = V.T @ Lam.pull(h, np.column_stack([h[:, None] * V, h * f + s]))
@@ -265,7 +269,7 @@ def step_message(V, Lam: Residual, obs, likelihood, f) -> Message:
 
 
 def site_message(V, Lam: Residual, w, g, constant) -> Message:
-    """Message of rows whose likelihood is exp(constant + g'f - 1/2 f'w f), w (n,) >= 0; keeps V (n, S) and Lam.
+    """Message of rows with likelihood exp(constant + g'f - 1/2 f'w f), w (n,) >= 0; does not overwrite V (n, S) or Lam.
 
     With Lam = cov(f | v) and B = I + w^1/2 Lam w^1/2,  T'T = B^-1,  W = T w^1/2 V,  a = (I + w Lam)^-1 g:
 
@@ -278,9 +282,9 @@ def site_message(V, Lam: Residual, w, g, constant) -> Message:
 
 
 def regress(factor: Factor, root, K, x) -> np.ndarray:
-    """(I + w K)^-1 x for root = w^1/2 and the factor of I + w^1/2 K w^1/2; K a residual or a matrix.
+    """Return (I + w K)^-1 x, with root = w^1/2 and the factor of I + w^1/2 K w^1/2; K a residual or a matrix.
 
-    Refined once: x can be 1e7 and the result 1e2 (counts of millions), and digits would be lost.
+    One step of iterative refinement: x can be 1e7 and the result 1e2 (counts of millions), which would lose digits.
     """
     a = np.zeros_like(x)
     for _ in range(2):

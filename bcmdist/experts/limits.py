@@ -1,4 +1,4 @@
-"""Experts that would not fit a worker's memory are refused before any work, with both numbers."""
+"""Refuse experts that would not fit a worker's memory before any work; the error states both numbers."""
 
 from collections.abc import Callable
 
@@ -8,12 +8,12 @@ from bcmdist.experts.residual import RESIDUALS
 from bcmdist.model.kernels import kernel_parts
 from bcmdist.runtime import memory
 
-# Decoded chunks from which on they are worth a word where memory lacks.
+# Chunks of this size or more are mentioned in the error when memory is short.
 LARGE_CHUNK_BYTES = 2**26
 
 
 def expert_fits(parts, weights, kernel, runtime, likelihood, *, residual="block") -> Callable[[int], bool]:
-    """A function that says whether experts about so many query points and these mean weights may run."""
+    """Return a function of a number of query points: whether experts with that many and `weights` mean weights fit."""
 
     def fits(count):
         try:
@@ -32,7 +32,13 @@ def refuse_large_expert(parts, shared, runtime, likelihood) -> None:
 
 
 def refuse_expert_of(parts, shared, kernels, runtime, likelihood, *, residual="block") -> None:
-    """As `refuse_large_expert`, before there is a query set: about so many `shared` variables and parts of a kernel."""
+    """As `refuse_large_expert`, before the query set exists.
+
+    Parameters
+    ----------
+    shared : number of shared variables
+    kernels : number of kernels in the sum or product
+    """
     rows = max(part.rows for part in parts)
     data = parts[0].data
     coupled, classes = likelihood.coupled, likelihood.each.copies
@@ -50,14 +56,14 @@ def refuse_expert_of(parts, shared, kernels, runtime, likelihood, *, residual="b
 
 
 def _reading_bytes(data):
-    """A whole chunk is decoded even where a part of it is wanted; and what is kept of it."""
+    """Bytes for reading rows: a chunk is decoded whole even where only a part is needed, plus the rows kept from it."""
     return 2 * max(data.chunk_bytes, memory.FLOAT * data.chunk_rows * data.inputs) + memory.FLOAT * 2 * (
         RUN_ROWS * data.inputs
     )
 
 
 def _rechunk(data):
-    """What to do where chunks take much of the memory, as text."""
+    """Advice to rewrite the data in smaller chunks, as text; empty where chunks are small."""
     if data.chunk_bytes < LARGE_CHUNK_BYTES:
         return ""
     return f"; write {data.url} in smaller chunks: one of {data.chunk_bytes / 1e9:.3g} GB is decoded whole"

@@ -1,4 +1,4 @@
-"""What experts read beside the model: shared values to linearise at, and sites."""
+"""Load what experts need besides the model: the shared values to linearise at, and EP sites."""
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from bcmdist.storage.loading import load_array
 
 
 def load_values(reference: BlobReference, model: Model) -> np.ndarray:
-    """Shared values given which rows are linearised, (S,), or (C, S) for C processes."""
+    """Shared values at which rows are linearised, (S,), or (C, S) for C processes."""
     values, shared, processes = load_array(reference), model.shared, model.likelihood.processes
     stored = zero_message(shared, model.likelihood).eta.shape
     each = shared.size // max(1, len(shared.members))
@@ -22,7 +22,7 @@ def load_values(reference: BlobReference, model: Model) -> np.ndarray:
 
 
 def load_sites(reference: BlobReference, rows) -> Sites:
-    """The sites of a partition of so many rows."""
+    """EP sites of a partition of `rows` rows."""
     array = open_store(reference.url).get_array(reference.digest)
     check_array(array, f"{reference.url}: blob {reference.digest[:12]}", "sites", shape=(2, rows + 1))
     return sites_from_array(array)

@@ -1,4 +1,4 @@
-"""Covariances of rows that nothing but the shared variables couples: a diagonal and an outer product, no matrix."""
+"""Diagonal plus low-rank covariances, of rows that only the shared variables couple; no n x n matrix is formed."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from bcmdist import linalg
 
 @dataclass(frozen=True)
 class LowRank:
-    """K = diag(d) + U U' of n rows; of a matrix it has what the search for a mode needs: `@`, `diagonal`, `abs`."""
+    """K = diag(d) + U U' of n rows, with the matrix operations that the mode search needs: `@`, `diagonal`, `abs`."""
 
     d: np.ndarray
     """(n,), >= 0"""
@@ -26,11 +26,11 @@ class LowRank:
         return (self.d * a.T).T + self.U @ (self.U.T @ a)
 
     def __abs__(self):
-        """A bound of the absolute values of K."""
+        """Elementwise upper bound of |K|."""
         return LowRank(self.d, np.abs(self.U))
 
     def diagonal(self) -> np.ndarray:
-        """(n,)"""
+        """Diagonal of K, (n,)."""
         return self._variances
 
     @cached_property
@@ -38,7 +38,7 @@ class LowRank:
         return self.d + np.einsum("ij,ij->i", self.U, self.U)
 
     def solver(self, root) -> Callable:
-        """B^-1 of B = I + root K root, as a function of b (n,), for root (n,), in O(n S^2).
+        """Return the function b -> B^-1 b for B = I + root K root, with root and b (n,); O(n S^2) to build.
 
         With D = I + root d root and T = D^-1/2 root U:  B^-1 = D^-1/2 (I - T (I + T'T)^-1 T') D^-1/2
         """

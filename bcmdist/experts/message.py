@@ -1,7 +1,7 @@
-"""The message: what a partition says of the shared variables, as natural parameters.
+"""The message: the likelihood of a partition's rows as natural parameters over the shared variables.
 
-Messages are all that travels from experts to the committee, and they add. Laws, each a property
-test in tests/experts/test_message.py:
+Messages are all that experts send to the committee, and they add. Laws, each a property test in
+tests/experts/test_message.py:
 
     a + b == b + a                      (commutative, up to rounding)
     (a + b) + c == a + (b + c)          (associative, up to rounding)
@@ -23,20 +23,21 @@ class Message:
 
     log p(y | v) = evidence + eta' v - 1/2 v' precision v
 
-    It is a likelihood, never a posterior: `eta` is a precision-weighted vector and not a mean,
-    `precision` is not the inverse of anyone's covariance (DESIGN of the whitened form: SYSTEMS I.0,
-    I.7; GBCM paper, Appendix B, eqs. 12-15). S shared variables: Q query values and P mean weights.
+    A message is a likelihood, never a posterior: `eta` is a precision-weighted vector and not a mean, and `precision`
+    is not the inverse of a covariance (whitened form: SYSTEMS I.0, I.7; GBCM paper, Appendix B, eqs. 12-15). There are
+    S shared variables: Q query values and P weights of the mean.
 
-    Several latent processes (classes) stand along leading axes, and log p is the sum over them: C
-    independent processes have eta (C, S) with precision (C, S, S), or (S, S) where all share one. So do K models side
-    by side, each about variables of its own (`stacked`).
+    Several latent processes (classes) are stored along leading axes, and log p is summed over them: C independent
+    processes have eta (C, S) and precision (C, S, S), or (S, S) where all processes share one precision. The K members
+    of a mixture, each with its own shared variables, are stored in the same way (`stacked`).
     """
 
     eta: np.ndarray
     """(..., S)"""
     precision: np.ndarray
-    """(S, S) or (..., S, S), symmetric positive semi-definite; or (L,), numbers from which the shared variables make
-    the products of such a matrix (`fourier`), one for all processes"""
+    """(S, S) or (..., S, S), symmetric positive semi-definite; or (L,), numbers that define products with such a matrix
+    (shared variables of `fourier`), the same for all processes
+    """
     evidence: float
     """log p(y | v = 0), in nats"""
     rows: int
@@ -54,25 +55,24 @@ class Message:
         return self + Message(-other.eta, -other.precision, -other.evidence, -other.rows)
 
     def __sizeof__(self):
-        """Bytes of its arrays, for whoever has to find room for it."""
+        """Size of the arrays in bytes, for memory accounting."""
         return self.eta.nbytes + self.precision.nbytes
 
     def __reduce__(self):
-        """Sent with the lower triangle of a precision that is a matrix: half of the bytes."""
+        """Pickle only the lower triangle of a matrix precision, which halves the bytes."""
         if self.precision.ndim == 1:
             return Message, (self.eta, self.precision, self.evidence, self.rows)
         return _received, (self.eta, linalg.packed(self.precision), self.evidence, self.rows)
 
     def weighted(self, weight) -> "Message":
-        """The same rows, each counted `weight` times; the number of rows stays."""
+        """Message of the same rows, each counted `weight` times; `rows` is unchanged."""
         if weight == 1.0:
             return self
         return Message(weight * self.eta, weight * self.precision, weight * self.evidence, self.rows)
 
 
 def stacked(messages) -> Message:
-    """What models that stand side by side absorb of the same rows: `eta` (K, S), `precision` (K, S, S), log p
-    summed."""
+    """Stack the messages of K members about the same rows: `eta` (K, S), `precision` (K, S, S), evidence summed."""
     first = messages[0]
     eta, precision = np.stack([one.eta for one in messages]), np.stack([one.precision for one in messages])
     return Message(eta, precision, sum(one.evidence for one in messages), first.rows)
@@ -83,5 +83,5 @@ def _received(eta, triangle, evidence, rows):
 
 
 def zero(shared) -> Message:
-    """The message of no rows at all about S shared variables of one process."""
+    """Message of no rows, about S = `shared` variables of one process."""
     return Message(np.zeros(shared), np.zeros((shared, shared)), 0.0, 0)

@@ -1,21 +1,22 @@
-"""In how many digits experts compute what they say: `--precision double|mixed`.
+"""Floating-point precision of the experts' computations: `--precision double|mixed`.
 
-Mixed precision computes the design V in double precision, because the query factor's condition number multiplies its
-rounding, and all that follows in single precision: the covariance R of the targets given the shared variables, its
-factor, W = L_R^-1 V and the products of at most `ADDED_ROWS` rows, which are added up in double precision. It takes
-three quarters of the time.
+Mixed precision computes the design V in double precision, because the condition number of the query factor multiplies
+the rounding of V. All that follows is in single precision: the covariance R of the targets given the shared variables,
+its factor, W = L_R^-1 V and products of at most `ADDED_ROWS` rows, which are accumulated in double precision. Mixed
+precision takes three quarters of the time.
 
-Its error. The rounding of R, about eps times the prior variance, is alike for rows that are near each other, and weighs
-more the more the n rows say of the shared variables. Means move by at most
+Error: the rounding of R, about eps times the prior variance, is correlated between nearby rows, and its effect grows
+with the information of the n rows about the shared variables. Means move by at most
 
     GROWTH eps tr(V'R^-1 V) / sqrt(n)     (the shared functions only)
 
-posterior standard deviations of f: measured, on four tables and on made data of 1 to 8 inputs, smooth and rough, with
-250 to 2,000 rows an expert and noise of a thousandth of the variance and more, mostly by a tenth of it; 8,000 and
-128,000 rows do not differ. The message of an expert for which it exceeds `LARGEST_ERROR` (functions that the shared
-variables explain, with less noise than a tenth of the variance), or whose R rounding leaves indefinite, is computed in
-double precision. The rule looks at nothing but the model and the rows: the same rows give the same message on the same
-machine; on another one it may differ by as much as its error, so that what was said cannot be taken back exactly.
+posterior standard deviations of f. Measured, on four tables and on synthetic data of 1 to 8 inputs, smooth and rough,
+with 250 to 2,000 rows per expert and noise from a thousandth of the variance up: mostly a tenth of this bound; 8,000
+and 128,000 rows do not differ. An expert computes its message in double precision where the bound exceeds
+`LARGEST_ERROR` (functions that the shared variables explain, with noise below a tenth of the variance) or rounding
+makes R indefinite.
+The rule depends only on the model and the rows: the same rows give the same message on the same machine. On another
+machine the message may differ by as much as its error, so it cannot be subtracted exactly.
 """
 
 from collections.abc import Callable
@@ -34,10 +35,10 @@ from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.model import FIRST_PRECISION
 from bcmdist.model.shared.interface import Shared
 
-# What rounding may move means by, in posterior standard deviations of f; and how it grows, an upper bound of what was
-# measured.
+# Largest allowed movement of means by rounding, in posterior standard deviations of f; and the factor of the error
+# bound, an upper bound of the measured values.
 LARGEST_ERROR, GROWTH = 1e-3, 40.0
-# Rows whose products are added in single precision.
+# Number of rows whose products are summed in single precision.
 ADDED_ROWS = 512
 EPS = float(np.finfo(np.float32).eps)
 
@@ -45,14 +46,17 @@ Hear = Callable[[Shared, Likelihood, np.ndarray, Observations], Message]
 
 
 def mixed_message(shared: Shared, likelihood: Likelihood, X, obs: Observations) -> Message:
-    """As `expert_message` of a Gaussian likelihood with the residual "block", in mixed precision where that will do."""
+    """Message of Gaussian rows with the residual "block", in mixed precision where that is accurate enough.
+
+    Arguments as for `expert_message`. Falls back to double precision where the error bound exceeds `LARGEST_ERROR`.
+    """
     if len(X) == 0:
         return zero_message(shared, likelihood)
     V, y, noise = shared.design(X), likelihood.targets(obs), likelihood.noise(obs)
     if _error(_said_apart(shared, V, X, noise), len(X)) <= LARGEST_ERROR:
         try:
             message = _single_message(shared, V, X, y, noise)
-        except NotPositiveDefinite:  # by rounding, or in truth: double precision says
+        except NotPositiveDefinite:  # by rounding or because R is indefinite: double precision decides
             pass
         else:
             said = np.trace(message.precision[: shared.functions, : shared.functions])
@@ -62,18 +66,18 @@ def mixed_message(shared: Shared, likelihood: Likelihood, X, obs: Observations) 
 
 
 def _error(said, rows) -> float:
-    """Bound of what rounding moves means by, from tr(V'R^-1 V)."""
+    """Bound on the movement of means by rounding, from said = tr(V'R^-1 V)."""
     return GROWTH * EPS * said / np.sqrt(rows)
 
 
 def _said_apart(shared, V, X, noise) -> float:
-    """tr(V'R^-1 V) if R were diagonal, which is less: what need not be tried."""
+    """tr(V'R^-1 V) as if R were diagonal, a lower bound: if this is too large, mixed precision is not tried."""
     prior, residual = shared.kernel.diagonal(X), np.maximum(shared.residual_variance(V, X), 0.0)
     return float(((prior - residual) / (residual + noise)).sum())
 
 
 def _single_message(shared, V, X, y, noise) -> Message:
-    """`gaussian_message` from V (n, S), which it keeps, on."""
+    """`gaussian_message` in mixed precision, given V (n, S), which is not overwritten."""
     V = V.astype(np.float32, order="F")
     K = cross_lower(shared.kernel, X, dtype=np.float32)
     factor = Block(shared.residual_lower(V, K)).factor(noise)
@@ -96,11 +100,11 @@ PRECISIONS.add("mixed", mixed_message)
 def refuse_single(precision: str, residual: str, likelihood: Likelihood | None) -> None:
     """Raise `InvalidOption` for mixed precision where experts do not factor a Gaussian covariance of their rows.
 
-    Where modes are searched, what is said depends on where steps end, and so on the last digits.
+    Where modes are searched, the message depends on where the iterations end, and so on the last digits.
 
     Parameters
     ----------
-    likelihood : None where it is not known yet
+    likelihood : None where it has not been chosen yet
     """
     if precision != FIRST_PRECISION and (residual != "block" or not (likelihood is None or likelihood.exact)):
         named = f"likelihood {likelihood.name} and " if likelihood else ""
@@ -111,7 +115,7 @@ def refuse_single(precision: str, residual: str, likelihood: Likelihood | None) 
 
 
 def refuse_inexact(precision: str, url: str, what: str) -> None:
-    """Raise `InvalidOption` for what takes messages back, which leaves traces of their rows but in double precision."""
+    """Raise `InvalidOption` for operations that subtract messages, which is exact in double precision only."""
     if precision != FIRST_PRECISION:
         raise InvalidOption(
             f"{url}: expected a model of double precision to {what}, which takes messages back exactly, got one of "

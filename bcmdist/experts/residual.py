@@ -1,13 +1,13 @@
-"""Residual: what an expert does with the part of f that the shared variables v do not explain, Lam ~ cov(f | v).
+"""Residuals: how an expert treats Lam ~ cov(f | v), the part of f that the shared variables v do not explain.
 
-    none        Lam = 0            the shared variables are the model (subset of regressors, weights of a basis)
-    diagonal    diag(Lam)          each row has a part of its own (FITC); no n x n matrix
-    block       Lam                rows of a partition share theirs (BCM, PITC)
-    augmented   Lam_is Lam_ss^-1 Lam_si     what some rows s of a partition say of theirs (RRGP*): see `augmented`
+    none        Lam = 0            the shared variables are the whole model (subset of regressors, weights of a basis)
+    diagonal    diag(Lam)          independent residuals per row (FITC); no n x n matrix
+    block       Lam                correlated residuals within a partition (BCM, PITC)
+    augmented   Lam_is Lam_ss^-1 Lam_si     correlated through support rows s of a partition (RRGP*): see `augmented`
 
-That is all in which their messages differ (SYSTEMS I.2): precision = V'(Psi + Lam)^-1 V and so on. `Kind` is what has
-a name, and goes with the model; a `Residual` is that of one partition's rows. A new one is a class of each, added by
-`register_residual`.
+Their messages differ in nothing else (SYSTEMS I.2): precision = V'(Psi + Lam)^-1 V and so on. A `Kind` has a name and
+is part of the model; a `Residual` holds the numbers of one partition's rows. To add a residual, write a class of each
+and call `register_residual`.
 """
 
 from dataclasses import dataclass, replace
@@ -33,10 +33,10 @@ from bcmdist.runtime import memory
 
 @dataclass(frozen=True)
 class Block(Residual):
-    """A matrix of its own for each partition."""
+    """A full residual matrix of the partition."""
 
     lower: np.ndarray
-    """Lam, (n, n), of which the lower triangle counts"""
+    """Lam, (n, n); only the lower triangle is read"""
 
     @cached_property
     def covariance(self) -> np.ndarray:
@@ -69,7 +69,7 @@ class Block(Residual):
 
 @dataclass(frozen=True)
 class Diagonal(Residual):
-    """A variance of its own for each row, which may be 0."""
+    """An independent residual variance for each row, which may be 0."""
 
     variances: np.ndarray
     """(n,), >= 0"""
@@ -99,7 +99,7 @@ class Diagonal(Residual):
 
 
 class Blocks(Kept):
-    """Rows of a partition share what is left: the Bayesian committee machine, or PITC."""
+    """Full residual covariance within a partition: the Bayesian committee machine, or PITC."""
 
     couples = True
 
@@ -116,7 +116,7 @@ class Blocks(Kept):
 
 
 class IndependentRows(Kind):
-    """Rows that only the shared variables couple; `variance` says what each has of its own."""
+    """Rows that only the shared variables couple; `variance` gives the independent residual variance of each row."""
 
     couples = False
 
@@ -132,7 +132,7 @@ class IndependentRows(Kind):
 
 
 class Variances(IndependentRows):
-    """Each row has what the kernel's variance leaves to it (FITC)."""
+    """Each row keeps the residual variance of the kernel (FITC)."""
 
     def variance(self, shared, V, X) -> np.ndarray:
         return left_variance(shared, V, X)
@@ -144,7 +144,7 @@ class Variances(IndependentRows):
 
 
 class Nothing(IndependentRows):
-    """The shared variables are all there is: far from where they say anything f is certain to be the mean."""
+    """No residual: far from the query points or basis functions, f has no variance beyond its mean's."""
 
     keeps = 0.0
 
@@ -161,20 +161,20 @@ RESIDUALS: Registry[Kind] = Registry("residual")
 
 
 def register_residual(name: str, kind: Kind, *, shared: Shared | None = None) -> Kind:
-    """Add what experts do with the rest of f, under the name that `register_expert` takes as `residual`; returns it.
+    """Register a residual under the name that `register_expert` takes as `residual`; return it.
 
-    Workers know it where its module is named under the entry points of `bcmdist.data.registry`.
+    Workers load it where its module is listed under the entry points of `bcmdist.data.registry`.
 
     Parameters
     ----------
-    shared : shared variables at which it is checked; by default values of a squared exponential kernel at three points
+    shared : shared variables for the check; by default values of a squared exponential kernel at three points
 
     Raises
     ------
     InvalidOption
-        The name is taken, or it fails `bcmdist.testing.check_residual`.
+        The name is taken, or the residual fails `bcmdist.testing.check_residual`.
     """
-    from bcmdist.testing import check_residual  # quick start
+    from bcmdist.testing import check_residual  # deferred for a fast start
 
     checked_at: Any = shared or _few_values()
     check_residual(kind, replace(checked_at, residual=name))
@@ -186,7 +186,7 @@ def _few_values():
     return prepare(points, kernel=parse_kernel("se", inputs=2), mean=Mean("constant"))
 
 
-# Checked by the tests, not at import.
+# Built-in residuals are checked by the tests, not at import.
 RESIDUALS.add("none", Nothing())
 RESIDUALS.add("diagonal", Variances())
 RESIDUALS.add("block", Blocks())
@@ -194,18 +194,18 @@ RESIDUALS.add("augmented", Augmented())
 
 
 def kind_of(shared: Shared) -> Kind:
-    """What experts about these shared variables do with the rest."""
+    """The kind of residual that experts use with these shared variables."""
     return RESIDUALS[shared.residual]
 
 
 def prior_covariance(K, mean, X) -> np.ndarray:
-    """cov(f) = K + H H' of a partition, the mean's weights included; full, a new matrix."""
+    """cov(f) = K + H H' of a partition, including the weights of the mean; a new full matrix."""
     H = mean.design(X)
     return K + H @ H.T
 
 
 def refuse_coupled_classes(residual: str, likelihood: Likelihood) -> None:
-    """Raise `InvalidOption` for several processes whose modes are searched together, where experts cannot."""
+    """Raise `InvalidOption` for processes whose modes are searched jointly where the residual does not support it."""
     together = likelihood.processes > 1 and not (likelihood.exact or likelihood.apart)
     if together and not RESIDUALS[residual].together:
         raise InvalidOption(
@@ -215,7 +215,7 @@ def refuse_coupled_classes(residual: str, likelihood: Likelihood) -> None:
 
 
 def refuse_uncoupled(residual: str, what: str, remedy: str) -> None:
-    """Raise `InvalidOption` for what needs the covariance matrix of a partition's rows.
+    """Raise `InvalidOption` for operations that need the covariance matrix of a partition's rows.
 
     Parameters
     ----------

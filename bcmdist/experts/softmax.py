@@ -1,13 +1,13 @@
 """Laplace experts of C classes: one latent process per class, coupled by the softmax.
 
-All classes share the prior covariance K, and so every kernel matrix is computed once. With the
-probabilities p_c of the rows (times their weights), W = blkdiag(p_c) - P P' where P stacks the
-diag(p_c); then (Rasmussen & Williams 2006, alg. 3.3)
+All classes share the prior covariance K, so every kernel matrix is computed once. With the probabilities p_c of the
+rows (times their weights), W = blkdiag(p_c) - P P', where P stacks the matrices diag(p_c); then (Rasmussen & Williams
+2006, alg. 3.3)
 
     (W^-1 + K)^-1 = E - E R (sum_c E_c)^-1 R' E,   E_c = p_c^1/2 (I + p_c^1/2 K p_c^1/2)^-1 p_c^1/2
 
-with R' = (I, ..., I), so that n x n matrices are all that is ever factored: C + 1 of them. Where nothing but the shared
-variables couples rows, K = diag(d) + U U', these are diagonal, and there is one matrix of C times the columns of U.
+with R' = (I, ..., I), so only n x n matrices are factored: C + 1 of them. Where only the shared variables couple rows,
+K = diag(d) + U U', these matrices are diagonal, and one matrix of C times the columns of U is factored.
 """
 
 from functools import singledispatch
@@ -28,7 +28,7 @@ def softmax_mode(K, obs, likelihood, prior_mean=None) -> np.ndarray:
     ------
     LaplaceNotConverged
     """
-    if prior_mean is not None and not K.diagonal().any():  # nothing is left to search
+    if prior_mean is not None and not K.diagonal().any():  # f has no variance
         return prior_mean
     kept, largest = None, 0.0
 
@@ -46,18 +46,18 @@ def softmax_mode(K, obs, likelihood, prior_mean=None) -> np.ndarray:
 
 
 def _times_hessian(p, weight, b):
-    """W b for p, b (n, C): p_c b_c - p_c sum_d p_d b_d / weight."""
+    """Return W b for p, b (n, C): p_c b_c - p_c sum_d p_d b_d / weight."""
     return p * (b - ((p * b).sum(axis=1) / weight)[:, None])
 
 
 @singledispatch
 def _coupling(K, p):
-    """(W^-1 + K)^-1 as an operator, for p (n, C)."""
+    """(W^-1 + K)^-1 as an operator, for p (n, C); dispatches on the type of K."""
     return _Coupling(K, p)
 
 
 class _Coupling:
-    """By the factors of all E_c and of their sum."""
+    """For a matrix K: stores the factors of all E_c and of their sum."""
 
     def __init__(self, K, p):
         self.roots = np.sqrt(p)
@@ -73,18 +73,18 @@ class _Coupling:
         self.sum_factor = linalg.cholesky(total, name="sum over classes of (p^-1 + K)^-1")
 
     def half(self, c, B) -> np.ndarray:
-        """E_c B."""
+        """Return E_c B."""
         root = self.roots[:, c].reshape(-1, *[1] * (B.ndim - 1))
         return root * linalg.cholesky_solve(self.factors[c], root * B)
 
     def solve(self, B) -> np.ndarray:
-        """(W^-1 + K)^-1 B for B (n, C)."""
+        """Return (W^-1 + K)^-1 B for B (n, C)."""
         EB = np.column_stack([self.half(c, B[:, c]) for c in range(B.shape[1])])
         common = linalg.cholesky_solve(self.sum_factor, EB.sum(axis=1))
         return EB - np.column_stack([self.half(c, common) for c in range(B.shape[1])])
 
     def gram(self, V) -> np.ndarray:
-        """V'(W^-1 + K)^-1_cd V, class by class, (C S, C S)."""
+        """Return V'(W^-1 + K)^-1_cd V in blocks by class, (C S, C S)."""
         C, S = self.roots.shape[1], V.shape[1]
         U = np.concatenate([self.half(c, V) for c in range(C)], axis=1)
         found = linalg.gram(linalg.solve_lower(self.sum_factor, np.array(U, order="F")))
@@ -97,16 +97,15 @@ class _Coupling:
 
     @property
     def log_determinant(self) -> float:
-        """log |I + K W| up to sum log weight."""
+        """log |I + K W| plus the sum of the rows' log weights."""
         return sum(map(linalg.log_determinant, self.factors)) + linalg.log_determinant(self.sum_factor)
 
 
 class _LowRankCoupling:
-    """For K = diag(d) + U U': with A = (W^-1 + diag(d))^-1, of which each row has a matrix of classes of its own, and
-    U~ = U for each class,
+    """For K = diag(d) + U U'. With U~ = U for each class and A = (W^-1 + diag(d))^-1, a (C, C) matrix per row,
 
-        (W^-1 + K)^-1 = A - A U~ (I + U~' A U~)^-1 U~' A,    A_cd = e_c delta_cd - e_c e_d / sum_b e_b,
-        e_c = p_c / (1 + d p_c)
+    (W^-1 + K)^-1 = A - A U~ (I + U~' A U~)^-1 U~' A,    A_cd = e_c delta_cd - e_c e_d / sum_b e_b,
+    e_c = p_c / (1 + d p_c)
     """
 
     def __init__(self, K: LowRank, p):
@@ -120,12 +119,12 @@ class _LowRankCoupling:
         self.factor = linalg.cholesky(inner, name="I + U'A U of all classes of an expert")
 
     def _apart(self, B):
-        """A B for B (n, C)."""
+        """Return A B for B (n, C)."""
         EB = self.e * B
         return EB - self.e * (EB.sum(axis=1) / self.sum)[:, None]
 
     def _between(self, V, U):
-        """V~' A U~, class by class, (C S, C R)."""
+        """Return V~' A U~ in blocks by class, (C S, C R)."""
         (S, R), C = (V.shape[1], U.shape[1]), self.e.shape[1]
         found = np.zeros((C * S, C * R), order="F")
         for c in range(C):
@@ -137,7 +136,7 @@ class _LowRankCoupling:
         return found
 
     def solve(self, B) -> np.ndarray:
-        """(W^-1 + K)^-1 B for B (n, C)."""
+        """Return (W^-1 + K)^-1 B for B (n, C)."""
         AB = self._apart(B)
         if not self.U.shape[1]:
             return AB
@@ -145,7 +144,7 @@ class _LowRankCoupling:
         return AB - self._apart(self.U @ common.reshape(B.shape[1], -1).T)
 
     def gram(self, V) -> np.ndarray:
-        """V'(W^-1 + K)^-1_cd V, class by class, (C S, C S)."""
+        """Return V'(W^-1 + K)^-1_cd V in blocks by class, (C S, C S)."""
         found = self._between(V, V)
         if self.U.shape[1]:
             found -= linalg.gram(linalg.solve_lower(self.factor, self._between(self.U, V)))
@@ -153,7 +152,7 @@ class _LowRankCoupling:
 
     @property
     def log_determinant(self) -> float:
-        """log |I + K W| up to sum log weight."""
+        """log |I + K W| plus the sum of the rows' log weights."""
         own = float(np.log(self.widened).sum() + np.log(self.sum).sum())
         return own + linalg.log_determinant(self.factor) if self.U.shape[1] else own
 
@@ -162,9 +161,9 @@ _coupling.register(LowRank, _LowRankCoupling)
 
 
 def softmax_message(V, Lam: Residual, obs, likelihood, f) -> Message:
-    """Message of the rows linearised at f (n, C): eta (C, S) with precision (C, S, S), or of C S variables.
+    """Message of the rows linearised at f (n, C): eta (C, S), precision (C, S, S); about C S variables if coupled.
 
-    Classes apart: for each class the message of the site w_c, w_c f_c + s_c (GBCM paper, section 5.3).
+    Uncoupled classes: for each class the message of the site w_c, w_c f_c + s_c (GBCM paper, section 5.3).
     """
     if likelihood.coupled:
         return _coupled_message(V, Lam.covariance, obs, likelihood, f)
@@ -180,7 +179,7 @@ def softmax_message(V, Lam: Residual, obs, likelihood, f) -> Message:
 
 
 def _coupled_message(V, Lam, obs, likelihood, f) -> Message:
-    """The message about all classes' shared variables at once, (C S,), class by class.
+    """Message about the shared variables of all classes jointly, (C S,), ordered by class.
 
     With g = W f + s:  eta = V'(I + W Lam)^-1 g,  precision_cd = V'((W^-1 + Lam)^-1)_cd V
     """
@@ -196,7 +195,7 @@ def _coupled_message(V, Lam, obs, likelihood, f) -> Message:
 
 
 def log_evidence(K, obs, likelihood) -> float:
-    """Laplace's log p(y | theta) of the rows alone, C processes of prior covariance K (alg. 3.3).
+    """Laplace's log p(y | theta) of the rows alone, for C processes with prior covariance K (alg. 3.3).
 
     Raises
     ------
