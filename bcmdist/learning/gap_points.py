@@ -1,40 +1,42 @@
-"""Gaps in the domain: places among few inputs where no rows are, so that k-means of rows puts no query point there.
+"""Points in gaps of the domain: regions without rows, where k-means of rows puts no query point. For few inputs.
 
-What the rows on both sides say of a gap reaches it through the shared variables only, further than a local expert
-sees. Places are drawn over the domain of the rows as densely as if rows filled it, and those kept that no centre
-covers: further from it than nearly all rows are from theirs, and much further than its own rows.
+Information from the rows around a gap reaches its interior only through the shared variables, farther than local
+experts see. Points are drawn over the domain of the rows, as densely as if rows filled it. Points are kept if no
+centre covers them: farther from the nearest centre than nearly all rows are from theirs, and much farther than the
+rows of this centre.
 """
 
 import numpy as np
 from scipy.spatial import ConvexHull, Delaunay, QhullError, cKDTree
 
-# Inputs at most: a hull of more is nearly empty whatever the rows do, and would take all query points.
+# Maximum inputs: in more dimensions the hull is nearly empty whatever the rows are, and gaps would take all points.
 FEW_INPUTS = 3
-# The hull is that of the rows but for stray ones: of those in the range of all but so many, or so much of it beyond.
+# The hull excludes stray rows: those outside the range between these quantiles, widened by a margin (share of it).
 STRAY, MARGIN = 0.01, 0.25
-# A hull that fills so much of its box is a box whose corners are missing, as those of a map may be (a disc fills .79).
+# A hull that fills at least this share of its bounding box counts as a box with missing corners, as of a map (a disc
+# fills .79).
 FILLED = 0.85
-# Inputs of no more distinct values are levels, between which there is nothing.
+# Inputs with no more distinct values than this are discrete: nothing lies between their values.
 LEVELS = 20
-# A centre covers a place as near to it as this share of rows is to theirs, or so many times as far as its own rows:
-# where rows thin out, centres stand for wide surroundings.
+# A centre covers points within this quantile of the distances from rows to their centres, or within this multiple of
+# the distance of its farthest row: where rows thin out, a centre covers a wide region.
 COVERED, OWN_REACH = 0.99, 1.5
-# Lengthscales from the nearest row within which a place is worth a point: beyond, f keeps about its prior (a
-# correlation of exp(-2) with that row at most, for the kernels of this package), and says nothing of what is here.
+# Maximum distance to the nearest row, in lengthscales, of a useful point: beyond this f is close to its prior (with the
+# kernels of this package a correlation of at most exp(-2) with that row) and carries no information.
 REACH = 2.0
-# Share of places below which nothing is done: so many are not covered by chance where rows are spread evenly.
+# Minimum share of points in gaps: with evenly spread rows, fewer than this are uncovered by chance.
 LEAST_GAPS = 0.02
 
 
 def gap_places(rows, centres, seed) -> np.ndarray:
-    """Distinct places in gaps between rows, (m, D) with m <= n; none without gaps to speak of, or of many inputs.
+    """Distinct points in gaps between rows, (m, D) with m <= n; none if gaps are negligible or inputs are many.
 
     Parameters
     ----------
     rows : (n, D)
         In units of the kernel's lengthscales.
     centres : (Q, D)
-        Of k-means of the rows.
+        Centres of k-means of the rows.
     """
     if rows.shape[1] > FEW_INPUTS:
         return rows[:0]
@@ -42,11 +44,11 @@ def gap_places(rows, centres, seed) -> np.ndarray:
     places = places[cKDTree(rows).query(places)[0] <= REACH]
     if len(places) < LEAST_GAPS * len(rows):
         return rows[:0]
-    return places[np.sort(np.unique(places, axis=0, return_index=True)[1])]  # among levels alone they repeat
+    return places[np.sort(np.unique(places, axis=0, return_index=True)[1])]  # points of discrete inputs repeat
 
 
 def _uncovered(places, rows, centres):
-    """Those places that no centre covers."""
+    """Return the points that no centre covers."""
     tree = cKDTree(centres)
     away, nearest = tree.query(rows)
     own = np.zeros(len(centres))
@@ -56,7 +58,7 @@ def _uncovered(places, rows, centres):
 
 
 def _drawn(rows, rng):
-    """Places uniform over the hull of rows (n, D) without stray ones, or over its box; of levels, any of them."""
+    """Draw points uniformly over the hull of rows (n, D) without stray rows, or box; discrete inputs keep values."""
     low, high = np.quantile(rows, [STRAY, 1.0 - STRAY], axis=0)
     beyond = MARGIN * (high - low)
     inside = rows[np.all((rows >= low - beyond) & (rows <= high + beyond), axis=1)]
@@ -70,10 +72,10 @@ def _drawn(rows, rng):
 
 
 def _in_hull(places, rows):
-    """Which places (m, K) lie in the hull of rows (n, K): True for these; none in a flat one."""
+    """Return a mask of the points (m, K) inside the hull of rows (n, K); all False if the hull is flat."""
     if rows.shape[1] < 2:
-        return np.ones(len(places), dtype=bool)  # they were drawn from it
+        return np.ones(len(places), dtype=bool)  # drawn between the smallest and the largest row
     try:
         return Delaunay(rows[ConvexHull(rows).vertices]).find_simplex(places) >= 0
-    except QhullError:  # the rows lie in a plane, or there are hardly any
+    except QhullError:  # the rows lie in a plane, or there are too few
         return np.zeros(len(places), dtype=bool)

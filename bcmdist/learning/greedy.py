@@ -1,5 +1,6 @@
-"""Rows chosen one by one as a support set: for the evidence (SGEV), or for the posterior (SGGP), of the model of these
-rows alone (thesis, 3.3.4, 3.3.5 and A.3; SYSTEMS T14, T15).
+"""Greedy selection of rows as a support set, by the evidence (SGEV) or the posterior density (SGGP) of their model.
+
+Both score the model that uses the selected rows alone (thesis, 3.3.4, 3.3.5 and A.3; SYSTEMS T14, T15).
 """
 
 from collections.abc import Callable
@@ -8,17 +9,17 @@ import numpy as np
 
 from bcmdist import linalg
 
-# Candidates for each next point: with 59 the best is among the best 5 % with probability 95 % (1 - .95^59).
+# Candidates for each point: with 59 the best is among the best 5 % with probability 95 % (1 - .95^59).
 POOL = 59
-# Relative gap between what the posterior reaches and a bound of what it can reach, below which SGGP stops (Smola &
-# Bartlett 2001); arbitrary, and no sign of how well rows are predicted (thesis, 3.3.5.2).
+# SGGP stops when the log posterior is within this relative gap of an upper bound (Smola & Bartlett 2001). Arbitrary,
+# and no indication of how well rows are predicted (thesis, 3.3.5.2).
 LEAST_GAP = 0.025
 
 
 class ConditionalVariance:
-    """What f at the sampled rows still varies, given f at the rows chosen so far.
+    """Prior variance of f at the sampled rows, given f at the rows chosen so far.
 
-    Partial Cholesky factorisation K = V V' + remainder with a column of V for each chosen row; memory n count.
+    Partial Cholesky factorisation K = V V' + remainder, with one column of V per chosen row; memory O(n count).
     """
 
     def __init__(self, sample, count, kernel, share):
@@ -26,7 +27,7 @@ class ConditionalVariance:
         self.variance = kernel.diagonal(sample)
         """diagonal of the remainder, (n,)"""
         self.least = share * self.variance.mean()
-        """a row of less variance is determined by those chosen"""
+        """rows with less variance are determined by the chosen ones"""
         self.chosen: list[int] = []
         self._space = np.empty((len(sample), min(count, len(sample))), order="F")
         self.V = self._space[:, :0]
@@ -34,11 +35,11 @@ class ConditionalVariance:
 
     @property
     def full(self) -> bool:
-        """True where as many rows were chosen as were asked for."""
+        """Whether the requested number of rows has been chosen."""
         return self.V.shape == self._space.shape
 
     def columns(self, rows) -> np.ndarray:
-        """The column that each of `rows` (c,) would append to V, (n, c)."""
+        """Return the column that each of `rows` (c,) would append to V, (n, c)."""
         remainder = self.kernel.cross(self.sample, self.sample[rows]) - self.V @ self.V[rows].T
         return remainder / np.sqrt(self.variance[rows])
 
@@ -53,12 +54,12 @@ class ConditionalVariance:
 def greedy_evidence(
     sample, targets, count, kernel, noise, seed, *, share=linalg.DUPLICATE_SHARE
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Rows chosen for the evidence of the targets, and by how much each raised it (thesis, 3.3.4).
+    """Choose rows that raise the evidence of the targets; return rows and their gains (thesis, 3.3.4).
 
     Parameters
     ----------
     targets : (n, C)
-        Of C processes with the same kernel, whose gains are summed.
+        Targets of C processes with the same kernel, whose gains are summed.
 
     Returns
     -------
@@ -74,16 +75,16 @@ def greedy_evidence(
 def greedy_posterior(
     sample, targets, count, kernel, noise, seed, *, share=linalg.DUPLICATE_SHARE, gap=LEAST_GAP
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Rows chosen for the posterior density at its mode, and by how much each raised its logarithm (SGGP; 3.35).
+    """Choose rows that raise the posterior density at its mode; return rows and gains of its logarithm (SGGP; 3.35).
 
-    That is the evidence without its determinants. With M rows it reaches 1/2 r'r, which is
+    The logarithm is the log evidence without determinants. With M rows it reaches 1/2 r'r, which is
 
         1/2 y' Psi^-1 V (I + V' Psi^-1 V)^-1 V' Psi^-1 y  <=  1/2 y' Psi^-1 y - 1/2 y_M' (K_MM + Psi_M)^-1 y_M,
 
-    where the bound holds for all rows too, as y'(K + Psi)^-1 y is the largest of 2 y'b - b'(K + Psi) b over all b. It
-    stops where the two differ by less than `gap` of their mean.
+    where the bound also holds for all rows, as y'(K + Psi)^-1 y is the maximum of 2 y'b - b'(K + Psi) b over b.
+    Selection stops when the two sides differ by less than `gap` of their mean.
 
-    Parameters, and what it returns, as of `greedy_evidence`.
+    Parameters and return values as of `greedy_evidence`.
     """
 
     def gain(t, d):
@@ -95,7 +96,7 @@ def greedy_posterior(
 
 
 class _Bound:
-    """Whether what is reached is near what can be; keeps a factor of K_MM + Psi_M, which grows with the rows."""
+    """Stopping rule of SGGP, with a growing Cholesky factor of K_MM + Psi_M for its upper bound."""
 
     def __init__(self, sample, targets, kernel, noise, most, gap):
         self.sample, self.targets, self.kernel, self.noise = sample, targets, kernel, noise
@@ -103,7 +104,7 @@ class _Bound:
         self.L = np.empty((0, 0), order="F")
 
     def __call__(self, rows, reached) -> bool:
-        """After one more row, the last of `rows`."""
+        """Whether to stop after adding the last of `rows`, at the log posterior `reached`."""
         *known, new = rows
         k = self.kernel.cross(self.sample[known], self.sample[[new]])[:, 0] if known else np.empty(0)
         own = float(self.kernel.diagonal(self.sample[[new]])[0] + self.noise[new])
@@ -119,20 +120,20 @@ class _Bound:
 def _chosen(
     sample, targets, count, kernel, noise, seed, share, gain_of: Callable, enough: Callable
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Rows that gain most, one by one, each the best of `POOL` random ones.
+    """Choose rows one by one, each the one of largest gain among `POOL` random candidates.
 
-    The model is that of the chosen rows alone (SoR), y ~ N(0, V V' + Psi) with Psi = diag(noise) and V V' the
+    The model uses the chosen rows alone (SoR): y ~ N(0, V V' + Psi) with Psi = diag(noise) and V V' the
     part of K that they explain. With L L' = I + V' Psi^-1 V and r = L^-1 V' Psi^-1 y, a column u appended to V
     appends (z', d) to L and t to r (SYSTEMS T14),
 
         z = L^-1 V' Psi^-1 u,   d^2 = 1 + u' Psi^-1 u - z'z,   t = (u' Psi^-1 y - z'r) / d,
 
-    in O(n count) for each candidate; the log evidence gains t^2 / 2 - log d by it, the posterior t^2 / 2.
+    in O(n count) for each candidate. The log evidence gains t^2 / 2 - log d, the log posterior t^2 / 2.
 
     Parameters
     ----------
-    gain_of : of t (c, C) and d (c,) of candidates, (c,)
-    enough : of the rows so far, and what they have gained together
+    gain_of : function of t (c, C) and d (c,) of the candidates, returns gains (c,)
+    enough : stopping rule, a function of the chosen rows and their total gain
     """
     rng = np.random.default_rng(seed)
     given = ConditionalVariance(sample, count, kernel, share)

@@ -1,9 +1,9 @@
-"""Which points make the query set, and how many.
+"""Choose the query points, and how many.
 
-Every method has one interface: rows sampled from the data, in scaled units, and what they say of the latent f,
-go in; points come out. "kmeans" and "random" look at the inputs alone, "pivoted" at the prior too, "evidence" and
-"sggp" at the targets as well. "kmeans" also looks at places where predictions will be wanted, and of few inputs at gaps
-between rows. Others are starting points for `bcmdist.learning.evidence_refinement`.
+All methods have one interface: they take sampled rows in scaled units and estimates of the latent f at these rows,
+and return points. "kmeans" and "random" use the inputs only, "pivoted" also the prior, "evidence" and "sggp" also the
+targets. "kmeans" also covers inputs of future predictions and, with few inputs, gaps between rows. The other methods
+give starting points for `bcmdist.learning.evidence_refinement`.
 """
 
 from collections.abc import Callable
@@ -21,31 +21,32 @@ from bcmdist.model.likelihoods import Likelihood
 from bcmdist.runtime.threads import one_thread
 
 KMEANS_ITERATIONS = 25  # the committee needs spread-out points, not the optimal clustering
-SPREADING_ITERATIONS = 10  # of centres that were spread, some of which are taken away
+SPREADING_ITERATIONS = 10  # for centres that are already spread out, after some were removed
 
-# Share of the query points that gaps may take: with more, the committee alone predicts worse where rows are clumped. On
+# Maximum share of the query points in gaps: with more, the committee alone predicts worse where rows are clustered. On
 # rows of three validation splits of heaton that mirror its gaps, RMSE .767, .937, 1.041 without any, .780, .875, .989
 # with them (exponential kernel, 1000 points).
 MOST_IN_GAPS = 0.25
 
-# Least and most points, and the step, of an automatic query set. With more, the committee costs more than it
+# Minimum, maximum and step of the size of an automatic query set. With more points the committee costs more than it
 # gains over local prediction; arbitrary.
 LEAST_QUERY, MOST_QUERY, QUERY_STEP = 100, 2000, 50
 
-# Rows from which the degrees of freedom of all rows are estimated: a second or two, and enough, as an estimate of
-# half as many gives the most points anyway.
+# Rows from which the degrees of freedom of all rows are estimated: takes a second or two. More are not needed: an
+# estimate of half as many degrees as rows already gives the maximum number of points.
 DEGREES_ROWS = 2000
 
 
-# Information about a query value, given the others, that the rows may hold where it is left out: a tenth of a standard
-# deviation says as much.
+# A query value is dropped if all rows together hold less information than this about the value given the others, in
+# units of its prior precision: as much as a shift of a tenth of a standard deviation.
 LEAST_INFORMATION = 0.01
 
 
 def duplicate_share(sample, kernel, noise, rows) -> float:
-    """Share of the mean variance below which a query value is determined by others, as far as `rows` rows can tell.
+    """Share of the mean variance below which a query value counts as determined by the others, for `rows` rows of data.
 
-    They know a value of variance s to rows / noise at best: s rows / noise is to be below `LEAST_INFORMATION`.
+    The rows determine a value of variance s with a precision of at most rows / noise. The value is dropped if
+    s rows / noise is below `LEAST_INFORMATION`.
     """
     told = LEAST_INFORMATION * np.min(noise) / (rows * kernel.diagonal(sample).mean())
     return float(np.clip(told, linalg.LEAST_DUPLICATE_SHARE, linalg.DUPLICATE_SHARE))
@@ -56,8 +57,8 @@ def select_points(
 ) -> np.ndarray:
     """At most `count` query points from sampled rows, by one of `QUERY_METHODS`.
 
-    Points which the others (or, where rows are chosen one by one, those before) already determine are dropped: to
-    double precision or, where the noise is known, as far as all rows can tell.
+    Points that the others (for greedy methods: those chosen before) determine are dropped: to double precision or, if
+    the noise is given, to the precision that all rows together can resolve.
 
     Parameters
     ----------
@@ -66,10 +67,10 @@ def select_points(
     kernel : Kernel
         With its final hyper-parameters.
     targets, noise : (n, C), (n,)
-        What "evidence" and "sggp" look at: see `working_targets`, `Likelihood.noise`.
-    rows : how many rows there are, of which some were sampled
+        Used by "evidence" and "sggp": see `working_targets`, `Likelihood.noise`.
+    rows : number of rows of the data from which the sample was drawn
     places : (m, D)
-        Where predictions will be wanted, for "kmeans": they weigh as much as the sampled rows.
+        Inputs of future predictions, for "kmeans": together they weigh as much as the sampled rows.
 
     Returns
     -------
@@ -78,7 +79,7 @@ def select_points(
     Raises
     ------
     InvalidOption
-        The method has no such name, lacks its targets or takes no places, or the kernel is zero at all rows.
+        The method is unknown, lacks its targets or takes no places, or the kernel is zero at all rows.
     """
     if method not in CHOOSERS:
         raise InvalidOption(f"query method: expected one of {', '.join(CHOOSERS)}, got {method!r}; give one")
@@ -94,12 +95,12 @@ def select_points(
 
 
 def _independent(points, kernel, share):
-    """Without the points that the others determine."""
+    """Return the points without those that the others determine."""
     return points[linalg.independent_rows(kernel.cross(points, points), share)]
 
 
 def _random(sample, targets, count, kernel, noise, share, seed, places):
-    """Rows drawn without replacement."""
+    """Random rows, drawn without replacement."""
     points = np.unique(sample, axis=0)
     if count < len(points):
         points = points[np.random.default_rng(seed).choice(len(points), count, replace=False)]
@@ -107,7 +108,7 @@ def _random(sample, targets, count, kernel, noise, share, seed, places):
 
 
 def _kmeans(sample, targets, count, kernel, noise, share, seed, places):
-    """Centres of k-means in the metric of the kernel's lengthscales: of rows and places, and of gaps between rows."""
+    """Centres of k-means in the metric of the kernel's lengthscales, for rows, places and gaps between rows."""
     rows, wanted, unit = np.unique(sample, axis=0), np.unique(places, axis=0), metric(kernel, sample.shape[1])
     points = np.concatenate([rows, wanted])
     if count < len(points):
@@ -115,7 +116,7 @@ def _kmeans(sample, targets, count, kernel, noise, share, seed, places):
         centres = _centres(points / unit, count, seed, weight=weight)
         gaps = gap_places(rows / unit, centres, seed)
         in_gaps = min(round(count * min(len(gaps) / len(rows), MOST_IN_GAPS)), len(gaps))
-        if in_gaps:  # the others spread again, from where they were
+        if in_gaps:  # the other centres spread out again from their positions
             kept = np.random.default_rng(seed).choice(count, count - in_gaps, replace=False)
             some = {"init": centres[kept], "max_iter": SPREADING_ITERATIONS}
             centres = _centres(points / unit, count - in_gaps, seed, weight=weight, **some)
@@ -125,16 +126,16 @@ def _kmeans(sample, targets, count, kernel, noise, share, seed, places):
 
 
 def _centres(points, count, seed, *, weight=None, init="random", max_iter=KMEANS_ITERATIONS):
-    """Centres of k-means of points (n, D) with weights (n,), from given or random ones."""
+    """Centres of k-means of points (n, D) with weights (n,), started from given or random centres."""
     from sklearn.cluster import KMeans  # takes a second to import
 
     means = KMeans(count, n_init=1, init=init, max_iter=max_iter, random_state=seed)
-    with one_thread():  # of OpenMP, which came with the import
+    with one_thread():  # limits OpenMP, which is loaded by the import
         return means.fit(points, sample_weight=weight).cluster_centers_
 
 
 def _pivoted(sample, targets, count, kernel, noise, share, seed, places):
-    """Greedily the row of largest variance given those chosen: pivoted Cholesky of K without K, O(n count^2)."""
+    """Greedily choose the row of largest variance given those chosen: pivoted Cholesky, O(n count^2), without K."""
     given = ConditionalVariance(sample, count, kernel, share)
     while not given.full and given.variance.max() > given.least:
         row = int(given.variance.argmax())
@@ -143,13 +144,13 @@ def _pivoted(sample, targets, count, kernel, noise, share, seed, places):
 
 
 def _evidence(sample, targets, count, kernel, noise, share, seed, places):
-    """Greedily the row that raises the evidence most; see `greedy_evidence`."""
+    """Greedily choose the row that raises the evidence most; see `greedy_evidence`."""
     _refuse_no_targets("evidence", targets, noise)
     return sample[greedy_evidence(sample, targets, count, kernel, noise, seed, share=share)[0]]
 
 
 def _posterior(sample, targets, count, kernel, noise, share, seed, places, *, gap=LEAST_GAP):
-    """Greedily the row that raises the posterior most, until more would hardly; see `greedy_posterior`."""
+    """Greedily choose the row that raises the posterior most, until the gain is small; see `greedy_posterior`."""
     _refuse_no_targets("sggp", targets, noise)
     return sample[greedy_posterior(sample, targets, count, kernel, noise, seed, share=share, gap=gap)[0]]
 
@@ -169,29 +170,29 @@ CHOOSERS: dict[str, Callable] = {
     "sggp": _posterior,
     "optimised": _kmeans,
     "hpev-sgev": _evidence,
-    "hpev-sggp": partial(_posterior, gap=0.0),  # as many as are asked for: evidences of as many are compared
+    "hpev-sggp": partial(_posterior, gap=0.0),  # always `count` points, so that evidences are comparable
 }
-# Methods that climb the evidence of the whole committee, and those that choose about as they do where they begin.
+# Methods that maximise the evidence of the whole committee, and the methods that choose their starting points.
 BEGUN = {"optimised": "kmeans", "hpev-sgev": "evidence", "hpev-sggp": "sggp"}
-ALTERNATED = ("hpev-sgev", "hpev-sggp")  # which choose again once hyper-parameters have climbed
-TARGETED = ("evidence", "sggp", *ALTERNATED)  # which look at targets
-STOPPING = ("sggp",)  # which may have enough with fewer than were asked for
+ALTERNATED = ("hpev-sgev", "hpev-sggp")  # choose points again after the hyper-parameters have climbed
+TARGETED = ("evidence", "sggp", *ALTERNATED)  # use the targets
+STOPPING = ("sggp",)  # may stop with fewer points than requested
 QUERY_METHODS = tuple(CHOOSERS)
-PLACED = ("kmeans", "optimised")  # whose points need be no rows
+PLACED = ("kmeans", "optimised")  # points need not be rows, so places can be used
 
 
 def has_working_targets(likelihood: Likelihood) -> bool:
-    """True where rows can be regressed on in place of their likelihood: Gaussian noise, and classes.
+    """Whether rows can be regressed on as if they had Gaussian noise: Gaussian and class likelihoods.
 
-    Counts, lifetimes and data with outliers are too far from a Gaussian around latents of 0.
+    Counts, lifetimes and data with outliers are too far from a Gaussian around latent values of 0.
     """
     return likelihood.normal or likelihood.categorical
 
 
 def working_targets(likelihood, obs, mean, X) -> np.ndarray | None:
-    """Targets (n, C) of a regression, those of the likelihood (`Likelihood.targets`) less their trend.
+    """Regression targets (n, C): those of the likelihood (`Likelihood.targets`) less their trend.
 
-    The trend is the mean of the prior, by least squares. None where `has_working_targets` is false.
+    The trend is the prior mean, fitted by least squares. None if `has_working_targets` is false.
     """
     if not has_working_targets(likelihood):
         return None
@@ -201,11 +202,11 @@ def working_targets(likelihood, obs, mean, X) -> np.ndarray | None:
 
 
 def estimated_degrees(sample, noise, rows, kernel) -> float:
-    """P_eff = tr K (K + Psi)^-1 of `rows` rows, one process, from n of them (GBCM paper, 6.1; SYSTEMS I.8).
+    """Estimate P_eff = tr K (K + Psi)^-1 of N = `rows` rows and one process from n rows (GBCM paper, 6.1; SYSTEMS I.8).
 
-    A sampled row stands for N / n rows, as if of its own noise variance times n / N: sum lam / (lam + psi) over
-    the eigenvalues of the sample times N / n, which estimate those of all rows (Nystroem). At most n, so too
-    low where it comes near: by a fifth at half of n.
+    A sampled row represents N / n rows, as if its noise variance were times n / N: sum lam / (lam + psi) over
+    the eigenvalues of the sample times N / n, which estimate those of all rows (Nystroem). The estimate is at most n
+    and too low near n: by a fifth at half of n.
 
     Parameters
     ----------
@@ -219,17 +220,16 @@ def estimated_degrees(sample, noise, rows, kernel) -> float:
 
 
 def automatic_count(sample, noise, rows, kernel, fits: Callable[[int], bool]) -> tuple[int, float]:
-    """How many query points `rows` rows deserve, and their estimated degrees of freedom.
+    """Return the number of query points for `rows` rows, and the estimated degrees of freedom of these rows.
 
-    `POINTS_PER_DEGREE` points a degree, in steps of `QUERY_STEP`, between `LEAST_QUERY` and `MOST_QUERY`, no more
-    than rows and no more than fit in memory.
-
+    `POINTS_PER_DEGREE` points per degree, in steps of `QUERY_STEP`, between `LEAST_QUERY` and `MOST_QUERY`, at most
+    one per row, and no more than fit in memory.
     Parameters
     ----------
     sample : (n, D)
         Sampled rows in scaled units, in random order: the first `DEGREES_ROWS` are used.
     noise : (n,)
-    fits : whether an expert about so many points may run
+    fits : whether an expert with this number of query points fits in memory
     """
     degrees = estimated_degrees(sample[:DEGREES_ROWS], noise[:DEGREES_ROWS], rows, kernel)
     steps = int(np.ceil(POINTS_PER_DEGREE * degrees / QUERY_STEP))

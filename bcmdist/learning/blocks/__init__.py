@@ -1,1 +1,1 @@
-"""Rows to learn from, in blocks."""
+"""Blocks of rows from which hyper-parameters are learned."""

@@ -1,12 +1,10 @@
-"""Which rows learning looks at: blocks of a few hundred rows, each the data of a small Gaussian process.
+"""Blocks of rows for learning hyper-parameters: each holds the data of a small Gaussian process.
 
-`SampleBlocks` cut a uniform sample of all rows, whose targets are those of the data however rows are stored: the first
-rows of partitions would be a selection of targets where rows are sorted by these. `CellBlocks` are neighbourhoods in
-the metric learned so far, at densities from all rows to a uniform sample: a dense one shows what happens between
-neighbours, a thin one how far correlation reaches. From a uniform sample alone lengthscales come out too long, from
-dense cells alone too short.
-
-Neighbourhoods: the rows nearest to some centres, at several densities of the data.
+`SampleBlocks` split a uniform sample of all rows, so that the order of storage does not matter: if rows are sorted by
+target, the first rows of partitions are a biased selection. `CellBlocks` are neighbourhoods: the rows nearest to random
+centres in the metric learned so far, among all rows or among random subsets of them. A dense neighbourhood shows how
+close rows differ, a sparse one how far correlation reaches. A uniform sample alone gives lengthscales that are too
+long, dense neighbourhoods alone too short ones.
 """
 
 import itertools
@@ -31,16 +29,16 @@ from bcmdist.storage.loading import load_array
 
 @dataclass(frozen=True)
 class Neighbourhood:
-    """Rows near a centre in original units, the nearest first; adding two keeps the nearest `size`.
+    """Rows near a centre in original units, nearest first; the sum of two keeps the nearest `size` rows.
 
-    Of rows that coincide those of smallest chance: as they are stored, they may be sorted by their targets.
+    Rows at equal distance are ordered by random numbers: in the order of storage they may be sorted by target.
     """
 
     size: int
     X: np.ndarray
     obs: Observations
     distance: np.ndarray
-    """ascending"""
+    """distance to the centre, ascending"""
     chance: np.ndarray
     """uniform random numbers, ascending where distances are equal"""
 
@@ -54,7 +52,7 @@ class Neighbourhood:
 
 @dataclass(frozen=True)
 class Neighbourhoods:
-    """One for each centre."""
+    """One neighbourhood per centre; added element by element."""
 
     blocks: tuple[Neighbourhood, ...]
 
@@ -64,17 +62,17 @@ class Neighbourhoods:
 
 @dataclass(frozen=True)
 class Nearest:
-    """Collect the rows of a partition that are nearest to centres, in a metric.
+    """Task: collect the rows of a partition that are nearest to each centre, in a metric.
 
-    Each centre sees a random share of the rows only, drawn per partition: a small share makes a neighbourhood
-    wide, and one of all rows makes it dense.
+    Each centre considers a random share of the rows only, drawn per partition: a small share makes a neighbourhood
+    wide; a share of 1 makes it dense.
     """
 
     scaling: BlobReference
     centres: BlobReference
     """(B, D + 1): scaled inputs divided by the metric, and the share"""
     metric: BlobReference
-    """(D,)"""
+    """(D,), divisors of the scaled inputs"""
     size: int
     seed: int
 
@@ -92,37 +90,39 @@ class Nearest:
 
 
 def all_rows(found: Neighbourhoods) -> tuple[np.ndarray, Observations, list[int]]:
-    """Rows (n, D) and observations of all blocks, one after the other, and how many each has."""
+    """Rows (n, D) and observations of all neighbourhoods, concatenated, and the number of rows of each."""
     X = np.concatenate([block.X for block in found.blocks])
     return X, reduce(joined, [block.obs for block in found.blocks]), [len(block.X) for block in found.blocks]
 
 
-# Rows of a sample whose evidence is computed together while learning: the cost grows with the cube; and at first, when
-# lengthscales may be far off.
+# Rows of a block of a sample, whose cost grows with the cube; and of a block of the first round, when lengthscales may
+# be far off.
 LEARNING_BLOCK, FIRST_BLOCK = 1000, 500
-# Rounds in which one neighbourhood at each density will do: what is found there is refined later.
+# Rounds with only one neighbourhood per density: later rounds refine what they find.
 ROUGH_ROUNDS = 2
-# Each density of the data is this share of the one before.
+# Ratio of successive densities: each is this share of the previous one.
 THINNING = 0.25
 
 
 class Blocks(Protocol):
-    """Where the blocks of a round come from."""
+    """Source of the blocks of each round of learning."""
 
     def __call__(self, kernel: Kernel | None) -> list[Partition]:
-        """Blocks to maximise an evidence over, near in the metric of a kernel; none is known at first."""
+        """Return blocks for maximising an evidence, near in the kernel's metric; None in the first round."""
 
     @property
     def largest(self) -> int:
-        """Rows of a block, at most."""
+        """Maximum rows of a block."""
 
 
 class SampleBlocks:
-    """Rows (n, D) of a sample, in original units and random order, in even blocks of at most `size`; smaller at first.
+    """Rows (n, D) of a sample, in original units and random order, in even blocks of at most `size` rows.
+
+    Blocks are smaller in the first round, where the kernel is None.
 
     Parameters
     ----------
-    url : where all workers read; the blocks are kept there, and those that are there already are taken as they are
+    url : directory, readable by all workers, where the rows are stored; existing rows are reused unchanged
     """
 
     def __init__(self, X, obs, companions, url, *, size):
@@ -139,21 +139,21 @@ class SampleBlocks:
         return self.cut(min(self.size, FIRST_BLOCK) if kernel is None else self.size)
 
     def cut(self, size) -> list[Partition]:
-        """Even blocks of at most so many rows."""
+        """Split the sample into even blocks of at most `size` rows."""
         count = -(-self.sample.rows // size)
         edges = [self.sample.rows * k // count for k in range(count + 1)]
         return [_kept(Partition(self.sample, a, b), self.place) for a, b in itertools.pairwise(edges)]
 
 
 class CellBlocks:
-    """Neighbourhoods of `size` rows, `per_density` at each density (at first one); others in every round.
+    """Neighbourhoods of `size` rows, `per_density` at each density (one in the first rounds), new ones in each round.
 
     Parameters
     ----------
     parts : all partitions of the data
-    sample : rows of the data in scaled units, (n, D), in random order; centres are among them
-    url : directory on a disk that all workers share, where the blocks of a round are kept; those that are there
-        are taken as they are
+    sample : rows of the data in scaled units, (n, D), in random order, from which centres are drawn
+    url : directory on a disk that all workers share, where the blocks of each round are stored; existing blocks are
+        reused unchanged
     """
 
     def __init__(
@@ -185,7 +185,7 @@ class CellBlocks:
         return self.around(kernel, np.tile(shares, 1 if self.round < ROUGH_ROUNDS else self.per_density), self.size)
 
     def around(self, kernel, shares, size) -> list[Partition]:
-        """Neighbourhoods of `size` rows around new centres, each among a share of all rows, the nearest rows first."""
+        """Neighbourhoods of `size` rows around new random centres, each among a share of all rows, nearest first."""
         unit = np.ones(self.data.inputs) if kernel is None else metric(kernel, self.data.inputs)
         self.round += 1
         place = f"{self.url}/round-{self.round}.zarr"
@@ -208,5 +208,5 @@ def _write(place, X, obs, companions, *, rows_per_chunk, attributes=None):
 
 
 def _kept(part, content):
-    """A partition whose rows are kept in memory where it is read, by a name of their content."""
+    """Return the partition with its rows cached in memory where they are read, under a name for their content."""
     return replace(part, data=replace(part.data, kept=content))

@@ -1,8 +1,8 @@
-"""Gaps of the domain: places farther from any row than rows are from each other.
+"""Gaps in the domain: regions farther from any row than rows are from each other.
 
-In few inputs new points may be wanted between the rows, where there are none: under clouds, between stations. How
-large such gaps are, and how much of the domain they take, is seen from points drawn uniformly over the bounding box of
-the rows.
+With few inputs, predictions may be needed between the rows, where there are none: under clouds, between stations. The
+size of such gaps and their share of the domain are estimated from points drawn uniformly over the bounding box of the
+rows.
 """
 
 from dataclasses import dataclass
@@ -13,34 +13,34 @@ from scipy.spatial import cKDTree
 from bcmdist.learning.gap_points import FEW_INPUTS
 
 PROBES = 2000
-# A point lies in a gap if it is farther from the nearest row than so many times what most rows are from theirs: in a
-# domain without gaps distances of both have about one distribution.
+# A point lies in a gap if it is farther from the nearest row than this multiple of the nearest-neighbour distance of
+# most rows (this quantile): in a domain without gaps the distributions of both distances are about the same.
 MOST_ROWS, FARTHER = 0.99, 2.0
-# Least share of the domain that counts as gaps, and the largest weight of what is left out for them: most new points
+# Minimum share of the domain that counts as gaps, and maximum weight of the blocks left out for them: most predictions
 # are expected where rows are. Both are arbitrary.
 LEAST_SHARE, MOST_SHARE = 0.02, 0.25
-# Radius of a neighbourhood in units of the gap's in its middle.
+# Radius of a neighbourhood in units of the radius of the gap in its centre.
 AROUND = 2.0
 
 
 @dataclass(frozen=True)
 class Gaps:
-    """How large gaps are, and where blocks as large are left out."""
+    """Size of the gaps, and how blocks of this size are left out."""
 
     share: float
-    """of the domain, for which they count"""
+    """weight of the gaps in a score: their share of the domain, at most `MOST_SHARE`"""
     radius: float
-    """of a ball as large as they are"""
+    """radius of a ball as large as the gaps"""
     shares: np.ndarray
-    """(B,) of all rows that neighbourhoods consist of, so that a gap in their middle leaves rows around it"""
+    """(B,) share of all rows from which each neighbourhood is drawn, so that rows remain around a gap in its centre"""
 
 
 def gaps_in(sample, rows, blocks, size) -> Gaps | None:
-    """Gaps between sampled rows (n, D) in units of a metric, which stand for `rows` rows; None where there are none.
+    """Gaps between sampled rows (n, D), in units of a metric, of a data set of `rows` rows; None if there are none.
 
     Parameters
     ----------
-    blocks, size : how many neighbourhoods are wanted, and of how many rows
+    blocks, size : number of neighbourhoods, and rows of each
     """
     inputs, rng = sample.shape[1], np.random.default_rng(0)
     places = np.unique(sample, axis=0)
@@ -52,7 +52,8 @@ def gaps_in(sample, rows, blocks, size) -> Gaps | None:
     far = far[far > least]
     if len(far) < LEAST_SHARE * PROBES:
         return None
-    # In a ball of radius r points are r / (D + 1) from its border in the mean, as are those within a smaller one.
+    # The mean distance to the surface of a ball of radius r is r / (D + 1); points farther than `least` from any row
+    # form a ball that is smaller by `least`.
     radius = least + (inputs + 1) * (float(far.mean()) - least)
     near = tree.query_ball_point(places[rng.integers(len(places), size=PROBES)], AROUND * radius, return_length=True)
     among = max(1.0, float(np.median(near)) * rows / len(sample))

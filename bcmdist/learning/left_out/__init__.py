@@ -1,1 +1,1 @@
-"""What rows that are left out say of a fit."""
+"""Model choices by left-out rows: their densities, scores, and adjustment of variances."""

@@ -1,10 +1,10 @@
-"""Settling variances by rows left out, after their evidence has been maximised.
+"""Adjust variances by the predictive density of left-out rows, after their evidence has been maximised.
 
-Rows left out may raise the noise, or what a family has in its place, and the kernel's variance, since evidence over a
-few hundred rows misses rare neighbours that disagree. They may not lower them: one row in thousands that would have
-been seen to disagree can cost more than all others gain. Not so the noise of labels, which only says how far a label is
-believed beside its neighbours': calibration settles what follows for probabilities, and the evidence, for which labels
-are numbers, is no guide to it. It may fall, too.
+Left-out rows may raise the noise (or the corresponding parameter of another likelihood) and the kernel's variance,
+since the evidence over a few hundred rows misses rare neighbours that disagree. They may not lower them: one
+disagreeing row in thousands, probably not among those left out, can cost more than all others gain. The noise of
+labels may fall, too: it only determines how much weight a label has against its neighbours. Calibration corrects the
+probabilities afterwards, and the evidence, which treats labels as numbers, gives no guidance.
 """
 
 import math
@@ -15,36 +15,36 @@ from bcmdist.model.kernels import Kernel
 from bcmdist.model.likelihoods import Likelihood
 
 HeldOutScore = Callable[[Kernel, Likelihood], float]
-"""Log predictive density of rows left out, in nats; -inf where it fails."""
+"""Log predictive density of left-out rows in nats; -inf on numerical failure."""
 
-# Factors whose powers are tried, all up to the largest noise variance (of scaled targets) and the largest growth of
-# the kernel's variance, for labels as far down as their smallest share; and the least gain for which a power is taken.
+# Powers of these factors are tried, up to the largest noise variance (of scaled targets) and the largest growth of the
+# kernel's variance; for labels also down to the smallest share. A power is accepted if it gains `GAIN_NATS`.
 NOISE_FACTOR, LARGEST_NOISE, SMALLEST_SHARE = 4.0, 1.0, 1.0 / 16.0
 KERNEL_FACTOR, LARGEST_GROWTH = math.sqrt(2.0), 8.0
 GAIN_NATS = 1.0
 
-# The factor on the variance of an observation whose powers are tried where that is not the noise of numbers or labels.
+# As above, for the variance of an observation in likelihoods other than Gaussian noise and one-hot labels.
 DISPERSION_FACTOR = math.sqrt(2.0)
 
 
 @dataclass(frozen=True)
 class NoiseAdjusted:
-    """Kernel and likelihood at the variances at which rows left out are likeliest."""
+    """Kernel and likelihood with the variances of the highest left-out density."""
 
     kernel: Kernel
     likelihood: Likelihood
     value: float
-    """of the judge, there"""
+    """left-out log density at these variances, in nats"""
     factors: dict[str, float] = field(default_factory=dict)
-    """by which variances were changed: of the "noise" and of the "kernel", or the "dispersion" of another family"""
+    """factors on the variances: "noise" and "kernel", or "dispersion" for other likelihoods"""
 
 
 def noise_adjusted(judge: HeldOutScore, kernel: Kernel, likelihood: Likelihood) -> NoiseAdjusted:
-    """Raise variances as far as rows left out ask for it; the noise of labels, lower or raise it.
+    """Raise variances as far as this improves the left-out density; the noise of labels may also be lowered.
 
-    Gaussian targets settle "noise" and "kernel", one-hot targets the noise only, other families the first parameter
-    that widens them (`Likelihood.widening`), if any. Nothing is settled where rows left out cannot be judged. No
-    variance leaves its bounds.
+    Gaussian targets adjust "noise" and "kernel", one-hot targets the noise only, other likelihoods the first parameter
+    that widens them (`Likelihood.widening`), if any. Nothing is changed if the left-out density cannot be computed.
+    No variance leaves its bounds.
     """
     value = judge(kernel, likelihood)
     if not math.isfinite(value):
@@ -77,7 +77,7 @@ def noise_adjusted(judge: HeldOutScore, kernel: Kernel, likelihood: Likelihood) 
 
 
 def _dispersed(judge, kernel, start, value):
-    """The likelihood at the dispersion, not below its own, at which rows left out are likeliest."""
+    """Raise the dispersion of a likelihood as far as this improves the left-out density; never lower it."""
     if not start.widening:
         return NoiseAdjusted(kernel, start, value)
     name, power = next(iter(start.widening.items()))
@@ -92,7 +92,7 @@ def _dispersed(judge, kernel, start, value):
 
 
 def _best(powers, judged, value):
-    """The best of some powers, in order until one is worse, and its value; 1 where none gains on `value`."""
+    """Try powers in order until one is worse; return the best and its value, or 1 if none gains on `value`."""
     best = 1.0
     for factor in powers:
         found = judged(factor)
@@ -104,6 +104,6 @@ def _best(powers, judged, value):
 
 
 def _powers(factor, largest):
-    """factor, factor^2, ... up to a largest one."""
+    """Return factor, factor^2, ... up to `largest`."""
     steps = int(math.log(max(largest, 1.0)) / math.log(factor) + 1e-9)
     return [factor**k for k in range(1, steps + 1)]

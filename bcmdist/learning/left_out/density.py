@@ -1,7 +1,7 @@
-"""Leaving out: what would be said of a row if its own target had not been seen.
+"""Leave-one-out errors and densities of rows under a Gaussian process.
 
-The posterior of f at a row is the product of what all others say, N(m, v), and of the row's own Gaussian site;
-taking the site out again costs nothing (SYSTEMS T26; exact for Gaussian rows, else as good as the site).
+The posterior of f at a row is the product of the leave-one-out distribution N(m, v) and the row's own Gaussian
+site; dividing by the site costs nothing (SYSTEMS T26; exact for Gaussian noise, else as accurate as the site).
 """
 
 import numpy as np
@@ -14,16 +14,16 @@ from bcmdist.model.likelihoods import Likelihood
 from bcmdist.prediction.leave_one_out import left_out
 from bcmdist.prediction.observation import predictive
 
-# Steepness of the probabilities of labels, in units of what the regression says: calibration finds one later.
+# Steepness of the label probabilities that are tried, as factors on the regression's logits; calibrated later.
 STEEPNESS = 2.0 ** np.arange(-4.0, 3.5, 0.5)
 
 
 def left_out_labels(K, likelihood: Likelihood, obs, rows: int) -> np.ndarray:
-    """log P(label_i | all others) of the first rows of some, (steepness, rows), under a prior N(0, K) of f.
+    """log p(label_i | all others) of the first `rows` rows, (steepness, rows), under a prior N(0, K) of f.
 
-    The others say N(m, s^2) of each of the targets t, one of which is +1. The density of each possible t,
-    over their sum, is softmax(2 m / s^2): a fit of +1 and -1 counts as far as it tells labels apart. Judged by
-    their density instead, on 5000 rows of mnist kernels are chosen that err on 4.1 % of validation rows for 3.65 %.
+    Leave-one-out predictions are N(m, s^2) for each of the targets t, one of which is +1. The density of each
+    possible t, over their sum, is softmax(2 m / s^2): a fit of +1 and -1 is scored by how well it separates labels.
+    Scored by density instead, on 5000 rows of mnist the chosen kernels err on 4.1 % of validation rows for 3.65 %.
 
     Raises
     ------
@@ -37,10 +37,10 @@ def left_out_labels(K, likelihood: Likelihood, obs, rows: int) -> np.ndarray:
 
 
 def _first_given_others(K, likelihood, obs, rows):
-    """Factor of the covariance of the first targets given those behind them, and these targets in its units.
+    """Factor of the covariance of the first targets given those after them, and these targets whitened by it.
 
-    Both are of the first rows in reverse order, for which the last block of a factor of the whole is enough. K is
-    overwritten.
+    Both are of the first `rows` rows in reverse order, for which the last block of the factor of all rows suffices. K
+    is overwritten.
     """
     K[np.diag_indices_from(K)] += likelihood.noise(obs)
     L = linalg.cholesky(np.asfortranarray(K[::-1, ::-1]), name="covariance of a neighbourhood's targets")
@@ -49,8 +49,9 @@ def _first_given_others(K, likelihood, obs, rows):
 
 
 def left_out_errors(K, likelihood: Likelihood, obs, rows: int) -> tuple[np.ndarray, np.ndarray]:
-    """Targets of the first rows less their means given all others, one by one, and the variance of these; of f and
-    noise.
+    """Leave-one-out errors of the first rows, target less predicted mean, and predictive variances of the targets.
+
+    Each row is predicted from all others; the variances include noise. K is overwritten.
 
     Raises
     ------
@@ -63,7 +64,9 @@ def left_out_errors(K, likelihood: Likelihood, obs, rows: int) -> tuple[np.ndarr
 
 
 def block_errors(K, likelihood: Likelihood, obs, rows: int) -> tuple[np.ndarray, np.ndarray]:
-    """Targets (rows,) of the first rows less their means given those behind them only, and the variance of each.
+    """Errors (rows,) of the first rows, predicted only from the rows after them, and their variances (rows,).
+
+    The variances include noise. K is overwritten.
 
     Raises
     ------
@@ -75,8 +78,9 @@ def block_errors(K, likelihood: Likelihood, obs, rows: int) -> tuple[np.ndarray,
 
 
 def left_out_densities(K, likelihood: Likelihood, obs, rows: int) -> np.ndarray:
-    """log p(y_i | all others) of the first rows of some, (rows,), under a prior N(0, K) of f: not for normal rows,
-    see `left_out_errors`.
+    """log p(y_i | all others) of the first `rows` rows, (rows,), under a prior N(0, K) of f.
+
+    For likelihoods that are not Gaussian; else see `left_out_errors`.
 
     Raises
     ------

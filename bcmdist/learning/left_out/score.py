@@ -1,6 +1,6 @@
-"""What rows left out say of a choice, and by how much they prefer it to another.
+"""Scores of model choices on left-out rows, and margins between them.
 
-Choices are judged on the same rows, so that the standard error of a margin is that of differences.
+Choices are scored on the same rows, so the standard error of a margin is that of the mean of paired differences.
 """
 
 import math
@@ -11,37 +11,37 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Score:
-    """Log densities in nats a row: groups (n,) of them, and the share with which the mean of each group counts."""
+    """Log densities in nats per row, in groups (n,); a score is the weighted mean of the groups' means."""
 
     groups: tuple[np.ndarray, ...]
     shares: tuple[float, ...] = (1.0,)
 
     @property
     def value(self) -> float:
-        """Mean of the groups' means; -inf where a row could not be predicted."""
+        """Weighted mean of the groups' means; -inf if a row could not be predicted."""
         return float(sum(share * group.mean() for share, group in zip(self.shares, self.groups, strict=True)))
 
     @property
     def total(self) -> float:
-        """The value, times the rows of the first group."""
+        """The value times the number of rows of the first group."""
         return self.value * len(self.groups[0])
 
 
 @dataclass(frozen=True)
 class Margin:
-    """By how much a choice is better than another, in nats a row."""
+    """Advantage of one choice over another, in nats per row."""
 
     nats: float
     error: float | None
-    """standard error of `nats`; None where it is not known"""
+    """standard error of `nats`; None if it cannot be computed"""
 
     def to_json(self) -> dict[str, float | None]:
-        """Numbers that are finite, or None."""
+        """Return the fields as JSON values; None for numbers that are not finite."""
         return {"nats": self.nats if math.isfinite(self.nats) else None, "error": self.error}
 
 
 def margin(one: Score, other: Score) -> Margin:
-    """By how much one choice is better than another on the same rows."""
+    """Return the advantage of one choice over another on the same rows."""
     nats = one.value - other.value
     if not math.isfinite(nats):
         return Margin(nats, None)

@@ -1,1 +1,1 @@
-"""Hyper-parameters by sampling: the chains of Hamiltonian Monte Carlo and whether they agree."""
+"""Sampled hyper-parameters: stored chains of Hamiltonian Monte Carlo, and their convergence diagnostics."""

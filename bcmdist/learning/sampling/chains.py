@@ -1,9 +1,7 @@
-"""Chains of sampled hyper-parameters as a model directory keeps them: one commit for each.
+"""Chains of sampled hyper-parameters: storage, one commit per chain, and convergence diagnostics.
 
-Whether chains have mixed, and how many independent samples they are worth.
-
-The classical formulas (Gelman et al., "Bayesian Data Analysis", 3rd ed. 2013, sections 11.4 and 11.5), column
-by column, of chains (M, n, P) of equal length, each cut in two halves.
+The diagnostics are R-hat and effective sample size (Gelman et al., "Bayesian Data Analysis", 3rd ed. 2013, sections
+11.4 and 11.5), column by column, of chains (M, n, P) of equal length, each cut into two halves.
 """
 
 import numpy as np
@@ -13,9 +11,9 @@ from bcmdist.storage.commits import Commit, ModelStore, open_store
 
 
 def split_rhat(chains) -> np.ndarray:
-    """Potential scale reduction, (P,): sqrt of pooled over within-chain variance; 1 where chains agree.
+    """Potential scale reduction R-hat, (P,): sqrt of pooled over within-chain variance; 1 if the chains agree.
 
-    Above about 1.01 to 1.1 the chains have not forgotten where they began.
+    Above about 1.01 to 1.1 the chains still depend on their starts.
     """
     halves = _halves(chains)
     within = halves.var(axis=1, ddof=1).mean(axis=0)
@@ -23,10 +21,10 @@ def split_rhat(chains) -> np.ndarray:
 
 
 def effective_sample_size(chains) -> np.ndarray:
-    """Number of independent samples whose mean would be as exact, (P,).
+    """Number of independent samples with the same standard error of the mean, (P,).
 
-    M n / (1 + 2 sum_t rho_t), with rho_t from all chains and the sum cut where pairs of neighbours stop being
-    positive and falling (Geyer 1992).
+    M n / (1 + 2 sum_t rho_t), with rho_t from all chains and the sum truncated where sums of adjacent pairs stop being
+    positive and decreasing (Geyer 1992).
     """
     halves = _halves(chains)
     count, length, columns = halves.shape
@@ -47,38 +45,38 @@ def _halves(chains):
 
 
 def _pooled(chains):
-    """Variance of all samples, which does not underestimate where chains disagree, (P,)."""
+    """Pooled variance of all samples, (P,); not an underestimate if chains disagree."""
     length = chains.shape[1]
     within = chains.var(axis=1, ddof=1).mean(axis=0)
     return (length - 1) / length * within + chains.mean(axis=1).var(axis=0, ddof=1)
 
 
 def _autocovariance(chain):
-    """At all lags t, sums over n - t pairs divided by n, (n, P)."""
+    """Autocovariance (n, P) at all lags t: sums over n - t pairs divided by n."""
     n = len(chain)
     spectrum = np.fft.rfft(chain - chain.mean(axis=0), 2 * n, axis=0)
     return np.fft.irfft(np.abs(spectrum) ** 2, 2 * n, axis=0)[:n] / n
 
 
 FOLDER = "chains"
-# Both halves of a chain need a variance.
+# Each half of a chain needs a variance.
 LEAST_SAMPLES = 4
-# Above, chains have not forgotten where they began; a customary number.
+# Above this the chains still depend on their starts; a customary number.
 LARGEST_RHAT = 1.1
 
 
 def chain_store(model) -> ModelStore:
-    """The commits of a mixture's chains; chain k is commit k + 1."""
+    """The store of a mixture's chains; chain k is commit k + 1."""
     return open_store(f"{model}/{FOLDER}")
 
 
 def chain_from(commit: Commit) -> Chain:
-    """The chain that a commit holds."""
+    """Return the chain that is stored in a commit."""
     return Chain(commit.arrays["samples"], commit.arrays["log_density"], commit.facts["acceptance"])
 
 
 def load_chains(model) -> tuple[list[str], list[Chain]]:
-    """Names of the parameters whose logs were sampled, and the chains, of a mixture's directory.
+    """Names of the parameters whose logs were sampled, and the chains, from a mixture's model directory.
 
     Raises
     ------
@@ -90,9 +88,9 @@ def load_chains(model) -> tuple[list[str], list[Chain]]:
 
 
 def mixing(chains: list[Chain]) -> dict[str, float]:
-    """`acceptance`, mean of the chains, and of the parameters the largest `rhat` and the least `ess`.
+    """Diagnostics of chains: `acceptance` (mean), `rhat` and `ess` (worst parameter).
 
-    nan where they do not exist: of chains that are too short, or of one that never moved.
+    `rhat` and `ess` are nan for chains that are too short, or if a parameter of a chain never moved.
     """
     every = np.array([chain.samples for chain in chains])
     figures = {"acceptance": float(np.mean([chain.acceptance for chain in chains])), "rhat": np.nan, "ess": np.nan}
@@ -102,7 +100,7 @@ def mixing(chains: list[Chain]) -> dict[str, float]:
 
 
 def mixing_advice(figures: dict[str, float]) -> str:
-    """What figures of `mixing` say about averages over the samples, in words."""
+    """Return advice in words on whether averages over the samples can be trusted, from figures of `mixing`."""
     if figures["rhat"] <= LARGEST_RHAT:
         return f"chains have mixed: R-hat is at most {figures['rhat']:.2f}"
     return (
