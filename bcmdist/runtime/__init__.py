@@ -1,1 +1,1 @@
-"""Where tasks run: a loop here, or a cluster."""
+"""Runtimes: run tasks over partitions in this process or on a Dask cluster."""

@@ -1,15 +1,15 @@
-"""How a process allocates: matrices stand where those before them stood, on pages that are there already.
+"""Tune glibc malloc so that freed memory stays in the process and the next matrices reuse its pages.
 
-Dask's nanny starts workers with MALLOC_TRIM_THRESHOLD_=65536, which also ends the growth of glibc's threshold for
-mapping: each matrix above 128 kB is then mapped again, and each of its pages faults in at the first touch. `mallopt`
-undoes it in a process that runs already, whoever has started it.
+Dask's nanny starts workers with MALLOC_TRIM_THRESHOLD_=65536. This setting also disables glibc's dynamic mmap
+threshold: every matrix above 128 kB is then mapped anew, and each of its pages faults at first touch. `mallopt` undoes
+the setting in a running process, however the process was started.
 """
 
 import ctypes
 
 MIB = 2**20
-# Parameters of mallopt (malloc.h), and values in order of preference: glibc before 2.35 takes no first threshold above
-# 32 MiB. Threads other than the main one have heaps of 64 MiB: what does not fit there is mapped whatever is said here.
+# Parameters of mallopt (malloc.h) with their values in order of preference: glibc before 2.35 rejects an mmap threshold
+# above 32 MiB. Threads other than the main thread have heaps of 64 MiB; larger blocks are mapped whatever is set here.
 PARAMETERS = (
     ("mmap_threshold", -3, (256 * MIB, 32 * MIB)),
     ("trim_threshold", -1, (512 * MIB,)),
@@ -18,12 +18,13 @@ PARAMETERS = (
 
 
 def keep_pages() -> dict[str, int]:
-    """Let this process keep the memory that it frees, for its life; what the C library took, in bytes by name.
+    """Make this process keep freed memory for the rest of its life; return the accepted settings, in bytes by name.
 
-    Empty where it is not glibc (musl, macOS, Windows): nothing is changed. What was before cannot be asked for.
+    Without glibc (musl, macOS, Windows) nothing is changed and the result is empty. The previous settings cannot be
+    queried, so they cannot be restored.
     """
     try:
-        libc = ctypes.CDLL("libc.so.6")  # as glibc is named
+        libc = ctypes.CDLL("libc.so.6")  # the file name of glibc
         mallopt = libc.mallopt
     except (OSError, AttributeError):
         return {}

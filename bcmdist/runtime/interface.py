@@ -1,7 +1,7 @@
-"""Where tasks run: the sum of a task over partitions, or its values one by one.
+"""The interface of runtimes: sum a task over partitions, or return its results one by one.
 
-`serial` is a loop and the oracle; `dask` is a cluster. Both give the same answer up to rounding,
-whatever the number of workers, the order of events, or the workers that die on the way.
+`serial` is a loop in this process and the reference in tests; `dask` is a cluster. Both give the same answer up to
+rounding, independent of the number of workers, the order of events, and workers that die meanwhile.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -13,56 +13,57 @@ from bcmdist.errors import BcmdistError
 from bcmdist.runtime.task import Task
 
 Progress = Callable[[str, int, int], None]
-"""Called with a label, partitions done, and partitions in all."""
+"""Called with the label of a sum, the number of partitions done, and the total number of partitions."""
 
 
 def silent(label: str, done: int, total: int) -> None:
-    """Show no progress."""
+    """Ignore progress; a `Progress` that shows nothing."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of some partitions that were computed together."""
+    """Result or error of some partitions that were computed together."""
 
     parts: list[Work]
     result: Any = None
-    """sum of the task over them, or what is told of it where it is `Parted`; None where there is an error"""
+    """sum of the task over `parts`, or its summary if the task's results are `Parted`; None if there is an error"""
     error: BcmdistError | None = None
-    """why there is no result; `parts` is then a single partition"""
+    """reason for a missing result; `parts` is then a single partition"""
     kept: Any = None
-    """the other part of that sum, wherever it is: such add, can be `weighted`, and have a `Runtime.total`"""
+    """large part of a `Parted` sum, here or on workers: can be added, `weighted`, and fetched by `Runtime.total`"""
 
 
 class SumLost(Exception):
-    """What was kept is gone, with the workers that had it; what it was the sum of is to be computed again."""
+    """A sum kept on workers was lost with them. The caller has to compute its terms again."""
 
 
 class Runtime(Protocol):
-    """Somewhere to run tasks."""
+    """Runs tasks over partitions."""
 
     allowed_bytes: float
-    """Memory a worker thread may use."""
+    """Memory that one worker thread may use, in bytes."""
     threads: int
-    """Tasks that run at the same time."""
+    """Number of tasks that run at the same time."""
     progress: Progress
-    """Told about sums by the runtime, and about `each` by whoever takes the outcomes: he knows what is left."""
+    """Called by the runtime during `sum`. During `each` the consumer of the outcomes calls it: only the consumer knows
+    how much work is left."""
 
     def sum(self, task: Task, parts: Sequence[Work], *, label: str) -> Any:
-        """Sum of a task over partitions, or over spans, at least one."""
+        """Sum of a task over at least one partition or span."""
 
     def each(self, work: Iterable[tuple[Task, list[Work]]], *, label: str) -> Iterator[Outcome]:
-        """Sum of a task over the partitions of each pair, as soon as it is there, in any order.
+        """Yield the sum of each pair's task over the pair's partitions, in the order of completion.
 
-        `work` is pulled as there is room for it. A pair that fails is repeated partition by partition, so that an
-        error is the error of one partition; whether to go on is the caller's decision. Every partition is in
-        exactly one outcome. Work in flight is given up when the iterator is closed; what was kept stays for as long as
-        somebody has it.
+        `work` is consumed as capacity becomes free. A pair that fails is repeated partition by partition, so that each
+        error belongs to one partition; the caller decides whether to continue. Every partition is in exactly one
+        outcome. Closing the iterator cancels work in flight; kept sums stay for as long as they are referenced.
         """
 
     def total(self, kept: Any, *, label: str) -> Any:
-        """What outcomes have `kept`, summed up: the whole of it, here.
+        """Fetch the sum of the `kept` parts of outcomes into this process.
 
-        Whatever was computed again on the way, since workers died, may be of other data than what was told.
+        Results of workers that have died are recomputed from the partitions. If the data have changed meanwhile, the
+        total differs from the summaries in the outcomes; the caller must compare.
 
         Raises
         ------
@@ -70,4 +71,4 @@ class Runtime(Protocol):
         """
 
     def check_same(self, probe: Callable[[], str], *, url: str) -> None:
-        """Raise `WorkerCannotRead` where `probe` returns another text on a worker than here."""
+        """Raise `WorkerCannotRead` if `probe` returns a different text on a worker than in this process."""

@@ -1,4 +1,4 @@
-"""How much of a cluster somebody takes, where several use it."""
+"""The largest part of a shared cluster that one client may use."""
 
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -11,7 +11,7 @@ WORKERS = Bounds(1, 100_000)
 
 @dataclass(frozen=True)
 class Portion:
-    """At most so much of a cluster; all of it where neither is given.
+    """Upper limits on the use of a cluster; the whole cluster if neither is set.
 
     Raises
     ------
@@ -19,8 +19,9 @@ class Portion:
     """
 
     share: float | None = None
-    """of all worker threads; one worker at least"""
+    """largest share of all worker threads, in (0, 1]; at least one worker"""
     workers: int | None = None
+    """largest number of workers"""
 
     def __post_init__(self):
         share, workers = self.share, self.workers
@@ -36,7 +37,7 @@ class Portion:
         return self != ALL
 
     def fields(self) -> dict[str, Any]:
-        """What is given, by name."""
+        """The limits that are set, by name."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
 
@@ -48,4 +49,4 @@ ALL = Portion()
 
 
 def untold(words: str) -> None:
-    """Tell nobody what is waited for."""
+    """Ignore a message about waiting for workers."""

@@ -1,4 +1,4 @@
-"""The serial runtime: a loop in this process, and the oracle of the others."""
+"""The serial runtime: a loop in this process, and the reference for the other runtimes."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -11,7 +11,7 @@ from bcmdist.runtime.task import is_parted, run_batch, shares
 
 
 class SerialRuntime:
-    """Runs one partition after the other, with one BLAS thread as workers have."""
+    """Runs one partition after the other with one BLAS thread, as workers do."""
 
     threads = 1
 
@@ -20,7 +20,7 @@ class SerialRuntime:
         self.allowed_bytes = allowed_bytes or psutil.virtual_memory().available
 
     def sum(self, task, parts, *, label) -> Any:
-        """Sum of a task over partitions, in their order."""
+        """Sum of a task over partitions, in the order of `parts`."""
         total = None
         self.progress(label, 0, len(parts))
         for done, share in enumerate(shares(task, parts), start=1):
@@ -29,16 +29,16 @@ class SerialRuntime:
         return total
 
     def each(self, work, *, label) -> Iterator[Outcome]:
-        """Outcome of each pair of a task and partitions, one after the other."""
+        """Yield the outcomes of each pair of a task and partitions, in order."""
         for task, parts in work:
             yield from _outcomes(task, parts)
 
     def total(self, kept, *, label) -> Any:
-        """What was kept: it has been here all the time."""
+        """Return `kept`, which is in this process already."""
         return kept
 
     def check_same(self, probe, *, url) -> None:
-        """Run `probe`: this process sees what it sees, or raises."""
+        """Run `probe`, so that its errors surface; there is no other process to compare with."""
         probe()
 
     def __enter__(self):

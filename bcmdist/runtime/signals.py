@@ -1,4 +1,7 @@
-"""Interrupts: what a request to stop does to a command."""
+"""Signal handling: how SIGINT and SIGTERM stop a command.
+
+In this module a request is a signal that asks the process to stop.
+"""
 
 import contextlib
 import os
@@ -8,20 +11,22 @@ import threading
 from collections.abc import Iterator
 
 REQUESTS = (signal.SIGINT, signal.SIGTERM)
-AGAIN_SECONDS = 0.02  # until a request that cannot be heeded now is made once more; arbitrary
+AGAIN_SECONDS = 0.02  # until a signal that cannot be handled now is sent again; arbitrary
 
 
 def heeded(*requests) -> tuple[int, ...]:
-    """Those of the requests that this process does not ignore."""
+    """Return the signals among `requests` that this process does not ignore."""
     return tuple(number for number in requests if signal.getsignal(number) not in (signal.SIG_IGN, None))
 
 
 @contextlib.contextmanager
 def interruptible(*requests) -> Iterator[None]:
-    """A context in which requests raise `KeyboardInterrupt`, also those that a shell in the background ignores.
+    """Context in which the signals `requests` raise `KeyboardInterrupt`, even if they were ignored before, as SIGINT is
+    in a background job of a shell.
 
-    So do errors that others make of it on its way. It is raised where it can come through (`_deaf`), and once more
-    where a destructor or a callback, whose errors are only printed, has swallowed it.
+    If other code converts the interrupt into another exception, that exception becomes `KeyboardInterrupt` again. The
+    signal is sent again later if the interrupt would be lost at the current point (`_deaf`), or if a destructor or a
+    callback, whose exceptions are only printed, has swallowed it.
     """
     told: list[int] = []
 
@@ -42,7 +47,7 @@ def interruptible(*requests) -> Iterator[None]:
 
 
 def _repeat(number):
-    """Make a request once more, soon."""
+    """Send a signal to this process again after `AGAIN_SECONDS`."""
     again = threading.Timer(AGAIN_SECONDS, os.kill, (os.getpid(), number))
     again.daemon = True
     again.start()
@@ -50,7 +55,7 @@ def _repeat(number):
 
 @contextlib.contextmanager
 def _repeated_if_swallowed(received):
-    """A context in which the last received request is made once more where its interrupt could not be raised."""
+    """Context that sends the last received signal again if its `KeyboardInterrupt` was unraisable."""
     before = sys.unraisablehook
 
     def unraisable(error):
@@ -67,10 +72,10 @@ def _repeated_if_swallowed(received):
 
 
 def _deaf(frame):
-    """Whether an interrupt would be lost here, or come to more than one.
+    """Whether an exception raised at this frame would be lost, or would do more than interrupt.
 
-    1. In the midst of an import: it may be loading a library in C, or be called where errors are only printed.
-    2. Within an `exec` of text: Python would end by the signal, whatever is done about the interrupt.
+    1. During an import: it may be loading a C library, or run where exceptions are only printed.
+    2. Within an `exec` of a string: Python would end by the signal even if the interrupt is caught.
     """
     if frame is not None and frame.f_code.co_filename.startswith("<frozen importlib"):
         return True
@@ -83,7 +88,7 @@ def _deaf(frame):
 
 @contextlib.contextmanager
 def finished_first() -> Iterator[None]:
-    """A context that is finished before a request that came meanwhile is heeded; the second one is at once."""
+    """Context that defers the first SIGINT or SIGTERM until its end; a second signal interrupts at once."""
     told: list[int] = []
     with _handled_by(_note_in(told), heeded(*REQUESTS)):
         yield
@@ -93,8 +98,8 @@ def finished_first() -> Iterator[None]:
 
 @contextlib.contextmanager
 def withheld(*requests) -> Iterator[None]:
-    """A context in which started processes ignore these signals: they inherit the mask."""
-    if not hasattr(signal, "pthread_sigmask"):  # where there are no such masks
+    """Context in which these signals are blocked; processes started in it inherit the mask."""
+    if not hasattr(signal, "pthread_sigmask"):  # no signal masks on this platform
         yield
         return
     before = signal.pthread_sigmask(signal.SIG_BLOCK, requests)
@@ -105,7 +110,8 @@ def withheld(*requests) -> Iterator[None]:
 
 
 def deferred_interrupts(told: list[int]) -> contextlib.AbstractContextManager[None]:
-    """A context in which the first request is only noted, so that what is under way is finished; the second raises."""
+    """Context in which the first signal is only appended to `told`, so that current work finishes; the second raises
+    `KeyboardInterrupt`."""
     return _handled_by(_note_in(told), REQUESTS)
 
 
@@ -120,7 +126,7 @@ def _note_in(told):
 
 @contextlib.contextmanager
 def _handled_by(handler, requests):
-    mine = threading.current_thread() is threading.main_thread()  # others may not set handlers
+    mine = threading.current_thread() is threading.main_thread()  # other threads may not set handlers
     before = {number: signal.signal(number, handler) for number in requests if mine}
     try:
         yield

@@ -1,9 +1,8 @@
-"""What a worker computes: functions from one partition to something that adds.
+"""Tasks: functions that a worker applies to one partition, with results that can be added.
 
-A task is a small immutable value (a few hundred bytes: references and options, never data) that
-maps a partition and its rows, or a span of an output that it writes, to a monoid element. Tasks are
-pure: run twice, lost, or run in any order, they give the same answer, and only the runtime decides
-where.
+A task is a small immutable value (a few hundred bytes: references and options, never data). A task maps a partition
+with its rows, or a span of an output that the task writes, to a monoid element. Tasks are pure: repeated, lost, or run
+in any order, they give the same answer. Only the runtime decides where they run.
 """
 
 import functools
@@ -22,19 +21,19 @@ from bcmdist.runtime.threads import one_thread
 class Task(Protocol):
     """A function of one partition, or of one span, whose results can be added.
 
-    One whose `aside` is true only looks at partitions that are done: they are not counted again. One whose `parted` is
-    true has results that are `Parted`.
+    A task with a true attribute `aside` only rereads partitions that are done already, so the partitions do not count
+    as progress. A task with a true attribute `parted` returns `Parted` results.
     """
 
     def __call__(self, part: Any, rows: Any, /) -> Any:
-        """The share of the sum of a `Partition` with its `Rows`, or of a `Span` with None."""
+        """Return the term of one `Partition` with its `Rows`, or of one `Span` with rows None."""
 
 
 @dataclass(frozen=True)
 class Parted:
-    """A result of which a small part is told, and a large one is kept where it is, to be added up there.
+    """A result in two parts: a small summary `told`, sent to the client, and a large part `kept` on the worker.
 
-    Both add, and what is kept can be `weighted`.
+    Both parts can be added; `kept` also has a method `weighted`.
     """
 
     told: Any
@@ -44,7 +43,7 @@ class Parted:
         return Parted(self.told + other.told, self.kept + other.kept)
 
     def __sizeof__(self):
-        """About what is kept takes: workers spill and move results by it."""
+        """Approximate size of `kept`, by which Dask decides about spilling and moving results."""
         return sys.getsizeof(self.kept)
 
 
@@ -54,7 +53,7 @@ def is_parted(task: Task) -> bool:
 
 
 def shares(task: Task, parts: Sequence[Work]) -> Iterator[Any]:
-    """A task's value for each partition, or for each span, in order."""
+    """Yield the value of a task for each partition or span, in order."""
     for part, rows in _with_rows(parts):
         try:
             with one_thread():
@@ -70,5 +69,5 @@ def _with_rows(parts) -> Iterator[tuple[Work, Rows | None]]:
 
 
 def run_batch(task: Task, batch: Sequence[Work]) -> Any:
-    """Sum of a task over some partitions or spans: what one worker does in one go."""
+    """Sum of a task over some partitions or spans; the unit of work of one worker."""
     return functools.reduce(operator.add, shares(task, batch))

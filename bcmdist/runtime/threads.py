@@ -1,8 +1,8 @@
-"""One BLAS thread for each task, in every process that computes: this one, a worker, the service.
+"""Limit BLAS to one thread per task, in every process that computes: client, worker or service.
 
-Threads of BLAS wait for each other in every product. Beside another busy process they wait for as long as it keeps
-their core, and a fit takes ten times as long or more; on a free machine, matrices of a few thousand rows gain little.
-Several cores are for several workers instead.
+BLAS threads synchronise in every matrix product. When another busy process occupies one of their cores, all of them
+wait for it, and a fit takes ten times as long or more. On an idle machine, matrices of a few thousand rows gain little
+from several threads. Use several workers to use several cores.
 """
 
 import contextlib
@@ -15,10 +15,11 @@ import threadpoolctl
 
 
 class _Limit:
-    """One BLAS thread in this process for as long as somebody needs it; any thread may ask.
+    """Reference-counted limit of one BLAS thread in this process; safe to use from any thread.
 
-    Most libraries have one number of threads for the whole process: the first who needs the limit sets it, and the last
-    one gives back what was before. A number that was 1 before, or that somebody else has changed meanwhile, is left.
+    Most BLAS libraries have one number of threads for the whole process: the first `acquire` sets the number to 1, and
+    the last `release` restores the previous number. A number that was 1 before, or that other code has changed
+    meanwhile, is left alone.
     """
 
     def __init__(self):
@@ -29,9 +30,9 @@ class _Limit:
         self._modules = 0
 
     def acquire(self) -> list[Any]:
-        """Limit the libraries that are loaded by now; those whose number is the calling thread's own are returned."""
+        """Limit the libraries loaded so far; return the libraries whose number of threads is set per calling thread."""
         with self._lock:
-            if len(sys.modules) != self._modules:  # libraries come with modules; to look for them takes a millisecond
+            if len(sys.modules) != self._modules:  # imports load libraries; searching for them takes a millisecond
                 self._libraries = threadpoolctl.ThreadpoolController().lib_controllers
                 self._modules = len(sys.modules)
             self._needed += 1
@@ -42,7 +43,7 @@ class _Limit:
             return [library for library in self._libraries if not _of_process(library)]
 
     def release(self) -> None:
-        """Give back what was before, where nobody else needs the limit."""
+        """Restore the previous numbers of threads, unless the limit is still in use elsewhere."""
         with self._lock:
             self._needed -= 1
             if self._needed:
@@ -54,13 +55,17 @@ class _Limit:
 
 
 def _of_process(library) -> bool:
-    """Whether all threads share a library's number of threads, as opposed to one for each that calls it."""
+    """Whether a library has one number of threads for the whole process, rather than one per calling thread."""
     by_thread = library.internal_api == "mkl" or getattr(library, "threading_layer", None) == "openmp"
     return library.user_api == "blas" and not by_thread
 
 
 def _set(library, threads) -> None:
-    """Set a number that all threads share; `threadpoolctl` from 3.8 on ignores threads other than the last that did."""
+    """Set a process-wide number of threads.
+
+    From version 3.8 on, `threadpoolctl` ignores calls from any thread but the last one that set the number, unless that
+    record is cleared.
+    """
     let_go = getattr(threadpoolctl.OpenBLASController, "clear_controlling_thread", None)
     if let_go is None:
         library.set_num_threads(threads)
@@ -75,10 +80,10 @@ _limit = _Limit()
 
 @contextlib.contextmanager
 def one_thread() -> Iterator[None]:
-    """A context, or a decorator, in which BLAS has one thread in this process, and OpenMP one in this thread.
+    """Context or decorator in which BLAS has one thread in this process, and OpenMP has one in the calling thread.
 
-    Contexts may be nested, and entered by several threads at a time. Numbers of threads are never raised, and importing
-    the package changes none.
+    Contexts may be nested and entered by several threads at the same time. Numbers of threads are never raised, and
+    importing the package does not change them.
     """
     own = [(library, library.num_threads) for library in _limit.acquire()]
     try:

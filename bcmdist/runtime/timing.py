@@ -1,11 +1,11 @@
-"""Timing: how long what took, for reports."""
+"""Measure the seconds that stages of the work take, for reports."""
 
 import time
 from contextlib import contextmanager
 
 
 class StageTimer:
-    """Seconds spent in named stages."""
+    """Accumulates the seconds spent in named stages; `with timer("stage"):` measures one."""
 
     def __init__(self):
         self.seconds: dict[str, float] = {}
@@ -19,5 +19,5 @@ class StageTimer:
             self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
 
     def added_to(self, earlier) -> dict[str, float]:
-        """Earlier seconds by stage plus these."""
+        """Return the sum of `earlier` and the measured seconds, by stage."""
         return {n: earlier.get(n, 0.0) + self.seconds.get(n, 0.0) for n in {**earlier, **self.seconds}}

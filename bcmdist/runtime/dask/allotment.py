@@ -1,12 +1,13 @@
-"""Fair use of a cluster: who asks for a part of it is given workers, and nobody else who asks is given the same.
+"""Fair sharing of a cluster: each client that asks for a portion gets workers of its own.
 
-Tasks of a client with an allotment run on its workers only. One that finds no worker free waits until another client
-leaves; what comes free goes to whoever has least of it, up to what it asked for. Tasks of all other clients keep to the
-workers that nobody has, from the moment that somebody asks; where there is none, they run on all, beside the others.
+Tasks of a client with an allotment run on its workers only. A client that finds no free worker waits until another
+client leaves; a free worker goes to the waiting client with the fewest workers, up to the portion it asked for. As soon
+as any client has asked, tasks of all clients without an allotment run on unallotted workers only; if every worker is
+allotted, they run on all workers.
 
-All is kept in the scheduler's process. On retry: to ask again changes nothing. On loss of a client, by whatever death:
-its workers are free. On loss of a worker: a free one takes its place, or the next that comes; tasks wait that long. On
-loss of the scheduler all is forgotten, as are its tasks.
+The state lives in the scheduler's process. On retry: asking again changes nothing. On loss of a client, for any reason:
+its workers become free. On loss of a worker: a free worker or the next new one takes its place, and tasks wait until
+then. On loss of the scheduler: the allotments are lost, like all tasks.
 """
 
 import time
@@ -19,58 +20,61 @@ import distributed
 from bcmdist.runtime.dask.heartbeat import Heartbeat
 from bcmdist.runtime.portion import Portion
 
-LOOK_SECONDS = 0.5  # between looks whether workers have come free
-NOWHERE = "nowhere"  # Dask takes a task without addresses for one that may run anywhere
-LEAST = 1e-9  # of a thread: a third of three threads is one of them, whatever the rounding
+LOOK_SECONDS = 0.5  # between checks for free workers
+NOWHERE = "nowhere"  # placeholder address: Dask runs a task with an empty set of allowed workers anywhere
+LEAST = 1e-9  # threads; absorbs rounding, so that a third of three threads is one thread
 
 
 class Allotments:
-    """Who has which workers: events in, workers out."""
+    """Which client has which workers. Methods take an event and return the workers whose assignment changed."""
 
     def __init__(self):
         self.threads: dict[str, int] = {}
-        """of each worker of the cluster, by address"""
+        """number of threads of each worker of the cluster, by address"""
         self.asked: dict[str, Portion] = {}
-        """by client, in order of arrival"""
+        """portion each client asked for, by client, in order of arrival"""
         self.given: dict[str, set[str]] = {}
-        """workers of each of these clients; sets that grow and shrink, beside `NOWHERE`"""
+        """workers of each of these clients, plus `NOWHERE`; the sets are updated in place"""
         self.others: set[str] = {NOWHERE}
-        """workers of clients that ask for nothing, another such set"""
+        """workers for clients without an allotment, plus `NOWHERE`; also updated in place"""
 
     def ask(self, client: str, portion: Portion) -> list[str]:
-        """A client wants part of the cluster; the workers that come to somebody, whoever it is."""
+        """Record a client's request for a portion; return the newly assigned workers, of any client."""
         self.asked[client] = portion
         self.given.setdefault(client, {NOWHERE})
         return self._give()
 
     def leave(self, client: str) -> list[str]:
-        """A client has left; the workers that come to somebody."""
+        """Remove a client; return the newly assigned workers."""
         self.asked.pop(client, None)
         self.given.pop(client, None)
         return self._give()
 
     def come(self, worker: str, threads: int) -> list[str]:
-        """A worker has come; the workers that come to somebody."""
+        """Add a worker; return the newly assigned workers."""
         self.threads[worker] = threads
         return self._give()
 
     def go(self, worker: str) -> list[str]:
-        """A worker is gone; the workers that come to somebody."""
+        """Remove a worker; return the newly assigned workers."""
         self.threads.pop(worker, None)
         for workers in self.given.values():
             workers.discard(worker)
         return self._give()
 
     def workers(self, client: str) -> list[str]:
-        """Those of a client."""
+        """Addresses of the workers allotted to a client, sorted."""
         return sorted(self.given.get(client, set()) - {NOWHERE})
 
     def held(self) -> int:
-        """Threads that somebody has."""
+        """Total number of allotted threads."""
         return sum(self.threads[worker] for client in self.given for worker in self.workers(client))
 
     def _give(self):
-        """Give workers that are free, one at a time, to who has least and may have more; the rest is the others'."""
+        """Assign free workers one at a time to the client with the fewest that may have more.
+
+        The remaining workers go to clients without an allotment. Returns the newly assigned workers.
+        """
         given, before = [], set(self.others)
         while pair := self._next():
             client, worker = pair
@@ -102,16 +106,16 @@ class Allotments:
 
 
 class Allotting(distributed.SchedulerPlugin):
-    """Keeps the tasks of clients to the workers that are theirs."""
+    """Scheduler plugin that restricts the tasks of each client to the workers assigned to it."""
 
     name = "bcmdist-allotments"
-    idempotent = True  # the first client brings it, for all
+    idempotent = True  # the first client registers it for all clients
 
     def __init__(self):
         self.allotments = Allotments()
 
     async def start(self, scheduler) -> None:
-        """From now on, with the workers there are."""
+        """Start with the workers that are connected, and register the request handlers."""
         self.scheduler = scheduler
         for address, worker in scheduler.workers.items():
             self.allotments.come(address, worker.nthreads)
@@ -119,50 +123,51 @@ class Allotting(distributed.SchedulerPlugin):
         scheduler.handlers["bcmdist_allotted"] = self.allotted
 
     def ask(self, client, share, workers) -> dict[str, Any]:
-        """As `allotted`, from now on with a part of the cluster."""
+        """Allot a portion of the cluster to a client; return the same as `allotted`."""
         self._wake(self.allotments.ask(client, Portion(share, workers)), "bcmdist-ask")
         return self.allotted(client)
 
     def allotted(self, client) -> dict[str, Any]:
-        """The threads of each worker of a client; how many somebody has, and how many there are."""
+        """Return `mine`, the threads of each of a client's workers; `held`, all allotted threads; `threads`, all."""
         known = self.allotments
         mine = {worker: known.threads[worker] for worker in known.workers(client)}
         return {"mine": mine, "held": known.held(), "threads": sum(known.threads.values())}
 
     def update_graph(self, scheduler, *, client, tasks, **_) -> None:
-        """New tasks are there, before they are sent anywhere. Those that name a worker, one of theirs, may."""
+        """Restrict new tasks before they are assigned to workers. Tasks with worker restrictions of their own (to
+        workers of their client) keep them."""
         known = self.allotments
         if known.asked:
             for key in tasks:
                 task = scheduler.tasks[key]
-                # The set itself, for all tasks of the client: their workers come and go.
+                # The set itself, not a copy: later changes of the client's workers apply to all its tasks.
                 task.worker_restrictions = task.worker_restrictions or known.given.get(client, known.others)
 
     def add_worker(self, scheduler, worker) -> None:
-        """A worker has come; the scheduler itself looks then for what waits for it."""
+        """Add a new worker; the scheduler itself then schedules the tasks that wait for one."""
         self.allotments.come(worker, scheduler.workers[worker].nthreads)
 
     def remove_worker(self, scheduler, worker, *, stimulus_id="bcmdist", **_) -> None:
-        """A worker is gone."""
+        """Remove a worker and schedule tasks on its replacement."""
         self._wake(self.allotments.go(worker), stimulus_id)
 
     def remove_client(self, scheduler, client) -> None:
-        """A client has left."""
+        """Remove a client and schedule waiting tasks on its former workers."""
         self._wake(self.allotments.leave(client), "bcmdist-leave")
 
     def _wake(self, workers, stimulus_id):
-        """Send tasks that had no worker to those that are theirs now."""
+        """Schedule tasks that waited for a worker on the newly assigned `workers`."""
         scheduler = self.scheduler
         for worker in (scheduler.workers[address] for address in workers):
             scheduler.transitions(scheduler.bulk_schedule_unrunnable_after_adding_worker(worker), stimulus_id)
 
 
 def await_allotment(pulse: Heartbeat, portion: Portion, waits: Callable[[str], None]) -> None:
-    """Ask for a portion in the name of a client, and wait until it has a worker, however long.
+    """Ask for a portion for the heartbeat's client, and wait without limit until the client has a worker.
 
     Parameters
     ----------
-    waits : told what is waited for, whenever that changes
+    waits : called with a description of what the client waits for, whenever the description changes
 
     Raises
     ------

@@ -1,15 +1,14 @@
-"""The Dask runtime: the same sum on a cluster. The only door to dask.
+"""The Dask runtime: sums of tasks over partitions on a Dask cluster.
 
-A batch of neighbouring partitions is one Dask task, whose result is already a partial sum and
-stays on its worker; every `FAN_IN` results are added by another task, and so on up the tree, in an
-order that depends on the number of partitions and threads only. At most `WINDOW` batches per
-thread are in flight, or all of them where they are few.
+A batch of neighbouring partitions is one Dask task. Its result is a partial sum that stays on its worker; further tasks
+add `FAN_IN` results each, up a tree whose order depends on the number of partitions and threads only. At most `WINDOW`
+batches per thread are in flight, or all batches if there are few.
 
-Partitions whose rows are kept where they are read stay on workers, which are asked about them (`held`).
+Partitions of data sets whose rows are cached in memory are pinned to workers, which compute on them on request
+(`PinnedPartitions`).
 
-On retry: tasks are pure, Dask recomputes what a dead worker held. On duplicate: results are keyed
-by the batch, a second run replaces the first. On loss of all workers or of the scheduler:
-`SchedulerLost`; nothing was committed.
+On retry: tasks are pure, and Dask recomputes what a dead worker held. On duplicate: results are keyed by the batch, so
+a second run replaces the first. On loss of all workers or of the scheduler: `SchedulerLost`; nothing was committed.
 """
 
 import contextlib
@@ -47,31 +46,36 @@ from bcmdist.runtime.signals import finished_first
 from bcmdist.runtime.task import run_batch
 
 BATCHES_PER_THREAD = 8  # enough that the last batches end at about the same time
-BATCH_PARTITIONS = 16  # a batch in flight is redone when its worker dies, with the sums it held
-LOOK_SECONDS = 0.1  # between looks at what is done, which nobody can tell once the scheduler is lost
-MOST_DEATHS = 10  # of workers while all are told something: a queue that shrinks kills several; arbitrary
-HELD_AT_A_TIME = 4  # sums that alternate over the same partitions, as learning and its judges do
+BATCH_PARTITIONS = 16  # when a worker dies, its batch in flight is repeated, and the sums it held
+LOOK_SECONDS = 0.1  # between checks for results; a lost scheduler would never report them
+MOST_DEATHS = 10  # of workers during one broadcast: a batch queue that shrinks kills several; arbitrary
+HELD_AT_A_TIME = 4  # sets of pinned partitions: learning and cross-validation alternate between several
 PAUSE_SHARE = 0.8  # of its memory limit at which a Dask worker starts no further task
 
 
 class DaskRuntime:
-    """A cluster: its own on this machine, or one that listens at an address.
+    """Runs tasks on a local cluster of its own, or on a running cluster.
 
     Parameters
     ----------
     address : str, optional
-        Of a running scheduler, such as `tcp://127.0.0.1:8786`. Without it a `LocalCluster` is
+        Address of a running scheduler, such as `tcp://127.0.0.1:8786`. Without an address a `LocalCluster` is
         started, on loopback only, and ended with the runtime.
     workers : int, optional
-        Worker processes of the `LocalCluster`, of one thread each; by default one per core. At an address: workers
-        of it that are used at most.
+        Without an address: number of worker processes of the `LocalCluster`, with one thread each; by default one per
+        core. With an address: largest number of the cluster's workers to use.
     share : float, optional
-        At an address: part of its worker threads that are used at most, one worker at least. With `share` or `workers`
-        these are its own: no other runtime that asks for a part is given them, and it waits where none is free.
+        With an address: largest share of the cluster's worker threads to use, at least one worker. With `share` or
+        `workers` the runtime has its workers to itself: no other runtime that asks for a portion gets them, and
+        the runtime waits while no worker is free.
     security : distributed.Security, optional
-        Certificates for an address `tls://HOST:PORT`; by default those of Dask's configuration.
+        Certificates for an address `tls://HOST:PORT`; by default from Dask's configuration.
+    progress : Progress
+        Called with the progress of sums.
     waits : callable
-        Told what is waited for, in words, before there is a worker.
+        Called with a description of what the runtime waits for, before it has a worker.
+    connect_seconds : float
+        Timeout of the connection to the scheduler.
 
     Raises
     ------
@@ -96,11 +100,11 @@ class DaskRuntime:
         self._portion = portion if address else ALL
         self._cluster, self._scratch = None, None
         self._held: dict[tuple, PinnedPartitions] = {}
-        self._lent: list[LimitBlas | KeepPages] = []  # to workers, while we are there
+        self._lent: list[LimitBlas | KeepPages] = []  # registered on workers while this client is connected
         try:
             if not address:
                 self._scratch = scratch_directory()
-                with finished_first():  # one that is there by half cannot be ended
+                with finished_first():  # a half-started cluster cannot be closed
                     self._cluster = local_cluster(workers, self._scratch.name)
             self._client = connect(address or self._cluster, connect_seconds, security)
             self._scheduler = self._client.scheduler_info(n_workers=0)["id"]
@@ -126,7 +130,7 @@ class DaskRuntime:
         facts, workers = self._answering_workers()
         check_blas(facts)
         self.threads = sum(w["nthreads"] for w in workers.values())
-        # A worker without a limit may use what its machine has.
+        # A worker without a memory limit may use all memory of its machine.
         self.allowed_bytes = PAUSE_SHARE * min(
             (w["memory_limit"] or facts[address]["memory"]) / w["nthreads"]
             for address, w in workers.items()
@@ -134,7 +138,7 @@ class DaskRuntime:
         )
 
     def _bring(self, plugin):
-        """Register a plugin; once more where a worker died while it was told, as many as die may."""
+        """Register a plugin; retry up to `MOST_DEATHS` times if a worker dies during the registration."""
         for more in range(MOST_DEATHS, -1, -1):
             try:
                 self._client.register_plugin(plugin)
@@ -146,7 +150,10 @@ class DaskRuntime:
                 return
 
     def _answering_workers(self):
-        """Facts of workers that answer, and what the scheduler knows of ours, of which at least one does."""
+        """Facts of the workers that answer, and the scheduler's records of our workers.
+
+        Waits until at least one of our workers answers.
+        """
         pulse = self._pulse("workers")
         while True:
             facts, known = answering_workers(self._client)
@@ -159,7 +166,7 @@ class DaskRuntime:
         return Heartbeat(self._client, self._scheduler, label, partitions, allotted=bool(self._portion))
 
     def sum(self, task, parts, *, label) -> Any:
-        """Sum of a task over partitions; batches run anywhere, results add up in a fixed tree."""
+        """Sum of a task over partitions; batches run on any worker, and results are added in a fixed tree."""
         while True:
             pulse = self._pulse(label, len(parts))
             try:
@@ -169,10 +176,10 @@ class DaskRuntime:
                             return self._asked(task, parts, label, pulse)
                     return self._sum(task, parts, label, pulse)
             except distributed.CancelledError as error:
-                pulse.check_lost(error)  # else begin again
+                pulse.check_lost(error)  # otherwise workers were restarted: repeat the sum
 
     def _asked(self, task, parts, label, pulse):
-        """The sum over partitions that workers hold, or from now on do."""
+        """The sum over pinned partitions, which are pinned first if necessary."""
         key = tuple((part.data.kept, part.start, part.stop, part.weight) for part in parts)
         self.progress(label, 0, len(parts))
         held = self._held.pop(key, None) or PinnedPartitions(self._client, parts, pulse.threads(), pulse)
@@ -181,7 +188,7 @@ class DaskRuntime:
         except NoAnswer:
             held.release()
             raise
-        self._held[key] = held  # the last that was used
+        self._held[key] = held  # moved to the end: most recently used
         for oldest in list(self._held)[:-HELD_AT_A_TIME]:
             self._held.pop(oldest).release()
         self.progress(label, len(parts), len(parts))
@@ -212,13 +219,13 @@ class DaskRuntime:
                 self._client.cancel(list(flying))
 
     def each(self, work, *, label) -> Iterator[Outcome]:
-        """Outcome of each pair of a task and partitions, in the order of completion."""
+        """Yield the outcome of each pair of a task and partitions, in the order of completion."""
         pulse = self._pulse(label)
         pulse.check_scheduler()
         return OneByOne(self._telling, self.threads, pulse).outcomes(work)
 
     def total(self, kept, *, label) -> Any:
-        """What was kept, added up by the workers that have it."""
+        """Fetch the sum of the kept results, after their workers have added them."""
         pulse = self._pulse(label)
         pulse.done = kept.partitions
         try:
@@ -236,16 +243,16 @@ class DaskRuntime:
             if error is None:
                 try:
                     return term.future.result().kept.weighted(term.weight)
-                except (distributed.KilledWorker, BcmdistError) as failed:  # who had it has died since
+                except (distributed.KilledWorker, BcmdistError) as failed:  # its worker has died since
                     error = failed
-            if isinstance(error, (distributed.KilledWorker, BcmdistError, OSError)):  # on the way to have it again
+            if isinstance(error, (distributed.KilledWorker, BcmdistError, OSError)):  # failed while being recomputed
                 raise SumLost(f"{pulse.label}: {error}") from error
             raise error
         finally:
             term.future.release()
 
     def _at_once(self, tree, task, batches, flying, pulse):
-        """The sum of few batches: all are in flight, and only the end is waited for."""
+        """The sum of few batches: all are in flight at once, and only the total is waited for."""
         flying |= {tree.submit(run_batch, task, batch): batch for batch in batches}
         total = tree.total()
         parts = [part for batch in batches for part in batch]
@@ -254,7 +261,7 @@ class DaskRuntime:
             if pulse.done < len(parts):
                 self.progress(pulse.label, pulse.done, len(parts))
         for future, batch in flying.items():
-            if future.status in ("error", "cancelled"):  # others may still be running
+            if future.status in ("error", "cancelled"):  # the other batches may still be running
                 _raise_failure(future, batch)
         flying.clear()
         self.progress(pulse.label, len(parts), len(parts))
@@ -267,7 +274,7 @@ class DaskRuntime:
         return future.result()
 
     def _wait(self, futures, pulse):
-        """The futures that are finished; none after `LOOK_SECONDS` in which the cluster was alive."""
+        """Return the futures that have finished; [] if none has within `LOOK_SECONDS` and the cluster is alive."""
         try:
             with self._client.as_current():
                 return list(distributed.wait(futures, LOOK_SECONDS, "FIRST_COMPLETED").done)
@@ -276,14 +283,14 @@ class DaskRuntime:
             return []
 
     def check_same(self, probe, *, url) -> None:
-        """Run `probe` here and on every worker; all must return the same text."""
+        """Run `probe` in this process and on every worker; raise `WorkerCannotRead` if the texts differ."""
         expected = probe()
         pulse = self._pulse(f"check of {url}")
         pulse.check_scheduler()
         with pulse.connected():
             answers = self._client.run(_answer, probe, on_error="return")
         for worker, found in answers.items():
-            # An exception here is a worker that died meanwhile: its successor asks for itself.
+            # An exception means that the worker died meanwhile; there is no text to compare.
             if isinstance(found, str) and found != expected:
                 raise WorkerCannotRead(
                     f"worker {worker} must see {url} as the client does: expected {expected!r}, got {found!r}; use "
@@ -291,7 +298,7 @@ class DaskRuntime:
                 )
 
     def watch_workers(self, lost: Callable[[str], None]) -> None:
-        """Call `lost` with the address of each worker that goes away unexpectedly; from another thread."""
+        """Call `lost`, from another thread, with the address of each worker that leaves unexpectedly."""
 
         def told(event):
             message = event[1]
@@ -301,14 +308,14 @@ class DaskRuntime:
         self._client.subscribe_topic("all", told)
 
     def close(self) -> None:
-        """Leave the cluster; end it where it is our own."""
+        """Disconnect from the cluster; shut down a local cluster that this runtime started."""
         client, telling = getattr(self, "_client", None), getattr(self, "_telling", None)
         if client is not None:
             if telling is not None and client.status == "running":
                 telling.close()
             if self._cluster is None and client.status == "running":
                 for plugin in self._lent:
-                    with contextlib.suppress(OSError, ValueError):  # the plugin never came, or all is gone
+                    with contextlib.suppress(OSError, ValueError):  # never registered, or the cluster is gone
                         client.unregister_worker_plugin(plugin.name)
             client.close()
         if self._cluster is not None:
@@ -324,7 +331,7 @@ class DaskRuntime:
 
 
 class _Tree:
-    """Submits batches and adds their results in a fixed order: a counter in base `FAN_IN`."""
+    """Submits batches and adds their results in a fixed order, like a counter in base `FAN_IN`."""
 
     def __init__(self, client, label):
         self.client = client
@@ -333,13 +340,13 @@ class _Tree:
         self.levels: list[list] = []
 
     def submit(self, function, *arguments):
-        """Run a function whose result belongs to the sum; its future."""
+        """Submit a function whose result is a term of the sum; return its future."""
         future = self._submit(function, *arguments)
         self._add(future, 0)
         return future
 
     def total(self):
-        """Future of the sum of everything that was submitted."""
+        """Return a future of the sum of all submitted results."""
         rest = [future for level in reversed(self.levels) for future in level]
         return rest[0] if len(rest) == 1 else self._submit(_add_all, rest, priority=SUM_PRIORITY)
 
@@ -365,13 +372,13 @@ def _add_all(parts):
 
 
 def _batches(parts, threads):
-    """Neighbouring partitions in groups: several per thread, none too large to redo."""
+    """Group neighbouring partitions into batches: several per thread, none with more than `BATCH_PARTITIONS`."""
     size = min(BATCH_PARTITIONS, max(1, len(parts) // (BATCHES_PER_THREAD * threads)))
     return [list(parts[k : k + size]) for k in range(0, len(parts), size)]
 
 
 def _raise_failure(future, parts):
-    """Raise what kept a future about some partitions from finishing."""
+    """Raise the error of a future that computes `parts`; do nothing if it has finished."""
     if future.status == "finished":
         return
     if future.status == "cancelled":

@@ -1,4 +1,4 @@
-"""Finding a cluster, and whether its workers can be trusted: same versions, one BLAS thread per worker thread."""
+"""Connect to a cluster and check its workers: same package versions, one BLAS thread per worker thread."""
 
 import asyncio
 import logging
@@ -29,15 +29,15 @@ from bcmdist.runtime.threads import one_thread
 
 PACKAGES = ("bcmdist", "numpy", "zarr")  # whose versions must agree
 CONNECT_SECONDS = 10
-START_TRIES = 3  # of a cluster on this machine, whose workers may be killed before they have started
-WORKERS_SECONDS = 60  # how long to wait for a first, or a new, worker
-UNANSWERED = (OSError, TimeoutError, ValueError)  # what Dask raises where nobody is there, or the address is none
-AGAIN_SECONDS = 0.2  # until workers that died are looked for again
-# A cluster on this machine gives up, for good, a worker that was killed and has not started again by then. Dask's
-# 15 s are too short where the machine is busy.
+START_TRIES = 3  # attempts to start a local cluster, whose workers may be killed during their start
+WORKERS_SECONDS = 60  # timeout for the first worker, or for a new one after all have died
+UNANSWERED = (OSError, TimeoutError, ValueError)  # raised by Dask if nothing answers, or if the address is invalid
+AGAIN_SECONDS = 0.2  # between two attempts to reach workers that died
+# Time after which a local cluster gives up a killed worker that has not restarted. Dask's default of 15 s is too short
+# on a busy machine.
 LOST_WORKER = "1 day"
-# What worker processes of this machine have imported before they start: a server that has done so forks them, and one
-# that takes the place of a dead one is there in a fraction of a second.
+# Modules that the forkserver imports once for all local workers: a replacement of a dead worker then starts in a
+# fraction of a second.
 PRELOADED = [
     "distributed",
     "bcmdist.methods",
@@ -48,66 +48,69 @@ PRELOADED = [
 
 
 class LimitBlas(distributed.WorkerPlugin):
-    """Keeps BLAS at one thread per worker thread for as long as a client needs it, on workers that come later too.
+    """Limits BLAS to one thread per worker thread while a client needs the limit; applies to later workers too.
 
-    Several clients may share a worker: the last to leave gives back what was before (`one_thread`).
+    Several clients may share a worker: when the last client leaves, the previous number is restored (`one_thread`).
     """
 
     def __init__(self, client_id: str):
         self.name = f"bcmdist-limit-blas-{client_id}"
 
     def setup(self, worker) -> None:
-        """Limit the libraries that are loaded."""
+        """Limit the BLAS libraries loaded in the worker."""
         self._limited = one_thread()
         self._limited.__enter__()
 
     def teardown(self, worker) -> None:
-        """Give back what the worker had before, where nobody else needs it."""
+        """Restore the previous number of threads, unless another client needs the limit."""
         self._limited.__exit__(None, None, None)
 
 
 class KeepPages(distributed.WorkerPlugin):
-    """Lets workers keep the memory that tasks free, workers that come later too; see `keep_pages`.
+    """Makes workers keep the memory that tasks free (`keep_pages`); applies to later workers too.
 
-    There is nothing to tear down: a worker cannot know what it had before, and goes on so for its life.
+    There is no teardown: the previous settings cannot be queried, so the change lasts for the life of the worker.
     """
 
     def __init__(self, client_id: str):
         self.name = f"bcmdist-keep-pages-{client_id}"
 
     def setup(self, worker) -> None:
-        """For all threads of the process."""
+        """Apply the settings to the whole worker process."""
         keep_pages()
 
 
 class IgnoreInterrupts(distributed.WorkerPlugin):
-    """Leaves Ctrl-C, which a terminal sends to workers too, to the process that they work for and that ends them."""
+    """Makes local workers ignore Ctrl-C, which a terminal sends to them too; the client process handles it and ends
+    them."""
 
     name = "bcmdist-ignore-interrupts"
 
     def setup(self, worker) -> None:
-        """For the life of the process."""
+        """Ignore SIGINT for the life of the process."""
         signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def scratch_directory() -> tempfile.TemporaryDirectory[str]:
-    """A directory for what a cluster of this machine spills, which is removed with it."""
+    """A temporary directory for files that a local cluster spills; removed when the cluster is closed."""
     where = dask.config.get("temporary-directory")
     return tempfile.TemporaryDirectory(prefix="bcmdist-", dir=where, ignore_cleanup_errors=True)
 
 
 def local_cluster(workers: int | None, scratch) -> distributed.LocalCluster:
-    """A cluster of processes on this machine.
+    """Start a cluster of processes on this machine.
 
     Parameters
     ----------
-    scratch : directory for what its workers spill; they leave an empty directory there
+    workers : number of worker processes; None for one per core
+    scratch : directory for files that workers spill; they leave an empty directory behind
 
     Raises
     ------
     InvalidOption
+        The calling script is being imported by a child process: its main part is not guarded.
     WorkerLost
-        A worker ended before it had started, in every try.
+        In every attempt a worker ended before it had started.
     """
     if getattr(multiprocessing.current_process(), "_inheriting", False):
         raise InvalidOption(
@@ -119,16 +122,16 @@ def local_cluster(workers: int | None, scratch) -> distributed.LocalCluster:
     if "forkserver" in multiprocessing.get_all_start_methods():
         dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"})
         get_mp_context().set_forkserver_preload(PRELOADED)
-        environment = dict(os.environ)  # else workers would have the one of the first cluster
-        resource_tracker.ensure_running()  # it gives its starter back a mask without SIGINT
-        with withheld(signal.SIGINT):  # which a terminal sends to all; it is ours, and we end the workers
+        environment = dict(os.environ)  # otherwise workers get the environment of the first cluster's forkserver
+        resource_tracker.ensure_running()  # started first, since it unblocks SIGINT in the calling thread
+        with withheld(signal.SIGINT):  # a terminal sends it to all processes; we handle it and end the workers
             forkserver.ensure_running()
-    with dask.config.set({"temporary-directory": scratch}):  # of the scheduler and the nannies too
+    with dask.config.set({"temporary-directory": scratch}):  # for the scheduler and the nannies too
         return _started(workers or CPU_COUNT, environment)
 
 
 def _started(workers, environment):
-    """A cluster, begun again where a worker dies before it has started: Dask replaces those that die later only."""
+    """Start a cluster, again if a worker dies during its start: Dask only replaces workers that die later."""
     failed = None
     for _ in range(START_TRIES):
         try:
@@ -139,7 +142,7 @@ def _started(workers, environment):
                 host="127.0.0.1",
                 dashboard_address="127.0.0.1:0",
                 env=environment,
-                silence_logs=logging.CRITICAL,  # workers that die and are replaced are part of the plan
+                silence_logs=logging.CRITICAL,  # workers that die and are replaced are expected
             )
         except RuntimeError as error:
             failed = error
@@ -150,7 +153,7 @@ def _started(workers, environment):
 
 
 def connect(where, seconds, security=None) -> distributed.Client:
-    """A client of a cluster of ours, or of the scheduler at an address, which has a worker.
+    """Connect to a local cluster, or to the scheduler at an address; return the client once there is a worker.
 
     Raises
     ------
@@ -166,7 +169,7 @@ def connect(where, seconds, security=None) -> distributed.Client:
 
 
 def client_of(address, seconds, security=None) -> distributed.Client:
-    """A client of the scheduler at an address, which may have no workers; raises as `connect`."""
+    """Connect to the scheduler at an address, with or without workers; raises the same errors as `connect`."""
     if not isinstance(address, str):
         raise InvalidOption(
             f"expected the address of a scheduler, such as tcp://HOST:8786, got {type(address).__name__}; give its "
@@ -183,7 +186,7 @@ def client_of(address, seconds, security=None) -> distributed.Client:
 
 
 def unanswered(name, seconds) -> SchedulerUnreachable:
-    """The error where nobody is there."""
+    """The error for a scheduler that did not answer within `seconds`."""
     return SchedulerUnreachable(
         f"expected a Dask scheduler at {name}, none answered within {seconds:g} s; start one with `dask scheduler` and "
         "name its address by --scheduler, or work on this machine without one"
@@ -191,7 +194,7 @@ def unanswered(name, seconds) -> SchedulerUnreachable:
 
 
 def with_workers(client, name) -> distributed.Client:
-    """The client, once its cluster has a worker."""
+    """Wait until the cluster of `client` has a worker and return the client; `name` is for the error."""
     try:
         client.wait_for_workers(1, timeout=WORKERS_SECONDS)
     except TimeoutError as error:
@@ -204,13 +207,13 @@ def with_workers(client, name) -> distributed.Client:
 
 
 async def shake_hands(address, seconds, security) -> None:
-    """Fail in time where something listens that is no scheduler: a client would wait for ever."""
+    """Open and close a connection, to fail in time if the listener is no scheduler: a Dask client would hang."""
     shown = security.get_connection_args("client")
     try:
         comm = await asyncio.wait_for(open_comm(address, timeout=seconds, **shown), seconds)
     except UNANSWERED:
         raise
-    except Exception as error:  # whatever its first bytes are to Dask: the length of a message beyond all memory, say
+    except Exception as error:  # Dask may read the first bytes as anything, such as a huge message length
         raise SchedulerUnreachable(
             f"expected a Dask scheduler at {address}, something else answers there ({type(error).__name__}); give the "
             "address that `dask scheduler` prints, not that of its dashboard"
@@ -219,18 +222,20 @@ async def shake_hands(address, seconds, security) -> None:
 
 
 def in_a_thread(coroutine) -> Any:
-    """Run a coroutine to its end; a notebook's own event loop is busy in this thread."""
+    """Run a coroutine in a new thread and return its result; a notebook's event loop already runs in this thread."""
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(asyncio.run, coroutine).result()
 
 
 def answering_workers(client) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Facts of the workers that answer, at least one, and what the scheduler knows of all, by address.
+    """Return `worker_facts` of the workers that answer (at least one) and the scheduler's records of all workers.
+
+    Both are dicts by worker address.
 
     Raises
     ------
     SchedulerUnreachable
-        Those there were died before they answered, and no others came in time.
+        All workers died before they answered, and no new worker came in time.
     """
     deadline = time.monotonic() + WORKERS_SECONDS
     while True:
@@ -263,11 +268,11 @@ def _blas():
 
 
 def check_versions(client) -> None:
-    # A function of the standard library: it runs on machines that have none of the packages too.
+    # `version` is a function of the standard library, so it also runs on machines without these packages.
     for name in PACKAGES:
         ours = version(name)
         theirs = client.run(version, name, on_error="return")
-        theirs = {worker: found for worker, found in theirs.items() if not isinstance(found, OSError)}  # it has died
+        theirs = {worker: found for worker, found in theirs.items() if not isinstance(found, OSError)}  # others died
         try:
             theirs["the scheduler"] = client.run_on_scheduler(version, name)
         except PackageNotFoundError as error:

@@ -1,7 +1,7 @@
-"""Tasks in flight on a cluster, each result fetched, or what is told of it, as soon as it is there.
+"""Tasks in flight on a cluster; each result, or its summary, is fetched as soon as the task is done.
 
-What is fetched no worker's death takes away; what dies on its way is computed again. On duplicate: a result is handed
-over once, whichever copy of its task came first. On loss of the scheduler or of all workers: `SchedulerLost`.
+On loss of a worker: fetched results are safe, others are computed again. On duplicate: a task sent twice gives one
+outcome, from the copy that finishes first. On loss of the scheduler or of all workers: `SchedulerLost`.
 """
 
 import asyncio
@@ -20,39 +20,40 @@ from bcmdist.runtime.dask.sums import Term, one_term
 from bcmdist.runtime.interface import Outcome
 from bcmdist.runtime.task import Task, is_parted
 
-# A flight is late after so many times the longest that any took, and so many seconds: its worker may be stopped,
-# paused for want of memory, or cut off. It is then sent a second time, to another worker.
+# A flight is late after `LATE_FACTOR` times the longest duration so far, and at least `LATE_SECONDS`: its worker may be
+# stopped, paused for lack of memory, or disconnected. A late flight is sent a second time, to another worker.
 LATE_FACTOR, LATE_SECONDS = 4.0, 30.0
 
 
 class NeverArrived(Exception):
-    """A flight was lost, and not by its task: all workers were restarted. It is to be sent again."""
+    """A flight was lost because all workers were restarted, not because of its task. The caller sends it again."""
 
 
 @dataclass(eq=False)
 class Copy:
-    """One of the runs of a flight."""
+    """One run of a flight's task."""
 
     future: distributed.Future
     fetched: concurrent.futures.Future
-    """the result, here; or what is `Summary` of it"""
+    """the result, or its `Summary` if the task's results are `Parted`"""
     started: float
+    """by `time.monotonic()`, in seconds"""
 
 
 @dataclass(eq=False)
 class Flight:
-    """Partitions on their way through a task."""
+    """A task in flight over some partitions."""
 
     run: Callable
-    """what a worker calls with the task and the partitions"""
+    """function that a worker calls with the task and the partitions"""
     task: Task
     parts: list[Work]
     worker: str | None = None
-    """where it was sent; None for anywhere"""
+    """address of the preferred worker; None for any"""
     copies: list[Copy] = field(default_factory=list)
 
     def ended(self) -> Copy | None:
-        """The copy with the result, or with the error of all; None where it is on its way."""
+        """Return a copy that succeeded or, if all copies failed, a failed one; None while the flight is under way."""
         ended = [copy for copy in self.copies if copy.fetched.done()]
         good = [copy for copy in ended if not copy.fetched.exception()]
         return (good or ended)[0] if good or len(ended) == len(self.copies) else None
@@ -63,12 +64,12 @@ class Flights:
 
     Parameters
     ----------
-    telling : Telling
-        Of the client.
+    telling : EventChannel
+        Channel of the client's summaries.
     pulse : Heartbeat
-        Of the cluster.
+        Liveness checks of the cluster.
     prefix : str
-        Begins the keys of the tasks.
+        Prefix of the task keys.
     """
 
     def __init__(self, telling: EventChannel, pulse: Heartbeat, prefix: str):
@@ -78,20 +79,20 @@ class Flights:
         self._prefix = f"{prefix}{pulse.label}-{uuid.uuid4().hex[:12]}"
         self._submitted = 0
         self._longest = float("inf")
-        """seconds of the flight that took longest; infinite before the first is there"""
+        """longest duration of a successful flight in seconds; infinite before the first has landed"""
 
     def __len__(self):
         return len(self.flying)
 
     def submit(self, run, task, parts, *, worker=None) -> "Flight":
-        """Send a task about some partitions on its way, to one worker where given; its flight."""
+        """Submit a task over some partitions, preferably to `worker` if given; return the flight."""
         flight = Flight(run, task, parts, worker)
         self.flying.append(flight)
         self._send(flight, [worker] if worker else None)
         return flight
 
     def landed(self) -> list[tuple[Flight, Outcome | None, Exception | None]]:
-        """Flights that have come to an end, at least one, each with its outcome or its error."""
+        """Wait until at least one flight has ended; return each ended flight with its outcome or its error."""
         while True:
             landed = [(flight, copy) for flight in self.flying if (copy := flight.ended())]
             if landed:
@@ -102,7 +103,7 @@ class Flights:
                 self._repeat_late()
 
     def cancel(self) -> None:
-        """Give up what is in flight."""
+        """Cancel all flights."""
         self._forget([copy.future for flight in self.flying for copy in flight.copies])
         self.flying = []
 
@@ -116,9 +117,9 @@ class Flights:
             key=f"{self._prefix}-{self._submitted}",
             pure=False,
             workers=workers,
-            allow_other_workers=bool(workers),  # those may be gone before it arrives
+            allow_other_workers=bool(workers),  # the given ones may be gone when the task arrives
         )
-        # A coroutine of the client's event loop: many are fetched at the same time, and none blocks us.
+        # A coroutine in the client's event loop: many results are fetched concurrently, without blocking this thread.
         fetch = self.telling.told(future) if parted else self.client.gather(future, asynchronous=True)
         fetched = asyncio.run_coroutine_threadsafe(fetch, self.client.loop.asyncio_loop)
         flight.copies.append(Copy(future, fetched, time.monotonic()))
@@ -129,7 +130,7 @@ class Flights:
         error, status = copy.fetched.exception(), copy.future.status
         outcome = None if error else self._outcome(flight, copy)
         if outcome is None or outcome.kept is None:
-            copy.future.release()  # the scheduler would keep an error for as long as anybody holds its traceback
+            copy.future.release()  # otherwise the scheduler keeps an error while its traceback is referenced
         if error is not None and status != "error":
             self.pulse.check_lost(error)
             return flight, None, NeverArrived()
@@ -147,7 +148,7 @@ class Flights:
         return Outcome(flight.parts, result.told, kept=one_term(self.client, term))
 
     def _repeat_late(self):
-        """Send a second copy of what has been under way for too long to another worker, where there is one."""
+        """Send a second copy of each late flight to another worker, if there is one."""
         deadline = time.monotonic() - max(LATE_SECONDS, LATE_FACTOR * self._longest)
         late = [f for f in self.flying if len(f.copies) == 1 and f.copies[0].started < deadline]
         if not late:

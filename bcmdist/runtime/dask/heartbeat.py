@@ -1,4 +1,4 @@
-"""Whether a cluster still does work: asked while somebody waits for it."""
+"""Liveness checks of a cluster, made while the client waits for results."""
 
 import contextlib
 import time
@@ -11,26 +11,26 @@ from distributed.comm import CommClosedError
 from bcmdist.errors import SchedulerLost
 from bcmdist.runtime.dask.connection import WORKERS_SECONDS
 
-PULSE_SECONDS = 1  # how often scheduler and workers are looked at while nothing arrives
-ANSWER_SECONDS = 5  # for a scheduler that is alive
-CONNECTION_LOST = "scheduler-connection-lost"  # why Dask cancels futures when the scheduler goes away
+PULSE_SECONDS = 1  # between checks of scheduler and workers while no result arrives
+ANSWER_SECONDS = 5  # timeout for an answer of the scheduler
+CONNECTION_LOST = "scheduler-connection-lost"  # Dask's reason for cancelled futures when the scheduler is lost
 
 
 class Heartbeat:
-    """The scheduler and the workers of one piece of work.
+    """Checks the scheduler and the workers during one operation.
 
     Parameters
     ----------
     client : distributed.Client
     scheduler : str
-        Identity of the scheduler that the client connected to. One that is restarted at the same
-        address has another: Dask's client connects to that one, and looks as if nothing had happened.
+        Identity of the scheduler that the client connected to. A scheduler restarted at the same address has another
+        identity; Dask's client reconnects to it silently.
     label : str
-        Of the work, for errors.
+        Name of the operation, for errors.
     partitions : int, optional
-        In all, for errors.
+        Total number of partitions, for errors.
     allotted : bool
-        Whether the client has workers of its own there.
+        Whether the client has an allotment of workers.
     """
 
     def __init__(self, client, scheduler, label, partitions=None, *, allotted=False):
@@ -38,23 +38,23 @@ class Heartbeat:
         self._scheduler = scheduler
         self.label = label
         self.done = 0
-        """partitions that are done, for errors"""
+        """number of partitions done, for errors"""
         self._allotted = allotted
         self._of_all = "" if partitions is None else f" of {partitions}"
         self._alive = self._checked = time.monotonic()
 
     def check_sometimes(self) -> None:
-        """As `check`, where the last one was `PULSE_SECONDS` ago."""
+        """Call `check` if the last check was at least `PULSE_SECONDS` ago."""
         if time.monotonic() - self._checked >= PULSE_SECONDS:
             self.check()
 
     def check(self) -> list[str]:
-        """Addresses of our workers; none where the scheduler does not answer in time.
+        """Return the addresses of our workers; [] if the scheduler does not answer in time.
 
         Raises
         ------
         SchedulerLost
-            The scheduler is gone or another one, or there has been no worker for `WORKERS_SECONDS`.
+            The scheduler is gone or was replaced by another one, or there was no worker for `WORKERS_SECONDS`.
         """
         self.check_scheduler()
         self._checked = time.monotonic()
@@ -70,7 +70,7 @@ class Heartbeat:
 
     @contextlib.contextmanager
     def connected(self) -> Iterator[None]:
-        """Where a connection may be lost: `SchedulerLost`, unless it was another one than that to the scheduler."""
+        """Context that converts a lost connection into `SchedulerLost`, unless the scheduler still answers."""
         try:
             yield
         except (CommClosedError, ClosedClientError) as error:
@@ -79,38 +79,41 @@ class Heartbeat:
             raise
 
     def check_scheduler(self) -> None:
-        """Raise `SchedulerLost` where the scheduler is gone, or another one answers in its place."""
+        """Raise `SchedulerLost` if the scheduler is gone, or if another one answers at its address."""
         if self.client.status != "running" or self._answering() not in (self._scheduler, None):  # None: it may be busy
             raise self.lost()
 
     def _answering(self):
-        """Identity of the scheduler that answers; None where none does in time."""
+        """Identity of the scheduler that answers; None if none answers in time."""
         return self.ask("identity", n_workers=0).get("id") if self.client.status == "running" else None
 
     def threads(self) -> dict[str, int]:
-        """Of each of our workers, by address; {} where the scheduler does not answer in time."""
+        """Return the number of threads of each of our workers, by address; {} if the scheduler does not answer."""
         if not self._allotted:
             return self.ask("ncores")
         return self.ask("bcmdist_allotted", client=self.client.id).get("mine", {})
 
     def ask(self, what, **options) -> Any:
-        """Answer of the scheduler to a question about workers and tasks, by name; {} where none comes in time."""
+        """Call the scheduler's handler `what` with `options`; return its answer, or {} if none comes in time."""
         try:
             question = getattr(self.client.scheduler, what)
-            # None: another scheduler, which does not know the question.
+            # None: another scheduler, without this handler.
             return self.client.sync(question, **options, callback_timeout=ANSWER_SECONDS) or {}
         except (OSError, TimeoutError):
             return {}
 
     def lost(self) -> SchedulerLost:
-        """Error of a scheduler that went away."""
+        """Return the error for a scheduler that went away."""
         return SchedulerLost(
             f"{self.label}: the scheduler went away after {self.done}{self._of_all} partitions; what was committed is "
             "safe: start it again and repeat the command"
         )
 
     def check_lost(self, error) -> None:
-        """Raise `SchedulerLost` where that is why futures were lost with this error; else workers were restarted."""
+        """Raise `SchedulerLost` if futures failed with this error because the scheduler is gone.
+
+        Returns normally if the workers were restarted instead.
+        """
         if CONNECTION_LOST in str(error):
             raise self.lost() from error
         self.check_scheduler()

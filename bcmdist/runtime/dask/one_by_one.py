@@ -1,20 +1,13 @@
-"""Partitions computed one by one on a cluster: every one gets a result, or an error of its own.
+"""`Runtime.each` on a cluster: every partition gets a result or an error of its own, also when workers die.
 
-Batches that fail are repeated partition by partition, at once. Partitions whose worker died are set aside and tried
-alone when nothing else is left.
+A batch that fails is repeated partition by partition at once. When a worker dies, all partitions it had become
+suspects. When all other work is done, each suspect is run alone, on a worker without other tasks of ours. A suspect
+that survives is cleared. A suspect whose worker dies again has killed two workers and gets the error `PoisonChunk`,
+unless workers also die for other reasons: then the suspect is run again, up to `MOST_TRIALS` times in all. `Quarantine`
+makes these decisions, without a clock or a cluster.
 
-Who is to blame when workers die: partitions are suspected, tried alone, and given up.
-
-A worker that dies makes suspects of all partitions it had. At the end of the work each is tried alone, on a worker
-that has nothing else. Whoever survives is innocent. Whoever's worker dies again has killed two workers and is
-convicted, unless workers die for other reasons too: then it is tried again, up to `MOST_TRIALS` times.
-
-Events in, decisions out; no clock and no cluster here.
-
-What a partition was doing when it killed its worker: notes that the scheduler keeps.
-
-Only partitions under suspicion, which are tried alone, leave notes: on start and every `NOTE_SECONDS` from then on,
-the innermost function of ours and the memory of the process.
+A suspect that runs alone logs events on the scheduler: at its start and every `NOTE_SECONDS` the innermost function of
+our code and the memory of the worker process. They explain the death of a worker in the error.
 """
 
 import collections
@@ -41,21 +34,21 @@ from bcmdist.runtime.task import Task, run_batch
 
 TOPIC = "bcmdist-notes"
 NOTE_SECONDS = 0.1
-FIRST_SECONDS = 0.05  # for the first note to leave before anything can happen
+FIRST_SECONDS = 0.05  # pause before the task starts, in which the first note is sent
 
 
 @dataclass(frozen=True)
 class LastSeen:
-    """The last of the notes about a partition."""
+    """Summary of the notes logged for a partition."""
 
     phase: str
-    """innermost function of ours, as module.function"""
+    """innermost function of our code in the last note, as module.function"""
     resident: float
-    """largest memory of its worker, bytes"""
+    """largest resident memory of the worker in any note, in bytes"""
 
 
 def run_noted(task, parts) -> Any:
-    """As `run_batch`, on a worker that tells the scheduler how far it is."""
+    """Run a batch as `run_batch` does, while a thread logs notes about its progress on the scheduler."""
     worker, key = distributed.get_worker(), parts[0].key
     thread, homes = threading.get_ident(), {"bcmdist", type(task).__module__.partition(".")[0]}
     ended = threading.Event()
@@ -79,7 +72,7 @@ def run_noted(task, parts) -> Any:
 
 
 def last_seen(client, part) -> LastSeen:
-    """What is known about the trials of a partition."""
+    """Return a summary of the notes logged for a partition; phase "unknown" if there are none."""
     notes = []
     with contextlib.suppress(OSError):
         notes = [note for _, note in client.get_events(TOPIC) if note["key"] == part.key]
@@ -87,7 +80,7 @@ def last_seen(client, part) -> LastSeen:
 
 
 def _innermost(frame, homes):
-    """Name of the innermost function that belongs to us, of the stack that ends with `frame`."""
+    """Name of the innermost function, in the stack ending at `frame`, that belongs to a package in `homes`."""
     while frame is not None:
         module = frame.f_globals.get("__name__", "")
         if module.partition(".")[0] in homes:
@@ -96,64 +89,65 @@ def _innermost(frame, homes):
     return "start"
 
 
-MOST_TRIALS = 5  # alone, of a partition on a cluster whose workers die for other reasons
+MOST_TRIALS = 5  # runs alone per suspect, on a cluster whose workers also die for other reasons
 
 
 @dataclass(eq=False)
 class Suspect:
-    """A partition that a worker had when it died."""
+    """A partition that a worker was assigned when the worker died."""
 
     task: Task
     part: Work
     deaths: int = 0
-    """workers that died with it"""
+    """number of workers that died while assigned this partition"""
     trials: int = 0
-    """of them, alone"""
+    """number of these deaths in which the partition ran alone"""
 
 
 class Quarantine:
-    """Suspects and the deaths that they may have caused.
+    """Suspects, and the deaths of workers that they may have caused.
 
-    A death is explained as long as one of its suspects has not survived a trial.
+    A death is explained as long as at least one of its suspects has not survived a run alone. The class takes events
+    and returns decisions; it uses no clock and no cluster.
     """
 
     def __init__(self):
         self.waiting: deque[Suspect] = deque()
-        """to be tried"""
+        """suspects to be run alone"""
         self.convicted: list[Suspect] = []
-        """killed alone; the verdict stands when everything else is done"""
+        """suspects that ran alone when their worker died; `judge` decides about them"""
         self._deaths: dict[str, list[Suspect]] = {}
 
     @property
     def deaths(self) -> set[str]:
-        """Deaths that were reported here."""
+        """Deaths reported so far: addresses of workers."""
         return set(self._deaths)
 
     def accuse(self, task, parts, death) -> None:
-        """A worker died (`death` names the event) when it had these partitions, among others."""
+        """Record that a worker died (`death` identifies the event) while it was assigned these partitions."""
         for part in parts:
             suspect = Suspect(task, part)
             self.waiting.append(suspect)
             self._blame(suspect, death)
 
     def killed(self, suspect, death) -> None:
-        """It was tried alone, and the worker died."""
+        """Record that a suspect ran alone and its worker died."""
         suspect.trials += 1
         self.convicted.append(suspect)
         self._blame(suspect, death)
 
     def survived(self, suspect) -> None:
-        """It was tried alone and came through: some deaths lose their explanation."""
+        """Record that a suspect ran alone and survived, so it no longer explains any death."""
         for suspects in self._deaths.values():
             if suspect in suspects:
                 suspects.remove(suspect)
 
     def others_kill(self, died) -> bool:
-        """Whether one of these deaths on the cluster is without an explanation."""
+        """Whether any death in `died` is unexplained, so that something else kills workers too."""
         return any(not self._deaths.get(death) for death in died)
 
     def judge(self, died) -> list[Suspect]:
-        """The convicted who are guilty, where these are the deaths on the cluster; the others are tried again."""
+        """Return the guilty among the convicted, given all deaths on the cluster; queue the others to run again."""
         others_kill = self.others_kill(died)
         guilty = [s for s in self.convicted if not others_kill or s.trials >= MOST_TRIALS]
         self.waiting.extend(s for s in self.convicted if s not in guilty)
@@ -165,15 +159,15 @@ class Quarantine:
         self._deaths.setdefault(death, []).append(suspect)
 
 
-WINDOW = 3  # flights per thread: one runs, one is ready, one is on its way
-CALM_SECONDS = 5  # without another death, before a partition is blamed for the deaths there were
-AGAIN_SECONDS = 0.2  # until a missing worker is looked for again
+WINDOW = 3  # flights per thread: one running, one ready on the worker, one in transit
+CALM_SECONDS = 5  # without another death before a partition is blamed for the earlier deaths
+AGAIN_SECONDS = 0.2  # between checks for a worker while there is none
 
 
 class DeathIsFinal(distributed.SchedulerPlugin):
-    """Reports the death of a worker for each task of one client, at once, instead of running the task elsewhere.
+    """Makes the tasks of one client's `OneByOne` fail at the first death of their worker, instead of being rescheduled.
 
-    Dask's own limit, `allowed-failures`, is one for all clients of a scheduler.
+    Dask's own limit, `allowed-failures`, applies to all clients of a scheduler.
     """
 
     def __init__(self, client_id):
@@ -181,23 +175,23 @@ class DeathIsFinal(distributed.SchedulerPlugin):
         self.name = f"bcmdist-{client_id}"
 
     def update_graph(self, scheduler, *, client, keys, **_) -> None:
-        """New tasks have arrived: those that are one of many flights have no failures left."""
+        """Use up the allowed failures of new tasks whose key starts with `PREFIX`."""
         if client == self.client_id:
             for key in keys:
                 if str(key).startswith(PREFIX):
                     scheduler.tasks[key].suspicious = scheduler.allowed_failures
 
     def remove_client(self, scheduler, client) -> None:
-        """The client has gone, and so does this."""
+        """Remove this plugin when its client has left."""
         if client == self.client_id:
             scheduler.remove_plugin(self.name)
 
 
-PREFIX = "each-"  # of the keys of such tasks
+PREFIX = "each-"  # prefix of the keys of these tasks
 
 
 class OneByOne:
-    """One call of `Runtime.each` on so many threads of a cluster."""
+    """One call of `Runtime.each` on a cluster with `threads` worker threads."""
 
     def __init__(self, telling: EventChannel, threads, pulse: Heartbeat):
         self.client = telling.client
@@ -209,7 +203,7 @@ class OneByOne:
         self.killed_at = 0.0
 
     def outcomes(self, work) -> Iterator[Outcome]:
-        """Outcome of each pair of a task and partitions, in the order of completion."""
+        """Yield the outcome of each pair of a task and partitions, in the order of completion."""
         try:
             yield from self._together(iter(work))
             while self.quarantine.waiting or self.quarantine.convicted:
@@ -240,7 +234,7 @@ class OneByOne:
                     yield self._outcome(flight, outcome, error)
 
     def _alone(self):
-        """Outcomes of suspects, each tried on a worker that has nothing else of ours to do."""
+        """Yield the outcomes of suspects, each run on a worker that has no other task of ours."""
         trials: dict[Flight, Suspect] = {}
         while self.quarantine.waiting or trials:
             taken = {flight.worker for flight in trials}
@@ -264,9 +258,9 @@ class OneByOne:
                     yield self._outcome(flight, outcome, error)
 
     def _verdicts(self):
-        """Outcomes of the partitions that are to blame, said when the cluster has been calm for a while.
+        """Yield the errors of guilty partitions, after `CALM_SECONDS` without another death.
 
-        Where something else kills workers too, the convicted are tried again, at once.
+        If something else kills workers too, the convicted suspects are run again at once.
         """
         if not self.quarantine.convicted:
             return
@@ -290,7 +284,7 @@ class OneByOne:
         return outcome or Outcome(flight.parts, error=error)
 
     def _deaths(self):
-        """Workers that died on the cluster, for whatever reason, from the first of the known deaths on."""
+        """Workers that died on the cluster for any reason, from the first death recorded in the quarantine on."""
         events = [event for _, event in self.pulse.ask("events", topic="all")]
         died = [e["worker"] for e in events if e.get("action") == "remove-worker" and not e["expected"]]
         first = next((k for k, worker in enumerate(died) if worker in self.quarantine.deaths), 0)

@@ -1,10 +1,10 @@
-"""Partitions that workers hold, to be asked about them over and over, as learning does.
+"""Partitions pinned to workers by Dask actors, for sums that are computed over and over, as in learning.
 
-A task takes tens of milliseconds on its way through the scheduler, a question to an actor that holds some partitions
-two or three, which matters where the answer takes no longer. Answers are added here, in the order of the partitions:
-the sum is that of the serial runtime to the last digit.
+A task takes tens of milliseconds through the scheduler; a call of an actor takes two or three, which matters for short
+computations. The client adds the results in the order of the partitions, so the sum equals the sum of the serial
+runtime to the last digit.
 
-On loss of a worker, or whatever else keeps one from an answer: `NoAnswer`; the sum is to be made by tasks.
+On loss of a worker, or any other failure: `NoAnswer`; the caller then computes the sum by ordinary tasks.
 """
 
 import asyncio
@@ -20,21 +20,21 @@ from bcmdist.data.partition import Partition
 from bcmdist.runtime.dask.heartbeat import Heartbeat
 from bcmdist.runtime.task import Task, shares
 
-LOOK_SECONDS = 0.5  # between looks whether the cluster is alive, while no answer comes
+LOOK_SECONDS = 0.5  # between liveness checks of the cluster while no answer arrives
 
 
 class NoAnswer(Exception):
-    """A worker that held partitions is gone, or failed."""
+    """A worker with pinned partitions is gone, or a call of its actor failed."""
 
 
 class Holder:
-    """On a worker: some partitions for each of its threads."""
+    """Actor on a worker, with one group of partitions per worker thread."""
 
     def __init__(self, groups: list[list[Partition]]):
         self.groups = groups
 
     async def shares(self, task: Task) -> list[list[Any]]:
-        """A task's value for each partition of each group; in the threads of the worker's tasks."""
+        """Return the task's value for each partition of each group, computed in the worker's task threads."""
         run = asyncio.get_running_loop().run_in_executor
         threads = distributed.get_worker().executors["default"]
         return await asyncio.gather(*(run(threads, _shares, task, group) for group in self.groups))
@@ -45,11 +45,12 @@ def _shares(task, group):
 
 
 class PinnedPartitions:
-    """Some partitions, spread by their rows over the threads of a cluster.
+    """Partitions pinned to the threads of a cluster, balanced by their numbers of rows.
 
     Parameters
     ----------
-    threads : of each worker, by its address
+    parts : partitions to pin
+    threads : number of threads of each worker, by its address
 
     Raises
     ------
@@ -61,7 +62,7 @@ class PinnedPartitions:
             raise NoAnswer
         self.client: Any = client
         self.numbers = spread([part.rows for part in parts], threads)
-        """of the partitions that each thread has, by worker"""
+        """indices into `parts` for each thread of each worker, by worker address"""
         self.futures: list[distributed.Future] = []
         for worker, groups in self.numbers.items():
             some = [[parts[k] for k in group] for group in groups]
@@ -83,7 +84,7 @@ class PinnedPartitions:
         return functools.reduce(operator.add, (values[k] for k in sorted(values)))
 
     def release(self) -> None:
-        """Let workers forget the partitions."""
+        """Remove the partitions from the workers."""
         if self.client.status == "running":
             self.client.cancel(self.futures)
 
@@ -106,15 +107,26 @@ class PinnedPartitions:
                     raise NoAnswer
         finally:
             answer.cancel()
-        # Whatever has failed will fail again as a task, which says what it is.
+        # The cause of a failure is reported when the same computation fails again as an ordinary task.
         if error := answer.exception():
             raise NoAnswer from error
         return answer.result()
 
 
 def spread(rows: Sequence[int], threads: dict[str, int]) -> dict[str, list[list[int]]]:
-    """Numbers of partitions for each thread of each worker, by its address: the largest first, to who has least."""
-    # A second thread only where all workers have a partition.
+    """Distribute partitions over threads greedily: the largest first, each to the thread with the fewest rows.
+
+    Parameters
+    ----------
+    rows : number of rows of each partition
+    threads : number of threads of each worker, by its address
+
+    Returns
+    -------
+    dict
+        Indices of partitions for each thread that has any, by worker address.
+    """
+    # A worker's second thread gets a partition only when all workers have one.
     slots = [(worker, k) for k in range(max(threads.values())) for worker in sorted(threads) if k < threads[worker]]
     taken: dict[tuple[str, int], list[int]] = {slot: [] for slot in slots}
     for k in sorted(range(len(rows)), key=lambda k: -rows[k]):

@@ -1,4 +1,4 @@
-"""The machine of a running scheduler, where coordinators of jobs are started."""
+"""Run functions in a scheduler's process; jobs start their coordinators on the scheduler's machine this way."""
 
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -9,7 +9,7 @@ from bcmdist.runtime.dask.security import lend_certificates, security_for
 
 
 def answers(address, seconds=CONNECT_SECONDS) -> bool:
-    """Whether something listens at an address."""
+    """Whether something answers the Dask handshake at an address within `seconds`."""
     try:
         in_a_thread(shake_hands(address, seconds, security_for(address, None)))
     except (OSError, TimeoutError, ValueError):
@@ -18,7 +18,7 @@ def answers(address, seconds=CONNECT_SECONDS) -> bool:
 
 
 class SchedulerMachine:
-    """Runs functions in the process of a scheduler; it needs no workers.
+    """Runs functions in the process of a scheduler. The cluster needs no workers for this.
 
     Raises
     ------
@@ -48,11 +48,11 @@ class SchedulerMachine:
             )
 
     def run(self, function, *arguments) -> Any:
-        """The result of a function in the scheduler's process, where it should be quick."""
+        """Run a function in the scheduler's process and return its result; it should be short, as it blocks there."""
         return self._client.run_on_scheduler(function, *arguments)
 
     def close(self) -> None:
-        """Leave the cluster."""
+        """Disconnect from the scheduler."""
         self._client.close()
 
     def __enter__(self):

@@ -1,7 +1,7 @@
-"""Certificates of a cluster that speaks TLS, and why a scheduler and we do not trust each other.
+"""TLS certificates for connections to a cluster, and the reasons why a handshake with a scheduler fails.
 
-Both sides show a certificate, and each takes only those of its own authority. Dask compares no names: whoever holds a
-certificate of the authority may be scheduler, worker or client, and may run code.
+Both sides present a certificate, and each accepts only certificates signed by its own CA. Dask does not compare host
+names: every holder of a certificate of the CA can act as scheduler, worker or client, and can run code.
 """
 
 import os
@@ -15,7 +15,7 @@ from bcmdist.errors import CertificateRefused, InvalidOption
 
 ENCRYPTED, PLAIN = ("tls", "wss"), "tcp"
 VARIABLE = "DASK_DISTRIBUTED__COMM__TLS__"
-PROBE_SECONDS = 2.0  # that a scheduler may take to refuse us; one that is busy is asked by Dask, which waits longer
+PROBE_SECONDS = 2.0  # timeout of the handshake probe; for a busy scheduler, Dask's own connection waits longer
 HOW = (
     "give --tls-ca, --tls-cert and --tls-key (of `bcmdist certs`), in Python a distributed.Security, or set "
     f"{VARIABLE}CA_FILE, {VARIABLE}CLIENT__CERT and {VARIABLE}CLIENT__KEY"
@@ -23,12 +23,14 @@ HOW = (
 
 
 def security_of(ca: str, cert: str, key: str) -> distributed.Security:
-    """What Dask is told of three files, which are read here: what is wrong with them is said before anything else.
+    """Make a `distributed.Security` of three PEM files: CA, certificate and key.
+
+    The files are read here, so that errors in them are reported before any connection is made.
 
     Raises
     ------
     InvalidOption
-        A file cannot be read, or holds something else than it should.
+        A file cannot be read, or has the wrong content.
     """
     for name, path in {"--tls-ca": ca, "--tls-cert": cert, "--tls-key": key}.items():
         if not os.path.isfile(path) or not os.access(path, os.R_OK):
@@ -46,12 +48,12 @@ def security_of(ca: str, cert: str, key: str) -> distributed.Security:
 
 
 def security_for(address: str, security: distributed.Security | None) -> distributed.Security:
-    """What to connect to an address with: what was given, or what Dask's configuration says.
+    """Return the security for connecting to an address: the given one, or else the one of Dask's configuration.
 
     Raises
     ------
     InvalidOption
-        Certificates for an address that asks for none, or none for one that does.
+        Certificates for an unencrypted address, or none for an encrypted one.
     """
     security = security or distributed.Security()
     if not _is_encrypted(address):
@@ -73,7 +75,7 @@ def _is_encrypted(address):
 
 
 def _context(security):
-    """Of the client's side; `InvalidOption` where files do not make one."""
+    """SSL context of the client's side; raises `InvalidOption` if the files are not valid certificates and keys."""
     try:
         return security.get_connection_args("client")["ssl_context"]
     except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
@@ -92,15 +94,15 @@ def _shown(security):
 
 
 def _file(security, name):
-    """In words: a file, but for what is kept in memory or stands in the certificate's file."""
+    """Describe a file for an error: its path, "one in memory", or "none"."""
     file = security.get_tls_config_for_role("client")[name] or "none"
     return "one in memory" if "\n" in file else file
 
 
 def refuse_strangers(address: str, security: distributed.Security) -> None:
-    """Say why a scheduler that speaks TLS does not trust us, or we not it; nothing where nobody is there to say it.
+    """Raise an error with the reason if the TLS handshake with a scheduler fails; do nothing if nothing listens there.
 
-    Dask's own connections end in many ways then, some after all the time that a scheduler has to answer.
+    Dask's own connections fail in many ways in this case, some only after the whole timeout.
 
     Raises
     ------
@@ -111,14 +113,14 @@ def refuse_strangers(address: str, security: distributed.Security) -> None:
     try:
         with _line(address) as line:
             because = _exchange(line, _context(security), security)
-    except (OSError, ValueError):  # nobody is there, or the address is none
+    except (OSError, ValueError):  # nothing listens there, or the address is invalid
         return
     if because:
         raise _refused(address, because)
 
 
 def refuse_plain(address: str) -> None:
-    """Say that a scheduler that could not be reached by a plain address speaks TLS, where it does.
+    """Raise an error if a scheduler that could not be reached at a plain tcp:// address speaks TLS.
 
     Raises
     ------
@@ -131,13 +133,13 @@ def refuse_plain(address: str) -> None:
     try:
         with _line(address) as line:
             anybody.wrap_socket(line).close()
-    except (OSError, ValueError):  # nobody is there, or the address is none
+    except (OSError, ValueError):  # nothing listens there, or the address is invalid
         return
     raise _refused(address, f"it speaks TLS; write tls://, and {HOW}")
 
 
 def _line(address):
-    """A connection that nothing has been said on yet."""
+    """Open a plain socket to an address."""
     return socket.create_connection(parse_host_port(parse_address(address)[1]), PROBE_SECONDS)
 
 
@@ -146,7 +148,7 @@ def _refused(address, because):
 
 
 def _exchange(line, context, security):
-    """In words what showing each other certificates ends with, and what to do; None where it ends well."""
+    """Do the TLS handshake; return why it failed and what to do about it, or None if it succeeded."""
     try:
         with context.wrap_socket(line) as ours:
             return None if _is_answered(ours) else _not_taken(security)
@@ -156,17 +158,17 @@ def _exchange(line, context, security):
             "the ca.pem that it was made with"
         )
     except ssl.SSLError as error:
-        if "ALERT" in (error.reason or ""):  # before TLS 1.3 it says so during the handshake
+        if "ALERT" in (error.reason or ""):  # before TLS 1.3 our certificate is refused during the handshake
             return _not_taken(security)
         return "it speaks no TLS; write tcp:// where the network is to be trusted, or start it with certificates"
 
 
 def _is_answered(ours):
-    """Whether a scheduler says anything; it speaks first, once it has taken our certificate."""
+    """Whether a scheduler has accepted our certificate: it then sends the first bytes."""
     try:
         return bool(ours.recv(1))
     except TimeoutError:
-        return True  # it is busy, which is another matter
+        return True  # busy, not refused
     except OSError:
         return False
 
@@ -179,9 +181,9 @@ def _not_taken(security):
 
 
 def lend_certificates(dask_scheduler=None) -> None:
-    """Let processes that a scheduler's process starts, coordinators of jobs, show the scheduler's certificate.
+    """Export the scheduler's certificates to the environment, for child processes such as coordinators of jobs.
 
-    What stands in the environment stays.
+    Runs in the scheduler's process. Variables that are set already are not changed.
     """
     security = dask_scheduler.security
     lent = {

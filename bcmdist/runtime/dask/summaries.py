@@ -1,11 +1,11 @@
-"""What workers tell of results that stay with them: sent along with the news that there is a result, not asked for.
+"""Small summaries pushed with task completion; the results themselves stay on the workers.
 
-A worker logs what it tells as an event of Dask's, under the name of the client: one message in streams that are open
-anyway, which the scheduler passes on before it says that the task is done. A question to a worker would cost the
-scheduler two requests, each on a connection of its own.
+A worker logs the summary as a Dask event with the client's id as topic: one message in a stream that is open anyway.
+The scheduler forwards the event before it reports that the task is done. A request to the worker would cost the
+scheduler two messages, each on a connection of its own.
 
-On retry or duplicate: what came last counts. On loss: the result is fetched as a whole. The scheduler remembers its
-last 100,000 events until the client has left for an hour: `distributed.admin.low-level-log-length`.
+On retry or duplicate: the last summary counts. On loss: the whole result is fetched. The scheduler keeps its last
+100,000 events (`distributed.admin.low-level-log-length`) until an hour after the client has left.
 """
 
 import asyncio
@@ -18,44 +18,45 @@ import distributed
 
 from bcmdist.runtime.task import Parted
 
-LATE_SECONDS = 5.0  # that something told may come after the news of its result, before that is fetched as a whole
-AGAIN_SECONDS = 0.05  # between looks whether it has come
+LATE_SECONDS = 5.0  # wait for a summary after its task is done, before the whole result is fetched
+AGAIN_SECONDS = 0.05  # between checks for the summary
 
 
 @dataclass(frozen=True)
 class Summary:
-    """What is told of a result, and the worker that has it."""
+    """The small part of a `Parted` result, and the address of the worker that keeps the large part."""
 
     told: Any
     worker: str
 
 
 class EventChannel:
-    """What workers tell one client."""
+    """Receives the summaries that workers send to one client."""
 
     def __init__(self, client):
         self.client = client
         self._wanted: set[str] = set()
-        """keys of results of which something is to be told"""
+        """keys of tasks whose summaries are expected"""
         self._absorbed: dict[str, Summary] = {}
+        """summaries received and not yet returned by `told`, by task key"""
         client.subscribe_topic(client.id, self._receive)  # in the client's event loop
 
     def submit(self, run, task, parts, **options) -> distributed.Future:
-        """As `Client.submit` of a task of which something is told."""
+        """Submit a task with `Parted` results, as `Client.submit` does; options must include `key`."""
         self._wanted.add(options["key"])
         return self.client.submit(run_and_publish, run, self.client.id, task, parts, **options)
 
     def close(self) -> None:
-        """Stop receiving summaries. The scheduler would fail to tell a client that has left that it has."""
+        """Stop receiving summaries. Otherwise the scheduler fails when it reports the client's departure to it."""
         self.client.unsubscribe_topic(self.client.id)
 
     def _receive(self, event):
         said = event[1]
-        if said.get("key") in self._wanted:  # of others Dask itself tells
+        if said.get("key") in self._wanted:  # Dask logs other events under this topic too
             self._absorbed[said["key"]] = Summary(pickle.loads(said["told"]), said["worker"])
 
     async def told(self, future) -> Summary:
-        """What is told of a result that stays on its worker, as soon as it is there; raises what gathering it would."""
+        """Wait for the summary of a result that stays on its worker; raises the errors that gathering it would."""
         try:
             with contextlib.suppress(distributed.CancelledError), self.client.as_current():
                 await distributed.wait(future)
@@ -73,10 +74,10 @@ class EventChannel:
 
 
 def run_and_publish(run, topic, task, parts) -> Parted:
-    """As `run`, on a worker that tells what is to be told of the result, under a topic."""
+    """Call `run(task, parts)` on a worker, and log the summary of the result as an event under `topic`."""
     found: Parted = run(task, parts)
     worker = distributed.get_worker()
-    # It leaves before the news that the task is done: both go through the worker's event loop, in this order.
+    # Sent before the message that the task is done: both go through the worker's event loop, in this order.
     told = pickle.dumps(found.told)
     worker.log_event(topic, {"key": worker.get_current_task(), "worker": worker.address, "told": told})
     return found

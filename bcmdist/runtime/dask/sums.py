@@ -1,10 +1,12 @@
-"""Sums whose terms lie on workers: added where they lie, and fetched once, as one total.
+"""Sums of results that stay on workers: added there, and fetched once, as one total.
 
-What is told of a result comes by itself (`telling`). The rest stays; whenever a worker has `FEW` terms of one sum it
-adds them. For a total each worker first adds what it has, then all are added up in a tree of the workers.
+Summaries of the results arrive separately (`EventChannel`). The large parts stay on the workers; when a worker has
+`FEW` terms of one sum, the worker adds them. For a total each worker first adds its own terms, then the workers' sums
+are added up in a tree.
 
-On loss of a worker: Dask computes what it had again, from the partitions, for as long as somebody has the sum. So a
-total may be of other data than what was told, and says itself what it is of. On loss of the way back too: `SumLost`.
+On loss of a worker: Dask recomputes its terms from the partitions for as long as the sum is referenced. If the data
+have changed meanwhile, the total differs from the summaries; kept results therefore carry a record of their rows, for
+the caller to compare. If recomputing fails as well: `SumLost`.
 """
 
 import itertools
@@ -18,34 +20,36 @@ from distributed.client import ClosedClientError
 from bcmdist.errors import SchedulerLost
 from bcmdist.runtime.task import Parted
 
-FEW = 4  # terms that a worker keeps of a sum before it adds them; with those in flight, within `SUMS_ALIVE`
-FAN_IN = 8  # terms of different workers that are added at a time
-SUM_PRIORITY = 10  # above batches: sums free memory
+FEW = 4  # terms of a sum on one worker before they are added; with terms in flight, at most `SUMS_ALIVE`
+FAN_IN = 8  # terms of different workers that are added by one task
+SUM_PRIORITY = 10  # above batches, because sums free memory
 
 
 @dataclass(frozen=True)
 class Term:
-    """A result on a worker, as often as it counts."""
+    """A result on a worker, with a weight."""
 
     future: distributed.Future
-    """of something `Parted`"""
+    """of a `Parted` result"""
     worker: str
-    """where it was computed; it may have been elsewhere since"""
+    """address of the worker that computed it; Dask may have moved it since"""
     partitions: int
+    """number of partitions in the result"""
     weight: float = 1.0
+    """factor by which the result counts in the sum"""
 
 
 @dataclass(frozen=True)
 class WorkerSum:
-    """A sum of what workers have kept. Adding two gives a third, and gives these up."""
+    """A weighted sum of results kept on workers. Adding two sums gives a third; the operands must not be used again."""
 
     client: distributed.Client
     by_worker: Mapping[str, tuple[Term, ...]]
-    """fewer than `FEW` terms of each worker"""
+    """terms by worker address, fewer than `FEW` per worker"""
 
     @property
     def terms(self) -> tuple[Term, ...]:
-        """All of them."""
+        """The terms of all workers."""
         return tuple(itertools.chain.from_iterable(self.by_worker.values()))
 
     def __add__(self, other: "WorkerSum") -> "WorkerSum":
@@ -56,7 +60,7 @@ class WorkerSum:
         return WorkerSum(self.client, found)
 
     def weighted(self, weight) -> "WorkerSum":
-        """The same, counted so often."""
+        """Return the sum multiplied by `weight`."""
         if weight == 1.0:
             return self
         weighted = {
@@ -67,11 +71,11 @@ class WorkerSum:
 
     @property
     def partitions(self) -> int:
-        """How many it is of."""
+        """Number of partitions in the sum."""
         return sum(term.partitions for term in self.terms)
 
     def added(self) -> Term:
-        """All of it as one term, which is on its way; gives this up."""
+        """Submit the addition of all terms; return the total as one term. This sum must not be used afterwards."""
         terms = [_joined(self.client, some) for some in self.by_worker.values()]
         while len(terms) > 1:
             terms = [_joined(self.client, terms[k : k + FAN_IN]) for k in range(0, len(terms), FAN_IN)]
@@ -79,7 +83,7 @@ class WorkerSum:
 
 
 def one_term(client, term: Term) -> WorkerSum:
-    """The sum of a single result."""
+    """Return the sum with a single term."""
     return WorkerSum(client, {term.worker: (term,)})
 
 
@@ -96,13 +100,13 @@ def _added(client, terms: Sequence[Term]) -> Term:
         raise SchedulerLost(
             "sums of messages: the scheduler went away; what was committed is safe: start it again, repeat the command"
         ) from error
-    for added in futures:  # by the scheduler it is kept for as long as it may have to be added again
+    for added in futures:  # the scheduler keeps the task while its result may be needed to recompute the sum
         added.release()
     return Term(future, terms[0].worker, sum(term.partitions for term in terms))
 
 
 def add_kept(parts: list[Parted], weights: list[float]) -> Parted:
-    """What is kept of some results, as often as each counts."""
+    """Weighted sum of the `kept` parts of some results, as a `Parted` without summary."""
     total = parts[0].kept.weighted(weights[0])
     for part, weight in zip(parts[1:], weights[1:], strict=True):
         total = total + part.kept.weighted(weight)
