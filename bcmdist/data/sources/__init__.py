@@ -1,1 +1,1 @@
-"""Where partitions keep coming from: data sets that grow, directories of them, streams."""
+"""Sources of new partitions: growing data sets, directories of data sets, and streams."""

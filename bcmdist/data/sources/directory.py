@@ -1,22 +1,23 @@
-"""A directory whose sub-directories are Zarr data sets; new ones may appear at any time, under any name.
+"""Sources over Zarr data: a directory of data sets (`Directory`), and one data set that may grow (`GrownArray`).
 
-A data set counts when it is complete: ours appear whole, because they are written under a name with `.partial-` and
-renamed (do the same with copies); others count when all their chunks are stored. One that is not complete is left for
-a later read under `watch`, and is bad without; one that is bad does not keep the others from being delivered. What is
-no data set at all, such as a model or an empty directory, is left out with a warning.
+Directory: its sub-directories are data sets, and new ones may appear at any time, under any name. A data set is read
+once it is complete. Data sets written by bcmdist appear complete, because they are written under a name with
+`.partial-` and then renamed (do the same when copying); others are complete when all their chunks are stored. With
+`watch` an incomplete data set is left for a later read; otherwise it is reported as bad. A bad data set does not block
+the others. Sub-directories that are not data sets, such as a model or an empty directory, are skipped with a warning.
 
-The offset says how many data sets were delivered to their end, by a sum of the hashes of their names, and how much of
-the next: its size does not grow with the directory. A restart recognises them where they are the first ones by name;
-where one has come late, or was removed, all are delivered again, and the ledger knows them by their keys without
-reading a row.
+The offset of a directory holds the number of data sets delivered completely, the sum of the hashes of their names, and
+the position within the next one, so its size does not grow with the directory. After a restart these data sets are
+identified if they are the first ones by name. If a data set was added before them or removed, all are delivered again;
+the ledger recognises their keys without reading a row.
 
-A Zarr data set, perhaps growing along its rows: the offset is the number of rows delivered.
+Data set: it may grow along its rows; the offset is the number of rows delivered.
 
-Partitions are those of a fit, under the same keys. While rows may be added (`watch`) only those are delivered that are
-certainly written (`dataset.open_growing`) and that growth leaves as they are: the last rows wait until their
-partition is full, or until a read without `watch`. A writer that is not `writing.append_rows` writes whole
-chunks, chunks of zeros too (`write_empty_chunks`), or advances the attribute `rows_complete` of the group itself, after
-its rows.
+Partitions, and their keys, are the same as in a fit. While rows may be appended (`watch`), a partition is delivered
+only if its rows are certainly written (`dataset.open_growing`) and further growth cannot change it: the last rows wait
+until their partition is full, or until a read without `watch`. A writer other than `writing.append_rows` must either
+write whole chunks, including chunks of zeros (`write_empty_chunks`), or advance the attribute `rows_complete` of the
+group after writing rows.
 """
 
 import bisect
@@ -47,7 +48,7 @@ from bcmdist.errors import (
     UnsafeData,
 )
 
-# Partitions to look for at least, since each look opens the arrays.
+# Minimum number of partitions to find at a time, since each search opens the arrays.
 LEAST_LOOK = 256
 
 
@@ -62,7 +63,7 @@ class GrownArray:
         self.x, self.y, self.rows_per_expert, self.watch, self.schema = x, y, rows_per_expert, watch, schema
         self._checked = False
         self._parts: list[Partition] = []
-        """those found when it was last looked at, in order"""
+        """partitions found by the last search, in order"""
 
     def read(self, after, most) -> list[Delivery]:
         later = self._later(after or 0, most)
@@ -82,14 +83,14 @@ class GrownArray:
             self._check(data)
             return partitions(data, self.rows_per_expert)
         self._refuse_shrunk(announced_rows(self.name, x=self.x), after)
-        # Partitions hold up to 1.5 times the wanted rows; one more may have begun before `after`.
+        # Partitions hold up to 1.5 times `rows_per_expert`; one more may have begun before `after`.
         enough = 2 * (most + 1) * self.rows_per_expert
         data = open_growing(self.name, x=self.x, y=self.y, schema=self.schema, start=after, most=enough)
         self._check(data)
         return steady_partitions(data, self.rows_per_expert)
 
     def _check(self, data):
-        """Look at names, once."""
+        """Check the names of columns and classes, once."""
         if not self._checked:
             check_names(data, self.schema)
         self._checked = True
@@ -112,7 +113,7 @@ class GrownArray:
 
 
 NO_ARRAYS = "one of its arrays"
-GROUP_FILES = ("zarr.json", ".zgroup", ".zmetadata")  # one of which a data set has
+GROUP_FILES = ("zarr.json", ".zgroup", ".zmetadata")  # a data set has one of these
 START = {"stores": 0, "names": "0", "store": None, "row": 0}
 
 
@@ -120,21 +121,21 @@ class Directory:
     """Partitions of the data sets of a directory, one data set after the other.
 
     Retries, duplicates and loss: a read changes nothing on disk, so it may be repeated, and there is nothing to
-    acknowledge. What this object remembers only saves work.
+    acknowledge. The state of this object only saves work.
     """
 
     def __init__(self, url, *, x, y, rows_per_expert, watch, schema=UNNAMED):
         self.name = absolute_url(url)
         self.x, self.y, self.rows_per_expert, self.watch, self.schema = x, y, rows_per_expert, watch, schema
         self._order: list[str] = []
-        """data sets delivered to their end, in that order, and perhaps one begun"""
+        """data sets delivered completely, in that order; the last one may be partly delivered"""
         self._waiting: list[str] = []
-        """data sets that are to follow, as the directory was when it was last listed"""
+        """data sets still to be delivered, from the last listing of the directory"""
         self._read_to = START
-        """the offset that `_order` and `_waiting` are about"""
+        """offset to which `_order` and `_waiting` belong"""
         self._opened: dict[str, Dataset] = {}
         self._left_out: set[str] = set()
-        """names of what is no data set, of which was warned"""
+        """names of sub-directories that are not data sets, already warned about"""
 
     def read(self, after, most) -> list[Delivery]:
         found = self._found(most) if after == self._read_to else []
@@ -145,7 +146,7 @@ class Directory:
         return found
 
     def _found(self, most):
-        """Deliveries of the data sets that wait."""
+        """Return deliveries from the waiting data sets."""
         found: list[Delivery] = []
         for name in list(self._waiting):
             if len(found) == most:
@@ -179,7 +180,8 @@ class Directory:
         return [part for part in partitions(data, self.rows_per_expert) if part.stop > begun]
 
     def _resumed(self, offset):
-        """An offset with the names of the data sets that it counts; the start where these cannot be told."""
+        """Return an offset with the names of the data sets that it counts; the start if the names cannot be
+        recovered."""
         if offset == self._read_to:
             return offset, self._order
         count = offset["stores"]
@@ -189,12 +191,12 @@ class Directory:
         return START, []
 
     def _next(self, done, begun):
-        """Names that are to be delivered: the one begun, then by name."""
+        """Return the names still to be delivered: the partly delivered data set first, then by name."""
         names = set(self._names()) - set(done)
         return sorted(names, key=lambda name: (name != begun, name))
 
     def _names(self):
-        """Names of the data sets in the directory, sorted."""
+        """Return the names of the data sets in the directory, sorted."""
         try:
             found = sorted(os.scandir(self.name), key=lambda entry: entry.name)
         except OSError as error:
@@ -214,7 +216,7 @@ class Directory:
         return names
 
     def _is_data_set(self, entry):
-        """Whether a directory is a data set, as far as it is there already; a warning where it is none."""
+        """Return whether a directory is a data set, perhaps an unfinished one; warn if it is not."""
         there = os.listdir(entry.path)
         if any(name in there for name in (*GROUP_FILES, self.x)) or (self.watch and not there):
             return True
@@ -225,7 +227,7 @@ class Directory:
         return False
 
     def _complete(self, name):
-        """A data set, or None where it is still being written."""
+        """Open a data set; return None if it is still being written."""
         if name in self._opened:
             return self._opened[name]
         url = f"{self.name}/{name}"
@@ -242,7 +244,7 @@ class Directory:
         return self._opened[name]
 
     def _incomplete(self, url):
-        """What a data set lacks, in a word or two; None where it is complete."""
+        """Describe in a few words what a data set lacks; None if it is complete."""
         try:
             rows = announced_rows(url, x=self.x)
             complete = complete_rows(open_group(url), url)
@@ -262,10 +264,10 @@ class Directory:
         return max(0, -(-(rows - offset["row"]) // self.rows_per_expert))
 
     def _announced(self, url):
-        """Rows of a data set, as far as it tells."""
+        """Return the announced rows of a data set; 0 if it cannot be opened yet."""
         try:
             return announced_rows(url, x=self.x) if self._incomplete(url) != NO_ARRAYS else 0
-        except BcmdistError:  # who reads it says what is wrong
+        except BcmdistError:  # reported when the data set is read
             return 0
 
     def close(self) -> None:
@@ -273,7 +275,7 @@ class Directory:
 
 
 def _advanced(offset, part):
-    """The offset once a further partition was delivered."""
+    """Return the offset after delivery of a further partition."""
     name = os.path.basename(part.data.url)
     if part.stop < part.data.rows:
         return offset | {"store": name, "row": part.stop}
@@ -281,13 +283,13 @@ def _advanced(offset, part):
 
 
 def _ended(offset, name):
-    """The offset once nothing of a data set is left."""
+    """Return the offset after the end of a data set."""
     names = _added(offset["names"], name)
     return offset | {"stores": offset["stores"] + 1, "names": names, "store": None, "row": 0}
 
 
 def _sum_of_names(names):
-    """Sum of the hashes of names: the same in any order."""
+    """Return the sum of the hashes of names, which does not depend on their order."""
     total = "0"
     for name in names:
         total = _added(total, name)

@@ -1,4 +1,4 @@
-"""Partitions that somebody has listed."""
+"""A source over a given list of partitions."""
 
 from dataclasses import dataclass
 
@@ -8,24 +8,24 @@ from bcmdist.data.sources.delivery import Delivery
 
 @dataclass(frozen=True)
 class Listed:
-    """A source that is a list; the offset is the number of partitions read, and nobody keeps it."""
+    """Partitions from a list; the offset is the number of partitions read, and is not stored."""
 
     parts: tuple[Partition, ...]
     name: str = ""
-    """none: there is nothing to read on from"""
+    """empty: the offset is not kept in commits"""
 
     def read(self, after, most) -> list[Delivery]:
-        """At most so many partitions."""
+        """Return at most `most` partitions after the offset, in one delivery."""
         start = after or 0
         parts = self.parts[start : start + most]
         return [Delivery(parts, start + len(parts))] if parts else []
 
     def ack(self, offset, keys) -> None:
-        """Nobody waits for it."""
+        """Nothing to acknowledge."""
 
     def lag(self, after) -> int:
-        """Partitions that are left."""
+        """Return the number of partitions left."""
         return len(self.parts) - (after or 0)
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Nothing to close."""

@@ -1,8 +1,8 @@
-"""Where partitions keep coming from: a growing data set, a directory of data sets, a stream.
+"""Sources of new partitions: a growing data set, a directory of data sets, a stream, or a registered scheme.
 
-Sources deliver at least once, in any order, late or again: the ledger of the model, a set of keys, decides what is
-new. The offset up to which everything was absorbed is committed with the model, and what was committed is acknowledged
-after that: whoever is killed in between is given some partitions again, and loses none.
+Delivery is at least once, in any order, possibly late: the ledger of the model, a set of keys, decides which partitions
+are new. The offset up to which everything was absorbed is committed with the model, and partitions are acknowledged
+after the commit. An ingester that is killed in between receives some partitions again, and loses none.
 """
 
 import os
@@ -23,32 +23,34 @@ __all__ = ["Delivery", "Source", "SourceOptions", "open_source", "register_sourc
 
 
 class Source(Protocol):
-    """Somewhere that partitions come from.
+    """Interface of a source of partitions.
 
     Notes
     -----
-    What `ingest` relies on, and `bcmdist.testing.check_source` tests:
+    The contract on which `ingest` relies, tested by `bcmdist.testing.check_source`:
 
-    Offsets : JSON values. What follows an offset depends on the offset alone: not on earlier reads or acknowledgements,
-        nor on the process. A commit of a model holds the offset up to which all is committed; a restart reads on there.
-    Retries : `read` may be repeated with the same offset, and delivers the same partitions; an answer that was lost
-        loses nothing. A server that does not answer is waited for, and is then `SourceUnreachable`.
-    Duplicates : a partition may be delivered again, late and in any order: the ledger of the model knows its key, and
-        skips it. A key names the same rows forever, whoever reads them: other rows under it are a `ChunkConflict`.
-    Acknowledgement : `ack` follows the commit. It may be repeated, may be lost, and may come for partitions that others
-        have committed. A source may let go of what was acknowledged, but only of rows that no `forget`, `merge` or
-        second pass is to read again.
-    Loss : what was announced and is gone is an error (`MissingChunk`) and never skipped.
+    Offsets : JSON values. What follows an offset depends on the offset alone, not on earlier reads, acknowledgements or
+    the
+        process. A commit of a model holds the offset up to which everything is committed; a restart continues there.
+    Retries : `read` may be repeated with the same offset and delivers the same partitions, so a lost response loses
+        nothing. If the server does not answer, the source waits, and then raises `SourceUnreachable`.
+    Duplicates : a partition may be delivered again, late and in any order; the ledger of the model contains its key,
+    and
+        it is skipped. A key names the same rows forever, for all readers: other rows under it are a `ChunkConflict`.
+    Acknowledgement : `ack` follows the commit. It may be repeated, may be lost, and may name partitions that other
+        ingesters have committed. A source may delete what was acknowledged, but only rows that no `forget`, `merge` or
+        second pass will read again.
+    Loss : announced data that no longer exist are an error (`MissingChunk`), never skipped.
     Passes : a fit of such data reads each partition several times, on several workers: for the survey, for learning,
-        for each pass and for its errors. The `Reader` of its scheme gives the same rows each time.
+        for each pass and for its errors. The `Reader` of the scheme must return the same rows each time.
     """
 
     @property
     def name(self) -> str:
-        """Absolute URL, without a password: the key of its offset in a commit; "" where offsets are not kept."""
+        """Absolute URL without a password: the key of its offset in a commit. "" if offsets are not kept."""
 
     def read(self, after: Any, most: int) -> list[Delivery]:
-        """Up to `most` deliveries later than the offset `after` (None: from the start); [] where there is nothing now.
+        """Return up to `most` partitions after the offset `after` (None: from the start); [] if there are none now.
 
         Raises
         ------
@@ -56,10 +58,10 @@ class Source(Protocol):
         """
 
     def ack(self, offset: Any, keys: Iterable[str]) -> None:
-        """The partitions of these keys, and all up to `offset`, are committed."""
+        """Acknowledge that the partitions of these keys, and everything up to `offset`, are committed."""
 
     def lag(self, after: Any) -> int | None:
-        """Partitions, about, beyond an offset or claimed by others; None where that is not known."""
+        """Return the approximate number of partitions after an offset or claimed by others; None if unknown."""
 
     def close(self) -> None:
         """Close connections."""
@@ -67,24 +69,25 @@ class Source(Protocol):
 
 @dataclass(frozen=True)
 class SourceOptions:
-    """What a model asks of a source; each source takes what it can use."""
+    """Options that a model passes to a source; each source uses those that apply to it."""
 
     rows_per_expert: int
-    """rows of a partition, about"""
+    """approximate rows of a partition"""
     watch: bool
-    """rows may be being added: deliver only what can no longer change, and what comes later in later reads"""
+    """whether rows may still be added: deliver only partitions that can no longer change, and new ones in later
+    reads"""
     x: str = "X"
     y: str | None = "y"
     schema: Schema = UNNAMED
-    """names of the inputs and classes of the model that is to absorb the rows"""
+    """names of the inputs and classes of the model that will absorb the rows"""
     group: str = "bcmdist"
-    """consumer group of a stream, by which ingesters of one model share the work"""
+    """consumer group of a stream, through which ingesters of one model share the work"""
     consumer: str | None = None
     """name within the group; a new one by default"""
     idle_seconds: float = IDLE_SECONDS
-    """after which, under `watch`, entries of a stream that a consumer has not acknowledged are taken from it"""
+    """with `watch`, seconds after which unacknowledged stream entries are taken over from their consumer"""
     offsets: Mapping[str, Any] = field(default_factory=dict)
-    """where the newest commit of the model reads on, by the name of a source"""
+    """offsets in the newest commit of the model, by the name of a source"""
     ledger: Iterable[str] = ()
     """keys of the partitions that the model has absorbed"""
 
@@ -93,12 +96,12 @@ Opener = Callable[[str, SourceOptions], Source]
 
 
 def open_source(url, **options) -> Source:
-    """The source at a URL: a Zarr data set, a directory of them, redis://HOST[:PORT][/DB]/STREAM, or one of a scheme
-    that was registered.
+    """Open the source at a URL: a Zarr data set, a directory of them, redis://HOST[:PORT][/DB]/STREAM, or a registered
+    scheme.
 
     Parameters
     ----------
-    options : those of `SourceOptions`
+    options : fields of `SourceOptions`
 
     Raises
     ------
@@ -109,14 +112,14 @@ def open_source(url, **options) -> Source:
 
 
 def register_source(scheme: str, opener: Opener, reader: Reader | None = None) -> None:
-    """Add the sources of a scheme of URLs, such as "kafka" of kafka://HOST/TOPIC.
+    """Register a source for a URL scheme, such as "kafka" in kafka://HOST/TOPIC.
 
-    Workers and the command line know them where the module is named under the entry points of `bcmdist.data.registry`.
+    Workers and the command line find it if its module is listed under the entry points of `bcmdist.data.registry`.
 
     Parameters
     ----------
-    opener : makes a source of a URL and `SourceOptions`; a class may be one
-    reader : of the data sets in its partitions, whose URLs have the same scheme; none where they are Zarr groups
+    opener : callable (may be a class) that makes a source from a URL and `SourceOptions`
+    reader : reads the data sets of its partitions, whose URLs have the same scheme; None if these are Zarr groups
 
     Raises
     ------
@@ -129,7 +132,7 @@ def register_source(scheme: str, opener: Opener, reader: Reader | None = None) -
 
 
 def _open_zarr(url, options: SourceOptions) -> Source:
-    """A data set, or a directory of them."""
+    """Open a data set, or a directory of data sets."""
     place = absolute_url(url)
     of_zarr = ("zarr.json", ".zgroup", ".zmetadata")
     among = os.path.isdir(place) and not any(os.path.exists(f"{place}/{name}") for name in of_zarr)

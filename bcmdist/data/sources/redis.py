@@ -1,9 +1,9 @@
-"""A Redis Stream: each entry is a partition, see `bcmdist.data.entries`.
+"""A Redis Stream as a source: each entry is a partition, see `bcmdist.data.entries`.
 
-Entries are read in the order of their ids, from the offset in the model's own commit: what the server remembers of
-earlier readers decides nothing. Several ingesters of one model directory share the work by claims (`claims`): an entry
-that another one works on is deferred, and the offset stays before it until it is delivered here too, or known to be
-committed. Entries are never deleted here.
+Entries are read in the order of their ids, from the offset in the model's own commit; the server's record of earlier
+readers is not used. Several ingesters of one model directory share the work by claims (`claims`). An entry that another
+ingester is processing is deferred, and the offset stays before it until it is delivered here too, or has been
+committed. This module never deletes entries.
 """
 
 import math
@@ -24,42 +24,40 @@ from bcmdist.data.sources.stream_state import Offset, StreamState, following, or
 from bcmdist.errors import BcmdistWarning, InvalidData, InvalidOption, MissingChunk, UnsafeData
 from bcmdist.storage.ledger import named_range
 
-# Seconds after which an entry that was not acknowledged is taken from its consumer.
+# Seconds after which an unacknowledged entry is taken over from its consumer.
 IDLE_SECONDS = 30.0
 
-# Entries that are asked for in one go: with their rows they pass through memory.
+# Entries requested at a time; they are held in memory with their rows.
 AT_ONCE = 64
 
-# Entries that may be deferred at a time: as many are read again after a crash.
+# Entries that may be deferred at a time; after a crash as many are read again.
 MOST_DEFERRED = 1000
 
-# Seconds between two looks whether a stream without new entries is still the same.
+# Seconds between checks that a stream without new entries has not been replaced.
 LOOK_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
 class Deferred:
-    """An entry that another ingester works on, or has worked on."""
+    """An entry that another ingester is processing or has processed."""
 
     id: str
     before: Offset
-    """all up to here was delivered, as far as no earlier one is deferred"""
+    """offset before the entry: everything up to here was delivered, unless an earlier entry is deferred"""
     since: float
-    """when it was deferred, by `time.monotonic`"""
+    """time of deferral, by `time.monotonic`"""
 
 
 class RedisStream:
-    """Entries of one stream.
+    """Partitions from the entries of one stream.
 
-    Retries, duplicates and loss: a read may be repeated from any offset; the same entry comes again after a restart,
-    where another ingester is slow, or where claims are lost. Entries that are trimmed before they are read, and a
-    stream that is made again, are reported.
+    Retries, duplicates and loss: a read may be repeated from any offset. An entry is delivered again after a restart,
+    if another ingester is slow, or if claims are lost. Entries that were trimmed before they were read, and a stream
+    that was recreated, are reported.
 
-    Parameters
-    ----------
-    watch : entries may be left to others, whose claims expire after `idle_seconds`; else all are delivered
-    offsets : where the newest commit of the model reads on, by the name of a source
-    ledger : keys of the partitions that are in it
+    Parameters ---------- watch : leave entries to other ingesters until their claims expire after `idle_seconds`; if
+    False, deliver all entries offsets : offsets in the newest commit of the model, by the name of a source ledger :
+    keys of the partitions that the model has absorbed
     """
 
     def __init__(
@@ -85,19 +83,19 @@ class RedisStream:
         self.claims = Claims(self.place, group, consumer)
         self._begun = False
         self._offset: Any = None
-        """of the last delivery"""
+        """offset of the last delivery"""
         self._furthest = Offset()
-        """all entries up to here were looked at: delivered, or deferred"""
+        """all entries up to here were delivered or deferred"""
         self._deferred: list[Deferred] = []
-        """in the order of their ids"""
+        """in ascending order of ids"""
         self._looked_at = -math.inf
-        """when it was last looked whether the stream is the same"""
+        """time of the last check that the stream has not been replaced"""
         self._warned_of: set[tuple[str, ...]] = set()
-        """columns of which was warned"""
+        """sets of columns already warned about"""
         self._read_before = Offset.of((offsets or {}).get(self.name))
-        """what was read by whoever made the newest commit"""
+        """offset in the newest commit, perhaps of another ingester"""
         self._committed: dict[str, int] = {}
-        """rows of later entries that are in the ledger, by id"""
+        """rows of committed entries that were not read here yet or are deferred, by id"""
         self._note_committed(ledger, self._read_before)
 
     # --- Reading ---
@@ -117,12 +115,12 @@ class RedisStream:
         self._look(self._base)
 
     def _is_overdue(self):
-        """Whether deferred entries go first: they have waited for long, or are many."""
+        """Return whether deferred entries go first: they have waited too long, or there are too many."""
         waited = self._deferred and time.monotonic() - self._deferred[0].since >= self.idle_seconds
         return waited or len(self._deferred) >= MOST_DEFERRED
 
     def _fresh(self, most):
-        """Deliveries of entries that were not looked at yet; those that others claim, or did before, are deferred."""
+        """Return deliveries of new entries; entries that others have or had claimed are deferred."""
         found: list[Delivery] = []
         while not found and len(self._deferred) < MOST_DEFERRED:
             entries = self._entries(following(self._furthest.id), min(most, AT_ONCE))
@@ -153,7 +151,7 @@ class RedisStream:
         return order(number) > _order(self._furthest) or any(one.id == number for one in self._deferred)
 
     def _late(self, most):
-        """Deliveries of deferred entries that nobody works on now."""
+        """Return deliveries of deferred entries that no other ingester is processing now."""
         ids = [one.id for one in self._deferred]
         chosen = self.claims.free(ids, self._idle_ms)[:most]
         idle_ms = self._idle_ms
@@ -168,7 +166,7 @@ class RedisStream:
         return found
 
     def _read_to(self):
-        """The offset up to which all was delivered, JSON-ready."""
+        """Return the offset up to which everything was delivered, JSON-ready."""
         return (self._deferred[0].before if self._deferred else self._furthest).to_json()
 
     @property
@@ -178,9 +176,9 @@ class RedisStream:
     # --- Entries that are gone ---
 
     def _gap(self, first) -> int:
-        """Rows that were published after what was read, and before the first entry that follows; 0 where nobody knows.
+        """Return the number of published rows between the last read entry and the entry `first`; 0 if unknown.
 
-        Negative where rows are counted again.
+        Negative if the stream's row count was reset.
         """
         number, fields = first
         base, position = self._base, position_of(fields)
@@ -192,7 +190,7 @@ class RedisStream:
 
     @property
     def _base(self):
-        """Up to where this stream was read, here or by whoever made the newest commit."""
+        """Offset up to which this stream was read, here or by the ingester of the newest commit."""
         return max(self._furthest, self._read_before, key=_order)
 
     def _is_counted_anew(self, first):
@@ -203,13 +201,13 @@ class RedisStream:
         return gap < 0
 
     def _lost_before(self, first) -> list[Delivery]:
-        """A report of rows before the first entry that follows, which were trimmed and never read.
+        """Return a report of rows before the next entry that were trimmed without having been read.
 
-        A model that has read nothing of the stream begins with what is there, and warns.
+        If the model has read nothing of the stream, it starts at the first existing entry, with a warning.
         """
         (number, _), gap, base = first, self._gap(first), self._base
         lost = gap - sum(n for other, n in self._committed.items() if _order(base) < order(other) < order(number))
-        if lost <= 0 or self._entries("-", 1)[0][0] != number:  # who deletes one entry alone means to
+        if lost <= 0 or self._entries("-", 1)[0][0] != number:  # deleting a single entry is taken as intended
             return []
         self._furthest = self._read_before = replace(base, position=(base.position or 0) + gap)
         if base == Offset():
@@ -225,7 +223,7 @@ class RedisStream:
         return [Delivery((), self._read_to(), bad=(f"{self.name}[{base.id}..{number}]", error))]
 
     def _look(self, after: Offset):
-        """Whether the stream is still the one that was read up to an offset."""
+        """Check that the stream is still the one that was read up to an offset."""
         self._looked_at = time.monotonic()
         if after == Offset():
             return
@@ -242,8 +240,8 @@ class RedisStream:
     # --- Partitions ---
 
     def _part(self, number, fields):
-        """Partition of an entry; without rows where it cannot be read, without inputs where it has not those of the
-        model: whoever reads it raises the error."""
+        """Return the partition of an entry. It has no rows if the entry cannot be read, and no inputs if the entry
+        lacks inputs of the model; reading such a partition raises the error."""
         url = f"{self.name}[{number}]"
         data = Dataset(url, self.x, self.y, 0, 0, 0, ())
         try:
@@ -256,7 +254,7 @@ class RedisStream:
         return Partition(data, 0, data.rows)
 
     def _warn(self, shape):
-        """Warn of columns that are not used, and of what has no names, once."""
+        """Warn once of unused columns, and of columns or classes without names."""
         if (*shape.columns, *shape.unused) in self._warned_of:
             return
         self._warned_of.add((*shape.columns, *shape.unused))
@@ -270,14 +268,14 @@ class RedisStream:
             text = f"{self.name}: numbers in {self.y} are taken for the classes {names}, from 0 on"
             warnings.warn(BcmdistWarning(text), stacklevel=2)
 
-    # --- What is committed, and what waits ---
+    # --- Commits and lag ---
 
     def ack(self, offset, keys) -> None:
-        # By key only: earlier entries may be in progress.
+        # By key only: earlier entries may still be in progress.
         self.claims.release(self._note_committed(keys, self._furthest))
 
     def _note_committed(self, keys, after: Offset) -> list[str]:
-        """Ids of the entries of this stream that `keys` name; of those that are still to be read it is remembered."""
+        """Return the ids of this stream's entries among `keys`; remember the ids that are still to be read here."""
         ids = []
         deferred = {one.id for one in self._deferred}
         for key in keys:
@@ -299,7 +297,7 @@ class RedisStream:
         return None if waiting is None else waiting + len(self._deferred)
 
     def close(self) -> None:
-        """Let go of claims, and of the connection."""
+        """Release claims, and close the connection."""
         self.claims.close()
 
     # --- The server ---
@@ -309,7 +307,7 @@ class RedisStream:
         return [(number.decode(), fields) for number, fields in found]
 
     def _fields(self, ids) -> list[dict | None]:
-        """Fields of entries; None of one that is gone."""
+        """Return the fields of entries; None for an entry that no longer exists."""
 
         def ask(client):
             with client.pipeline(transaction=False) as pipe:
@@ -320,7 +318,7 @@ class RedisStream:
         return [found[0][1] if found else None for found in patiently(self.place, ask)] if ids else []
 
     def _state(self) -> StreamState | None:
-        """How the stream stands; None where there is none."""
+        """Return the state of the stream; None if it does not exist."""
 
         def ask(client):
             try:

@@ -1,4 +1,4 @@
-"""Places in a Redis Stream: offsets, ids in their order, and what a stream says of itself."""
+"""Positions in a Redis Stream: offsets, the order of ids, and the state that the server reports."""
 
 import re
 from dataclasses import dataclass
@@ -7,20 +7,20 @@ from typing import Any
 from bcmdist.errors import ModelDamaged
 
 ID = re.compile(r"\d{1,20}-\d{1,20}")
-LARGEST = 2**64 - 1  # second number of an id
+LARGEST = 2**64 - 1  # largest second number of an id
 
 
 @dataclass(frozen=True)
 class Offset:
-    """Where to read on: all entries up to an id were delivered."""
+    """Position at which to continue reading: all entries up to an id were delivered."""
 
     id: str = "0-0"
     position: int | None = None
-    """rows that were published up to it; None where no entry counts them"""
+    """rows published up to this id; None if entries do not count rows"""
 
     @classmethod
     def of(cls, value: Any) -> "Offset":
-        """The offset in a commit, also one of before 0.1, an id alone; the start where there is none.
+        """Parse the offset in a commit; before version 0.1 an id alone. None gives the start.
 
         Raises
         ------
@@ -38,45 +38,46 @@ class Offset:
         return cls(number, position)
 
     def to_json(self) -> dict | None:
-        """JSON-ready; None at the start."""
+        """Return the offset as JSON; None at the start."""
         return None if self == Offset() else {"id": self.id, "position": self.position}
 
 
 def order(number: str) -> tuple[int, ...]:
-    """The two numbers of an id, which stand in the order of entries."""
+    """Return the two numbers of an id, whose order is the order of entries."""
     return tuple(map(int, number.split("-")))
 
 
 def following(number: str) -> str:
-    """The smallest id after another one."""
+    """Return the smallest id after another one."""
     first, second = order(number)
     return f"{first}-{second + 1}" if second < LARGEST else f"{first + 1}-0"
 
 
 def position_of(fields: dict) -> int | None:
-    """Rows that were published up to the end of an entry; None where it does not say."""
+    """Return the number of rows published up to the end of an entry; None if the entry lacks it."""
     position = fields.get(b"position", b"")
     return int(position) if position.isdigit() else None
 
 
 @dataclass(frozen=True)
 class StreamState:
-    """How a stream stands, from XINFO STREAM."""
+    """State of a stream, from XINFO STREAM."""
 
     entries: int
     newest_id: str
-    """largest id ever given, also of an entry that is gone"""
+    """largest id ever assigned, even if that entry was deleted"""
     first: Offset
     last: Offset
 
     @classmethod
     def of(cls, answer: dict) -> "StreamState":
-        """What a server of any version says."""
+        """Parse the response of XINFO STREAM, from any server version."""
         first, last = (_end(answer[name]) for name in ("first-entry", "last-entry"))
         return cls(answer["length"], answer["last-generated-id"].decode(), first, last)
 
     def waiting(self, after: Offset) -> int | None:
-        """Entries after an offset; as if all had the same number of rows; None where nothing counts these."""
+        """Estimate the number of entries after an offset, assuming equal rows per entry; None if rows are not
+        counted."""
         if not self.entries or order(self.last.id) <= order(after.id):
             return 0
         if order(after.id) < order(self.first.id):
@@ -88,5 +89,5 @@ class StreamState:
 
 
 def _end(entry):
-    """Offset of the first or the last entry, of which there may be none."""
+    """Return the offset of the first or last entry; the start if the stream is empty."""
     return Offset(entry[0].decode(), position_of(entry[1])) if entry else Offset()
