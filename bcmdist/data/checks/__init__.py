@@ -1,1 +1,1 @@
-"""What zarr does not notice: chunks that are missing, damaged, or larger than they say."""
+"""Checks that zarr does not make: chunks that are missing, damaged, or larger than declared."""

@@ -1,9 +1,9 @@
-"""A Zarr store whose chunks are what they should be, or an error that names the key. No fill values, no surprises.
+"""A Zarr store that checks every chunk, and raises an error naming the key of a missing or corrupt chunk.
 
-    path inside the root? -> there? -> length and hash as in the manifest? -> decodes to what is declared? -> zarr
+    path inside the root? -> exists? -> length and hash as in the manifest? -> decodes to the declared size? -> zarr
 
-Every byte that zarr decodes comes through here once and is the byte that was checked. Where an array has no
-manifest, `seen` says what was read, for comparison with what is read later.
+Every byte that zarr decodes is read through this store once, so it is the byte that was checked. Missing chunks never
+become fill values. For an array without a manifest, `seen` records what was read, for comparison with later reads.
 """
 
 import contextlib
@@ -26,16 +26,15 @@ from bcmdist.errors import CorruptChunk, MissingChunk, UnsafeData
 
 METADATA = {"zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata"}
 LARGEST_METADATA_BYTES = 2**26
-LONGEST_NAME = 255  # of a file, on all common disks
-# Shards of which parts were read: each is fetched and compared whole.
+LONGEST_NAME = 255  # of a file, on all common file systems
+# Cache for shards of which parts were read: each shard is fetched and compared as a whole.
 SHARDS_BYTES = 2**27
 
 
 class CheckedStore(WrapperStore[Store]):
-    """A store that looks at what it returns; see above. Each reading opens its own, which reads manifests afresh.
+    """A store that checks the values it returns, as described above. Each reader opens its own, with fresh manifests.
 
-    `place`: how errors name a store that is no directory. Errors raised by `get`: `MissingChunk`, `CorruptChunk`,
-    `UnsafeData`.
+    `place` names a store that is not a directory in errors. `get` raises `MissingChunk`, `CorruptChunk`, `UnsafeData`.
     """
 
     def __init__(self, store: Store, place: str = ""):
@@ -43,7 +42,7 @@ class CheckedStore(WrapperStore[Store]):
         self.root = os.path.realpath(store.root) if isinstance(store, LocalStore) else None
         self._place = place or self.root or str(store)
         self.seen: dict[str, Chunk] = {}
-        """chunks that were read, of arrays without a manifest, by key"""
+        """chunks read from arrays without a manifest, by key"""
         self.written: dict[str, Chunk] = {}
         self._documents: dict[str, dict] = {}
         self._encodings: dict[str, Encoding] = {}
@@ -51,7 +50,7 @@ class CheckedStore(WrapperStore[Store]):
         self._shards: dict[str, Buffer] = {}
 
     async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
-        """Bytes of a key, checked."""
+        """Return the checked bytes of a key."""
         if key.rpartition("/")[2] in METADATA:
             self._confine(key, LARGEST_METADATA_BYTES)
             value = await self._store.get(key, prototype, byte_range)
@@ -70,7 +69,7 @@ class CheckedStore(WrapperStore[Store]):
         return None if whole is None else whole[_slice(byte_range, len(whole))]
 
     async def get_partial_values(self, prototype, key_ranges) -> list[Buffer | None]:
-        """As `get`, of several."""
+        """As `get`, for several keys."""
         return [await self.get(key, prototype, byte_range) for key, byte_range in key_ranges]
 
     async def _get_many(self, requests):
@@ -78,7 +77,7 @@ class CheckedStore(WrapperStore[Store]):
             yield key, await self.get(key, prototype, byte_range)
 
     async def set(self, key: str, value: Buffer) -> None:
-        """Store bytes; those of a chunk are remembered for `record`."""
+        """Store bytes; chunks are remembered for `record`."""
         if key.rpartition("/")[2] not in METADATA:
             self.written[key] = chunk_of(_bytes(value))
             self._shards.pop(key, None)
@@ -86,7 +85,7 @@ class CheckedStore(WrapperStore[Store]):
         await self._store.set(key, value)
 
     async def record(self) -> None:
-        """Write down, in the manifests, the chunks that were written; existing lines of other chunks stay."""
+        """Add the written chunks to the manifests, whose entries for other chunks are kept."""
         prototype, parts = default_buffer_prototype(), {}
         for key, chunk in self.written.items():
             array = self._array(key)
@@ -100,18 +99,18 @@ class CheckedStore(WrapperStore[Store]):
         self.written, self._parts = {}, {}
 
     def encoding(self, array: str) -> Encoding:
-        """How the chunks of an array, whose metadata were read, are stored."""
+        """Return how the chunks of an array are encoded. Its metadata must have been read."""
         if array not in self._encodings:
             self._encodings[array] = encoding_of(self._documents[array], f"{self._place}: {array}")
         return self._encodings[array]
 
     def refuse_unsafe(self, array: str) -> None:
-        """Raise `UnsafeData` where the metadata of an array were found, and declare an encoding that is not known."""
+        """Raise `UnsafeData` if the metadata of an array were read and declare an unknown encoding."""
         if array in self._documents:
             self.encoding(array)
 
     def missing(self, array: str, keys: Iterable[str]) -> Iterator[str]:
-        """Those of the keys of an array's chunks that are not stored."""
+        """Return the keys, of the chunks of an array, that are not stored."""
         stored = sync(self._listed(f"{array}/"))
         return (key for key in keys if key not in stored)
 
@@ -119,13 +118,13 @@ class CheckedStore(WrapperStore[Store]):
         return {key async for key in self._store.list_prefix(prefix)}
 
     async def _chunk(self, key, prototype):
-        """A whole chunk, or whole shard."""
+        """Return a whole chunk, or a whole shard, checked."""
         where, array = f"{self._place}: key {key}", self._array(key)
         encoding = self.encoding(array)
         self._confine(key, encoding.most_stored_bytes)
         value = await self._store.get(key, prototype)
         if value is None:
-            if not self.read_only:  # it is about to be written
+            if not self.read_only:  # the chunk is about to be written
                 return None
             raise MissingChunk(
                 f"{where}: expected a chunk, there is none (zarr would read fill values); restore it from a copy, "
@@ -160,15 +159,15 @@ class CheckedStore(WrapperStore[Store]):
         return self._parts[name]
 
     def _note(self, key, value):
-        """Remember the metadata that zarr is given."""
+        """Remember array metadata as passed to zarr."""
         path, _, name = key.rpartition("/")
         if name in ("zarr.json", ".zarray") and value is not None:
-            with contextlib.suppress(ValueError, TypeError):  # zarr says what is wrong with it
+            with contextlib.suppress(ValueError, TypeError):  # zarr reports what is wrong with them
                 self._documents[path] = dict(json.loads(value.to_bytes()))
                 self._encodings.pop(path, None)
 
     def _array(self, key):
-        """Path of the array that a chunk belongs to: the longest whose metadata were read."""
+        """Return the path of the array to which a chunk belongs: the longest prefix whose metadata were read."""
         path = key
         while path:
             path = path.rpartition("/")[0]
@@ -177,21 +176,21 @@ class CheckedStore(WrapperStore[Store]):
         raise UnsafeData(f"{self._place}: key {key}: expected a chunk of an array, it belongs to none; name an array")
 
     def _manifested(self, array):
-        """Rows of an array that its manifest speaks of; None where it has none."""
+        """Return the number of rows of an array that its manifest covers; None if it has no manifest."""
         group, _, name = array.rpartition("/")
         attributes = self._documents.get(group, {}).get("attributes")
         known = attributes.get(MANIFEST) if isinstance(attributes, dict) else None
         return known.get(name) if isinstance(known, dict) else None
 
     def _appended(self, array, key):
-        """Whether a chunk holds rows that came after the manifest: somebody is adding rows, or has, otherwise."""
+        """Return whether a chunk holds rows beyond the manifest, because other software appends or appended rows."""
         document, known = self._documents[array], self._manifested(array)
         size = document["chunk_grid"]["configuration"]["chunk_shape"][0]
         end = (first_index(key.removeprefix(array)) + 1) * size
         return document["shape"][0] > known and end > known
 
     def _confine(self, key, most_bytes):
-        """Refuse a file outside the root, or one too large to be what it should be, or none."""
+        """Refuse a file outside the root, a file larger than `most_bytes`, and anything that is not a file."""
         if self.root is None:
             return
         path, parts = self.root, key.split("/")
@@ -204,7 +203,7 @@ class CheckedStore(WrapperStore[Store]):
                 )
         try:
             status = os.stat(f"{self.root}/{key}")
-        except OSError:  # the store says that it is not there
+        except OSError:  # the store reports a missing key
             return
         if not stat.S_ISREG(status.st_mode) and not stat.S_ISDIR(status.st_mode):
             raise UnsafeData(f"{self.root}: key {key}: expected a file, found something else; remove it")
@@ -229,14 +228,14 @@ def _slice(byte_range, length):
 
 @contextlib.contextmanager
 def recorded(url, mode="r+", **options) -> Iterator[zarr.Group]:
-    """A group to write to: at the end of the block, chunks of arrays with a manifest are written down there.
+    """Open a group for writing; at the end of the block its written chunks are added to the manifests.
 
-    What is written when the block fails is not; a chunk of it that takes the place of another is `CorruptChunk` until
-    it is written again. One writer at a time.
+    If the block fails, the manifests are not updated; an overwritten chunk is then `CorruptChunk` until it is written
+    again. Only one writer at a time.
 
     Parameters
     ----------
-    mode, options : of `zarr.open_group`
+    mode, options : passed to `zarr.open_group`
     """
     store = zarr.open_group(url, mode=mode, **options)
     checked = CheckedStore(store.store)
@@ -250,12 +249,12 @@ def recorded(url, mode="r+", **options) -> Iterator[zarr.Group]:
 
 
 def safe_name(name: str, where: str) -> str:
-    """A name of an array, as it came.
+    """Return the name of an array unchanged if it is safe.
 
     Raises
     ------
     UnsafeData
-        It could lead out of the group.
+        The name could lead out of the group.
     """
     parts = unquote(name).replace("\\", "/").split("/")
     longest = max(len(part.encode(errors="replace")) for part in parts)

@@ -1,9 +1,9 @@
-"""Encodings: how a Zarr array stores its chunks, and how much memory one takes, known before it is decoded.
+"""Encodings: how a Zarr array stores its chunks, and the memory that one takes, determined before decoding.
 
-A compressed chunk of a few kilobytes may decode to gigabytes, and metadata may declare what they like. What a chunk
-decodes to is bounded from the headers of all its frames (zstd, RFC 8878; blosc; lz4) or by decoding it piece by piece
-(gzip, zlib, where it could be too much), and compared with what the metadata declare. Codecs that are not known here,
-pickles among them, are refused.
+A compressed chunk of a few kilobytes may decode to gigabytes, and metadata may be forged. The decoded size is bounded
+from the headers of all frames (zstd, RFC 8878; blosc; lz4), or by decoding piece by piece (gzip, zlib, if the size
+could exceed the limit), and compared with the size that the metadata declare. Other codecs, such as pickle, are
+refused.
 """
 
 import zlib
@@ -15,61 +15,62 @@ import numpy as np
 
 from bcmdist.errors import CorruptChunk, UnsafeData
 
-# A decoded chunk may take no more than this, whatever the memory: half of it is a bad choice of chunks already.
+# Limit for a decoded chunk, whatever the memory: half of it is already a poor choice of chunks.
 LARGEST_CHUNK_BYTES = 2**32
-# What a chunk, or a whole shard, may decode to beyond what is declared where only a bound of it is known. Arbitrary:
-# whoever decodes a frame that does not say its size holds what he has so far up to three times.
+# Tolerated excess over the declared size of a chunk or shard, if only a bound of the size is known. Arbitrary: the
+# decoder of a frame without a declared size holds up to three copies of the data.
 SLACK_BYTES = 2**24
 
-# Codecs that leave the number of bytes as it is, filters that store another data type by the option that names it,
-# and checksums of 4 bytes.
+# Codecs that keep the number of bytes, filters that change the data type (with the option that names it), and 4-byte
+# checksums.
 SAME_SIZE = {"bytes", "transpose", "shuffle", "bitround"}
 RETYPED = {"delta": "astype", "fixedscaleoffset": "astype", "quantize": "astype", "astype": "encode_dtype"}
 CHECKSUMS = {"crc32c", "crc32", "adler32", "fletcher32"}
 
-TEXT_BYTES = 1024  # of a text of variable length, on average, at most
+TEXT_BYTES = 1024  # assumed upper limit for the average size of a variable-length text
 
-NOT_STORED = 2**64 - 1  # in the index of a shard
+NOT_STORED = 2**64 - 1  # marks a missing chunk in the index of a shard
 
 
 @dataclass(frozen=True)
 class Encoding:
-    """How the chunks (the shards, where there are shards) of an array are stored."""
+    """How the chunks (or shards, if there are shards) of an array are stored."""
 
     decoded_bytes: int
     frame_bytes: int
-    """what a frame holds: the chunk as filters leave it"""
+    """size of the chunk after the filters, which is the content of a frame"""
     exact: bool = True
-    """False: of texts, so many bytes at most"""
+    """False for texts, whose size is an upper limit"""
     compressor: str | None = None
     before: int = 0
     """bytes of checksums before the frame"""
     after: int = 0
-    """and behind it"""
+    """bytes of checksums after the frame"""
     shard: "Shard | None" = None
 
     @property
     def most_stored_bytes(self) -> int:
-        """A chunk that takes more on disk is none."""
+        """Upper limit for the stored size of a chunk."""
         index = self.shard.index_bytes if self.shard else 0
         return self.frame_bytes * 17 // 16 + index + 2**20
 
     def check(self, data: memoryview, where: str) -> None:
-        """Raise where the bytes of a chunk would decode to something else than declared.
+        """Raise if the bytes of a chunk would not decode to the declared size.
 
         Raises
         ------
         UnsafeData
-            To more.
+            They decode to more.
         CorruptChunk
-            To less, or to nothing.
+            They decode to less, or cannot be decoded.
         """
         slack = SLACK_BYTES
         for encoding, part in self.shard.chunks(data, where) if self.shard else [(self, data)]:
             slack -= encoding._excess(part, where, slack)
 
     def _excess(self, data, where, slack):
-        """Bytes beyond those declared that a frame may hold; raises where it holds others, or could hold too many."""
+        """Return by how many bytes a frame may exceed the declared size; raise if its size is wrong or could be too
+        large."""
         if not self.compressor:
             return 0
         frame, limit = data[self.before : len(data) - self.after], self.frame_bytes
@@ -93,7 +94,7 @@ class Encoding:
 
 @dataclass(frozen=True)
 class Shard:
-    """Chunks within one stored object, found by an index of (offset, length) pairs."""
+    """Chunks within one stored object, located by an index of (offset, length) pairs."""
 
     inner: Encoding
     count: int
@@ -101,7 +102,7 @@ class Shard:
     at_end: bool
 
     def chunks(self, data, where) -> Iterator[tuple[Encoding, memoryview]]:
-        """Encoding and stored bytes of each chunk that is there; no byte belongs to two."""
+        """Yield the encoding and the stored bytes of each chunk in the shard; chunks must not overlap."""
         if len(data) < self.index_bytes:
             raise CorruptChunk(
                 f"{where}: expected at least the {self.index_bytes} bytes of a shard's index, got {len(data)}; "
@@ -126,12 +127,12 @@ class Shard:
 
 
 def encoding_of(document: dict, where: str) -> Encoding:
-    """The encoding that an array's metadata (`.zarray` or `zarr.json`, parsed) declare.
+    """Return the encoding declared in an array's metadata (`.zarray` or `zarr.json`, parsed).
 
     Raises
     ------
     UnsafeData
-        It is not known here, or chunks are too large.
+        The encoding is not supported, or chunks are too large.
     """
     try:
         if document["zarr_format"] == 2:
@@ -159,8 +160,8 @@ def _named(codecs) -> list[tuple[str, dict]]:
 
 
 def _item_bytes(declared: Any) -> int:
-    """Bytes of one item of a data type by its name in metadata."""
-    if declared in ("string", "|O"):  # which the codec vlen-utf8 makes of bytes, if it is the one that stands there
+    """Return the bytes of one item of a data type, from its name in metadata."""
+    if declared in ("string", "|O"):  # to be encoded by vlen-utf8; `_chain` refuses other codecs
         return TEXT_BYTES
     if isinstance(declared, dict):
         name = declared["name"]
@@ -176,9 +177,9 @@ def _item_bytes(declared: Any) -> int:
 
 
 def _chain(shape, item_bytes, codecs) -> Encoding:
-    """Encoding of chunks of a shape by codecs, in the order in which they were applied."""
+    """Return the encoding of chunks with a shape and codecs, in the order of application."""
     size = item_bytes
-    for length in shape:  # of any size: not in fixed-width integers
+    for length in shape:  # Python integers, which cannot overflow
         size *= int(length)
     if size < 1:
         raise ValueError(f"chunks of shape {tuple(shape)}")
@@ -217,15 +218,16 @@ def _sharded(shape, item_bytes, codecs, size):
     return Encoding(size, size, shard=Shard(inner, count, 16 * count + 4 * (len(index) - 1), at_end))
 
 
-# --- What a frame decodes to: (bytes, whether that is known exactly or a bound); counting may stop beyond a limit ---
+# --- Decoded size of a frame: (bytes, exact or only a bound); counting may stop beyond a limit ---
 
 
 def _zstd(data, limit):
-    """RFC 8878, 3.1: of all frames, as whoever decodes takes them; headers say it, or the blocks bound it."""
+    """RFC 8878, 3.1: total size of all frames, as decoders concatenate them; from the headers, else bounded by
+    blocks."""
     size, known, start = 0, True, 0
     while start < len(data) and size <= limit + SLACK_BYTES:
         magic = int.from_bytes(data[start : start + 4], "little")
-        if magic & ~15 == 0x184D2A50:  # to be skipped
+        if magic & ~15 == 0x184D2A50:  # skippable frame
             start += 8 + int.from_bytes(data[start + 4 : start + 8], "little")
             continue
         if magic != 0xFD2FB528:
@@ -242,7 +244,7 @@ def _zstd(data, limit):
 
 
 def _zstd_blocks(data, start):
-    """Most bytes of the blocks of a frame, and where they end."""
+    """Return an upper limit for the size of the blocks of a frame, and their end."""
     size, last = 0, False
     while not last:
         head = int.from_bytes(data[start : start + 3], "little")
@@ -255,7 +257,8 @@ def _zstd_blocks(data, start):
 
 
 def _blosc(data, limit):
-    """16 bytes of header: the last three words are what it holds, at once, and its own length, which nobody checks."""
+    """16-byte header; its last three words are the decoded size, the block size, and the length (not checked by
+    blosc)."""
     if len(data) < 16:
         raise ValueError("no header")
     size, block, length = np.frombuffer(data[4:16], "<u4").tolist()
@@ -265,15 +268,15 @@ def _blosc(data, limit):
 
 
 def _lz4(data, limit):
-    """As numcodecs writes it: the size comes first."""
+    """numcodecs' format: the size comes first."""
     return int.from_bytes(data[:4], "little"), True
 
 
-MOST_DEFLATED = 1032  # zlib's largest ratio
+MOST_DEFLATED = 1032  # zlib's largest compression ratio
 
 
 def _deflated(bits):
-    """Of a format of zlib: the number of bytes is not said in front, so small pieces are decoded and dropped."""
+    """Return the size function of a zlib format. The size is not declared, so the data are decoded in small pieces."""
 
     def size(data, limit):
         if len(data) * MOST_DEFLATED <= limit:
