@@ -1,1 +1,1 @@
-"""Rows in another order: a resumable sort on disk."""
+"""Reordering of rows: a resumable sort on disk."""

@@ -1,14 +1,13 @@
-"""An external sort: rows go to disk in sorted runs and come back by ranges of their keys.
+"""External sort: tasks write rows to disk as sorted runs and read them back by ranges of keys.
 
     URL/<name>.npy    one run: its rows as records (key, row, columns, check), sorted by (key, row)
 
-A run appears under its name when it is whole and durable, and is never changed: a task that is run twice,
-or twice at the same time, leaves the same bytes; one that dies leaves a `.tmp-` file that nobody reads.
+A run appears under its name only when it is complete and durable, and it never changes. A task that runs twice, even
+concurrently, writes the same bytes; a task that dies leaves a `.tmp-` file that is never read.
 
-Every record carries a check of its own and of the header, so that `gather`, which touches only what it
-needs, sees a wrong bit in whatever it returns; a file of another length than its header says is refused.
-What it cannot see is a row that it was not led to (a run that is lost, a flipped key that misleads the
-search): who gathers counts.
+Every record has a checksum of itself and the header, so that `gather`, which reads only the records it needs, detects
+a wrong bit in the records it returns. A file whose length does not match its header is refused. Missing rows are not
+detected (a lost run, or a flipped key that misleads the search): callers of `gather` must count rows.
 """
 
 import io
@@ -29,19 +28,19 @@ from bcmdist.storage.interface import TEMPORARY
 from bcmdist.storage.paths import room_for
 from bcmdist.storage.unfinished import abandoned, owned
 
-# An odd number whose powers, modulo 2^64, weigh the words of a record (2^64 divided by the golden ratio).
+# An odd number whose powers, modulo 2^64, weight the words of a record (2^64 divided by the golden ratio).
 ODD = np.uint64(0x9E3779B97F4A7C15)
-HEAD_BYTES = 10  # of an .npy file: magic, version, length of the header
+HEAD_BYTES = 10  # start of an .npy file: magic, version, length of the header
 
 
 @dataclass(frozen=True)
 class Run:
-    """Rows with the keys by which they are sorted."""
+    """Rows with their sort keys."""
 
     keys: np.ndarray
     """(n,) int64"""
     rows: np.ndarray
-    """(n,) int64, where each row stood before"""
+    """(n,) int64, original row numbers"""
     columns: Mapping[str, np.ndarray]
     """arrays of n rows, by name"""
 
@@ -53,18 +52,18 @@ class Shuffle:
     url: str
 
     def create(self) -> None:
-        """Make the directory. Only the client does: a task that is late finds it gone and leaves nothing."""
+        """Create the directory. Only the client does this: a late task finds no directory and writes nothing."""
         os.makedirs(self.url, exist_ok=True)
         for name in abandoned(os.listdir(self.url)):
             Path(self.url, name).unlink(missing_ok=True)
 
     def write(self, name: str, run: Run) -> None:
-        """Sort a run by (key, row) and store it; no effect where it is there already.
+        """Sort a run by (key, row) and store it; no effect if a valid run of that name exists.
 
         Raises
         ------
         DiskFull
-            Nothing of it is left.
+            Nothing of the run is left on disk.
         """
         if self.has(name):
             return
@@ -85,11 +84,11 @@ class Shuffle:
         try:
             os.link(temporary, self._path(name))
         except FileExistsError:
-            if not self.has(name):  # a damaged one
+            if not self.has(name):  # replace a damaged run
                 os.replace(temporary, self._path(name))
 
     def has(self, name: str) -> bool:
-        """Whether a run is there, whole and undamaged; reads all of it."""
+        """Return whether a run exists and is undamaged; reads all of it."""
         try:
             self._open(name).verified(slice(None))
         except (FileNotFoundError, DataDamaged):
@@ -97,7 +96,7 @@ class Shuffle:
         return True
 
     def gather(self, low: int, high: int) -> Run:
-        """Rows of all runs with low <= key < high, ordered by (key, row).
+        """Return the rows of all runs with low <= key < high, ordered by (key, row).
 
         Raises
         ------
@@ -120,16 +119,16 @@ class Shuffle:
         return Run(records["key"], records["row"], {name: columns[name] for name in columns.dtype.names})
 
     def names(self) -> list[str]:
-        """Names of the runs that are there."""
+        """Return the names of the existing runs."""
         return sorted(file.removesuffix(".npy") for file in os.listdir(self.url) if file.endswith(".npy"))
 
     def keep(self, names: Iterable[str]) -> None:
-        """Remove all runs but these, whose names are durable from then on.
+        """Remove all other runs; afterwards the names of these runs are durable.
 
         Raises
         ------
         DataDamaged
-            One of them is not there.
+            One of these runs does not exist.
         """
         wanted, here = set(names), set(self.names())
         if missing := wanted - here:
@@ -142,25 +141,25 @@ class Shuffle:
         sync_directory(self.url)
 
     def row_bytes(self) -> int:
-        """What a row takes in a run: 1 where there are no runs."""
+        """Return the bytes per row of a run; 1 if there are no runs."""
         return max((self._open(name).layout.itemsize for name in self.names()[:1]), default=1)
 
     def remove(self) -> None:
-        """Forget all runs."""
+        """Remove all runs."""
         shutil.rmtree(self.url, ignore_errors=True)
 
     def _path(self, name):
         return Path(self.url, f"{name}.npy")
 
     def _open(self, name):
-        """A run, mapped into memory."""
+        """Open a run, memory-mapped."""
         path = self._path(name)
         with os.fdopen(open_file(path), "rb") as file:
             try:
                 head = file.read(HEAD_BYTES)
                 head += file.read(int.from_bytes(head[8:], "little"))
                 rows, layout = _layout(head)
-            except Exception as error:  # whatever numpy makes of what is there
+            except Exception as error:  # any error of numpy
                 raise DataDamaged(
                     f"{path}: expected a sorted run ({error}); remove it and repeat the command"
                 ) from error
@@ -179,16 +178,16 @@ class _Stored:
     path: Path
     layout: np.dtype
     seed: int
-    """of the checks"""
+    """seed of the checksums"""
     words: np.ndarray
-    """(n, W) uint64, mapped: a record is W words, the last of them its check"""
+    """(n, W) uint64, memory-mapped: a record has W words, the last one is its checksum"""
 
     @property
     def records(self) -> np.ndarray:
         return _records(self.words, self.layout)
 
     def verified(self, some) -> np.ndarray:
-        """A copy of some records, as words."""
+        """Return a copy of selected records, as words, after verifying their checksums."""
         words = np.array(self.words[some])
         bad = np.flatnonzero(words[:, -1] != _checks(self.seed, words[:, :-1]))
         if len(bad):
@@ -200,10 +199,10 @@ class _Stored:
 
 
 def _encode(run):
-    """Header and records, as words (n, W), of a run."""
+    """Return the header of a run, and its records as words (n, W)."""
     columns = np.dtype([(name, c.dtype, c.shape[1:]) for name, c in run.columns.items()], align=True)
     fields = [("key", np.int64), ("row", np.int64), ("columns", columns), ("check", np.uint64)]
-    records = np.zeros(len(run.keys), np.dtype(fields, align=True))  # zeros between the fields too
+    records = np.zeros(len(run.keys), np.dtype(fields, align=True))  # zeros also in the padding between fields
     order = np.lexsort((run.rows, run.keys))
     records["key"], records["row"] = run.keys[order], run.rows[order]
     for name, column in run.columns.items():
@@ -218,7 +217,8 @@ def _encode(run):
 
 @lru_cache(maxsize=64)
 def _layout(head):
-    """Number and dtype of the records behind a header: parsing one takes longer than reading a few rows."""
+    """Return the number and dtype of the records from a header; cached, because parsing is slower than reading a few
+    rows."""
     file = io.BytesIO(head)
     np.lib.format.read_magic(file)
     (rows,), _, layout = np.lib.format.read_array_header_1_0(file)
@@ -233,6 +233,7 @@ def _records(words, layout):
 
 
 def _checks(seed, words):
-    """One word per record (n, W - 1): seed + sum_j ODD^j (w_j xor w_j >> 32) modulo 2^64, one to one in each w_j."""
+    """Return one checksum per record (n, W - 1): seed + sum_j ODD^j (w_j xor w_j >> 32) modulo 2^64, injective in each
+    w_j."""
     powers = np.cumprod(np.full(words.shape[1], ODD))
     return (words ^ (words >> np.uint64(32))) @ powers + np.uint64(seed)

@@ -1,13 +1,11 @@
-"""A data set in another order of its rows, and the way back.
+"""Reorder the rows of a data set, and restore the original order.
 
     source tasks: partition -> run sorted by cell        output tasks: span of whole chunks <- slices of all runs
 
-Nothing is held in memory but a partition or a span per task; the original data are only read. All that is
-written stands in `PLACE.partial-<job>` until the new data set is complete and renamed: a reordering that was
-killed is repeated with the runs that are there, one that failed too, and when the disk was full all of it
-is removed. Two that run at the same time do the same work; the one that is late fails.
-
-Rows on their way to another order: into sorted runs, and out of them into the chunks of an output.
+Each task holds only one partition or span in memory; the original data are never modified. Everything is written to
+`PLACE.partial-<job>` until the new data set is complete and renamed. A reordering that was killed or failed resumes
+with the existing runs; if the disk was full, all of it is removed. Two concurrent reorderings of one job do the same
+work, and the later one fails.
 """
 
 import contextlib
@@ -33,12 +31,12 @@ from bcmdist.storage.loading import load_array
 from bcmdist.storage.paths import room_for
 
 Router = Callable[[np.ndarray], np.ndarray]
-"""Cells (n,) int64 of rows X (n, D) in original units; small, and pickled with every task"""
+"""Returns cells (n,) int64 for rows X (n, D) in original units; small, and pickled with every task."""
 
 
 @dataclass(frozen=True)
 class Moved:
-    """What is in sorted runs."""
+    """Content of the sorted runs."""
 
     counts: np.ndarray
     """(cells,) int64, rows per cell"""
@@ -51,7 +49,7 @@ class Moved:
 
 @dataclass(frozen=True)
 class Scatter:
-    """Write the rows of a partition as a run sorted by cell, unless the run of this content is there."""
+    """Task: write the rows of a partition as a run sorted by cell, unless a run of the same content exists."""
 
     shuffle: Shuffle
     router: Router
@@ -68,23 +66,23 @@ class Scatter:
 
 
 def run_name(part, digest) -> str:
-    """Name of the run of a partition with this content: other rows in its place make another run."""
+    """Return the name of the run of a partition with this content; other content gets another run."""
     return f"{part.start}-{part.stop}-{digest[:16]}"
 
 
 @dataclass(frozen=True)
 class Gather:
-    """Write the rows of a span of an output from the runs that hold them; returns the number of rows.
+    """Task: write the rows of a span of an output, gathered from all runs; return the number of rows.
 
-    A span owns whole chunks of the output, so that no two tasks write to one chunk, and writing twice
-    writes the same. In memory: the span, and the cells that its ends cut, some three times.
+    A span consists of whole chunks of the output, so no two tasks write to one chunk, and writing twice gives the same
+    result. Memory: about three times the span and the cells cut by its ends.
     """
 
     shuffle: Shuffle
     out: str
     edges: BlobReference | None
-    """of the offsets (cells + 1,): rows of cell k stand at edges[k] to edges[k + 1] of the output, which has an
-    array `row` for where they stood before; None: a key is a row of the output"""
+    """reference to the offsets (cells + 1,): rows edges[k] to edges[k + 1] of the output belong to cell k, and the
+    output has an array `row` of original row numbers. None: keys are row numbers of the output"""
 
     def __call__(self, span, _) -> int:
         columns = self._in_place(span) if self.edges is None else self._by_cell(span, load_array(self.edges))
@@ -96,7 +94,7 @@ class Gather:
         return self._gather(span, np.arange(span.start, span.stop)).columns
 
     def _by_cell(self, span, edges):
-        """The cells that overlap a span, cut to it."""
+        """Gather the cells that overlap a span, and cut them to the span."""
         first = np.searchsorted(edges, span.start, side="right") - 1
         last = np.searchsorted(edges, span.stop)
         run = self._gather(span, np.repeat(np.arange(first, last), np.diff(edges[first : last + 1])))
@@ -104,7 +102,7 @@ class Gather:
         return {name: column[some] for name, column in ({"row": run.rows} | dict(run.columns)).items()}
 
     def _gather(self, span, keys):
-        """Rows that have exactly these keys, sorted."""
+        """Gather the rows with exactly these keys, sorted."""
         run = self.shuffle.gather(keys[0], keys[-1] + 1)
         if not np.array_equal(run.keys, keys):
             raise DataDamaged(
@@ -114,8 +112,8 @@ class Gather:
         return run
 
 
-# What the rows of one output task may take: every task opens every run, so few large ones; some three copies
-# are in memory.
+# Limit for the rows of one output task. Every task opens every run, so a few large tasks are better; about three
+# copies are in memory.
 SPAN_BYTES = 2**25
 
 
@@ -131,22 +129,22 @@ def reorder(
     parts: list[Partition],
     job: str,
 ) -> tuple[Dataset, np.ndarray, dict[str, Entry]]:
-    """Rows of some partitions of a data set, ordered by (cell, row), as a data set of its own.
+    """Write the rows of some partitions, ordered by (cell, row), as a new data set.
 
     Parameters
     ----------
-    cells : number of cells that `router` knows
-    place : path on a disk that all workers share, for arrays of the same names (inputs, targets where there are
-        any, companions), and `row` (N,) int64, where a row stood in `data`; what is there is used if it was made
-        by the same job
-    store : carries the offsets to the tasks
+    cells : number of cells of `router`
+    place : path on a disk that all workers share, for arrays of the same names (inputs, targets if there are any,
+        companions) and `row` (N,) int64, the original row numbers in `data`. An existing output of the same job is
+        reused
+    store : passes the offsets to the tasks
     chunk_rows : rows per chunk
     job : hash of the survey and the router
 
     Returns
     -------
-    The new data set, the offsets (cells + 1,) int64 of its cells, and what was read: the partitions with their
-    content hashes, by key, to be compared with a survey (`bcmdist.committee.surveyed.refuse_changed`).
+    The new data set, the offsets (cells + 1,) int64 of its cells, and the partitions that were read with their content
+    hashes, by key, for comparison with a survey (`bcmdist.committee.surveyed.refuse_changed`).
 
     Raises
     ------
@@ -176,7 +174,7 @@ def reorder(
 
 
 def restore(shuffle: Shuffle, out, rows: int, rows_per_chunk: int, runtime) -> None:
-    """Write rows whose keys are the rows of an output, from sorted runs, to the arrays of that output.
+    """Write rows from sorted runs, keyed by output row number, to the arrays of an output.
 
     Parameters
     ----------
@@ -190,13 +188,13 @@ def restore(shuffle: Shuffle, out, rows: int, rows_per_chunk: int, runtime) -> N
 
 
 def copy_reordered(place, out) -> None:
-    """A copy of a reordered data set that does not tell where its rows stood before."""
+    """Copy a reordered data set without the record of its original partitions."""
     shutil.copytree(place, out)
     update_attributes(out, "edges", {"entries": []})
 
 
 def _scatter(task, scratch, runtime, parts):
-    """Sorted runs of partitions; those of other rows, from a time when the data were others, go."""
+    """Write sorted runs of partitions; remove runs of earlier contents of the data."""
     task.shuffle.create()
     with open_store(scratch).canary() as probe:
         runtime.check_same(probe, url=scratch)
@@ -206,14 +204,14 @@ def _scatter(task, scratch, runtime, parts):
 
 
 def _gather(task, rows, chunk_rows, runtime, *, label):
-    """Write an output span by span, whole chunks each."""
+    """Write an output span by span, each of whole chunks."""
     step = chunk_rows * max(1, SPAN_BYTES // (chunk_rows * task.shuffle.row_bytes()))
     runtime.sum(task, [Span(a, min(a + step, rows)) for a in range(0, rows, step)], label=label)
 
 
 @contextlib.contextmanager
 def _appearing(where, out):
-    """A group that is written at `out` and appears at `where`, whole or not at all."""
+    """Yield `out` for writing, and rename it to `where` on success; remove it on failure."""
     try:
         yield out
         os.rename(out, where)
@@ -223,7 +221,7 @@ def _appearing(where, out):
 
 
 def _create(out, data, moved, chunk_rows, job):
-    """Empty group with what is known before the rows come; the offsets of the cells."""
+    """Create an empty group with all that is known before the rows; return the offsets of the cells."""
     edges = np.concatenate([[0], np.cumsum(moved.counts)])
     one = np.zeros(1)
     columns = {data.x: np.zeros((1, data.inputs)), "row": np.zeros(1, np.int64)} | ({data.y: one} if data.y else {})
@@ -235,11 +233,11 @@ def _create(out, data, moved, chunk_rows, job):
 
 
 def _reordered(data, where, job):
-    """A complete data set, after a check that this job has made it."""
+    """Open a complete reordered data set, after checking that this job wrote it."""
     group: Any = open_group(where)
     if group.attrs.get("job") != job:
         raise DataExists(f"{where}: expected the reordered data of this job, it holds others; remove it and repeat")
-    open_data(where, x=data.x, y="row")  # no chunk of `row` is missing
+    open_data(where, x=data.x, y="row")  # checks that no chunk of `row` is missing
     try:
         edges, entries = group["edges"][...], group["edges"].attrs["entries"]
     except (ValueError, RuntimeError, OSError, KeyError) as error:
