@@ -1,1 +1,1 @@
-"""Absorbing partitions as they come, once each."""
+"""Ingestion: absorb partitions as they arrive, each exactly once."""

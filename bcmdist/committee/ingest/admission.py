@@ -1,19 +1,20 @@
-"""Admission: what of that which a source delivers is to be absorbed. Events in, instructions out.
+"""Admission: decide which delivered partitions are absorbed. A state machine: events in, instructions out.
 
     delivered, compared, absorbed, failed, overtaken, committed  ->  Instructions
 
-A partition of a delivery is
+A delivered partition is one of
 
-1. bad: it cannot be read as one, or its rows are not for this model;
-2. known: its key is in the ledger; what comes under it must be what was absorbed under it;
-3. on its way: it was given out, and is not committed yet;
-4. cut otherwise: some of its rows are in the ledger, or on their way, under other keys; the rest is new;
-5. expired: new, and the window has left it;
-6. a twin: new, with the rows of another one that counts; it is told, or refused;
+1. bad: unreadable, or its rows do not fit this model;
+2. known: its key is in the ledger; its rows must equal those that were absorbed;
+3. in flight: it was submitted and is not committed yet;
+4. overlapping: some of its rows are in the ledger or in flight under other keys; its other rows are new;
+5. expired: new, but older than the window;
+6. a twin: new, but with the same rows as another partition that counts; reported or refused;
 7. new.
 
-Nothing here waits, reads, writes or knows the time: `loop` does what it is told, in any order and with any delays, and
-reports what came of it. An event that comes twice changes nothing more, and whatever is lost was not acknowledged.
+Nothing here waits, does I/O or reads a clock. `loop` carries out the instructions, in any order and with any delay, and
+reports the outcomes as events. A repeated event has no further effect; a lost partition was not acknowledged, so the
+source delivers it again.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -34,38 +35,39 @@ from bcmdist.storage.ledger import Entry
 
 @dataclass(frozen=True)
 class LedgerState:
-    """What a commit has absorbed."""
+    """The state of a commit that admission depends on."""
 
     ledger: Sequence[Entry]
     in_cells: Collection[str]
-    """keys, as surveyed, of partitions that it has absorbed in the order of cells"""
+    """surveyed keys of the partitions whose rows the commit has absorbed in cell order"""
     fading: Weighting
-    """how rows of the source fade from there"""
+    """how rows of the source lose weight"""
 
 
 @dataclass(frozen=True)
 class Acknowledgement:
-    """These are committed, or were before, and so is all up to an offset."""
+    """Partitions that are committed, and the offset up to which everything is committed."""
 
     offset: object
-    """JSON-ready; None: as before"""
+    """JSON-ready; None if unchanged"""
     keys: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Instructions:
-    """What is to be done because of an event; nothing by default."""
+    """What the loop must do after an event; nothing by default."""
 
     compare: tuple[Partition, ...] = ()
-    """look at what they hold now, and say so (`compared`)"""
+    """hash the current rows of these partitions and report the hashes (`compared`)"""
     compare_keys: tuple[str, ...] = ()
-    """likewise, of partitions of the ledger that lie in others now"""
+    """the same for these ledger keys, whose rows now lie in partitions with other bounds"""
     to_absorb: tuple[Partition, ...] = ()
-    """absorb them, and say so (`absorbed`, `failed`)"""
+    """compute the messages of these partitions and report the outcome (`absorbed`, `failed`)"""
     absorb_again: tuple[tuple[Partition, Entry], ...] | None = None
-    """only these of a batch may be committed, each with its entry as far as it is known; None: all of it"""
+    """commit only these partitions of the batch, after computing their messages again; each comes with its provisional
+    ledger entry; None: commit the whole batch"""
     fail: tuple[BcmdistError, ...] = ()
-    """raise the first of them, in the end"""
+    """raise the first of these at the end of the ingestion"""
     acknowledge: Acknowledgement | None = None
 
 
@@ -73,13 +75,13 @@ NOTHING = Instructions()
 
 
 class Admission:
-    """What is known between a delivery and the commit that follows.
+    """State machine that tracks partitions from their delivery to their commit.
 
     Parameters
     ----------
-    known : where this begins
-    surveyed : what was found at a fit, by key: what is absorbed must be the same
-    unfit : why a new partition cannot be absorbed by this model; None where it can
+    known : state of the commit from which ingestion starts
+    surveyed : ledger entries of the survey, by key; rows absorbed under these keys must have the same digest
+    unfit : returns the error that keeps the model from absorbing a partition, None if there is none
     """
 
     def __init__(
@@ -93,25 +95,25 @@ class Admission:
         self.fading, self.report = known.fading, IngestReport()
         self.pending = Pending(known.fading)
         self.digests: dict[str, str] = {}
-        """by key, of all that was ever in the ledger: what was absorbed under it"""
+        """digest by key of every partition that was ever in the ledger"""
         self.twins: dict[str, str] = {}
-        """new partitions whose rows were, under another name, with that one"""
+        """keys of new partitions whose rows were absorbed under another key, with that key"""
         self._warned = False
         self._cells = [entry for key, entry in surveyed.items() if key in known.in_cells]
         self._contents = Contents([*known.ledger, *self._cells])
-        """what counts"""
+        """digests of the partitions that count, to find twins"""
         self._absorbed = RowRanges(known.in_cells)
-        """rows in the ledger, or on their way"""
+        """rows in the ledger or in flight"""
         self._ranges, self._asked = KeysByRange(entry.key for entry in known.ledger), set[str]()
-        """keys that were in the ledger; those of them that were compared since they lie in others now"""
+        """ledger keys by rows; those already compared because their rows now lie in partitions with other bounds"""
         self._positions: dict[str, int | None] = {}
-        """of partitions on their way, by key; None where rows do not fade"""
+        """positions of partitions in flight, by key; None where rows do not fade"""
         self._passed = set[str]()
-        """keys that were on their way when others had committed, who may have absorbed these rows too"""
+        """keys in flight when another process committed, which may have absorbed the same rows"""
         self._note(known.ledger)
 
     def _note(self, entries):
-        """These are in the ledger."""
+        """Record entries that are in the ledger."""
         self._contents.add(entries)
         self.digests |= {entry.key: entry.digest for entry in entries}
         self._absorbed.add(entry.key for entry in entries)
@@ -119,12 +121,12 @@ class Admission:
     # --- Deliveries ---
 
     def delivered(self, delivery: Delivery) -> Instructions:
-        """The next delivery of the source.
+        """Handle the next delivery of the source.
 
         Raises
         ------
         InvalidOption
-            Rows are to fade, and the source does not count them.
+            Rows shall fade, but the source does not number them.
         """
         if delivery.bad:
             name, error = delivery.bad
@@ -148,7 +150,7 @@ class Admission:
         return Instructions(compare=same, compare_keys=tuple(others), to_absorb=tuple(fit), fail=tuple(errors))
 
     def _new(self, delivery: Delivery):
-        """What of a delivery nobody has absorbed."""
+        """The new partitions of a delivery, cut to the rows that are neither absorbed nor in flight."""
         new = []
         for part in delivery.parts:
             if part.key not in self.digests and part.key not in self.pending:
@@ -158,7 +160,7 @@ class Admission:
         return new
 
     def _cut_otherwise(self, delivery: Delivery):
-        """Keys that were absorbed and lie in other partitions now: what they hold is compared, once."""
+        """Ledger keys, each returned once, whose rows now lie in partitions with other bounds; to be compared."""
         if self.options.watch:
             return []
         whole = [part for part in delivery.parts if part.rows and part.key not in self.digests]
@@ -167,10 +169,10 @@ class Admission:
         return keys
 
     def _position(self, part, delivery: Delivery) -> int | None:
-        """Rows of the source up to the end of a partition, as far as it matters."""
+        """Number of rows of the source up to the end of a partition; None where rows do not fade."""
         if not self.fading.fades:
             return None
-        if delivery.position is None and part.rows:  # who reads one without rows says what is wrong
+        if delivery.position is None and part.rows:  # reading an empty partition raises a clearer error
             raise InvalidOption(
                 f"--half-life, --window: expected a source that counts its rows, got {self.fading.source}; leave them "
                 "out, or give entries a position (`bcmdist.publish`)"
@@ -178,18 +180,18 @@ class Admission:
         return (delivery.position or 0) - (delivery.parts[-1].stop - part.stop)
 
     def _in_window(self, part):
-        """Whether a new partition still counts; it is on its way then."""
+        """Whether a new partition is still in the window. If so, mark its rows as in flight; else count it expired."""
         if self.fading.expired(self._positions[part.key]):
             self.report.expired += 1
             self._finish([part.key])
             return False
-        self._absorbed.add([part.key])  # a longer partition may come before it is committed
+        self._absorbed.add([part.key])  # a longer, overlapping partition may arrive before this one is committed
         return True
 
     # --- Outcomes ---
 
     def compared(self, digests: Mapping[str, str]) -> Instructions:
-        """Content hashes of what lies under known keys now: it must be what was absorbed under them."""
+        """Handle the current content hashes of known keys; one that differs from the ledger's is a failure."""
         failed = list[BcmdistError]()
         for key, digest in digests.items():
             try:
@@ -201,7 +203,7 @@ class Admission:
         return Instructions(fail=tuple(failed))
 
     def absorbed(self, found: Contribution, parts: Iterable[Partition]) -> Instructions:
-        """The messages of new partitions that were absorbed together."""
+        """Handle the message of new partitions that were computed in one task."""
         try:
             refuse_changed(found.entries.values(), [self.surveyed[k] for k in found.entries if k in self.surveyed])
         except DataChanged as error:
@@ -216,7 +218,7 @@ class Admission:
         return Instructions(fail=failed)
 
     def failed(self, keys: Collection[str], error: BcmdistError) -> Instructions:
-        """These partitions cannot be absorbed: an error, in the end, unless they are to be skipped."""
+        """Handle partitions that cannot be absorbed: skip them if the options say so, else return the error."""
         if not self.options.skip:
             return Instructions(fail=(error,))
         self.report.skipped += keys
@@ -224,16 +226,15 @@ class Admission:
         return NOTHING
 
     def _finish(self, keys):
-        """Nothing is to be absorbed of these partitions."""
+        """Mark partitions as done without absorbing them."""
         for key in keys:
             self._positions.pop(key, None)
         self.pending.finish(keys)
 
     def _refused(self, contents: Contents, entries, newest) -> tuple[Collection[str], tuple[BcmdistError, ...]]:
-        """New partitions that are not to be absorbed, for their twins in the window of a commit up to a newest
-        position.
+        """Keys of new partitions refused because they are twins, and the errors; all twins are counted.
 
-        All twins are counted.
+        `newest` is the newest position of the commit: a partition outside the window that ends there is no twin.
         """
         twins = contents.twins(entries, expired=self.fading.at(newest).expired)
         self.twins |= twins
@@ -244,7 +245,7 @@ class Admission:
         return twins.keys(), tuple(error for instructions in failed for error in instructions.fail)
 
     def warning(self) -> str | None:
-        """What to warn of: twins, once, whatever comes later."""
+        """The warning about twins; returned once, None afterwards."""
         if self._warned or not self.twins or self.options.same_rows != "warn":
             return None
         self._warned = True
@@ -254,19 +255,19 @@ class Admission:
 
     @property
     def uncommitted(self) -> int:
-        """New partitions that were absorbed, and not taken yet."""
+        """Number of new partitions absorbed but not yet taken for a commit."""
         return len(self.pending.entries)
 
     def take(self) -> Batch:
-        """What is to be committed: all that was absorbed since it was last taken."""
+        """Take the batch to commit: everything absorbed since the last call."""
         return self.pending.take()
 
     def is_overtaken(self, batch: Batch) -> bool:
-        """Whether others may have absorbed some of a batch while it was on its way, as a commit that is known says."""
+        """Whether a partition of the batch was in flight when another process committed, so `overtaken` must run."""
         return not self._passed.isdisjoint(batch.entries)
 
     def overtaken(self, batch: Batch, known: LedgerState) -> Instructions:
-        """Somebody else was faster than the commit of a batch: what is left of it, beside what is known now."""
+        """Handle a lost race for a commit: `absorb_again` holds what is left of the batch, given the ledger `known`."""
         self.fading, failed = known.fading, list[BcmdistError]()
         theirs = {entry.key: entry.digest for entry in known.ledger}
         for key, entry in batch.entries.items():
@@ -285,7 +286,13 @@ class Admission:
         return Instructions(absorb_again=tuple(with_entry(batch, part) for part in left), fail=fail)
 
     def committed(self, batch: Batch, fading: Weighting, ledger: Sequence[Entry] | None = None) -> Instructions:
-        """A batch is in a commit, from which rows fade like this; with a whole `ledger` where others committed too."""
+        """Handle the commit of a batch.
+
+        Parameters
+        ----------
+        fading : how rows fade from this commit on
+        ledger : the whole ledger if other processes have committed too, else None
+        """
         self._passed -= batch.entries.keys()
         keys = batch.keys
         if ledger is not None:

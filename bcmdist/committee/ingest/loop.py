@@ -1,23 +1,20 @@
-"""Ingestion: partitions are read, absorbed, committed and acknowledged, in this order; each counts once.
+"""Ingestion: read, absorb, commit and acknowledge partitions, in this order; each partition counts once.
 
     source -> Delivery -> Admission -> runtime.each(Absorbing) -> Pending -> total -> commit (put if absent) -> ack
 
-State, ledger and offset of the source are one record. Whatever dies, whenever: what was not committed is delivered
-again, what was is in the ledger. A partition that comes twice, late or in another order changes nothing; one that
-comes with other bytes under the same key is refused. Of two ingesters one loses the race for a commit number: it reads
-the winner's state, leaves out what that has absorbed, adds its own message to it (messages commute) and tries again. A
-writer that slept through all this finds its number taken. There are no locks, and no clock decides anything but when
-it is time to commit.
+Committee, ledger and source offset are written in one record, so a crash at any time is safe: a partition that was not
+committed is delivered again, a committed one is in the ledger. A partition that arrives twice, late or out of order
+changes nothing; one with different bytes under the same key is refused. When two ingesters race for a commit number,
+the loser loads the winner's state, drops the partitions that the winner has absorbed, adds the rest of its own messages
+(messages commute) and retries. A writer that was suspended meanwhile finds its number taken. There are no locks, and
+clocks only decide when to commit.
 
-What is absorbed is decided by `admission`, which only thinks; here are the source, the runtime, the store and the
-clocks.
+`admission` decides what to absorb and does no I/O; this module holds the source, the runtime, the store and the clocks.
 
-The total of a batch: what was kept of its messages, wherever that is, as the one message that a commit adds.
-
-Ledger entries come before the total, and whatever computed it may have died meanwhile: what is computed again is of
-the rows of now. So a total names what it is of, and is taken only where these are the entries of its batch. Where they
-are not, or it is lost, the batch is absorbed again as a whole, message and entries together, or refused as changed
-data.
+Workers return ledger entries at once, but keep the messages until a commit asks for their sum. If a worker dies in
+between, its messages are recomputed from the rows as they are by then. The sum therefore lists the entries that it
+covers, and is used only if they equal the entries of the batch (`totalled`). Otherwise the whole batch is absorbed
+again, messages and entries together, or refused because its data changed.
 """
 
 import contextlib
@@ -65,13 +62,17 @@ from bcmdist.storage.ledger import RUNNING
 def totalled(
     batch: Batch, runtime: Runtime, to_absorb: Callable[[list[Partition]], Contribution], *, label: str
 ) -> Batch:
-    """A batch with its message, of what was kept.
+    """Return the batch with its message: the sum of the messages that the runtime has kept.
+
+    Parameters
+    ----------
+    to_absorb : computes the messages of partitions again, where the sum is lost or covers other rows
 
     Raises
     ------
     SchedulerLost
     DataChanged, ...
-        It had to be absorbed again, and cannot be; nothing of it is to be committed.
+        The batch had to be absorbed again and this failed; commit nothing of it.
     """
     if batch.message is None:
         return batch
@@ -88,31 +89,35 @@ def totalled(
     return absorbed_again(batch, again, to_absorb)
 
 
-# Without --commit-every: this long after the last commit at the earliest, and only so often that commits take at most
-# one part in `COMMIT_SHARE` of the time. What is absorbed between two commits is what a crash makes us absorb again.
+# Without --commit-every: the least number of seconds between commits; the interval is longer where needed to spend at
+# most 1 / `COMMIT_SHARE` of the time on commits. After a crash, partitions absorbed since the last commit are repeated.
 COMMIT_SECONDS = 5.0
 COMMIT_SHARE = 20
-# Partitions of one task at most: neighbours are read together and their messages travel as one.
+# Maximum number of partitions per task: neighbours are read together, and their messages are summed before transfer.
 GROUP = 4
-# Seconds between two looks at a source that had nothing new.
+# Seconds between two polls of a source that had nothing new.
 POLL_SECONDS = 0.5
-# The first pause of the loser of a commit, on average; it doubles up to `LONGEST_PAUSE`.
+# Mean backoff after the first lost race for a commit, in seconds; it doubles up to `LONGEST_PAUSE`.
 PAUSE, LONGEST_PAUSE = 0.01, 1.0
 
 
 def ingest(
     snapshot: Snapshot, source: Source, runtime, options: IngestOptions | None = None, *, watch: Watch | None = None
 ) -> tuple[Snapshot, IngestReport]:
-    """Let a committee absorb what a source delivers, once each; `watch` looks on at what was not there at the fit.
+    """Absorb the partitions that a source delivers, once each; return the last snapshot and a report.
+
+    Parameters
+    ----------
+    watch : observes partitions that arrive after the fit; not used for sources without a name (rows in memory)
 
     Raises
     ------
     ChunkConflict
-        A key that was absorbed comes with other rows.
+        An absorbed key is delivered with different rows.
     CommitConflict
-        Another model has been put under the path.
+        The directory now holds another model.
     DataChanged, InvalidData, InvalidOption, MemoryLimit, PoisonChunk, SchedulerLost, SourceUnreachable, ...
-        What was good has been committed; the offset stays before what failed.
+        Valid partitions have been committed; the committed offset stays before the partition that failed.
     """
     options = options or IngestOptions()
     snapshot.refuse_replaced()
@@ -125,7 +130,7 @@ def ingest(
 
 
 class _Loop:
-    """One ingestion: does what `admission` says, and tells it what came of that."""
+    """One ingestion: carries out the instructions of `admission` and reports the outcomes to it."""
 
     def __init__(self, snapshot: Snapshot, source: Source, runtime, options: IngestOptions, watch: Watch):
         self.snapshot, self.source, self.runtime, self.options = snapshot, source, runtime, options
@@ -135,14 +140,14 @@ class _Loop:
         self.expert = snapshot.expert()
         self.admission = Admission(self._known(fading), snapshot.surveyed, options, self._unfit)
         self.watch, self.before = watch, snapshot.ledger
-        """who looks on; the ledger as it was when this began"""
+        """the observer; the ledger when this ingestion began"""
         self.lag: dict[str, float] | None = None
-        """how far behind the source the commit is that is being made"""
+        """lag behind the source at the commit being made"""
         self.read_to = snapshot.offsets.get(source.name) if options.watch else None
         self.given = 0
-        """new partitions that were handed out"""
+        """number of new partitions submitted to the runtime"""
         self.passed_over = 0
-        """others that were: of what was absorbed before, or falls out of a window"""
+        """number of delivered partitions not submitted: absorbed before, or outside the window"""
         self.label = "ingest" if source.name else "experts"
         self.behind = LagMeter(source)
         self.failures: list[BcmdistError] = []
@@ -150,7 +155,7 @@ class _Loop:
         self.message_task = self.watch.message_task(self.expert, self.snapshot)
 
     def _fading(self) -> Weighting:
-        """How rows of the source fade, as the newest commit says, which may be somebody else's."""
+        """The fading of the newest commit, which another process may have written, checked against the options."""
         return chosen_fading(self.snapshot.facts.fading, self.source.name, self.options.half_life, self.options.window)
 
     def _fading_on(self) -> Weighting:
@@ -160,7 +165,7 @@ class _Loop:
         return LedgerState(self.snapshot.ledger, absorbed_in_cells(self.snapshot), fading)
 
     def _unfit(self, part):
-        """Why a partition cannot be absorbed by this model here; None where it can."""
+        """The error that keeps this model from absorbing a partition on this runtime; None if it can be absorbed."""
         try:
             self.snapshot.refuse_unlike([part])
             self.snapshot.model.refuse_unknown_errors(part.data)
@@ -170,12 +175,12 @@ class _Loop:
         return None
 
     def run(self) -> None:
-        """Until the source is empty, or somebody says stop."""
+        """Ingest until the source is empty or, with `options.watch`, until `options.stop` asks to stop."""
         store, name = self.snapshot.store, self.source.name
         try:
             with beating(store, name) if self.options.watch and name else contextlib.nullcontext():
                 self._run()
-            sweep(store, name)  # whoever waited for rows before, and died, has had a successor
+            sweep(store, name)  # remove heartbeats of crashed ingesters of this source: this one has replaced them
         except SchedulerLost as error:
             raise SchedulerLost(
                 f"{error}; {len(self.snapshot.ledger)} partitions are safe in commit {self.snapshot.commit}: repeat "
@@ -203,10 +208,10 @@ class _Loop:
         self.admission.report.waiting = self.source.lag(self.read_to)
 
     def _outcomes(self):
-        """Of what the source has now; before an error, what was absorbed is committed."""
+        """Outcomes for the deliveries available now. Commits the absorbed partitions before raising an error."""
         try:
             yield from self.runtime.each(self._work(), label=self.label)
-        except SchedulerLost:  # the sums that workers had are lost too
+        except SchedulerLost:  # the sums held by workers are lost too: there is nothing to commit
             raise
         except BcmdistError:
             self.commit()
@@ -216,7 +221,7 @@ class _Loop:
         return self.options.stop() or (self.options.max_partitions or self.given + 1) <= self.given
 
     def _stopped(self):
-        """Whether a failure forbids to read on: others than poison tend to come again and again."""
+        """Whether a failure stops reading. Errors other than `PoisonChunk` tend to hit the next partitions too."""
         return any(not isinstance(error, PoisonChunk) for error in self.failures)
 
     def _most(self):
@@ -224,7 +229,7 @@ class _Loop:
         return most if self.options.max_partitions is None else min(most, self.options.max_partitions - self.given)
 
     def _work(self) -> Iterator[tuple[Any, list]]:
-        """Tasks with the partitions they are for, as somebody asks for them."""
+        """Pairs of a task and its partitions, read from the source as the runtime asks for them."""
         while not self._enough() and not self._stopped():
             deliveries = self.source.read(self.read_to, self._most())
             if not deliveries:
@@ -237,7 +242,7 @@ class _Loop:
                 yield PartitionMessage(self.message_task), group
 
     def _admitted(self, deliveries):
-        """Partitions of deliveries: those to compare with what was absorbed of them, and new ones."""
+        """Admit deliveries; return the partitions to compare with the ledger and the new partitions to absorb."""
         model, known, fresh = self.snapshot.model, list[Partition](), list[Partition]()
         for delivery in deliveries:
             self.read_to, skipped = delivery.offset, len(self.admission.report.skipped)
@@ -251,14 +256,16 @@ class _Loop:
         return known, fresh
 
     def _groups(self, parts) -> Iterator[list]:
-        """Neighbours that are computed together: few, so that no thread is idle for long; alone where rows fade, or may
-        be refused once they are known."""
+        """Groups of neighbouring partitions, one task each; small, so that no thread is idle for long.
+
+        A group is one partition where each needs its own weight (half-life) or may be refused for its digest.
+        """
         alone = self.admission.fading.half_life or self.options.same_rows == "refuse"
         size = 1 if alone else max(1, min(GROUP, -(-len(parts) // self.runtime.threads)))
         return (parts[k : k + size] for k in range(0, len(parts), size))
 
     def _take(self, outcome):
-        """What came of a task."""
+        """Handle the outcome of a task; commit if one is due."""
         if self.watch.is_of(outcome):
             self.watch.take(outcome, self.admission.digests)
         elif outcome.error is not None:
@@ -273,7 +280,7 @@ class _Loop:
         self._progress()
 
     def _do(self, told: Instructions) -> Instructions:
-        """What every event may ask for; the rest is for whoever made it."""
+        """Record failures and send acknowledgements, then return the instructions for the caller to do the rest."""
         self.failures += told.fail
         if told.acknowledge:
             self.source.ack(told.acknowledge.offset, told.acknowledge.keys)
@@ -286,7 +293,7 @@ class _Loop:
         return time.monotonic() - self.committed >= wait
 
     def commit(self) -> None:
-        """Commit what is pending, whoever else does; then acknowledge it."""
+        """Commit the pending batch, retrying after conflicts with other writers; then acknowledge it."""
         begun, self.lag = time.monotonic(), self._lag()
         batch, overtaken = totalled(self.admission.take(), self.runtime, self._absorb_again, label=self.label), False
         if self.admission.is_overtaken(batch):
@@ -306,7 +313,7 @@ class _Loop:
                     pause = min(2.0 * pause, LONGEST_PAUSE)
                     self.snapshot = self.snapshot.newest()
                     batch = self._left_of(batch)
-            with contextlib.suppress(ModelNotFound):  # pruned by others; the commit before it predicts as well
+            with contextlib.suppress(ModelNotFound):  # pruned by others: go on predicting from the commit before
                 self.message_task = self.watch.message_task(self.expert, self.snapshot)
             self.unpruned += 1
             self.commit_seconds = time.monotonic() - begun
@@ -315,11 +322,11 @@ class _Loop:
         self._do(self.admission.committed(batch, self._fading_on(), ledger))
         if self.unpruned >= self.options.keep:
             self._prune()
-        if self.options.watch:  # who knows when this ends
+        if self.options.watch:  # this may run for long: do not wait for the end to warn
             self._tell()
 
     def _left_of(self, batch: Batch) -> Batch:
-        """What is left of a batch now that somebody else has committed."""
+        """The part of a batch that is still to be committed after another process has committed."""
         fading = self._fading_on()
         refuse_absorbed_in_cells(self.snapshot, batch.parts.values())
         left = self._do(self.admission.overtaken(batch, self._known(fading))).absorb_again
@@ -330,17 +337,17 @@ class _Loop:
 
     @property
     def _beside(self):
-        """What a commit is to say beside what was absorbed."""
+        """Facts of the next commit other than the batch itself: fading, skipped partitions, lag, the observer's."""
         facts = self.watch.facts(self.snapshot.facts)
         known = self.snapshot.facts.lag or {}
         if self.lag is not None:
             facts["lag"] = known | {self.source.name: self.lag}
-        elif self.source.name in known:  # unknown now: what it was is no answer
+        elif self.source.name in known:  # unknown now: drop the outdated value
             facts["lag"] = {name: lag for name, lag in known.items() if name != self.source.name}
         return CommitDetails(self.source.name, self.admission.fading, self.admission.report.skipped, facts)
 
     def _lag(self):
-        """How far behind the source a commit now is; None of rows in memory, which nobody adds to."""
+        """Lag of a commit made now; None if unknown, or for rows in memory, which do not grow."""
         if not self.source.name:
             return None
         report = self.admission.report
@@ -357,18 +364,18 @@ class _Loop:
         if self.unpruned:
             try:
                 self.snapshot.store.prune(self.options.keep)
-            except ModelDamaged as error:  # an old commit: what was absorbed is safe
+            except ModelDamaged as error:  # only an old commit is damaged: absorbed partitions are safe
                 warnings.warn(BcmdistWarning(f"old commits were not pruned: {error}"), stacklevel=2)
             self.unpruned = 0
 
     def _tell(self):
-        """Of twins, and of what arrives as `watch` says."""
+        """Warn of duplicate rows and, if partitions were committed, of drift as reported by `watch`."""
         drift = self.watch.warning(self.snapshot, self.before) if self.admission.report.partitions else None
         for text in filter(None, (self.admission.warning(), drift)):
             warnings.warn(BcmdistWarning(text), stacklevel=2)
 
     def _progress(self, *, finished=False):
-        """Partitions absorbed of those read and those that wait, about."""
+        """Report progress: partitions absorbed, out of those read plus, approximately, those waiting."""
         done = self.admission.report.partitions + self.admission.uncommitted
         if not finished:
             self._look()
