@@ -1,1 +1,1 @@
-"""Message -> belief, and a committee's life: snapshot, passes, ingestion, forgetting, merging."""
+"""Message -> posterior, and what happens to a committee: snapshots, passes, ingestion, forgetting, merging."""

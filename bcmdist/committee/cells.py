@@ -1,4 +1,7 @@
-"""Rows in the order of spatial cells: none is absorbed both there and as it is stored, and they need a disk."""
+"""Checks for rows sorted by spatial cell: no row is absorbed both in cell order and in stored order.
+
+Cell order also requires a model directory on a disk: object stores are refused.
+"""
 
 from bcmdist.committee.fading import weights
 from bcmdist.committee.snapshot import Snapshot
@@ -9,7 +12,7 @@ from bcmdist.storage.urls import on_objects
 
 
 def absorbed_in_cells(snapshot: Snapshot) -> set[str]:
-    """Keys of the partitions as surveyed whose rows have been absorbed in the order of cells."""
+    """Surveyed keys of the partitions if their rows have been absorbed in cell order; else empty."""
     array = snapshot.facts.cells.array
     if array is None or not len(absorbed_pieces(weights(snapshot.facts.fading, snapshot.ledger), array)):
         return set()
@@ -17,8 +20,10 @@ def absorbed_in_cells(snapshot: Snapshot) -> set[str]:
 
 
 def rows_outside(snapshot: Snapshot) -> int:
-    """Rows that were ingested as they are stored, so that local prediction does not find them around new points; 0 of a
-    model that makes no local predictions."""
+    """Number of rows ingested in stored order, which local prediction cannot use as neighbours of new points.
+
+    0 for a model without local predictions.
+    """
     cells = snapshot.facts.cells
     if not cells.surrounded:
         return 0
@@ -26,7 +31,7 @@ def rows_outside(snapshot: Snapshot) -> int:
 
 
 def outside_in_words(rows: int, total: int) -> str:
-    """What follows for predictions where so many rows of all are not around new points, and what to do."""
+    """Message on the effect of `rows` of `total` rows that cannot serve as neighbours, and what to do about it."""
     return (
         f"{rows} of {total} rows, absorbed after the fit, count through the committee only, local predictions near "
         "them ignore them as neighbours: fit again with all rows, or use --method committee"
@@ -34,13 +39,13 @@ def outside_in_words(rows: int, total: int) -> str:
 
 
 def refuse_absorbed_in_cells(snapshot: Snapshot, parts) -> None:
-    """Raise `InvalidData` where cells are to be absorbed whose rows somebody has ingested as they are stored."""
+    """Raise `InvalidData` if `parts` contain cells, and rows of the survey were ingested in stored order."""
     if any(part.data.url == f"{snapshot.url}/{CELL_DATA}" for part in parts):
         refuse_absorbed_as_stored(snapshot)
 
 
 def refuse_absorbed_as_stored(snapshot: Snapshot) -> None:
-    """Raise `InvalidData` where rows were ingested as they are stored: in the order of cells they would count twice."""
+    """Raise `InvalidData` if rows of the survey were ingested in stored order: in cell order they would count twice."""
     absorbed = [entry.key for entry in snapshot.ledger if entry.key in snapshot.surveyed]
     if absorbed:
         raise InvalidData(
@@ -50,7 +55,7 @@ def refuse_absorbed_as_stored(snapshot: Snapshot) -> None:
 
 
 def refuse_cells_on_objects(url, cells) -> None:
-    """Raise `InvalidOption` where a model on an object store is to have, or to use, cells."""
+    """Raise `InvalidOption` if a model on an object store shall make or use cells."""
     if cells and on_objects(url):
         raise InvalidOption(
             f"{url}: expected a model directory on a disk that all workers share, for spatial partitions sort rows "

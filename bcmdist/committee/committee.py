@@ -1,7 +1,7 @@
-"""The committee: the prior plus the sum of all messages, and the belief that follows.
+"""The committee: the prior plus the sum of all messages, and the posterior that follows.
 
-Precision Lambda = I + sum of precisions has eigenvalues of at least one, so its Cholesky
-factorisation cannot fail, whatever the experts say (SYSTEMS I.7).
+The posterior precision Lambda = I + sum of precisions has eigenvalues of at least one, so its Cholesky factorisation
+cannot fail, for any positive semi-definite messages (SYSTEMS I.7).
 """
 
 from collections.abc import Callable
@@ -19,25 +19,25 @@ Believe = Callable[[np.ndarray, np.ndarray], Belief]
 
 @dataclass(frozen=True)
 class Committee:
-    """All that has been absorbed about the shared variables; immutable.
+    """The sum of all messages about the shared variables; immutable.
 
     Absorbing is addition: any order and any grouping gives the same committee up to rounding.
     """
 
     total: Message
     believe: Believe = factored
-    """what eta and precision of all messages make one believe: `Shared.belief` of what they are about"""
+    """makes the posterior from the summed eta and precision: `Shared.belief` of the shared variables"""
 
     def absorb(self, message: Message) -> "Committee":
-        """The committee that has also absorbed `message`."""
+        """Return the committee with `message` added."""
         return replace(self, total=self.total + message)
 
     def withdraw(self, message: Message) -> "Committee":
-        """The committee that has never absorbed `message`: what was added is subtracted."""
+        """Return the committee with `message` subtracted, as if it had never been absorbed."""
         return replace(self, total=self.total - message)
 
     def aged(self, factor) -> "Committee":
-        """The committee for which all that it has absorbed counts `factor` times."""
+        """Return the committee with all messages multiplied by `factor`."""
         return self if factor == 1.0 else replace(self, total=self.total.weighted(factor))
 
     @cached_property
@@ -59,29 +59,34 @@ class Committee:
 
 
 def next_mean(committee: Committee, step: Message | None) -> np.ndarray:
-    """Where a pass leads: to the mean of the belief, or by Newton's `step` of all experts where that has a maximum."""
+    """The shared values at which the next pass linearises.
+
+    The posterior mean; or, where experts give a separate Newton `step`, the mean with that step in place of the
+    messages, unless its precision is not positive definite.
+    """
     try:
         return committee.posterior.mean if step is None else replace(committee, total=step).posterior.mean
     except NotPositiveDefinite:  # far from the mode of a likelihood that is not log-concave
         return committee.posterior.mean
 
 
-# Nats a row by which predictions differ measurably: about the standard error of a score of a few thousand rows.
+# Smallest measurable loss in nats per row: about the standard error of a mean score over a few thousand rows.
 MEASURABLE_NATS = 0.01
-# So few query points may be too few for their half to tell: neither is felt beside the rows around. Arbitrary.
+# With fewer query points the comparison with half of them shows nothing: neither set matters next to the neighbouring
+# rows. Arbitrary.
 LEAST_HALVED = 100
 
-# The query set is large enough where it has about twice as many points as degrees of freedom are
-# seen through it (SYSTEMS I.8: twice sufficed in a toy problem, once did not).
+# The query set is large enough if it has about twice as many points as the effective degrees of freedom of the data
+# under it (SYSTEMS I.8: twice sufficed in a toy problem, once did not).
 POINTS_PER_DEGREE = 2.0
 
 
 def query_limits(degrees_of_freedom, points, asked) -> bool:
-    """Whether more points than were asked for could see more."""
+    """Whether the number of query points asked for limits the fit, so that more points could capture more."""
     return points >= asked and POINTS_PER_DEGREE * degrees_of_freedom > points
 
 
-# Why fewer points than were asked for say as much.
+# Parts of `query_advice`: why fewer points than asked for suffice, and what to do if the points limit the fit.
 DETERMINED = "which determine the others of"
 ADVISED = "set --query to {} or more"
 
@@ -97,12 +102,17 @@ def query_advice(
     fewer=DETERMINED,
     loss=None,
 ) -> str:
-    """One line on whether the query set suffices, and what to set when it does not.
+    """One line on whether the query set suffices, and what to set if it does not.
 
-    Fewer points than were asked for are left where these say as much, why, `fewer`. `estimated`: the degrees of
-    freedom for which an automatic number of points was asked for. `of`: what is shared. `advised`: what to do
-    where they limit the fit. `loss`: of local predictions,
-    "nats" a row by which they are worse with half of the query points, and its standard "error".
+    Parameters
+    ----------
+    degrees_of_freedom : effective degrees of freedom of the data under the query points
+    points, asked : number of query points, and the number asked for; fewer are used where they are equivalent
+    estimated : degrees of freedom estimated beforehand, if the number of points was chosen from them
+    of : name of the shared variables
+    advised : what to do if the points limit the fit; "{}" is replaced by a number of points
+    fewer : why fewer points than asked for suffice
+    loss : for local predictions: "nats" per row lost with half of the query points, and its standard "error"
     """
     wanted = POINTS_PER_DEGREE * degrees_of_freedom
     seen = f"{degrees_of_freedom:.0f} effective degrees of freedom are seen through {points} {of}"

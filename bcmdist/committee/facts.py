@@ -1,7 +1,7 @@
-"""Facts: what a fit has found out and has been told, beside its model, its committee and its ledger.
+"""Facts of a fit: its settings, diagnostics and measurements, stored with model, committee and ledger in each commit.
 
-They are the part `facts/fit` of a commit's record. What later rooms of the package find out - calibrations, what is
-expected of arrivals - is kept as they have written it.
+They are the part `facts/fit` of a commit's record. Results of later stages of the package, such as calibrations and the
+expected surprise of arrivals, are stored here as plain JSON values.
 """
 
 from collections.abc import Mapping
@@ -13,159 +13,166 @@ from bcmdist.committee.fading import Weighting
 
 @dataclass(frozen=True)
 class Pass:
-    """One pass over the data; a first one has nothing to say but its number."""
+    """One pass over the data; for a first pass only the number is set."""
 
     number: int
-    """passes since messages of a first pass were last added, this one included"""
+    """number of passes since first-pass messages were last added, this one included"""
     change: float | None = None
-    """by how much it has moved the belief, in its standard deviations"""
+    """length of the move of the posterior mean, in posterior standard deviations"""
     log_evidence: float | None = None
+    """log p of all targets after the pass, in nats"""
     halvings: int | None = None
-    """of steps up to this pass"""
+    """number of times the step before this pass was halved"""
 
     def to_json(self) -> dict[str, Any]:
-        """Of a first pass its number only."""
+        """The fields, JSON-ready; of a first pass the number only."""
         number = {"pass": self.number}
         rest = {"change": self.change, "log_evidence": self.log_evidence, "halvings": self.halvings}
         return number if self.change is None else number | rest
 
     @classmethod
     def from_json(cls, value) -> "Pass":
-        """What `to_json` gives."""
+        """Inverse of `to_json`."""
         return cls(value["pass"], value.get("change"), value.get("log_evidence"), value.get("halvings"))
 
 
 @dataclass(frozen=True)
 class Cells:
-    """Spatial cells: settled sizes, where their rows are, and what local prediction needs, in the order in which a fit
-    adds it."""
+    """Spatial cells: their sizes, the location of their rows, and what local prediction needs.
+
+    Fields are in the order in which a fit adds them.
+    """
 
     core: int | None = None
-    """rows of a core, about"""
+    """approximate number of rows of a cell"""
     around: int | None = None
-    """rows that a local expert sees, about"""
+    """approximate number of rows that a local expert conditions on"""
     array: str | None = None
-    """URL of the array by which rows in the order of cells are known"""
+    """URL of the array of rows in cell order, which their ledger keys name"""
     edges: str | None = None
-    """hash of the blob with the first rows of cells"""
+    """hash of the blob with the index of each cell's first row"""
     halos: str | None = None
-    """hash of the blob with the hashes of halos, by partition"""
+    """hash of the blob with the hashes of the halos, by partition"""
     border_jump: float | None = None
-    """how far neighbouring cells disagree at their border, in standard deviations"""
+    """root mean square difference of the predictions of neighbouring cells at their border, in standard deviations"""
     border_jump_error: float | None = None
-    """standard error of that, as some borders are measured"""
+    """standard error of `border_jump`, which is measured at a sample of borders"""
 
     @property
     def surrounded(self) -> bool:
-        """Whether local predictions can be made: a fit was there to its end."""
+        """Whether local predictions can be made, because a fit has completed all steps."""
         return self.border_jump is not None
 
     def to_json(self) -> dict[str, Any]:
-        """What is known."""
+        """The fields that are set."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
     @classmethod
     def from_json(cls, cells: Mapping[str, Any]) -> "Cells":
-        """What `to_json` gives; what other versions have written beside is left out."""
+        """Inverse of `to_json`; fields of other versions are ignored."""
         return cls(**{name.name: cells[name.name] for name in fields(cls) if name.name in cells})
 
 
 @dataclass(frozen=True)
 class Facts:
-    """Facts of a fit at one commit; those that are None are not known, or do not apply."""
+    """Facts of a fit at one commit; None where unknown or not applicable."""
 
     job: str
-    """hash of what was asked"""
+    """hash of the settings and data set of the fit"""
     surveyed: str
-    """segment with the partitions as they were surveyed"""
+    """hash of the ledger segment with the partitions as surveyed"""
     approximation: str
     """"laplace" or "ep" """
     linearise: str
     """"own" or "running" """
     rows_per_expert: int
     query_asked: int
+    """number of query points asked for; the fit may use fewer"""
     kernels_tried: dict[str, float | None]
     """log evidence by kernel"""
     at_bounds: list[str]
-    """hyper-parameters that learning has left at a bound"""
+    """hyper-parameters that ended at a bound"""
     seconds: dict[str, float]
-    """by stage"""
+    """time by stage"""
     expert: str = "bcm"
-    """what experts share and what they do with the rest, by its name"""
+    """name of the expert in its registry: shared variables and residual covariance"""
     passes: tuple[Pass, ...] = ()
     data: str | None = None
     """URL of the training data"""
     evaluations: int | None = None
-    """of the evidence, while learning"""
+    """number of evaluations of the evidence while learning"""
     method: str = "committee"
-    """by which predictions are made unless asked otherwise"""
+    """default prediction method"""
     fading: Weighting = field(default_factory=Weighting)
     skipped: tuple[str, ...] = ()
-    """partitions that ingestion has left out"""
+    """names of partitions and data sets that failed during ingestion"""
     cells: Cells = field(default_factory=Cells)
     """empty where partitions are not spatial"""
     calibration: dict[str, Any] | None = None
-    """`bcmdist.prediction.errors.platt_scaling.Calibration`, and the rows absorbed then; 0 rows where it is of another
-    committee"""
+    """`bcmdist.prediction.errors.platt_scaling.Calibration`, with the number of `rows` absorbed when it was fitted; 0
+    if it was fitted to another committee"""
     local_calibration: dict[str, Any] | None = None
+    """the same for local predictions"""
     recalibration: dict[str, Any] | None = None
-    """`bcmdist.prediction.errors.recalibration.Recalibration` where rows left out gain by it, the rows absorbed then, 0
-    where it is of another committee, and where they were linearised"""
+    """`bcmdist.prediction.errors.recalibration.Recalibration` if it improves held-out predictions, with the number of
+    `rows` absorbed when it was fitted (0: to another committee) and `linearised_at`, where they were linearised"""
     chunks: str | None = None
-    """hash of the blob with the chunks that the survey has read from data without a manifest"""
+    """hash of the blob with the chunks that the survey read from data without a manifest"""
     linearised_at: str | None = None
-    """hash of the shared values given which the last pass was linearised"""
+    """hash of the shared values at which the last pass was linearised"""
     halving_loss: dict[str, float] | None = None
-    """nats a row by which local predictions are worse with half of the query points, and the standard error of that"""
+    """loss of local predictions with half of the query points, in `nats` per row, and its standard `error`"""
     repeats: dict[str, float] | None = None
-    """`bcmdist.learning.survey.Replicates`: share of rows, and standard deviation of their targets"""
+    """`share` of rows whose inputs occur more than once, and standard `deviation` of the targets of such rows
+    (`bcmdist.learning.survey.Replicates`)"""
     labels: dict[str, int] | None = None
-    """how many values inputs have that the kernel uses as labels, by name"""
+    """number of distinct values of each input that the kernel treats as a category, by input name"""
     whole_targets: int | None = None
-    """how many values targets take, where all are whole numbers and not very many"""
+    """number of distinct targets, if all are whole numbers and there are few of them"""
     objective: float | None = None
-    """log joint density there"""
+    """log joint density at `linearised_at`"""
     withdrawn_error: float | None = None
-    """what one more pass has corrected after partitions were withdrawn, in standard deviations"""
+    """error that one more pass corrected after partitions were withdrawn, in standard deviations"""
     degrees_estimated: float | None = None
+    """estimated degrees of freedom from which the number of query points was chosen"""
     settled: dict[str, Any] | None = None
-    """variances that rows left out have changed, by name"""
+    """factors by which variances were changed to predict left-out rows best, by name of the variance"""
     decisions: list[dict[str, Any]] | None = None
-    """what learning has decided, who has, and by how much: `bcmdist.learning.decisions.Decision`; None of versions that
-    did not note them"""
+    """decisions of learning with their criterion and margin (`bcmdist.learning.decisions.Decision`); None in commits of
+    versions that did not record them"""
     companions: tuple[str, ...] | None = None
-    """what stood beside the targets in training"""
+    """names of the companion arrays of the targets in training: weight, exposure, trials or event"""
     between_partitions: float | None = None
-    """share of the variance of targets between partitions"""
+    """share of the variance of targets that lies between partitions"""
     expected: dict[str, Any] | None = None
-    """`bcmdist.prediction.scoring.excess_loss.Expected`"""
+    """expected surprise of arrivals (`bcmdist.prediction.scoring.excess_loss.Expected`)"""
     noise: str | None = None
-    """what was asked of the scale of errors: "constant", "varying" or "auto" """
+    """setting for the scale of errors: "constant", "varying" or "auto" """
     spread: dict[str, Any] | None = None
-    """scale of errors, from residuals of rows left out (`bcmdist.prediction.measuring.measurement`)"""
+    """scale of errors, from leave-one-out residuals (`bcmdist.prediction.measuring.measurement`)"""
     networks: dict[str, Any] | None = None
-    """of networks: the `rows` they were trained on, and of each its `log_evidence` in units of the scaled targets, its
-    `noise_variance` and the `evaluations` it took"""
+    """for an expert with networks: the number of training `rows` and, for each network, its `log_evidence` (of scaled
+    targets), `noise_variance` and number of `evaluations`"""
     lag: dict[str, Any] | None = None
-    """by source, how far its ingestion was behind it at its last commit: `partitions`, `rows` and `seconds`, about, and
-    `at`, in seconds since the epoch"""
+    """lag of each source's ingestion at its last commit: `partitions`, `rows` and `seconds` (approximate), and `at`,
+    the time of the measurement in seconds since the epoch"""
     deep: dict[str, Any] | None = None
-    """of layers: the `rows` they were trained on, the `evaluations` it took, and of each process the power, the tied
-    energy it has reached and the mean log density of rows that were `left_out`, none without any (`powers`,
-    `energies`, `densities`); the mean `density` of those that are mixed; all in units of the scaled targets. Of each
-    whose rows have `sites`: the `sweeps`, their `energy`, None where a cavity was none, how far the last sweep `moved`
-    factors or means (as a share, in standard deviations), how many rows it `skipped`, and the density before all,
-    `density_tied`"""
+    """for an expert with layers, in units of the scaled targets: number of training `rows`, of `left_out` rows and of
+    `evaluations`; for each process its power, the energy reached and the mean log density of the left-out rows
+    (`powers`, `energies`, `densities`; no densities without such rows); `density` of the result, the mean over a
+    mixture or the best process. For each process with `sites`: `sweeps`; `energy`, None if a cavity is improper; how
+    far the last sweep `moved` factors (relative) or means (in standard deviations); the number of rows it `skipped`;
+    and `density_tied`, the density before the sweeps"""
     input_errors: dict[str, Any] | None = None
-    """where inputs were seen with errors: the `rows` that were looked at, the variance of the noise of scaled targets
-    `noise_seen` beside inputs as they were seen; by what each of the `beginnings` was judged, None where it failed, of
-    which the best counts; of that one, of cleaning the log `densities` of rows left out by level of the
-    noise, None where they failed, of draws the `rounds` of these"""
+    """for noisy inputs: number of `rows` used for learning; `noise_seen`, the noise variance of scaled targets learned
+    before, with inputs taken as exact; the score of each start in `beginnings`, None where it failed, if there were
+    several. For the best start: log `densities` of left-out rows by noise level, None where they failed (clean), or the
+    number of `rounds` (hmc)"""
     other: dict[str, Any] = field(default_factory=dict)
-    """what other versions have written, by name"""
+    """facts written by other versions, by name"""
 
     def to_json(self) -> dict[str, Any]:
-        """The facts that are known, JSON-ready, by the names of their fields."""
+        """The facts that are not None, JSON-ready, by field name."""
         known = {name: getattr(self, name) for name in NAMES if getattr(self, name) is not None}
         known |= {"passes": [entry.to_json() for entry in self.passes]}
         known |= {"cells": self.cells.to_json() or None, "skipped": list(self.skipped)}
@@ -175,7 +182,7 @@ class Facts:
 
     @classmethod
     def from_json(cls, facts: Mapping[str, Any]) -> "Facts":
-        """The facts of a record, sound by their types (`bcmdist.committee.soundness.check_fit`)."""
+        """The facts of a record whose types were checked (`bcmdist.committee.soundness.check_fit`)."""
         known = {name: value for name, value in facts.items() if name in NAMES and value is not None}
         other = {name: value for name, value in facts.items() if name not in NAMES}
         known |= {"passes": tuple(map(Pass.from_json, facts["passes"]))}
@@ -185,7 +192,7 @@ class Facts:
         return cls(**known, other=other)
 
     def changed(self, **facts) -> "Facts":
-        """The same with other facts, by the names of their fields."""
+        """A copy with the given fields replaced."""
         return replace(self, **facts)
 
 

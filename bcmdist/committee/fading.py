@@ -1,11 +1,12 @@
-"""Fading: how much old rows count.
+"""Fading: weights of partitions that decrease with the age of their rows.
 
-Weights follow from where rows stand in their source and from nothing else, so that partitions that come late, twice
-or in another order give the same committee. With a half-life of H rows a partition that ends at row t counts
+A weight depends only on the position of the rows in their source, so partitions that arrive late, twice or out of order
+give the same committee. With a half-life of H rows, a partition that ends at row t has the weight
 
     2 ** ((t - T) / H)
 
-where T is the newest row absorbed; with a window of W rows it counts once while t > T - W, and then not at all.
+where T is the newest row absorbed. With a window of W rows, it has weight 1 while t > T - W and 0 afterwards. Given
+both, it decays while it is in the window.
 """
 
 from collections.abc import Iterable
@@ -22,13 +23,13 @@ class Weighting:
     """How the weight of rows follows from their position in a source."""
 
     source: str = ""
-    """whose positions count; rows absorbed before it began stand at position 0"""
+    """name of the source whose positions count; rows absorbed before its first ones have position 0"""
     position: int = 0
     """T, the newest row absorbed"""
     half_life: float | None = None
-    """rows; None: no decay"""
+    """H in rows; None: no decay"""
     window: int | None = None
-    """rows; None: no end"""
+    """W in rows; None: no limit"""
 
     def __post_init__(self):
         for name, value in (("--half-life", self.half_life), ("--window", self.window)):
@@ -36,34 +37,34 @@ class Weighting:
                 raise InvalidOption(f"{name}: expected a positive number of rows, got {value}; correct it")
 
     def weight(self, position: int | None) -> float:
-        """What a partition that ends at a position counts, as long as it is in the window."""
+        """Weight of a partition that ends at `position`, provided it is in the window."""
         return 1.0 if self.half_life is None else 2.0 ** (((position or 0) - self.position) / self.half_life)
 
     def expired(self, position: int | None) -> bool:
-        """Whether the window has left a partition that ends at a position."""
+        """Whether a partition that ends at `position` is outside the window."""
         return self.window is not None and (position or 0) <= self.position - self.window
 
     def at(self, position: int) -> "Weighting":
-        """The same once rows up to a position have been absorbed; it never goes back."""
+        """The weighting once rows up to `position` are absorbed; T never decreases."""
         return replace(self, position=max(self.position, position))
 
     def aged(self, later: "Weighting") -> float:
-        """By what the weights of all rows change until T is later."""
+        """Factor by which all weights change when T advances to that of `later`."""
         return 1.0 if self.half_life is None else 2.0 ** ((self.position - later.position) / self.half_life)
 
     @property
     def fades(self) -> bool:
-        """Whether rows lose weight at all."""
+        """Whether weights depend on position at all."""
         return self.half_life is not None or self.window is not None
 
 
 def chosen_fading(known: Weighting, source, half_life, window) -> Weighting:
-    """How rows of a source fade: as the model does already, or as asked for.
+    """The weighting for rows of a source: that of the model if its rows fade already, else the one asked for.
 
     Raises
     ------
     InvalidOption
-        The model fades in another way, or with another source.
+        Rows of the model fade with other options or another source.
     """
     if not known.fades:
         return Weighting(source, 0, half_life, window)
@@ -83,12 +84,12 @@ def chosen_fading(known: Weighting, source, half_life, window) -> Weighting:
 
 
 def going_on(before: Weighting, now: Weighting, url) -> Weighting:
-    """How rows fade now, of who has begun to ingest into the model at `url` when they faded as before.
+    """Return `now`, the current weighting of the model at `url`, checked against `before`, that of a running ingestion.
 
     Raises
     ------
     InvalidOption
-        Somebody else has let them begin to.
+        Rows did not fade when the ingestion began, and another process has made them fade since.
     """
     if now.fades and not before.fades:
         raise InvalidOption(
@@ -99,5 +100,5 @@ def going_on(before: Weighting, now: Weighting, url) -> Weighting:
 
 
 def weights(fading: Weighting, entries: Iterable[Entry]) -> dict[str, float]:
-    """What the partitions of a ledger count now, by key."""
+    """Current weights of ledger entries, by key."""
     return {entry.key: entry.weight * fading.weight(entry.position) for entry in entries}

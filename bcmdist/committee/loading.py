@@ -1,4 +1,4 @@
-"""The committee of a commit and the facts beside it, checked: for whoever loads all of it, and for tasks."""
+"""Load and check the committee and facts of a commit, for snapshots and for tasks on workers."""
 
 import numpy as np
 
@@ -14,7 +14,12 @@ from bcmdist.storage.loading import load_record
 
 
 def load_committee(reference: Reference) -> Committee:
-    """The committee of a commit."""
+    """Load the committee of a commit.
+
+    Raises
+    ------
+    ModelDamaged, ModelNotFound
+    """
     store, record = open_store(reference.url), load_record(reference)
     model, found = load_model(reference), {name: record["arrays"].get(name) for name in ("eta", "precision")}
     arrays = {name: store.get_array(digest) for name, digest in found.items() if digest}
@@ -23,17 +28,17 @@ def load_committee(reference: Reference) -> Committee:
 
 
 def load_facts(reference: Reference) -> Facts:
-    """The facts of a commit."""
+    """Load the facts of a commit."""
     return Facts.from_json(load_record(reference)["facts"]["fit"])
 
 
 def sound_committee(url, commit: Commit) -> tuple[Model, Committee]:
-    """Model and committee of a commit.
+    """Model and committee of a commit, checked for consistency.
 
     Raises
     ------
     ModelDamaged
-        It cannot be one, whatever its checksums say (`bcmdist.model.soundness`).
+        The contents are inconsistent although the checksums match (`bcmdist.model.soundness`).
     """
     where = f"{url}: commit {commit.number}"
     model = sound_model(commit.arrays, commit.facts.get("model"), where)
@@ -43,6 +48,6 @@ def sound_committee(url, commit: Commit) -> tuple[Model, Committee]:
 
 
 def committee_from(arrays, facts, model: Model) -> Committee:
-    """The committee that a commit's arrays and facts describe."""
+    """Build the committee from a commit's arrays and facts."""
     precision = np.asfortranarray(arrays["precision"])
     return Committee(Message(arrays["eta"], precision, facts["evidence"], facts["rows"]), model.shared.belief)

@@ -1,9 +1,9 @@
-"""Further passes over the data: from the GBCM as published to the global approximation.
+"""Further passes over the data: from the GBCM as published to the global Laplace approximation.
 
-In the first pass every expert linearises its rows on its own. In a later one it does so given what the
-committee believes, which makes the passes Newton's iteration for the joint mode of the PITC model
-p(v) prod_i p(f_i | v) p(y_i | f_i)     (SYSTEMS I.5). Their limit is the Laplace approximation of that
-model; from then on evidence, mean and covariance do not depend on who linearised where.
+In the first pass every expert linearises its likelihood at its own mode. In later passes it linearises at the shared
+values of the committee, which makes the passes Newton's iteration for the joint mode of the PITC model
+p(v) prod_i p(f_i | v) p(y_i | f_i)     (SYSTEMS I.5). Their limit is the Laplace approximation of that model; evidence,
+mean and covariance then no longer depend on where each expert linearised first.
 
 Gaussian likelihoods are exact after one pass.
 """
@@ -29,36 +29,36 @@ from bcmdist.storage.commits import BlobReference
 from bcmdist.storage.fields import damaged
 from bcmdist.storage.ledger import RUNNING, Entry, named_range, names_location
 
-# A pass is the last when no prediction moves by more than this share of its standard deviation. Newton
-# doubles the digits with each pass, so that the error left is about its square.
+# A pass is the last one if no prediction moves by more than this share of its standard deviation. Newton's iteration
+# doubles the digits with each pass, so the remaining error is about the square of this.
 TOLERANCE = 1e-3
-# Passes go on for as long as so many of them bring the least change down to this share.
+# Passes continue while `PATIENCE` of them reduce the smallest change to at most `PAYING_SHARE` of itself.
 PATIENCE, PAYING_SHARE = 10, 0.9
-HALVINGS = 10  # of one step, before the passes are given up as they are
-# Passes of expectation propagation that move more than this share of the one before may be oscillating: the
-# sites of the next one go part of the way only.
+HALVINGS = 10  # most halvings of one step; after these the step is taken even if the objective falls
+# A pass of expectation propagation whose change exceeds `SLOW_SHARE` of the previous one may be oscillating: the sites
+# of the next pass are damped by `DAMPED_STEP`.
 SLOW_SHARE, DAMPED_STEP = 0.7, 0.7
-# Relative fall of the objective that rounding alone can produce.
+# Relative decrease of the objective that rounding alone can cause.
 ROUNDING = 1e-12
 
 
 def first_pass(facts: Facts) -> dict[str, Any]:
-    """Changed facts once messages of a first pass have been added: further passes begin again."""
+    """Facts to change when messages of a first pass are added: the numbering of passes starts again."""
     done = facts.passes
     fresh = not done or done[-1].change is not None
     return {"passes": (*done, Pass(1)) if fresh else done, "objective": None}
 
 
 def passes_made(facts: Facts) -> int:
-    """Number of passes since messages of a first pass were last added, that one included."""
+    """Number of passes since first-pass messages were last added, including the first pass."""
     return facts.passes[-1].number if facts.passes else 0
 
 
 def log_evidence(model: Model, facts: Facts, ledger, committee) -> float | None:
-    """log p of all targets in their own unit, in nats, so that families and data in other units can be compared.
+    """log p of all targets in their original unit, in nats, comparable between likelihoods and units of the data.
 
-    To what the committee says of scaled targets every density adds the Jacobian -log y_scale. None where a ledger of
-    before they were counted does not say how many there are. Of models that are mixed, the mean over these.
+    Each density adds the Jacobian -log y_scale to the committee's evidence of scaled targets. None if the ledger does
+    not record the number of densities (older versions did not). For a mixture, the mean over its members.
     """
     said = committee.log_evidence / (max(1, len(model.shared.members)) if model.shared.mixture else 1)
     jacobian = model.scaling.log_jacobian(model.likelihood.units)
@@ -73,40 +73,45 @@ def log_evidence(model: Model, facts: Facts, ledger, committee) -> float | None:
 
 
 def changes_made(facts: Facts) -> list[float]:
-    """By how much each further pass has moved the belief since messages of a first pass were last added."""
+    """`Pass.change` of each further pass since first-pass messages were last added."""
     made = passes_made(facts)
     return [entry.change for entry in facts.passes[-made:] if entry.change is not None] if made else []
 
 
 def converged(facts: Facts) -> bool | None:
-    """Whether the last pass moved no prediction by more than `TOLERANCE`; None where no further pass was made."""
+    """Whether the last pass moved no prediction by more than `TOLERANCE`; None if no further pass was made."""
     changes = changes_made(facts)
     return changes[-1] <= TOLERANCE if changes else None
 
 
 def within(last: Pass, tolerance=TOLERANCE) -> bool:
-    """Whether a pass has moved no prediction by more than a tolerance."""
+    """Whether a pass moved no prediction by more than `tolerance` standard deviations; False for a first pass."""
     return last.change is not None and last.change <= tolerance
 
 
 def _pays(changes):
-    """Whether passes still come closer to where they lead."""
+    """Whether the changes of passes still decrease (`PATIENCE`, `PAYING_SHARE`)."""
     recent, before = changes[-PATIENCE:], changes[:-PATIENCE]
     return not before or min(recent) < PAYING_SHARE * min(before)
 
 
 def refine(snapshot: Snapshot, runtime, *, most: int | None = None, tolerance=TOLERANCE) -> Snapshot:
-    """Passes until the belief moves by less than `tolerance` posterior standard deviations, each committed.
+    """Make and commit passes until the posterior mean moves by less than `tolerance` posterior standard deviations.
 
-    `change` of a pass is the length of its move in the metric of the posterior, which bounds the change
-    of every prediction in units of its standard deviation. A step after which the joint log density
-    would be lower is halved, which costs another pass. Without `most`, they go on for as long as they come closer,
-    and a `BcmdistWarning` says where they ended if not within the tolerance.
+    The `change` of a pass is the length of its move in the metric of the posterior precision, which bounds the change
+    of every prediction in units of its standard deviation. A step that would lower the joint log density is halved,
+    which costs another pass.
+
+    Parameters
+    ----------
+    most : largest number of passes, the first included; by default passes continue while their changes decrease, and a
+        `BcmdistWarning` is issued if they end above the tolerance
 
     Returns
     -------
-    The refined committee; `facts.passes` lists change and log evidence of each pass. A likelihood that
-    is exact after one pass, or has no probabilities of its own (svm), is left as it is.
+    The snapshot of the refined committee; `facts.passes` lists change and log evidence of each pass. The snapshot is
+    returned unchanged if the likelihood is exact after one pass or needs calibration (svm), if messages are linearised
+    at the running posterior, or if the ledger is empty.
     """
     likelihood = snapshot.model.likelihood
     if likelihood.exact or likelihood.needs_calibration or snapshot.facts.linearise == RUNNING or not snapshot.ledger:
@@ -151,7 +156,7 @@ def refine(snapshot: Snapshot, runtime, *, most: int | None = None, tolerance=TO
 
 
 def _next_pass(snapshot, parts, values, runtime, *, label):
-    """Messages of one more pass, and what to remember of it."""
+    """Messages of one more pass, and the facts to change after it."""
     if snapshot.facts.approximation == "ep":
         total, changes = (
             snapshot.committee.total,
@@ -167,23 +172,26 @@ def _next_pass(snapshot, parts, values, runtime, *, label):
     return absorbed, {"objective": objective, "linearised_at": at.digest}
 
 
-# Expectation propagation climbs no function whose value could be compared between passes.
+# Expectation propagation maximises no objective that could be compared between passes.
 NO_OBJECTIVE = {"objective": None, "linearised_at": None}
 
 
 def _balanced(values, likelihood):
-    """Shared values of C processes, (C, S), made to sum to zero over processes, as they do at the joint mode; as they
-    are where processes know nothing of each other.
+    """Shared values (C, S) of C processes, shifted to sum to zero over processes as they do at the joint mode.
 
-    There every row's scores sum to zero over classes, and with one kernel for all so do the values. Messages
-    that keep classes apart find this direction only slowly, and nothing else depends on it.
+    Unchanged for a single process, (S,), or processes that are independent models (`Likelihood.apart`). At the mode
+    every row's scores sum to zero over classes, and with one kernel for all processes so do the values. Messages
+    without cross-class terms converge slowly in this direction, and nothing else depends on it.
     """
     return values if values.ndim == 1 or likelihood.apart else values - values.mean(axis=0)
 
 
 def absorb_in_turn(snapshot: Snapshot, parts, runtime) -> Snapshot:
-    """Absorb partitions one after the other, each linearised under the belief of the moment (SYSTEMS I.5, last
-    paragraph): closer to the limit of the passes than `absorb`, but the order matters from now on."""
+    """Absorb partitions one after the other, each linearised at the running posterior, and commit once at the end.
+
+    Closer to the limit of the passes than absorbing in parallel, but the messages depend on their order (SYSTEMS I.5,
+    last paragraph).
+    """
     stages = StageTimer()
     committee = snapshot.committee
     entries: list[Entry] = []
@@ -199,12 +207,15 @@ def absorb_in_turn(snapshot: Snapshot, parts, runtime) -> Snapshot:
 
 
 def absorbed_partitions(snapshot: Snapshot) -> list[Partition]:
-    """The partitions of the ledger, with the weights at which they count."""
+    """The partitions of the ledger with their current weights."""
     return _partitions(snapshot, snapshot.ledger)
 
 
 def readable_partitions(snapshot: Snapshot) -> list[Partition]:
-    """Absorbed partitions whose rows can be read again (`names_location`), in the order of their keys."""
+    """Absorbed partitions whose data set can be opened again, ordered by array and first row.
+
+    Keys that name no location (`names_location`) and data sets that are gone are left out.
+    """
     found: list[Partition] = []
     placed = sorted((entry for entry in snapshot.ledger if names_location(entry.key)), key=_array_and_start)
     for _, entries in itertools.groupby(placed, key=lambda entry: _array_and_start(entry)[0]):
@@ -225,6 +236,6 @@ def _partitions(snapshot, entries):
 
 
 def _as_before(entry: Entry, old: Entry) -> Entry:
-    """What a pass says of a partition, with what was known of it."""
+    """The ledger entry of a new pass, with weight, position and recorded observations of the old one."""
     kept = ("weight", "position", "arrival", "surprise", "residuals")
     return replace(entry, **{name: getattr(old, name) for name in kept})

@@ -1,12 +1,12 @@
-"""Second thoughts about what was absorbed: forgetting, weighing and joining.
+"""Revision of a committee: forget or reweight partitions, and merge two committees.
 
-Messages are natural parameters and add, so a partition is forgotten by subtracting its message, which
-is recomputed from the same rows, and weighed by adding a multiple of it. Both are exact where messages do not
-depend on each other: Gaussian likelihoods and first passes (SYSTEMS I.6). After further passes the others were
-linearised knowing what is forgotten; one more pass removes all but the square of that error.
-Hyper-parameters and query points still remember the rows they were chosen on.
+Messages are natural parameters and add. A partition is forgotten by subtracting its message, recomputed from the same
+rows, and reweighted by adding a multiple of it. Both are exact if messages do not depend on each other: for Gaussian
+likelihoods and after first passes (SYSTEMS I.6). In further passes, the other messages were linearised at a posterior
+that included the forgotten partition; one more pass removes all but the square of that error. Hyper-parameters and
+query points still depend on the forgotten rows.
 
-Others may commit meanwhile: what partitions have said is recomputed once, and withdrawn from the newest commit.
+Other processes may commit meanwhile: messages are recomputed once, and withdrawn from the newest commit.
 """
 
 import itertools
@@ -34,20 +34,20 @@ from bcmdist.storage.ledger import RUNNING, Entry
 
 
 def forget(snapshot: Snapshot, keys: Iterable[str], runtime) -> Snapshot:
-    """The committee as if it had not absorbed some partitions, committed.
+    """Commit the committee as if it had not absorbed some partitions, and return its snapshot.
 
     Parameters
     ----------
-    keys : of the ledger
+    keys : ledger keys of these partitions
 
     Raises
     ------
     InvalidOption
         A key is not in the ledger, or messages depend on their order.
     DataChanged
-        The rows are not those that were absorbed.
+        The rows differ from those that were absorbed.
     CommitConflict
-        Messages depend on each other, and others commit so fast that no further pass can be made.
+        Messages depend on each other, and another process committed before the further pass was done.
     """
     recall = _Recall(runtime)
 
@@ -65,13 +65,13 @@ def forget(snapshot: Snapshot, keys: Iterable[str], runtime) -> Snapshot:
 
 
 def reweight(snapshot: Snapshot, wanted: Mapping[str, float], runtime) -> Snapshot:
-    """The committee with other weights of some partitions, committed.
+    """Commit the committee with new weights of some partitions, and return its snapshot.
 
-    A partition of weight w counts as w copies of its rows would, were they independent.
+    A partition of weight w counts like w independent copies of its rows.
 
     Parameters
     ----------
-    wanted : new weights by key, positive; what fades with its position fades from there
+    wanted : new weights by key, positive; fading by position multiplies them
 
     Raises
     ------
@@ -99,7 +99,7 @@ def reweight(snapshot: Snapshot, wanted: Mapping[str, float], runtime) -> Snapsh
 
 
 class _Recall:
-    """What partitions have said, recomputed once, while others commit on."""
+    """Messages of partitions, recomputed once and reused while commits of other processes force retries."""
 
     def __init__(self, runtime):
         self.runtime = runtime
@@ -107,7 +107,7 @@ class _Recall:
         self.counts: dict[str, float] = {}
 
     def __call__(self, snapshot, entries, counts) -> Message:
-        """The sum of the messages of entries, counted so many times by key."""
+        """Sum of the messages of ledger entries, with weights `counts` by key."""
         scale = _common_ratio(counts, self.counts) if entries == self.entries else None
         if scale is None:
             self.message, self.entries, self.counts = messages(snapshot, counts, self.runtime), entries, counts
@@ -115,15 +115,18 @@ class _Recall:
 
 
 def _common_ratio(counts, others):
-    """By what all counts, by key, have changed, where they fade alike; None where they do not."""
-    if not all(others.values()):  # faded to nothing
+    """The common ratio of two sets of weights by key; None if there is none."""
+    if not all(others.values()):  # a weight has faded to zero
         return None
     ratios = [counts[key] / others[key] for key in counts]
     return ratios[0] if np.allclose(ratios, ratios[0], rtol=1e-12, atol=0.0) else None
 
 
 def _revised(snapshot, revise, runtime):
-    """The next commit with another committee and ledger, as `revise` makes them from the newest commit."""
+    """Commit the committee and ledger that `revise` makes from a snapshot, retrying on newer commits after conflicts.
+
+    Makes a further pass where messages depend on each other. `revise` returns None where nothing changes.
+    """
     while True:
         revised = revise(snapshot)
         if revised is None:
@@ -137,7 +140,7 @@ def _revised(snapshot, revise, runtime):
 
 
 def _committed(snapshot, committee, ledger):
-    """The next commit with another ledger, and whether messages depend on each other: then a pass is to follow."""
+    """Write the next commit; return it, and whether messages depend on each other, so that a pass must follow."""
     refined = any(entry.at for entry in ledger) or (
         snapshot.facts.approximation == "ep" and len(snapshot.facts.passes) > 1
     )
@@ -146,7 +149,7 @@ def _committed(snapshot, committee, ledger):
 
 
 def _with_a_pass(snapshot, runtime):
-    """With one more pass, and the error that it has removed."""
+    """Make one more pass, and record the error that it has removed (`withdrawn_error`)."""
     before, commit = snapshot.committee.posterior.mean, snapshot.commit
     try:
         snapshot = passes.refine(snapshot, runtime, most=passes.passes_made(snapshot.facts) + 1, tolerance=-1.0)
@@ -161,7 +164,10 @@ def _with_a_pass(snapshot, runtime):
 
 
 def _entries(snapshot, keys):
-    """Ledger entries by their keys, once each; all must be there and be such that can be recomputed."""
+    """Ledger entries by key, once each.
+
+    Raises `InvalidOption` if a key is missing, or messages cannot be recomputed because they depend on their order.
+    """
     known = {entry.key: entry for entry in snapshot.ledger}
     keys = list(dict.fromkeys(keys))
     missing = [key for key in keys if key not in known]
@@ -182,17 +188,17 @@ def _entries(snapshot, keys):
 def messages(
     snapshot: Snapshot, counts: Mapping[str, float], runtime, *, ledger: Sequence[Entry] | None = None
 ) -> Message:
-    """Sum of messages, each counted so many times, recomputed where they were linearised.
+    """Weighted sum of messages, recomputed at the shared values at which they were linearised.
 
     Parameters
     ----------
-    counts : by key
-    ledger : where the keys are; that of the committee by default
+    counts : weights by key
+    ledger : ledger that holds the keys; that of the snapshot by default
 
     Raises
     ------
     DataChanged
-        The rows are not those that were absorbed.
+        The rows differ from those that were absorbed.
     """
     ledger = snapshot.ledger if ledger is None else ledger
     known = {entry.key: entry for entry in ledger}
@@ -210,17 +216,22 @@ def messages(
 
 @one_thread()
 def merge(one: Snapshot, other: Snapshot, model) -> Snapshot:
-    """The committee that has absorbed what both have, in a new model directory.
+    """Merge two committees in a new model directory, and return its snapshot.
 
-    Facts are those of the larger of the two, in whichever order they come; what rows left out say of its predictions
-    is marked as out of date.
+    Facts are those of the larger committee, whichever argument it is. Its calibrations on held-out rows are marked as
+    outdated (0 rows). Local calibration, error distribution and spatial cells are dropped; the method becomes "committee"
+    if it was "local".
+
+    Parameters
+    ----------
+    model : the new model directory
 
     Raises
     ------
     ModelsDiffer
-        They differ in more than what they have absorbed, or have absorbed the same; names the difference.
+        The models differ in more than the partitions absorbed, or both have absorbed the same rows.
     ModelExists
-        The directory holds something.
+        The directory is not empty.
     """
     _refuse_different(one, other)
     shared = {entry.digest: entry.key for entry in one.ledger}
@@ -242,18 +253,18 @@ def merge(one: Snapshot, other: Snapshot, model) -> Snapshot:
     store = open_store(model)
     if store.head() or store.foreign():
         raise ModelExists(f"{model}: expected a new or empty directory; choose another --model")
-    for snapshot in (one, other):  # what experts keep lies in blobs of its own
+    for snapshot in (one, other):  # the state that experts keep is stored in separate blobs
         store.copy_blobs(snapshot.store, {entry.state for entry in snapshot.ledger if entry.state})
     base = larger(one, other)
     surveyed = {e.key: e for snapshot in (one, other) for e in snapshot.store.get_segment(snapshot.facts.surveyed)}
-    facts = base.facts.changed(cells=Cells(), local_calibration=None, spread=None)  # halos lie in its directory
+    facts = base.facts.changed(cells=Cells(), local_calibration=None, spread=None)  # halos stay in the old directory
     outdated = {name: getattr(facts, name) for name in ("calibration", "recalibration")}
     facts = facts.changed(**{name: fact and fact | {"rows": 0} for name, fact in outdated.items()})
     if base.facts.method == "local":
         facts = facts.changed(method="committee")
     arrays = [snapshot.facts.cells.array for snapshot in (one, other) if absorbed_in_cells(snapshot)]
     if arrays:
-        facts = facts.changed(cells=Cells(array=arrays[0]))  # by which its rows are known
+        facts = facts.changed(cells=Cells(array=arrays[0]))  # its ledger keys name this array
     facts = facts.changed(surveyed=store.put_segment(list(surveyed.values())), job="merge")
     chunks = {k: c for snapshot in (one, other) for k, c in recorded_chunks(snapshot.store, snapshot.facts).items()}
     if chunks:
@@ -264,17 +275,21 @@ def merge(one: Snapshot, other: Snapshot, model) -> Snapshot:
 
 
 def larger(one: Snapshot, other: Snapshot) -> Snapshot:
-    """That of two which has absorbed more rows, in whichever order they come."""
+    """The snapshot that has absorbed more rows; independent of the order of the arguments."""
     return max(one, other, key=lambda snapshot: (snapshot.committee.total.rows, [e.key for e in snapshot.ledger]))
 
 
 def _by_committee(ledger):
-    """Entries without what is known of local predictions only."""
+    """Ledger entries without residual records of local predictions."""
     return [replace(e, residuals=None) if e.residuals and e.residuals.local is not None else e for e in ledger]
 
 
 def _refuse_different(one, other):
-    """Raise `ModelsDiffer` naming the first thing in which two models are not the same."""
+    """Raise `ModelsDiffer` unless two models differ only in the partitions absorbed.
+
+    The error names what differs, or the first model that cannot be merged: one whose rows fade, or whose messages come
+    from further passes.
+    """
     (arrays, facts), (other_arrays, other_facts) = one.model.to_arrays(), other.model.to_arrays()
     names = [name for name in arrays if name not in CELL_ARRAYS]
     different = [name for name in names if not np.array_equal(arrays[name], other_arrays.get(name))]

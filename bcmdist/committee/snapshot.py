@@ -1,7 +1,7 @@
 """Snapshot: a committee with its model, ledger and facts, as of one commit of a model directory.
 
-What passes, ingestion, revision and prediction work on. It is immutable: whoever changes something makes the next
-commit (`successor`) and returns its snapshot.
+Passes, ingestion, revision and prediction work on snapshots. A snapshot is immutable: a change writes the next commit
+(`successor`) and returns its snapshot.
 """
 
 import contextlib
@@ -39,21 +39,22 @@ class Snapshot:
     model: Model
     committee: Committee
     url: str
-    """of the model directory"""
+    """URL of the model directory"""
     commit: int
+    """number of the commit"""
     identity: str
-    """of the model, the same in every commit and copy (`storage.records.identity_of`)"""
+    """identifier of the model, the same in every commit and copy (`storage.records.identity_of`)"""
     segments: tuple[str, ...]
     """hashes of the ledger's segments"""
     ledger: tuple[Entry, ...]
     """partitions absorbed so far"""
     facts: Facts
     offsets: dict = field(default_factory=dict)
-    """where to read on, JSON-ready, by the name of a source"""
+    """offset from which to continue reading, JSON-ready, by source name"""
     keep: tuple = ()
-    """what must be kept alive: scratch directories"""
+    """objects to keep alive, such as scratch directories"""
     read: dict = field(default_factory=dict, repr=False, compare=False)
-    """blobs that were parsed, by their hashes, and what follows from a commit: once for all snapshots that follow"""
+    """cache of parsed blobs by hash and of values derived from commits, shared with later snapshots"""
     digest: str = ""
     """SHA-256 of the record of the commit"""
 
@@ -61,7 +62,7 @@ class Snapshot:
 
     @classmethod
     def load(cls, url, *, commit=None) -> "Snapshot":
-        """The newest commit of a model directory, or a given one.
+        """Load the newest commit of a model directory, or a given one.
 
         Raises
         ------
@@ -73,18 +74,18 @@ class Snapshot:
     @classmethod
     @contextlib.contextmanager
     def opened(cls, url, *, commit=None) -> Iterator["Snapshot"]:
-        """As `load`, and kept from pruning while this is open: also between the look at what is newest and its use."""
+        """Like `load`, as a context in which the commit is not pruned, with no gap between finding and holding it."""
         store = open_store(url)
         with store.opened(commit) as found:
             yield from_commit(store, found)
 
     def newest(self) -> "Snapshot":
-        """The same model at its newest commit.
+        """Load the newest commit of the same model.
 
         Raises
         ------
         CommitConflict
-            Another model has been put under its path.
+            The directory now holds another model.
         """
         found = Snapshot.load(self.url)
         if found.identity != self.identity:
@@ -95,18 +96,24 @@ class Snapshot:
         return replace(found, keep=self.keep)
 
     def kept(self, *things) -> "Snapshot":
-        """The same, for which these stay alive: scratch directories."""
+        """A copy that keeps further objects alive, such as scratch directories."""
         return replace(self, keep=(*self.keep, *things))
 
     @contextlib.contextmanager
     def held(self) -> Iterator["Snapshot"]:
-        """While it is used piece by piece: pruning keeps its commit meanwhile, and what is not committed yet."""
+        """A context in which pruning keeps this commit and blobs that no commit names yet.
+
+        Raises
+        ------
+        ModelNotFound
+            The commit has been pruned.
+        """
         with self.store.hold(self.commit):
             yield self
 
     @contextlib.contextmanager
     def going_on(self) -> Iterator["Snapshot"]:
-        """As `held`, of who makes the next commit: from the newest one, where his own has been pruned."""
+        """Like `held`, for writing the next commit; yields the newest commit if this one has been pruned."""
         with contextlib.ExitStack() as lease:
             try:
                 lease.enter_context(self.store.hold(self.commit))
@@ -122,17 +129,19 @@ class Snapshot:
 
     @property
     def reference(self) -> Reference:
-        """What tasks carry instead of this snapshot."""
+        """Reference to this commit, which tasks carry instead of the snapshot."""
         return Reference(self.url, self.commit, self.digest)
 
     def refuse_replaced(self) -> None:
-        """Raise `CommitConflict` where this commit is not the one under its number in the directory any more: another
-        model, or a copy of this one, has been put there, or it was pruned."""
+        """Raise `CommitConflict` if the directory no longer holds this commit.
+
+        It was pruned, or the directory was replaced by another model or a diverged copy.
+        """
         self.store.refuse_other(self.commit, self.digest)
 
     @property
     def surveyed(self) -> dict[str, Entry]:
-        """Partitions as they were surveyed, by key."""
+        """Ledger entries of the partitions as surveyed, by key."""
         blob = self.facts.surveyed
         if blob not in self.read:
             self.read[blob] = {entry.key: entry for entry in self.store.get_segment(blob)}
@@ -140,7 +149,7 @@ class Snapshot:
 
     @property
     def chunks(self) -> dict[str, Chunk]:
-        """As of `recorded_chunks`."""
+        """Chunks that the survey recorded, by key (`recorded_chunks`)."""
         blob = self.facts.chunks
         if blob not in self.read:
             self.read[blob] = recorded_chunks(self.store, self.facts)
@@ -153,27 +162,34 @@ class Snapshot:
 
     @property
     def degrees_of_freedom(self) -> float:
-        """Those of the data that are seen through the query set, of one latent process."""
+        """Effective degrees of freedom of the data under the query set, per latent process."""
         likelihood = self.model.likelihood
         return self.committee.degrees_of_freedom / (likelihood.processes if likelihood.coupled else 1)
 
     # --- Absorbing ---
 
     def compute_messages(self, parts, runtime, *, at=None, label) -> Contribution:
-        """Messages of partitions under this model, checked against the survey; nothing is committed.
+        """Compute the messages of partitions, check them against survey and ledger, and commit nothing.
 
-        `at`: reference of the shared values given which rows are linearised; each expert's own mode by default.
+        Parameters
+        ----------
+        at : reference to the shared values at which rows are linearised; each expert's own mode by default
+
+        Raises
+        ------
+        DataChanged
+            Rows differ from those that were surveyed or absorbed under the same key.
         """
         return self.messages_of(self.expert(at), parts, runtime, label=label)
 
     def expert(self, at=None) -> Task:
-        """What makes messages of partitions under this model; `at` as of `compute_messages`."""
+        """The task that computes messages under this model; `at` as in `compute_messages`."""
         if self.model.input_errors is not None:
             return self.model.input_errors.expert(self.reference)
         return EPExpert(self.reference) if self.facts.approximation == "ep" else Expert(self.reference, at)
 
     def messages_of(self, task, parts, runtime, *, label) -> Contribution:
-        """As `compute_messages`, by another kind of expert.
+        """Like `compute_messages`, with another task.
 
         Raises
         ------
@@ -186,7 +202,7 @@ class Snapshot:
         return contribution
 
     def named(self, parts: list[Partition]) -> list[Partition]:
-        """Partitions with their columns in the order of the model, and its numbers of classes."""
+        """Partitions that read their columns in the model's order and code classes by its numbers."""
         if self.model.schema == UNNAMED:
             return parts
         opened = {
@@ -197,7 +213,7 @@ class Snapshot:
         return [replace(part, data=match[part.data]) for part in parts]
 
     def with_variance(self, parts: Sequence[Partition]) -> Sequence[Partition]:
-        """Partitions with the error variances that their data have for the inputs, where experts need these."""
+        """Partitions with the arrays of input error variances, if the model has noisy inputs; else unchanged."""
         if self.model.input_errors is None:
             return parts
         unread = dict.fromkeys(part.data for part in parts if not part.data.variance)
@@ -206,10 +222,10 @@ class Snapshot:
         return [replace(part, data=known.get(part.data, part.data)) for part in parts]
 
     def refuse_unlike(self, parts: Iterable[Partition]) -> None:
-        """Raise `InvalidData` where partitions have other columns than the training data."""
-        for data in dict.fromkeys(part.data for part in parts if part.rows):  # who reads one without rows says why
+        """Raise `InvalidData` if columns or companion arrays of partitions do not match the training data."""
+        for data in dict.fromkeys(part.data for part in parts if part.rows):  # reading an empty one gives its own error
             if data.inputs != self.model.inputs:
-                open_data(data.url, x=data.x, y=data.y, schema=self.model.schema)  # says which, where they have names
+                open_data(data.url, x=data.x, y=data.y, schema=self.model.schema)  # raises if named columns differ
                 raise InvalidData(
                     f"{data.url}: expected {self.model.inputs} columns in {data.x}, as in training, got "
                     f"{data.inputs}; give the same columns in the same order"
@@ -217,12 +233,12 @@ class Snapshot:
             self._check_companions(data)
 
     def _check_companions(self, data):
-        """Say what stands beside the targets otherwise than in training.
+        """Warn of companion arrays that are missing or unused, compared with training.
 
         Raises
         ------
         InvalidData
-            Lifetimes, some of which were censored in training, do not say which are now.
+            The array `event` is missing, so that censored lifetimes would count as ended.
         """
         known, read = self.facts.companions, self.model.likelihood.companions
         if known is None:
@@ -241,14 +257,18 @@ class Snapshot:
     # --- The next commit ---
 
     def successor(self, committee, entries, *, rewrite=False, stages=None, offsets=None, **facts) -> "Snapshot":
-        """The next commit: another committee, further ledger entries (or all of them) and changed facts.
+        """Write the next commit and return its snapshot.
 
-        `offsets` of sources that are read on from elsewhere now; the others stay.
+        Parameters
+        ----------
+        entries : further ledger entries or, with `rewrite`, the whole ledger
+        offsets : changed offsets by source name; the others stay
+        facts : changed facts by field name
 
         Raises
         ------
         CommitConflict
-            Somebody else has made the next commit, or this one is not in the directory any more.
+            Another process has written the next commit, or the directory no longer holds this one.
         """
         self.refuse_replaced()
         store, ledger = self.store, (*(() if rewrite else self.ledger), *entries)
@@ -262,14 +282,14 @@ class Snapshot:
         return replace(self, committee=committee, commit=self.commit + 1, **changed)
 
     def written(self, store, committee, ledger, facts) -> "Snapshot":
-        """The first commit of another model directory with the same model."""
+        """Write the first commit of another model directory, with the same model, and return its snapshot."""
         absorbed = {"segments": store.extended((), ledger), "ledger": ledger}
         write_commit(store, 1, self.model, committee, facts, **absorbed)
         return from_commit(store, store.load(1))
 
 
 def from_commit(store: ModelStore, commit: Commit) -> Snapshot:
-    """The snapshot that a commit describes.
+    """The snapshot of a commit.
 
     Raises
     ------
@@ -303,22 +323,26 @@ def write_commit(
     identity=None,
     parent=None,
 ) -> Reference:
-    """Commit a model, its committee, and what else is known, once it was read back; the reference of the commit.
+    """Write a commit with a model, committee, ledger and facts, after checking that it can be read back.
 
     Parameters
     ----------
     segments, ledger : hashes of the ledger's segments, and its entries
-    offsets : where to read on, by the name of a source
-    identity : of the model; a new one by default, for a first commit
-    parent : SHA-256 of the record of the commit before; of any by default
+    offsets : offset from which to continue reading, by source name
+    identity : identifier of the model; a new one by default, for a first commit
+    parent : SHA-256 of the record of the previous commit; by default that of whatever commit is there
+
+    Returns
+    -------
+    The reference of the commit.
 
     Raises
     ------
     CommitConflict
     CommitRefused
-        No reader would accept it.
+        The commit would not pass the checks of a reader.
     NotFinite
-        Messages have ruined the committee.
+        The sum of messages is not finite.
     """
     arrays, model_facts = model.to_arrays()
     total = committee.total

@@ -1,4 +1,4 @@
-"""Whether what a commit says of its fit can be: fields by type, arrays by shape, and a ledger that adds up."""
+"""Checks of a commit's contents: types of fields, shapes of arrays, and a ledger that adds up to the committee."""
 
 from dataclasses import fields as fields_of
 
@@ -28,7 +28,7 @@ from bcmdist.storage.kinds import (
 )
 from bcmdist.storage.ledger import CLASSES_NOTED, NUMBERS_NOTED
 
-# What a record says of its committee, `FACTS`, of which `FIT` is what the fit found out; parts stand before the whole.
+# Types of the fields of a commit's record: `FACTS` of the committee, `FIT` of its part "fit"; components come first.
 CALIBRATION = fields({"slope": NUMBER, "bias": every(NUMBER), "rows": COUNT.perhaps})
 RECALIBRATION = {"slope": POSITIVE, "intercept": NUMBER, "rows": COUNT, "linearised_at": maybe(BLOB)}
 CELLS = {
@@ -40,7 +40,7 @@ CELLS = {
     "border_jump": NOT_NEGATIVE.perhaps,
     "border_jump_error": NOT_NEGATIVE.perhaps,
 }
-# Of these, what local prediction needs, one after another as a fit adds it.
+# Fields that local prediction needs, in the order in which a fit adds them.
 CELL_STEPS = ("edges", "halos", "border_jump")
 FADING = {"source": TEXT, "position": COUNT, "half_life": maybe(POSITIVE), "window": maybe(SEVERAL)}
 PASS = {"pass": SEVERAL, "change": NOT_NEGATIVE.perhaps, "log_evidence": maybe(NUMBER), "halvings": COUNT.perhaps}
@@ -127,12 +127,12 @@ FIT = {
 }
 FACTS = {"model": NAMED, "fit": NAMED, "evidence": NUMBER, "rows": COUNT, "partitions": COUNT.perhaps}
 
-# Of a sum of precisions, in units of its largest entry: what messages that were withdrawn leave.
+# Tolerated rounding error of a sum of precisions after withdrawals, as a share of its largest entry.
 PRECISION_TOLERANCE = 1e-6
 
 
 def check_belief(arrays, facts, model: Model, where: str) -> None:
-    """Raise `ModelDamaged` where eta, precision and what is known of the fit cannot be of a model."""
+    """Raise `ModelDamaged` unless eta, precision and facts are valid for `model`; `where` names the commit."""
     check_fields(facts, FACTS, where)
     check_fit(facts["fit"], model, where)
     expected = zero_message(model.shared, model.likelihood)
@@ -145,7 +145,7 @@ def check_belief(arrays, facts, model: Model, where: str) -> None:
 
 
 def _check_matrix(precision, where):
-    """Symmetric, with a diagonal that is not negative, up to rounding."""
+    """Raise `ModelDamaged` unless a precision is symmetric with a non-negative diagonal, up to rounding."""
     most = np.abs(precision).max(initial=0.0) * PRECISION_TOLERANCE
     if np.abs(precision - np.swapaxes(precision, -1, -2)).max(initial=0.0) > most:
         raise damaged(where, "a symmetric matrix in precision", "another one")
@@ -155,7 +155,7 @@ def _check_matrix(precision, where):
 
 
 def check_fit(facts, model: Model, where: str) -> None:
-    """Raise `ModelDamaged` where what a fit found out is not of its type, or lacks what it implies."""
+    """Raise `ModelDamaged` if a fact of the fit has the wrong type, or a fact that it requires is missing."""
     check_fields(facts, FIT, where)
     if set(facts.get("expected") or {}) - EXPECTED.keys():
         raise damaged(where, f"{', '.join(EXPECTED)} as expected", shown(facts["expected"]))
@@ -178,7 +178,7 @@ def check_fit(facts, model: Model, where: str) -> None:
 
 
 def _check_process(process, inputs, where):
-    """Points and lengthscales of the scale of errors have a number for each input and one for the variance."""
+    """Raise `ModelDamaged` unless points and lengthscales of the error-scale process have `inputs` + 1 numbers each."""
     if process is not None:
         widths = {len(point) for point in [*process["points"], process["lengthscale"]]}
         if widths != {inputs + 1} or not process["points"]:
@@ -186,7 +186,7 @@ def _check_process(process, inputs, where):
 
 
 def check_ledger(ledger, facts, inputs, where: str) -> None:
-    """Raise `ModelDamaged` where a ledger does not add up to what a commit says it has absorbed."""
+    """Raise `ModelDamaged` if ledger entries are invalid or do not add up to the rows and partitions in `facts`."""
     keys = [entry.key for entry in ledger]
     if len(set(keys)) < len(keys):
         raise damaged(where, "each partition once in the ledger", f"{len(keys) - len(set(keys))} twice")

@@ -1,4 +1,4 @@
-"""Rows that must be what they were: when they were surveyed, or when they were absorbed under the same key."""
+"""Checks that rows have not changed since they were surveyed, or absorbed under the same key."""
 
 import contextlib
 from collections.abc import Mapping
@@ -13,11 +13,11 @@ from bcmdist.storage.fields import damaged
 
 
 def refuse_changed(entries, surveyed, chunks=None) -> None:
-    """Raise `DataChanged` where rows differ from what was surveyed under the same key.
+    """Raise `DataChanged` if the digest of an entry differs from that of the surveyed entry with the same key.
 
     Parameters
     ----------
-    chunks : what was read then, by key (`recorded_chunks`): the error names those that are others now
+    chunks : chunks as they were read by the survey, by key (`recorded_chunks`); the error names changed chunks
     """
     before = {entry.key: entry.digest for entry in surveyed}
     for entry in entries:
@@ -30,7 +30,12 @@ def refuse_changed(entries, surveyed, chunks=None) -> None:
 
 
 def refuse_conflict(found: Mapping[str, str], known: Mapping[str, str]) -> None:
-    """Raise `ChunkConflict` where a key was absorbed with other rows; content hashes by key."""
+    """Raise `ChunkConflict` if a key was absorbed with different rows.
+
+    Parameters
+    ----------
+    found, known : content hashes by key, as read now and as absorbed
+    """
     for key, digest in found.items():
         if known.get(key, digest) != digest:
             raise ChunkConflict(
@@ -40,7 +45,13 @@ def refuse_conflict(found: Mapping[str, str], known: Mapping[str, str]) -> None:
 
 
 def recorded_chunks(store: ModelStore, facts: Facts) -> dict[str, Chunk]:
-    """Chunks, by key, that the survey of a fit read from a data set without a manifest."""
+    """Chunks, by key, that the survey of a fit read from a data set without a manifest; empty where none are recorded.
+
+    Raises
+    ------
+    ModelDamaged
+        The recorded table cannot be parsed.
+    """
     if facts.chunks is None:
         return {}
     try:
@@ -50,8 +61,8 @@ def recorded_chunks(store: ModelStore, facts: Facts) -> dict[str, Chunk]:
 
 
 def _named(key, chunks):
-    """The chunks around a partition that have changed, as text."""
-    with contextlib.suppress(BcmdistError):  # it is the first error that counts
+    """Up to three changed chunks that hold rows of a partition, as text for an error message."""
+    with contextlib.suppress(BcmdistError):  # do not hide the error being reported
         keys = changed_chunks(from_key(key, y=None), chunks) if chunks else []
         return f" from key {', '.join(keys[:3])}" if keys else ""
     return ""

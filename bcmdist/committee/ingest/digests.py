@@ -1,4 +1,4 @@
-"""What ingestion asks workers: messages, and whether partitions still hold what was absorbed of them."""
+"""Tasks of ingestion: messages of partitions, and digests to check that absorbed partitions are unchanged."""
 
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -9,10 +9,10 @@ from bcmdist.storage.ledger import Entry
 
 @dataclass(frozen=True)
 class PartitionMessage:
-    """The message of a partition, which is kept where it was computed; its ledger entry is told."""
+    """Compute the message of a partition; it stays on the worker, only its ledger entry is returned at once."""
 
     expert: Task
-    """what makes its `Contribution`"""
+    """computes the partition's `Contribution`"""
     parted: ClassVar[bool] = True
 
     def __call__(self, part, rows) -> Parted:
@@ -22,7 +22,7 @@ class PartitionMessage:
 
 
 def identity(entry: Entry) -> Entry:
-    """What of an entry says whose rows, and which message of them, it is."""
+    """The part of an entry that identifies its rows and the message computed from them."""
     return Entry(entry.key, entry.digest, entry.rows, at=entry.at, state=entry.state)
 
 
@@ -38,7 +38,7 @@ class LedgerEntries:
 
 @dataclass(frozen=True)
 class Digests:
-    """Content hashes of partitions by key: to see whether those that were absorbed before are still the same."""
+    """Compute the content hash of a partition, to check that an absorbed partition is unchanged."""
 
     def __call__(self, part, rows) -> "Found":
         return Found({part.key: rows.digest})

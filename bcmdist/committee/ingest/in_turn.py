@@ -1,7 +1,7 @@
-"""Ingestion one by one: each partition is linearised under the belief of the moment, so that there is one writer only.
+"""Sequential ingestion for models that linearise each partition at the running posterior.
 
-Messages depend on their order here (SYSTEMS I.5, last paragraph): nothing is absorbed side by side, and nobody else may
-commit meanwhile.
+Messages depend on their order here (SYSTEMS I.5, last paragraph): partitions are absorbed one after the other, and no
+other process may commit meanwhile.
 """
 
 import warnings
@@ -20,19 +20,23 @@ from bcmdist.errors import BcmdistWarning, InvalidOption
 from bcmdist.experts.limits import refuse_large_expert
 from bcmdist.storage.ledger import Entry
 
-# Partitions that are read, and committed, together.
+# Deliveries that are read, and committed, together.
 GROUP = 4
 
 
 def ingest_in_turn(
     snapshot: Snapshot, source: Source, runtime, options: IngestOptions
 ) -> tuple[Snapshot, IngestReport]:
-    """Let a committee whose model linearises at the running belief absorb what a source delivers, once each.
+    """Absorb the partitions that a source delivers, once each, linearising each at the running posterior.
+
+    Returns the last snapshot and a report.
 
     Raises
     ------
+    InvalidOption
+        An option other than `keep`, `same_rows` or `stop` is set.
     CommitConflict
-        Somebody else writes too: his messages and ours depend on their order.
+        Another process has committed; there is no retry, since messages depend on their order.
     """
     if replace(options, keep=KEEP_COMMITS, same_rows="warn", stop=never) != IngestOptions():
         raise InvalidOption(
@@ -70,7 +74,10 @@ def ingest_in_turn(
 
 
 def _twins(snapshot, fresh: list[Partition], runtime, options) -> dict[str, str]:
-    """Twins of new partitions by their keys; raises where there must be none."""
+    """Keys of new partitions whose rows the ledger has under another key, with that key.
+
+    Raises `SameRows` if there are any and the options refuse them.
+    """
     found = runtime.sum(Digests(), fresh, label="compare").by_key
     twins = Contents(snapshot.ledger).twins(Entry(part.key, found[part.key], part.rows) for part in fresh)
     if twins and options.same_rows == "refuse":

@@ -1,7 +1,7 @@
-"""How far an ingestion is behind its source: in partitions that wait there or are at work, in rows, and in seconds.
+"""Lag of an ingestion behind its source: partitions waiting or in flight, their rows, and seconds.
 
-Seconds are the age of the oldest of these: since the first look at which more had been announced than was absorbed by
-now. They are known to the time between two looks.
+The seconds are the age of the oldest of these partitions: the time since the first poll at which more partitions were
+announced than are absorbed now. The resolution is the interval between two polls.
 """
 
 import collections
@@ -13,21 +13,16 @@ from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.sources.open import Source
 from bcmdist.errors import BcmdistError
 
-LOOK_SECONDS = 2.0  # between two questions how much waits in a source
+LOOK_SECONDS = 2.0  # least time between two polls of the number of waiting partitions
 
 
 def lags(snapshot: Snapshot) -> dict[str, dict[str, float] | None]:
-    """By source, how far its ingestion was behind it at its last commit, see `Facts.lag`; None where that is unknown.
-
-    Parameters
-    ----------
-    snapshot : of a commit
-    """
+    """Lag of each source's ingestion at its last commit, by source name (see `Facts.lag`); None where unknown."""
     return dict.fromkeys(filter(None, snapshot.offsets)) | (snapshot.facts.lag or {})
 
 
 class LagMeter:
-    """Looks at a source while it is ingested.
+    """Measures the lag behind a source while it is ingested.
 
     Parameters
     ----------
@@ -37,25 +32,28 @@ class LagMeter:
     def __init__(self, source: Source, clock=time.monotonic):
         self._source, self._clock, self._asked = source, clock, -math.inf
         self._looks: collections.deque[tuple[float, int]] = collections.deque()
-        """when as many partitions were announced, as often as these were more than before"""
+        """(time, number of partitions announced) of each poll at which that number had grown"""
         self.announced = 0
-        """partitions handed out, and waiting in the source, about"""
+        """approximate number of partitions delivered so far plus those waiting in the source"""
         self._known = False
-        """whether the source could tell what waits"""
+        """whether the source could report how many partitions wait"""
 
     def look(self, read_to, given: int) -> None:
-        """Ask the source, if that was some time ago, what waits beyond an offset; `given` were handed out."""
+        """Poll the source for partitions beyond an offset, unless polled recently; `given` were delivered so far."""
         now = self._clock()
         if now - self._asked < LOOK_SECONDS:
             return
-        with contextlib.suppress(BcmdistError):  # who reads says what is wrong
+        with contextlib.suppress(BcmdistError):  # the next read reports the error
             waiting = self._source.lag(read_to)
             self._known, self._asked, self.announced = waiting is not None, now, given + (waiting or 0)
             if not self._looks or self._looks[-1][1] < self.announced:
                 self._looks.append((now, self.announced))
 
     def told(self, done: int, rows: float) -> dict[str, float] | None:
-        """How far behind it is when `done` partitions are absorbed, each of so many rows; None where nobody knows."""
+        """The lag once `done` partitions are absorbed, given mean `rows` per partition; None where unknown.
+
+        Keys: `partitions`, `rows`, `seconds`, and `at`, the time of the call in seconds since the epoch.
+        """
         if not self._known:
             return None
         while self._looks and self._looks[0][1] <= done:

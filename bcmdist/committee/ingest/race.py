@@ -1,7 +1,8 @@
-"""A lost race for a commit number: what is left of a batch once somebody else has committed.
+"""Lost races for a commit number: what remains of a batch after another process has committed.
 
-Messages commute, so the loser adds his own to the winner's state, but for what the winner has absorbed too. A batch
-holds one sum of messages: where something of it is gone, the rest is absorbed again.
+Messages commute, so the loser adds its own messages to the winner's state, except those of partitions that the winner
+has absorbed too. A batch holds only the sum of its messages, so if any partition drops out, the messages of the others
+are computed again.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -15,12 +16,12 @@ from bcmdist.storage.ledger import Entry
 
 
 def parts_left(batch: Batch, keys: Collection[str], refused: Collection[str]) -> list[Partition]:
-    """What of a batch is not in `keys`, whole partitions or parts of them, nor refused."""
+    """The partitions of a batch, cut to the rows that `keys` do not name, without the `refused` ones."""
     return unheard([part for key, part in batch.parts.items() if key not in keys and key not in refused], keys)
 
 
 def with_entry(batch: Batch, part: Partition) -> tuple[Partition, Entry]:
-    """A partition that is left of a batch, or is a part of one of its, with its weight; and its entry."""
+    """A remaining partition, whole or cut, with its weight, and its ledger entry with its key, rows and position."""
     whole = next(p for p in batch.parts.values() if p.data == part.data and p.start <= part.start < p.stop)
     known = batch.entries[whole.key]
     position = known.position and known.position - (whole.stop - part.stop)
@@ -31,7 +32,7 @@ def with_entry(batch: Batch, part: Partition) -> tuple[Partition, Entry]:
 def absorbed_again(
     batch: Batch, left: Sequence[tuple[Partition, Entry]], compute_messages: Callable[[list[Partition]], Contribution]
 ) -> Batch:
-    """What is left of a batch, with the messages of these partitions alone; none where others have absorbed it all."""
+    """The batch reduced to the partitions in `left`, with their messages computed again; empty if `left` is empty."""
     if not left:
         return remainder_of(batch, None, {}, [])
     parts = [part for part, _ in left]
@@ -42,5 +43,5 @@ def absorbed_again(
 
 
 def _made(entry: Entry, new: Entry) -> Entry:
-    """An entry with what belongs to its rows, of a new one."""
+    """A ledger entry with the digest, state and densities of a recomputed one."""
     return replace(entry, digest=new.digest, state=new.state, densities=new.densities)

@@ -1,16 +1,16 @@
-"""The source of rows that a model is to absorb: with its names of arrays, columns and classes."""
+"""Open the source of rows for a model, with the model's names of arrays, columns and classes."""
 
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.sources.open import Source, open_source
 
 
 def source_of(snapshot: Snapshot, url, *, watch=False, **options) -> Source:
-    """What is at a URL as a source for a model; ingesters of one model share the entries of a stream.
+    """Open a URL as a source of rows for a model. Ingesters of one model form a group that shares a stream's entries.
 
     Parameters
     ----------
-    watch : it may grow
-    options : further ones of `open_source`
+    watch : whether the data may still grow
+    options : further options of `open_source`
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""The commit that follows: a batch absorbed, old rows faded, and those that the window has left withdrawn."""
+"""The next commit of an ingestion: absorb a batch, fade old rows, and withdraw partitions that left the window."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -16,27 +16,27 @@ from bcmdist.storage.ledger import Entry, named_range
 
 @dataclass(frozen=True)
 class CommitDetails:
-    """What a commit is to say beside a batch."""
+    """What a commit records besides the batch."""
 
     source: str
-    """whose offset it is"""
+    """name of the source that the offset belongs to"""
     fading: Weighting
-    """how its rows fade"""
+    """how rows of the source fade"""
     skipped: Collection[str]
-    """names of what failed; those that the ledger knows are left out"""
+    """names of partitions or data sets that failed; names that are in the ledger are dropped"""
     facts: dict[str, Any]
-    """what else was found"""
+    """further facts to change"""
 
 
 def says_more(
     snapshot: Snapshot, batch: Batch, beside: CommitDetails, *, absorbed: Collection[str], watching: bool
 ) -> bool:
-    """Whether a commit would say what its predecessor does not.
+    """Whether a commit would record anything that `snapshot` does not: if not, none is made.
 
     Parameters
     ----------
-    absorbed : keys that were in the ledger: what has failed beside them is news
-    watching : the offset is where somebody reads on from: it counts
+    absorbed : keys that were ever in the ledger; a failure under one of them is not recorded
+    watching : whether an advanced offset alone is worth a commit
     """
     advanced = batch.offset is not None and batch.offset != snapshot.offsets.get(beside.source)
     begins_to_fade = beside.fading.fades and not snapshot.facts.fading.fades
@@ -46,14 +46,14 @@ def says_more(
 
 
 def successor(snapshot: Snapshot, batch: Batch, beside: CommitDetails, runtime, stages: StageTimer) -> Snapshot:
-    """The commit after a snapshot, with a batch.
+    """Write the commit after `snapshot` that absorbs `batch`, and return its snapshot.
 
     Raises
     ------
     CommitConflict
-        Somebody else has made it.
+        Another process has written this commit.
     DataChanged
-        Rows that the window has left are not those that were absorbed.
+        Rows that left the window differ from those that were absorbed, so they cannot be withdrawn.
     """
     entries = sorted(batch.entries.values(), key=lambda entry: named_range(entry.key))
     ledger: list[Entry] = [*snapshot.ledger, *entries]
@@ -78,7 +78,8 @@ def successor(snapshot: Snapshot, batch: Batch, beside: CommitDetails, runtime, 
 
 
 def _without(snapshot, committee, gone, fading, ledger, runtime) -> Committee:
-    """A committee that has not absorbed what the window has left, at the weights of now."""
+    """The committee without the entries `gone`, which left the window; their messages are recomputed at the weights
+    that `fading` gives them."""
     if not gone:
         return committee
     counts = {entry.key: entry.weight * fading.weight(entry.position) for entry in gone}
@@ -86,5 +87,5 @@ def _without(snapshot, committee, gone, fading, ledger, runtime) -> Committee:
 
 
 def _names(ledger):
-    """Keys of what was absorbed, and of the data sets that it is of."""
+    """Keys of the ledger, and the URLs of their data sets."""
     return {name for entry in ledger for name in (entry.key, entry.key.rpartition("/")[0])}

@@ -1,8 +1,9 @@
-"""Pending: what has been delivered and absorbed but is not committed yet.
+"""Bookkeeping of partitions that were delivered or absorbed but are not committed yet.
 
-Deliveries are read in order and finish in any order. What is absorbed adds up; the offset that may be committed is that
-of the last delivery before which, and with which, everything is done. So a crash makes a source deliver some partitions
-again, which the ledger knows, and never lets it leave one out. What is acknowledged by name does not wait for others.
+Deliveries are read in order and finish in any order. Messages are summed as they arrive. The offset that may be
+committed is that of the last delivery up to which all deliveries are finished. After a crash the source therefore
+delivers some partitions again, which the ledger recognises, but never omits one. Acknowledgement by key does not wait
+for earlier deliveries.
 """
 
 from collections.abc import Iterable
@@ -16,58 +17,59 @@ from bcmdist.storage.ledger import Entry
 
 @dataclass(frozen=True)
 class Batch:
-    """What one commit is to add."""
+    """The partitions that one commit adds, and their message."""
 
     message: Any
-    """sum of the messages, weighted as of the newest position, or what a runtime has kept of it (`totals`); None where
-    there is nothing new"""
+    """sum of the messages, weighted as of the newest position, or the handle to that sum on the workers
+    (`Runtime.total` fetches it); None if no partition is new"""
     entries: dict[str, Entry]
     parts: dict[str, Any]
     """the partitions themselves, by key"""
     keys: tuple[str, ...]
-    """all that was delivered, also what was known: to be acknowledged"""
+    """keys to acknowledge: every key of the finished deliveries, new or already in the ledger"""
     offset: Any
-    """JSON-ready; None: as before"""
+    """JSON-ready; None if unchanged"""
     fading: Weighting
 
     @property
     def partitions(self) -> int:
-        """How many are new."""
+        """Number of new partitions."""
         return len(self.entries)
 
 
 @dataclass
 class Begun:
-    """A delivery that was read."""
+    """A delivery that was read from the source."""
 
     offset: Any
     missing: set[str]
-    """keys that are not absorbed yet"""
+    """keys that are not finished yet: neither absorbed, compared nor skipped"""
     keys: list[str]
 
 
 @dataclass
 class Pending:
-    """Collects what was absorbed until somebody takes it."""
+    """Collects absorbed partitions until the next commit takes them (`take`)."""
 
     fading: Weighting
-    """its position is the newest one collected"""
+    """how rows fade; its position is the newest one collected"""
     message: Any = None
-    """as of a `Batch`"""
+    """as in `Batch`"""
     entries: dict[str, Entry] = field(default_factory=dict)
     parts: dict[str, Any] = field(default_factory=dict)
     keys: list[str] = field(default_factory=list)
     offset: Any = None
     open: dict[int, "Begun"] = field(default_factory=dict)
-    """deliveries of which, or of one before, something is missing, by number"""
+    """deliveries that are not finished, or follow one that is not, by number"""
     missed: dict[str, list[int]] = field(default_factory=dict)
-    """deliveries that wait for a key"""
+    """numbers of the deliveries that wait for a key, by key"""
     begun: int = 0
+    """number of deliveries read"""
     closed: int = 0
-    """deliveries up to the offset"""
+    """number of deliveries up to the offset, all finished"""
 
     def begin(self, offset, missing: Iterable[str], keys: Iterable[str]) -> None:
-        """A delivery was read: it is done once the `missing` of its `keys` are absorbed."""
+        """Register a delivery; it is finished once the `missing` ones among its `keys` are."""
         delivery = self.open[self.begun] = Begun(offset, set(missing), list(keys))
         for key in delivery.missing:
             self.missed.setdefault(key, []).append(self.begun)
@@ -76,7 +78,7 @@ class Pending:
         self._advance()
 
     def add(self, message: Message, fading: Weighting, entries: dict[str, Entry], parts: Iterable[Any]) -> None:
-        """Partitions were absorbed; their messages are weighted as of the position of `fading`."""
+        """Add absorbed partitions; `message` is their sum, weighted as of the position of `fading`."""
         later = self.fading.at(fading.position)
         aged = message.weighted(fading.aged(later))
         self.message = aged if self.message is None else self.message.weighted(self.fading.aged(later)) + aged
@@ -86,7 +88,7 @@ class Pending:
         self.finish(entries)
 
     def finish(self, keys: Iterable[str]) -> None:
-        """Nothing more is to be done for these keys."""
+        """Mark keys as finished, and advance the offset where that finishes deliveries."""
         for key in keys:
             for number in self.missed.pop(key, ()):
                 delivery = self.open[number]
@@ -101,16 +103,16 @@ class Pending:
             self.closed += 1
 
     def take(self) -> Batch:
-        """All that was collected; begins again."""
+        """Return everything collected as a batch, and start an empty one. Open deliveries stay."""
         batch = Batch(self.message, self.entries, self.parts, tuple(self.keys), self.offset, self.fading)
         self.message, self.entries, self.parts, self.keys = None, {}, {}, []
         return batch
 
     def __contains__(self, key):
-        """Whether a key is on its way or waits to be committed."""
+        """Whether a key is in flight or waits to be committed."""
         return key in self.entries or key in self.missed
 
 
 def remainder_of(batch: Batch, message: Message | None, entries: dict[str, Entry], parts: Iterable[Any]) -> Batch:
-    """A batch with other contents and the same place in its source."""
+    """A batch with other partitions, but the same offset, fading and keys to acknowledge."""
     return replace(batch, message=message, entries=entries, parts={part.key: part for part in parts})

@@ -1,4 +1,4 @@
-"""What is noted of partitions while they are ingested, beside what they say: how well they were predicted, say."""
+"""Interface of observers of an ingestion, which record, for example, how well arriving partitions were predicted."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Never, Protocol
@@ -11,32 +11,42 @@ from bcmdist.storage.ledger import Entry
 
 
 class Watch(Protocol):
-    """Somebody who looks on at one ingestion; asked in the order of the methods."""
+    """An observer of one ingestion; its methods are called in the order in which they are defined."""
 
     def message_task(self, expert: Task, snapshot: Snapshot) -> Task:
-        """The task that absorbs new partitions by an expert, under a commit."""
+        """The task that computes messages of new partitions with `expert` and records what is observed.
+
+        `snapshot` is the newest commit, which predicts the partitions before they are absorbed.
+        """
 
     def beside(self, snapshot: Snapshot) -> Iterator[tuple[Task, list[Partition]]]:
-        """Tasks for partitions that were absorbed before, to be run beside those for new ones."""
+        """Further tasks, on partitions absorbed before, to run along with those on new partitions."""
 
     def is_of(self, outcome: Outcome) -> bool:
-        """Whether an outcome is of such a task: what fails is left out."""
+        """Whether an outcome belongs to a task of `beside`, including a failed one."""
 
     def take(self, outcome: Outcome, digests: Mapping[str, str]) -> None:
-        """What came of it; it counts where rows are those that were absorbed, by their `digests`."""
+        """Handle the outcome of such a task.
+
+        Results count only if the rows are still the absorbed ones according to `digests` (by key); failures are
+        ignored.
+        """
 
     def noted(self, entries: dict[str, Entry]) -> dict[str, Entry]:
-        """New ledger entries with what may be noted in them."""
+        """New ledger entries, reduced to the observations that may be recorded."""
 
     def facts(self, known) -> dict[str, Any]:
-        """What a commit after one with `known` facts is to say."""
+        """Facts to change in the commit that follows one with the facts `known`."""
 
     def warning(self, snapshot: Snapshot, before: Iterable[Entry]) -> str | None:
-        """What to warn of once partitions were absorbed that the ledger did not know `before`; not said twice."""
+        """The warning due after partitions were absorbed, None if none is; each warning is returned once.
+
+        `before` : the ledger at the start of the ingestion
+        """
 
 
 class Unwatched:
-    """Nobody looks on."""
+    """The observer that records nothing."""
 
     def message_task(self, expert, snapshot) -> Task:
         return expert
