@@ -1,1 +1,1 @@
-"""What all experts agree on before the first message: kernel, likelihood, mean, units, shared variables."""
+"""The model shared by all experts: kernel, likelihood, mean, units, scaling and shared variables."""

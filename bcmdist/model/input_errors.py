@@ -1,4 +1,4 @@
-"""Measurement errors of the inputs of rows: an optional part of a model, which a method adds."""
+"""Measurement errors of inputs: an optional part of a model, added by a method."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -11,32 +11,32 @@ from bcmdist.storage.kinds import Kind, shown
 
 
 class InputErrors(ABC):
-    """What experts know of the errors of inputs; `input_errors` among the facts of a stored model.
+    """The errors of inputs that experts account for; stored as `input_errors` among the facts of a model.
 
-    A kind of these is registered in `INPUT_ERRORS` under each `way` that it stores.
+    Each implementation is registered in `INPUT_ERRORS` under every `way` that it stores.
     """
 
     way: str
-    """the value of the option `noisy_inputs` with which the model was fitted"""
+    """value of the option `noisy_inputs` with which the model was fitted"""
     variance: tuple[float, ...] | None
-    """of the errors of each scaled input, (D,), where it was learned; None: rows have an array X_variance"""
+    """learned error variance of each scaled input, (D,); None: rows have an array X_variance"""
     FIELDS: ClassVar[Mapping[str, Kind]]
-    """of the stored part, by name"""
+    """fields of the stored form, by name"""
     FACTS: ClassVar[Mapping[str, Kind]]
-    """of what learning reports, by name"""
+    """fields of the learning report, by name"""
 
     @classmethod
     @abstractmethod
     def from_json(cls, value: Mapping[str, Any]) -> "InputErrors":
-        """The inverse of `to_json`."""
+        """Restore from the result of `to_json`."""
 
     @abstractmethod
     def to_json(self) -> dict[str, Any]:
-        """JSON-ready, with `way` and `variance`."""
+        """JSON-ready fields, including `way` and `variance`."""
 
     @abstractmethod
     def expert(self, model) -> Callable[[Any, Any], Any]:
-        """The task that computes the message of a partition.
+        """Return the task that computes the message of a partition.
 
         Parameters
         ----------
@@ -44,7 +44,7 @@ class InputErrors(ABC):
         """
 
     def refuse_unknown(self, data) -> None:
-        """Raise `InvalidData` where the error variances of a data set are neither stored with it nor learned."""
+        """Raise `InvalidData` where error variances are neither learned nor stored with a data set."""
         if self.variance is None:
             refuse_unknown_errors(data)
 
@@ -63,7 +63,7 @@ def refuse_unknown_errors(data) -> None:
 
 
 def check_input_errors(value, inputs: int, where: str) -> None:
-    """Raise `ModelDamaged` where the stored part is not one that its method can read for so many inputs."""
+    """Raise `ModelDamaged` where the stored `input_errors` are invalid for their method or for `inputs` columns."""
     way = value.get("way")
     if not isinstance(way, str) or way not in INPUT_ERRORS:
         raise damaged(where, "input_errors of a method that is known here", shown(way))

@@ -1,4 +1,4 @@
-"""Models as tasks load them: by reference, each content once."""
+"""Load models in tasks by reference, with a cache by content."""
 
 import json
 from functools import lru_cache
@@ -13,7 +13,7 @@ from bcmdist.storage.residual_records import RESIDUAL_ARRAYS
 
 @lru_cache(maxsize=2)
 def load_scaling(reference: BlobReference) -> Scaling:
-    """The scaling behind a reference."""
+    """The scaling at a reference."""
     return scaling_from_array(open_store(reference.url).get_array(reference.digest))
 
 
@@ -27,6 +27,6 @@ def load_model(reference: Reference) -> Model:
 
 @lru_cache(maxsize=2)
 def _model(url, hashes, facts) -> Model:
-    """A model by its content: commits that share it share the factor in memory."""
+    """Model by content: commits with the same model share one copy in memory."""
     store = open_store(url)
     return sound_model({name: store.get_array(digest) for name, digest in hashes}, json.loads(facts), url)

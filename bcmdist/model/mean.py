@@ -1,8 +1,8 @@
-"""The mean of the prior: none, a constant, or a linear trend, with a vague prior.
+"""The prior mean: zero, a constant, or a linear trend, with a vague prior on its weights.
 
-f(x) = g(x) + h(x)' w with g the zero-mean process of the kernel and w ~ N(0, I). The weights w
-are shared by all partitions, just like the whitened query values, and so they are simply further
-entries of the shared variables: the algebra of messages does not notice (SYSTEMS I.9).
+f(x) = g(x) + h(x)' w, with g the zero-mean process of the kernel and w ~ N(0, I). All partitions share the weights w,
+like the whitened query values, so w is appended to the shared variables and the algebra of messages does not change
+(SYSTEMS I.9).
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ MEAN_NAMES = ("zero", "constant", "linear")
 
 @dataclass(frozen=True)
 class Mean:
-    """Basis of the prior mean: `zero` (no weights), `constant` (1), `linear` (1 + D)."""
+    """Basis of the prior mean: `zero` (no weights), `constant` (1 weight), `linear` (1 + D weights)."""
 
     name: str
 
@@ -40,7 +40,7 @@ class Mean:
         return WEIGHT_SD * columns[:, : self.weights(X.shape[1])]
 
     def input_gradient(self, X, G) -> np.ndarray:
-        """Derivatives of the sum of `G_ij h(x_i)'h(x_j)`, h the rows of the design, in those of X: (n, D), (n, n)."""
+        """Gradient in X of the sum of `G_ij h(x_i)'h(x_j)`, h the rows of the design: (n, D), (n, n) -> (n, D)."""
         if self.name != "linear":
             return np.zeros_like(X)
         return WEIGHT_SD**2 * ((G + G.T) @ X)

@@ -1,7 +1,7 @@
-"""The prepared model: all that is settled before the first message is computed.
+"""The prepared model: everything fixed before the first message is computed.
 
-Scaling, prior and query set, and likelihood. It is committed before experts run; workers load it
-by reference. Two committees can be added exactly where their models are equal.
+Scaling, shared variables with their prior, and likelihood. The model is committed before experts run; workers load it
+by reference. Two committees can be added if and only if their models are equal.
 """
 
 from dataclasses import dataclass
@@ -22,11 +22,11 @@ from bcmdist.model.shared.interface import Shared
 from bcmdist.model.shared.kinds import FIRST_KIND, FIRST_RESIDUAL, KINDS
 from bcmdist.model.shared.query import Query
 
-# Arrays of a commit that are not of its model; those of any model, beside its shared variables; and where there are
-# cells.
+# Names of the arrays in a commit: the committee's; every model's, besides those of its shared variables; and the cell
+# tree's, where partitions are spatial.
 COMMITTEE_ARRAYS = ("eta", "precision")
 SCALING_ARRAYS = ("x_mean", "x_scale")
-FIRST_PRECISION = "double"  # the only one once, which models do not note
+FIRST_PRECISION = "double"  # once the only one; stored models omit it
 CELL_ARRAYS = ("cell_direction", "cell_threshold", "cell_child", "cell_first")
 
 
@@ -38,33 +38,38 @@ class Model:
     shared: Shared
     likelihood: Likelihood
     kernel_name: str
-    """the expression `parse_kernel` reads"""
+    """the expression that `parse_kernel` reads"""
     x_name: str
     y_name: str
     classes: tuple[float, ...] | None = None
-    """labels of the classes, ascending, where the targets are classes that the likelihood numbers"""
+    """class labels, ascending, where targets are classes that the likelihood numbers 0 to C - 1"""
     cells: CellTree | None = None
-    """of scaled inputs, where partitions are spatial"""
+    """tree of cells of scaled inputs, where partitions are spatial"""
     schema: Schema = UNNAMED
-    """names of the inputs and of the classes in the training data, where they had names"""
+    """names of the inputs and classes in the training data, where it has names"""
     precision: str = FIRST_PRECISION
-    """in which experts compute: a name of `bcmdist.experts.precision`"""
+    """floating-point precision of the experts: a name of `bcmdist.experts.precision`"""
     input_errors: InputErrors | None = None
-    """measurement errors of the inputs of training rows; None where inputs are exact"""
+    """measurement errors of the training inputs; None where inputs are exact"""
 
     @property
     def class_labels(self) -> tuple[str, ...] | tuple[int, ...]:
-        """What the classes are called in the training data, in the order of their probabilities."""
+        """Class names of the training data, or class numbers where it has none, in the order of the probabilities."""
         numbers = tuple(map(int, self.classes or (0, 1)))
         return tuple(self.schema.classes[k] for k in numbers) if self.schema.classes else numbers
 
     def refuse_unknown_errors(self, data) -> None:
-        """Raise `InvalidData` where training rows lack the error variances of their inputs that experts need."""
+        """Raise `InvalidData` where training rows lack the input error variances that experts need."""
         if self.input_errors is not None:
             self.input_errors.refuse_unknown(data)
 
     def refuse_moved_inputs(self, what: str) -> None:
-        """Raise `InvalidOption` where experts have averaged over inputs other than the stored ones."""
+        """Raise `InvalidOption` where experts absorbed rows at inputs other than the stored ones (input errors).
+
+        Parameters
+        ----------
+        what : the refused operation, for the error
+        """
         if self.input_errors is not None:
             raise InvalidOption(
                 f"{what}: expected a model of inputs as they were seen, this one has absorbed its rows elsewhere "
@@ -79,12 +84,12 @@ class Model:
 
     @property
     def query(self) -> Query:
-        """The query set, of a committee of Gaussian processes (the expert "bcm").
+        """The query set, for a committee of Gaussian processes (the expert "bcm").
 
         Raises
         ------
         InvalidOption
-            Experts share something else, or do something else with the rest.
+            The shared variables are of another kind, or experts use another residual.
         """
         if (self.shared.kind, self.shared.residual) != (FIRST_KIND, FIRST_RESIDUAL):
             raise InvalidOption(
@@ -94,7 +99,7 @@ class Model:
         return cast(Query, self.shared)
 
     def to_arrays(self) -> tuple[dict[str, np.ndarray], dict]:
-        """Arrays and JSON-ready facts from which `from_arrays` makes the same model, bit for bit."""
+        """Arrays and JSON-ready facts from which `from_arrays` restores the same model, bit for bit."""
         arrays, own = self.shared.to_arrays()
         arrays = arrays | {"x_mean": self.scaling.x_mean, "x_scale": self.scaling.x_scale}
         if self.cells is not None:
@@ -124,7 +129,7 @@ class Model:
 
 
 def from_arrays(arrays, facts) -> Model:
-    """The model that `to_arrays` described."""
+    """Restore a model from the result of `to_arrays`."""
     kernel = kernel_from(facts["kernel"], facts["kernel_parameters"], inputs=len(arrays["x_mean"]))
     kind, residual = KINDS[facts.get("shared", FIRST_KIND)], facts.get("residual", FIRST_RESIDUAL)
     shared = kind.from_arrays(arrays, facts, kernel, Mean(facts["mean"]), residual)
@@ -154,7 +159,7 @@ def _schema(facts):
 
 
 def described(kernel: Kernel, likelihood: Likelihood) -> dict:
-    """Names and natural parameters, JSON-ready: how a kernel and a likelihood are written, wherever they are."""
+    """Names and natural parameters of a kernel and a likelihood, JSON-ready, as in every stored or reported form."""
     return {
         "kernel": kernel.expression,
         "kernel_parameters": {name: value.tolist() for name, value in kernel.parameters.items()},
@@ -164,12 +169,12 @@ def described(kernel: Kernel, likelihood: Likelihood) -> dict:
 
 
 def kernel_from(expression, parameters, *, inputs) -> Kernel:
-    """Kernel of an expression at given natural parameters."""
+    """Kernel of an expression with the given natural parameters."""
     return parse_kernel(expression, inputs=inputs).with_parameters(_vectors(parameters))
 
 
 def likelihood_from(name, parameters, classes=None) -> Likelihood:
-    """Likelihood of a name at given natural parameters, for given class labels."""
+    """Likelihood of a name with the given natural parameters and class labels."""
     return make_likelihood(name, classes and len(classes)).with_parameters(_vectors(parameters))
 
 
@@ -178,13 +183,13 @@ def _vectors(parameters):
 
 
 def named_parameters(kernel: Kernel, likelihood: Likelihood) -> dict[str, np.ndarray]:
-    """All natural parameters under the names of `--set` and `info`."""
+    """All natural parameters under the names used by `--set` and `info`."""
     named = {f"kernel.{n}": v for n, v in kernel.parameters.items()}
     return named | {f"likelihood.{n}": v for n, v in likelihood.parameters.items()}
 
 
 def with_named(kernel: Kernel, likelihood: Likelihood, values: dict[str, np.ndarray]) -> tuple[Kernel, Likelihood]:
-    """Kernel and likelihood at the natural parameters that `named_parameters` would show."""
+    """Kernel and likelihood with the natural parameters `values`, named as in `named_parameters`."""
 
     def own(prefix):
         return {n.removeprefix(prefix): v for n, v in values.items() if n.startswith(prefix)}

@@ -1,7 +1,7 @@
-"""Column moments as a sum over partitions, and the scaling of X and y that follows.
+"""Column moments, which add over partitions, and the scaling of X and y derived from them.
 
-Moments are merged by the pairwise update of Chan, Golub & LeVeque (1983), which keeps the digits
-of a column far from zero. They form a commutative monoid up to rounding, like messages.
+Moments are merged by the pairwise update of Chan, Golub & LeVeque (1983), which keeps the digits of a column far from
+zero. They form a commutative monoid up to rounding, like messages.
 """
 
 from dataclasses import dataclass
@@ -11,19 +11,19 @@ import numpy as np
 from bcmdist.data.observations import Observations
 from bcmdist.model.units import Units
 
-# A column whose standard deviation is below this share of its largest value, some units in the last place of
-# float64, is constant to rounding; it is divided by 1 instead.
+# A column whose standard deviation is below this share of its largest absolute value, a few units in the last place of
+# float64, is constant up to rounding; its scale is 1.
 CONSTANT_SHARE = 1e-15
-# Columns of two values, one of them rare, are divided by this share of the distance between these at least: on held-out
-# rows of made data with 25 one-hot columns nearly all that a quarter gains, and never worse than none. And the relative
-# difference to the largest variance that such a column can have below which it is one.
+# Columns of two values, one of them rare, have a scale of at least this share of the distance between the values. On
+# held-out rows of synthetic data with 25 one-hot columns this gains nearly as much as a quarter, and is never worse
+# than no limit. And the relative difference from the largest possible variance below which a column is two-valued.
 RARE_SHARE = 0.1
 TWO_VALUED_SHARE = 1e-6
 
 
 @dataclass(frozen=True)
 class Moments:
-    """Count, means, centred sums of squares, smallest and largest value of K columns."""
+    """Count, means, centred sums of squares, minima and maxima of K columns."""
 
     count: int
     mean: np.ndarray
@@ -58,11 +58,11 @@ class Moments:
 
     @property
     def input_scale(self) -> np.ndarray:
-        """What inputs are divided by, (K,): `scale`, and not less for a rare value of two.
+        """Divisors of inputs, (K,): `scale`, with a lower limit for two-valued columns.
 
-        Divided by its standard deviation, a column that is 1 in one of 1000 rows and 0 in the others puts that row 32
-        away from its like, in all other inputs too. With a scale of a tenth of their distance two values are at
-        most 10 apart; a value that one row in 100 has, or more, is as far as standard deviations say.
+        Divided by its standard deviation, a column that is 1 in one of 1000 rows and 0 in the others would move that
+        row 32 units away from similar rows. With a scale of at least a tenth of their distance, two values are at most
+        10 apart; a value that occurs in one row of 100 or more is scaled by the standard deviation.
         """
         return np.where(self.two_valued, np.maximum(self.scale, RARE_SHARE * (self.high - self.low)), self.scale)
 
@@ -70,7 +70,7 @@ class Moments:
     def two_valued(self) -> np.ndarray:
         """True for columns of two different values, (K,).
 
-        No variance is larger than (high - mean) (mean - low), and only two values reach it (Bhatia & Davis 2000).
+        No variance exceeds (high - mean) (mean - low), and only two values reach it (Bhatia & Davis 2000).
         """
         most = self.count * (self.high - self.mean) * (self.mean - self.low)
         return ~self.constant & (self.squares >= (1.0 - TWO_VALUED_SHARE) * most)
@@ -84,7 +84,7 @@ def column_moments(table) -> Moments:
 
 @dataclass(frozen=True)
 class Scaling:
-    """Affine maps between original units and the units of the model; part of the model."""
+    """Affine maps between original and model units; part of the model."""
 
     x_mean: np.ndarray
     """(D,)"""
@@ -98,11 +98,11 @@ class Scaling:
         return (X - self.x_mean) / self.x_scale
 
     def original_inputs(self, X) -> np.ndarray:
-        """Inputs in original units of scaled ones, (n, D)."""
+        """Scaled inputs back in original units, (n, D)."""
         return self.x_mean + self.x_scale * X
 
     def observations(self, obs, units: Units) -> Observations:
-        """Observations in the units of the model."""
+        """Observations in model units."""
         return units.observations(obs, self.y_mean, self.y_scale)
 
     def targets(self, y, units: Units) -> np.ndarray:
@@ -114,15 +114,15 @@ class Scaling:
         return units.training_mean(self.y_mean, self.y_scale)
 
     def length(self, units: Units) -> float:
-        """What a length of 1 along targets of the model is in original units."""
+        """Factor for lengths along targets from model to original units."""
         return units.length(self.y_scale)
 
     def log_jacobian(self, units: Units) -> float:
-        """What a log density of an observation gains on the way back to original units."""
+        """Term to add to the log density of an observation on conversion to original units."""
         return 0.0 - float(np.log(self.length(units)))
 
     def original(self, name, values, units: Units) -> np.ndarray:
-        """A predicted quantity in original units, by its name."""
+        """Convert a predicted quantity, given by name, to original units."""
         match name:
             case "probability" | "label":
                 return values
@@ -137,11 +137,13 @@ class Scaling:
 
 
 def scaling_from(x: Moments, y: Moments, exposure: Moments, units: Units, groups=()) -> Scaling:
-    """Inputs to mean 0 and `Moments.input_scale`; targets so that a latent of 0 is their mean, where units can be.
+    """Scaling of inputs to mean 0 and `Moments.input_scale`, and of targets by their units.
 
-    Inputs of one group of `groups` (D,), those of a category, stay as long as they are, so that a rare level is no
-    farther from the others than a frequent one; of two rows of different levels the squared distance is 2, as it is in
-    the mean for two rows in an input of variance 1.
+    Parameters
+    ----------
+    groups : (D,), group number of each input. Inputs of a group with several members, the one-hot columns of a
+        category, are not divided, so that a rare level is no farther from the others than a frequent one. The squared
+        distance of two rows of different levels is 2, like the mean for two rows in an input of variance 1.
     """
     scale = x.input_scale
     if groups:
@@ -150,11 +152,11 @@ def scaling_from(x: Moments, y: Moments, exposure: Moments, units: Units, groups
 
 
 def scaling_to_array(scaling: Scaling) -> np.ndarray:
-    """One vector (2 D + 2,) from which `scaling_from_array` makes the same scaling."""
+    """Store a scaling in one vector (2 D + 2,); inverse of `scaling_from_array`."""
     return np.concatenate([scaling.x_mean, scaling.x_scale, [scaling.y_mean, scaling.y_scale]])
 
 
 def scaling_from_array(vector) -> Scaling:
-    """The scaling that `scaling_to_array` described."""
+    """Scaling from the vector of `scaling_to_array`."""
     x_mean, x_scale = np.split(vector[:-2], 2)
     return Scaling(x_mean, x_scale, float(vector[-2]), float(vector[-1]))

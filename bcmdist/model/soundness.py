@@ -1,8 +1,8 @@
-"""Whether what a commit says of a model can be: fields by type, arrays by shape, and numbers that must agree.
+"""Validate the stored form of a model: fields by type, arrays by shape, and numbers that must agree.
 
-Looked at whenever a commit is loaded, by whoever loads it; see `fields` for what is asked of bytes. What is consistent
-in itself (another eta) cannot be told from what was fitted. The factor of the query covariance can: shared variables
-`check` themselves.
+Every load of a commit runs these checks; `storage.fields` describes the checks of single fields. A change that is
+consistent in itself (another eta) cannot be detected. A wrong factor of the query covariance can: each kind of shared
+variables has a method `check`.
 """
 
 import itertools
@@ -65,7 +65,7 @@ MODEL = {
 
 
 def sound_model(arrays, facts, where: str) -> Model:
-    """The model of a commit's arrays and facts (`Model.to_arrays`), if it can be one.
+    """Restore the model of a commit from its arrays and facts (`Model.to_arrays`), after checking them.
 
     Raises
     ------
@@ -90,7 +90,7 @@ def sound_model(arrays, facts, where: str) -> Model:
 
 
 def _check_parts(facts, inputs, where):
-    """Kernel and likelihood have parameters of their own names and lengths, and classes where they need them."""
+    """Check names and lengths of the kernel and likelihood parameters, and that classes exist where they are needed."""
     try:
         kernel = parse_kernel(facts["kernel"], inputs=inputs)
     except BcmdistError as error:
@@ -116,7 +116,7 @@ def _check_parts(facts, inputs, where):
 
 
 def _check_names(facts, inputs, where):
-    """Each input has a name of its own or none has, and each class."""
+    """Check that all inputs have different names or none has, and that all classes have names or none has."""
     columns, names = facts.get("columns", []), facts.get("class_names", [])
     if len(columns) not in (0, inputs) or len(set(columns)) < len(columns):
         raise damaged(where, f"{inputs} different names as columns", shown(columns))
@@ -129,7 +129,7 @@ def _check_names(facts, inputs, where):
 
 
 def _check_inputs(mean, scale, where):
-    """A column that varies less than this beside its values counts as constant, of scale 1 (`scaling.Moments`)."""
+    """Check that scales exceed rounding of the means; constant columns have scale 1 (`scaling.Moments`)."""
     far = np.flatnonzero((scale != 1.0) & (np.abs(mean) * CONSTANT_SHARE > 2.0 * scale))
     if len(far):
         found = f"{mean[far[0]]:g} with scale {scale[far[0]]:g} in column {far[0]}"
@@ -137,7 +137,7 @@ def _check_inputs(mean, scale, where):
 
 
 def _check_tree(arrays, inputs, where):
-    """A binary tree, numbered as `cell_tree.grow` does: children after their node, cells from left to right."""
+    """Check for a binary tree numbered as in `cell_tree.grow`: children after their node, cells from left to right."""
     for name in CELL_ARRAYS:
         if name not in arrays:
             raise damaged(where, f"an array {name}", "none")
@@ -154,6 +154,3 @@ def _check_tree(arrays, inputs, where):
         raise damaged(where, f"a tree of {nodes} nodes and {nodes + 1} cells in cell_child", "none")
     if len(first) < 2 or first[0] != 0 or first[-1] != nodes + 1 or np.any(np.diff(first) <= 0):
         raise damaged(where, f"partitions of {nodes + 1} cells in cell_first", shown(first.tolist()))
-
-
-# --- What tasks read for themselves ---

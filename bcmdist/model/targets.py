@@ -1,4 +1,4 @@
-"""Targets on their way into a model: checked, numbered and scaled."""
+"""Convert targets to model units: check their support, number the classes, and scale."""
 
 from dataclasses import replace
 
@@ -12,7 +12,7 @@ from bcmdist.model.model import Model
 
 
 def check_support(likelihood, part, obs) -> None:
-    """Raise `UnsupportedTarget` naming the first row outside the support of a likelihood."""
+    """Raise `UnsupportedTarget` naming the first row outside the support of the likelihood."""
     bad = np.flatnonzero(likelihood.unsupported(obs))
     if len(bad):
         row = bad[0]
@@ -25,17 +25,17 @@ def check_support(likelihood, part, obs) -> None:
 
 
 def model_rows(model: Model, part, rows) -> tuple[np.ndarray, Observations]:
-    """Inputs (n, D) and observations of a partition in the units of the model, checked as `model_observations` does."""
+    """Inputs (n, D) and observations of a partition in model units, checked as in `model_observations`."""
     return model.scaling.inputs(rows.X), model_observations(model, part, rows.obs)
 
 
 def model_observations(model: Model, part, obs) -> Observations:
-    """Observations in the units of the model, checked.
+    """Observations in model units, checked.
 
     Raises
     ------
     UnsupportedTarget
-        A target is outside the support, or a class that was not among the training data.
+        A target is outside the support, or a class that does not occur in the training data.
     """
     labels = model.classes or tuple(map(float, range(len(model.schema.classes))))
     if labels:
@@ -56,7 +56,7 @@ def model_observations(model: Model, part, obs) -> Observations:
 
 
 def _class_names(model, data):
-    """A function that tells what the classes of a data set are called, by their numbers in the model."""
+    """Return a function from class labels to class names of a data set, with labels numbered as in the model."""
     if not model.schema.classes:
         return "{:g}".format
     known = merged_classes(read_schema(data.url, x=data.x, y=data.y), model.schema)
@@ -64,5 +64,5 @@ def _class_names(model, data):
 
 
 def class_numbers(obs, classes) -> Observations:
-    """Observations with class numbers 0 to C - 1 in place of labels; as they are where there are no classes."""
+    """Replace class labels by class numbers 0 to C - 1; without classes, return the observations unchanged."""
     return obs if classes is None else replace(obs, y=np.searchsorted(classes, obs.y).astype(float))

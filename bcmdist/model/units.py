@@ -1,7 +1,7 @@
-"""Units of targets: how they are scaled for a model, and how what it predicts comes back.
+"""Units of targets: scaling of targets for the model, and of predictions back to original units.
 
-What targets can be decides it: numbers of any size, positive numbers, counts, shares. A likelihood names its units; a
-model records the two numbers `mean` and `scale` that they found in the training data.
+Units depend on the type of target: real numbers, positive numbers, counts, shares. A likelihood names its units; a
+model stores the two numbers `mean` and `scale` that the units computed from the training data.
 """
 
 from abc import ABC, abstractmethod
@@ -13,23 +13,23 @@ from scipy.special import expit, logit
 
 from bcmdist.data.observations import Observations
 
-# Exponents on a ruler are cut here, so that no place on it is infinite.
+# Exponents of ruler positions are clipped here, so that every target is finite.
 LARGEST_PLACE = 600.0
 
 
 class Units(ABC):
-    """Two numbers of the training targets, and what follows from them; as they are, unless a method says otherwise."""
+    """Conversions between original and model units, given two numbers `mean` and `scale`; the identity by default."""
 
     name: ClassVar[str]
     dimensional: ClassVar[bool] = False
-    """True where targets have a unit of length, in which their densities are measured too"""
+    """True where targets have a unit of measurement, so that their densities have one too"""
 
     @abstractmethod
     def found(self, y, exposure) -> tuple[float, float]:
-        """`mean` and `scale` of targets with these moments (`model.scaling.Moments`), and of their exposures."""
+        """Return `mean` and `scale` from the moments of targets and of exposures (`model.scaling.Moments`)."""
 
     def observations(self, obs, mean, scale) -> Observations:
-        """Observations in the units of the model."""
+        """Observations in model units."""
         return obs
 
     def latent(self, f, mean, scale) -> np.ndarray:
@@ -37,32 +37,32 @@ class Units(ABC):
         return f
 
     def latent_length(self, scale) -> float:
-        """A length of 1 along f in original units; of variances the root."""
+        """Factor for standard deviations of f from model to original units; square it for variances."""
         return 1.0
 
     def target(self, y, mean, scale) -> np.ndarray:
-        """Targets, and what is said of their places, in original units."""
+        """Targets, or summaries such as their quantiles, in original units."""
         return y
 
     def length(self, scale) -> float:
-        """A length of 1 along targets in original units; of variances the root."""
+        """Factor for standard deviations of targets from model to original units; square it for variances."""
         return 1.0
 
     def training_mean(self, mean, scale) -> float:
-        """Mean of the training targets in original units, where that is what predictions are compared with."""
+        """Mean of the training targets in original units, where predictions are compared with it."""
         return mean
 
     @abstractmethod
     def place(self, y) -> np.ndarray:
-        """Where targets lie on a ruler along which distributions are about symmetric: quantiles are searched there."""
+        """Position of targets on a scale on which distributions are roughly symmetric, for the search of quantiles."""
 
     @abstractmethod
     def at(self, place) -> np.ndarray:
-        """The targets at places on the ruler, the inverse of `place`; finite, and possible, for all that are finite."""
+        """Targets at positions on that scale, the inverse of `place`; finite for every finite position."""
 
 
 class _Affine(Units):
-    """Numbers of any size: mean 0 and standard deviation 1. The latent has the unit of the target."""
+    """Real numbers, standardised to mean 0 and standard deviation 1. The latent has the unit of the target."""
 
     name = "affine"
     dimensional = True
@@ -93,7 +93,7 @@ class _Affine(Units):
 
 
 class _Positive(Units):
-    """Positive numbers: divided by their mean. The latent is the log of a scale, and 0 that of the mean."""
+    """Positive numbers, divided by their mean. The latent is the log of a scale; 0 corresponds to the mean."""
 
     name = "scale"
     dimensional = True
@@ -124,7 +124,7 @@ class _Positive(Units):
 
 
 class _Counted(Units):
-    """Whole numbers that are bounded by something else, trials or classes: as they are."""
+    """Whole numbers bounded by trials or classes, unscaled."""
 
     name = "none"
 
@@ -139,7 +139,7 @@ class _Counted(Units):
 
 
 class _Rate(Units):
-    """Counts: exposures are multiplied by the base rate. The latent is the log of a rate, 0 that of the base one."""
+    """Counts; exposures are multiplied by the base rate. The latent is the log of a rate; 0 is the base rate."""
 
     name = "exposure"
 
@@ -160,7 +160,7 @@ class _Rate(Units):
 
 
 class _Share(Units):
-    """Numbers between 0 and 1: as they are. The latent has no unit."""
+    """Numbers between 0 and 1, unscaled. The latent has no unit."""
 
     name = "share"
 
@@ -175,7 +175,7 @@ class _Share(Units):
 
 
 def _place_of_count(y):
-    return np.log(y + 2.0)  # from -1 on, which lies below all counts
+    return np.log(y + 2.0)  # starts at -1, below all counts
 
 
 def _count_at(place):

@@ -1,1 +1,1 @@
-"""The variables that all experts share, whitened."""
+"""The whitened variables that all experts share, and beliefs about them."""

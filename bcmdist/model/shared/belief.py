@@ -1,4 +1,4 @@
-"""What somebody believes of the shared variables: a Gaussian."""
+"""Gaussian beliefs about the shared variables."""
 
 import math
 from abc import ABC, abstractmethod
@@ -10,13 +10,14 @@ from bcmdist import linalg
 
 
 class Belief(ABC):
-    """The Gaussian posterior N(mean, Lambda^-1) of the shared variables v, process by process."""
+    """The Gaussian posterior N(mean, Lambda^-1) of the shared variables v, independent between processes."""
 
     mean: np.ndarray
     """(..., S)"""
     factor: np.ndarray
-    """L, lower Cholesky factor of the posterior *precision* Lambda = L L', (S, S) or (..., S, S); a belief that has
-    none refuses to give it, with an `InvalidOption`"""
+    """L, lower Cholesky factor of the posterior *precision* Lambda = L L', (S, S) or (..., S, S); beliefs without a
+    factor raise `InvalidOption`
+    """
 
     @property
     @abstractmethod
@@ -26,28 +27,28 @@ class Belief(ABC):
     @property
     @abstractmethod
     def degrees_of_freedom(self) -> float:
-        """tr(I - Lambda^-1), the mean over processes: how many shared variables the data determine (SYSTEMS I.8)."""
+        """tr(I - Lambda^-1), mean over processes: how many shared variables the data determine (SYSTEMS I.8)."""
 
     @abstractmethod
     def length(self, move) -> float:
-        """Length (move' Lambda move)^1/2 of a move of the shared variables, (..., S), in the metric of the precision.
+        """Length (move' Lambda move)^1/2 of a change of the shared variables, (..., S), in the metric of the precision.
 
-        It bounds the change of every prediction in units of its standard deviation.
+        An upper bound of the change of every prediction in units of its standard deviation.
         """
 
     @abstractmethod
     def __getitem__(self, k) -> "Belief":
-        """That of one of several processes or models."""
+        """Belief about process or member k."""
 
     @property
     @abstractmethod
     def told(self) -> dict[str, float]:
-        """What is to be said of how it was computed, JSON-ready; nothing where rounding is all that it errs by."""
+        """Report of the numerical accuracy of the belief, JSON-ready; empty where the only error is rounding."""
 
 
 @dataclass(frozen=True)
 class Factored(Belief):
-    """A belief whose precision was factored: all of it is at hand."""
+    """A belief with the Cholesky factor of its precision."""
 
     mean: np.ndarray
     factor: np.ndarray
@@ -69,7 +70,7 @@ class Factored(Belief):
         return float(np.linalg.norm([m @ L for m, L in zip(move, self.factor, strict=True)]))
 
     def __getitem__(self, k) -> "Factored":
-        """Of those that have a factor each."""
+        """Belief about process k; needs one factor per process."""
         return Factored(self.mean[k], self.factor[k])
 
     @property
@@ -97,5 +98,5 @@ def _factor(precision):
 
 
 def _blocks(array, axes):
-    """Number of processes that stand along the leading axes."""
+    """Number of processes along the leading axes."""
     return math.prod(array.shape[: array.ndim - axes])

@@ -1,4 +1,4 @@
-"""What designs are on average where an input is uncertain, x ~ N(u, S)."""
+"""Expectations of designs at an uncertain input, x ~ N(u, S)."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from bcmdist.model.mean import WEIGHT_SD, Mean
 
 @dataclass(frozen=True)
 class ExpectedDesign:
-    """Averages of the whitened design b(x) over x ~ N(u, S)."""
+    """Expectations of the whitened design b(x) over x ~ N(u, S)."""
 
     single: np.ndarray
     """E b, (S,)"""
@@ -18,14 +18,19 @@ class ExpectedDesign:
     with_inputs: np.ndarray
     """cov(b, x), (S, D)"""
     left: float
-    """E k(x, x) - E b_g'b_g: of the variance of the process, what the shared variables leave"""
+    """E k(x, x) - E b_g'b_g: the variance of the process that the shared variables do not explain"""
 
 
 def expected_design(single, covariance, with_inputs, prior, mean: Mean, u, S) -> ExpectedDesign:
-    """That of columns of the process, E b_g (B,), cov(b_g, b_g) (B, B) and cov(b_g, x) (B, D), with those of the mean.
+    """Complete the expectations of the process columns with those of the mean's columns.
 
-    h(x) = s (1, x), of which a constant has the first and no mean none:
+    h(x) = s (1, x); a constant mean has only the first column and a zero mean has none:
     cov(b_g, h) = s (0, cov(b_g, x)),   cov(h, h) = s^2 blockdiag(0, S)
+
+    Parameters
+    ----------
+    single, covariance, with_inputs : E b_g (B,), cov(b_g, b_g) (B, B) and cov(b_g, x) (B, D)
+    prior : E k(x, x)
     """
     P, D = mean.weights(len(u)), len(u)
     h = WEIGHT_SD * np.concatenate([[1.0], u])[:P]

@@ -1,16 +1,16 @@
-"""Shared: the variables that all experts of a committee speak about, with the prior that f has through them.
+"""Shared: the variables that all experts of a committee have in common, with their prior.
 
     f(x) = b(x)' v + r(x),     v ~ N(0, I),     b(x) = (b_g(x), h(x)),     v = (v_g, w)
 
-b_g are the columns of the process g of the kernel, B of them: of its values at query points, or of a finite basis; h
-and w are the basis and the weights of the mean. What v does not explain is r, with the variance
-k(x, x) - b_g(x)'b_g(x); what experts do with it has a name, `residual` (`bcmdist.experts.residual`).
+b_g are the B columns of the process g of the kernel: its values at query points, or a finite basis; h and w are the
+basis and the weights of the mean. The residual r is the part of f that v does not explain, with variance
+k(x, x) - b_g(x)'b_g(x); the field `residual` names the experts' treatment of r (`bcmdist.experts.residual`).
 
-Several models may stand side by side, `members`: each absorbs all rows on its own, with a share of v of its own, and
-predictions are their equal mixture, or each is about the process of a class. Most kinds have none: all of v is one
-model.
+Some kinds consist of several `members`: separate models that each absorb all rows, with separate parts of v.
+Predictions are the equal mixture of the members', or each member models the process of one class. Most kinds have no
+members: all of v is one model.
 
-A new kind is one class, added to `kinds.KINDS` under a name of its own. A basis alone is less: see `weights`.
+To add a kind, write a class and register it in `kinds.KINDS`. To add only a basis, see `weights`.
 """
 
 from abc import ABC, abstractmethod
@@ -35,25 +35,25 @@ NEGATIVE_SHARE = 1e-6
 
 
 class Shared(ABC):
-    """Shared variables with the prior they belong to; immutable, S = B + P of them, or B + K P of K members."""
+    """Shared variables with their prior; immutable. S = B + P variables, or B + K P with K members."""
 
     kind: ClassVar[str]
-    """under which models are stored"""
+    """name of the kind in stored models"""
     noun: ClassVar[str]
-    """what the variables of the process are, for messages: "query points" """
+    """what the variables of the process are called in messages to users: "query points" """
     exhaustive: ClassVar[bool]
-    """whether fewer of them than were asked for are left because they determine the others"""
+    """whether fewer variables than requested remain because these determine the others"""
     nested: ClassVar[bool] = False
-    """whether the first of them alone are what as many would be: values at the first points"""
+    """whether the first m variables equal those of a model with m: values at the first points"""
     mixture: ClassVar[bool] = True
-    """whether predictions mix what members say; else each says what its class is, against the rest"""
+    """whether predictions are a mixture of the members; otherwise each member models its class against the rest"""
     advised: ClassVar[str] = "set --query to {} or more"
-    """what to do where they limit a fit, {} being a number of them that would not"""
+    """advice where the number of variables limits a fit; {} is replaced by a sufficient number"""
     kernel: Kernel
-    """of the process, in scaled units"""
+    """kernel of the process, in scaled units"""
     mean: Mean
     residual: str
-    """what experts do with the part of f that these variables leave: a name of `bcmdist.experts.residual`"""
+    """treatment of the part of f not explained by these variables: a name of `bcmdist.experts.residual`"""
     jitter: float
     """in units of the kernel; 0 where nothing is factored"""
 
@@ -65,11 +65,11 @@ class Shared(ABC):
     @property
     @abstractmethod
     def functions(self) -> int:
-        """Number B of shared variables of the process; the P of the mean follow them."""
+        """Number B of shared variables of the process; the P weights of the mean follow them."""
 
     @property
     def members(self) -> "tuple[Member, ...]":
-        """The models that stand side by side, each with as many variables; none where all of v is one model."""
+        """The separate models, each with the same number of variables; empty where all of v is one model."""
         return ()
 
     @abstractmethod
@@ -78,17 +78,17 @@ class Shared(ABC):
 
     @abstractmethod
     def to_arrays(self) -> tuple[Arrays, dict]:
-        """Arrays and JSON-ready facts of its own (not of kernel, mean and residual) for `from_arrays`, bit for bit."""
+        """Arrays and JSON-ready facts for `from_arrays`, without kernel, mean and residual; exact to the bit."""
 
     @classmethod
     @abstractmethod
     def from_arrays(cls, arrays: Arrays, facts: dict, kernel: Kernel, mean: Mean, residual: str) -> "Shared":
-        """What `to_arrays` described."""
+        """Restore from the result of `to_arrays`."""
 
     @classmethod
     @abstractmethod
     def check_arrays(cls, arrays: Arrays, facts: dict, inputs: int, where: str) -> None:
-        """Raise `ModelDamaged` where `from_arrays` could not make sense of them."""
+        """Raise `ModelDamaged` where the arrays or facts are not valid for `from_arrays`."""
 
     @abstractmethod
     def check(self, where: str) -> None:
@@ -96,12 +96,17 @@ class Shared(ABC):
 
     @property
     def fewer(self) -> str | None:
-        """Why fewer of them than were asked for are enough, before that number; None where they are not."""
+        """Why fewer variables than requested suffice, as text before the requested number; None where not."""
         return "which determine the others of" if self.exhaustive else None
 
     def summary(self, belief: Belief, original: Callable[[np.ndarray], np.ndarray]) -> dict:
-        """What `info` tells beside their number, by name, JSON-ready, where somebody has a belief in them; `original`
-        turns scaled inputs (n, D) into those of the data."""
+        """Entries for `info` besides the number of variables, by name, JSON-ready.
+
+        Parameters
+        ----------
+        belief : posterior of the shared variables
+        original : function from scaled inputs (n, D) to inputs in original units
+        """
         return {}
 
     @property
@@ -110,7 +115,7 @@ class Shared(ABC):
         return self.functions + max(1, len(self.members)) * self.mean.weights(self.inputs)
 
     def design(self, X) -> np.ndarray:
-        """Rows b(x)' of the whitened design: (n, D) -> (n, S), Fortran-ordered. Columns of the mean last."""
+        """Rows b(x)' of the whitened design: (n, D) -> (n, S), Fortran-ordered. The columns of the mean are last."""
         B = self.functions
         V = np.empty((len(X), self.size), order="F")
         self.fill(X, V[:, :B])
@@ -118,12 +123,12 @@ class Shared(ABC):
         return V
 
     def expected(self, u, S) -> ExpectedDesign:
-        """Averages of the design over a scaled input x ~ N(u, S), of means (D,) and covariance (D, D).
+        """Expectations of the design over a scaled input x ~ N(u, S), with mean (D,) and covariance (D, D).
 
         Raises
         ------
         InvalidOption
-            They are not known in closed form.
+            No closed form is available.
         """
         raise InvalidOption(
             f"inputs: expected values at query points or bumps (rvm) for exact averages, got {self.functions} "
@@ -131,85 +136,85 @@ class Shared(ABC):
         )
 
     def belief(self, eta, precision) -> Belief:
-        """N(Lambda^-1 eta, Lambda^-1), Lambda = I + precision, from those of a sum of messages (`Message`)."""
+        """Posterior N(Lambda^-1 eta, Lambda^-1), Lambda = I + precision, from the sum of messages (`Message`)."""
         return factored(eta, precision)
 
-    # Messages of experts (`bcmdist.experts.expert`): `general` is the rule for any kind, with the same arguments.
+    # Hooks for messages (`bcmdist.experts.expert`): `general` is the default implementation, with the same arguments.
 
     def expert_message(self, likelihood, X, obs, general: Callable) -> Any:
-        """Message of rows from nothing but these."""
+        """Message of rows computed from these rows alone."""
         return general(self, likelihood, X, obs)
 
     def conditional_message(self, likelihood, X, obs, mean, general: Callable) -> Any:
-        """Message of rows linearised where the shared variables equal `mean`."""
+        """Message of rows linearised at their mode given that the shared variables equal `mean`."""
         return general(self, likelihood, X, obs, mean)
 
     def running_message(self, likelihood, X, obs, belief, general: Callable) -> Any:
-        """Message of rows linearised under the belief so far."""
+        """Message of rows linearised under the current belief."""
         return general(self, likelihood, X, obs, belief)
 
     def zero_message(self, likelihood, general: Callable) -> Any:
         """Message of no rows."""
         return general(self, likelihood)
 
-    # Predictions (`bcmdist.prediction`), in the same form. X are scaled rows (n, D).
+    # Hooks for predictions (`bcmdist.prediction`), in the same form. X are scaled rows (n, D).
 
     def predict_latent(self, belief: Belief, X, general: Callable) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and variance of f at rows."""
+        """Mean and variance of f at the rows X."""
         return general(self, belief, X)
 
     def predict_draws(self, predictor: Any, X) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and variance of f at rows that were drawn, and may lie where rows of a user would be refused."""
+        """Mean and variance of f at randomly drawn rows, which may lie where a user's rows would be refused."""
         return predictor.latent(X)
 
     def leave_one_out(self, likelihood, X, obs, belief: Belief, rows, copies, at, general: Callable) -> Any:
-        """Mean and variance of f at some of the rows, each predicted without itself."""
+        """Leave-one-out mean and variance of f at some of the rows."""
         return general(self, likelihood, X, obs, belief, rows, copies, at)
 
     def degrees_share(self, likelihood, X, obs, belief: Belief, general: Callable) -> float:
-        """Effective degrees of freedom of rows."""
+        """Effective degrees of freedom used by the rows."""
         return general(self, likelihood, X, obs, belief)
 
     def committee_at_rows(self, belief: Belief, general: Callable) -> Any:
-        """The committee as local experts see it (`CommitteeAtRows`)."""
+        """The committee in the form that local experts use (`CommitteeAtRows`)."""
         return general(self, belief)
 
     def residual_lower(self, V, K) -> np.ndarray:
-        """Lower triangle of cov(f | v) = K - V V' for K = k(X, X); overwrites that of K.
+        """Lower triangle of cov(f | v) = K - V V' for K = k(X, X); overwrites the lower triangle of K.
 
         The columns of the mean weights cancel against their part of the prior covariance.
         """
         return linalg.subtract_outer_lower(K, V[:, : self.functions])
 
     def residual_cross(self, V, X, V2, X2) -> np.ndarray:
-        """cov(f, f' | v) between the rows of X (n, D) and of X2 (m, D) with designs V and V2, (n, m)."""
+        """cov(f, f' | v) between the rows of X (n, D) and X2 (m, D) with designs V and V2: (n, m)."""
         B = self.functions
         return self.kernel.cross(X, X2) - V[:, :B] @ V2[:, :B].T
 
     def residual_variance(self, V, X) -> np.ndarray:
-        """Diagonal of cov(f | v) at the rows of X, with design V, (n,)."""
+        """Diagonal of cov(f | v) at the rows of X (n, D) with design V (n, S): (n,)."""
         Vg = V[:, : self.functions]
         return self.kernel.diagonal(X) - np.einsum("ij,ij->i", Vg, Vg)
 
 
 @dataclass(frozen=True)
 class Member:
-    """One of the models that stand side by side."""
+    """One of the separate models of a `Shared` with members."""
 
     shared: Shared
     noise: float = 1.0
-    """its noise variances, as a share of those of the likelihood of all; their mean is 1"""
+    """noise variance of the member relative to the common likelihood; the mean over members is 1"""
     own: int | None = None
-    """its class, which stands against the rest; None where it absorbs what all absorb"""
+    """class that the member separates from the rest; None where the member absorbs the targets unchanged"""
 
     def absorbed(self, obs: Observations) -> Observations:
-        """Rows as this one absorbs them: of weight w where all others would say w times this share; 1 for its class."""
+        """Observations as this member absorbs them: weights divided by `noise`, and targets 1 for its own class."""
         y = obs.y if self.own is None else (obs.y == self.own) * 1.0
         return replace(obs, y=y, weight=obs.weight / self.noise)
 
 
 def refuse_negative(residual, prior) -> None:
-    """Refuse variances of f given the shared variables (n,) that are negative beyond rounding.
+    """Raise an error for variances of f given the shared variables (n,) that are negative beyond rounding.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Kinds of shared variables by the names under which models are stored."""
+"""Registry of the kinds of shared variables, by the names used in stored models."""
 
 from bcmdist.data.registry import Registry
 from bcmdist.model.shared.interface import Shared
@@ -8,5 +8,5 @@ from bcmdist.model.shared.weights import Weights
 KINDS: Registry[type[Shared]] = Registry("kind of shared variables")
 KINDS.add(Query.kind, Query)
 KINDS.add(Weights.kind, Weights)
-# Models of before these were named have query values, of which experts keep the rest as a block.
+# Models stored before these fields existed have query values and block residuals.
 FIRST_KIND, FIRST_RESIDUAL = Query.kind, "block"

@@ -1,12 +1,12 @@
-"""The query set: the points through which all experts speak (`query_selection` chooses them).
+"""The query set: the points whose function values all experts share (`query_selection` chooses the points).
 
-`Query` is the prior prepared once for many uses: the factor L of the query covariance
-Kqq = L L' and everything needed to write any input in terms of the shared variables
+`Query` is the prior prepared once for many uses: the factor L of the query covariance Kqq = L L', and everything
+needed to express f at any input in terms of the shared variables
 
     v = (L^-1 g(X^q), w) ~ N(0, I),     f(x) = b(x)' v + remainder,   b(x) = (L^-1 k(X^q, x), h(x))
 
-with g the process of the kernel, h and w the basis and weights of the mean. The remainder is
-what the query set cannot explain; its prior covariance is `residual_lower`.
+with g the process of the kernel, h and w the basis and weights of the mean. The remainder is what the query set cannot
+explain; its prior covariance is `residual_lower`.
 """
 
 from dataclasses import dataclass
@@ -21,15 +21,15 @@ from bcmdist.model.shared.expected import ExpectedDesign, expected_design
 from bcmdist.model.shared.interface import Arrays, Shared
 from bcmdist.storage.fields import check_array, damaged
 
-# Columns in which the factor is compared, and how far it may be off, in units of the prior standard deviations: the
-# kernel of near points is the square root of rounding on another machine. Arbitrary.
+# Number of columns in which the factor is checked, and its tolerance in units of the prior standard deviations: between
+# machines the kernel of nearby points may differ by the square root of rounding. Arbitrary.
 COLUMNS = 8
 FACTOR_TOLERANCE = 1e-5
 
 
 @dataclass(frozen=True)
 class Query(Shared):
-    """Query points with the prior they belong to; made by `prepare`."""
+    """Query points with their prior; made by `prepare`."""
 
     kind: ClassVar[str] = "query"
     noun: ClassVar[str] = "query points"
@@ -61,7 +61,7 @@ class Query(Shared):
     def fill(self, X, V) -> None:
         fill_cross(self.kernel, X, self.points, V)
         solved = linalg.solve_right_transposed(self.factor, V)
-        if solved is not V:  # mostly it is overwritten
+        if solved is not V:  # usually overwritten in place
             V[:] = solved
 
     def expected(self, u, S) -> ExpectedDesign:
@@ -93,7 +93,7 @@ class Query(Shared):
         check_array(arrays["query_factor"], where, "query_factor", shape=(Q, Q))
 
     def check(self, where) -> None:
-        """L L' = k(X^q, X^q) + jitter I on the diagonal and in some columns, in O(Q^2)."""
+        """Check L L' = k(X^q, X^q) + jitter I on the diagonal and in some columns, in O(Q^2)."""
         L, Q = np.tril(self.factor), len(self.points)
         if not np.all(np.diagonal(L) > 0):
             raise damaged(where, "a positive diagonal of query_factor", "another one")
@@ -111,17 +111,17 @@ class Query(Shared):
 
 
 def prepare(points, *, kernel, mean, residual="block", jitters=linalg.JITTER_LADDER) -> Query:
-    """Query set at given points, (Q, D) in scaled units.
+    """Prepare the query set at given points, (Q, D) in scaled units.
 
     Parameters
     ----------
-    residual : what experts do with the part of f that the query values leave
-    jitters : shares of the mean variance to try, ascending; a single one where nothing else may be chosen
+    residual : name of the residual (`bcmdist.experts.residual`)
+    jitters : shares of the mean variance to try, ascending; give a single one to fix the jitter
 
     Raises
     ------
     NotPositiveDefinite
-        None of them makes the query covariance positive definite.
+        None of the jitters makes the query covariance positive definite.
     """
     points = np.array(points, dtype=float)
     Kqq = kernel.cross(points, points)

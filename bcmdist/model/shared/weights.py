@@ -1,11 +1,11 @@
-"""Weights of a finite basis as the shared variables: f(x) = phi(x)' w, the same functions for all experts.
+"""Weights of a finite basis as the shared variables: f(x) = phi(x)' w, with the same functions for all experts.
 
     w_j = s_j v_j,  v ~ N(0, I),     b_g(x) = s phi(x)
 
-Messages about them add like any others, and their sum is what the centralised regression on all rows would have
-(SYSTEMS I.9): features of a network, a dictionary of relevance vectors, Fourier features, polynomials.
+Messages about weights add like any others, and their sum equals that of a centralised regression on all rows (SYSTEMS
+I.9): features of a network, a dictionary of relevance vectors, Fourier features, polynomials.
 
-A new basis is one class: `features`, its arrays and a name, added by `register_basis`.
+To add a basis, write a class with `features`, its arrays and a name, and call `register_basis`.
 """
 
 from abc import ABC, abstractmethod
@@ -29,12 +29,12 @@ PREFIX = "basis_"
 
 
 class Basis(ABC):
-    """B functions of scaled inputs; an immutable value that its arrays describe."""
+    """B functions of scaled inputs; an immutable value defined by its arrays."""
 
     name: ClassVar[str]
-    """under which models know it"""
+    """name in stored models"""
     fewer: ClassVar[str | None] = None
-    """why fewer functions than were asked for say as much, before that number; None where they do not"""
+    """why fewer functions than requested suffice, as text that precedes the requested number; None where they do not"""
 
     @property
     @abstractmethod
@@ -52,20 +52,20 @@ class Basis(ABC):
 
     @abstractmethod
     def to_arrays(self) -> Arrays:
-        """Arrays by name, from which `from_arrays` makes the same basis."""
+        """Arrays by name from which `from_arrays` restores the same basis."""
 
     @classmethod
     @abstractmethod
     def from_arrays(cls, arrays: Arrays) -> "Basis":
-        """The basis that `to_arrays` described."""
+        """Restore a basis from the result of `to_arrays`."""
 
     def expected(self, u, S) -> Expected:
-        """Averages of the functions, in place of covariances, over a scaled input x ~ N(u, S), (D,) and (D, D).
+        """Expectations of the functions (in place of covariances) over a scaled input x ~ N(u, S), (D,) and (D, D).
 
         Raises
         ------
         InvalidOption
-            They are not known in closed form.
+            No closed form is available.
         """
         raise InvalidOption(
             "inputs: expected bumps (rvm) or hidden units (mnn, mnnmix) for exact averages, got the basis "
@@ -73,7 +73,7 @@ class Basis(ABC):
         )
 
     def summary(self, weights) -> dict:
-        """What `info` tells beside the number of functions, JSON-ready, where weights are believed to be (..., B)."""
+        """Entries for `info` besides the number of functions, JSON-ready, given the posterior mean weights (..., B)."""
         return {}
 
 
@@ -81,7 +81,7 @@ BASES: Registry[type[Basis]] = Registry("basis")
 
 
 def register_basis(basis: type[Basis]) -> type[Basis]:
-    """Add a basis under its name, so that models with it can be loaded; usable as a decorator.
+    """Register a basis under its name, so that models with it can be loaded; usable as a decorator.
 
     Raises
     ------
@@ -102,7 +102,7 @@ class Weights(Shared):
     scale: np.ndarray
     """prior standard deviations of the weights, (B,)"""
     kernel: Kernel
-    """that the basis stands for; with the residual "diagonal", its variance is what the basis leaves a part of"""
+    """kernel that the basis approximates; the residual "diagonal" is its variance minus that of the basis"""
     mean: Mean
     residual: str = "none"
     jitter: float = 0.0
@@ -164,5 +164,5 @@ class Weights(Shared):
 
 
 def _own(arrays):
-    """The arrays of a basis among those of a model, by its own names."""
+    """Arrays of the basis among those of the model, under the basis's own names."""
     return {name.removeprefix(PREFIX): array for name, array in arrays.items() if name.startswith(PREFIX)}
