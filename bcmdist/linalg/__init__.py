@@ -1,13 +1,12 @@
 """Dense linear algebra of the committee: LAPACK calls and the one jitter policy.
 
-Matrices are float32 or float64; where arguments differ, and for any other numbers, the result is float64. Symmetric
-matrices are full unless a name ends in `_lower`, and a Cholesky factor is lower with a zeroed upper triangle. Functions
-that say "overwrites" may reuse the memory of their argument, or may not (they do where it is Fortran-ordered and of the
-result's type): take what they return, and do not use the argument again.
+Matrices are float32 or float64. If arguments have different dtypes, or any other dtype, the result is float64.
+Symmetric matrices are full unless a name ends in `_lower`. Cholesky factors are lower triangular with zeros above the
+diagonal. Functions documented as "overwrites" may reuse the memory of an argument (they do if it is Fortran-ordered and
+has the dtype of the result): use the return value, and do not use the argument again.
 
-The jitter policy: only the prior covariance of the query points ever gets jitter, once, when a
-model is prepared, from the ladder `JITTER_LADDER` times its mean diagonal. The amount is part of
-the model and is reported.
+Jitter policy: only the prior covariance of the query points gets jitter, once, when a model is prepared. The amount is
+taken from `JITTER_LADDER` times the mean diagonal; it is part of the model and is reported.
 """
 
 import math
@@ -19,27 +18,27 @@ from bcmdist.linalg.routines import Routines
 
 JITTER_LADDER = (0.0, 1e-12, 1e-10, 1e-8, 1e-6)
 
-# A query point whose prior variance given the other points is below this share of the mean variance
-# is a duplicate: it says nothing new, and whitening would multiply rounding by 1 / sqrt(share).
+# A query point is a duplicate if its prior variance given the other points is below this share of the mean variance. It
+# adds no information, and whitening would multiply rounding by 1 / sqrt(share).
 DUPLICATE_SHARE = 1e-8
-# Where noise is so low that such a point does say something, it is one below this share, which the first jitter equals.
+# The share for noise so low that such a point does add information; equal to the first nonzero jitter.
 LEAST_DUPLICATE_SHARE = 1e-12
 
-# Share of the largest variance by which rounding may make a pivot of a covariance negative: differences
-# of covariances lose digits with the condition number of the query covariance.
+# Share of the largest variance by which rounding may make a pivot of a covariance negative: differences of covariances
+# lose digits with the condition number of the query covariance.
 SEMIDEFINITE_SHARE = 1e-6
 
 MIRROR_BLOCK = 64  # rows per block of `mirror`: a block fits the level-1 cache
 ABOVE = np.triu(np.ones((MIRROR_BLOCK, MIRROR_BLOCK), dtype=bool), 1)
 
-LEAST_SOLVED = 64  # rows and columns of triangular systems that are halved, down to blocks that are inverted
+LEAST_SOLVED = 64  # least size of a triangular system solved by recursive halving
 
 
 SINGLE, DOUBLE = Routines(np.float32), Routines(np.float64)
 
 
 def _routines(A, B=None) -> Routines:
-    """Those for one or two arrays: of single precision where all of them are."""
+    """Routines for one or two arrays: single precision if all arrays are float32."""
     single = A.dtype == SINGLE.dtype and (B is None or B.dtype == SINGLE.dtype)
     return SINGLE if single else DOUBLE
 
@@ -50,7 +49,7 @@ def cholesky(A, *, name) -> np.ndarray:
     Raises
     ------
     NotPositiveDefinite
-        Names the matrix, the pivot that failed and a lower bound of the condition number.
+        The message names the matrix, the failed pivot and a lower bound of the condition number.
     """
     L, info = _routines(A).potrf(A)
     if info == 0:
@@ -66,10 +65,11 @@ def cholesky(A, *, name) -> np.ndarray:
 
 
 def cholesky_with_jitter(K, *, name, ladder=JITTER_LADDER) -> tuple[np.ndarray, float]:
-    """Factor of `K + jitter I` with the smallest jitter of the ladder, in shares of the mean diagonal, that is safe.
+    """Factor of `K + jitter I` with the smallest safe jitter of the ladder, whose steps are shares of the mean
+    diagonal.
 
-    Safe means that the factorisation succeeds and that its smallest squared pivot is above what
-    rounding can produce, `n eps max(diag)`.
+    Safe means that the factorisation succeeds and that its smallest squared pivot is above what rounding can produce,
+    `n eps max(diag)`.
 
     Returns
     -------
@@ -96,9 +96,9 @@ def cholesky_with_jitter(K, *, name, ladder=JITTER_LADDER) -> tuple[np.ndarray, 
 
 
 def independent_rows(K, share=DUPLICATE_SHARE) -> np.ndarray:
-    """Indices of rows that no other rows determine to a share of the mean variance, by pivoted Cholesky of `K`.
+    """Indices, ascending, of the rows of `K` that are not determined by other rows, by pivoted Cholesky.
 
-    Kept in the order of `K`; all rows are kept when the factorisation meets no small pivot.
+    A row is determined if its remaining variance is below `share` of the mean variance.
     """
     tolerance = share * np.diag(K).mean()
     _, pivots, rank = _routines(K).pstrf(K, tolerance)
@@ -108,12 +108,12 @@ def independent_rows(K, share=DUPLICATE_SHARE) -> np.ndarray:
 def semidefinite_factor(A, *, name) -> np.ndarray:
     """F (n, r) with `F F' = A` for a positive semi-definite `A` of rank r, by pivoted Cholesky.
 
-    Stops where the largest remaining pivot is `n eps max(diag)`, at the level of rounding.
+    Stops when the largest remaining pivot is at rounding level, `n eps max(diag)`.
 
     Raises
     ------
     NotPositiveDefinite
-        A remaining pivot is more negative than rounding makes it.
+        A remaining pivot is more negative than rounding explains.
     """
     diagonal, routines = np.diag(A), _routines(A)
     rounding = len(A) * routines.eps
@@ -121,7 +121,7 @@ def semidefinite_factor(A, *, name) -> np.ndarray:
     F = np.empty((len(A), rank), dtype=packed.dtype, order="F")
     F[pivots - 1] = np.tril(packed)[:, :rank]
     remaining = diagonal - np.einsum("ij,ij->i", F, F)
-    if not remaining.min() >= -max(SEMIDEFINITE_SHARE, rounding) * diagonal.max():  # also where it is NaN
+    if not remaining.min() >= -max(SEMIDEFINITE_SHARE, rounding) * diagonal.max():  # also catches NaN
         raise NotPositiveDefinite(
             f"{name}: expected a positive semi-definite matrix, got one with a pivot of {remaining.min():.1e} at a "
             f"largest diagonal entry of {diagonal.max():.1e}; the kernel is no covariance"
@@ -130,10 +130,10 @@ def semidefinite_factor(A, *, name) -> np.ndarray:
 
 
 def solve_lower(L, B) -> np.ndarray:
-    """`L^-1 B` for a lower factor; overwrites `B`, which may be a vector. Of many columns, transposed in memory."""
+    """`L^-1 B` for a lower factor; overwrites `B`, which may be a vector. Large results are C-ordered."""
     if B.ndim == 1:
         return _routines(L, B).trsv(L, B, lower=1)
-    if B.shape[1] == 1:  # of one column, `trsm` takes up to ten times as long
+    if B.shape[1] == 1:  # `trsm` takes up to ten times as long for one column
         return solve_lower(L, B[:, 0])[:, None]
     if min(B.shape) < LEAST_SOLVED:
         return _routines(L, B).trsm(L, B)
@@ -141,7 +141,7 @@ def solve_lower(L, B) -> np.ndarray:
 
 
 def solve_lower_transposed(L, B) -> np.ndarray:
-    """`L^-T B` for a lower factor; overwrites `B`, which may be a vector. Of many columns, transposed in memory."""
+    """`L^-T B` for a lower factor; overwrites `B`, which may be a vector. Large results are C-ordered."""
     if B.ndim == 1:
         return _routines(L, B).trsv(L, B, lower=1, trans=1)
     if B.shape[1] == 1:
@@ -167,10 +167,10 @@ def solve_right_transposed(L, B) -> np.ndarray:
 
 
 def _solve_right_transposed(routines, L, X):
-    """Make X (m, n), Fortran-ordered, X L^-T in place, half by half: X1 L11^-T, then (X2 - X1 L21') L22^-T.
+    """Overwrite X (m, n), Fortran-ordered, with X L^-T, by recursive halving: X1 L11^-T, then (X2 - X1 L21') L22^-T.
 
-    Nearly all is products, which run at twice the rate of `trsm` of a few hundred rows. Only small blocks are inverted,
-    which are as well conditioned as L at worst, and mostly far better (Du Croz & Higham 1992, section 4).
+    Nearly all work is matrix products, twice as fast as `trsm` with a few hundred rows. Only small blocks are inverted,
+    which are at worst as ill-conditioned as L and mostly far better (Du Croz & Higham 1992, section 4).
     """
     h = _half(len(L), routines.block)
     if h == 0:
@@ -183,7 +183,7 @@ def _solve_right_transposed(routines, L, X):
 
 
 def _solve_right(routines, L, X):
-    """Make X (m, n), Fortran-ordered, X L^-1 in place: X2 L22^-1, then (X1 - X2 L21) L11^-1."""
+    """Overwrite X (m, n), Fortran-ordered, with X L^-1: X2 L22^-1, then (X1 - X2 L21) L11^-1."""
     h = _half(len(L), routines.block)
     if h == 0:
         inverse, _ = routines.trtri(L, lower=1)
@@ -195,7 +195,7 @@ def _solve_right(routines, L, X):
 
 
 def _half(n, block):
-    """Where a triangle of order n is cut, in whole blocks; 0 for one that is not."""
+    """Position, in whole blocks, at which a triangle of order n is cut; 0 if it is not cut."""
     return block * (math.ceil(n / block) // 2)
 
 
@@ -205,18 +205,18 @@ def cholesky_solve(L, b) -> np.ndarray:
 
 
 def subtract_outer_lower(A, V) -> np.ndarray:
-    """Lower triangle of `A - V V'`; overwrites that of `A`."""
+    """Lower triangle of `A - V V'`; overwrites the lower triangle of `A`."""
     return _routines(A, V).syrk(-1.0, V, C=A)
 
 
 def add_outer_lower(A, V) -> np.ndarray:
-    """Lower triangle of `A + V V'`; overwrites that of `A`."""
+    """Lower triangle of `A + V V'`; overwrites the lower triangle of `A`."""
     return _routines(A, V).syrk(1.0, V, C=A)
 
 
 def identity_plus_scaled(K, root) -> np.ndarray:
     """`I + diag(root) K diag(root)`, a new matrix, for a symmetric K."""
-    B = np.multiply(root[:, None], K if K.flags.f_contiguous else K.T, order="F")  # no element changes its place
+    B = np.multiply(root[:, None], K if K.flags.f_contiguous else K.T, order="F")  # keeps the memory order
     B *= root
     B[np.diag_indices_from(B)] += 1.0
     return B
@@ -239,7 +239,7 @@ def gram_lower(W) -> np.ndarray:
 
 
 def add_gram_lower(A, W) -> np.ndarray:
-    """Lower triangle of `A + W' W` for W (n, S); overwrites that of `A`."""
+    """Lower triangle of `A + W' W` for W (n, S); overwrites the lower triangle of `A`."""
     return _routines(A, W).syrk(1.0, W, C=A, trans=1)
 
 
@@ -250,7 +250,7 @@ def inverse(L) -> np.ndarray:
 
 
 def _triangle_inverse(routines, L):
-    """`L^-1`, half by half: [A 0; B C]^-1 = [A^-1 0; -C^-1 B A^-1, C^-1]; half of the time of `trtri`."""
+    """`L^-1` by recursive halving: [A 0; B C]^-1 = [A^-1 0; -C^-1 B A^-1, C^-1]. Takes half the time of `trtri`."""
     h = _half(len(L), routines.block)
     if h == 0:
         return routines.trtri(L, lower=1)[0]
@@ -267,7 +267,7 @@ def log_determinant(L) -> float:
 
 
 def mirror(A_lower) -> np.ndarray:
-    """Full symmetric matrix from its lower triangle, in place, block by block."""
+    """Fill the upper triangle from the lower one, in place, block by block; return the full symmetric matrix."""
     for i, j in _blocks(len(A_lower)):
         A_lower[i:j, j:] = A_lower[j:, i:j].T
         block = A_lower[i:j, i:j]
@@ -276,7 +276,7 @@ def mirror(A_lower) -> np.ndarray:
 
 
 def _clear_above(L) -> np.ndarray:
-    """L with zeros above its diagonal, in place."""
+    """Zero the upper triangle of L in place."""
     for i, j in _blocks(len(L)):
         L[:i, i:j] = 0.0
         np.copyto(L[i:j, i:j], 0.0, where=ABOVE[: j - i, : j - i])
@@ -288,14 +288,14 @@ def _blocks(n):
 
 
 def packed(A) -> np.ndarray:
-    """Lower triangles, column after column, of symmetric matrices (..., n, n): (..., n (n + 1) / 2)."""
+    """Lower triangles, column by column, of symmetric matrices (..., n, n): (..., n (n + 1) / 2)."""
     if A.ndim > 2:
         return np.array([packed(one) for one in A])
     return _routines(A).trttp(A if A.flags.f_contiguous else A.T, uplo="L")[0]
 
 
 def unpacked(triangles) -> np.ndarray:
-    """Symmetric matrices (..., n, n) of their lower triangles, as `packed` returns them."""
+    """Symmetric matrices (..., n, n) from lower triangles as returned by `packed`."""
     if triangles.ndim > 1:
         return np.array([unpacked(one) for one in triangles])
     n = (math.isqrt(8 * len(triangles) + 1) - 1) // 2

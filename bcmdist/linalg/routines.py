@@ -1,12 +1,12 @@
-"""BLAS and LAPACK of one type of numbers, of which those that take long leave Python to other threads meanwhile.
+"""BLAS and LAPACK routines by dtype; long calls release the GIL.
 
-scipy's functions keep the interpreter's lock while they compute: a service, or a worker of a cluster, answers nobody
-for as long as a matrix is factored. The routines behind them have addresses (`scipy.linalg.cython_blas`), and ctypes
-calls what is at an address without the lock. It is the same code of the same library, so that results are the same, but
-a call takes some microseconds more; what takes little more than that goes through scipy.
+scipy's wrappers hold the GIL while they compute, so a service or a cluster worker would not respond while a matrix is
+factored. The routines behind these wrappers have addresses (`scipy.linalg.cython_blas`), and ctypes calls them without
+the GIL. The library code, and so the results, are the same, but a call takes some microseconds more; short calls
+therefore go through scipy.
 
-Triangles are lower ones, and arguments that are overwritten are so where they are Fortran-ordered and of this type:
-take what is returned.
+Triangles are lower. Arguments to overwrite are overwritten in place only if they are Fortran-ordered and have this
+dtype: use the return value.
 """
 
 import ctypes
@@ -15,9 +15,9 @@ import math
 import numpy as np
 from scipy.linalg import cython_blas, cython_lapack, get_blas_funcs, get_lapack_funcs
 
-SOLVE_BYTES = 256  # a row of a block of a triangular system that is inverted, the double of which does as well
-LEAST_UNLOCKED = 1e6  # multiplications of a call without the lock: some hundred microseconds
-LAPACK, BLAS = ("potrf", "pstrf", "lauum"), ("trsm", "trmm", "gemm", "syrk")  # that are called without it
+SOLVE_BYTES = 256  # per row of an inverted diagonal block; 512 is as fast
+LEAST_UNLOCKED = 1e6  # multiplications from which a call releases the GIL: some hundred microseconds
+LAPACK, BLAS = ("potrf", "pstrf", "lauum"), ("trsm", "trmm", "gemm", "syrk")  # called without the GIL
 
 _pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
     ("PyCapsule_GetPointer", ctypes.pythonapi)
@@ -26,16 +26,16 @@ _name = ctypes.PYFUNCTYPE(ctypes.c_char_p, ctypes.py_object)(("PyCapsule_GetName
 
 
 class _Unlocked:
-    """A routine of a capsule, which is named after the types of its arguments."""
+    """A routine from a Cython capsule, called without the GIL; the capsule's name is its C signature."""
 
     def __init__(self, capsule):
         types = _name(capsule)
         self._call = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * (types.count(b",") + 1))(_pointer(capsule, types))
         self.of_c = b" int *" in types
-        """whether its integers are C's"""
+        """whether the routine's integers are C ints"""
 
     def __call__(self, *arguments) -> None:
-        """Call it with letters, integers, arrays, and what `ctypes.byref` returns."""
+        """Call with letters (bytes), integers, arrays, and results of `ctypes.byref`."""
         self._call(*map(_address, arguments))
 
 
@@ -46,7 +46,7 @@ def _address(argument):
 
 
 class Routines:
-    """Of float32 or float64."""
+    """The routines of float32 or of float64."""
 
     def __init__(self, dtype):
         self.dtype = np.dtype(dtype)
@@ -59,11 +59,12 @@ class Routines:
         letter, self._number = self._gemm.typecode, np.ctypeslib.as_ctypes_type(self.dtype)
         capsules = cython_lapack.__pyx_capi__ | cython_blas.__pyx_capi__
         self._unlocked = {name: _Unlocked(capsules[letter + name]) for name in (*LAPACK, *BLAS)}
-        # Of a library whose integers have 64 bits, all goes through scipy.
+        # A library with 64-bit integers is called through scipy only.
         self._least = LEAST_UNLOCKED if all(one.of_c for one in self._unlocked.values()) else math.inf
 
     def potrf(self, A) -> tuple[np.ndarray, int]:
-        """Cholesky factor of A, overwritten, with what it finds above its diagonal; the pivot that failed, or 0."""
+        """Cholesky factor of A, and the failed pivot (from 1) or 0. Overwrites A; entries above the diagonal are
+        undefined."""
         n = len(A)
         if n**3 < self._least:
             return self._potrf(A, lower=1, clean=0, overwrite_a=1)
@@ -72,7 +73,7 @@ class Routines:
         return A, info.value
 
     def pstrf(self, A, tol) -> tuple[np.ndarray, np.ndarray, int]:
-        """Pivoted Cholesky factor of A, with what it finds above its diagonal; pivots, counted from 1, and rank."""
+        """Pivoted Cholesky factor of A, pivots (from 1) and rank. Entries above the diagonal are undefined."""
         n = len(A)
         if n**3 < self._least:
             return self._pstrf(A, tol=tol, lower=1)[:3]
@@ -91,13 +92,13 @@ class Routines:
         return L
 
     def trsm(self, L, B, *, side=0, trans=0) -> np.ndarray:
-        """`op(L)^-1 B`, or `B op(L)^-1` of side 1; overwrites B."""
+        """`op(L)^-1 B`, or `B op(L)^-1` for side 1; overwrites B."""
         if B.size * len(L) < self._least:
             return self._trsm(1.0, L, B, side=side, lower=1, trans_a=trans, overwrite_b=1)
         return self._triangular("trsm", 1.0, L, B, side, trans)
 
     def trmm(self, alpha, L, B, *, side=0, trans=0) -> np.ndarray:
-        """`alpha op(L) B`, or `alpha B op(L)` of side 1; overwrites B."""
+        """`alpha op(L) B`, or `alpha B op(L)` for side 1; overwrites B."""
         if B.size * len(L) < self._least:
             return self._trmm(alpha, L, B, side=side, lower=1, trans_a=trans, overwrite_b=1)
         return self._triangular("trmm", alpha, L, B, side, trans)
@@ -121,9 +122,9 @@ class Routines:
         return C
 
     def syrk(self, alpha, A, *, C=None, trans=0) -> np.ndarray:
-        """Lower triangle of `C + alpha A A'`, or `C + alpha A' A`; overwrites that of C, or makes one with zeros."""
+        """Lower triangle of `C + alpha A A'`, or of `C + alpha A' A` for trans 1; overwrites C (zeros by default)."""
         n, k = A.shape[::-1] if trans else A.shape
-        if A.size == 0:  # which BLAS complains about on standard output
+        if A.size == 0:  # BLAS prints an error on standard output
             return np.zeros((n, n), self.dtype, order="F") if C is None else C
         if n * n * k < self._least:
             onto = {} if C is None else {"beta": 1.0, "c": C, "overwrite_c": 1}
@@ -139,11 +140,11 @@ class Routines:
         return ctypes.byref(self._number(value))
 
     def _own(self, A):
-        """A itself where it can be overwritten, else a copy."""
+        """A itself if it can be overwritten, else a copy."""
         return np.require(A, self.dtype, ["F", "W"])
 
     def _columns(self, A):
-        """A with columns in one piece each, and numbers from one to the next; a copy where it is of another order."""
+        """A with contiguous columns (a copy if necessary) and its leading dimension."""
         size, rows = self.dtype.itemsize, len(A)
         whole = A.dtype == self.dtype and A.strides[0] == size and A.strides[1] >= rows * size
         if not whole or A.strides[1] % size:
