@@ -48,7 +48,7 @@ def beside(shared: Shared, each: Sequence[tuple[np.ndarray, np.ndarray]]) -> tup
 
 
 def _of_classes(said) -> tuple[np.ndarray, np.ndarray]:
-    """Means and variances (n, C) from those of the single classes, (n,) each."""
+    """Means and variances (n, C) from one pair (n,), (n,) per class."""
     means, variances = zip(*said, strict=True)
     return np.column_stack(means), np.column_stack(variances)
 

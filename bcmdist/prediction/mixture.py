@@ -148,7 +148,7 @@ class MixtureModel(PredictiveModel):
 
     @property
     def url(self) -> str:
-        """The mixture's directory, or that of its first member if the mixture was assembled in memory."""
+        """The mixture's directory; the first member's directory if the mixture was assembled in memory."""
         return self.contents.url if self.contents else self.snapshot.url
 
     @property

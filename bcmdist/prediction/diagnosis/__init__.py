@@ -1,1 +1,1 @@
-"""How far a committee can be trusted: degrees of freedom, calibration."""
+"""Diagnostics of a fitted committee: effective degrees of freedom and calibration."""

@@ -1,23 +1,23 @@
-"""What reading the data once more can tell about a fitted committee.
+"""Diagnostics of a fitted committee from one more pass over the data: degrees of freedom and calibration.
 
-Effective degrees of freedom: how many parameters the data determine (GBCM paper, section 6.1; SYSTEMS I.8).
+Effective degrees of freedom are the number of parameters that the data determine (GBCM paper, section 6.1; SYSTEMS
+I.8):
 
     P_eff = tr K (K + W^-1)^-1 = sum_j w_j var(f_j | all targets)
 
-with the weights w of the (linearised) likelihood; one number per expert once the belief is known. What is
-seen of them through the query set is tr(I - Lambda^-1) (`Committee.degrees_of_freedom`). With too few
-query points P_eff is overstated: the rest of f is then taken for local wiggles.
+with the weights w of the (linearised) likelihood. Given the committee's posterior, each expert contributes one number.
+The part that the query set captures is tr(I - Lambda^-1) (`Committee.degrees_of_freedom`). With too few query points
+P_eff is overstated, because the rest of f is treated as local variation.
 
-How large the errors of a Gaussian committee really are, without sampling.
-
-The committee's mean at new points is linear in the targets, A y. If f is drawn from the Gaussian process of the
-model, the error of that mean has the covariance
+Calibration compares the reported variances of a Gaussian committee with its actual errors, without sampling. The
+committee's mean at new points is linear in the targets, A y. If f is drawn from the model's Gaussian process, the error
+of that mean has the covariance
 
     K** - A Ky* - K*y A' + A (Kyy + Psi) A'
 
-which needs no data but the inputs. The variance that is reported is another one, because a committee takes what the
-query set leaves unexplained to be independent from partition to partition and of new points. With the shared
-variables v and the rest r, f = b'v + r, both parts of the prior, the mean's weights included, are exact in
+which depends on the inputs only. The reported variance differs, because a committee treats what the query set leaves
+unexplained as independent between partitions and of new points. With the shared variables v and the residual r, both
+parts of the prior (mean weights included), f = b'v + r and
 
     error = (b - A V)' v + r* - A (r + e)
 """
@@ -60,14 +60,14 @@ class PartitionRows:
     X: np.ndarray
     """(n, D), scaled"""
     obs: Observations
-    """of which the targets are not looked at"""
+    """observations; the targets are ignored"""
     weight: float = 1.0
-    """how many times its message counts"""
+    """how many times the partition's message counts"""
 
 
 @dataclass(frozen=True)
 class Reliability:
-    """Variances of the error of f at some points: as reported and as they are, (n,) each."""
+    """Reported and actual variances of the error of f at some points, (n,) each."""
 
     reported: np.ndarray
     actual: np.ndarray
@@ -76,7 +76,7 @@ class Reliability:
         return Reliability(self.reported[points], self.actual[points])
 
     def coverage(self, level) -> float:
-        """Probability that f lies in the central interval reported for probability `level`, mean over the points."""
+        """Probability that f lies in the reported central interval of probability `level`, mean over the points."""
         half = ndtri(0.5 + 0.5 * level) * np.sqrt(self.reported / self.actual)
         return float(np.mean(2.0 * ndtr(half) - 1.0))
 
@@ -87,7 +87,7 @@ class Reliability:
 
 
 def reliability(query: Query, likelihood: Likelihood, absorbed: Sequence[PartitionRows], X) -> Reliability:
-    """Reported and actual variances of the committee of `absorbed` at the rows of X (n, D), scaled.
+    """Reported and actual variances, at scaled rows X (n, D), of a committee that has absorbed `absorbed`.
 
     Time grows with the square of all rows, memory with their number and the square of the largest partition.
 
@@ -102,9 +102,9 @@ def reliability(query: Query, likelihood: Likelihood, absorbed: Sequence[Partiti
 def smoother(
     query: Query, likelihood: Likelihood, absorbed: Sequence[PartitionRows], X
 ) -> tuple[list[np.ndarray], np.ndarray]:
-    """A of the committee's mean A y at the rows of X, one block (n, rows) per partition; and the reported variance.
+    """A of the committee's mean A y at the rows of X, one block (n, rows) per partition, and the reported variance.
 
-    Each expert is asked for unit targets: line j of its eta is what a 1 at row j alone would say.
+    Each expert gets unit targets: row j of its eta is the message of a target that is 1 at row j and 0 elsewhere.
     """
     etas, precision, rows = [], np.zeros((query.size, query.size)), 0
     for part in absorbed:
@@ -119,7 +119,7 @@ def smoother(
 
 
 def error_variance(query: Query, likelihood: Likelihood, absorbed: Sequence[PartitionRows], X, A) -> np.ndarray:
-    """Variance of f - A y at the rows of X under the Gaussian process of the model, (n,)."""
+    """Variance of f - A y at the rows of X under the model's Gaussian process, (n,)."""
     B, designs = query.design(X), [query.design(part.X) for part in absorbed]
     unexplained = B - sum(a @ V for a, V in zip(A, designs, strict=True))
     variance = np.einsum("ij,ij->i", unexplained, unexplained) + query.residual_variance(B, X)
@@ -135,7 +135,7 @@ def error_variance(query: Query, likelihood: Likelihood, absorbed: Sequence[Part
 
 @dataclass(frozen=True)
 class Degrees:
-    """Effective degrees of freedom of a partition under a fitted model, as a task."""
+    """Task: effective degrees of freedom of a partition under a fitted model."""
 
     fitted: Reference
 
@@ -147,9 +147,9 @@ class Degrees:
 
 
 def degrees_share(shared, likelihood, X, obs, belief) -> float:
-    """One expert's part of P_eff, the mean over processes; rows X (n, D), belief of the whole committee.
+    """One expert's contribution to P_eff, averaged over processes, at scaled rows X (n, D).
 
-    Of members side by side, the mean over these.
+    `belief` is the posterior of the whole committee. If the model has members, the mean over members.
     """
     if shared.members:
         each, own = likelihood.each, enumerate(shared.members)
@@ -176,16 +176,16 @@ def _trace(V, Lam, w, factor):
     return w @ (left + np.einsum("ij,ij->j", spread, spread))
 
 
-# Rows of the committee whose calibration is computed: some seconds, which grow with their square.
+# Rows of the committee whose calibration is computed; takes some seconds and grows with their square.
 JUDGED_ROWS = 4000
-# Of these rows, as many are points where it is computed.
+# Largest number of these rows at which calibration is computed.
 CALIBRATION_POINTS = 500
 
 
 def effective_parameters(snapshot: Snapshot, runtime) -> dict[str, float]:
-    """Degrees of freedom of the data, `data`, and those seen through the query set, `query` (GBCM paper, 6.1).
+    """Degrees of freedom of the data, `data`, and those captured by the query set, `query` (GBCM paper, 6.1).
 
-    Where `data` is well above `query`, more query points would let the committee learn more.
+    If `data` is well above `query`, more query points would let the committee learn more.
     """
     likelihood = snapshot.model.likelihood
     snapshot.model.refuse_moved_inputs("degrees of freedom of the data")
@@ -200,20 +200,20 @@ def effective_parameters(snapshot: Snapshot, runtime) -> dict[str, float]:
 
 @one_thread()
 def calibration(snapshot: Snapshot, *, allowed_bytes, seed=0) -> dict:
-    """How often f lies in the intervals that a committee reports, if f is drawn from the model's Gaussian process.
+    """How often f lies in the committee's reported intervals, if f is drawn from the model's Gaussian process.
 
-    No sampling: see `reliability`. Of a large committee a smaller one with the same hyper-parameters and query set
-    is judged, which has absorbed as many whole partitions, chosen by `seed`, as have `JUDGED_ROWS` rows.
+    Computed without sampling, see `reliability`. A large committee is represented by a smaller one with the same
+    hyper-parameters and query set, of whole partitions chosen by `seed` with at most `JUDGED_ROWS` rows.
 
     Returns
     -------
-    `rows` and `partitions` of that committee; `coverage50 coverage80 coverage95` of the intervals of f, and
-    `variance_ratio`, actual over reported, all at the query points; and as `at_rows` the same at some of its rows.
+    `rows` and `partitions` of that committee; at the query points, `coverage50 coverage80 coverage95` of the
+    intervals of f, and `variance_ratio`, actual over reported variance; in `at_rows`, the same at some of its rows.
 
     Raises
     ------
     InvalidOption
-        The likelihood is not Gaussian, so that the mean is not linear in the targets; nothing was absorbed; or the
+        The likelihood is not Gaussian, so the mean is not linear in the targets; nothing was absorbed; or the
         partitions are too large.
     MemoryLimit, DataChanged
     """
@@ -244,7 +244,7 @@ def calibration(snapshot: Snapshot, *, allowed_bytes, seed=0) -> dict:
 
 
 def _whole_partitions(ledger, rng) -> list[Entry]:
-    """Entries of at most `JUDGED_ROWS` rows together; of several partitions at least two."""
+    """Random ledger entries with at most `JUDGED_ROWS` rows in total; at least two if the ledger has several."""
     chosen, rows = [], 0
     for entry in rng.permutation(np.array(ledger, dtype=object)):
         if rows + entry.rows <= JUDGED_ROWS:

@@ -27,7 +27,7 @@ class Site:
     """Gaussian site of the rows for one process, or shared by several: T = root (L L')^-1 root."""
 
     root: np.ndarray | None
-    """w^1/2, (n,), of a linearised likelihood; None stands for ones"""
+    """w^1/2, (n,), of a linearised likelihood; None means all ones"""
     factor: np.ndarray
     """L, (n, n)"""
 

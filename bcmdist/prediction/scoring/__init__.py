@@ -1,1 +1,1 @@
-"""Scores of predictions against observations, as totals that add."""
+"""Scores of predictions against observations, as additive totals."""

@@ -1,13 +1,14 @@
-"""Surprise: how much worse than it expected itself a model has predicted what arrives, and since when.
+"""Excess loss: how much worse a model predicts arriving rows than it expects to, and change detection on it.
 
-A predictive distribution says how well it will do. A number that lies at the point u of its own distribution has the
-normal score z = Phi^-1(u), of which z^2 is 1 on average, whatever the likelihood; a class of probability p costs
--log p, on average the entropy. The *surprise* of a row is what it cost beyond that, (z^2 - 1) / 2 or -log p - entropy,
-in nats. So a committee that has absorbed little, and says so, is not surprised by what it gets wrong.
+A predictive distribution implies its own expected score. A number at the point u of its predictive distribution has the
+normal score z = Phi^-1(u), and z^2 is 1 on average for any likelihood. A class of probability p costs -log p, on
+average the entropy. The excess loss ("surprise") of a row is its cost minus this expectation, (z^2 - 1) / 2 or -log p -
+entropy, in nats. A committee that has absorbed little and predicts with large uncertainty therefore has no excess loss
+when its errors are large.
 
-No model is quite right, so arrivals are compared with how surprising the partitions were that were absorbed before
-them, each under the belief of all others (a message is withdrawn exactly): what the model would have said of them, had
-they arrived then. That is known before the first arrival, holds no row of the stream, and stays as it is.
+No model is quite right, so arrivals are compared with the excess loss of partitions absorbed before them, each
+predicted by the committee without that partition (a message is withdrawn exactly). This baseline is available before
+the first arrival, holds no rows of the stream, and does not change.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,37 +21,37 @@ from scipy.special import ndtri
 from bcmdist.prediction.scoring.pit import Places
 from bcmdist.storage.ledger import RUNNING, Entry
 
-# A single row cannot cost more: normal scores end here, and log losses where (z^2 - 1) / 2 does, about.
+# Upper limits for a single row: of normal scores, and of log losses at about (LARGEST_Z^2 - 1) / 2.
 LARGEST_Z = 4.0
 LARGEST_LOSS = 8.0
-# Least variance of the surprise of a row. That of (z^2 - 1) / 2 is 1/2; classes that a model is sure of would have
-# almost none, and one error in hundreds of rows would be news.
+# Least variance of the excess loss of a row. For numbers, (z^2 - 1) / 2 has variance 1/2. For classes that a model is
+# sure of it would be almost zero, and one error in hundreds of rows would raise an alarm.
 LEAST_VARIANCE = 0.25
-# Partitions whose surprise was expected as that of so many more: few that were withheld could agree by chance.
+# Prior weight of a dispersion of 1, in samples: a few withheld partitions could agree by chance.
 PRIOR_PARTITIONS = 10.0
-# Variance of arrivals, in units of what the model says, where nothing could be withheld. Arbitrary.
+# Dispersion of arrivals, in units of the model's variance, if nothing could be withheld. Arbitrary.
 UNKNOWN_DISPERSION = 4.0
-# Partitions that are withheld, at most; a model that had absorbed none when rows began to arrive has absorbed as many
-# then.
+# Largest number of partitions to withhold. A model that had absorbed none before rows began to arrive uses this many of
+# its first arrivals.
 WITHHELD = 16
-# Page's (1954) test: what exceeds the expected by more than SLACK standard deviations adds up, at most LARGEST_STEP per
-# partition, and SUM_ALARMED is too much. Two partitions are the fewest that alarm (`alone` tells of one); of a Gaussian
-# process that has not changed exp(2 SLACK SUM_ALARMED) is about the number that do not.
+# Page's (1954) test: excesses over the baseline of more than SLACK standard deviations are summed, at most LARGEST_STEP
+# per partition; a sum above SUM_ALARMED is an alarm. An alarm needs at least two partitions (`alone` finds single
+# ones). For an unchanged Gaussian process, about exp(2 SLACK SUM_ALARMED) partitions pass before a false alarm.
 SLACK, LARGEST_STEP, SUM_ALARMED = 1.0, 4.5, 8.0
 
 
 def of_numbers(where: Places) -> tuple[np.ndarray, np.ndarray]:
-    """Surprise of numbers, counts and lifetimes, and its variance as the model expects it: (n,) each.
+    """Excess loss of numbers, counts and lifetimes, and its variance under the model, (n,) each.
 
-    An observation that lies in a range of probability has the mean of z^2 over that range, 1 - [z phi(z)] / width:
-    its expectation is 1 as well.
+    For an observation known to lie in a range of probability, z^2 is replaced by its mean over that range, 1 - [z
+    phi(z)] / width, whose expectation is also 1.
     """
     low, high = (ndtri(u).clip(-LARGEST_Z, LARGEST_Z) for u in (where.low, where.high))
     width = where.high - where.low
     middle = ndtri(0.5 * (where.low + where.high)).clip(-LARGEST_Z, LARGEST_Z) ** 2
     with np.errstate(divide="ignore", invalid="ignore"):
         spread = 1.0 - (high * _density(high) - low * _density(low)) / width
-    # The difference of two nearly equal numbers says nothing of a narrow range.
+    # For a narrow range the difference loses all digits: use the midpoint.
     squares = np.where(width > 1e-6, spread.clip(0.0, LARGEST_Z**2), middle)
     return 0.5 * (squares - 1.0), np.full(len(width), 0.5)
 
@@ -60,7 +61,7 @@ def _density(z):
 
 
 def of_classes(p, y) -> tuple[np.ndarray, np.ndarray]:
-    """Surprise of classes y (n,) of probabilities p (n, C), and its variance as the model expects it: (n,) each."""
+    """Excess loss of classes y (n,) with probabilities p (n, C), and its variance under the model, (n,) each."""
     loss = np.minimum(-np.log(np.maximum(p, np.finfo(float).tiny)), LARGEST_LOSS)
     entropy = (p * loss).sum(axis=1)
     variance = (p * (loss - entropy[:, None]) ** 2).sum(axis=1)
@@ -69,13 +70,13 @@ def of_classes(p, y) -> tuple[np.ndarray, np.ndarray]:
 
 
 def totals(rows) -> dict[str, Any]:
-    """Totals of what `of_numbers` or `of_classes` says, by name."""
+    """Totals, by name, of the result of `of_numbers` or `of_classes`."""
     surprise, variance = rows
     return {"surprise": surprise.sum(), "surprise_variance": variance.sum()}
 
 
 def noted(t) -> tuple[float, ...]:
-    """Mean surprise of the rows of some totals, and its variance as expected; nothing where these are no numbers."""
+    """Mean excess loss of the rows in some totals and its variance under the model; empty if not finite."""
     n = float(t["rows"])
     found = (float(t["surprise"] / n), float(t["surprise_variance"] / n**2))
     return found if np.all(np.isfinite(found)) else ()
@@ -83,27 +84,30 @@ def noted(t) -> tuple[float, ...]:
 
 @dataclass(frozen=True)
 class Expected:
-    """What is expected of arrivals; JSON-ready by `vars`."""
+    """Baseline for the excess loss of arrivals; JSON-ready by `vars`."""
 
     partitions: int
-    """that were withheld; 0: what the model says of itself"""
+    """number of withheld partitions; 0: the baseline is the model's own expectation"""
     surprise: float
+    """mean excess loss"""
     dispersion: float
-    """variance of arrivals, in units of what the model says"""
+    """variance of the excess loss of arrivals, in units of the model's variance"""
     samples: int = 0
-    """of rows that were scored of them"""
+    """number of row samples scored in the withheld partitions"""
     figures: tuple[float, ...] = ()
-    """means of what is noted of arrivals (`bcmdist.committee.fading`), of rows withheld"""
+    """means, over withheld rows, of the figures recorded for arrivals (`bcmdist.committee.fading`)"""
 
     def standardised(self, surprises) -> np.ndarray:
-        """How many standard deviations arrivals (n, 2) are above the expected, (n,)."""
+        """Standard deviations by which arrivals (n, 2), as (mean, variance), exceed the baseline, (n,)."""
         mean, variance = np.asarray(surprises).T
         return (mean - self.surprise) / np.sqrt(self.dispersion * variance)
 
     @property
     def slack(self) -> float:
-        """Standard deviations that arrivals may be above the expected: what is expected is itself known to one in
-        the root of the samples only, and an error of that stays."""
+        """Standard deviations by which arrivals may exceed the baseline.
+
+        `SLACK` and two standard errors of the baseline, whose error does not average out over arrivals.
+        """
         return SLACK + (2.0 / np.sqrt(self.samples) if self.samples else 0.0)
 
 
@@ -111,7 +115,7 @@ UNKNOWN = Expected(0, 0.0, UNKNOWN_DISPERSION)
 
 
 def expected(samples: Sequence[Sequence[tuple[tuple[float, ...], tuple[float, ...]]]]) -> Expected:
-    """What to expect after some partitions were withheld: samples of rows of each, as (arrival, surprise)."""
+    """Baseline from withheld partitions; `samples` holds (arrival, excess loss) figures of row samples by partition."""
     found = [(arrival, surprise) for part in samples for arrival, surprise in part if arrival and surprise]
     if not found:
         return UNKNOWN
@@ -120,19 +124,22 @@ def expected(samples: Sequence[Sequence[tuple[tuple[float, ...], tuple[float, ..
     level = float(mean.mean())
     excess = float(((mean - level) ** 2 / variance).sum())
     dispersion = (PRIOR_PARTITIONS + excess) / (PRIOR_PARTITIONS + max(len(found) - 1, 0))
-    if len(samples) == 1:  # by the prior, perhaps, which finds all rows likelier than it says
+    if len(samples) == 1:  # possibly predicted by the prior alone, too cautiously
         return Expected(1, max(level, UNKNOWN.surprise), max(dispersion, UNKNOWN_DISPERSION), len(found))
     return Expected(len(samples), level, dispersion, len(found), tuple(figures.mean(axis=0).tolist()))
 
 
 def from_facts(known) -> Expected | None:
-    """What the fact `expected` of a commit says; None where nothing was withheld yet."""
+    """Baseline from the fact `expected` of a commit; None if nothing has been withheld yet."""
     return known and Expected(**known | {"figures": tuple(known["figures"])})
 
 
 def withheld(ledger: Sequence[Entry]) -> list[Entry]:
-    """Entries to be compared with: some that were absorbed before the first arrival, evenly spread; where there are
-    none, the first arrivals, once there are enough."""
+    """Ledger entries to withhold for the baseline.
+
+    Up to `WITHHELD` evenly spaced entries absorbed before the first arrival. Without such entries, the first `WITHHELD`
+    arrivals once there are as many, else none.
+    """
     before = [entry for entry in ledger if entry.at != RUNNING and not entry.arrival]
     if before:
         return [before[k] for k in np.unique(np.linspace(0, len(before) - 1, min(WITHHELD, len(before))).astype(int))]
@@ -141,16 +148,16 @@ def withheld(ledger: Sequence[Entry]) -> list[Entry]:
 
 @dataclass(frozen=True)
 class Change:
-    """A stretch of arrivals that were worse than expected."""
+    """A range of consecutive arrivals that were predicted worse than expected."""
 
     start: int
-    """the first one, from 0 on"""
+    """position of the first such arrival, from 0"""
     stop: int | None
-    """the first one after it; None: it goes on"""
+    """position after the last one; None: not ended"""
 
 
 def changes(z: Iterable[float], slack=SLACK) -> list[Change]:
-    """Where standardised arrivals are worse than expected for long enough (Page 1954, with steps that are bounded)."""
+    """Ranges in which standardised arrivals are persistently worse than expected (Page 1954, with bounded steps)."""
     bounded = np.minimum(np.asarray(list(z)), slack + LARGEST_STEP)
     found: list[Change] = []
     total, start, alarmed = 0.0, 0, False
@@ -168,12 +175,11 @@ def changes(z: Iterable[float], slack=SLACK) -> list[Change]:
 
 
 def alone(base: Expected, z, among: Iterable[Change]) -> list[int]:
-    """Which of standardised arrivals z (n,) are as much worse than expected as takes others together, outside of some
-    changes; of a variance that is no less than the model says.
+    """Positions of single standardised arrivals z (n,) that reach the alarm level by themselves, outside `among`.
 
-    Simulated: less than 1 % of sequences of 100 that have not changed hold such a one, whether 10 or 50 rows of each
-    are scored, whether these are normal or of t with 3 degrees of freedom, or classes of which a model is sure and
-    rightly so, whether 1 or 16 partitions were withheld.
+    The variance used is at least that of the model. Simulated: fewer than 1 % of unchanged sequences of 100 contain a
+    false alarm. This holds with 10 or 50 rows scored in each; for normal rows, t rows with 3 degrees of freedom, and
+    classes of which a model is rightly sure; with 1 or 16 partitions withheld.
     """
     ended = [(change.start, change.stop) for change in among]
     far = np.flatnonzero(z * np.sqrt(min(1.0, base.dispersion)) > base.slack + SUM_ALARMED).tolist()
@@ -181,5 +187,5 @@ def alone(base: Expected, z, among: Iterable[Change]) -> list[int]:
 
 
 def _begin(z):
-    """Where the likeliest shift of the last of some standardised numbers begins: that of most standard errors."""
+    """Start of the most likely shift among those that last to the end of z: that of most standard errors."""
     return int(np.argmax(z[::-1].cumsum()[::-1] / np.sqrt(np.arange(len(z), 0, -1))))

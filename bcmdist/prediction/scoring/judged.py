@@ -1,6 +1,6 @@
-"""Rows beside what was said of them, one by one: from these come the totals of scores, and what pictures show of rows.
+"""Rows with their predictions and scores, the basis of score totals and plots.
 
-Rows of a partition join those of another by `+`; no rows at all are the identity.
+`+` concatenates rows; an object without rows is the identity.
 """
 
 from dataclasses import dataclass, field, replace
@@ -15,21 +15,21 @@ from bcmdist.prediction.scoring.scores import Scores, class_scores, event_scores
 
 @dataclass(frozen=True)
 class Judged:
-    """n rows in original units, with predictions and what these cost; the fields of none are empty."""
+    """n rows in original units with predictions and scores; the fields are empty if there are no rows."""
 
     number: np.ndarray
-    """of the rows in their data set, (n,)"""
+    """row numbers in the data set, (n,)"""
     X: np.ndarray
     """(n, D)"""
     obs: Observations | None
     """in the units of the model"""
     columns: dict[str, np.ndarray] = field(default_factory=dict)
-    """(n,) or (n, C) by name: `y`, of classes their numbers; what was predicted, and `log_density`; of numbers `low`,
-    `high` and `seen` of `Places`, and `crps` of measurements or `deviance` of counts and lifetimes"""
+    """(n,) or (n, C) by name: `y` (class numbers for classes), the predicted columns and `log_density`; for numbers
+    also `low`, `high` and `seen` of `Places`, and `crps` of measurements or `deviance` of counts and lifetimes"""
     train_mean: float = float("nan")
-    """of the training targets"""
+    """mean of the training targets"""
     around: LatentOfRows | None = None
-    """by how much X may be off, where that is known"""
+    """uncertainty of X; None if the inputs are certain"""
 
     def __len__(self) -> int:
         return len(self.number)
@@ -45,7 +45,7 @@ class Judged:
         return Judged(number, X, joined(self.obs, other.obs), columns, self.train_mean, around)
 
     def __getitem__(self, rows) -> "Judged":
-        """Some rows, by their places here."""
+        """Select rows by position."""
         columns = {name: values[rows] for name, values in self.columns.items()}
         obs, around = self.obs and self.obs[rows], self.around and self.around[rows]
         return Judged(self.number[rows], self.X[rows], obs, columns, self.train_mean, around)
@@ -57,17 +57,17 @@ class Judged:
 
     @property
     def observed(self) -> Observations:
-        """Targets, with companions in the units of the model."""
+        """Observations with targets in original units and companions in the units of the model."""
         assert self.obs is not None
         return replace(self.obs, y=self.y)
 
     @property
     def where(self) -> Places:
-        """Where numbers lie in the distributions that were predicted for them."""
+        """PIT ranges of the numbers in their predictive distributions."""
         return Places(self.columns["low"], self.columns["high"], self.columns["seen"])
 
     def scores(self) -> Scores:
-        """Totals over the rows."""
+        """Score totals over the rows."""
         column = self.columns
         if "probability" in column and "low" not in column:
             return class_scores(self.y, column)
@@ -79,5 +79,5 @@ class Judged:
 
 
 def nothing(inputs: int) -> Judged:
-    """No rows of so many inputs."""
+    """An empty `Judged` with `inputs` input columns."""
     return Judged(np.empty(0, np.int64), np.empty((0, inputs)), None)

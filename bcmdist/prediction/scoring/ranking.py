@@ -1,26 +1,25 @@
-"""Ranking: how well predictions order observations, over all pairs of rows, from what partitions add up.
+"""Ranking scores (concordance, area under the curve) over all pairs of rows, from additive partition results.
 
-A pair of rows lies in two partitions as a rule, so that the rows themselves must meet. Up to `KEPT_ROWS` of them do,
-and every pair counts. Beyond that the concordance of counts and lifetimes is that of a sample of so many rows, with
-its standard error, and the area under the curve of classes is counted in bins, with a bound of its error. Which rows
-are in the sample follows from their numbers in the data set, so that any partitioning of it, and any order, gives the
-same.
+The two rows of a pair usually lie in different partitions, so rows must be collected. Up to `KEPT_ROWS` rows are kept
+and every pair counts. For more rows, the concordance of counts and lifetimes uses a sample of `KEPT_ROWS` rows and has
+a standard error; the area under the curve of classes is computed from binned counts and has an error bound. The sample
+is chosen by row number in the data set, so it does not depend on the partitioning or order.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
 
-# Rows of which every pair is looked at: 0.6 MB of counts, and one second.
+# Rows of which every pair is compared: 0.6 MB, and one second.
 KEPT_ROWS = 20_000
-# Bins of the log odds, so that rare classes are resolved too: 0.002 wide between odds of exp(-20) and exp(20).
+# Bins of the log odds, to resolve rare classes too: 0.002 wide, for odds from exp(-20) to exp(20).
 BINS = 20_000
 LARGEST_LOG_ODDS = 20.0
 
 
 @dataclass(frozen=True)
 class Comparable:
-    """Rows to be ordered: all of them, or those of least priority. `+` joins, and `most` stay."""
+    """Rows to rank: all rows, or those of least priority. `+` joins two sets and keeps `most` rows."""
 
     most: int
     priority: np.ndarray
@@ -34,11 +33,11 @@ class Comparable:
         )
 
     def concordance(self, total) -> tuple[float, float]:
-        """Share of the comparable pairs among `total` rows that are ordered right, and its standard error.
+        """Share of comparable pairs in the right order and its standard error; the rows are a sample of `total` rows.
 
-        The error is 0 where all rows were kept; nan where nothing can be compared. A ratio of two U-statistics varies
-        by sum_i (r_i - C p_i)^2 (2 / sum_i p_i)^2, of row i's p_i pairs with r_i in order, times 1 - n / total, since
-        rows are drawn without replacement.
+        The error is 0 if all rows were kept. Both are NaN if no pair is comparable. The ratio of two U-statistics has
+        the variance sum_i (r_i - C p_i)^2 (2 / sum_i p_i)^2, where row i is in p_i pairs, r_i of them in order, times 1
+        - n / total, since rows are drawn without replacement.
         """
         pairs, right = concordance_by_row(*self.rows.T)
         if not pairs.any():
@@ -49,18 +48,18 @@ class Comparable:
 
 
 def comparable(y, event, predicted, number, *, most=None) -> Comparable:
-    """Rows to be ordered, (n,) each, by their numbers in the data set; at most `most`, `KEPT_ROWS` by default."""
+    """Rows to rank, (n,) each, with their numbers in the data set; at most `most`, `KEPT_ROWS` by default."""
     return _of_least_priority(most or KEPT_ROWS, scattered(number), np.column_stack([y, event, predicted]))
 
 
 def _of_least_priority(most, priority, rows):
-    """Ties, of rows of several data sets, are told apart by what is in them."""
+    """The `most` rows of least priority. Ties (rows of several data sets) are broken by row contents."""
     keep = np.lexsort((*rows.T, priority))[:most]
     return Comparable(most, priority[keep], rows[keep])
 
 
 def scattered(number) -> np.ndarray:
-    """Whole numbers (n,) as uint64 that look drawn at random, one to one (splitmix64; Steele, Lea & Flood 2014)."""
+    """Bijective hash of integers (n,) to uint64 (splitmix64; Steele, Lea & Flood 2014)."""
     z = np.asarray(number).astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -68,14 +67,14 @@ def scattered(number) -> np.ndarray:
 
 
 def concordance_by_row(y, event, predicted) -> tuple[np.ndarray, np.ndarray]:
-    """Of each row the comparable pairs that it is in, and how many of them the prediction orders right, (n,) each.
+    """Comparable pairs that contain each row, and how many of them are in the right order, (n,) each.
 
-    Rows i and j are comparable where y_i < y_j and i is an event (not censored); ties of the prediction count half
+    Rows i and j are comparable if y_i < y_j and i is an event (not censored); ties of the prediction count half
     (Harrell 1982).
     """
     order = np.argsort(y, kind="stable")
     y, event, predicted = y[order], event[order], predicted[order]
-    first = np.searchsorted(y, y, side="right")  # of the rows that are later than each
+    first = np.searchsorted(y, y, side="right")  # position of the first row with a larger y
     pairs, right = np.zeros(len(y)), np.zeros(len(y))
     for i in np.flatnonzero(event):
         later = slice(first[i], None)
@@ -88,20 +87,20 @@ def concordance_by_row(y, event, predicted) -> tuple[np.ndarray, np.ndarray]:
 
 
 def concordance_pairs(y, event, predicted) -> tuple[int, float]:
-    """Comparable pairs of rows, and how many of them the prediction puts in the right order."""
+    """Number of comparable pairs, and how many of them are in the right order."""
     pairs, right = concordance_by_row(y, event, predicted)
     return int(pairs.sum() / 2.0), float(right.sum() / 2.0)
 
 
 @dataclass(frozen=True)
 class Ranked:
-    """Rows with the probabilities of classes, each to be ranked against the rest; `+` bins where they are many."""
+    """Rows with class probabilities, for ranking each class against the rest; `+` bins more than `most` rows."""
 
     most: int
     p: np.ndarray
     """(n, C)"""
     y: np.ndarray
-    """(n,), numbers of classes"""
+    """(n,), class numbers"""
 
     def __add__(self, other: "Ranked | Binned") -> "Ranked | Binned":
         if isinstance(other, Binned) or len(self.y) + len(other.y) > self.most:
@@ -109,7 +108,7 @@ class Ranked:
         return Ranked(self.most, np.vstack([self.p, other.p]), np.concatenate([self.y, other.y]))
 
     def binned(self) -> "Binned":
-        """How many rows of each class, and how many others, lie in each bin."""
+        """Counts per bin of log odds, for each class and for its complement."""
         return Binned(np.array([self._counts(c) for c in self._judged]))
 
     def _counts(self, c):
@@ -121,22 +120,22 @@ class Ranked:
 
     @property
     def _judged(self):
-        """The second of two classes; of more each."""
+        """Classes to rank: the second of two classes, else all classes."""
         return range(1, 2) if self.p.shape[1] == 2 else range(self.p.shape[1])
 
     @property
     def classes(self) -> int:
-        """How many classes are ranked: of two, one."""
+        """Number of ranked classes; 1 for two classes."""
         return len(self._judged)
 
     def area_under_curve(self) -> tuple[float, float]:
-        """The mean over the classes that occur, and 0, its error; nan where there are none."""
+        """Mean area over the classes that occur (NaN if there are none), and its error, 0."""
         return _mean([_area(self.p[:, c], self.y == c) for c in self._judged]), 0.0
 
 
 @dataclass(frozen=True)
 class Binned:
-    """As `Ranked`, of more rows: how many of a class, and how many others, lie in bins of the log odds."""
+    """As `Ranked`, for more rows: counts of a class and of its complement in bins of the log odds."""
 
     counts: np.ndarray
     """(classes, 2, BINS)"""
@@ -145,29 +144,31 @@ class Binned:
         return Binned(self.counts + other.binned().counts)
 
     def binned(self) -> "Binned":
-        """Itself."""
+        """Return self."""
         return self
 
     @property
     def classes(self) -> int:
-        """How many classes are ranked."""
+        """Number of ranked classes."""
         return len(self.counts)
 
     def area_under_curve(self) -> tuple[float, float]:
-        """The mean over the classes that occur, pairs inside a bin counted half, and the most it can be wrong by:
-        half the share of these pairs."""
+        """Mean area over the classes that occur, with pairs in the same bin counted half, and its error bound.
+
+        The bound is half the share of pairs in the same bin.
+        """
         areas, errors = zip(*(_binned_area(*counts) for counts in self.counts), strict=True)
         return _mean(areas), _mean(errors)
 
 
 def ranked(p, y, *, most=None) -> Ranked | Binned:
-    """Probabilities (n, C) of classes, of which those of the numbers y (n,) are true; as they are up to `most` rows."""
+    """Class probabilities (n, C) and true class numbers y (n,) to rank; binned if there are more than `most` rows."""
     rows = Ranked(most or KEPT_ROWS, p, np.asarray(y))
     return rows if len(p) <= rows.most else rows.binned()
 
 
 def _area(p, positive):
-    """Share of (positive, negative) pairs in the right order, ties half; nan where a class is missing."""
+    """Share of (positive, negative) pairs in the right order, ties half; NaN if either kind is missing."""
     yes, no = p[positive], np.sort(p[~positive])
     if not len(yes) or not len(no):
         return float("nan")

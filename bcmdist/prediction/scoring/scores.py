@@ -1,7 +1,7 @@
 """Scores of predictions against observations, as sums over partitions.
 
-`real_scores`, `class_scores` and `event_scores` turn a partition into a `Scores` of additive
-totals; `Scores.summary` turns the grand total into the figures users read.
+`real_scores`, `class_scores` and `event_scores` turn the rows of a partition into additive totals (`Scores`).
+`Scores.summary` turns the grand total into the figures that users read.
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from bcmdist.prediction.scoring import excess_loss, pit
 from bcmdist.prediction.scoring.ranking import comparable, ranked
 from bcmdist.prediction.scoring.ranking import concordance_pairs as concordance_pairs
 
-# Width-1/15 bins of P(y = 1) for the expected calibration error; the customary number.
+# Bins of the probability in the expected calibration error; the customary number.
 CALIBRATION_BINS = 15
 
 
@@ -23,20 +23,22 @@ class Scores:
     """Additive totals by name; `+` adds name by name."""
 
     totals: dict[str, Any]
-    """arrays and, of what rows are to be ranked by, a `Comparable` or a `Ranked`"""
+    """arrays and, for ranking scores, a `Comparable` or a `Ranked`"""
 
     def __add__(self, other: "Scores") -> "Scores":
         return Scores({name: value + other.totals[name] for name, value in self.totals.items()})
 
     def summary(self) -> dict:
-        """The figures: of a regression, of classes or of counts and lifetimes, whichever the totals are of.
+        """Scores by name, for regression, for classes, or for counts and lifetimes.
 
-        `rmse nmse mae mnlp crps coverage50 coverage80 coverage95 interval_score pit_distance pit`,
-        `accuracy log_loss brier ece auc` or `mnlp deviance coverage50 coverage80 coverage95 concordance mae
-        interval_score pit_distance pit`; numbers, but for the list `pit` (`bcmdist.prediction.scoring.pit`). Of more
-        than 20,000 rows also `concordance_error`, a standard error, or `auc_error`, a bound
-        (`bcmdist.prediction.scoring.ranking`). The `deviance` of counts is Poisson's, whatever their likelihood; that
-        of lifetimes is the model's own.
+        Regression: `rmse nmse mae mnlp crps coverage50 coverage80 coverage95 interval_score pit_distance pit`.
+        Classes: `accuracy log_loss brier ece auc`.
+        Counts and lifetimes: `mnlp deviance coverage50 coverage80 coverage95 concordance mae interval_score
+        pit_distance pit`.
+
+        All are numbers, except the list `pit` (`bcmdist.prediction.scoring.pit`). For more than 20,000 rows there is
+        also `concordance_error`, a standard error, or `auc_error`, a bound (`bcmdist.prediction.scoring.ranking`). The
+        `deviance` of counts is Poisson's for any likelihood; that of lifetimes is the model's own.
         """
         for mark, summary in [("ranked", _class_summary), ("comparable", _event_summary)]:
             if mark in self.totals:
@@ -45,7 +47,7 @@ class Scores:
 
 
 def real_scores(y, prediction, log_density, where: pit.Places, *, train_mean, crps) -> "Scores":
-    """Totals of predictions of real or positive y (n,), all in original units."""
+    """Score totals for real or positive y (n,); all arguments in original units."""
     error = y - prediction["observation_mean"]
     return Scores(
         {
@@ -95,11 +97,11 @@ def _place_summary(t):
 
 
 def event_scores(obs, prediction, log_density, deviance, where: pit.Places, *, number=None) -> "Scores":
-    """Totals of predictions of counts or lifetimes; all arguments (n,) or observations of n rows.
+    """Score totals for counts or lifetimes; all arguments (n,) or observations of n rows.
 
-    Pairs are ordered by rates per exposure and shares of trials. `number`: of the rows in their data set, by which a
-    sample is drawn where they are many (`bcmdist.prediction.scoring.ranking`); 0, 1, ... by default.
-    An interval is scored against what was observed, so that there is no score of censored rows.
+    Pairs are ranked by rates per exposure and shares of trials. `number`: row numbers in the data set, 0, 1, ... by
+    default; they select a sample if there are many rows (`bcmdist.prediction.scoring.ranking`). The interval score
+    needs the observed value, so there is none if rows are censored.
     """
     size, mean = obs.exposure * np.maximum(obs.trials, 1.0), prediction["observation_mean"]
     number = np.arange(len(obs)) if number is None else number
@@ -133,13 +135,13 @@ def _event_summary(t):
 
 
 def class_scores(y, prediction) -> "Scores":
-    """Totals of predictions of the class number y (n,), 0 to C - 1."""
+    """Score totals for class numbers y (n,), 0 to C - 1."""
     p = prediction["probability"]
     C = p.shape[1]
     number = y.astype(int)
     own = np.take_along_axis(p, number[:, None], axis=1)[:, 0]
     one_hot = np.arange(C) == number[:, None]
-    # Of two classes the probability of the second one is calibrated, of more that of the likeliest.
+    # Calibration of the second class's probability for two classes, else of the largest probability.
     judged, happened = (p[:, 1], number == 1) if C == 2 else (p.max(axis=1), p.argmax(axis=1) == number)
     calibration = np.minimum((judged * CALIBRATION_BINS).astype(int), CALIBRATION_BINS - 1)
     return Scores(
@@ -158,8 +160,11 @@ def class_scores(y, prediction) -> "Scores":
 
 
 def _class_summary(t):
-    """`brier` is the mean of (p - y)^2 for two classes, of its sum over classes for more; `auc` of each class against
-    the others, averaged over the classes that occur."""
+    """Summary of class scores.
+
+    `brier` is the mean of (p - y)^2 for two classes, and of its sum over classes for more. `auc` is for each class
+    against the others, averaged over the classes that occur.
+    """
     n = float(t["rows"])
     gaps = np.abs(t["bin_probability"] - t["bin_positives"]).sum()
     area, error = t["ranked"].area_under_curve()
@@ -174,5 +179,5 @@ def _class_summary(t):
 
 
 def _error(name, error):
-    """Of a figure that not all pairs of rows went into."""
+    """The error of a figure computed from a sample or bins; empty if it is exact."""
     return {f"{name}_error": error} if error > 0.0 else {}

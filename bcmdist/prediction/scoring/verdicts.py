@@ -1,9 +1,9 @@
-"""Verdicts: what totals of scores say of the probabilities that were predicted, in words.
+"""Verdicts: assess in words, from score totals, whether predicted probabilities are calibrated.
 
-Of numbers the probability integral transform is looked at: where predictions are right the middle half of them holds
-half of the observations. Counts lie in a range of it and are divided among its bins, so that their being discrete
-moves nothing; the coverage of their intervals, whose limits belong to them, is higher. Of classes the confidence,
-the probability of the class that is likelier, is compared with how often that class was the true one.
+Numbers are assessed by the probability integral transform: if the predictions are right, its middle half contains half
+of the observations. Counts are divided among the bins of their range, so discreteness has no effect; the coverage of
+their intervals is higher, as intervals include their limits. For classes the confidence, the probability of the
+likelier class, is compared with the frequency at which that class was the true one.
 """
 
 from typing import Any
@@ -13,23 +13,23 @@ import numpy as np
 from bcmdist.prediction.scoring.pit import BINS
 from bcmdist.prediction.scoring.scores import CALIBRATION_BINS, Scores
 
-# Central shares that are judged, those of a histogram as wide as whole bins, and by how much they may be off. The
-# tolerances are arbitrary: what nobody would act on.
+# Central shares that are assessed (whole bins of the histogram) and their tolerated errors. The tolerances are
+# arbitrary: deviations that nobody would act on.
 TOLERATED = {0.5: 0.05, 0.9: 0.03}
 TOLERATED_COVERAGE = {0.5: 0.05, 0.95: 0.02}
 TOLERATED_LEAN = 0.05
 TOLERATED_CONFIDENCE = 0.02
-# And what chance does is not remarked on: standard errors.
+# Standard errors: deviations within chance are not reported.
 STANDARD_ERRORS = 3.0
 
 
 def verdict(scores: Scores) -> str:
-    """Sentences about the probabilities that were predicted, joined by "; "."""
+    """Sentences about the calibration of the predicted probabilities, joined by "; "."""
     return "; ".join(_of_classes(scores.totals) if "bin_rows" in scores.totals else _of_numbers(scores.totals))
 
 
 def of_coverages(middle, wide) -> str:
-    """What to think of intervals of which those of 50 and of 95 % hold these shares, which are known exactly."""
+    """Verdict on intervals whose 50 and 95 % coverages are `middle` and `wide`, without sampling error."""
     signs = (
         _sign(share - level, TOLERATED_COVERAGE[level], level, np.inf)
         for level, share in zip(TOLERATED_COVERAGE, (middle, wide), strict=True)
@@ -51,7 +51,7 @@ def _of_numbers(t: dict[str, Any]) -> list[str]:
     return [f"{kind}: {said} of their predicted distributions", lean]
 
 
-# Of the signs of what is off at 50 and at 90 %.
+# Keys: signs of the deviation at the narrow and at the wide central share.
 _UNDER = "under-confident: intervals are wider than they need be"
 _OVER = "over-confident: intervals are too narrow"
 _KINDS = {
@@ -68,19 +68,19 @@ _KINDS = {
 
 
 def _middle(pit, level):
-    """Share of a histogram in its middle."""
+    """Share of a histogram in its central part of width `level`."""
     out = round(0.5 * (1.0 - level) * BINS)
     return pit[out : BINS - out].sum()
 
 
 def _sign(gap, tolerated, p, n):
-    """-1, 0 or 1: on which side a share of n rows is of the probability p, or that it need not be told."""
+    """-1, 0 or 1: whether a share of n rows deviates from the probability p below, insignificantly, or above."""
     noise = STANDARD_ERRORS * np.sqrt(p * (1.0 - p) / n)
     return 0 if abs(gap) <= max(tolerated, noise) else int(np.sign(gap))
 
 
 def _of_classes(t: dict[str, Any]) -> list[str]:
-    """Of two classes the one that is likelier in a bin of the second's probability, of more the likeliest."""
+    """Verdict on classes: by the likelier class of each bin for two classes, else by the likeliest class."""
     rows, p, happened = (np.asarray(t[name], dtype=float) for name in ("bin_rows", "bin_probability", "bin_positives"))
     n = rows.sum()
     other = (p < 0.5 * rows) & (t["ranked"].classes == 1)
@@ -93,7 +93,7 @@ def _of_classes(t: dict[str, Any]) -> list[str]:
 
 
 def _worst_bin(rows, p, happened, n):
-    """The bin that is farthest off, where that is told."""
+    """Sentence about the bin that deviates most, if the deviation is significant."""
     filled = rows > 0
     gap = np.zeros(CALIBRATION_BINS)
     gap[filled] = (happened[filled] - p[filled]) / rows[filled]

@@ -1,1 +1,1 @@
-"""Predictions where inputs are not known exactly."""
+"""Predictions at uncertain inputs."""

@@ -1,15 +1,16 @@
-"""Exact moments of f at an uncertain input, from the committee's belief alone (thesis, section 4.1.1; SYSTEMS T18).
+"""Exact moments of f at an uncertain input, from the committee's posterior alone (thesis, section 4.1.1; SYSTEMS T18).
 
-f(x) = b(x)'v + r(x) with v ~ N(m, Lambda^-1) and x ~ N(u, S): with moments of b over x,
+Let f(x) = b(x)'v + r(x) with v ~ N(m, Lambda^-1) and x ~ N(u, S). With moments of b over x,
 
     mean      E b' m
     variance  E var(r(x)) + E b' Lambda^-1 E b + tr(Lambda^-1 cov b) + m' cov(b) m
     cov(f, x) m' cov(b, x)
 
-Of members side by side, these are the moments of their mixture: errors of inputs are the same for all.
+For models with members these are the moments of the mixture; the input error is shared by all members.
 
-All in whitened variables: no inverse of a covariance of query values is formed, which in terms of the rows' values (the
-thesis's beta and Omega) loses as many digits as it has. A point takes the cube of the shared variables.
+All computations use whitened variables. No inverse of a covariance of query values is formed: in terms of the rows'
+values (the thesis's beta and Omega) it would lose digits with its condition number. The cost per point is cubic in the
+number of shared variables.
 """
 
 import numpy as np
@@ -24,7 +25,7 @@ from bcmdist.prediction.latent import beside, mixed
 
 
 def refuse(predictor, snapshot) -> None:
-    """Raise `InvalidOption` where these moments have no closed form."""
+    """Raise `InvalidOption` if these moments have no closed form."""
     model, belief = snapshot.model, snapshot.committee.posterior
     if predictor is not Fitted:
         raise InvalidOption(
@@ -46,7 +47,7 @@ def refuse(predictor, snapshot) -> None:
 
 
 def moments(predictor: Fitted, U, S) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and variance of f where scaled inputs are N(U, S), (n, D) and (n, D, D): (n,), or (n, C) each."""
+    """Mean and variance of f, (n,) or (n, C) each, at scaled inputs N(U, S), (n, D) and (n, D, D)."""
     return _moments(predictor.model.shared, predictor.belief, U, S)
 
 
@@ -63,7 +64,7 @@ def _moments(shared, belief, U, S):
 def moments_at(shared: Shared, belief: Belief, u, S) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Mean and variance of f, (...), and its covariance with x, (..., D), for one scaled input x ~ N(u, S).
 
-    Of a mixture of members: the mean of their covariances with x, which is the same for all.
+    For a mixture of members the covariance with x is the mean of the members' covariances, as x is shared.
     """
     if shared.mixture and shared.members:
         each = [moments_at(one.shared, belief[k], u, S) for k, one in enumerate(shared.members)]
@@ -77,6 +78,6 @@ def moments_at(shared: Shared, belief: Belief, u, S) -> tuple[np.ndarray, np.nda
 
 
 def _believed(L, said):
-    """E b' (L L')^-1 b"""
+    """E b' (L L')^-1 b."""
     at_mean = linalg.solve_lower(np.asfortranarray(L), said.single.copy())
     return at_mean @ at_mean + np.trace(linalg.cholesky_solve(np.asfortranarray(L), said.covariance.copy(order="F")))

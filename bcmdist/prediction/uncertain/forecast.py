@@ -1,20 +1,20 @@
-"""Forecasts of a series over many steps, with their uncertainty (thesis, section 4.2; SYSTEMS T21, T22).
+"""Forecasts of a time series over several steps, with uncertainty (thesis, section 4.2; SYSTEMS T21, T22).
 
-A model of y_t given x_t = (y_t-1, ..., y_t-L) predicts one step; further ones start where inputs are themselves
+A model of y_t given x_t = (y_t-1, ..., y_t-L) predicts one step. Later steps start from inputs that are themselves
 predicted:
 
     x ~ N(u, S)  ->  y: mean m, variance v (noise included), c = cov(y, x)
     next  u = (m, u_1, ..., u_L-1),   S = [[v, c'], [c, S]] without its last row and column
 
-Further inputs, whose values at each step are known, follow those L and have no variance.
+Further inputs with known values at each step follow the L lags and have no variance.
 
-    naive       S = 0: a forecast is taken for what was measured (T21)
+    naive       S = 0: a forecast is treated as a measurement (T21)
     exact       m, v and c in closed form (T18)
     taylor      from slopes and curvatures at u (T19); c = S m'(u)
-    montecarlo  paths: each draws its y from what is predicted for it, and goes on from there
+    montecarlo  sample paths: each draws its y from the predictive distribution and continues from there
 
-Steps are linked by their normal joint moments, or by paths, and each by what is believed of f there: that f is the same
-function at all steps is not used, as in the thesis.
+Steps are linked by their joint normal moments or by paths. The posterior of f is used separately at each step; that f
+is the same function at all steps is ignored, as in the thesis.
 """
 
 from collections.abc import Callable, Sequence
@@ -30,20 +30,21 @@ from bcmdist.prediction.uncertain import exact, taylor
 
 PATHS = 500
 Step = Callable[[LatentPredictor, np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray, np.ndarray]]
-"""From scaled states (n, L) and covariances (n, L, L) to mean and variance of f (n,), and cov(f, x) (n, L)"""
+"""Maps scaled states (n, D) and covariances (n, D, D) to mean and variance of f, (n,), and cov(f, x), (n, D)"""
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """Of n series over K steps, in original units."""
+    """Forecasts of n series over K steps, in original units."""
 
     mean: np.ndarray
     """(n, K)"""
     variance: np.ndarray
-    """of what will be measured, (n, K)"""
+    """predictive variance of the measurement, (n, K)"""
     lower95: np.ndarray
+    """lower limit of the 95 % interval, (n, K)"""
     upper95: np.ndarray
-    """between which it lies with probability .95, (n, K)"""
+    """upper limit of the 95 % interval, (n, K)"""
 
 
 def _naive(predictor, U, S):
@@ -66,14 +67,14 @@ STEPS: dict[str, Step] = {"naive": _naive, "exact": _exact, "taylor": _taylor}
 
 
 def forecast(predictor: LatentPredictor, state, known, way: str, *, seed: int = 0) -> Forecast:
-    """K steps ahead of series whose last values are `state` (n, L), the newest first, in original units.
+    """Forecast series K steps ahead from their last values `state` (n, L), newest first, in original units.
 
     Parameters
     ----------
-    predictor : of a model of numbers whose inputs are the last L values, the newest first, and what is known
-    known : (n, K, D - L), the inputs that are known of each step
+    predictor : of a model of numbers whose inputs are the last L values, newest first, then the known inputs
+    known : (n, K, D - L), the known inputs at each step
     way : naive, exact, taylor or montecarlo
-    seed : of paths
+    seed : random seed of the paths
     """
     if way == "montecarlo":
         return _paths(predictor, np.asarray(state, dtype=float), known, np.random.default_rng(seed))
@@ -98,7 +99,7 @@ def forecast(predictor: LatentPredictor, state, known, way: str, *, seed: int = 
 
 
 def mixed(each: Sequence[Forecast]) -> Forecast:
-    """Of a mixture of normal distributions at each step, one of each member's forecast; of one it is that."""
+    """Forecast of the equal mixture of the members' normal distributions at each step; for one member, its forecast."""
     if len(each) == 1:
         return each[0]
     means, variances = np.array([one.mean for one in each]), np.array([one.variance for one in each])
@@ -107,7 +108,7 @@ def mixed(each: Sequence[Forecast]) -> Forecast:
 
 
 def _shifted(S, variance, crossed):
-    """Covariances of states one step on, (n, L, L)."""
+    """Covariances of the states after one step, (n, L, L)."""
     later = np.empty_like(S)
     later[:, 1:, 1:] = S[:, :-1, :-1]
     later[:, 0, 1:] = later[:, 1:, 0] = crossed[:, :-1]
@@ -116,19 +117,19 @@ def _shifted(S, variance, crossed):
 
 
 def _observed(predictor, U, mean, variance):
-    """What will be measured where f has these moments, in original units."""
+    """Predictive distribution of the measurement, in original units, for given moments of f."""
     return predict_rows(predictor, U, unweighted(np.full(len(U), np.nan)), around=Moments(mean, variance))
 
 
 @dataclass(frozen=True)
 class Moments:
-    """Moments of f that are known already, in place of what a predictor says."""
+    """Precomputed moments of f, used instead of the predictor's."""
 
     mean: np.ndarray
     variance: np.ndarray
 
     def latent(self, predictor: LatentPredictor, X) -> tuple[np.ndarray, np.ndarray]:
-        """They themselves."""
+        """Return the precomputed moments."""
         return self.mean, self.variance
 
 

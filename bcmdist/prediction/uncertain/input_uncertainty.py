@@ -1,10 +1,10 @@
-"""Inputs that are known up to a normal error, x ~ N(u, S): mean and variance of f there, by name of the way.
+"""Mean and variance of f at uncertain inputs x ~ N(u, S), by one of three methods.
 
-    exact       averages in closed form, from what the committee believes (`exact`)
+    exact       closed-form averages over the committee's posterior (`exact`)
     taylor      from slopes and curvatures at u (`taylor`)
     montecarlo  averages over a fixed set of draws (`sampled`)
 
-f is no longer normal; what is predicted are its first two moments, and observations as if it were normal with these.
+f is then not normal. Its first two moments are predicted, and observations as if f were normal with these.
 """
 
 from collections.abc import Callable
@@ -21,29 +21,30 @@ from bcmdist.prediction.uncertain import exact, sampled, taylor
 from bcmdist.prediction.unseen import averaged_over_categories
 
 Way = Callable[[Any, np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
-"""From a predictor, scaled inputs (n, D) and their covariances (n, D, D) to mean and variance as of `latent`"""
+"""Maps a predictor, scaled inputs (n, D) and their covariances (n, D, D) to mean and variance, shaped as by `latent`"""
 WAYS: dict[str, Way] = {"exact": exact.moments, "taylor": taylor.moments, "montecarlo": sampled.moments}
-ROUGH = ("matern12",)  # without a slope at their points
+ROUGH = ("matern12",)  # kernels without a derivative at zero distance
 
 
 @dataclass(frozen=True)
 class InputUncertainty:
-    """By how much inputs may be off, and how to average over that."""
+    """Variances of the inputs of n rows, and the method of averaging over them."""
 
     variance: np.ndarray
-    """of each input, (n, D), or covariances, (n, D, D), in original units"""
+    """variances, (n, D), or covariances, (n, D, D), of the inputs, in original units"""
     way: str
+    """a key of `WAYS`"""
 
     def __getitem__(self, rows) -> "InputUncertainty":
-        """Of some rows."""
+        """Select rows."""
         return InputUncertainty(self.variance[rows], self.way)
 
     def __add__(self, other: "InputUncertainty") -> "InputUncertainty":
-        """Of these rows and others."""
+        """Concatenate with the rows of `other`."""
         return InputUncertainty(np.concatenate([self.variance, other.variance]), self.way)
 
     def latent(self, predictor: LatentPredictor, X) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and variance of f at scaled inputs X (n, D), known up to these."""
+        """Mean and variance of f at scaled inputs X (n, D) with this uncertainty."""
 
         def moments(inputs, rows):
             return WAYS[self.way](predictor, inputs, covariances(self.variance[rows], predictor.model.scaling))
@@ -52,7 +53,7 @@ class InputUncertainty:
 
 
 def covariances(variance, scaling: Scaling) -> np.ndarray:
-    """Covariances of scaled inputs, (n, D, D)."""
+    """Covariances of scaled inputs, (n, D, D), from variances or covariances in original units."""
     unit = scaling.x_scale
     if variance.ndim == 3:
         return variance / np.outer(unit, unit)
@@ -60,12 +61,12 @@ def covariances(variance, scaling: Scaling) -> np.ndarray:
 
 
 def chosen_way(predictor: type[LatentPredictor], snapshot, asked: str | None) -> str:
-    """The way that was asked for; by default `exact` where it can be had, and `montecarlo` elsewhere.
+    """The requested method; by default `exact` where the model supports it, else `montecarlo`.
 
     Raises
     ------
     InvalidOption
-        There is none of that name, or the model cannot do with it.
+        There is no such method, or the model does not support it.
     """
     if asked is not None and asked not in WAYS:
         raise InvalidOption(f"inputs: expected {', '.join(WAYS)}, got {asked!r}; give one of these")

@@ -2,8 +2,8 @@
 
     mean = avg m(x_t),   variance = avg v(x_t) + avg (m(x_t) - mean)^2,   x_t = u + C z_t,  C C' = S
 
-The z_t are a scrambled Sobol sequence through the normal's quantiles, the same for all points: no answer depends on the
-other rows. Any predictor has such moments.
+The z_t are a scrambled Sobol sequence mapped through normal quantiles. They are the same for all points, so the result
+at a row does not depend on other rows. Works with any predictor.
 """
 
 from functools import cache
@@ -14,19 +14,19 @@ from scipy.stats import qmc
 from bcmdist.prediction.latent_predictor import LatentPredictor
 from bcmdist.prediction.uncertain.taylor import roots, squared
 
-DRAWS = 256  # a power of two, as such sequences want it
+DRAWS = 256  # Sobol sequences need a power of two
 SEED = 0
 
 
 @cache
 def draws(inputs: int) -> np.ndarray:
-    """Standard normal draws, (DRAWS, D), of mean zero exactly: each has its opposite."""
+    """Standard normal draws, (DRAWS, D), with mean exactly zero: each draw has its negative."""
     half = qmc.MultivariateNormalQMC(np.zeros(inputs), rng=np.random.default_rng(SEED)).random(DRAWS // 2)
     return np.concatenate([half, -half])
 
 
 def moments(predictor: LatentPredictor, U, S) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and variance of f where scaled inputs are N(U, S), (n, D) and (n, D, D)."""
+    """Mean and variance of f at scaled inputs N(U, S), (n, D) and (n, D, D)."""
     C = roots(S)
     centre, spread = predictor.latent(U)
     total, squares, believed = np.zeros_like(centre), np.zeros_like(spread), np.zeros_like(spread)
