@@ -219,8 +219,8 @@ def merge(one: Snapshot, other: Snapshot, model) -> Snapshot:
     """Merge two committees in a new model directory, and return its snapshot.
 
     Facts are those of the larger committee, whichever argument it is. Its calibrations on held-out rows are marked as
-    outdated (0 rows). Local calibration, error distribution and spatial cells are dropped; the method becomes "committee"
-    if it was "local".
+    outdated (0 rows). Local calibration, error distribution and spatial cells are dropped; the method "local" becomes
+    "committee".
 
     Parameters
     ----------

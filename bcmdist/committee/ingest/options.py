@@ -1,4 +1,4 @@
-"""How somebody wants rows to be ingested, and the report of what came of it."""
+"""Options and report of an ingestion."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -7,19 +7,19 @@ from typing import Annotated, Literal, get_args
 from bcmdist.errors import InvalidOption
 from bcmdist.storage.bounds import COUNT, Bounds, option_name, refuse_outside
 
-# Older commits than these are pruned in the end, and on the way once there are twice as many, unless somebody holds
-# them.
+# Number of commits to keep. Older ones are pruned at the end of an ingestion, and during it whenever as many new ones
+# were made, except commits that another process holds.
 KEEP_COMMITS = 20
 
 
 SameRows = Literal["warn", "refuse", "allow"]
-"""what to do with a partition that holds the rows of another one that was absorbed: say so, refuse it, or say nothing;
-it may be a copy, or rows that repeat by nature"""
+"""what to do with a partition whose rows were absorbed under another key, a copy or rows that repeat by nature: absorb
+it with a warning, refuse it, or absorb it silently"""
 SAME_ROWS = get_args(SameRows)
 
 
 def never() -> bool:
-    """Do not stop."""
+    """Return False: the default of `IngestOptions.stop`."""
     return False
 
 
