@@ -2,72 +2,79 @@
 
 chunk -> partition -> expert -> message -> committee -> prediction
 
-A *chunk* is the rows of a Zarr array as stored; a *partition* is the rows of one *expert*, which
-sends a *message* (their likelihood as natural parameters over shared variables); the *committee*
-is the prior plus the sum of messages; a *prediction* carries its belief to new points.
+A *chunk* is a block of rows of a Zarr array as stored. A *partition* holds the rows of one *expert*, which
+sends a *message*: the likelihood of these rows as natural parameters over shared variables. The *committee*
+is the prior plus the sum of all messages. A *prediction* evaluates the committee's posterior at new points.
 
 Glossary
 --------
 N, D, Q, M, C : rows, input columns, query points, partitions, classes
-n, P, S : rows of a partition, weights of the prior mean, shared variables S = Q + P
+n, P, S : rows of a partition, weights of the prior mean, shared variables (S = Q + P)
 v : the shared variables, whitened, v ~ N(0, I) a priori
-eta, precision : natural parameters of a message; never a mean or an inverse covariance of anyone
-mean, variance : of the latent f; of observations where the name says `observation_*`
-Psi, Lam, R : noise of a partition; cov(f | v); R = Psi + Lam = cov(y | v)
-W : of a Laplace expert, the weights -d2 log p / df2; in code `w`
-pass : one reading of the data; the first linearises each expert on its own, later ones at the committee's mean
-site : a Gaussian that stands for the likelihood of one row
-deviance : twice the log density lost against a model with a parameter per row, mean over rows; of any counts, Poisson's
-mixture : committees at samples of the hyper-parameters, its *members*, whose predictions count alike
+eta, precision : natural parameters of a message; eta is not a mean, and precision is not the inverse of a
+    posterior covariance
+mean, variance : of the latent function f; those of observations are named `observation_*`
+Psi, Lam, R : noise covariance of a partition; cov(f | v); R = Psi + Lam = cov(y | v)
+W : the weights -d2 log p / df2 of a Laplace expert; `w` in the code
+pass : one reading of the data; the first linearises each expert at its own mean, later passes at the committee's mean
+site : a Gaussian approximation of the likelihood of one row
+deviance : twice the log density lost against a model with one parameter per row, mean over rows; the Poisson
+    deviance for every count likelihood
+mixture : committees at samples of the hyper-parameters (its *members*), whose predictions have equal weights
 commit : a numbered, immutable state of a model: committee, ledger and offsets in one record
-ledger : the partitions absorbed, a set of keys with the hashes of their rows
-source : where partitions keep coming from; its *offset* says where to read on, its *position* counts its rows
-arrival : a partition that was ingested, with how well it was predicted before it was absorbed
-surprise : what a row cost beyond what its own prediction expected, in nats; of arrivals and of partitions withheld
-jitter : added to the query covariance only, once, and reported
-NMSE, MNLP : mean squared error over the mean squared deviation from the training mean; mean
-    negative log predictive density, in nats like all logarithms here
+ledger : the set of absorbed partitions: keys with the hashes of their rows
+source : a supply of partitions that may grow; its *offset* is where reading resumes, its *position* counts its rows
+arrival : an ingested partition, with a record of how well it was predicted before it was absorbed
+surprise : loss of a row beyond the loss its own prediction expects (excess loss), in nats; for arrivals and for
+    partitions held out
+jitter : added once, to the query covariance only, and reported
+NMSE : mean squared error divided by the mean squared deviation from the training mean
+MNLP : mean negative log predictive density; all logarithms are natural (nats)
 standardised : divided by the standard deviation of the training targets
 
 Rooms
 -----
-Each imports those before it only. In a folder the file of its name, or its interface, is read first.
+Each room imports only rooms listed before it. In a folder, start with the file named like the folder, or with
+`interface.py`.
 
-errors.py, linalg : every error raised on purpose; LAPACK calls by dtype, and the one jitter policy
-storage : bytes written once, on a disk or an object store; the commit log and the ledger made of them
-data : chunk -> partition -> checked rows; knows nothing of Gaussian processes
-testing : checks of implementations of the interfaces of all rooms, for tests and for what is registered
-runtime : where tasks run: a loop here, or a cluster
-model : what all experts agree on before the first message: kernel, likelihood, mean, units, shared variables
+errors.py, linalg : all exceptions of the package; LAPACK calls by dtype, and the jitter policy
+storage : write-once objects on a disk or an object store; the commit log and the ledger
+data : chunk -> partition -> checked rows; independent of Gaussian processes
+testing : conformance checks for implementations of all interfaces, used by tests and by plug-ins
+runtime : execution of tasks, in this process or on a Dask cluster
+model : what all experts share before the first message: kernel, likelihood, mean, units, shared variables
 experts : partition -> message
-committee : message -> belief, and a committee's life: snapshot, passes, ingestion, forgetting, merging
-prediction : belief -> new points -> observations -> scores
-learning : everything before the first message: what is asked, survey, hyper-parameters, query points
-methods : experts beyond values at query points, a folder each, that nothing else imports; they register themselves
-api : what users import: GBCM, estimators, fitting, plans, requests and how they are carried out, mixtures, tables
-    in and out, maps, pictures, reports, models for other packages
-app : the ways in from outside: command line, jobs, the service
+committee : message -> posterior, and the committee's life cycle: snapshot, passes, ingestion, forgetting, merging
+prediction : posterior -> latent function at new points -> observations -> scores
+learning : everything before the first message: settings, survey, hyper-parameters, query points
+methods : experts whose shared variables are not values at query points, one folder each; each registers itself,
+    and nothing else imports them
+api : what users import: GBCM, estimators, fitting, plans, requests, mixtures, table input and output, maps,
+    pictures, reports, exports to other packages
+app : the entry points: command line, jobs, the service
 
 Where do I add ...
 ------------------
 a kernel : a class after `Leaf` of model/kernels/interface.py, and `register_kernel`
 a likelihood : a class after model/likelihoods/interface.py, and `register_likelihood`
-a source of rows : what a URL of a scheme opens, after data/sources/open.py, and `register_source`
-a shared basis, or an expert : shared variables after those in model/shared, what an expert does with the rest, and
-    `register_expert`
-what experts do with the rest of f : a `Kind` after experts/rest.py, and `register_residual`
-an expert with options, training or limits of its own : a class after learning/method.py, and `register_method`; ours
-    are folders in methods, whose `method` module registers all that the core needs
+a source of rows : a function that opens URLs of one scheme, after data/sources/open.py, and `register_source`
+a shared basis, or an expert : shared variables after those in model/shared, the treatment of the residual f - E[f | v],
+    and `register_expert`
+a treatment of the residual f - E[f | v] : a `Kind` after experts/rest.py, and `register_residual`
+an expert with its own options, training or limits : a class after learning/method.py, and `register_method`; the
+    built-in ones are folders in methods, whose `method` module registers everything that the core needs
 a predictor : a class after prediction/interface.py, and `register_predictor`
-a score : a total over rows, which adds, and its figure, in prediction/scoring/scores.py
-an option : a field, with its help under it, of learning/settings.py, committee/ingest/options.py or api/requests.py;
-    command line, configuration files, jobs and JSON follow; what it does not go with, in learning/settings_checks.py
-a picture : a function of a subject that gives a figure, and its name in api/pictures/pictures.py
-a command : a function in a file of app/cli, and its name in app/cli/main.py; what jobs and services are to do as well
-    is a request in api/requests.py, carried out in api/carry_out.py
+a score : an additive total over rows, and the figure computed from it, in prediction/scoring/scores.py
+an option : a field, with its help text below it, of learning/settings.py, committee/ingest/options.py or
+    api/requests.py; command line, configuration files, jobs and JSON follow; options that exclude each other are
+    listed in learning/settings_checks.py
+a picture : a function from a `Subject` to a figure, and its name in api/pictures/pictures.py
+a command : a function in a file of app/cli, and its name in app/cli/main.py; work that jobs and services can do too
+    is a request in api/requests.py, executed by api/carry_out.py
 
-`bcmdist.testing` has a check of each interface. The room that owns a thing registers ours, one line each. Those of
-other packages are found by command lines and workers through entry points (data/registry.py).
+`bcmdist.testing` has a check for each interface. Built-in implementations are registered with one line each in the
+room that owns the interface. The command line and workers find implementations of other packages through entry points
+(data/registry.py).
 """
 
 import sys
@@ -163,7 +170,7 @@ __all__ = [
 
 
 def __getattr__(name):
-    """Load public names when they are first used: importing bcmdist stays fast."""
+    """Import public names on first use, so that importing bcmdist is fast."""
     if name in _HOME:
         return getattr(import_module(_HOME[name]), name)
     if name in _MODULES:
@@ -175,7 +182,7 @@ def __dir__():
     return sorted([*globals(), *__all__])
 
 
-# Modules by the names under which users import them.
+# Modules by their public names: `bcmdist.xarray` is `bcmdist.api.maps.maps`.
 _MODULES = {
     "arviz": "api.interop.arviz",
     "mlflow": "api.interop.mlflow",
@@ -184,7 +191,10 @@ _MODULES = {
 
 
 class _PublicModules:
-    """Finds these modules where they are now; no base class of importlib, whose import takes a third of ours."""
+    """Finder and loader for the public module names in `_MODULES`.
+
+    It has no importlib base class: importing `importlib.abc` would take a third of the import time of bcmdist.
+    """
 
     def find_spec(self, name, path=None, target=None):
         package, _, leaf = name.rpartition(".")
@@ -192,7 +202,7 @@ class _PublicModules:
         return ModuleSpec(name, loader) if package == __name__ and leaf in _MODULES else None
 
     def create_module(self, spec):
-        return None  # an ordinary one
+        return None  # an ordinary module object
 
     def exec_module(self, module):
         leaf = module.__name__.rpartition(".")[2]

@@ -1,1 +1,1 @@
-"""What users import: GBCM, fitting, requests and how they are carried out, mixtures, tables in and out."""
+"""The public interface: GBCM, estimators, fitting, requests and their execution, mixtures, table input and output."""

@@ -1,6 +1,7 @@
-"""What somebody might do about a fit, and why: one sentence of each adviser who has something to say.
+"""Advice about a fit: what the user might change, and why.
 
-A further one is a function of a snapshot that gives a sentence, or None where all is well, in `ADVISERS`.
+Each adviser is a function of a snapshot that returns a sentence, or None where it has no advice. To add one, write
+the function and list it in `ADVISERS`.
 """
 
 from collections.abc import Callable
@@ -12,19 +13,20 @@ from bcmdist.committee.committee import query_advice, query_limits
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.prediction.errors.error_distribution import error_distribution_of, residuals_of
 
-# Share of rows that repeat inputs from which on it is said: fewer say little about the noise of all.
+# Least share of replicated rows (rows with equal inputs) to report: fewer do not determine the noise of all rows.
 TOLD_SHARE = 0.05
-# Errors of means, in their standard deviations, that are worth a word.
+# Least error of the solved posterior means to report, in posterior standard deviations.
 TOLD_ERROR = 1e-3
-# Errors so many times as wide as most are worth a word.
+# Components of the error distribution with a scale at least this multiple of the main one are reported.
 WIDE = 2.0
-# Whole values that targets take, at most, to be taken for labels or counts; and rows of each, at least. Arbitrary.
+# Targets look like labels or counts if they have at most this many distinct values, all whole, and on average at
+# least so many rows per value. Arbitrary.
 FEW_VALUES, ROWS_OF_EACH = 20, 5
 _NOISE = "your noise is not Gaussian (intervals allow for it): "
 
 
 def of_query(snapshot: Snapshot) -> str:
-    """Whether there are enough query points; always said."""
+    """Whether there are enough query points (always reported)."""
     facts, shared = snapshot.facts, snapshot.model.shared
     functions = shared.functions // max(1, len(shared.members))
     asked = facts.query_asked if shared.fewer else functions
@@ -34,7 +36,7 @@ def of_query(snapshot: Snapshot) -> str:
 
 
 def of_learning_again(snapshot: Snapshot) -> str | None:
-    """What need not be done again where the query set limits a fit whose hyper-parameters were learned."""
+    """How to refit with more query points but the learned hyper-parameters, where there are too few query points."""
     facts, shared = snapshot.facts, snapshot.model.shared
     asked = facts.query_asked if shared.fewer else shared.functions
     limited = query_limits(snapshot.degrees_of_freedom, shared.functions, asked)
@@ -48,7 +50,7 @@ def of_learning_again(snapshot: Snapshot) -> str | None:
 
 
 def of_targets(snapshot: Snapshot) -> str | None:
-    """Targets of a regression that look like something else."""
+    """Warn that regression targets look like classes or counts."""
     count = snapshot.facts.whole_targets or 0
     many = snapshot.committee.total.rows >= ROWS_OF_EACH * count
     if not many or not 2 < count <= FEW_VALUES or snapshot.model.likelihood.task != "regression":
@@ -60,7 +62,7 @@ def of_targets(snapshot: Snapshot) -> str | None:
 
 
 def of_solution(snapshot: Snapshot) -> str | None:
-    """A mean that was not solved for as well as predictions ask."""
+    """Warn that the iterative solution for the posterior mean is inaccurate."""
     error = snapshot.committee.posterior.told.get("mean_error", 0.0)
     if error <= TOLD_ERROR:
         return None
@@ -68,7 +70,7 @@ def of_solution(snapshot: Snapshot) -> str | None:
 
 
 def of_repeats(snapshot: Snapshot) -> str | None:
-    """Rows whose inputs others have too: no kernel predicts what these disagree by."""
+    """Report replicates (rows with equal inputs): the scatter of their targets bounds what a kernel can predict."""
     found = snapshot.facts.repeats
     if not found or found["share"] < TOLD_SHARE or snapshot.model.likelihood.task != "regression":
         return None
@@ -84,7 +86,7 @@ def of_repeats(snapshot: Snapshot) -> str | None:
 
 
 def of_labels(snapshot: Snapshot) -> str | None:
-    """Inputs whose values say nothing of each other."""
+    """Report inputs that are treated as unordered labels, since nearby values are unrelated."""
     found = [
         f"{name} has {count} distinct values and a lengthscale at its bound: it is used as a label"
         for name, count in (snapshot.facts.labels or {}).items()
@@ -93,7 +95,7 @@ def of_labels(snapshot: Snapshot) -> str | None:
 
 
 def of_errors(snapshot: Snapshot) -> str | None:
-    """How errors differ from normal ones of one scale: predictions have it, users may want to know."""
+    """Report heteroscedastic or heavy-tailed errors; predictions account for them already."""
     told = errors(snapshot)
     if told is None:
         return None
@@ -112,7 +114,7 @@ def of_errors(snapshot: Snapshot) -> str | None:
 
 
 def errors(snapshot: Snapshot) -> dict | None:
-    """How errors are spread about predictions of the method of a model, JSON-ready; None where it was not measured."""
+    """Return the error distribution of the model's predictions, JSON-ready; None where it was not measured."""
     facts = snapshot.facts
     if facts.spread is None:
         return None
@@ -128,7 +130,7 @@ def errors(snapshot: Snapshot) -> dict | None:
 
 
 def of_rows_outside(snapshot: Snapshot) -> str | None:
-    """Rows that local prediction does not find around new points."""
+    """Report absorbed rows that local prediction does not use."""
     rows = rows_outside(snapshot)
     return outside_in_words(rows, snapshot.committee.total.rows) if rows else None
 
@@ -146,10 +148,10 @@ ADVISERS: tuple[Callable[[Snapshot], str | None], ...] = (
 
 
 def advised(snapshot: Snapshot) -> list[str]:
-    """What each adviser who has something to say says."""
+    """Return the sentences of all advisers that have advice."""
     return [said for adviser in ADVISERS if (said := adviser(snapshot))]
 
 
 def advice(snapshot: Snapshot) -> str:
-    """All advice, as sentences."""
+    """Return all advice as one string."""
     return ". ".join(advised(snapshot))

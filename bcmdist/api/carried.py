@@ -1,13 +1,11 @@
-"""A committee as bytes, and back: what a pickled estimator holds.
+"""Portable copies of a committee: as a model directory without paths, and as bytes for pickled estimators.
 
-Files of a model directory by their names, with nothing in them that runs, and no path of the machine that made them.
-As all that is read of a model directory, they are checked when they are used.
+Ledger keys contain the URLs of the absorbed arrays. A portable copy replaces them with `rows-1`, `rows-2`, ..., in the
+order in which they were absorbed. Such names are enough to predict and to absorb further rows, but the absorbed rows
+cannot be read again, so the copy cannot forget them. Only the current state is copied, not earlier commits.
 
-A model that names no place: the newest state of one in a directory that may go anywhere.
-
-Partitions are known by where their rows lie, a path of some machine. For predictions, and for absorbing more, a name is
-enough: places become `rows-1`, `rows-2`, ... in the order in which they were absorbed. What lies there cannot be
-read again, so that nothing of it is forgotten; the history stays behind.
+As bytes, a copy is a mapping from file names of a model directory to their contents. The files contain no executable
+code, and are validated when they are read, like those of any model directory.
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,9 +21,9 @@ from bcmdist.storage.scratch import Scratch
 
 
 def portable(snapshot: Snapshot, store: ModelStore) -> Snapshot:
-    """The same state as the first commit of a new model directory, without places.
+    """Write the same state, without URLs of data, as the first commit of a new model directory.
 
-    Rows in the order of cells, which lie beside a model, stay where they are.
+    The data sorted into cells, stored next to the model, are not copied here; see `write_portable`.
     """
     facts, surveyed = snapshot.facts, list(snapshot.surveyed.values())
     names = _Names()
@@ -45,33 +43,33 @@ def portable(snapshot: Snapshot, store: ModelStore) -> Snapshot:
 
 
 def _halos(snapshot):
-    """Hashes of the blobs with the rows around cells."""
+    """Hashes of the blobs that hold the rows around each cell."""
     table = snapshot.facts.cells.halos
     return [bytes(row).hex() for row in snapshot.store.get_array(table)] if table else []
 
 
 class _Names:
-    """Names of arrays that name no place, by the URLs of these."""
+    """Replacements for the URLs of arrays: the same name for the same URL."""
 
     def __init__(self):
         self.known: dict[str, str] = {}
 
     def of(self, array) -> str:
-        """Name of an array, the same for the same URL."""
+        """Return the name that replaces the URL of an array."""
         return self.known.setdefault(array, f"rows-{len(self.known) + 1}/{array.rpartition('/')[2]}")
 
     def of_key(self, key) -> str:
-        """Key of the same rows of that."""
+        """Return a partition key with the URL of its array replaced."""
         array, start, stop = named_range(key)
         return f"{self.of(array)}[{start}:{stop}]"
 
     def of_entries(self, entries: Iterable[Entry]) -> list[Entry]:
-        """Lines of a ledger."""
+        """Return ledger entries with the URLs in their keys replaced."""
         return [replace(entry, key=self.of_key(entry.key)) for entry in entries]
 
 
 def packed(snapshot: Snapshot) -> dict[str, bytes]:
-    """Files of a model directory that holds the same state, by name."""
+    """Return the files of a portable copy: contents by path relative to the model directory."""
     scratch = Scratch()
     with snapshot.held():
         write_portable(snapshot, Path(scratch.path, "model"))
@@ -80,12 +78,12 @@ def packed(snapshot: Snapshot) -> dict[str, bytes]:
 
 
 def unpacked(files: Mapping[str, bytes]) -> Snapshot:
-    """The state that was packed, in a scratch directory.
+    """Write packed files into a scratch directory, and load the snapshot.
 
     Raises
     ------
     ModelDamaged
-        A name leads elsewhere.
+        A file name leads outside the model directory.
     """
     scratch = Scratch()
     for name, data in files.items():
@@ -99,7 +97,7 @@ def unpacked(files: Mapping[str, bytes]) -> Snapshot:
 
 
 def write_portable(snapshot: Snapshot, model) -> Snapshot:
-    """The same state in a new model directory.
+    """Write a portable copy into the new directory `model`, with the data sorted into cells where there are any.
 
     Raises
     ------

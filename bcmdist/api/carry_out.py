@@ -1,8 +1,8 @@
-"""Requests carried out: first all that can be refused without a runtime is refused, then the work is done in one.
+"""Execution of requests: validate everything that needs no runtime, then do the work in a runtime.
 
-Each kind of request has a context: entering it refuses, and gives the work that is left, a function of a runtime;
-leaving it lets go of what was opened. So `check` is to enter and leave it, and whoever submits a job refuses just what
-whoever carries it out would.
+Each kind of request has a context manager (`begun`). Entering it validates the request and returns the remaining work
+as a function of a runtime; leaving it closes what was opened. `check` only enters and leaves it, so that the process
+that submits a job makes the same checks as the process that executes it.
 """
 
 import contextlib
@@ -30,11 +30,12 @@ from bcmdist.runtime.signals import deferred_interrupts
 from bcmdist.runtime.threads import one_thread
 
 Work = Callable[[Any], dict]
-"""What is left to do in a runtime; the figures of it, of which those that need the whole time are None"""
+"""Remaining work of a request: from a runtime to its figures. `seconds` and `rows_per_second`, filled in by
+`carry_out`, are None"""
 
 
 def check(request) -> None:
-    """Refuse what can be refused without a runtime; nothing is written that stays.
+    """Validate a request as far as possible without a runtime. Nothing that was written remains.
 
     Raises
     ------
@@ -46,12 +47,12 @@ def check(request) -> None:
 
 @one_thread()
 def carry_out(request, make_runtime: Callable[[], Any], *, started: float | None = None) -> dict:
-    """Do what is requested; its figures, JSON-ready but for numbers that are not finite.
+    """Execute a request. Return its figures, JSON-ready except for numbers that are not finite.
 
     Parameters
     ----------
-    make_runtime : called once nothing more is to be refused without one
-    started : by `time.perf_counter`; now by default
+    make_runtime : called after the checks that need no runtime
+    started : start time by `time.perf_counter`, for the elapsed time; default: now
 
     Raises
     ------
@@ -67,7 +68,7 @@ def carry_out(request, make_runtime: Callable[[], Any], *, started: float | None
 
 @functools.singledispatch
 def begun(request) -> AbstractContextManager[Work]:
-    """The work that is left of a request once nothing more is to be refused without a runtime."""
+    """Context manager: validate a request as far as possible without a runtime; return the remaining work."""
     raise InvalidRequest(
         f"expected a request to fit, ingest, predict or score, got {type(request).__name__}; see `bcmdist.api.requests`"
     )
@@ -103,7 +104,7 @@ def _fitting(request: FitRequest, started) -> Iterator[Work]:
 def _ingest(request: IngestRequest) -> Iterator[Work]:
     refuse_mixture(request.model, "ingest into")
     watch = request.options.watch
-    told: list[int] = []  # signals that asked to end
+    told: list[int] = []  # signals received that ask to stop
     stream = {} if request.take_over is None else {"idle_seconds": request.take_over}
     with (
         GBCM.held(request.model) as before,
@@ -116,7 +117,7 @@ def _ingest(request: IngestRequest) -> Iterator[Work]:
         ) as rows,
         contextlib.closing(before.source(rows, watch=watch, **stream)) as source,
     ):
-        source.lag(None)  # is it there?
+        source.lag(None)  # fails where the source cannot be reached
 
         def work(runtime):
             with deferred_interrupts(told) if watch else contextlib.nullcontext():
@@ -147,7 +148,7 @@ def _predict(request: PredictRequest) -> Iterator[Work]:
         if is_file(request.data):
             if x is not None:
                 raise InvalidOption(f"{request.data}: expected a data set with --x, got a file; leave it out")
-            x = "X"  # where it is imported
+            x = "X"  # name of the array after import
         how = (x, request.id, request.unseen)
         with predicted(member, request.data, request.out, *how, roles=roles) as files:
             open_data(files.data, x=x or member.x_name, y=None, schema=member.schema)
@@ -171,7 +172,7 @@ def _score(request: ScoreRequest) -> Iterator[Work]:
 
 @contextlib.contextmanager
 def scoring(request: ScoreRequest) -> Iterator[tuple[str, Callable[[Any], Scores]]]:
-    """The method that is scored, and the work that gives the totals of its scores, which pictures need."""
+    """Context manager: return the prediction method, and the work that computes the totals of its scores."""
     with opened(request.model) as fitted:
         method = fitted.chosen_method(request.method)
         like = fitted.predictive.snapshot.model

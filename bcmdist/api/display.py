@@ -1,4 +1,4 @@
-"""How a fitted estimator shows itself in a notebook: a few lines on the health of its fit."""
+"""Representation of a fitted model in a notebook: a table on the health of the fit."""
 
 from html import escape
 
@@ -11,7 +11,7 @@ CELL = "text-align: left; padding: 0.1em 0.8em 0.1em 0"
 
 
 def summary(snapshot: Snapshot) -> str:
-    """A few words on a committee."""
+    """Return rows, expert, kernel, likelihood and number of query points as text, for `repr`."""
     model = snapshot.model
     rows, functions = snapshot.committee.total.rows, model.shared.functions
     return (
@@ -21,7 +21,7 @@ def summary(snapshot: Snapshot) -> str:
 
 
 def health(snapshot: Snapshot) -> dict[str, str]:
-    """What to look at before predictions are trusted, in words by name."""
+    """Return figures to check before trusting predictions, as text by name."""
     told = info(snapshot)
     shown = {
         "rows": f"{told['rows']:,} in {told['partitions']:,} partitions",
@@ -36,7 +36,7 @@ def health(snapshot: Snapshot) -> dict[str, str]:
 
 
 def covered(snapshot: Snapshot) -> float | None:
-    """Share of the rows left out that lie within 1.96 standard deviations; None where none were."""
+    """Share of held-out rows within 1.96 predicted standard deviations; None where no rows were held out."""
     found = _left_out(snapshot)
     if not found.count:
         return None
@@ -49,7 +49,7 @@ def _left_out(snapshot):
 
 
 def health_html(snapshot: Snapshot) -> str:
-    """That as a table of HTML."""
+    """Return `health` as an HTML table."""
     rows = (
         f'<tr><th style="{CELL}">{escape(name)}</th><td style="{CELL}">{escape(text)}</td></tr>'
         for name, text in health(snapshot).items()

@@ -1,8 +1,9 @@
-"""Files in, files out: predictions for the rows of a table, as a table.
+"""Predictions for the rows of a table file, written to a table file.
 
     NEW.csv -> rows.zarr -> predictions.zarr -> PRED.csv
 
-What lies in between stands in a directory beside the output, where workers see it, and is removed in the end.
+The intermediate Zarr groups are in a temporary directory next to the output, where workers can read and write them
+(in the system's temporary directory if the output is remote). The directory is removed at the end.
 """
 
 import contextlib
@@ -34,38 +35,38 @@ from bcmdist.model.model import Model
 from bcmdist.storage.paths import make_folders
 from bcmdist.storage.unfinished import partial
 
-# Rows of predictions that are written in one go.
+# Rows of predictions written at a time.
 PIECE_ROWS = 65_536
-# Of columns, after what names the rows.
+# Order of the output columns, after those that identify the rows.
 ORDER = ("label", "probability", "observation_mean", "observation_variance", "lower95", "upper95", "mean", "variance")
 TIME_UNITS = re.compile(r"(days|hours|minutes|seconds|milliseconds|microseconds) since (.+)")
 
 
 def is_table(out) -> bool:
-    """Whether an output is to be a table."""
+    """Whether an output path is a table file (.csv, .parquet)."""
     return "://" not in str(out) and ending(out) in WRITERS
 
 
 @dataclass(frozen=True)
 class Files:
-    """Data sets in the place of files, while predictions are made."""
+    """The Zarr groups that a prediction reads and writes, and the final output."""
 
     data: str
-    """with the rows to predict at"""
+    """data set with the rows to predict at"""
     predictions: str
-    """where to write them"""
+    """Zarr group to write predictions to"""
     unused: dict[str, str]
-    """why columns are not used, by name"""
+    """columns that are not used as inputs: the reason by column name"""
     out: str
-    """where they are wanted"""
+    """path or URL of the final output"""
 
     def finish(self, *, csv_safe=False) -> None:
-        """Make a table of the predictions, where one is wanted; `csv_safe` as in `write_table`.
+        """Convert the predictions to a table where `out` is one; `csv_safe` as in `write_table`.
 
         Raises
         ------
         DataExists
-            Something has appeared at `out` meanwhile.
+            `out` has been created meanwhile.
         """
         if self.predictions == self.out:
             return
@@ -77,18 +78,18 @@ class Files:
 
 @contextlib.contextmanager
 def predicted(model: Model, data, out, x=None, id=None, unseen=None, *, roles: dict) -> Iterator[Files]:
-    """Data sets to predict with, where `data` may be a file, which is imported, and `out` a table.
+    """Context manager: import `data` where it is a table file, and provide a Zarr group for predictions.
 
     Parameters
     ----------
-    x : name of the input array of a data set; as in training by default
-    roles : columns of a file by what they are: weight, exposure, trials
-    id : column of a file that names the rows
-    unseen : error or other, for levels of a file that were not there in training; as in training by default
+    x : name of the input array of a data set; default: as in training
+    roles : column names of a table by role: weight, exposure, trials
+    id : column of a table that identifies the rows
+    unseen : "error" or "other", for categories of a table that are not in the training data; default: as in training
 
     Raises
     ------
-    InvalidOption; of files as `import_file`
+    InvalidOption; for table files also the errors of `import_file`
     """
     if (roles or id or unseen) and not is_file(data):
         raise InvalidOption(
@@ -118,7 +119,7 @@ def predicted(model: Model, data, out, x=None, id=None, unseen=None, *, roles: d
 
 
 def _unused(data, x, model):
-    """Why columns of a data set are not used, by name."""
+    """Return the columns of a data set that are not used as inputs: the reason by name."""
     found = read_schema(data, x=x or model.x_name)
     return dict.fromkeys(unused_columns(found, model.schema), NO_INPUT)
 
@@ -142,7 +143,7 @@ def _imported(model, file, url, roles, id, unseen):
 
 
 def _pieces(url):
-    """Columns (n,) of predictions by name, some rows after the other: what names the rows first."""
+    """Yield blocks of predictions as columns (n,) by name; the columns that identify the rows come first."""
     group: Any = open_group(url)
     along = dimensions(group["mean"])[0]
     names = [name for name in group.array_keys() if dimensions(group[name])[0] == along]
@@ -163,7 +164,7 @@ def _pieces(url):
 
 
 def _columns(name, values, group, url):
-    """An array as columns: one, or one for each class."""
+    """Return an array as columns by name: one column, or one per class."""
     if values.ndim == 1:
         return {name: values.astype(object) if values.dtype.kind == "T" else values}
     labels = read_coordinate(group, url, "class")
@@ -171,13 +172,13 @@ def _columns(name, values, group, url):
 
 
 def _meant(group, url, name, values):
-    """What stored values mean, as CF says: dates where they count from one that pandas knows, numbers where they are
-    scaled."""
+    """Decode stored values by the CF conventions: times with a standard calendar as dates, else numbers unpacked by
+    scale and offset."""
     array = group[name]
     match = TIME_UNITS.fullmatch(str(array.attrs.get("units", "")))
     if match and array.attrs.get("calendar", "standard") in ("standard", "gregorian", "proleptic_gregorian"):
         import pandas
 
-        with contextlib.suppress(ValueError, TypeError, OverflowError):  # no such day, or far away
+        with contextlib.suppress(ValueError, TypeError, OverflowError):  # an invalid date, or outside pandas' range
             return (pandas.Timestamp(match[2]) + pandas.to_timedelta(values, unit=match[1])).to_numpy()
     return unpacked(array, values, f"{url}: {name}")

@@ -1,4 +1,4 @@
-"""Fitting: the sentence chunk -> partition -> expert -> message -> committee -> prediction, carried out."""
+"""Fitting and updating a committee: the steps of `fit`, and `absorb`, `forget` and `refine` with recalibration."""
 
 import contextlib
 
@@ -27,8 +27,8 @@ from bcmdist.storage.commits import open_store
 
 
 def fit(source, settings: Settings, model, runtime: Runtime) -> Snapshot:
-    """Prepare a model, arrange its data, absorb them, refine the committee, surround it with local
-    experts, and measure its errors."""
+    """Fit a committee: prepare, sort rows into cells (spatial partitions), absorb, refine, build local experts
+    (spatial partitions), and measure the distribution of prediction errors."""
     snapshot, data = prepare(source, settings, model, runtime)
     with snapshot.held():
         if settings.partition == "spatial":
@@ -45,7 +45,7 @@ def fit(source, settings: Settings, model, runtime: Runtime) -> Snapshot:
 
 
 def prepare(source, settings: Settings, model, runtime: Runtime) -> tuple[Snapshot, Dataset]:
-    """The fit that a model directory holds, or a new one that has absorbed nothing; and its data."""
+    """Return the unfinished fit in the model directory, else a new committee without data; and the data set."""
     keep, source, model = places(source, model)
     data = open_data(source, x=settings.x, y=settings.y, uncertain=settings.noisy_inputs != EXACT_INPUTS)
     INPUT_METHODS[settings.noisy_inputs].refuse_data(settings, data)
@@ -55,12 +55,12 @@ def prepare(source, settings: Settings, model, runtime: Runtime) -> tuple[Snapsh
 
 
 def absorb(snapshot: Snapshot, parts, runtime: Runtime, *, same_rows="warn") -> Snapshot:
-    """Absorb partitions that are not in the ledger yet, and commit."""
+    """Absorb the partitions that are not in the ledger yet, update the error distributions, and commit."""
     return measured(_absorbed(snapshot, parts, runtime, same_rows=same_rows), runtime)
 
 
 def _absorbed(snapshot, parts, runtime, *, same_rows="warn"):
-    """With partitions absorbed, and probabilities of classes."""
+    """Absorb new partitions, and recalibrate class probabilities."""
     absorbed = {entry.key for entry in snapshot.ledger} | absorbed_in_cells(snapshot)
     parts = [part for part in dict.fromkeys(snapshot.named(parts)) if part.key not in absorbed]
     snapshot.refuse_unlike(parts)
@@ -75,7 +75,7 @@ def _absorbed(snapshot, parts, runtime, *, same_rows="warn"):
 def ingest_source(
     snapshot: Snapshot, source: Source, wishes: IngestOptions | None, runtime: Runtime
 ) -> tuple[Snapshot, IngestReport]:
-    """Absorb what a source delivers, noting how well it was predicted before, and commit on the way."""
+    """Absorb the partitions of a source with periodic commits, and record how well each was predicted beforehand."""
     with snapshot.going_on() as snapshot:
         before = snapshot.committee.total.rows
         snapshot, report = ingest(snapshot, source, runtime, wishes, watch=ArrivalWatch(snapshot))
@@ -84,7 +84,7 @@ def ingest_source(
 
 
 def partial_fit(snapshot: Snapshot, source, runtime: Runtime, *, same_rows="warn") -> Snapshot:
-    """Absorb the rows of a place, or those given, which are kept for as long as the model."""
+    """Absorb the rows at a URL or in memory; rows in memory are kept on disk as long as the snapshot lives."""
     keep, url = placed(source, like=snapshot.model.schema)
     with contextlib.closing(source_of(snapshot, url)) as opened:
         absorbed, _ = ingest_source(snapshot, opened, IngestOptions(same_rows=same_rows), runtime)
@@ -92,20 +92,21 @@ def partial_fit(snapshot: Snapshot, source, runtime: Runtime, *, same_rows="warn
 
 
 def forget(snapshot: Snapshot, keys, runtime: Runtime) -> Snapshot:
-    """Withdraw what partitions have said, and commit."""
+    """Withdraw the messages of partitions, recalibrate, and commit."""
     with snapshot.going_on() as snapshot:
         before = snapshot.committee.total.rows
         return calibrated(revision.forget(snapshot, keys, runtime), runtime, since=before)
 
 
 def refine(snapshot: Snapshot, runtime: Runtime, *, most: int | None = None, tolerance=passes.TOLERANCE) -> Snapshot:
-    """Further passes (`passes.refine`), and what follows for probabilities."""
+    """Make further passes over the data (`passes.refine`), and recalibrate class probabilities."""
     found = passes.refine(snapshot, runtime, most=most, tolerance=tolerance)
     return calibrated(found, runtime, since=0 if found.commit != snapshot.commit else found.committee.total.rows)
 
 
 def _makes_several(settings: Settings, facts: Facts) -> bool:
-    """Whether a fit goes on after its first pass: as it was asked to, else where that pass has absorbed slices."""
+    """Whether a fit makes further passes: as in `settings.passes`; by default only where the partitions are slices of
+    sorted targets and each expert was linearised on its own."""
     if settings.passes is not None:
         return settings.passes == "auto"
     sliced = settings.partition == "chunks" and (facts.between_partitions or 0.0) >= SLICED

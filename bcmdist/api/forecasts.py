@@ -1,4 +1,4 @@
-"""Forecasts by a model of lags: from the last values of series to what is expected of the next ones, with intervals."""
+"""Multi-step forecasts of time series with intervals, by a model whose inputs are lagged values of the series."""
 
 import os
 import shutil
@@ -27,12 +27,12 @@ WAYS = (*steps_ahead.STEPS, "montecarlo")
 
 
 def lags_of_model(snapshot: Snapshot) -> Lags:
-    """What a model predicts the next value of a series from.
+    """Return the lags that are the inputs of a model of a series.
 
     Raises
     ------
     InvalidOption
-        It predicts something else.
+        The inputs are not lags, or the observation noise is not normal.
     """
     model = snapshot.model
     found = lags_of(model.schema.columns)
@@ -50,7 +50,7 @@ def lags_of_model(snapshot: Snapshot) -> Lags:
 
 
 def chosen(model: PredictiveModel, method: str | None, way: str | None) -> tuple[type[Predictor], str]:
-    """The predictor and the way of a forecast: by default `exact` where it can be had, and `montecarlo` elsewhere.
+    """Return the predictor and the propagation of uncertainty: by default "exact" if available, else "montecarlo".
 
     Raises
     ------
@@ -64,19 +64,19 @@ def chosen(model: PredictiveModel, method: str | None, way: str | None) -> tuple
 
 @dataclass(frozen=True)
 class Series:
-    """Where series stand."""
+    """Current state of n series."""
 
     id: str | None
-    """what names them; None of a single one"""
+    """name of the column that identifies series; None for a single series"""
     names: np.ndarray
-    """(n,)"""
+    """identifiers of the series, (n,)"""
     last: np.ndarray
-    """their last L values, the newest first, (n, L)"""
+    """last L values, newest first, (n, L)"""
     known: np.ndarray
-    """what was known of their last K rows, the newest first, (n, K, E)"""
+    """the E further inputs in the last K rows, newest first, (n, K, E)"""
 
     def inputs_ahead(self, ahead) -> np.ndarray:
-        """Inputs of each step, (n, steps, E (K + 1)), where (n, steps, E) is known ahead."""
+        """Further inputs of each step with their lags, (n, steps, E (K + 1)), from future values (n, steps, E)."""
         steps, back = ahead.shape[1], self.known.shape[1]
         whole = np.concatenate([self.known[:, ::-1], ahead], axis=1)
         lagged = np.stack([whole[:, back - k : back - k + steps] for k in range(back + 1)], axis=-1)
@@ -84,12 +84,12 @@ class Series:
 
 
 def last_values(snapshot: Snapshot, data=None, *, id=None) -> Series:
-    """The last values of series: of a table, or of a data set that was imported from one with --lags.
+    """Return the last values of series from a table, or from a data set imported from a table with --lags.
 
     Parameters
     ----------
-    data : that of the fit by default
-    id : name of the column that names series; by default what names the rows of a data set
+    data : default: the training data
+    id : name of the column that identifies series; default: the coordinate array of a data set
 
     Raises
     ------
@@ -128,7 +128,7 @@ def _named_table(file) -> Named:
 
 
 def future_inputs(snapshot: Snapshot, series: Series, ahead, steps) -> np.ndarray:
-    """Inputs of each step beside the last values, (n, steps, D - L), of a table of rows that are still to come.
+    """Return the further inputs of each step, (n, steps, D - L), from the table `ahead` of future rows.
 
     Raises
     ------
@@ -147,7 +147,7 @@ def future_inputs(snapshot: Snapshot, series: Series, ahead, steps) -> np.ndarra
 
 
 def refuse_forecast(model: PredictiveModel, steps: int, out, method, way, *, csv_safe=False) -> None:
-    """Refuse what cannot be forecast, before any work.
+    """Validate the arguments of a forecast before any work.
 
     Raises
     ------
@@ -168,12 +168,13 @@ def refuse_forecast(model: PredictiveModel, steps: int, out, method, way, *, csv
 def forecast(
     model: PredictiveModel, state, steps: int, *, known=None, method=None, way=None, seed=0
 ) -> steps_ahead.Forecast:
-    """Steps ahead of series whose last values are `state` (n, L), the newest first; see
-    `bcmdist.prediction.uncertain.forecast`.
+    """Forecast `steps` steps of n series; see `bcmdist.prediction.uncertain.forecast`.
 
     Parameters
     ----------
+    state : (n, L), the last values of each series, newest first
     known : (n, steps, D - L), the further inputs of each step, in the model's order
+    way : "exact", "taylor", "montecarlo" or "naive": how the uncertainty of predicted values is propagated
 
     Raises
     ------
@@ -201,7 +202,9 @@ def forecast(
 def forecast_table(
     model: PredictiveModel, data=None, *, steps, ahead=None, id=None, method=None, way=None, seed=0
 ) -> dict:
-    """A forecast as columns by name, a row for each series and step: what names series, `step`, `observation_mean`,
+    """Return a forecast as columns by name, with one row per series and step.
+
+    Columns: the identifier of the series if there are several, `step` (from 1), `observation_mean`,
     `observation_variance`, `lower95` and `upper95`.
 
     Raises

@@ -1,8 +1,9 @@
-"""The facade: what a user does with a committee, each verb in a line or two.
+"""`GBCM`, the main class for users: fit, update, predict with and inspect one committee.
 
     prediction = GBCM.fit("train.zarr", Settings(query=500), model="model").predict(X)
 
-`fit` is `prepare`, `absorb` and `refine`; `forget`, `reweight` and `merge` undo, weigh and join what was absorbed.
+`fit` is `prepare`, then `absorb`, then `refine`. `forget` withdraws partitions, `reweight` changes their weights, and
+`merge` adds two committees. Methods are thin: each delegates to a function of another module.
 """
 
 import contextlib
@@ -38,12 +39,15 @@ from bcmdist.runtime.serial import SerialRuntime
 from bcmdist.storage.commits import ModelStore
 from bcmdist.storage.ledger import Entry
 
-ONNX = "bcmdist.api.interop.onnx"  # loaded when a graph is asked for
+ONNX = "bcmdist.api.interop.onnx"  # imported on first use
 
 
 @dataclass(frozen=True)
 class GBCM(Facade):
-    """A committee at one commit of a model directory; immutable: `absorb` gives the next. Serial by default."""
+    """A committee at one commit of a model directory. Immutable: `absorb` and the like return a new `GBCM`.
+
+    Work runs in this process unless a method gets a `runtime`.
+    """
 
     snapshot: Snapshot
 
@@ -58,10 +62,11 @@ class GBCM(Facade):
     def fit(cls, source, y=None, settings=None, *, companions=None, model=None, runtime: Where = None) -> "GBCM":
         """Fit a committee to a data set: `GBCM.fit(path, settings)`, or `GBCM.fit(X, y, settings)`.
 
-        `source`: path or URL of a Zarr group; or X (N, D), also a data frame, with y (N,), also texts, and `companions`
-        by name, such as weight (N,) or X_variance (N, D); `settings`: `Settings`; `model`: path of the model directory,
-        a temporary one by default; `runtime`: a `Runtime`, Dask client or address, serial by default. The same fit, if
-        unfinished, is continued. Raises children of `BcmdistError` before anything is written.
+        `source`: path or URL of a Zarr group; or X (N, D), an array or data frame, with y (N,), numbers or strings, and
+        `companions`: further columns by name, such as weight (N,) or X_variance (N, D). `model`: path of the model
+        directory (default: a temporary one). `runtime`: a `Runtime`, a Dask client or a scheduler address (default:
+        serial). An unfinished fit with the same arguments is continued. Wrong arguments and data raise subclasses of
+        `BcmdistError` before anything is written.
         """
         source, settings = asked(source, y, settings, companions)
         return cls(fit.fit(source, settings, model, runtime))
@@ -69,24 +74,27 @@ class GBCM(Facade):
     @classmethod
     @runs
     def prepare(cls, source, y=None, settings=None, *, companions=None, model=None, runtime: Where = None) -> "GBCM":
-        """Settle scaling, hyper-parameters and query set, and commit an empty committee; otherwise as `fit`."""
+        """Choose scaling, hyper-parameters and query points, and commit an empty committee. Arguments as for `fit`."""
         source, settings = asked(source, y, settings, companions)
         return cls(fit.prepare(source, settings, model, runtime)[0])
 
     @classmethod
     def load(cls, model, *, commit=None) -> "GBCM":
-        """The committee of a model directory, at its newest commit or at a given one; else `ModelNotFound`, say."""
+        """Load the committee of a model directory at `commit` (default: the newest). Raises `ModelNotFound`."""
         return cls(Snapshot.load(model, commit=commit))
 
     @classmethod
     @contextlib.contextmanager
     def held(cls, model, *, commit=None) -> Iterator["GBCM"]:
-        """As `load`, and kept from pruning while this is open."""
+        """Context manager: as `load`, and the commit is protected from pruning until exit."""
         with Snapshot.opened(model, commit=commit) as snapshot:
             yield cls(snapshot)
 
     def save(self, model) -> "GBCM":
-        """The same in a new model directory, for a move: rows in memory cannot be read there; `ModelExists`."""
+        """Copy this committee into the new directory `model`, without the paths of its data. Raises `ModelExists`.
+
+        The copy cannot read the absorbed rows again, so it cannot forget them.
+        """
         return GBCM(write_portable(self.snapshot, model))
 
     def newest(self) -> "GBCM":
@@ -107,7 +115,7 @@ class GBCM(Facade):
 
     @property
     def url(self) -> str:
-        """Of the model directory."""
+        """URL of the model directory."""
         return self.snapshot.url
 
     @property
@@ -116,56 +124,57 @@ class GBCM(Facade):
 
     @property
     def ledger(self) -> tuple[Entry, ...]:
-        """Partitions absorbed so far."""
+        """The absorbed partitions."""
         return self.snapshot.ledger
 
     @property
     def weights(self) -> dict[str, float]:
-        """What partitions of the ledger count now, by key."""
+        """Current weights of the partitions in the ledger, by key, after reweighting and fading."""
         return fading.weights(self.snapshot.facts.fading, self.ledger)
 
     @property
     def facts(self) -> dict:
-        """What the fit found out, JSON-ready: job, kernels tried, seconds per stage."""
+        """Records of the fit, JSON-ready: job, kernels tried, seconds per stage, ..."""
         return self.snapshot.facts.to_json()
 
     @property
     def store(self) -> ModelStore:
-        """The model directory: its history, and what pruning keeps."""
+        """Access to the model directory: its history and pruning."""
         return self.snapshot.store
 
     @property
     def offsets(self) -> dict:
-        """Where to read on, JSON-ready, by the name of a source."""
+        """Offset of each source, by its name: where ingestion resumes. JSON-ready."""
         return self.snapshot.offsets
 
     @property
     def degrees_of_freedom(self) -> float:
-        """Those of the data that are seen through the query set, of one latent process."""
+        """Effective degrees of freedom of one latent process, as far as the query set represents the data."""
         return self.snapshot.degrees_of_freedom
 
     def single(self, what) -> "GBCM":
         return self
 
     def info(self) -> dict:
-        """What the model is and what it has absorbed, JSON-ready."""
+        """Summary of the model and its data (`bcmdist info`), JSON-ready. Warns of rows outside the cells."""
         warn_of_rows_outside(self.snapshot)
         return info(self.snapshot)
 
     def advised(self) -> list[str]:
-        """Advice about the fit, a sentence each."""
+        """Advice about the fit, one sentence per entry."""
         return advised(self.snapshot)
 
     def lengthscales(self) -> list[Lengthscales]:
-        """By part of the kernel and feature."""
+        """Lengthscales of each part of the kernel, for each feature."""
         return lengthscales(self.snapshot)
 
     @runs
     def absorb(self, parts: list[Partition], *, same_rows="warn", runtime: Where = None) -> "GBCM":
-        """Absorb partitions, and commit; those in the ledger already are left out.
+        """Add the partitions' messages and commit. Partitions already in the ledger are skipped.
 
-        `same_rows`: "warn", "refuse" or "allow" rows absorbed under another key, which would count twice. `DataChanged`
-        where rows are not as surveyed, `InvalidData` where columns differ or rows overlap; `WorkerLost`, say.
+        `same_rows`: "warn" of, "refuse" or "allow" partitions whose rows were absorbed under another key, which would
+        count twice. Raises `DataChanged` where rows have changed since the survey, `InvalidData` where columns differ
+        or row ranges overlap, and errors of the runtime such as `WorkerLost`.
         """
         return GBCM(fit.absorb(self.snapshot, parts, runtime, same_rows=same_rows))
 
@@ -173,45 +182,48 @@ class GBCM(Facade):
     def ingest(
         self, source: Source, wishes: IngestOptions | None = None, *, runtime: Where = None
     ) -> tuple["GBCM", IngestReport]:
-        """Absorb what a source delivers, once each, and commit on the way; see `bcmdist.committee.ingest.loop`."""
+        """Absorb the partitions that a source delivers, each exactly once, with periodic commits.
+
+        See `bcmdist.committee.ingest.loop` for retries, duplicates and losses.
+        """
         snapshot, tally = fit.ingest_source(self.snapshot, source, wishes, runtime)
         return GBCM(snapshot), tally
 
     @runs
     def partial_fit(self, source, y=None, *, companions=None, same_rows="warn", runtime: Where = None) -> "GBCM":
-        """Absorb the rows of another source with arrays of the same names; partitions absorbed before are left out.
+        """Absorb the rows of another source with arrays of the same names. Absorbed partitions are skipped.
 
-        `source`: path or URL of a Zarr group, of a directory of them, or of a stream; or rows X (n, D) with y (n,) and
-        `companions` as in `fit`; `same_rows` as in `absorb`. Raises as `absorb`; `ChunkConflict` where a partition that
-        was absorbed holds other rows now, `SameRows` as asked.
+        `source`: path or URL of a Zarr group, of a directory of Zarr groups, or of a stream; or rows X (n, D) with
+        y (n,) and `companions` as in `fit`. `same_rows` as in `absorb`. Raises as `absorb`; `ChunkConflict` where an
+        absorbed partition holds other rows now; `SameRows` where `same_rows` is "refuse".
         """
         source, _ = asked(source, y, None, companions)
         return GBCM(fit.partial_fit(self.snapshot, source, runtime, same_rows=same_rows))
 
     def source(self, url, *, watch=False, **options) -> Source:
-        """A source of rows for this model; `watch`: one that may grow; further options of `open_source`."""
+        """Open a source of rows for this model. `watch`: follow a source that grows; `options` as of `open_source`."""
         return source_of(self.snapshot, url, watch=watch, **options)
 
     @runs
     def refine(self, *, runtime: Where = None, most: int | None = None, tolerance=passes.TOLERANCE) -> "GBCM":
-        """Make further passes until the committee stops moving (SYSTEMS I.5); see `passes.refine`."""
+        """Make further passes over the data until the posterior converges (SYSTEMS I.5); see `passes.refine`."""
         with self.snapshot.going_on() as snapshot:
             return GBCM(fit.refine(snapshot, runtime, most=most, tolerance=tolerance))
 
     @runs
     def forget(self, keys, *, runtime: Where = None) -> "GBCM":
-        """Withdraw what partitions have said; see `revision.forget`."""
+        """Withdraw the messages of the partitions `keys`, and commit; see `revision.forget`."""
         return GBCM(fit.forget(self.snapshot, keys, runtime))
 
     @runs
     def reweight(self, weights, *, runtime: Where = None) -> "GBCM":
-        """Change how much partitions count, by key; see `revision.reweight`."""
+        """Set the weights of partitions, by key, and commit; see `revision.reweight`."""
         with self.snapshot.going_on() as snapshot:
             return GBCM(revision.reweight(snapshot, weights, runtime))
 
     @runs
     def merge(self, other: "GBCM", model, *, runtime: Where = None) -> "GBCM":
-        """The committee of both, in a new model directory, calibrated by the rows of both; see `merging.merge`."""
+        """Merge two committees into the new directory `model`, and recalibrate; see `merging.merge`."""
         return GBCM(merging.merge(self.snapshot, other.snapshot, model, runtime))
 
     def predict(
@@ -219,11 +231,12 @@ class GBCM(Facade):
     ) -> dict[str, np.ndarray]:
         """Predictions at the rows of X (n, D), in original units, by name.
 
-        `mean` and `variance` of the latent f, (n,), or (n, C) of C classes; for classes `probability` (n, C) and
-        `label`; otherwise `observation_mean`, `observation_variance`, `lower95` and `upper95` of a new observation,
-        of `exposure` or `trials` where the likelihood has them (1 by default), and `quantile0.9` for a level 0.9 among
-        `quantiles`. `method` as in `predict_zarr`. `X_variance`, (n, D) or (n, D, D): of normal errors of the inputs,
-        averaged over by `inputs` (`uncertain.ways.WAYS`). Raises `InvalidData`, `InvalidDtype`, `InvalidOption`.
+        `mean` and `variance` of the latent function, (n,), or (n, C) with C classes. For classes also `probability`
+        (n, C) and `label`; otherwise `observation_mean`, `observation_variance`, `lower95` and `upper95` of a new
+        observation, and for example `quantile0.9` where `quantiles` contains 0.9. `exposure`, `trials`: of the new
+        observations, where the likelihood has them (default: 1). `method` as in `predict_zarr`. `X_variance` (n, D) or
+        (n, D, D): variances of normal errors of X; predictions are averaged over these errors by the method `inputs`
+        (`input_uncertainty.WAYS`). Raises `InvalidData`, `InvalidDtype`, `InvalidOption`.
         """
         how = {"exposure": exposure, "trials": trials, "quantiles": quantiles, "method": method}
         return in_memory.predict(self.predictive, X, X_variance=X_variance, inputs=inputs, **how)
@@ -238,7 +251,7 @@ class GBCM(Facade):
 
     @runs
     def effective_parameters(self, *, runtime: Where = None) -> dict[str, float]:
-        """Degrees of freedom of the data and as seen through the query set; see `diagnosis`."""
+        """Effective degrees of freedom of the data, and as seen through the query set; see `diagnosis`."""
         with self.snapshot.held() as snapshot:
             return diagnosis.effective_parameters(snapshot, runtime)
 
@@ -249,9 +262,9 @@ class GBCM(Facade):
             return evidence_gradient(snapshot, runtime)
 
     def calibration(self, *, seed=0) -> dict:
-        """How often f lies in the intervals reported, under the model's Gaussian process; see `diagnosis`."""
+        """Coverage of the reported intervals for f if the model's Gaussian process is right; see `diagnosis`."""
         return diagnosis.calibration(self.snapshot, allowed_bytes=SerialRuntime().allowed_bytes, seed=seed)
 
     def to_onnx(self, path, *, method=None) -> tuple[str, ...]:
-        """Write its predictions as an ONNX graph, with deviations; the names of its outputs. See `interop.onnx`."""
+        """Export predictions as an ONNX graph. Return the names of the outputs; see `interop.onnx`."""
         return import_module(ONNX).to_onnx(self.snapshot, path, method=method)

@@ -1,9 +1,9 @@
-"""Files in the place of data sets: what `fit`, `ingest` and `score` are given as a table, as rows that workers read.
+"""Tables (.csv, .parquet) as arguments of `fit`, `ingest` and `score`: imported to Zarr data sets that workers read.
 
-    MODEL.data/prices.parquet.zarr      beside the model, since its ledger names the rows by where they lie
+    MODEL.data/prices.parquet.zarr      next to the model, since the keys of its ledger contain the data set's path
 
-A file is imported once. The data set says of what: the same command again goes on with it, and another file of that
-name is refused. Where nothing comes of the work, nothing of it is left.
+A file is imported once. The data set records its origin: the same command reuses it, and another file of the same
+name is refused. Where the fit or ingestion fails, the data set is removed.
 """
 
 import contextlib
@@ -34,11 +34,11 @@ from bcmdist.storage.unfinished import partial
 
 @contextlib.contextmanager
 def fitted(request: FitRequest) -> Iterator[FitRequest]:
-    """A request to fit, with a data set in the place of a file.
+    """Context manager: return the request with its table file, if any, replaced by an imported data set.
 
     Raises
     ------
-    DataExists, InvalidOption; of files as `import_file`
+    DataExists, InvalidOption; for table files also the errors of `import_file`
     """
     settings = request.settings
     if not is_table(request.data):
@@ -55,7 +55,7 @@ def fitted(request: FitRequest) -> Iterator[FitRequest]:
 
 
 def _is_fitted_to(model, place) -> bool:
-    """Whether a directory holds a model of a data set, or a mixture."""
+    """Whether directory `model` holds a model fitted to the data set at `place`, or a mixture."""
     if is_mixture(model):
         return True
     store = open_store(model)
@@ -63,7 +63,7 @@ def _is_fitted_to(model, place) -> bool:
 
 
 def like_training(model: Model, file, *, y=None, unseen=None) -> Roles:
-    """Roles of a file with targets by those of the training data.
+    """Return the roles of the columns of a table with targets, as in the training table.
 
     Raises
     ------
@@ -85,8 +85,10 @@ def like_training(model: Model, file, *, y=None, unseen=None) -> Roles:
 
 @contextlib.contextmanager
 def ingested(model: Model, url, source, *, unseen=None, stays: Callable[[], bool]) -> Iterator[str]:
-    """A source of rows for a model at `url`, with a data set in the place of a file, which stays once it was
-    absorbed."""
+    """Context manager: return the source for ingestion into the model at `url`, with a table file imported.
+
+    `stays`: called on exit; the imported data set is kept where it returns true (its rows were absorbed).
+    """
     if not is_table(source):
         _refuse_unseen(source, unseen)
         yield source
@@ -97,9 +99,9 @@ def ingested(model: Model, url, source, *, unseen=None, stays: Callable[[], bool
 
 @contextlib.contextmanager
 def scored(model: Model, url, data, *, x=None, y=None, unseen=None) -> Iterator[tuple[str, dict[str, str | None]]]:
-    """Rows with targets, with a data set that does not stay in the place of a file; and names of its arrays.
+    """Context manager: return the data set to score and the names of its arrays, with a table file imported.
 
-    No rows at all, as a picture may have, stay none.
+    The imported data set is removed on exit. `data` None, as for some pictures, is returned unchanged.
     """
     if data is None or not is_table(data):
         _refuse_unseen(data, unseen)
@@ -110,7 +112,7 @@ def scored(model: Model, url, data, *, x=None, y=None, unseen=None) -> Iterator[
     place = tempfile.mkdtemp() if "://" in str(url) else partial(os.path.abspath(url))
     try:
         make_folders(place, url)
-        rows = f"{place}/{os.path.basename(os.path.abspath(data))}"  # by which pictures and reports call it
+        rows = f"{place}/{os.path.basename(os.path.abspath(data))}"  # pictures and reports show this name
         roles = like_training(model, data, y=y, unseen=unseen)
         import_file(data, rows, roles=roles, attributes={MADE_OF: origin(data)})
         yield rows, {"x": "X", "y": "y"}
@@ -125,7 +127,10 @@ def _refuse_unseen(data, unseen):
 
 @contextlib.contextmanager
 def _beside(model, file, roles, stays):
-    """The data set of a file beside a model; it is removed where it was made here and `stays` does not say so."""
+    """Context manager: return the data set imported from a table file, next to the model.
+
+    A data set that was imported here is removed on exit unless `stays(place)`.
+    """
     made_of = origin(file) | {"roles": hashlib.sha256(repr(roles).encode()).hexdigest()}
     place = f"{str(model).rstrip('/')}.data/{made_of['file']}.zarr"
     known = origin_of(place)
@@ -143,5 +148,5 @@ def _beside(model, file, roles, stays):
     finally:
         if not stays(place):
             discard(place)
-            with contextlib.suppress(OSError):  # on an object store, or others lie there
+            with contextlib.suppress(OSError):  # an object store, or the directory is not empty
                 os.rmdir(os.path.dirname(place))

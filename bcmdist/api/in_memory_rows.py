@@ -1,4 +1,4 @@
-"""Rows that a caller has in memory, on their way into a data set of our own."""
+"""Rows in memory (arrays, data frames, dask collections), and their conversion to a temporary Zarr data set."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ from bcmdist.storage.scratch import Scratch
 
 @dataclass(frozen=True)
 class Named:
-    """An array (n, D) with names of its columns, as far as a data frame is asked for them."""
+    """An array (n, D) with column names: the part of the data frame interface that is used here."""
 
     values: np.ndarray
     columns: tuple[str, ...]
@@ -36,30 +36,30 @@ class Named:
 
 
 class Rows(ABC):
-    """Rows that are not in a data set of our own yet."""
+    """Interface of rows that are not in a Zarr data set yet."""
 
     @abstractmethod
     def written(self) -> tuple[Scratch, str]:
-        """What keeps them alive, and the URL of a data set with these rows."""
+        """Write the rows. Return the scratch directory, which lives as long as this object, and the data set's URL."""
 
 
 @dataclass(frozen=True)
 class InMemoryRows(Rows):
-    """Rows, as somebody has given them."""
+    """Rows as passed by the caller."""
 
     X: Any
-    """(N, D), an array or a data frame, or a dask collection of either"""
+    """(N, D): an array or data frame, or a dask collection of either"""
     y: Any
-    """(N,), numbers or texts; lazy where X is"""
+    """(N,): numbers or strings; a dask collection where X is one"""
     companions: Mapping[str, Any] = field(default_factory=dict)
-    """weight, exposure, trials or event, (N,); X_variance, (N, D) or (N, D, D)"""
+    """further columns by name: weight, exposure, trials or event, (N,); X_variance, (N, D) or (N, D, D)"""
     classes: tuple[str, ...] = ()
-    """names of the classes, where y holds their numbers"""
+    """names of the classes, where y holds class numbers"""
     coding: Coding | None = None
-    """how a table became the inputs that X holds, or how it is to, where X is a data frame of its columns"""
+    """how columns of a table are coded as numeric inputs; X holds either the coded inputs or the columns themselves"""
 
     def written(self) -> tuple[Scratch, str]:
-        """What keeps them alive, and the URL of a data set with these rows.
+        """Write the rows. Return the scratch directory, which lives as long as this object, and the data set's URL.
 
         Raises
         ------
@@ -76,7 +76,7 @@ class InMemoryRows(Rows):
         return scratch, url
 
     def _append(self, url):
-        """Write blocks as they are computed."""
+        """Write the blocks of a dask collection, one at a time."""
         for block in blocks(self.X, {"y": self.y, **self.companions}):
             if len(block["X"]):
                 append_rows(url, **block)
@@ -84,7 +84,7 @@ class InMemoryRows(Rows):
             update_attributes(url, "y", {CLASSES: list(self.classes)})
 
     def _arrays(self):
-        """Arrays by name, and their names."""
+        """Return arrays by name (X, y and companions), and their schema."""
         _refuse_other_rows(self.X, self.y)
         columns, X, coding = self._inputs()
         y, classes = np.asarray(self.y), self.classes
@@ -100,7 +100,7 @@ class InMemoryRows(Rows):
         return arrays, Schema(columns, classes, coding)
 
     def _inputs(self):
-        """Names of the inputs, their values (N, D), and how they were coded, where they were."""
+        """Return the names of the inputs, their values (N, D), and their coding (None for numeric columns only)."""
         X = framed(self.X)
         coding = self.coding or coding_of(X)
         if coding and is_uncoded(X, coding):
@@ -110,14 +110,14 @@ class InMemoryRows(Rows):
 
 
 def refuse_companions(companions, known: Sequence[str] = COMPANIONS) -> None:
-    """Raise `InvalidOption` where something stands beside the targets that nobody reads, as he does the `known`."""
+    """Raise `InvalidOption` where a companion is not among the `known` names."""
     odd = [name for name in companions if name not in known]
     if odd:
         raise InvalidOption(f"rows: expected companions among {', '.join(known)}, got {odd[0]!r}; leave it out")
 
 
 def _refuse_other_rows(X, y):
-    """Raise `InvalidData` where labels of rows say that y stands in another order than X."""
+    """Raise `InvalidData` where the indices of X and y hold the same labels in different order."""
     ours: Any = getattr(X, "index", None)
     theirs: Any = getattr(y, "index", None)
     if not (hasattr(ours, "symmetric_difference") and hasattr(theirs, "symmetric_difference")):  # no data frames

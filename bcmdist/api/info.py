@@ -1,4 +1,4 @@
-"""What a committee is and what it has absorbed, JSON-ready."""
+"""Summary of a committee, JSON-ready: model, data, hyper-parameters, errors, ingestion."""
 
 from dataclasses import asdict
 
@@ -19,7 +19,7 @@ from bcmdist.storage.heartbeats import heartbeats
 
 @one_thread()
 def info(snapshot: Snapshot) -> dict:
-    """Figures of `bcmdist info`."""
+    """Return the figures that `bcmdist info` prints, JSON-ready."""
     model, facts, degrees = snapshot.model, snapshot.facts, snapshot.degrees_of_freedom
     shared, members = model.shared, len(model.shared.members)
     count = shared.functions // max(1, members)
@@ -74,14 +74,14 @@ def info(snapshot: Snapshot) -> dict:
 
 
 def _shared_lengthscales(kernel):
-    """By name, how many inputs have one and the same lengthscale: all those of a kernel, where they are several."""
+    """Return the number of inputs with one common lengthscale, by parameter name, where all lengthscales are equal."""
     values = {f"kernel.{name}": kernel.parameters[name] for name in kernel.lengthscales}
     return {name: len(value) for name, value in values.items() if len(value) > 1 and np.ptp(value) == 0.0}
 
 
 def _input_errors(snapshot):
-    """What experts do about errors of inputs, and the standard deviations that were learned of these, by column in its
-    unit; None where inputs are taken as they were seen."""
+    """Return how experts treat errors of inputs, and the learned standard deviations of these errors, by column in the
+    column's unit; None for exact inputs."""
     errors = snapshot.model.input_errors
     if errors is None:
         return None
@@ -91,8 +91,10 @@ def _input_errors(snapshot):
 
 
 def _lag(snapshot, ingesters):
-    """How far ingestion was behind its sources, together and one by one: None where that is unknown, of all of them
-    where nothing was ingested, and of a source whose ingester is dead."""
+    """Return the lag of ingestion behind its sources, in total and for each source; None where nothing was ingested.
+
+    The lag of a source whose ingester is dead is unknown (None), and then the total is unknown too.
+    """
     sources = lags(snapshot) | {one.source: None for one in ingesters if not one.alive}
     if not sources:
         return None
@@ -103,7 +105,8 @@ def _lag(snapshot, ingesters):
 
 
 def _by_column(snapshot):
-    """Lengthscales by name and column, where inputs of a category share one; none of others, which have no other."""
+    """Return lengthscales by parameter and column name, without parameters common to all columns; None for models
+    without categories, whose hyper-parameters show the same."""
     of = features(snapshot.model)
     if all(feature.levels is None for feature in of):
         return None

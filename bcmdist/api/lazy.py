@@ -1,6 +1,6 @@
-"""Dask collections, block after block: whoever gives one is spared dask's import here, and computes it no sooner.
+"""Dask collections as inputs, computed one block at a time. This module does not import dask.
 
-An array is cut along its rows, a data frame as its partitions are.
+Blocks are the chunks of rows of an array, or the partitions of a data frame.
 """
 
 import uuid
@@ -14,27 +14,29 @@ from bcmdist.errors import InvalidData
 
 
 def is_lazy(X) -> bool:
-    """Whether it is a dask collection."""
+    """Whether X is a dask collection."""
     return hasattr(X, "__dask_graph__")
 
 
 def whole_rows(X) -> Any:
-    """The same with all columns of a row in one block."""
+    """Return X with all columns in one chunk (arrays)."""
     return X.rechunk({1: -1}) if getattr(X, "ndim", 0) == 2 and hasattr(X, "rechunk") else X
 
 
 def empty(X) -> Any:
-    """What one of its blocks is like: a data frame without rows, or a row of zeros."""
+    """Return a sample of the type of a block: a data frame without rows, or one row of zeros."""
     return X._meta if hasattr(X, "columns") else np.zeros((1, *X.shape[1:]))
 
 
 def blocks(X, others: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Blocks of rows: X, and by name the others, which are lazy as X is cut, or arrays (N,).
+    """Yield computed blocks of rows: "X" and the `others` by name.
+
+    `others` are arrays (N,), or dask collections, which are rechunked like X where possible.
 
     Raises
     ------
     InvalidData
-        They hold other numbers of rows.
+        A block of one of the others has another number of rows than X.
     """
     X, start = whole_rows(X), 0
     others = {name: _cut_as(X, values) for name, values in others.items()}
@@ -62,7 +64,7 @@ def _cut_as(X, values):
 
 
 def mapped(function: Callable, X, width: int | None, dtype) -> Any:
-    """What a function makes of each block, (N,) or (N, width), lazily."""
+    """Apply a function to each block, lazily: (N,), or (N, width) where `width` is given."""
     task = NamedTask(function)
     if hasattr(X, "map_partitions"):
         return X.map_partitions(task, meta=np.empty((0,) if width is None else (0, width), dtype))
@@ -74,7 +76,7 @@ def mapped(function: Callable, X, width: int | None, dtype) -> Any:
 
 @dataclass(frozen=True)
 class NamedTask:
-    """A function with a name, by which dask knows it: else it would pickle it for one."""
+    """A function with a unique token, so that dask need not pickle the function to compute one."""
 
     function: Callable
     name: str = field(default_factory=lambda: uuid.uuid4().hex)

@@ -1,8 +1,8 @@
-"""Merging two models: messages add, and what rows left out say of predictions is measured again of all of them.
+"""Merge two models: add their messages, then fit calibration and error distributions again.
 
-Calibrations and distributions of errors belong to the predictions of one committee, so those of two do not add. After
-a merge they are fitted to the rows of both again, as at the end of a fit, in whichever order the two were named. Rows
-that cannot be read have no part in it, and a warning says so.
+Calibrations and error distributions belong to the predictions of one committee, so those of two models do not add.
+After a merge they are fitted to the rows of both, as at the end of a fit; the order of the two models does not matter.
+Rows that cannot be read any more are left out, with a warning.
 """
 
 from bcmdist.committee import revision
@@ -17,7 +17,7 @@ from bcmdist.runtime.interface import Runtime
 
 
 def merge(one: Snapshot, other: Snapshot, model, runtime: Runtime) -> Snapshot:
-    """The committee of both, in a new model directory, calibrated by their rows; see `revision.merge`.
+    """Merge two committees into the new directory `model`, calibrated with the rows of both; see `revision.merge`.
 
     Raises
     ------
@@ -46,7 +46,7 @@ def merge(one: Snapshot, other: Snapshot, model, runtime: Runtime) -> Snapshot:
 
 
 def _looked_at(snapshot) -> str:
-    """What rows are read for after a merge, in words; empty for nothing."""
+    """Name what is fitted to rows after a merge, in words; an empty string where nothing is."""
     likelihood = snapshot.model.likelihood
     if likelihood.categorical:
         corrected = likelihood.single and sites_repeat(snapshot.facts)

@@ -1,8 +1,8 @@
-"""Predictions averaged over several committees: those of samples of the hyper-parameters.
+"""Mixtures of committees at sampled hyper-parameters.
 
-Williams & Rasmussen (1996), section 3.2: the predictive distribution is an equal mixture of those at sampled
-hyper-parameters. Each sample has a committee of its own; mixing over samples inside each expert and combining
-afterwards would be wrong (SYSTEMS I.7).
+Williams & Rasmussen (1996), section 3.2: the predictive distribution is the equally weighted mixture of the predictive
+distributions at the sampled hyper-parameters. Each sample has its own committee. Mixing over samples inside each
+expert, and combining the experts afterwards, would be wrong (SYSTEMS I.7).
 """
 
 import contextlib
@@ -24,13 +24,13 @@ from bcmdist.prediction.mixture import CONTENTS, Contents, LazySequence, Mixture
 from bcmdist.storage.commits import Reference
 from bcmdist.storage.locate import open_storage
 
-# Figures of `GBCM.info` that members have in common.
+# Figures of `GBCM.info` that are equal for all members.
 SHARED = ("rows", "partitions", "commit", "query", "inputs", "kernel", "mean", "likelihood", "classes", "approximation")
-PREPARED = "prepared"  # what the members have in common, the first that is written
+PREPARED = "prepared"  # folder of the empty committee that all members start from; written first
 
 
 def _load(reference: Reference) -> GBCM:
-    """The committee behind a reference; `ModelDamaged` where another one has taken its place."""
+    """Load the committee of a reference; `ModelDamaged` where the commit has another hash."""
     gbcm = GBCM.load(reference.url, commit=reference.number)
     if gbcm.snapshot.digest != reference.digest:
         raise ModelDamaged(
@@ -42,12 +42,15 @@ def _load(reference: Reference) -> GBCM:
 
 @dataclass(frozen=True)
 class Mixture(Facade):
-    """Committees whose predictions count alike; made by hand, by `load` or by `sampling.sample_posterior`."""
+    """An equally weighted mixture of committees.
+
+    Made by `sampling.sample_posterior`, by `load`, or directly from a few members.
+    """
 
     members: Sequence[GBCM]
-    """fitted to the same data with the same settings, but for the hyper-parameters"""
+    """committees fitted to the same data with the same settings except for the hyper-parameters"""
     contents: Contents | None = None
-    """where the members are listed; None of a mixture made by hand, which is for a few"""
+    """location and hash of the stored list of members; None for a mixture made directly from members"""
     _keep: tuple = ()
 
     def __post_init__(self):
@@ -57,7 +60,7 @@ class Mixture(Facade):
 
     @classmethod
     def load(cls, model) -> "Mixture":
-        """The mixture of a directory that `sample_posterior` has filled; members are loaded when they are needed.
+        """Load a mixture from a directory written by `sample_posterior`. Members are loaded when needed.
 
         Raises
         ------
@@ -69,11 +72,14 @@ class Mixture(Facade):
     def predict(self, X, *, quantiles=(), X_variance=None, inputs=None) -> dict[str, np.ndarray]:
         """Predictions at the rows of X (n, D), in original units, by the names of `GBCM.predict`.
 
-        mean = avg m_s,  variance = avg (v_s + m_s^2) - mean^2,  of observations likewise; `lower95`, `upper95` and
-        `quantile0.9` for 0.9 among `quantiles` are quantiles of the mixture of normal distributions itself, with the
-        variances that members give (`--noise`); shapes of their errors have no part in it.
-        Probabilities of classes are averages. `X_variance` and `inputs` as of `GBCM.predict`: each member averages over
-        errors of inputs. Holds two numbers for each row and member.
+        With m_s and v_s the mean and variance of member s:
+
+            mean = avg m_s,    variance = avg (v_s + m_s^2) - mean^2,
+
+        and likewise for observations. `lower95`, `upper95` and, for example, `quantile0.9` are quantiles of the mixture
+        of normal distributions with the members' observation variances; the members' non-normal error shapes are not
+        used. Class probabilities are averages. `X_variance` and `inputs` as in `GBCM.predict`: each member averages
+        over the errors of inputs. Memory: two numbers per row and member.
 
         Raises
         ------
@@ -85,10 +91,10 @@ class Mixture(Facade):
         raise _not_single(self.url, what)
 
     def info(self) -> dict:
-        """What the members have in common, and averages over them, JSON-ready.
+        """Summary of the mixture: figures common to all members and averages over members, JSON-ready.
 
-        `p_eff` and `log_evidence` are means, `hyperparameters` geometric means (of their logs, which are sampled).
-        `samples` is the number of members, the rest as `chains.mixing` says.
+        `p_eff` and `log_evidence` are means; `hyperparameters` are geometric means, since logs are sampled; `jitter` is
+        the largest; `samples` is the number of members. Convergence diagnostics are those of `chains.mixing`.
         """
         every = [member.info() for member in self.members]
         first, named = every[0], [one["hyperparameters"] for one in every]
@@ -102,11 +108,11 @@ class Mixture(Facade):
         return figures | {"model": self.url}
 
     def lengthscales(self) -> list[Lengthscales]:
-        """Geometric means over members."""
+        """Lengthscales of each part of the kernel, for each feature: geometric means over members."""
         return [averaged(parts) for parts in zip(*(one.lengthscales() for one in self.members), strict=True)]
 
     def advised(self) -> list[str]:
-        """Whether the chains have mixed, of members that were sampled."""
+        """Whether the chains have mixed; empty for a mixture made directly from members."""
         return [mixing_advice(mixing(load_chains(self.contents.url)[1]))] if self.contents else []
 
     @functools.cached_property
@@ -115,7 +121,7 @@ class Mixture(Facade):
 
     @property
     def url(self) -> str:
-        """Of its directory, or of its first member where it was made by hand."""
+        """URL of the mixture's directory; of the first member for a mixture made directly from members."""
         return self.predictive.url
 
 
@@ -124,7 +130,7 @@ def _mean(figures) -> float | None:
 
 
 def contents_of(model) -> Contents:
-    """What the mixture of a directory consists of, by its hash; `ModelNotFound` where there is none."""
+    """Return location and hash of the list of members of a mixture; `ModelNotFound` where there is no mixture."""
     storage = open_storage(model)
     try:
         return Contents(storage.url, hashlib.sha256(storage.get(CONTENTS)).hexdigest())
@@ -135,13 +141,13 @@ def contents_of(model) -> Contents:
 
 
 def is_mixture(model) -> bool:
-    """Whether a directory holds a mixture, or one that is being sampled."""
+    """Whether a directory holds a mixture, complete or unfinished."""
     return bool({CONTENTS, PREPARED} & set(open_storage(model).names("")))
 
 
 @contextlib.contextmanager
 def opened(model) -> Iterator[GBCM | Mixture]:
-    """The newest committee of a directory, kept from pruning while this is open, or its mixture.
+    """Context manager: load the mixture or the newest committee of a directory; a committee is protected from pruning.
 
     Raises
     ------
@@ -155,7 +161,7 @@ def opened(model) -> Iterator[GBCM | Mixture]:
 
 
 def refuse_mixture(model, what) -> None:
-    """Raise `InvalidOption` where a directory holds a mixture, with which one cannot do that."""
+    """Raise `InvalidOption` where a directory holds a mixture, which does not support `what` (a verb)."""
     if is_mixture(model):
         raise _not_single(model, what)
 
@@ -168,7 +174,7 @@ def _not_single(model, what):
 
 
 def refuse_unmixable(likelihood) -> None:
-    """Raise `InvalidOption` for likelihoods whose predictions are neither normal nor probabilities of classes."""
+    """Raise `InvalidOption` for likelihoods whose predictions are neither normal nor class probabilities."""
     if not likelihood.normal and not likelihood.categorical:
         raise InvalidOption(
             f"mixture: expected a gaussian or a class likelihood, got {likelihood.name}; fit a single GBCM instead"

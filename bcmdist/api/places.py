@@ -1,4 +1,4 @@
-"""Where the data and the model of a fit lie: rows in memory, and models without a path, in scratch directories."""
+"""URLs of data and models: rows in memory, and models without a path, get scratch directories."""
 
 import contextlib
 from collections.abc import Iterator
@@ -14,7 +14,9 @@ from bcmdist.storage.scratch import Scratch
 
 
 def asked(source, y, settings, companions) -> tuple[Any, Settings]:
-    """What is to be absorbed, a place or rows, and how: of the arguments (source, settings), or (X, y, settings).
+    """Return the source (a path, a URL or `InMemoryRows`) and the settings.
+
+    The arguments are (source, settings) or (X, y, settings): `Settings` may be passed in the place of y.
 
     Raises
     ------
@@ -30,7 +32,10 @@ def asked(source, y, settings, companions) -> tuple[Any, Settings]:
 
 
 def places(source, model) -> tuple[tuple[Scratch, ...], Any, Any]:
-    """What must be kept alive, the data's URL and the model's path, scratch ones where not given."""
+    """Return scratch directories that must be kept alive, the URL of the data, and the path of the model.
+
+    Rows in memory are written to a scratch directory, and so is the model where `model` is None.
+    """
     keep, source = placed(source)
     if model is None:
         keep = (*keep, Scratch())
@@ -39,7 +44,10 @@ def places(source, model) -> tuple[tuple[Scratch, ...], Any, Any]:
 
 
 def placed(source, *, like: Schema = UNNAMED) -> tuple[tuple[Scratch, ...], Any]:
-    """What must be kept alive, and the URL of rows: of a place, or of (X, y), a table as in training (`like`)."""
+    """Return scratch directories that must be kept alive, and the URL of the rows.
+
+    `source`: a path or URL, rows in memory, or (X, y). `like`: schema of the training data, with its coding of columns.
+    """
     if isinstance(source, tuple):
         source = InMemoryRows(*source)
     if isinstance(source, InMemoryRows) and like.coding:
@@ -52,12 +60,13 @@ def placed(source, *, like: Schema = UNNAMED) -> tuple[tuple[Scratch, ...], Any]
 
 @contextlib.contextmanager
 def targets_of(source, y, companions, names, *, like: Schema = UNNAMED) -> Iterator[tuple[Any, str]]:
-    """URL of rows with targets, and the name of these: `y` if it is a text, of a place; else they are `y`.
+    """Context manager: return the URL of rows with targets, and the name of their target array.
 
     Parameters
     ----------
-    names : of the arrays of the targets in training
-    like : of the rows in training
+    y : the targets, where `source` is X; else the name of the target array in `source`
+    names : name of the target array in training, the default
+    like : schema of the training data
     """
     if y is None or isinstance(y, str):
         source, _ = asked(source, None, None, companions)

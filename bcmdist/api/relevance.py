@@ -1,9 +1,9 @@
-"""Which inputs matter: by what the kernel has learned, and by what predictions lose without them.
+"""Relevance of inputs, by lengthscales of the kernel and by permutation importance.
 
-A lengthscale says over which distance along an input the function changes, while the others stay; short ones matter.
-It is known of any rows, but only of kernels that have one for each input, and two inputs that say the same share their
-part. What is lost when a column is shuffled among rows (Breiman 2001) is known of every model, from rows with targets.
-A category is one column, whatever the number of its levels.
+A lengthscale is the distance along an input over which the function changes with the other inputs fixed; inputs with
+short lengthscales matter. Lengthscales need no data, but a kernel with one per input, and two redundant inputs share
+their relevance. Permutation importance (Breiman 2001) is the loss of log density when a column is shuffled among rows.
+It works for every model, but needs rows with targets. A categorical column counts as one feature.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,31 +15,31 @@ from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.tables.coding import Category
 from bcmdist.prediction.scoring.judged import Judged
 
-# Rows that are predicted with a shuffled column, the fewest and the most of one. Arbitrary: some seconds.
+# Least and largest number of rows predicted per shuffled column. Arbitrary: takes some seconds.
 FEWEST, MOST = 100, 2_000
-# A row loses no more: of normal errors a far one would decide all of them. Arbitrary.
+# Bound on the loss of one row, in nats: under normal noise one outlier would dominate the mean. Arbitrary.
 LARGEST_LOSS = 20.0
-UNITS = ("scaled", "original")  # in which lengthscales are told
+UNITS = ("scaled", "original")  # fields of `Lengthscales`
 
 
 def column_names(model) -> list[str]:
-    """What the inputs are called: as in the training data, or X[0], X[1], ... as elsewhere."""
+    """Return the names of the inputs in the training data, or X[0], X[1], ... where they have none."""
     return list(model.schema.columns) or [f"X[{k}]" for k in range(model.inputs)]
 
 
 @dataclass(frozen=True)
 class Feature:
-    """An input, or those of a category."""
+    """A numeric input, or the inputs that code one categorical column."""
 
     name: str
-    """of the column"""
+    """name of the column"""
     inputs: np.ndarray
-    """their numbers, (k,)"""
+    """indices of the inputs, (k,)"""
     levels: tuple[str, ...] | None = None
-    """of a category"""
+    """levels of a categorical column; None for a numeric input"""
 
     def shown(self, x) -> float | str:
-        """What it is in a row x (D,) in original units: a number, or a level."""
+        """Return the value of the feature in a row x (D,), in original units: a number, or the name of a level."""
         if self.levels is None:
             return float(x[self.inputs[0]])
         k = int(np.argmax(x[self.inputs]))
@@ -49,7 +49,7 @@ class Feature:
 
 
 def features(model) -> list[Feature]:
-    """What predictions depend on, (F,): the inputs, but those of a category together."""
+    """Return the F features of a model: its numeric inputs, and its categorical columns."""
     names = column_names(model)
     if model.schema.coding is None:
         return [Feature(name, np.array([k])) for k, name in enumerate(names)]
@@ -66,30 +66,31 @@ def features(model) -> list[Feature]:
 
 @dataclass(frozen=True)
 class Lengthscales:
-    """Of one part of a kernel, for each feature."""
+    """Lengthscales of one part of a kernel, for F features."""
 
     name: str
-    """of the parameter"""
+    """name of the parameter"""
     scaled: np.ndarray
     """in units of the scaled inputs, (F,)"""
     original: np.ndarray
-    """in units of the inputs, (F,)"""
+    """in the original units of the inputs, (F,)"""
 
     @property
     def shared(self) -> bool:
-        """Whether all features have one and the same."""
+        """Whether all features have the same lengthscale."""
         return bool(np.ptp(self.scaled) == 0.0)
 
     @property
     def share(self) -> np.ndarray:
-        """1 / lengthscale beside the largest, (F,)."""
+        """1 / lengthscale as a share of the largest 1 / lengthscale, (F,)."""
         return self.scaled.min() / self.scaled
 
 
 def lengthscales(snapshot: Snapshot) -> list[Lengthscales]:
-    """Those of all parts of a model's kernel that have them; none of models whose shared variables have no kernel.
+    """Return the lengthscales of each part of a model's kernel that has any; empty where there is no kernel.
 
-    Of a category it is the shortest of its inputs; they were not one and the same in earlier versions.
+    The lengthscale of a categorical column is the shortest of its inputs, which may differ in models of earlier
+    versions.
     """
     first = [feature.inputs[0] for feature in features(snapshot.model)]
     kernel, scale = snapshot.model.shared.kernel, snapshot.model.scaling.x_scale
@@ -102,30 +103,32 @@ def lengthscales(snapshot: Snapshot) -> list[Lengthscales]:
 
 
 def averaged(several: Sequence[Lengthscales]) -> Lengthscales:
-    """Geometric means of the same part of several models."""
+    """Return the geometric means of the lengthscales of the same part of several models."""
     scaled, original = (np.exp(np.log([getattr(one, name) for one in several]).mean(axis=0)) for name in UNITS)
     return Lengthscales(several[0].name, scaled, original)
 
 
 @dataclass(frozen=True)
 class Losses:
-    """What predictions lose, in nats a row, when a feature is shuffled among rows: (F,) each."""
+    """Mean loss of log density, in nats per row, when a feature is shuffled among rows."""
 
     mean: np.ndarray
+    """(F,)"""
     error: np.ndarray
-    """standard error"""
+    """standard errors, (F,)"""
     rows: int
-    """that were predicted"""
+    """number of rows predicted per feature"""
 
 
 JudgedAgain = Callable[[list[Judged]], list[Judged]]
-"""From rows with other inputs to the same rows beside new predictions"""
+"""Function from sets of rows with changed inputs to the same rows with new predictions"""
 
 
 def shuffled_losses(judged_again: JudgedAgain, of: list[Feature], rows: Judged, *, most, seed=0) -> Losses:
-    """Of the log density of observations, of each feature; of some of the rows, chosen by `seed`.
+    """Return the permutation importance of each feature, on a random subset of the rows.
 
-    `most`: rows that are predicted again, of all features together. How uncertain inputs are stays with their rows.
+    `judged_again` predicts rows again. `most`: number of predicted rows for all features together, about. Variances
+    of uncertain inputs are not shuffled.
     """
     rng = np.random.default_rng(seed)
     some = rows[np.sort(rng.permutation(len(rows))[: min(MOST, max(FEWEST, most // len(of)))])]
@@ -136,7 +139,7 @@ def shuffled_losses(judged_again: JudgedAgain, of: list[Feature], rows: Judged, 
 
 
 def _shuffled(X, together, rng):
-    """X (n, D) with the columns `together` in another order of rows."""
+    """Return a copy of X (n, D) with the rows of the columns `together` permuted."""
     X = X.copy()
     X[:, together] = rng.permutation(X[:, together])
     return X

@@ -1,11 +1,12 @@
-"""Requests: a fit, ingestion, prediction or score as a value that can be checked, stored, sent and run later.
+"""Requests: a fit, ingestion, prediction or score as a value that can be validated, stored, sent and executed later.
 
     request = FitRequest("train.zarr", "model", Settings(query=500))
     assert from_json(to_json(request)) == request
     figures = carry_out(request, DaskRuntime)            # bcmdist.api.carry_out
 
-The command line derives its options from the fields, and jobs store requests. All fields are stored, so that a request
-keeps its meaning when defaults change. Nothing heavy is imported until a request is created.
+The command line derives its options from the fields, and jobs store requests. All fields are stored, also those with
+default values, so that a request keeps its meaning when defaults change. Nothing heavy is imported until a request is
+created.
 """
 
 import functools
@@ -145,21 +146,21 @@ REQUESTS: dict[str, type[Request]] = {
 Said = TypeVar("Said", bound=Any)
 
 
-# --- Places ---
+# --- Paths and URLs ---
 
 
 def named_places(request: Request) -> dict[str, str]:
-    """Paths and URLs in a request, by what they are: data, model, out, source."""
+    """Return the paths and URLs in a request, by field name: data, model, out, source."""
     return {name: getattr(request, name) for name in request.places}
 
 
 def located(request: Said) -> Said:
-    """The same request for another process, perhaps on another machine: with absolute paths.
+    """Return the request with absolute paths, for another process, perhaps on another machine.
 
     Raises
     ------
     InvalidOption
-        A URL holds a password, which would be stored.
+        A URL contains a password, which would be stored with the request.
     """
     moved = {name: absolute(place) for name, place in named_places(request).items()}
     return replace(request, **moved, **_located_within(request))
@@ -167,7 +168,7 @@ def located(request: Said) -> Said:
 
 @functools.singledispatch
 def _located_within(request) -> dict[str, Any]:
-    """Fields that name places in their own fields, located."""
+    """Return new values of the fields that contain paths in fields of their own, with absolute paths."""
     return {}
 
 
@@ -178,19 +179,19 @@ def _(request: FitRequest) -> dict[str, Any]:
 
 
 def absolute(place: str) -> str:
-    """A path from the root, or a URL."""
+    """Return an absolute path, or a URL unchanged. Raises `InvalidOption` where a URL contains a password."""
     place = place.removeprefix("file://")
     refuse_secrets(place)
     return place if "://" in place else os.path.abspath(place)
 
 
-# --- By names of fields ---
+# --- From values by field name ---
 
 
 def request_of(kind: type[Said], values: dict) -> Said:
-    """A request, or a dataclass in one, of values by the names of its fields and of those in it, all on one level.
+    """Make a request, or a dataclass nested in one, from a flat mapping of field names to values.
 
-    What is not among the values is as by default.
+    Names of nested fields are on the same level. Missing fields have their default values.
     """
     made = {
         name: request_of(hint, values) if has_fields(hint) else values[name]
@@ -204,7 +205,7 @@ def request_of(kind: type[Said], values: dict) -> Said:
 
 
 def to_json(request: Request) -> dict:
-    """A request as JSON: its fields by name, and `request`, which it is."""
+    """Return a request as JSON: all fields by name, and its kind as `request`."""
     (name,) = (name for name, kind in REQUESTS.items() if kind is type(request))
     return {"request": name, **_written(request)}
 
@@ -216,14 +217,14 @@ def _written(value):
 
 
 def from_json(found: Any) -> Request:
-    """The request that `to_json` has written; fields that are not there are as by default.
+    """Return the request written by `to_json`. Missing fields have their default values.
 
     Raises
     ------
     InvalidRequest
-        It is none: a field is unknown, missing or of another type.
+        The JSON is no request: a field is unknown or has the wrong type, or a required field is missing.
     InvalidOption
-        Its values cannot be used.
+        A value is invalid.
     """
     name = found.get("request") if isinstance(found, dict) else None
     if not isinstance(name, str) or name not in REQUESTS:
@@ -254,7 +255,7 @@ def _read(kind, found, where):
 
 
 def _refuse_unwritable(value, where):
-    """Raise `InvalidRequest` where a text, or one of a list, can be the name of nothing that is stored."""
+    """Raise `InvalidRequest` where a string, or one in a list, contains NUL or lone surrogates: no stored name can."""
     for text in value if isinstance(value, list) else [value]:
         if isinstance(text, str) and ("\0" in text or any("\ud800" <= letter <= "\udfff" for letter in text)):
             raise InvalidRequest(

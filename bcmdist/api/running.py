@@ -1,4 +1,4 @@
-"""Where a caller wants work to run, as a runtime: here, on a scheduler by its address, or where a Dask client is."""
+"""Conversion of the `runtime` argument of public methods (None, address, Dask client, `Runtime`) to a `Runtime`."""
 
 import contextlib
 import functools
@@ -13,17 +13,19 @@ from bcmdist.runtime.interface import Runtime
 from bcmdist.runtime.serial import SerialRuntime
 from bcmdist.runtime.threads import one_thread
 
-# Rows from which on a cluster of one's own is started: some fifty experts take as long as that; arbitrary.
+# From this many rows on a local cluster is started: about fifty experts take as long as the start. Arbitrary.
 WORTH_ROWS = 50_000
 
 Where = Any
-"""None for a loop in this process, a `Runtime`, the address of a Dask scheduler, or a Dask client"""
+"""None (serial, in this process), a `Runtime`, the address of a Dask scheduler, or a Dask client"""
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 @contextlib.contextmanager
 def running(runtime: Where) -> Iterator[Runtime]:
-    """A runtime for as long as it is needed; one that was given is left open. BLAS has one thread here meanwhile.
+    """Context manager: the runtime for an argument of type `Where`. BLAS uses one thread in this process meanwhile.
+
+    A `Runtime` passed in is not closed on exit.
 
     Raises
     ------
@@ -43,7 +45,7 @@ def running(runtime: Where) -> Iterator[Runtime]:
 
 @contextlib.contextmanager
 def running_for(runtime: Where, rows: int) -> Iterator[Runtime]:
-    """As `running`; None also stands for a cluster of this machine's own, where so many rows are worth it."""
+    """As `running`, but None starts a local cluster where `worth_a_cluster(rows)`."""
     if runtime is None and worth_a_cluster(rows):
         from bcmdist.runtime.dask.cluster import DaskRuntime  # quick start
 
@@ -55,24 +57,24 @@ def running_for(runtime: Where, rows: int) -> Iterator[Runtime]:
 
 
 def worth_a_cluster(rows: int) -> bool:
-    """Whether processes should share the work.
+    """Whether to start a local cluster for a fit to this many rows without an explicit runtime.
 
-    1. Not below `WORTH_ROWS`: to start them takes some seconds, as do the experts of that many rows.
-    2. Not on one core, and not in a process that somebody has started to share his work.
-    3. Not in a script: each process would run it again, but for what it guards by `if __name__ == "__main__"`, which
-       nobody is asked to know. A notebook or a prompt has no file; scripts name a runtime.
+    1. Not below `WORTH_ROWS`: starting the processes takes some seconds, as do the experts of that many rows.
+    2. Not on one core, and not in a child process of `multiprocessing`.
+    3. Not in a script: each new process would import the script, and run again whatever is not guarded by
+       `if __name__ == "__main__"`. A notebook or a prompt has no `__file__`. Scripts must pass a runtime.
     """
     several = (os.cpu_count() or 1) > 1 and multiprocessing.parent_process() is None
     return rows >= WORTH_ROWS and several and not hasattr(sys.modules["__main__"], "__file__")
 
 
 def address_of(runtime: Where) -> str:
-    """Address of the scheduler that a client works with, or the one given.
+    """Return the scheduler address of a Dask client, or the address itself.
 
     Raises
     ------
     InvalidOption
-        It is neither.
+        `runtime` is neither a client nor an address.
     """
     address = runtime if isinstance(runtime, str) else getattr(getattr(runtime, "scheduler", None), "address", None)
     if not isinstance(address, str) or not address:
@@ -84,7 +86,7 @@ def address_of(runtime: Where) -> str:
 
 
 def runs(method: Method) -> Method:
-    """A method whose keyword `runtime` may be all that `running` takes."""
+    """Decorator: the method receives a `Runtime`; its callers may pass anything that `running` accepts."""
 
     @functools.wraps(method)
     def run(*args, runtime=None, **kwargs):

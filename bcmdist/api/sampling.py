@@ -1,14 +1,16 @@
-"""Sampled hyper-parameters, and a committee for each sample (Williams & Rasmussen 1996, section 3.2).
+"""Samples of the hyper-parameters by Hamiltonian Monte Carlo, and one committee per sample.
+
+After Williams & Rasmussen (1996), section 3.2.
 
     mixture = sample_posterior("train.zarr", Settings(kernel="se+linear-iso+constant", mean="zero"), model="model")
 
-The chain lives in the coordinates of the paper: logs of v_0, v_1, a_0, a_1 and w_l = 1 / lengthscale_l^2, of
-scaled inputs and targets. A step, a starting point and a prior mean apply to these, and not to lengthscales.
+Chains use the coordinates of the paper: logs of v_0, v_1, a_0, a_1 and w_l = 1 / lengthscale_l^2, for scaled inputs
+and targets. Step size, starting points and prior refer to these coordinates, not to lengthscales.
 
     MODEL/prepared      an empty committee: scaling, likelihood, classes
-    MODEL/chains        one commit for each chain, with its samples and how it was run
+    MODEL/chains        one commit per chain, with its samples and settings
     MODEL/members/0000  a model directory for each sample that is kept
-    MODEL/mixture.json  their names and commits, once all are there
+    MODEL/mixture.json  names and commits of the members, written when all are complete
 """
 
 import json
@@ -43,30 +45,30 @@ from bcmdist.runtime.threads import one_thread
 from bcmdist.storage.commits import BlobReference
 from bcmdist.storage.locate import open_storage
 
-# The prior of every log parameter, in the coordinates of the paper.
+# The normal prior of every log parameter, in the coordinates of the paper.
 PRIOR_MEAN, PRIOR_SD = -3.0, 3.0
-# Where chains begin: at the paper's place, all but the first this far from it in every direction.
+# Starting points: the first chain starts at the paper's values, others at normal deviates of this size about them.
 START_NOISE_AND_W, START_OTHERS = -2.0, 0.0
 START_SPREAD = 1.0
-# Trajectories of a chain, and how many of the first are left out, by effort.
+# Trajectories per chain, and length of the burn-in, by effort.
 LENGTHS = {"quick": (300, 100), "normal": (3000, 1000), "thorough": (9000, 3000)}
-# Jitter of the query covariance at all samples, at least: enough for any lengthscale, so that none is ruled out.
+# Least relative jitter of the query covariance at all samples: enough for every lengthscale, so that none is excluded.
 LEAST_JITTER = 1e-10
-# No density beyond: ten deviations of the prior, where exp can still be squared.
+# The density is zero beyond this absolute log parameter: ten prior deviations, where exp can still be squared.
 LARGEST_LOG = 30.0
 
 MEMBERS = "members"
-# Settings that earlier versions do not know, whose chains are those of the defaults.
+# Settings added by later versions. Chains of earlier versions were sampled with the defaults of these.
 LATER = ("expert", "noise", "noisy_inputs", "query_from", "precision")
 
 MakeObjective = Callable[[GBCM, list[Partition], Runtime], Objective]
-"""From a prepared committee, partitions and a runtime to an objective of kernel and likelihood."""
+"""Function from a prepared committee, its partitions and a runtime to an objective of kernel and likelihood."""
 
 
 class Coordinates:
-    """The paper's log parameters of a kernel and a likelihood: log w = -2 log lengthscale, others as they are.
+    """The paper's log parameters of a kernel and a likelihood: log w = -2 log lengthscale, others unchanged.
 
-    `groups` (D,): the first of the inputs that each shares its lengthscale with, which is a single parameter.
+    `groups` (D,): for each input, the first input with which it shares a lengthscale; each group is one parameter.
     """
 
     def __init__(self, kernel: Kernel, likelihood: Likelihood, groups: tuple[int, ...] = ()):
@@ -80,13 +82,13 @@ class Coordinates:
         self.names = [n.replace("lengthscale", "w") + ("" if k is None else f"[{k}]") for n, k in every]
 
     def at(self, phi) -> tuple[Kernel, Likelihood]:
-        """Kernel and likelihood at a point phi (P,)."""
+        """Return kernel and likelihood at the coordinates phi (P,)."""
         named = named_parameters(self.kernel, self.likelihood)
         flat = np.exp(phi / self.slope)[self.which]
         return with_named(self.kernel, self.likelihood, split_parameters(named, flat))
 
     def log_density(self, objective: Objective) -> LogDensity:
-        """Log posterior density, and its gradient, from an objective whose gradient is in log parameters."""
+        """Return the log posterior density with gradient, from an objective with its gradient in log parameters."""
 
         def log_likelihood(phi):
             if np.abs(phi).max() > LARGEST_LOG:
@@ -97,8 +99,8 @@ class Coordinates:
         return with_normal_prior(log_likelihood, mean=PRIOR_MEAN, sd=PRIOR_SD)
 
     def start(self, chain) -> np.ndarray:
-        """Where a chain begins: the paper's place for the first, about it for others."""
-        # a_1 is a scale of outputs like v_0, though it is written as a lengthscale here.
+        """Return the starting point of a chain, (P,): the paper's values for chain 0, random ones about them else."""
+        # a_1 scales outputs, as v_0 does, although the linear kernel has a lengthscale here.
         w = (self.slope < 0) & ["linear" not in name for name in self.names]
         noise = [name == "likelihood.noise_variance" for name in self.names]
         place = np.where(w | noise, START_NOISE_AND_W, START_OTHERS)
@@ -117,26 +119,26 @@ def sample_posterior(
     runtime: Runtime | None = None,
     objective: MakeObjective | None = None,
 ) -> Mixture:
-    """Committees at samples from the posterior of the hyper-parameters given a data set.
+    """Sample the posterior of the hyper-parameters given a data set, and fit one committee per sample.
 
     Parameters
     ----------
     source : path or URL of a Zarr group, or (X, y)
-    settings : with a kernel by name, and nothing `set`; its seed is that of the chains too
-    model : directory; a temporary one by default. What is there of the same job is not computed again.
-    samples : committees in all, evenly spaced along the chains
-    chains : at least 2 for a `split_rhat` that says something
-    hmc : by default chains as long as `settings.effort` says
-    objective : by default the evidence of the committee about its query points where a Gaussian likelihood has
-        several partitions. Else the sum of the evidences of partitions on their own: exact for one partition; more
-        it takes for independent, which is not the evidence of their committee.
+    settings : with a named kernel and an empty `set`; its seed is also used for the chains
+    model : directory; default: a temporary one. Results of the same job in it are reused.
+    samples : number of committees in all, at samples evenly spaced along the chains
+    chains : number of chains; `split_rhat` needs at least 2
+    hmc : settings of the sampler; default: chain lengths by `settings.effort`
+    objective : default: the evidence of the committee with its query points, for a Gaussian likelihood with several
+        partitions; else the sum of the evidences of the single partitions. The sum is exact for one partition; it
+        treats several as independent, so that it is not the evidence of their committee.
 
     Raises
     ------
     InvalidOption
-        Settings that cannot be sampled.
+        The settings do not support sampling.
     ModelExists
-        `model` holds something else.
+        `model` holds another job or other files.
     """
     runtime, hmc = runtime or SerialRuntime(), hmc or HMC(*LENGTHS[settings.effort])
     _refuse(settings, samples, chains, hmc)
@@ -160,20 +162,20 @@ def sample_posterior(
 
 
 def default_objective(prepared: GBCM, parts: list[Partition], runtime: Runtime) -> Objective:
-    """The evidence of the committee where it has several Gaussian experts, else `local_objective`."""
+    """Return `committee_objective` for a Gaussian likelihood with several partitions, else `local_objective`."""
     likelihood = prepared.model.likelihood
     several = len(parts) > 1 and likelihood.exact and likelihood.processes == 1
     return (committee_objective if several else local_objective)(prepared, parts, runtime)
 
 
 def local_objective(prepared: GBCM, parts: list[Partition], runtime: Runtime) -> Objective:
-    """Sum of the evidences of partitions, each on its own."""
+    """Return the objective that sums the evidences of single partitions, as if these were independent."""
     model = prepared.model
     return LocalObjective(runtime, parts, scaling=_scaling(prepared), mean=model.query.mean.name, classes=model.classes)
 
 
 def committee_objective(prepared: GBCM, parts: list[Partition], runtime: Runtime) -> Objective:
-    """The evidence of the committee of all partitions about the query points it was prepared with."""
+    """Return the objective that is the evidence of the committee of all partitions, with the prepared query points."""
     query = prepared.model.query
     return CommitteeObjective(
         runtime,
@@ -193,13 +195,13 @@ def _scaling(prepared):
 
 
 def thinned(chains: list[Chain], samples) -> np.ndarray:
-    """`samples` rows evenly spaced along the chains laid end to end, the last one included, (samples, P)."""
+    """Return samples evenly spaced along the concatenated chains, including the last sample: (samples, P)."""
     every = np.concatenate([chain.samples for chain in chains])
     return every[(np.arange(1, samples + 1) * len(every)) // samples - 1]
 
 
 def _chain(model, coordinates, objective, hmc, settings, number, prepared):
-    """A chain that was sampled before, or a new one, which is committed."""
+    """Return a chain from an earlier run of the same job, or sample and commit it."""
     store = chain_store(model)
     job = {"hmc": asdict(hmc), "settings": asdict(settings), "data": prepared.snapshot.facts.job, "chain": number}
     if number + 1 in store.numbers():
@@ -216,9 +218,10 @@ def _chain(model, coordinates, objective, hmc, settings, number, prepared):
 
 
 def _known(job):
-    """A chain's job as earlier versions would know it, whose default was the constant mean that `auto` is for chains.
+    """Return a chain's job as an earlier version would have recorded it, for comparison.
 
-    Which of the two was asked for is told apart by the commit that the chains begin with, part of the job.
+    In earlier versions the default mean was "constant", which is what "auto" means for chains. "auto" and "constant"
+    still give different jobs, since the job includes the fit job of the prepared committee.
     """
     asked = {n: v for n, v in job["settings"].items() if n not in LATER or v != getattr(Settings(), n)}
     if asked["mean"] == AUTO_MEAN:
@@ -227,7 +230,7 @@ def _known(job):
 
 
 def _prepared(source, settings, model, runtime) -> GBCM:
-    """The empty committee of a directory for a mixture; nothing is left of one that cannot be sampled."""
+    """Prepare the empty committee of a mixture's directory; remove it where its likelihood cannot be sampled."""
     other = set(open_storage(model).names("")) - {PREPARED, FOLDER, MEMBERS, CONTENTS}
     if other:
         raise ModelExists(
@@ -239,7 +242,7 @@ def _prepared(source, settings, model, runtime) -> GBCM:
         _refuse_unsampled(prepared.model.likelihood)
     except InvalidOption:
         open_storage(place).remove_all()
-        open_storage(model).remove(PREPARED)  # with the directory, unless it holds something else
+        open_storage(model).remove(PREPARED)  # and the directory itself where it is empty then
         raise
     return prepared
 

@@ -1,1 +1,1 @@
-"""Estimators as scikit-learn knows them. They need scikit-learn 1.7 or newer: pip install 'bcmdist[sklearn]'."""
+"""scikit-learn estimators. They need scikit-learn 1.7 or newer: pip install 'bcmdist[sklearn]'."""

@@ -1,7 +1,7 @@
-"""What all estimators share: their hyper-parameters, how they absorb rows, and the committee that they hold.
+"""Base class of the scikit-learn estimators: parameters, fitting, pickling, predictions.
 
-scikit-learn wants a class for each kind of target, with the options of its constructor as attributes; all that they do
-is done by the facade, which is imported when the first one is fitted.
+scikit-learn expects one class per kind of target, with the constructor's arguments as attributes. The work is done by
+`GBCM`, which is imported when an estimator is first fitted.
 """
 
 from typing import ClassVar, Self
@@ -23,15 +23,15 @@ from bcmdist.errors import InvalidOption
 from bcmdist.learning.option_fields import said
 from bcmdist.learning.settings import Settings
 
-LARGEST_SEED = 2**32 - 1  # of `Settings`
+LARGEST_SEED = 2**32 - 1  # largest seed that `Settings` accepts
 
 
 class Estimator(BaseEstimator):
-    """A committee as an estimator; `GBCMRegressor` has the parameters."""
+    """Base of estimators that hold a committee. `GBCMRegressor` documents the parameters."""
 
     task: ClassVar[str]
-    """of `Settings`"""
-    _coding = None  # how columns that are no numbers became inputs, of a fit to a data frame with such
+    """value of `Settings.task`"""
+    _coding = None  # coding of non-numeric columns as inputs, after a fit to a data frame with such columns
 
     def __init__(
         self,
@@ -64,10 +64,10 @@ class Estimator(BaseEstimator):
         self.random_state = random_state
         self.runtime = runtime
 
-    # --- Absorbing ---
+    # --- Fitting ---
 
     def _settings(self) -> Settings:
-        """What a fit is asked for.
+        """Return the settings of a fit, from the parameters and `options`.
 
         Raises
         ------
@@ -84,7 +84,10 @@ class Estimator(BaseEstimator):
         return Settings(task=self.task, seed=seed_of(self.random_state), **named, **options)
 
     def _checked(self, X, y, *, first, **how):
-        """X (n, D) and y (n,), of a first fit or beside those of one; dask collections as they are."""
+        """Return validated X (n, D) and y (n,); dask collections are returned as they are.
+
+        `first`: learn the columns from X; else compare X with the columns of the first fit.
+        """
         from bcmdist.data.tables.frames import coding_of, framed  # quick start
 
         X = framed(X)
@@ -99,7 +102,7 @@ class Estimator(BaseEstimator):
         return validate_data(self, X, y, dtype=np.float64, reset=first, **how)
 
     def _coded(self, X, coding, *, first):
-        """Inputs (n, D) of a data frame with the columns of the first one."""
+        """Return the coded inputs (n, D) of a data frame, which must have the columns of the first fit."""
         from bcmdist.data.tables.frames import coded, refuse_others  # quick start
 
         refuse_others(X, coding)
@@ -107,7 +110,7 @@ class Estimator(BaseEstimator):
         return coded(X, coding)
 
     def _fitted(self, arrays, classes=()) -> Self:
-        """Fit to the rows of `arrays` by name, X (n, D), y (n,) and companions (n,)."""
+        """Fit to rows given as arrays by name: X (n, D), y (n,) and companions (n,)."""
         from bcmdist.api.gbcm import GBCM  # quick start
         from bcmdist.api.running import running_for  # quick start
 
@@ -118,7 +121,7 @@ class Estimator(BaseEstimator):
         return self
 
     def _more(self, arrays, classes=()) -> Self:
-        """Absorb further rows."""
+        """Absorb further rows into the fitted committee."""
         from bcmdist.api.running import running_for  # quick start
 
         given = self._given(arrays, classes)
@@ -136,10 +139,10 @@ class Estimator(BaseEstimator):
             X = Named(X, self._coding.inputs if self._coding else tuple(names))
         return InMemoryRows(X, y, companions, classes, self._coding)
 
-    # --- Travelling ---
+    # --- Pickling and cloning ---
 
     def __getstate__(self):
-        """Parameters and, where it is fitted, the model as bytes (`bcmdist.api.carried`); a client by its address."""
+        """Parameters, the fitted model as bytes (`bcmdist.api.carried`), and the address of a Dask client."""
         from bcmdist.api.carried import packed  # quick start
         from bcmdist.api.running import address_of  # quick start
 
@@ -160,7 +163,7 @@ class Estimator(BaseEstimator):
         super().__setstate__(state)
 
     def __sklearn_clone__(self):
-        """As scikit-learn does it, but that a client, which has no copy, stays the same one."""
+        """Clone as scikit-learn does, but share the Dask client, which cannot be copied."""
         runtime, self.runtime = self.runtime, None
         try:
             made = super().__sklearn_clone__()
@@ -172,19 +175,19 @@ class Estimator(BaseEstimator):
     # --- Predicting ---
 
     def _predictions(self, X, X_std=None, **how) -> dict[str, np.ndarray]:
-        """Those of the facade at the rows of X (n, D), whose errors have standard deviations `X_std`."""
+        """Return `GBCM.predict` at rows X (n, D). `X_std`: standard deviations of the errors of X."""
         X = self._new(X)
         return self.gbcm_.predict(X, X_variance=self._variances(X_std, len(X)), **how)
 
     def _variances(self, X_std, rows):
-        """Variances (rows, D) of errors of inputs; None where they are exact."""
+        """Return the variances (rows, D) of the errors of inputs; None for exact inputs."""
         if X_std is None:
             return None
         names = getattr(self, "feature_names_in_", ())
         return variances(X_std, (rows, self.gbcm_.model.inputs), names, self._coding)
 
     def _new(self, X):
-        """New rows, checked against those of training, with their names."""
+        """Return new rows, validated against the columns of training, with column names if there were any."""
         from bcmdist.api.in_memory_rows import Named  # quick start
         from bcmdist.data.tables.frames import framed  # quick start
 
@@ -199,7 +202,7 @@ class Estimator(BaseEstimator):
         return X if names is None else Named(X, tuple(names))
 
     def _lazily(self, predict, X, width, dtype=float):
-        """Predictions (N,) or (N, width) at the rows of a dask collection, lazily."""
+        """Predict at the rows of a dask collection, lazily: (N,), or (N, width) where `width` is given."""
         check_is_fitted(self)
         validate_data(self, empty(X), reset=False, skip_check_array=True)
         return mapped(predict, X, width, dtype)
@@ -212,7 +215,7 @@ class Estimator(BaseEstimator):
 
 
 def seed_of(random_state) -> int:
-    """A seed of ours for what scikit-learn has: a number, a generator of numpy's old kind, or None for any."""
+    """Return a seed for scikit-learn's `random_state`: an integer, a `RandomState`, or None for a random seed."""
     if random_state is None or not isinstance(random_state, (int, np.integer)):
         return int(check_random_state(random_state).randint(LARGEST_SEED, dtype=np.uint32))
     return int(random_state)

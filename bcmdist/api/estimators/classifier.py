@@ -1,4 +1,4 @@
-"""Classes as targets."""
+"""`GBCMClassifier`: scikit-learn classifier."""
 
 from typing import Self
 
@@ -12,14 +12,14 @@ from bcmdist.errors import InvalidData, InvalidOption
 
 
 class GBCMClassifier(ClassifierMixin, Estimator):
-    """Classification by a Bayesian committee machine, of two classes or more.
+    """Classification into two or more classes by a Bayesian committee machine.
 
-    Parameters as of `GBCMRegressor`; `likelihood` None means bernoulli of two classes and onehot of more, or say
-    "softmax", "probit", "svm".
+    Parameters as of `GBCMRegressor`. `likelihood` None means "bernoulli" for two classes and "onehot" for more;
+    "softmax", "probit" and "svm" are alternatives.
 
     Attributes
     ----------
-    classes_ : (C,) labels, numbers or texts, in the order of the columns of `predict_proba`
+    classes_ : (C,) labels, numbers or strings, in the order of the columns of `predict_proba`
     gbcm_, n_features_in_, feature_names_in_ : as of `GBCMRegressor`
     """
 
@@ -30,9 +30,9 @@ class GBCMClassifier(ClassifierMixin, Estimator):
         return self._classified(X, y, sample_weight, None)
 
     def partial_fit(self, X, y, classes=None, sample_weight=None) -> Self:
-        """Absorb further rows; the first ones as `fit` does, whose hyper-parameters and query points stay.
+        """Absorb further rows. The first call is a `fit`; its hyper-parameters and query points are kept.
 
-        `classes`: all there are; the first rows must have some of each.
+        `classes`: all class labels; the first call needs rows of each class.
         """
         if not hasattr(self, "gbcm_"):
             return self._classified(X, y, sample_weight, classes)
@@ -41,7 +41,7 @@ class GBCMClassifier(ClassifierMixin, Estimator):
         return self._more(arrays, tuple(map(str, self.classes_)))
 
     def _classified(self, X, y, sample_weight, classes):
-        """Fitted to first rows, of these classes or those that are there."""
+        """Fit to the first rows. `classes`: all labels; default: the labels in y with positive weight."""
         X, y = self._checked(X, np.asarray(y) if is_lazy(y) else y, first=True)
         check_classification_targets(y)
         self.classes_ = np.unique(y if classes is None else classes)
@@ -64,9 +64,9 @@ class GBCMClassifier(ClassifierMixin, Estimator):
         return self._fitted(arrays, tuple(map(str, self.classes_)))
 
     def predict_proba(self, X, X_std=None) -> np.ndarray:
-        """Probabilities of the classes at rows X (n, D), averaged over errors that X has: (n, C).
+        """Return class probabilities at rows X (n, D): (n, C).
 
-        `X_std` as of `GBCMRegressor.predict`.
+        `X_std`: errors of X to average over, as in `GBCMRegressor.predict`.
         """
         if is_lazy(X):
             _refuse_lazy_errors(X_std)
@@ -74,7 +74,7 @@ class GBCMClassifier(ClassifierMixin, Estimator):
         return self._predictions(X, X_std)["probability"]
 
     def predict(self, X, X_std=None) -> np.ndarray:
-        """The most probable class at rows X (n, D): (n,)."""
+        """Return the most probable class at rows X (n, D): (n,)."""
         if is_lazy(X):
             _refuse_lazy_errors(X_std)
             return self._lazily(self.predict, X, None, self.classes_.dtype)
@@ -82,11 +82,11 @@ class GBCMClassifier(ClassifierMixin, Estimator):
         return self.classes_[probability.argmax(axis=1)]
 
     def score(self, X, y, sample_weight=None, X_std=None) -> float:
-        """Share of rows whose most probable class is theirs (accuracy)."""
+        """Return the accuracy of the most probable class."""
         return right(y, self.predict(X, X_std), sample_weight)
 
     def _codes(self, y):
-        """Numbers (n,) of labels."""
+        """Return the class numbers (n,) of labels."""
         codes = np.searchsorted(self.classes_, y).clip(max=len(self.classes_) - 1)
         odd = np.flatnonzero(self.classes_[codes] != y)
         if len(odd):

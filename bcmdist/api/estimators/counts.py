@@ -1,4 +1,4 @@
-"""Counts as targets, with exposures."""
+"""`GBCMCountRegressor`: scikit-learn regressor for counts with exposures."""
 
 import warnings
 from typing import Any, Self
@@ -13,11 +13,11 @@ from bcmdist.errors import BcmdistWarning, UnsupportedTarget
 
 
 class GBCMCountRegressor(NumberEstimator):
-    """Regression of counts by a Bayesian committee machine: y ~ counts of mean exposure exp(f(x)).
+    """Regression of counts by a Bayesian committee machine: counts y with mean exposure * exp(f(x)).
 
-    Parameters as of `GBCMRegressor`; `likelihood` None means negative_binomial, or say "poisson". The exposure of a
-    row (time or area in which was counted, 1 by default) is an argument of `fit`, `predict` and `score`, which
-    pipelines and searches pass where it was requested (`set_fit_request(exposure=True)`).
+    Parameters as of `GBCMRegressor`. `likelihood` None means "negative_binomial"; "poisson" is the alternative. The
+    exposure of a row (observed time or area, default 1) is an argument of `fit`, `predict` and `score`. Pipelines and
+    searches pass it if it was requested (`set_fit_request(exposure=True)`).
     """
 
     task = "counts"
@@ -25,35 +25,35 @@ class GBCMCountRegressor(NumberEstimator):
     def fit(self, X, y, sample_weight=None, exposure=None) -> Self:
         """Learn hyper-parameters from rows X (n, D) with counts y (n,) in exposures (n,), and absorb them.
 
-        Targets between whole numbers are shared out between their neighbours, with a warning: so the likelihood in f
-        stays what its formula gives (quasi-likelihood).
+        A fractional target is split between the two neighbouring integers, with a warning. The log likelihood in f is
+        then that of its formula at the fractional count (quasi-likelihood).
         """
         return self._fitted(self._counted(X, y, sample_weight, exposure, first=True))
 
     def partial_fit(self, X, y, sample_weight=None, exposure=None) -> Self:
-        """Absorb further rows; the first ones as `fit` does, whose hyper-parameters and query points stay."""
+        """Absorb further rows. The first call is a `fit`; its hyper-parameters and query points are kept."""
         if not hasattr(self, "gbcm_"):
             return self.fit(X, y, sample_weight, exposure)
         return self._more(self._counted(X, y, sample_weight, exposure, first=False))
 
     def predict(self, X, return_std=False, quantiles=None, exposure=None, X_std=None) -> Any:
-        """Mean counts in exposures at rows X (n, D): (n,).
+        """Return mean counts at rows X (n, D), for the given exposures: (n,).
 
-        With `return_std` also standard deviations of new counts (n,); with `quantiles` those of k levels (n, k) alone.
-        `X_std` as of `GBCMRegressor.predict`.
+        With `return_std` also standard deviations of new counts (n,). With `quantiles` (k levels) return only the
+        quantiles, (n, k). `X_std` as in `GBCMRegressor.predict`.
         """
         return self._numbers(X, return_std, quantiles, exposure=exposure, X_std=X_std)
 
     def predict_interval(self, X, coverage=COVERAGE, exposure=None, X_std=None) -> np.ndarray:
-        """Lower and upper end of intervals that hold new counts with probability `coverage` or more: (n, 2)."""
+        """Return central intervals that contain new counts with probability `coverage` or more: (n, 2)."""
         return self._interval(X, coverage, exposure=exposure, X_std=X_std)
 
     def sample_y(self, X, n_samples=1, random_state=0, exposure=None) -> np.ndarray:
-        """Counts drawn at rows X (n, D), jointly: (n, n_samples)."""
+        """Return joint samples of counts at rows X (n, D): (n, n_samples)."""
         return self._samples(X, n_samples, random_state, exposure=exposure)
 
     def score(self, X, y, sample_weight=None, exposure=None, X_std=None) -> float:
-        """Share of Poisson's deviance that is explained (D squared), 1 at best; that of the mean rate is 0."""
+        """Return D squared: the share of the Poisson deviance explained, at most 1; 0 for a constant rate."""
         mean, y = self.predict(X, exposure=exposure, X_std=X_std), np.asarray(y, dtype=float)
         weight = np.ones(len(y)) if sample_weight is None else checked_column(sample_weight, len(y), "sample_weight")
         time = np.ones(len(y)) if exposure is None else np.broadcast_to(np.asarray(exposure, dtype=float), len(y))
@@ -77,9 +77,9 @@ class GBCMCountRegressor(NumberEstimator):
 
 
 def whole_counts(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Rows by name whose counts y (n,) are whole; in place of 2.3 there are .7 of a row with 2 and .3 of one with 3.
+    """Split rows with fractional counts y (n,): a count of 2.3 becomes rows with counts 2 (weight .7) and 3 (.3).
 
-    Terms in y and f of the log likelihoods of counts are linear in y, so that they stay what they are.
+    The terms of count log likelihoods that contain both y and f are linear in y, so the split does not change them.
     """
     low = np.floor(arrays["y"])
     share = arrays["y"] - low
@@ -98,5 +98,5 @@ def whole_counts(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def _deviance(y, mean, weight) -> float:
-    """Twice the log density that Poisson distributions of some means (n,) lose against a mean for each row."""
+    """Return the weighted Poisson deviance: twice the log density lost with means (n,) against y itself as means."""
     return 2.0 * float(weight @ (xlogy(y, y / mean) - y + mean))

@@ -1,7 +1,7 @@
-"""X_std: standard deviations of the errors that inputs of new rows have, as estimators take them.
+"""The argument `X_std` of estimators: standard deviations of the errors of inputs.
 
-By place, (n, D), or (D,) for all rows; or by name, in a data frame, a series or a dictionary of columns (n,) or of
-numbers, where inputs that are not named are exact. Errors are independent and normal, in the units of the inputs.
+Either an array (n, D), or (D,) for all rows; or by column name: a data frame, a series, or a dictionary of arrays (n,)
+or numbers, where columns that are not named are exact. Errors are independent and normal, in the units of the inputs.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,12 +15,13 @@ from bcmdist.errors import InvalidData
 
 
 def variances(X_std, shape: tuple[int, int], names: Sequence[str] = (), coding: Coding | None = None) -> np.ndarray:
-    """Variances of the errors of inputs (n, D), of that shape, from their standard deviations.
+    """Return the variances of the errors of inputs, (n, D), from standard deviations.
 
     Parameters
     ----------
-    names : of the inputs, in order; none where they have none
-    coding : of the columns of a data frame as inputs, where some are no numbers
+    shape : (n, D)
+    names : names of the inputs, in order; empty where they have none
+    coding : coding of a data frame's columns as inputs, where some are not numeric
 
     Raises
     ------
@@ -39,7 +40,7 @@ def variances(X_std, shape: tuple[int, int], names: Sequence[str] = (), coding: 
 
 
 def _by_name(X_std) -> Mapping[str, Any] | None:
-    """Columns by name; None where they have none, or only count them."""
+    """Return the columns of X_std by name; None where it has no names, or these are 0, 1, 2, ..."""
     if not (hasattr(X_std, "columns") or hasattr(X_std, "keys")):
         return None
     labels = tuple(X_std.columns if hasattr(X_std, "columns") else X_std.keys())
@@ -48,7 +49,7 @@ def _by_name(X_std) -> Mapping[str, Any] | None:
 
 
 def _places(names, coding):
-    """Where the inputs stand that are numbers, by name."""
+    """Return the indices of the numeric inputs, by name."""
     if coding is None:
         return {str(name): place for place, name in enumerate(names)}
     return {code.name: coding.inputs.index(code.name) for code in coding.codes if isinstance(code, Number)}
@@ -66,7 +67,7 @@ def _named_variances(named, shape, places):
 
 
 def _numbers(std, shapes, where, of):
-    """Standard deviations of one of some shapes."""
+    """Return `std` as finite, nonnegative floats, of one of the allowed shapes; raise `InvalidData` otherwise."""
     try:
         found = np.asarray(std, dtype=float)
     except (TypeError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""Lifetimes as targets, which may be right-censored."""
+"""`GBCMLifetimeRegressor`: scikit-learn regressor for right-censored lifetimes."""
 
 from typing import Any, Self
 
@@ -14,9 +14,9 @@ from bcmdist.errors import InvalidData
 class GBCMLifetimeRegressor(NumberEstimator):
     """Regression of lifetimes by a Bayesian committee machine: P(T > t) = exp(-(t / exp(f(x)))^shape).
 
-    Parameters as of `GBCMRegressor`; `likelihood` None means weibull, or say "exponential". `event` says of each row
-    whether its lifetime ended (1) or went on when it was last seen (0, right-censored); it is an argument of `fit` and
-    `score`, which pipelines and searches pass where it was requested (`set_fit_request(event=True)`).
+    Parameters as of `GBCMRegressor`. `likelihood` None means "weibull"; "exponential" is the alternative. `event`, an
+    argument of `fit` and `score`, is 1 where a lifetime ended and 0 where it is right-censored. Pipelines and searches
+    pass it if it was requested (`set_fit_request(event=True)`).
     """
 
     task = "lifetimes"
@@ -26,29 +26,29 @@ class GBCMLifetimeRegressor(NumberEstimator):
         return self._fitted(self._timed(X, y, sample_weight, event, first=True))
 
     def partial_fit(self, X, y, sample_weight=None, event=None) -> Self:
-        """Absorb further rows; the first ones as `fit` does, whose hyper-parameters and query points stay."""
+        """Absorb further rows. The first call is a `fit`; its hyper-parameters and query points are kept."""
         if not hasattr(self, "gbcm_"):
             return self.fit(X, y, sample_weight, event)
         return self._more(self._timed(X, y, sample_weight, event, first=False))
 
     def predict(self, X, return_std=False, quantiles=None, X_std=None) -> Any:
-        """Mean lifetimes at rows X (n, D): (n,).
+        """Return mean lifetimes at rows X (n, D): (n,).
 
-        With `return_std` also their standard deviations (n,); with `quantiles` those of k levels (n, k) alone, of which
-        .5 is the median. `X_std` as of `GBCMRegressor.predict`.
+        With `return_std` also standard deviations of new lifetimes (n,). With `quantiles` (k levels) return only the
+        quantiles, (n, k). `X_std` as in `GBCMRegressor.predict`.
         """
         return self._numbers(X, return_std, quantiles, X_std=X_std)
 
     def predict_interval(self, X, coverage=COVERAGE, X_std=None) -> np.ndarray:
-        """Lower and upper end of intervals that hold new lifetimes with probability `coverage`: (n, 2)."""
+        """Return central intervals that contain new lifetimes with probability `coverage`: (n, 2)."""
         return self._interval(X, coverage, X_std=X_std)
 
     def sample_y(self, X, n_samples=1, random_state=0) -> np.ndarray:
-        """Lifetimes drawn at rows X (n, D), jointly: (n, n_samples)."""
+        """Return joint samples of lifetimes at rows X (n, D): (n, n_samples)."""
         return self._samples(X, n_samples, random_state)
 
     def score(self, X, y, event=None, X_std=None) -> float:
-        """Concordance: of pairs whose order is known, the share that is predicted in that order; .5 by chance."""
+        """Return the concordance: the share of comparable pairs that are predicted in the right order; .5 by chance."""
         check_is_fitted(self)
         arrays = self._timed(X, y, None, event, first=False)
         if X_std is not None:

@@ -1,4 +1,4 @@
-"""What estimators of numbers share: means, deviations and quantiles of new observations."""
+"""Base class of the regressors: means, standard deviations, quantiles and samples of new observations."""
 
 from typing import Any
 
@@ -13,15 +13,15 @@ COVERAGE = 0.95
 
 
 class NumberEstimator(RegressorMixin, Estimator):
-    """Predictions of numbers, of rows that may have companions."""
+    """Base of estimators with numeric targets. `companions` are further columns of new rows, such as exposure."""
 
     def _rows(self, X, y, *, first) -> dict[str, np.ndarray]:
-        """Checked rows by name, of a first fit or beside the rows of one."""
+        """Return validated X and y by name; see `_checked`."""
         X, y = self._checked(X, y, first=first, y_numeric=True)
         return {"X": X, "y": y}
 
     def _numbers(self, X, return_std, quantiles, **companions) -> Any:
-        """Means (n,); with standard deviations (n,); or quantiles (n, k)."""
+        """Return means (n,), means and standard deviations (n,), or quantiles (n, k)."""
         if return_std and quantiles is not None:
             raise InvalidOption("predict: expected one of return_std and quantiles, got both; leave out one of them")
         if is_lazy(X):
@@ -34,13 +34,13 @@ class NumberEstimator(RegressorMixin, Estimator):
         return (mean, np.sqrt(found["observation_variance"])) if return_std else mean
 
     def _blockwise(self, X, more):
-        """Means, lazily."""
+        """Return means at the rows of a dask collection, lazily. `more`: whether anything else was asked for."""
         if more:
             raise InvalidOption("predict: expected means only of a dask collection, got more; predict its blocks")
         return self._lazily(self.predict, X, None)
 
     def _interval(self, X, coverage, **companions) -> np.ndarray:
-        """Central intervals that hold new observations with a probability, (n, 2)."""
+        """Return central intervals that contain new observations with probability `coverage`: (n, 2)."""
         if not 0 < coverage < 1:
             raise InvalidOption(f"coverage: expected a number between 0 and 1, got {coverage!r}; give one such as .95")
         return self._quantiles(X, [(1 - coverage) / 2, (1 + coverage) / 2], **companions)
@@ -51,7 +51,7 @@ class NumberEstimator(RegressorMixin, Estimator):
         return np.column_stack([found[f"quantile{level:g}"] for level in levels])
 
     def _samples(self, X, n_samples, random_state, **companions) -> np.ndarray:
-        """Joint samples of new observations, (n, n_samples)."""
+        """Return joint samples of new observations, (n, n_samples)."""
         from bcmdist.prediction.in_memory import sample_observations  # quick start
         from bcmdist.runtime.serial import SerialRuntime  # quick start
 
@@ -60,12 +60,12 @@ class NumberEstimator(RegressorMixin, Estimator):
         return sample_observations(snapshot, X, **how, **companions).T
 
     def _joint(self, what):
-        """The state of the committee, of which there are joint predictions.
+        """Return the snapshot for joint predictions.
 
         Raises
         ------
         InvalidOption
-            Predictions are local.
+            The model predicts locally, which has no joint distribution.
         """
         if self.gbcm_.chosen_method() != "committee":
             raise InvalidOption(

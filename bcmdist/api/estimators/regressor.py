@@ -1,4 +1,4 @@
-"""Numbers as targets."""
+"""`GBCMRegressor`: scikit-learn regressor with the parameters that all estimators share."""
 
 from typing import Any, Self
 
@@ -16,41 +16,44 @@ class GBCMRegressor(NumberEstimator):
     Parameters
     ----------
     kernel : str, default "auto"
-        Covariance function by name, such as "matern52"; + and * between names; "auto": what predicts rows left out best
+        Name of the covariance function, such as "matern52"; names may be combined by + and *. "auto": the kernel that
+        predicts held-out rows best
     mean : {"auto", "constant", "zero", "linear"}
+        Prior mean function
     likelihood : str, default None
-        Of the targets given the latent function; None: normal noise
+        Distribution of the targets given the latent function. None: normal noise
     expert : str, default "bcm"
-        What partitions share, and what is done with the rest: bcm, fitc, mnnmix, rvm, fourier, ...
+        Shared variables of the experts and treatment of the residual: bcm, fitc, mnnmix, rvm, fourier, ...
     query : int or "auto", default None
-        Points that experts share (inducing points), at most; None: 500
+        Largest number of query (inducing) points, which all experts share. None: 500
     rows_per_expert : int, default None
-        Rows of a partition, about; None: as the expert takes, mostly 1000
+        Approximate number of rows per partition. None: the expert's default, mostly 1000
     partition : {"chunks", "spatial"}
-        Rows of an expert as they come, or near each other, which gives local prediction
+        Partition rows in storage order, or by neighbourhood, which enables local prediction
     passes : {None, "1", "auto"}
-        Over the data
+        Number of passes over the data
     noise : {"auto", "constant", "varying"}
-        Whether errors are as large everywhere
+        Whether the noise variance depends on the inputs
     effort : {"normal", "quick", "thorough"}
-        How long to learn hyper-parameters
+        How much time to spend on learning hyper-parameters
     options : dict, default None
         Further fields of `bcmdist.Settings` by name
     random_state : int, RandomState instance or None, default 0
     runtime : None, address of a Dask scheduler, or Dask client
-        Where rows are absorbed; they are written to the directory for temporary files, which workers must see. None: in
-        this process; at a prompt or in a notebook, from 50,000 rows on, a cluster of this machine for the while.
-        Predictions are made in this process, those of dask collections where they are computed
+        Where to fit. Rows are written to the directory for temporary files, which workers must be able to read. None:
+        in this process; in a notebook or at a prompt, a temporary local cluster for 50,000 rows or more. Predictions
+        run in this process, those for dask collections where the collection is computed
 
-    Rows may be arrays, data frames, or dask arrays and data frames, which are read block by block. A whole
-    `sample_weight` says how often a row is there; others divide the variance of normal noise, and multiply other log
-    likelihoods, as all do where they sum to more than ten times the rows.
+    Rows may be arrays, data frames, or dask arrays and data frames, which are read block by block. Integer values of
+    `sample_weight` repeat rows. Other weights divide the variance of normal noise and multiply other log likelihoods;
+    so do integer weights whose sum exceeds ten times the number of rows.
 
     Attributes
     ----------
     gbcm_ : bcmdist.GBCM
-        The committee
-    n_features_in_, feature_names_in_ : of the inputs; names where those of a data frame are texts
+        The fitted committee
+    n_features_in_ : number of columns of X
+    feature_names_in_ : their names, where X is a data frame whose column names are strings
     """
 
     task = "regression"
@@ -58,22 +61,22 @@ class GBCMRegressor(NumberEstimator):
     def fit(self, X, y, sample_weight=None) -> Self:
         """Learn hyper-parameters from rows X (n, D) with targets y (n,), and absorb them.
 
-        Raises children of `BcmdistError`, which are ValueErrors where data or parameters are wrong.
+        Raises subclasses of `BcmdistError`, which are also ValueErrors where data or parameters are wrong.
         """
         return self._fitted(weighted(self._rows(X, y, first=True), sample_weight))
 
     def partial_fit(self, X, y, sample_weight=None) -> Self:
-        """Absorb further rows; the first ones as `fit` does, whose hyper-parameters and query points stay."""
+        """Absorb further rows. The first call is a `fit`; its hyper-parameters and query points are kept."""
         if not hasattr(self, "gbcm_"):
             return self.fit(X, y, sample_weight)
         return self._more(weighted(self._rows(X, y, first=False), sample_weight))
 
     def predict(self, X, return_std=False, return_cov=False, quantiles=None, X_std=None) -> Any:
-        """Means of new observations at rows X (n, D): (n,).
+        """Return means of new observations at rows X (n, D): (n,).
 
-        With `return_std` also their standard deviations (n,), with `return_cov` their joint covariance (n, n), noise
-        in both; with `quantiles` those of k levels (n, k) alone. `X_std`, (n, D), (D,) or by the names of columns, are
-        standard deviations of errors that X has, independent and normal, over which is averaged (`GBCM.predict`).
+        With `return_std` also their standard deviations (n,), with `return_cov` also their joint covariance (n, n);
+        both include noise. With `quantiles` (k levels) return only the quantiles, (n, k). `X_std`: standard deviations
+        of independent normal errors of X, (n, D), (D,) or by column name; predictions are averaged over these errors.
         """
         if not return_cov:
             return self._numbers(X, return_std, quantiles, X_std=X_std)
@@ -91,13 +94,13 @@ class GBCMRegressor(NumberEstimator):
         return found["observation_mean"], covariance + np.diag(noise)
 
     def predict_interval(self, X, coverage=COVERAGE, X_std=None) -> np.ndarray:
-        """Lower and upper end of intervals that hold new observations with probability `coverage`: (n, 2)."""
+        """Return central intervals that contain new observations with probability `coverage`: (n, 2)."""
         return self._interval(X, coverage, X_std=X_std)
 
     def score(self, X, y, sample_weight=None, X_std=None) -> float:
-        """Share of the variance of y that means explain (R squared), 1 at best; that of the mean of y is 0."""
+        """Return R squared: the share of the variance of y that the predicted means explain; at most 1."""
         return explained(y, self.predict(X, X_std=X_std), sample_weight)
 
     def sample_y(self, X, n_samples=1, random_state=0) -> np.ndarray:
-        """Observations drawn at rows X (n, D), jointly: (n, n_samples)."""
+        """Return joint samples of observations at rows X (n, D): (n, n_samples)."""
         return self._samples(X, n_samples, random_state)

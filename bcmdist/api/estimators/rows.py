@@ -1,9 +1,9 @@
-"""Rows of a fit as scikit-learn means them: a weight is how often a row is there.
+"""Sample weights as scikit-learn defines them, and the order of rows.
 
     fit(X, y, sample_weight=k) = fit(X.repeat(k), y.repeat(k)),    k = 0, 1, 2, ...
 
-Rows are repeated where weights are whole numbers, so this holds to the last digit. Other weights are absorbed as the
-likelihood has them: they divide the variance of normal noise, and multiply other log likelihoods.
+Rows with integer weights are repeated, so that this holds exactly. Other weights are passed to the likelihood: they
+divide the variance of normal noise, and multiply other log likelihoods.
 """
 
 from typing import Any
@@ -14,12 +14,12 @@ from bcmdist.api.lazy import is_lazy
 from bcmdist.data.schema import few
 from bcmdist.errors import InvalidData
 
-# So many times the rows are at most made of whole weights; more are absorbed as the likelihood has them.
+# Rows are repeated only if the sum of integer weights is at most this multiple of their number.
 MOST_REPEATS = 10
 
 
 def refuse_texts(X) -> None:
-    """Raise `InvalidData` where columns of a data frame of dask hold something else than numbers, naming them."""
+    """Raise `InvalidData` where a dask data frame has columns that are not numeric."""
     kinds: Any = getattr(X, "dtypes", None)
     if not (is_lazy(X) and hasattr(kinds, "items")):
         return
@@ -32,7 +32,7 @@ def refuse_texts(X) -> None:
 
 
 def checked_column(values, rows, name) -> np.ndarray:
-    """Finite numbers of each of so many rows, (rows,).
+    """Return `values` as finite floats, one per row: (rows,).
 
     Raises
     ------
@@ -51,16 +51,16 @@ def checked_column(values, rows, name) -> np.ndarray:
 
 
 def weighted(arrays: dict[str, np.ndarray], sample_weight) -> dict[str, np.ndarray]:
-    """Arrays (n, ...) by name with each row as often as its weight says, or with a column `weight`.
+    """Return arrays (n, ...) by name with rows repeated by their weights, or with a further array `weight`.
 
     Raises
     ------
     InvalidData
-        Weights are negative, or none is positive.
+        A weight is negative, or no weight is positive.
     """
     if sample_weight is None:
         return arrays
-    if is_lazy(arrays["X"]):  # how many there are is not known yet
+    if is_lazy(arrays["X"]):  # the number of rows may be unknown
         return arrays | {"weight": sample_weight}
     weight = checked_column(sample_weight, len(arrays["X"]), "sample_weight")
     if np.any(weight < 0):
@@ -74,9 +74,9 @@ def weighted(arrays: dict[str, np.ndarray], sample_weight) -> dict[str, np.ndarr
 
 
 def ordered(arrays: dict[str, np.ndarray], most: int) -> dict[str, np.ndarray]:
-    """Rows of one expert, at most `most`, in an order of their own: that in which they came says nothing then.
+    """Sort the rows where one expert gets all of them (at most `most`), so that the result does not depend on order.
 
-    More rows stay as they are: neighbours in the data are neighbours in partitions.
+    More rows keep their order, since it determines the partitions.
     """
     if is_lazy(arrays["X"]) or len(arrays["X"]) > most:
         return arrays

@@ -1,4 +1,4 @@
-"""The door to scikit-learn: all that estimators take of it."""
+"""The only imports from scikit-learn that estimators use."""
 
 from bcmdist.errors import MissingExtra
 
@@ -29,14 +29,14 @@ __all__ = [
 
 
 def explained(y, mean, sample_weight) -> float:
-    """Share of the variance of y (n,) that means (n,) explain, as scikit-learn scores regressors."""
+    """Return R squared of means (n,) for targets y (n,), as scikit-learn scores regressors."""
     from sklearn.metrics import r2_score  # quick start
 
     return float(r2_score(y, mean, sample_weight=sample_weight))
 
 
 def right(y, label, sample_weight) -> float:
-    """Share of labels (n,) that are those of y (n,), as scikit-learn scores classifiers."""
+    """Return the accuracy of labels (n,) for y (n,), as scikit-learn scores classifiers."""
     from sklearn.metrics import accuracy_score  # quick start
 
     return float(accuracy_score(y, label, sample_weight=sample_weight))
