@@ -1,4 +1,4 @@
-"""Kernels that an expert's shared variables cannot stand for are left out of a choice, and named."""
+"""Exclude kernels that an expert's shared variables cannot represent from the choice of a kernel, and warn of them."""
 
 import warnings
 
@@ -11,17 +11,17 @@ from bcmdist.model.kernels import Kernel
 
 
 class BasisBudget:
-    """Whether the expert of a fit can do with a kernel; remembers those with which it could not.
+    """Check whether a fit's expert can represent a kernel; record the kernels that it cannot.
 
     Parameters
     ----------
-    low, high : least and largest values of inputs, (D,), scaled
+    low, high : smallest and largest value of each scaled input, (D,)
     """
 
     def __init__(self, settings: Settings, low: np.ndarray, high: np.ndarray):
         self.settings, self.low, self.high = settings, low, high
         self.left: set[str] = set()
-        """expressions of kernels that it cannot do with"""
+        """expressions of the kernels that were excluded"""
 
     def __call__(self, kernel: Kernel) -> bool:
         if EXPERTS[self.settings.expert].represents(kernel, self.low, self.high, self.settings):
@@ -30,7 +30,7 @@ class BasisBudget:
         return False
 
     def warn(self, taken: str) -> None:
-        """Say which kernels were left out for the one that was taken."""
+        """Warn of the kernels that were excluded, other than the chosen one."""
         left = sorted(self.left - {taken})
         if left:
             warnings.warn(

@@ -1,4 +1,4 @@
-"""Compares the evidence of a finite basis with that of the kernel that it stands for, at some rows of the sample."""
+"""Compare the evidence of a finite basis with that of the kernel that it approximates, on rows of the sample."""
 
 import numpy as np
 
@@ -8,17 +8,17 @@ from bcmdist.experts.residual import kind_of, prior_covariance
 from bcmdist.learning.basis_inputs import BasisInputs
 from bcmdist.model.shared.interface import Shared
 
-ROWS = 300  # of the sample, whose matrix is factored twice: 5 ms
-LEAST_SHARE = 0.25  # of the kernel's gain, below which a basis is reported; arbitrary
-LEAST_GAIN = 0.05  # nats a row that the kernel gains where there is anything to explain; arbitrary
+ROWS = 300  # rows of the sample; their covariance is factored twice: 5 ms
+LEAST_SHARE = 0.25  # share of the kernel's gain below which a basis is reported; arbitrary
+LEAST_GAIN = 0.05  # minimum gain of the kernel over a constant, in nats per row, for a comparison; arbitrary
 
 
 def gains(shared: Shared, known: BasisInputs) -> tuple[float, float]:
-    """Log evidence over that of a constant, in nats a row: of the model's prior, and of the kernel's."""
+    """Gain in log evidence over a constant, in nats per row: of the basis, and of the kernel."""
     X, y = known.sample[:ROWS], np.asarray(known.targets)[:ROWS]
     noise = np.broadcast_to(known.noise, len(known.sample))[: len(X)]
     prior = kind_of(shared).own_prior(shared, shared.design(X), X)[0]
-    scatter = np.mean(y**2 / noise[:, None], axis=0)  # of pure noise of the best variance
+    scatter = np.mean(y**2 / noise[:, None], axis=0)  # of pure noise with the best variance
     constant = -0.5 * (y.shape[1] + np.sum(np.log(scatter))) - 0.5 * y.shape[1] * np.mean(np.log(noise))
     ours, kernel = (
         _evidence(covariance, y, noise) / len(X) - constant
@@ -28,14 +28,14 @@ def gains(shared: Shared, known: BasisInputs) -> tuple[float, float]:
 
 
 def _evidence(covariance, y, noise):
-    """log N(y; 0, K + noise) without its constant, of each column of y (n, C), summed."""
+    """log N(y; 0, K + noise) without the constant term, summed over the columns of y (n, C)."""
     L = linalg.cholesky(np.asfortranarray(covariance + np.diag(noise)), name="cov(y) of rows of the sample")
     white = linalg.solve_lower(L, np.array(y, order="F"))
     return -0.5 * np.sum(white**2) - 0.5 * y.shape[1] * linalg.log_determinant(L)
 
 
 def warn_of_poor_basis(shared: Shared, known: BasisInputs) -> None:
-    """A `BcmdistWarning` where a basis explains far less of the sample than the kernel that was learned for it."""
+    """Issue a `BcmdistWarning` if a basis explains the sample far worse than the kernel that was learned for it."""
     if known.targets is None or not known.learned:
         return
     ours, kernel = gains(shared, known)

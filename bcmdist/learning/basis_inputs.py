@@ -1,4 +1,4 @@
-"""What is settled before the shared variables of a fit are made."""
+"""The inputs from which a method makes the shared variables of a fit."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,34 +12,34 @@ from bcmdist.model.mean import Mean
 
 @dataclass(frozen=True)
 class BasisInputs:
-    """What is settled before the shared variables are made; all in scaled units."""
+    """Inputs from which a method makes its shared variables; all in scaled units."""
 
     sample: np.ndarray
     """rows of the data in random order, (n, D)"""
     targets: np.ndarray | None
-    """what these say of the latent f, (n, C); None where they cannot be regressed on"""
+    """regression targets for f at the sample, (n, C); None if the likelihood has none (`working_targets`)"""
     noise: np.ndarray
-    """with which they say it, (n,)"""
+    """noise variances of these targets, (n,)"""
     rows: int
-    """of all data, N"""
+    """number of rows of all data, N"""
     kernel: Kernel
     mean: Mean
     count: int
-    """functions that are asked for, at most (`--query`), or units of a network (`--units`)"""
+    """requested maximum of functions or query points (`--query`), or units of a network (`--units`)"""
     method: str
-    """how query points are chosen"""
+    """method that chooses query points"""
     seed: int
     residual: str
-    """that of the expert, which the shared variables are to carry"""
+    """residual of the expert (`bcmdist.experts.residual`), passed on to the shared variables"""
     low: np.ndarray
     """smallest value of each input in all data, (D,)"""
     high: np.ndarray
-    """(D,)"""
+    """largest value of each input in all data, (D,)"""
     places: np.ndarray | None = None
-    """where predictions will be wanted, (m, D)"""
+    """inputs of future predictions, (m, D)"""
     row: np.ndarray | None = None
-    """where each row of the sample stands in the data, (n,)"""
+    """index of each row of the sample in the data, (n,)"""
     learned: bool = False
-    """whether hyper-parameters were learned: what they ask for came out late"""
+    """whether hyper-parameters were learned, not given"""
     options: Mapping[str, Any] = field(default_factory=dict)
-    """the expert's own, by the names of `Settings`"""
+    """options of the expert's own, by their names in `Settings`"""

@@ -1,14 +1,15 @@
-"""Judges of kernels, means and variances: how well they predict rows of neighbourhoods that are left out, one by one.
+"""Score kernels, means and variances by leave-one-out predictions in neighbourhoods of rows.
 
-    settling    errors are normal
-    deciding    errors have a shape; and gaps
+    settling    adjusts variances; errors are Gaussian
+    deciding    chooses kernel and mean; errors have a fitted shape; also scores gaps
 
-Both look at the same rows. Errors of measurements have a shape (`bcmdist.prediction.errors.scale_mixture`), fitted to
-those of each contender, so that a few rare rows do not choose what is right for all others (on validation rows of
-cal_housing, kernel and mean decided so give NMSE .138 for .158, and .10 nats a row). They may still raise the noise:
-settled under a shape, too, kin40k loses .03 nats a row. Where the domain has gaps, blocks as large as these are left
-out, too: neighbours of a row that is left out alone are as near as ever, and say nothing of what lies across a gap.
-Errors in gaps are of a few blocks only, and one Gaussian: too few to tell a shape.
+Both use the same rows. For Gaussian noise an error distribution (`bcmdist.prediction.errors.scale_mixture`) is fitted
+to the errors of each candidate, so that a few rare rows do not determine the choice for all others (on
+validation rows of cal_housing, kernel and mean chosen this way give NMSE .138 for .158, and .10 nats a row). Variances
+are adjusted without the shape, so that rare rows may still raise the noise: with it, kin40k loses .03 nats a row.
+If the domain has gaps, blocks of their size are left out, too: the neighbours of a single left-out row are as near as
+ever, so its error is uninformative about predictions across a gap. Errors in gaps come from a few blocks only, too few
+to fit a shape, and are scored as Gaussian.
 """
 
 from collections.abc import Callable
@@ -32,67 +33,67 @@ LeaveOneOutScore = Callable[[Kernel, Likelihood], Score]
 
 @dataclass(frozen=True)
 class CrossValidation:
-    """Who decides what, all in neighbourhoods that are near in one metric."""
+    """Scores of a candidate under one prior mean; all use neighbourhoods that are near in one metric."""
 
     settling: LeaveOneOutScore
-    """by how much variances grow"""
+    """score by which variances are adjusted"""
     deciding: LeaveOneOutScore
-    """which kernel and which mean are taken"""
+    """score by which kernel and mean are chosen"""
     trend: "CrossValidation | None" = None
-    """those who look at the same rows under a linear mean, where the mean is to be decided"""
+    """the same scores under a linear mean, if the mean is still to be chosen"""
 
 
 @dataclass(frozen=True)
 class LeftOutSizes:
-    """Where rows are left out one by one: those in the middle of each."""
+    """Number and size of neighbourhoods, and the central share of rows that is left out one by one."""
 
     count: int
     rows: int
-    """of each"""
+    """rows of each neighbourhood"""
     share: float = 0.16
-    """of its rows that are left out"""
+    """share of the rows of a neighbourhood that is left out"""
 
     @property
     def central(self) -> int:
-        """Rows of each that are left out."""
+        """Rows of each neighbourhood that are left out."""
         return max(1, int(self.share * self.rows))
 
     def among(self, rows: int) -> "LeftOutSizes":
-        """Of so many rows in all: each is left out once where they are one neighbourhood."""
+        """Sizes for a data set of `rows` rows; if one neighbourhood holds all rows, each row is left out once."""
         return self if self.rows < rows else LeftOutSizes(1, rows, 1.0)
 
 
-# Neighbourhoods in which rows are left out to settle and to decide what the evidence leaves open. They are many and far
-# apart, so that rare neighbours that disagree are among them, and not much smaller than what local experts see: which
-# kernel does better depends on how many rows there are (on kin40k Matern 5/2 gains .003 nats on SE with 250 rows, .035
-# with 1000, .10 with all 9000). On validation rows of seven sets these do as well as 100 of 250 rows that settle and 20
-# of 1000 that decide. For labels they are as large as what local experts see: how far a label is believed depends on
-# how many others there are (of the noises tried on mnist, labels left out of 250 rows prefer .03, of 1000 rows .01;
-# experts of 958 rows err on 2.5 % of validation labels at .05, on 2.3 % at .01).
+# Neighbourhoods in which rows are left out for adjusting variances and choosing the model. They are many and far apart,
+# so that rare disagreeing neighbours are among them, and not much smaller than the data of local experts: which kernel
+# is better depends on the number of rows (on kin40k Matern 5/2 gains .003 nats on SE with 250 rows, .035 with 1000, .10
+# with all 9000). On validation rows of seven sets these sizes do as well as 100 of 250 rows for variances and 20 of
+# 1000 for the choice. For labels they are as large as the data of local experts: the best noise of labels depends on
+# their number (of the noises tried on mnist, labels left out of 250 rows prefer .03, of 1000 rows .01; experts of 958
+# rows err on 2.5 % of validation labels at .05, on 2.3 % at .01).
 JUDGED = LeftOutSizes(count=40, rows=500)
 JUDGED_LABELS = LeftOutSizes(count=25, rows=1000)
-# Blocks of the size of gaps that are left out, each amid so many rows.
+# Number of left-out blocks of the size of gaps, and rows of the neighbourhood of each.
 GAP_BLOCKS, GAP_ROWS = 24, 250
 
 
 @dataclass(frozen=True)
 class ValidationData:
-    """What judges look at, and with what."""
+    """Data and context of cross-validation, from which `Folds` are drawn."""
 
     near: CellBlocks
     reference: BlobReference
-    """of the scaling"""
+    """reference of the scaling"""
     runtime: Runtime
     classes: tuple[float, ...] | None
     likelihood: Likelihood
 
     @property
     def sizes(self) -> LeftOutSizes:
-        """Of the neighbourhoods."""
+        """Number and size of the neighbourhoods."""
         return (JUDGED_LABELS if self.likelihood.on_labels else JUDGED).among(self.near.data.rows)
 
     def judges(self, metric_of: Kernel) -> "Folds":
-        """Judges whose neighbourhoods are near in the metric of a kernel."""
+        """Draw folds whose neighbourhoods are near in the metric of a kernel."""
         near = self.near.around(metric_of, np.ones(self.sizes.count), self.sizes.rows)
         unit = metric(metric_of, self.near.data.inputs)
         gaps = (
@@ -106,17 +107,17 @@ class ValidationData:
 
 @dataclass(frozen=True)
 class Folds:
-    """Neighbourhoods that have been found, for judges under any mean."""
+    """Neighbourhoods drawn for cross-validation, under any prior mean."""
 
     bench: ValidationData
     near: list[Partition]
     gaps: Gaps | None
     blocks: list[Partition]
-    """in whose middle a gap is left"""
+    """neighbourhoods with a gap-sized block to leave out in the centre"""
     unit: tuple[float, ...]
 
     def under(self, mean: str, trend: CrossValidation | None = None) -> CrossValidation:
-        """Judges of kernels under a mean, and those beside them."""
+        """Return the scores under a prior mean, with the scores under a linear mean attached as `trend`."""
 
         def settling(kernel, likelihood):
             return Score((self._rows(kernel, likelihood, mean, normal_density),))
@@ -128,14 +129,14 @@ class Folds:
         return CrossValidation(settling, deciding, trend)
 
     def _rows(self, kernel, likelihood, mean, densities):
-        """Log densities of rows that are left out one by one, (n,)."""
+        """Leave-one-out log densities of the central rows, (n,)."""
         bench = self.bench
         task = LeftOut(bench.reference, kernel, mean, likelihood, bench.classes, bench.sizes.central)
         said = bench.runtime.sum(task, self.near, label="judge").said
         return densities(*said) if likelihood.normal else said[np.argmax(said.sum(axis=1))]
 
     def _with_gaps(self, rows, kernel, likelihood, mean):
-        """The score of rows and, where there are gaps, of blocks as large."""
+        """Score of the rows and, if there are gaps, of the left-out blocks."""
         if self.gaps is None:
             return Score((rows,))
         bench = self.bench
@@ -145,7 +146,7 @@ class Folds:
 
 
 def densities_of_errors(error, variance) -> np.ndarray:
-    """Log densities (n,) of errors with predicted variances, under the shape that they have; -inf where one failed."""
+    """Log densities (n,) of errors with predictive variances, under the fitted shape; -inf if a prediction failed."""
     if not np.all(np.isfinite(error)):
         return np.full(len(error), -np.inf)
     z = error / np.sqrt(variance)

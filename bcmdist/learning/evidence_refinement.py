@@ -1,10 +1,10 @@
-"""From where learning from blocks of rows has ended, the evidence of the whole committee is climbed.
+"""Refine hyper-parameters and query points by the log evidence of the whole committee, after learning from blocks.
 
-    kmeans, random, ...    in hyper-parameters, about query points that stay (random: HPEV-rand of the thesis)
-    optimised              in query points too
-    hpev-sgev, hpev-sggp   in hyper-parameters, and query points are chosen again at the new ones, in turns
+    kmeans, random, ...    optimise hyper-parameters; query points are fixed (random: HPEV-rand of the thesis)
+    optimised              optimise query points too
+    hpev-sgev, hpev-sggp   alternate: optimise hyper-parameters, then choose query points again at the new ones
 
-The last are those of Quinonero-Candela's thesis (2004), section 3.4 (SYSTEMS T16), for any committee whose evidence has
+The last two are from Quinonero-Candela's thesis (2004), section 3.4 (SYSTEMS T16), for any committee whose evidence has
 a gradient here. With the augmented expert it is the evidence of the reduced-rank process that it augments (3.3.3).
 """
 
@@ -26,26 +26,26 @@ from bcmdist.model.kernels import Kernel
 from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.shared.query import Query, prepare
 
-# Iterations that climb the evidence of the whole committee, and those that move query points: each of their
-# evaluations passes over all rows twice.
+# Iterations on the evidence of the whole committee, and those that move query points: each evaluation passes over all
+# rows twice.
 POLISH_STEPS = 10
 MOVING_STEPS = 5
-# Iterations in hyper-parameters, and query points together with them, where rows are kept apart: these cost less.
+# Iterations with independent rows, on hyper-parameters alone or jointly with query points: these cost less.
 TOGETHER_STEPS = {"quick": 30, "normal": 100, "thorough": 300}
-# Turns of choosing points and climbing, of which the thesis takes ten, and iterations of each.
+# Turns of choosing points and climbing (ten in the thesis), and iterations per turn.
 TURNS = {"quick": 3, "normal": 10, "thorough": 10}
 TURN_STEPS = {"quick": 5, "normal": 10, "thorough": 30}
-# Factors of the noise at which a climb may begin where rows keep nothing of what query points leave.
+# Factors on the noise for the start of a climb, if the residual variance of rows is not kept (sor).
 NOISE, NOISE_FACTORS = "noise_variance", (1.0, 10.0, 100.0)
-# Jitter of query points that move, as a share: they may come close to each other.
+# Minimum jitter share of query points that move: they may come close to each other.
 MOVING_JITTER = 1e-8
 
 Choice = Callable[[Kernel, Likelihood, int], np.ndarray]
-"""Query points (Q, D) at some hyper-parameters; the number of a turn makes the random candidates others."""
+"""Query points (Q, D) at given hyper-parameters; the number of the turn changes the random candidates."""
 
 
 def most_steps(method: str, effort: str, *, couples: bool) -> int:
-    """Iterations at most, of committees that couple rows of a partition or do not."""
+    """Maximum iterations, for committees with coupled or independent rows in a partition."""
     if method in ALTERNATED:
         return TURNS[effort] * TURN_STEPS[effort]
     return POLISH_STEPS if couples else TOGETHER_STEPS[effort]
@@ -54,14 +54,16 @@ def most_steps(method: str, effort: str, *, couples: bool) -> int:
 def polished(
     query: Query, start: Point, ground: TrainingContext, *, residual: str, method: str, choose: Choice, log: str
 ) -> tuple[Query, Likelihood]:
-    """Query set and likelihood at which the evidence of the whole committee is higher; adds to what was found.
+    """Return query set and likelihood after maximising the evidence of the whole committee.
+
+    Updates `evaluations` and `at_bounds` in the context's findings.
 
     Parameters
     ----------
-    query : where it begins
-    residual : of the committee whose evidence it is
-    method : by which query points are chosen
-    log : path of the evaluations that are known already
+    query : query set at the start
+    residual : residual of the committee whose evidence is maximised
+    method : method that chooses query points
+    log : path of the log of evaluations (`CachedObjective`)
     """
     objective, steps = _objective(query, ground, residual, method), TOGETHER_STEPS[ground.effort]
     if RESIDUALS[residual].keeps == 0.0:
@@ -81,13 +83,13 @@ def polished(
         best, evaluations = _climbed(objective, start, log, steps)
     ground.found["evaluations"] += evaluations
     ground.found["at_bounds"] = at_bounds(best)
-    jitters = (objective.jitter,)  # of the objective: another one would be another committee
+    jitters = (objective.jitter,)  # the objective's jitter: another one gives another committee
     made = prepare(objective.points, kernel=best.kernel, mean=query.mean, residual=query.residual, jitters=jitters)
     return made, best.likelihood
 
 
 def _objective(query, ground, residual, method) -> CommitteeObjective | IndependentRowsObjective:
-    """The evidence about these query points."""
+    """Make the objective for these query points."""
     of_rows = RESIDUALS[residual]
     still = of_rows.couples and method not in ALTERNATED
     jitter = query.jitter_share if still else max(query.jitter_share, MOVING_JITTER)
@@ -99,10 +101,11 @@ def _objective(query, ground, residual, method) -> CommitteeObjective | Independ
 
 
 def _noisier(objective, start) -> Point:
-    """The start at the noise, of some larger ones, where the evidence is highest.
+    """Return the start with the noise, among multiples of its own, of the highest evidence.
 
-    From that of exact processes, with which all that few points leave seems impossible, a climb may leap to where there
-    is nothing but noise: of 200 rows and 32 random ones to -286 nats, in place of -30.
+    The noise learned with exact processes makes the part of f that few query points leave unexplained seem impossible.
+    A climb from there may jump to an optimum that is noise only: with 200 rows and 32 random points to -286 nats, in
+    place of -30.
     """
     noise, most = start.likelihood.parameters[NOISE], start.likelihood.bounds[NOISE][1]
     values = [np.minimum(factor * noise, most) for factor in NOISE_FACTORS]
@@ -119,11 +122,11 @@ def alternated(
     turns: int,
     steps: int,
 ) -> tuple[Point, int]:
-    """Hyper-parameters of a higher evidence, with the objective left at their query points, and evaluations made.
+    """Alternate between choosing query points and climbing in hyper-parameters; return the best point and evaluations.
 
-    In each turn but the first, points are chosen at the best hyper-parameters so far, and at most `steps` iterations
-    climb from there. A turn that ends lower than the best so far (evidence times the weak prior of any search) is
-    forgotten; the next one chooses among other random candidates.
+    The first turn keeps the query points. Each further turn chooses points at the best hyper-parameters so far, and
+    climbs from there by at most `steps` iterations. A turn that ends lower than the best so far (evidence times the
+    search's weak prior) is discarded; the next one has other random candidates. The objective keeps the best points.
     """
     best, points, evaluations = start, objective.points, 0
     for turn in range(turns):
@@ -138,7 +141,7 @@ def alternated(
 
 
 def _climbed(objective, start, log, steps) -> tuple[Point, int]:
-    """The end of a climb in hyper-parameters, and evaluations made."""
+    """Climb in hyper-parameters; return the end point and the number of evaluations."""
     known, inputs = CachedObjective(objective, log), objective.points.shape[1]
     found = polish(known, start, inputs=inputs, steps=steps)
     made = replace(start, kernel=found.kernel, likelihood=found.likelihood, objective=found.objective)
