@@ -1,14 +1,16 @@
-"""Methods by the names of `--expert`; here those of values at query points, which differ in the residual of f.
+"""Registry of methods by the names of `--expert`, and the methods whose shared variables are values at query points.
 
-    bcm        the residual correlated within a partition (the committee machine; PITC)
-    fitc       the residual of each row independent
-    sor        no residual; with a kernel of a finite basis (`linear`, `poly2`, sums) and as many points, which are all
-               that are kept, the regression on its functions exactly
-    rrgp_star  the residual of a partition represented by some of its rows
+Methods with query points differ in the residual of f given the query values:
 
-Methods with other shared variables are in `bcmdist.methods`. One with a basis of its own is a function that makes the
-shared variables from what is known once the hyper-parameters are, and the name of a residual
-(`bcmdist.experts.residual`); anything more is a `Method`:
+    bcm        correlated within a partition (the committee machine; PITC)
+    fitc       independent for each row
+    sor        none; with a kernel of a finite basis (`linear`, `poly2`, sums) and as many query points as functions,
+               all of which are kept, this is exactly the regression on these functions
+    rrgp_star  of a partition, represented by some of its rows
+
+Methods with other shared variables are in `bcmdist.methods`. A method with a basis of its own is a function that makes
+the shared variables from `BasisInputs`, and the name of a residual (`bcmdist.experts.residual`); a method that does
+more is a subclass of `Method`:
 
     register_expert("mine", weights_of(basis), residual="none")
 """
@@ -32,11 +34,11 @@ Maker = Callable[[BasisInputs], Shared]
 
 EXPERTS: Registry[Method] = Registry("expert")
 FIRST = "bcm"
-CHECKED_ROWS = 4  # at which each basis is checked
+CHECKED_ROWS = 4  # rows of the sample at which each basis is checked
 
 
 class MadeBy(Method):
-    """A method whose shared variables a function makes."""
+    """A method whose shared variables are made by a function."""
 
     def __init__(self, name: str, make: Maker, residual: str, capabilities: Capabilities, defaults: Defaults):
         super().__init__(name)
@@ -52,9 +54,9 @@ def register_method(method: Method) -> Method:
     Raises
     ------
     InvalidOption
-        The name is taken, or there is no such residual.
+        The name is taken, or the method's residual is not registered.
     """
-    assert RESIDUALS[method.residual]  # it is there, or says so
+    assert RESIDUALS[method.residual]  # raises `InvalidOption` if missing
     return EXPERTS.add(method.name, method)
 
 
@@ -66,15 +68,15 @@ def register_expert(
     capabilities: Capabilities | None = None,
     defaults: Defaults | None = None,
 ) -> Method:
-    """Add a method whose shared variables a function makes, under a name for `Settings.expert`.
+    """Add a method under a name for `Settings.expert`, with a function that makes its shared variables.
 
-    Workers need it too where its shared variables are of a kind or a basis of its own: name the module that registers
-    them as an entry point (`bcmdist.data.registry`).
+    If its shared variables are of a new kind or have a new basis, workers need the registration too: name the
+    registering module as an entry point (`bcmdist.data.registry`).
 
     Parameters
     ----------
-    shared : makes the shared variables of a fit
-    residual : "none", "diagonal", "block" or another one that was added
+    shared : function of `BasisInputs` that makes the shared variables of a fit
+    residual : "none", "diagonal", "block" or a residual that another package added
 
     Raises
     ------
@@ -85,25 +87,25 @@ def register_expert(
 
 
 def experts() -> dict[str, Method]:
-    """All methods by name, those of other packages too."""
+    """Return all methods by name, including those of other packages."""
     load_plugins()
     return {name: EXPERTS[name] for name in EXPERTS}
 
 
 def method_options() -> dict[str, list[str]]:
-    """Fields of `Settings` that few methods read, and the names of these."""
+    """Return the `Settings` fields that only some methods read, with the names of these methods."""
     known = experts()
     fields = dict.fromkeys(option for method in known.values() for option in method.options)
     return {option: [name for name, method in known.items() if option in method.options] for option in fields}
 
 
 def shared_of(method: Method, known: BasisInputs) -> Shared:
-    """The shared variables of a fit.
+    """Make the shared variables of a fit.
 
     Raises
     ------
     InvalidOption
-        They carry another residual than the method's.
+        Their residual is not the method's.
     """
     made = method.shared(known)
     if made.residual != method.residual:
@@ -118,7 +120,7 @@ def shared_of(method: Method, known: BasisInputs) -> Shared:
 
 
 def refuse_unable(method: Method, settings) -> None:
-    """Raise `InvalidOption` for a kernel, a way to choose points, a prior mean or places that a method cannot use."""
+    """Raise `InvalidOption` for a kernel, query method, prior mean or prediction inputs that a method cannot use."""
     name, able = method.name, method.capabilities
     if able.kernels and settings.kernel not in ("auto", *able.kernels):
         raise InvalidOption(
@@ -179,21 +181,21 @@ def refuse_climbing(method: Method, likelihood: Likelihood | None) -> None:
 
 
 def query_points(known: BasisInputs) -> np.ndarray:
-    """Query points chosen from the sample, (Q, D)."""
+    """Choose query points from the sample, (Q, D)."""
     seen = {"targets": known.targets, "noise": known.noise, "rows": known.rows, "places": known.places}
     return select_points(known.sample, known.count, kernel=known.kernel, method=known.method, seed=known.seed, **seen)
 
 
 def query_values(known: BasisInputs) -> Query:
-    """Values at query points, chosen from the sample."""
+    """Values of f at query points that are chosen from the sample, with their residual."""
     return prepare(query_points(known), kernel=known.kernel, mean=known.mean, residual=known.residual)
 
 
 def weights_of(basis: Callable[[BasisInputs], tuple[Basis, np.ndarray | float]]) -> Maker:
-    """A maker of weights from a function that gives a basis and the prior standard deviations of its weights, (B,)."""
+    """Return a maker of weights, from a function that returns a basis and prior standard deviations of weights (B,)."""
 
     def make(known: BasisInputs) -> Weights:
-        from bcmdist.testing import check_basis  # quick start
+        from bcmdist.testing import check_basis  # imported here for a quick start
 
         if known.places is not None:
             raise InvalidOption(

@@ -1,8 +1,9 @@
-"""How a fit begins: where its data and model lie, and its first commit or the one it continues.
+"""Begin a fit: check model directory and data, and write the first commit or load the commit to continue.
 
-Nothing is written before the data have been surveyed. What a failed preparation has written is removed; of two at the
-same time the slower one ends in a `CommitConflict`, and what the other reads stays. One that is killed or interrupted,
-or whose cluster is lost, leaves its evaluations behind, and the same job on the same rows takes them up.
+Nothing is written before the data have been surveyed. A failed preparation removes what it has written. Of two
+preparations at the same time the slower one ends in a `CommitConflict`, and the files that the other reads stay. If
+a preparation is killed or interrupted, or its cluster is lost, its log of evaluations stays, and the same job on the
+same rows resumes from it.
 """
 
 import functools
@@ -41,12 +42,12 @@ from bcmdist.storage.urls import on_objects
 
 
 def same_fit(data, settings, model) -> Commit | None:
-    """The newest commit of the same fit, of whatever rows, that a model directory holds, or None where it is empty.
+    """Newest commit in a model directory of the same fit, of any rows; None if the directory is empty.
 
     Raises
     ------
     ModelExists
-        It holds something else.
+        The directory holds other files or another fit.
     """
     store = open_store(model)
     if store.head() == 0:
@@ -63,14 +64,14 @@ def same_fit(data, settings, model) -> Commit | None:
 
 
 def resumed(data, settings, model, runtime) -> Commit | None:
-    """The unfinished (or finished) fit that a model directory holds, or None where it is empty.
+    """Commit of the same fit, finished or not, in a model directory; None if the directory is empty.
 
     Raises
     ------
     ModelExists
         As `same_fit`.
     DataChanged
-        The data are not those that were surveyed.
+        The data differ from the surveyed data.
     """
     store, commit = open_store(model), same_fit(data, settings, model)
     if commit is None:
@@ -82,9 +83,9 @@ def resumed(data, settings, model, runtime) -> Commit | None:
 
 
 def _job(data, settings):
-    """Hash of what a fit was asked to do."""
-    asked = asdict(settings) | {"passes": settings.passes or "1"}  # under which fits of earlier versions are known
-    if settings.expert == FIRST:  # which was the only one then
+    """Hash of data and settings of a fit; equal to that of earlier versions if new options have their defaults."""
+    asked = asdict(settings) | {"passes": settings.passes or "1"}  # the value that earlier versions hashed
+    if settings.expert == FIRST:  # the only expert of the first version
         del asked["expert"]
     if settings.query_from is None:
         del asked["query_from"]
@@ -92,11 +93,11 @@ def _job(data, settings):
         asked["query_from"] = absolute_url(settings.query_from)
     if settings.noisy_inputs == EXACT_INPUTS:
         del asked["noisy_inputs"]
-    if settings.noise == "auto":  # in place of what was the only one: what was absorbed is the same
+    if settings.noise == "auto":  # replaces the only value of earlier versions; absorbing rows does not depend on it
         del asked["noise"]
     if settings.precision == FIRST_PRECISION:
         del asked["precision"]
-    for name in method_options():  # of which earlier versions knew none
+    for name in method_options():  # unknown to earlier versions
         if getattr(settings, name) == getattr(Settings, name):
             del asked[name]
     job = {"data": describe(data.url, data.x, data.y), "url": data.url, "settings": asked}
@@ -104,13 +105,13 @@ def _job(data, settings):
 
 
 def _job_on(job, surveyed):
-    """Hash of a job with the rows that it found."""
+    """Hash of a job and the rows that its survey found."""
     rows = sorted((entry.key, entry.digest) for entry in surveyed.entries.values())
     return hashlib.sha256(json.dumps([job, rows]).encode()).hexdigest()
 
 
 def prepared(data, settings, model, runtime) -> Commit:
-    """The first commit: a model, and a committee that has absorbed nothing."""
+    """Prepare a fit and write its first commit: a model, and a committee that has absorbed no rows."""
     store = open_store(model)
     refuse_cells_on_objects(store.storage.url, settings.partition == "spatial")
     runtime.check_same(functools.partial(describe, data.url, data.x, data.y), url=data.url)
@@ -126,11 +127,11 @@ def prepared(data, settings, model, runtime) -> Commit:
 
 
 def _prepare(data, surveyed, settings, runtime, store, stages):
-    """Write the first commit, which is held; where that fails, nothing of it is left."""
+    """Write the first commit, while the caller holds commit 0; on failure, unless the cluster is lost, clean up."""
     job = _job(data, settings)
-    store.discard_uncommitted()  # so that blobs have the names by which evaluations that are left know them
+    store.discard_uncommitted()  # so that blobs get the same names as in the evaluations of an interrupted run
     keep, scratch = _scratch(store.storage.url, _job_on(job, surveyed)[:12])
-    # An object store does not take rows in one step: what a killed process has left has a name of its own.
+    # Rows are not written to an object store in one step: remains of a killed process must have another name.
     rows_url = f"{store.storage.url}/{SCRATCH}/{uuid.uuid4().hex}" if keep else str(scratch)
     try:
         made, found = prepare_model(
@@ -157,25 +158,27 @@ def _prepare(data, surveyed, settings, runtime, store, stages):
     except Exception as error:
         open_storage(rows_url).remove_all()
         if isinstance(error, OSError) and store.numbers():
-            # Another fit has committed, and removed what this one was reading; it may use other scratch by now.
+            # Another fit has committed and removed the files that this one read; it may use other scratch by now.
             store.storage.remove(f"{SCRATCH}/{scratch.name}")
             raise store.taken(1) from error
         if store.alone():
             open_storage(f"{store.storage.url}/{SCRATCH}").remove_all()
             store.discard_uncommitted()
-        store.storage.remove(f"{SCRATCH}/{scratch.name}")  # with the directory, unless it holds something else
+        store.storage.remove(f"{SCRATCH}/{scratch.name}")  # and the directory, if it is empty
         raise
     open_storage(f"{store.storage.url}/{SCRATCH}").remove_all()
 
 
 def tells_errors(settings) -> bool:
-    """Whether leave-one-out residuals measure prediction errors; not those of rows whose inputs were moved to fit."""
+    """Whether leave-one-out residuals measure prediction errors; not so if inputs were moved to fit their targets."""
     return settings.noisy_inputs == EXACT_INPUTS and left_out_errors(EXPERTS[settings.expert], settings)
 
 
 def _scratch(url, job):
-    """What must be kept alive, and a directory for what learning needs to resume: beside the model; for a model on an
-    object store a temporary one, which a killed process does not find again."""
+    """Return an object that must be kept alive, and the directory for the files from which learning resumes.
+
+    The directory is inside the model; for a model on an object store it is temporary, and a restart does not find it.
+    """
     keep = Scratch() if on_objects(url) else None
     scratch = Path(keep.path if keep else url, SCRATCH, job)
     scratch.mkdir(parents=True, exist_ok=True)

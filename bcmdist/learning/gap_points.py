@@ -58,7 +58,7 @@ def _uncovered(places, rows, centres):
 
 
 def _drawn(rows, rng):
-    """Draw points uniformly over the hull of rows (n, D) without stray rows, or box; discrete inputs keep values."""
+    """Draw points uniformly over the hull of rows (n, D) without stray rows, or over its box; discrete inputs take values of rows."""
     low, high = np.quantile(rows, [STRAY, 1.0 - STRAY], axis=0)
     beyond = MARGIN * (high - low)
     inside = rows[np.all((rows >= low - beyond) & (rows <= high + beyond), axis=1)]
@@ -74,7 +74,7 @@ def _drawn(rows, rng):
 def _in_hull(places, rows):
     """Return a mask of the points (m, K) inside the hull of rows (n, K); all False if the hull is flat."""
     if rows.shape[1] < 2:
-        return np.ones(len(places), dtype=bool)  # drawn between the smallest and the largest row
+        return np.ones(len(places), dtype=bool)  # drawn within the range of the rows
     try:
         return Delaunay(rows[ConvexHull(rows).vertices]).find_simplex(places) >= 0
     except QhullError:  # the rows lie in a plane, or there are too few

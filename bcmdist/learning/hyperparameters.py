@@ -1,9 +1,4 @@
-"""Hyper-parameters of a fit: given, or learned from blocks of rows and from rows left out.
-
-Hyper-parameters that somebody gives by name, instead of learning them.
-
-The scale of a kernel that was learned with another likelihood than the one it is for.
-"""
+"""Determine the hyper-parameters of a fit: set by name, or learned from blocks of rows and left-out rows."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -27,21 +22,21 @@ from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.model import named_parameters, with_named
 from bcmdist.runtime import memory
 
-# Factor on all lengthscales with which rescaling tries first (on variances: its square), and its evaluations.
+# First step of rescaling: factor on all lengthscales (its square on variances), and the maximum of evaluations.
 RESCALE_STEP = np.log(2.0)
 RESCALE_EVALUATIONS = 20
 
-# Largest variance of softmax latents: odds of exp(14) at two standard deviations. Where classes do not overlap the
-# evidence grows beyond, and one pass suffers: on validation rows of letter, accuracy .87 at a variance of 30, .89 at
-# 100, .64 at 1000.
+# Largest variance of softmax latents: odds of exp(14) at two standard deviations. If classes do not overlap, the
+# evidence increases beyond this, and a single pass becomes inaccurate: on validation rows of letter, accuracy .87 at a
+# variance of 30, .89 at 100, .64 at 1000.
 LARGEST_SOFTMAX_VARIANCE = 50.0
 
 
 def rescale(value: Callable[[Kernel], float], kernel: Kernel) -> Kernel:
-    """The kernel with all lengthscales times one factor and all variances times another that maximise `value`.
+    """Maximise `value` over one factor on all lengthscales and one on all variances; return the scaled kernel.
 
     For likelihoods whose evidence has no gradient here: the kernel was learned with another likelihood, whose
-    latents have another scale. Nelder-Mead from the kernel as it is, with the weak prior of the search.
+    latent function has another scale. Nelder-Mead from the kernel, with the weak prior of the search.
     """
     bounds = dict(kernel.bounds)
     for name in kernel.variances:
@@ -62,18 +57,18 @@ def rescale(value: Callable[[Kernel], float], kernel: Kernel) -> Kernel:
     return scaled(minimize(loss, np.zeros(2), method="Nelder-Mead", options=options).x)
 
 
-# Of what may be given: products of a few of them neither overflow nor underflow.
+# Limits of values that may be set: products of a few of them neither overflow nor underflow.
 LEAST, MOST = 1e-100, 1e100
 
 
 def with_hyperparameters(
     kernel: Kernel, likelihood: Likelihood, given: dict[str, float | list[float]], *, groups: tuple[int, ...] = ()
 ) -> tuple[Kernel, Likelihood]:
-    """Kernel and likelihood with some parameters set by name, as `--set` gives them.
+    """Return kernel and likelihood with parameters set by name, as by `--set`.
 
     Parameters
     ----------
-    groups : (D,) the first of the inputs that each shares its lengthscale with; one for each of these is enough
+    groups : (D,) for each input the first input that shares its lengthscale; one value per group is enough
 
     Raises
     ------
@@ -99,10 +94,10 @@ def with_hyperparameters(
     return with_named(kernel, likelihood, known)
 
 
-# The mean that is decided on, and the one that may take the place of a constant one.
+# Value of `mean` that lets learning choose the mean, and the mean that may replace a constant one.
 AUTO_MEAN, LINEAR = "auto", "linear"
 AUTO_KERNEL = "auto"
-# The softmax evidence costs about 30 times as much per row: fewer and smaller blocks, for two parameters.
+# The softmax evidence costs about 30 times as much per row: fewer and smaller blocks suffice for two parameters.
 RESCALE_BLOCK = 500
 RESCALE_BLOCKS = 2
 
@@ -110,18 +105,18 @@ RESCALE_BLOCKS = 2
 def find_hyperparameters(
     settings, blocks, near, reference, spread, likelihood, classes, runtime, log, *, groups, sloping, affordable
 ) -> tuple[str, Kernel, Likelihood, str, dict[str, Any]]:
-    """Kernel name, kernel, likelihood and mean, learned or given, and what was found on the way.
+    """Learn or take over the hyper-parameters: kernel name, kernel, likelihood, mean, and findings for `Facts`.
 
     Parameters
     ----------
     blocks : `Blocks` over which the evidence is summed
-    near : `CellBlocks` in which rows are left out; None where rows stay as they are stored
-    reference : of the scaling
-    spread : (D,) what the inputs as they were given were divided by
-    log : path of the evaluations that are known already
-    groups : (D,) the first of the inputs that each shares its lengthscale with; () where each has its own
-    sloping : whether a linear mean may take the place of the constant one
-    affordable : a function of a kernel, whether shared variables can stand for it
+    near : `CellBlocks` from which rows are left out; None unless partitions are spatial
+    reference : reference of the scaling
+    spread : (D,) divisors of the original inputs
+    log : path of the log of evaluations (`CachedObjective`)
+    groups : (D,) for each input the first input that shares its lengthscale; () if each input has its own
+    sloping : whether a linear mean may replace the constant one
+    affordable : function of a kernel: whether shared variables can represent it
 
     Raises
     ------
@@ -162,13 +157,13 @@ def find_hyperparameters(
         "decisions": [decision.to_json() for decision in learned.decisions],
     }
     kernel, mean = learned.kernel, LINEAR if learned.linear else mean
-    if likelihood is not wanted and not (wanted.needs_calibration or wanted.apart):  # its evidence has no gradient
+    if likelihood is not wanted and not (wanted.needs_calibration or wanted.apart):  # evidence without gradient
         kernel = rescale(_class_evidence(objective.parts, reference, mean, wanted, classes, runtime), kernel)
     return learned.kernel_name, kernel, learned.likelihood if likelihood is wanted else wanted, mean, found
 
 
 def _given(settings, inputs, groups, likelihood):
-    """As `find_hyperparameters`, where nothing is learned."""
+    """As `find_hyperparameters`, with given instead of learned hyper-parameters."""
     name = first_kernel(settings)
     made = with_hyperparameters(parse_kernel(name, inputs=inputs), likelihood, settings.set, groups=groups)
     found = {"kernels_tried": {}, "at_bounds": [], "evaluations": 0, "decisions": []}
@@ -177,28 +172,28 @@ def _given(settings, inputs, groups, likelihood):
 
 @dataclass(frozen=True)
 class _Ground:
-    """What learning stands on: an objective whose rows and mean change on the way."""
+    """The objective of learning, with the rows and the mean of the current round."""
 
     objective: LocalObjective
     remembered: CachedObjective
     blocks: Blocks
     mean: str
     open_mean: bool
-    """whether a linear mean may take the place of this one"""
+    """whether a linear mean may replace this one"""
 
     def objective_for(self, kernel):
-        """The objective over rows that are near in the metric of a kernel."""
+        """Return the objective over rows that are near in the metric of a kernel."""
         if kernel is not None:
             self.objective.parts = self.blocks(kernel)
         return self._under(self.mean)
 
     @property
     def trend(self):
-        """The objective over the rows of the moment under a linear mean, where that is open."""
+        """The objective over the current rows under a linear mean; None if the mean is not to be chosen."""
         return self._under(LINEAR) if self.open_mean else None
 
     def validation_on(self, bench):
-        """A function of a kernel: judges of rows that are near in its metric."""
+        """Return a function of a kernel: cross-validation on rows that are near in its metric."""
 
         def validation_for(kernel):
             seats = bench.judges(kernel)
@@ -225,7 +220,7 @@ def _refuse_large_evidence(rows, inputs, settings, likelihood, runtime):
 
 
 def _class_evidence(blocks, reference, mean, likelihood, classes, runtime):
-    """A function of a kernel: its evidence with a likelihood of classes over some small blocks."""
+    """Return a function of a kernel: its evidence with a class likelihood over a few small blocks."""
     small = [block.head(RESCALE_BLOCK) for block in blocks[:RESCALE_BLOCKS]]
 
     def evidence(kernel):
@@ -236,26 +231,26 @@ def _class_evidence(blocks, reference, mean, likelihood, classes, runtime):
 
 
 def first_mean(settings) -> str:
-    """The mean, or the one that stands for `auto` until it is decided."""
+    """Return the prior mean; for `auto` the one used before the choice."""
     if settings.mean != AUTO_MEAN:
         return settings.mean
     return first_mean_of(EXPERTS[settings.expert])
 
 
 def may_slope(settings, likelihood) -> bool:
-    """Whether a linear mean may be decided on: for measurements that are learned from, by an expert that knows it."""
+    """Whether a linear mean may be chosen: for learning with Gaussian noise, by an expert with a prior mean."""
     open_to_it = settings.mean == AUTO_MEAN and EXPERTS[settings.expert].capabilities.mean
     return open_to_it and settings.learn and likelihood.learned_as().normal
 
 
 def first_kernel(settings) -> str:
-    """The kernel's expression, or the one that stands for `auto` before learning."""
+    """Return the kernel's expression; for `auto` the one used before learning."""
     kernel = requested_kernel(settings)
     return AUTO_KERNELS[0] if kernel == AUTO_KERNEL else kernel
 
 
 def requested_kernel(settings) -> str:
-    """The kernel's expression, or `auto` where it is to be chosen, unless a method has its own default."""
+    """Return the kernel's expression, or `auto` if learning chooses it; a method may have its own default."""
     if settings.kernel != AUTO_KERNEL:
         return settings.kernel
     return INPUT_METHODS[settings.noisy_inputs].kernel or EXPERTS[settings.expert].defaults.kernel

@@ -11,22 +11,22 @@ from bcmdist.learning.training_context import TrainingContext
 from bcmdist.model.input_errors import InputErrors
 from bcmdist.model.likelihoods import Likelihood
 
-# Of hyper-parameters that were learned as if inputs were exact, the name of a prior mean, and `Settings`.
+# Arguments: hyper-parameters learned as if inputs were exact, training context, name of the prior mean, `Settings`.
 Learner = Callable[[Point, TrainingContext, str, Any], tuple[Point, InputErrors]]
 
 
 @dataclass(frozen=True)
 class InputMethod:
-    """What a fit does about errors of its inputs; by default nothing."""
+    """How a fit treats errors of its inputs; by default they are ignored."""
 
     learn: Learner | None = None
-    """hyper-parameters that account for the errors, and what experts need to know of these"""
+    """learns hyper-parameters that account for the errors, and the input errors for the experts"""
     kernel: str | None = None
-    """that "auto" stands for, where it is not that of the expert"""
+    """kernel for "auto", if not the expert's"""
     rows: int | None = None
-    """of a partition by default, where they are not those of the expert"""
+    """default rows of a partition, if not the expert's"""
     refuse: Callable[[Any, Likelihood | None], None] = lambda settings, likelihood: None
-    """raises `InvalidOption` for `Settings` or a likelihood (None: not known yet) that it cannot be combined with"""
+    """raises `InvalidOption` for `Settings` or a likelihood (None: not known yet) that the method does not support"""
     refuse_data: Callable[[Any, Dataset], None] = lambda settings, data: None
     """raises `InvalidData` for a data set that lacks what `Settings` require"""
 

@@ -1,4 +1,4 @@
-"""A contest of points of a search: which one predicts rows left out best, once its variances are settled."""
+"""Select the model that predicts left-out rows best, from points of a search with adjusted variances."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,17 +12,17 @@ from bcmdist.learning.left_out.adjust_variances import NoiseAdjusted, noise_adju
 from bcmdist.learning.left_out.score import margin
 from bcmdist.learning.point import Point
 
-# Gain for each row left out for which a kernel is preferred to the one of largest evidence: about the standard error
-# of a difference over the few thousand rows that decide. Not of labels: their evidence, as of numbers, decides no tie.
+# Minimum gain per left-out row for which a model is preferred to the one of largest evidence: about the standard error
+# of a difference over the few thousand rows. Not for labels: their evidence, as of numbers, is no tie-breaker.
 DECISIVE_NATS = 0.005
-# Contenders that are looked at closer, of those that are not so much worse where looking costs little: kernels that
-# were climbed less than the best one have gained .14 nats by further steps (kin40k).
+# Maximum number of candidates that are climbed further, among those within this gap of the best in a first comparison:
+# kernels that were climbed less than the best one have gained .14 nats by further steps (kin40k).
 CONTENDERS, HOPELESS_NATS = 2, 0.25
 
 
 @dataclass(frozen=True)
 class Judged:
-    """What won, with settled variances, and what was decided on the way."""
+    """The selected point, with adjusted variances, and the decisions."""
 
     point: Point
     chosen: NoiseAdjusted
@@ -32,14 +32,16 @@ class Judged:
 def select_model(
     judges: CrossValidation, best: Point, others: list[Point], climbed: Callable[[Point], Point]
 ) -> Judged:
-    """The best of a point of largest evidence and of the most promising others.
+    """Select the best of a point of largest evidence and of the most promising others.
 
     Parameters
     ----------
-    climbed : the point that a search reaches from one of these, given as it was found before
+    judges : scores by left-out rows
+    best : the point of largest evidence
+    climbed : function that searches on from one of the other points
     """
     points = [best, *map(climbed, _promising(judges, best, others))]
-    # Compared when settled: one of too little noise loses to any other for the sake of a few rows.
+    # Compared with adjusted variances: a point with too little noise loses to any other because of a few rows.
     choices = [_settled(judges, point) for point in points]
     scores = [judges.deciding(chosen.kernel, chosen.likelihood) for chosen in choices]
     values = [score.value for score in scores]
@@ -51,9 +53,9 @@ def select_model(
 
 
 def _promising(judges, best, others):
-    """At most `CONTENDERS` of other points, the most promising first.
+    """Return at most `CONTENDERS` of the other points, the most promising first.
 
-    By rows left out; of labels, which cost as much where little is looked at, by the evidence.
+    Points are ranked by left-out rows; with labels, whose score is as costly for a first comparison, by evidence.
     """
     if best.likelihood.on_labels:
         return sorted(others, key=lambda point: point.objective, reverse=True)[:CONTENDERS]
@@ -70,7 +72,7 @@ def _settled(judges, point) -> NoiseAdjusted:
 
 
 def _between(of, points, scores, taken) -> Decision | None:
-    """What is taken against the best of each other kind; None where there was no choice."""
+    """Compare the selected point with the best of each other kind; None if there was no alternative."""
     kinds = [KINDS[of](point) for point in points]
     best = {kind: max(score.value for k, score in zip(kinds, scores, strict=True) if k == kind) for kind in kinds}
     over = {
@@ -83,7 +85,7 @@ def _between(of, points, scores, taken) -> Decision | None:
 
 
 def _lengthscales(point):
-    """How many lengthscales a point has, in words."""
+    """Return how many lengthscales a point has, in words."""
     if point.tied:
         return "one for the inputs as given"
     if len(set(point.groups)) < len(point.groups):
@@ -96,7 +98,7 @@ KINDS: dict[str, Callable[[Point], str]] = {"kernel": lambda point: point.name, 
 
 
 def _of_variances(judges, point, chosen) -> Decision | None:
-    """By how much settled variances are better than those that were learned; None where none changed."""
+    """Record the gain of adjusted over learned variances; None if nothing changed."""
     if all(factor == 1.0 for factor in chosen.factors.values()):
         return None
     scores = [judges.settling(one.kernel, one.likelihood) for one in (chosen, point)]

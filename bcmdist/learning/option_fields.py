@@ -1,7 +1,7 @@
-"""Fields of dataclasses that somebody can say, as an option or in JSON: their types, choices and texts.
+"""Types, choices and texts of dataclass fields that users set as command-line options or in JSON.
 
-The list of options is written once, as `Settings` and the requests of `bcmdist.api.requests`; command lines, JSON and
-checks read it here. Nothing heavy is imported.
+Options are defined once, as `Settings` and the requests of `bcmdist.api.requests`. Command lines, JSON and checks read
+the definitions through this module, which imports nothing heavy.
 """
 
 import ast
@@ -16,36 +16,36 @@ from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origi
 
 
 def said(kind) -> dict[str, Any]:
-    """Types of the fields of a dataclass, by name; without functions, which cannot be said."""
+    """Return the types of a dataclass's fields by name, without functions and class variables."""
     hints = get_type_hints(kind, include_extras=True)
     return {name: hint for name, hint in hints.items() if get_origin(hint) not in (Callable, ClassVar)}
 
 
 def types_of(hint) -> tuple:
-    """The types of which a value may be: int, float, str, bool, a dict, a dataclass, `NoneType`, a `Literal`."""
+    """The types a value may have: int, float, str, bool, a dict, a dataclass, `NoneType`, a `Literal`."""
     if get_origin(hint) is Annotated:
         return types_of(get_args(hint)[0])
     return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
 
 
 def choices_of(hint) -> tuple[str, ...]:
-    """The texts that may be chosen."""
+    """The texts to choose from."""
     return tuple(text for one in types_of(hint) if get_origin(one) is Literal for text in get_args(one))
 
 
 def has_fields(hint) -> bool:
-    """Whether a type is a dataclass, whose fields are said in its place."""
+    """Whether a type is a dataclass, whose fields are given in its place."""
     return is_dataclass(hint)
 
 
 def called(hint) -> str | None:
-    """What a value is called on a command line: `NAME` of `Annotated[str, "NAME"]`."""
+    """The placeholder of a value on a command line: `NAME` of `Annotated[str, "NAME"]`; None without one."""
     words = [one for one in get_args(hint)[1:] if isinstance(one, str)] if get_origin(hint) is Annotated else []
     return words[0] if words else None
 
 
 def texts_of(kind) -> dict[str, str]:
-    """What stands under the fields of a dataclass, as one line each, by name."""
+    """Return the docstrings below the fields of a dataclass, each on one line, by name."""
     body = _classes(kind.__module__)[kind.__name__].body
     return {
         field.target.id: " ".join(text.value.value.split())
@@ -57,13 +57,13 @@ def texts_of(kind) -> dict[str, str]:
 
 @cache
 def _classes(module):
-    """The classes of a module as they are written, by name."""
+    """Return the syntax trees of a module's classes, by name."""
     tree = ast.parse(inspect.getsource(sys.modules[module]))
     return {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
 
 
 def fits(value, hint) -> bool:
-    """Whether a value of JSON is one of a type; a whole number is also a float."""
+    """Whether a JSON value has a type; whole numbers are also floats."""
     return any(_is(value, one) for one in types_of(hint))
 
 
@@ -82,7 +82,7 @@ def _is(value, one):
 
 
 def words(hint) -> str:
-    """A type in the words of JSON."""
+    """Describe a type in the words of JSON."""
     return " or ".join(_words(one) for one in types_of(hint))
 
 

@@ -1,4 +1,4 @@
-"""A point of the search for hyper-parameters: a kernel and a likelihood as one vector of logarithms."""
+"""Points of the search for hyper-parameters: a kernel and a likelihood as one vector of log parameters."""
 
 import math
 from collections import Counter
@@ -10,48 +10,48 @@ from bcmdist.model.kernels import Kernel, parse_kernel, split_parameters
 from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.model import named_parameters
 
-AT_BOUND = 1e-3  # in log units
+AT_BOUND = 1e-3  # distance to a bound, in log units
 
 
 @dataclass(frozen=True)
 class Point:
-    """Somewhere the search has been."""
+    """Hyper-parameters, with their objective and the constraints of the search on them."""
 
     name: str
     kernel: Kernel
     likelihood: Likelihood
     objective: float
     tied: bool = False
-    """whether a search keeps the lengthscales in proportion"""
+    """whether a search keeps the ratios of the lengthscales"""
     groups: tuple[int, ...] = ()
-    """the first of the inputs that each shares its lengthscale with, (D,); () where each has its own"""
+    """(D,) for each input the first input that shares its lengthscale; () if each input has its own"""
     held: tuple[str, ...] = ()
-    """names of parameters that a search leaves as they are"""
+    """names of parameters that a search does not change"""
 
 
 def expanded(point, inputs) -> "Point":
-    """The same function with the lengthscales its name asks for."""
+    """Return the same hyper-parameters with as many lengthscales as the kernel's expression defines."""
     wanted = parse_kernel(point.name, inputs=inputs).parameters
     values = {n: np.broadcast_to(v, wanted[n].shape).copy() for n, v in point.kernel.parameters.items()}
     return replace(point, kernel=parse_kernel(point.name, inputs=inputs).with_parameters(values), tied=False)
 
 
 def moves_of(point) -> np.ndarray:
-    """How the steps of a search move the log parameters, (P, steps): each on its own, or lengthscales together."""
+    """Map of search steps to log parameters, (P, steps): each parameter moves alone, or lengthscales together."""
     names = _steps(point, together=point.tied)
     steps = [step for step in dict.fromkeys(names) if step[0] not in point.held]
     return np.array([[float(name == step) for step in steps] for name in names])
 
 
 def prior_shares(point) -> np.ndarray:
-    """What each log parameter counts in the prior, (P,): the inputs of a category are one."""
+    """Weight of each log parameter in the prior, (P,): the inputs of a category share a weight of 1."""
     names = _steps(point)
     counts = Counter(names)
     return np.array([1.0 / counts[name] for name in names])
 
 
 def _steps(point, *, together=False):
-    """By which step each log parameter moves: a name and a number, one and the same of lengthscales that are shared."""
+    """Step that moves each log parameter, as (name, number); shared lengthscales have the same step."""
     lengths = {f"kernel.{name}" for name in point.kernel.lengthscales}
 
     def number(name, k):
@@ -78,7 +78,7 @@ def moved(point, theta) -> "Point":
 
 
 def prior_center(point, inputs) -> np.ndarray:
-    """Log defaults: variance 1, lengthscale sqrt(D), the likelihood's own."""
+    """Log default parameters, the centre of the prior: variance 1, lengthscale sqrt(D), the likelihood's defaults."""
     kernel = parse_kernel(point.name, inputs=inputs).parameters
     likelihood = point.likelihood.default(point.likelihood.processes).parameters
     values = [np.full(len(v), kernel[n][0]) for n, v in point.kernel.parameters.items()]

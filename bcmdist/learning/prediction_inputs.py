@@ -1,8 +1,8 @@
-"""Where predictions will be wanted (`--query-from`): a random sample of the inputs of another data set.
+"""Sample the inputs of future predictions (`--query-from`), which lie in another data set.
 
-They become candidates of query points beside the training rows (Tresp 2000, section 4: the query set is where
-predictions are asked for). Only inputs are read, of some partitions in random order, so that the memory and the time
-that it takes do not grow with the data set.
+The sampled inputs become candidates of query points, in addition to the training rows (Tresp 2000, section 4: the query
+set is where predictions are needed). Only the inputs of some random partitions are read, so that memory and time do
+not grow with the data set.
 """
 
 import functools
@@ -19,13 +19,13 @@ from bcmdist.errors import InvalidData, InvalidOption
 from bcmdist.learning.settings import Settings
 from bcmdist.runtime.interface import Runtime
 
-# Partitions asked of a source at a time, and those that are read at most, however large the data set is.
+# Partitions listed per call of a source, and the maximum that is read of any data set.
 LISTED, MOST_READ = 1000, 1000
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """A uniform sample of inputs: those of smallest random priority, drawn for each partition as in a `Survey`."""
+    """A uniform sample of inputs: the rows of smallest random priority, drawn per partition as in a `Survey`."""
 
     size: int
     X: np.ndarray
@@ -41,7 +41,7 @@ class Inputs:
 
 @dataclass(frozen=True)
 class SampleInputs:
-    """Sample the inputs of a partition."""
+    """Task: sample the inputs of a partition."""
 
     seed: int
     size: int
@@ -54,12 +54,12 @@ class SampleInputs:
 
 
 def prediction_partitions(settings: Settings, data: Dataset) -> list[Partition]:
-    """Partitions with the inputs of `query_from`, at most `MOST_READ` at random, in the order of the training columns.
+    """At most `MOST_READ` random partitions with the inputs of `query_from`, which must match the training inputs.
 
     Raises
     ------
     DataNotFound, InvalidData, InvalidDtype, InvalidOption
-        There is no such data set, or it holds no rows or other columns than those of `data`; it is a stream.
+        The data set is missing, is a stream, holds no rows, or has other columns than `data`.
     """
     url = settings.query_from
     if url is None:
@@ -85,7 +85,7 @@ def prediction_partitions(settings: Settings, data: Dataset) -> list[Partition]:
 
 
 def _inputs_of(source: Source) -> Iterator[Partition]:
-    """All partitions of a source, without companions."""
+    """Yield all partitions of a source, without companion arrays."""
     after = None
     while found := source.read(after, LISTED):
         for delivery in found:
@@ -96,13 +96,13 @@ def _inputs_of(source: Source) -> Iterator[Partition]:
 
 
 def check_prediction_inputs(settings: Settings, data: Dataset, runtime: Runtime) -> None:
-    """Refuse what `prediction_partitions` does, or a worker cannot read (`WorkerCannotRead`)."""
+    """Raise the errors of `prediction_partitions`, or `WorkerCannotRead` if a worker cannot read the inputs."""
     for url in dict.fromkeys(part.data.url for part in prediction_partitions(settings, data)):
         runtime.check_same(functools.partial(describe, url, data.x, None), url=url)
 
 
 def read_prediction_inputs(settings: Settings, data: Dataset, size, runtime: Runtime) -> np.ndarray | None:
-    """At most `size` of the inputs (n, D) of `query_from`, in original units; None where it is not given.
+    """Return at most `size` inputs (n, D) of `query_from`, in original units; None if the option is not given.
 
     Raises
     ------

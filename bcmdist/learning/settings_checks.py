@@ -1,4 +1,4 @@
-"""Which settings of a fit are refused: values that are none of the choices, and those that do not go together."""
+"""Refuse invalid settings of a fit: values that are not among the choices, and invalid combinations."""
 
 from numbers import Integral
 
@@ -24,11 +24,11 @@ from bcmdist.model.likelihoods import LIKELIHOODS, Likelihood, make_likelihood, 
 from bcmdist.model.model import FIRST_PRECISION
 from bcmdist.storage.bounds import SEED, refuse_outside
 
-TWO_CLASSES = 2  # as many as a likelihood of classes must do with before they are known
+TWO_CLASSES = 2  # number of classes assumed while it is unknown
 
 
 def refuse(settings) -> None:
-    """Raise `InvalidOption` where `Settings` cannot be met."""
+    """Raise `InvalidOption` for settings that are invalid or cannot be combined."""
     _refuse_choices(settings)
     _refuse_numbers(settings)
     _refuse_likelihood(settings)
@@ -48,14 +48,14 @@ def refuse(settings) -> None:
 
 
 def usual_rows(settings) -> int:
-    """Rows of a partition where nobody says how many."""
+    """Return the default rows of a partition."""
     defaults = EXPERTS[settings.expert].defaults
     usual = defaults.cell_rows if settings.partition == "spatial" else defaults.rows
     return INPUT_METHODS[settings.noisy_inputs].rows or usual
 
 
 def refuse_seed(seed) -> None:
-    """Raise `InvalidOption` where a seed is none that all generators of random numbers take."""
+    """Raise `InvalidOption` for a seed outside the range of all random number generators in use."""
     if not SEED.least <= seed <= SEED.most:
         raise InvalidOption(
             f"seed: expected at least {SEED.least} and at most {SEED.most}, got {seed}; give another one"
@@ -63,12 +63,12 @@ def refuse_seed(seed) -> None:
 
 
 def _wanted(settings) -> Likelihood | None:
-    """The likelihood that was asked for."""
+    """Return the requested likelihood, or None."""
     return settings.likelihood and make_likelihood(settings.likelihood, TWO_CLASSES)
 
 
 def _refuse_choices(settings):
-    """A text must be one of the choices of its field, where it has some."""
+    """Refuse a text that is not one of the choices of its field, if the field has choices."""
     for name, hint in said(type(settings)).items():
         value, choices = getattr(settings, name), choices_of(hint)
         if choices and not fits(value, hint) and (isinstance(value, str) or int not in types_of(hint)):
@@ -135,7 +135,7 @@ def _refuse_learning(settings):
 
 
 def _refuse_expert(settings):
-    """What other experts than that of the committee machine cannot do."""
+    """Refuse what the chosen expert does not support."""
     name, method, wanted = settings.expert, EXPERTS[settings.expert], _wanted(settings)
     residual = method.residual
     refuse_unable(method, settings)
@@ -157,7 +157,7 @@ def _refuse_expert(settings):
 
 
 def _refuse_options(settings, name, method):
-    """Options that the expert does not read."""
+    """Refuse options that the expert does not read."""
     for option, having in method_options().items():
         if name not in having and getattr(settings, option) != getattr(type(settings), option):
             raise InvalidOption(
@@ -179,7 +179,7 @@ def _refuse_options(settings, name, method):
 
 
 def _refuse_precision(settings):
-    """What experts compute in double precision only."""
+    """Refuse mixed precision where experts compute in double precision only."""
     refuse_single(settings.precision, EXPERTS[settings.expert].residual, _wanted(settings))
     ways = (settings.approximation, settings.linearise)
     if settings.precision != FIRST_PRECISION and ways != ("laplace", "own"):
@@ -190,7 +190,7 @@ def _refuse_precision(settings):
 
 
 def refuse_leaving_out(objective, likelihood: Likelihood) -> None:
-    """Raise `InvalidOption` where rows that are left out have no log density with a gradient."""
+    """Raise `InvalidOption` for the leave-one-out objective if its log density has no gradient."""
     if objective == LEAVE_ONE_OUT and not likelihood.learned_as().exact:
         raise InvalidOption(
             f"objective: expected local, committee or subset with the likelihood {likelihood.name}, got "
@@ -200,7 +200,7 @@ def refuse_leaving_out(objective, likelihood: Likelihood) -> None:
 
 
 def _refuse_committee_objective(settings):
-    """A committee is known while learning where its partitions do not depend on what is learned."""
+    """Refuse the committee objective if partitions depend on what is learned, or with several latent processes."""
     if settings.partition == "spatial":
         raise InvalidOption("objective: expected local or subset with spatial cells, got committee; give one")
     wanted = _wanted(settings)

@@ -1,10 +1,9 @@
-"""Survey: one pass that checks every row and learns what scaling and the query set need.
+"""Survey: one pass over the data that checks every row and computes statistics for scaling and query set.
 
-Rows that repeat the inputs of others: how many there are, and how much their targets differ.
-
-No kernel tells such rows apart, so the noise is what they disagree by. A uniform sample of rows would miss most of
-them, since the other one of a pair is rarely in it too; so inputs are sampled by a hash of their values, of which all
-rows are kept: those with the smallest hashes (Cohen 1997, bottom-k). Samples of partitions add up to that of all rows.
+Replicates are rows with equal inputs. No kernel can distinguish them, so the differences of their targets are noise. A
+uniform sample of rows would miss most replicates, since it rarely contains both rows of a pair. So inputs are sampled
+by a hash of their values: all rows with the smallest hashes are kept (Cohen 1997, bottom-k). Samples of partitions add
+up to the sample of all rows.
 """
 
 from dataclasses import dataclass
@@ -18,22 +17,22 @@ from bcmdist.model.scaling import Moments, column_moments
 from bcmdist.model.targets import check_support
 from bcmdist.storage.ledger import Entry
 
-# Different inputs that are kept: the share of rows that repeat is known to about 1 / sqrt(4096), or 2 %, of one.
+# Maximum distinct inputs that are kept: the share of replicates has a standard error of about 1 / sqrt(4096), or 2 %.
 KEPT = 4096
 
 
 @dataclass(frozen=True)
 class Replicates:
-    """Inputs of the smallest hashes, each with its rows; a commutative monoid up to rounding."""
+    """Counts and targets of distinct inputs, for the smallest hashes; a commutative monoid up to rounding."""
 
     code: np.ndarray
-    """hashes of different inputs, ascending, (k,) uint64 with k <= `KEPT`"""
+    """hashes of distinct inputs, ascending, (k,) uint64 with k <= `KEPT`"""
     count: np.ndarray
-    """rows with these inputs, (k,)"""
+    """number of rows with each input, (k,)"""
     mean: np.ndarray
-    """of their targets"""
+    """mean of their targets, (k,)"""
     squares: np.ndarray
-    """sum of squares of their targets about the mean"""
+    """sum of squared deviations of their targets from the mean, (k,)"""
 
     def __add__(self, other: "Replicates") -> "Replicates":
         joined = (np.concatenate(pair) for pair in zip(self._columns, other._columns, strict=True))
@@ -45,26 +44,26 @@ class Replicates:
 
     @property
     def share(self) -> float:
-        """Share of rows whose inputs others have too."""
+        """Share of rows whose inputs occur more than once."""
         return float(self.count[self.count > 1].sum() / self.count.sum())
 
     @property
     def deviation(self) -> float:
-        """Standard deviation of the targets of such rows about what is behind their inputs; 0 where none repeat."""
+        """Standard deviation of the targets of replicates about their means; 0 if there are no replicates."""
         several = self.count > 1
         return float(np.sqrt(self.squares[several].sum() / max((self.count[several] - 1).sum(), 1)))
 
 
 def replicates(X, y) -> Replicates:
-    """Of the rows of a partition, X (n, D) and y (n,)."""
+    """Statistics of the rows of a partition, X (n, D) and y (n,)."""
     return _grouped(_hashes(X), np.ones(len(y), np.int64), y, np.zeros(len(y)))
 
 
 def _grouped(code, count, mean, squares):
-    """One entry for each hash, of the smallest ones; means and squares by the update of `model.scaling.Moments`."""
+    """Merge entries of equal hash, and keep the smallest hashes; updates as in `model.scaling.Moments`."""
     code, group = np.unique(code, return_inverse=True)
     total = np.bincount(group, count).astype(np.int64)
-    # About any of a group's means, not 0: the digits of targets far from zero stay.
+    # Deviations from one of the group's means, not from 0, keep the digits of targets far from zero.
     origin = np.zeros(len(code))
     origin[group] = mean
     off = mean - origin[group]
@@ -74,9 +73,9 @@ def _grouped(code, count, mean, squares):
 
 
 def _hashes(X):
-    """A hash of each row (n, D): that of its columns one after another, each mixed in as by splitmix64."""
+    """Hash each row (n, D) over its columns in order, mixed in as by splitmix64."""
     code = np.zeros(len(X), np.uint64)
-    for column in np.ascontiguousarray(X.T, dtype=np.float64) + 0.0:  # of -0, too
+    for column in np.ascontiguousarray(X.T, dtype=np.float64) + 0.0:  # turns -0 into 0
         code = (code ^ column.view(np.uint64)) + np.uint64(0x9E3779B97F4A7C15)
         code = (code ^ (code >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         code = (code ^ (code >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -86,7 +85,7 @@ def _hashes(X):
 
 @dataclass(frozen=True)
 class Sample:
-    """A uniform sample of rows without replacement: those of smallest random priority.
+    """A uniform sample of rows without replacement: the rows of smallest random priority.
 
     Priorities are drawn per partition, so any order and grouping of partitions gives the same sample.
     """
@@ -95,9 +94,9 @@ class Sample:
     X: np.ndarray
     obs: Observations
     priority: np.ndarray
-    """ascending"""
+    """random priorities, ascending"""
     row: np.ndarray
-    """where each stands in the data set"""
+    """index of each row in the data set"""
 
     def __add__(self, other: "Sample") -> "Sample":
         priority = np.concatenate([self.priority, other.priority])
@@ -109,7 +108,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Zeros:
-    """Lifetimes of 0: how many there are, and the first row with one."""
+    """Number of lifetimes of 0, and the first row with one."""
 
     count: int = 0
     first: int | None = None
@@ -121,22 +120,22 @@ class Zeros:
 
 @dataclass(frozen=True)
 class SurveyResult:
-    """What a first pass over the data finds."""
+    """Statistics of a first pass over the data; results of partitions add."""
 
     x: Moments
     y: Moments
     exposure: Moments
     labels: frozenset[float] | None
-    """distinct targets where they can be class labels: at most `MOST_CLASSES` integers"""
+    """distinct targets if they can be class labels, at most `MOST_CLASSES` whole numbers; else None"""
     zeros: Zeros
-    """of lifetimes"""
+    """lifetimes of 0"""
     replicates: Replicates
-    """of inputs"""
+    """rows with equal inputs"""
     sample: Sample
     entries: dict[str, Entry]
     """partitions with their content hashes, by key"""
     chunks: dict[str, Chunk]
-    """what was read of a data set without a manifest, by key"""
+    """chunks read from a data set without a manifest, by key"""
 
     def __add__(self, other: "SurveyResult") -> "SurveyResult":
         return SurveyResult(
@@ -160,7 +159,7 @@ def _few(labels):
 
 
 def _labels(y):
-    """Distinct targets (n,) where they can be class labels, else None."""
+    """Distinct targets (n,) if they can be class labels, else None."""
     return _few(frozenset(np.unique(y).tolist())) if np.all(y == np.floor(y)) else None
 
 
@@ -171,12 +170,12 @@ def _zeros(part, y):
 
 @dataclass(frozen=True)
 class Survey:
-    """Check the rows of a partition; moments, sample and content hash."""
+    """Task: check the rows of a partition; compute moments, replicates, sample and content hash."""
 
     seed: int
     sample_rows: int
     likelihood: str | None
-    """checks the support of the targets where given"""
+    """name of the likelihood whose support the targets must lie in; None: no check"""
 
     def __call__(self, part, rows):
         likelihood = make_likelihood(self.likelihood) if self.likelihood else None

@@ -1,6 +1,6 @@
-"""Inputs that a kernel uses as labels: few values, each as good as alone, since the lengthscale is at its lower bound.
+"""Find inputs that a kernel treats as unordered labels: few distinct values, with the lengthscale at its lower bound.
 
-What is learned at one value then says nothing of the next one, and nothing of a value that was never seen.
+Values of such an input are then uncorrelated: rows at one value are uninformative about the next and about new values.
 """
 
 import numpy as np
@@ -8,12 +8,12 @@ import numpy as np
 from bcmdist.learning.point import AT_BOUND
 from bcmdist.model.kernels import Kernel
 
-# Different values of an input at most, and rows of a sample to each of them at least, so that none is missed.
+# Maximum number of distinct values, and minimum number of sampled rows per value, so that the sample misses no value.
 MOST_VALUES, LEAST_ROWS = 1000, 5
 
 
 def unordered_values(sample, kernel: Kernel) -> dict[int, int]:
-    """How many values inputs have that a kernel uses as labels, by their numbers.
+    """Return the number of distinct values of each input that a kernel treats as unordered, by input number.
 
     Parameters
     ----------
@@ -30,7 +30,7 @@ def unordered_values(sample, kernel: Kernel) -> dict[int, int]:
 
 
 def _at_lower_bound(leaf, inputs):
-    """Inputs whose own lengthscale in a leaf is at its lower bound."""
+    """Inputs whose own lengthscale in a leaf kernel is at its lower bound."""
     own = {name: leaf.parameters[name] for name in leaf.lengthscales if len(leaf.parameters[name]) == inputs}
     low = {name: np.log(values / leaf.bounds[name][0]) < AT_BOUND for name, values in own.items()}
     return [k for found in low.values() for k in np.flatnonzero(found).tolist()]
