@@ -1,13 +1,13 @@
 """Covariance functions and their derivatives with respect to log parameters.
 
-A kernel is an immutable value: parameters are positive numbers or vectors, and `theta` is the
-concatenation of their logarithms. Derivatives come in adjoint form: `cross_and_pullback` returns K
-and a function `pullback` that takes a weight matrix G (say, of the evidence with respect to K) to
-the sums over i, j of `G_ij dK_ij / d theta_p` for all p at once. For D lengthscales that is one
-matrix product and not D matrices of the size of K.
+A kernel is an immutable value: its parameters are positive numbers or vectors, and `theta` is the concatenation of
+their logarithms. Derivatives are in adjoint form: `cross_and_pullback` returns K and a function `pullback`, which maps
+a weight matrix G (say, the derivative of the evidence with respect to K) to the sums over i, j of
+`G_ij dK_ij / d theta_p` for all p at once. For D lengthscales this takes one matrix product instead of D matrices of
+the size of K.
 
-`parse_kernel("se + linear", inputs=3)` reads the names of the command line. `register_kernel` adds a class that follows
-`Leaf`, with its name, parameters, defaults and bounds; everything that learns, reports or stores kernels asks it.
+`parse_kernel("se + linear", inputs=3)` parses the command line's expressions. `register_kernel` adds a subclass of
+`Leaf`, with its name, parameters, defaults and bounds; learning, reports and storage need nothing else.
 """
 
 import re
@@ -67,24 +67,24 @@ __all__ = [
     "squared_distance",
 ]
 
-MOST_NAMES = 64  # in an expression; arbitrary: each has parameters of its own, which are all learned
+MOST_NAMES = 64  # largest number of kernels in an expression, each with its own learned parameters; arbitrary
 
 KERNELS: Registry[type[Leaf]] = Registry("kernel")
-KERNEL_NAMES = KERNELS  # which is a collection of names
+KERNEL_NAMES = KERNELS  # the registry is a collection of names
 ONE_LENGTHSCALE = "-iso"
 NAME = re.compile("[a-z][a-z0-9_]*")
 
 
 def register_kernel(kernel: type[Leaf]) -> type[Leaf]:
-    """Let users choose a kernel by its name, also in sums and products; returns it, as a decorator does.
+    """Register a kernel by its name, for use on its own and in sums and products; usable as a decorator.
 
     Raises
     ------
     InvalidOption
-        The name is none of an expression or another kernel's, a parameter has no default within bounds, or values or
+        The name is not valid in an expression or is taken, a parameter has no default within its bounds, or values or
         derivatives fail `bcmdist.testing.check_kernel`.
     """
-    from bcmdist.testing import LENIENT_ROUNDING, LENIENT_TOLERANCE, check_kernel  # quick start
+    from bcmdist.testing import LENIENT_ROUNDING, LENIENT_TOLERANCE, check_kernel  # deferred for a fast start
 
     name = str(getattr(kernel, "name", None))
     alike = [known for known in KERNELS if _numbered(known, name) or _numbered(name, known)]
@@ -95,13 +95,13 @@ def register_kernel(kernel: type[Leaf]) -> type[Leaf]:
         )
     for parameter in kernel.names():
         _check_parameter(kernel, parameter, kernel.defaults(1).get(parameter), kernel.bounds.get(parameter))
-    checked = _perturbed(_default(kernel, 2))  # which an abstract class has not
+    checked = _perturbed(_default(kernel, 2))  # fails for an abstract class
     check_kernel(checked, tolerance=LENIENT_TOLERANCE, rounding=LENIENT_ROUNDING)
     return KERNELS.add(name, kernel)
 
 
 def _perturbed(kernel):
-    """At parameters other than the defaults, which are often 1, within bounds."""
+    """Kernel at parameters that differ from the defaults (often 1), within bounds."""
     values = {
         name: np.clip(value * np.linspace(1.2, 1.4, len(value)), *kernel.bounds[name])
         for name, value in kernel.parameters.items()
@@ -110,7 +110,7 @@ def _perturbed(kernel):
 
 
 def _numbered(name, other):
-    """Whether another name is this one with a number at its end, as a repeated part of a sum is called."""
+    """Whether `other` is `name` with a number appended, like the label of a repeated part of a sum."""
     return re.fullmatch(re.escape(name) + "[0-9]+", other) is not None
 
 
@@ -134,7 +134,7 @@ for own in (*STATIONARY, Arcsine, Linear, Quadratic, Cubic, Constant):
 
 
 def _leaf(name, inputs):
-    """One kernel by its name, ARD unless it ends in `-iso`, at the default parameters."""
+    """Single kernel by its name, at default parameters; ARD unless the name ends in `-iso`."""
     base = name.removesuffix(ONE_LENGTHSCALE)
     if base in KERNELS:
         leaf = _default(KERNELS[base], inputs)
@@ -149,7 +149,7 @@ def _leaf(name, inputs):
 
 
 def parse_kernel(expression, *, inputs) -> Kernel:
-    """Kernel from its name, such as `"matern32"`, `"se-iso"` or `"se*linear + constant"`.
+    """Kernel from an expression such as `"matern32"`, `"se-iso"` or `"se*linear + constant"`.
 
     Raises
     ------

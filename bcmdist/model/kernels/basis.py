@@ -1,11 +1,11 @@
 """Kernels of a finite basis, k(x, z) = phi(x)' Sigma_w phi(z) (GBCM paper, section 6.6, eq. 11).
 
-The process is a regression on B fixed functions with weights w ~ N(0, Sigma_w). B query points in
-general position determine it everywhere, so from B on the committee is the exact posterior, however
-the rows are partitioned, and `select_points` leaves out the rest.
+The process is a regression on B fixed functions with weights w ~ N(0, Sigma_w). B query points in general position
+determine it everywhere. With B or more query points the committee is therefore the exact posterior for any
+partitioning of the rows, and `select_points` omits the redundant points.
 
-A basis of one's own has no kernel here, because a Python function cannot be written into a model.
-Store phi(x) as the columns of X and use `linear`: its lengthscales are the weights' 1 / sd.
+User-defined bases have no kernel here, because a Python function cannot be stored in a model. Store phi(x) as the
+columns of X and use `linear`: its lengthscales are the weights' 1 / sd.
 """
 
 from dataclasses import dataclass
@@ -105,7 +105,7 @@ class Cubic(Polynomial):
 
 @dataclass(frozen=True)
 class Constant(Leaf):
-    """`variance` everywhere: an unknown offset."""
+    """`variance` everywhere: a constant offset."""
 
     variance: np.ndarray
     name = "constant"

@@ -11,14 +11,14 @@ from bcmdist.model.kernels.interface import Kernel, Leaf, Pullback
 
 @dataclass(frozen=True)
 class Node(Kernel):
-    """What sums and products share: `parts`, whose parameters stand one after the other.
+    """Common base of sums and products, with the concatenated parameters of the `parts`.
 
-    Parameters are named after the parts: `se.lengthscale`; a repeated part is numbered, `se2`.
+    Parameter names are prefixed with the part: `se.lengthscale`; repeated parts are numbered, `se2`.
     """
 
     parts: tuple[Kernel, ...]
     sign: ClassVar[str]
-    """between parts in an expression"""
+    """operator between parts in an expression"""
 
     @property
     def expression(self) -> str:
@@ -102,15 +102,15 @@ class Product(Node):
 
 
 def _sum(arrays) -> np.ndarray:
-    total: Any = sum(arrays)  # of no arrays it would be a number
+    total: Any = sum(arrays)  # for typing: the sum of no arrays would be a number
     return total
 
 
 def _product(arrays) -> np.ndarray:
-    total: Any = math.prod(arrays)  # of no arrays it would be a number
+    total: Any = math.prod(arrays)  # for typing: the product of no arrays would be a number
     return total
 
 
 def _others(Ks, k):
-    """Product of all factors but one."""
+    """Product of all factors but factor k."""
     return math.prod(K for j, K in enumerate(Ks) if j != k)

@@ -1,20 +1,22 @@
-"""What kernels are on average where an input is uncertain, x ~ N(u, S) (thesis, section 4.1.1; SYSTEMS T18).
+"""Expectations of kernels over an uncertain input, x ~ N(u, S) (thesis, section 4.1.1; SYSTEMS T18).
 
     E k(x, z_i)               = a |I + S|^-1/2 exp(-1/2 d_i' (I + S)^-1 d_i)
     E k(x, z_i) k(x, z_j)     = a^2 |I + 2S|^-1/2 exp(-1/4 |z_i - z_j|^2 - 1/4 e_ij' (I + 2S)^-1 e_ij)
     cov(k(x, z_i), k(x, z_j)) = E k k (1 - exp(q)),   q of the order of S
 
-for the squared exponential, in units of the lengthscales, with d_i = u - z_i and e_ij = d_i + d_j: the thesis's (4.7)
-with the distance of a pair and that of its middle from u apart, so that no exponent is positive. Covariances are not
-differences of averages, which would lose all digits where S is small and functions are smooth.
+for the squared exponential, in units of the lengthscales, with d_i = u - z_i and e_ij = d_i + d_j: the thesis's (4.7),
+with the distance within a pair separated from the distance of its midpoint from u, so that no exponent is positive.
+Covariances are not computed as differences of expectations, which would lose all digits where S is small and functions
+are smooth.
 
-Hidden units erf(t_i), t ~ N(m, C), are 2 Phi(z) - 1 of normal variables with correlations, in units of which
+Hidden units erf(t_i), t ~ N(m, C), are 2 Phi(z) - 1 of correlated normal variables; in standardised form
 
     E erf(t_i)               = erf(m_i / w_i),   w_i^2 = 1 + 2 C_ii,   h_i = sqrt(2) m_i / w_i
     cov(erf(t_i), erf(t_j))  = 2/pi int_0^arcsin(r) exp(-(h_i^2 + h_j^2 - 2 h_i h_j sin a) / (2 cos^2 a)) da
 
-with r = 2 C_ij / (w_i w_j): the bivariate normal's probability as an integral over its correlation (Plackett 1954;
-Drezner and Wesolowsky 1990), of which independence, at 0, is left out: no difference of averages here either.
+with r = 2 C_ij / (w_i w_j): the bivariate normal probability as an integral over its correlation (Plackett 1954;
+Drezner and Wesolowsky 1990). The value at correlation 0 (independence) cancels, so again no difference of expectations
+is computed.
 """
 
 import math
@@ -25,14 +27,14 @@ from scipy.special import erf, roots_legendre
 
 from bcmdist import linalg
 
-# Legendre nodes of that integral, by the largest correlation that they serve. Measured: errors of 1e-14 up to .999,
-# where an input is off by 22 times the width of the units.
+# Number of Legendre nodes of that integral, by the largest correlation. Measured: errors of 1e-14 up to .999, where the
+# standard deviation of an input is 22 times the width of the units.
 UNIT_NODES = {0.9: 16, 0.98: 32, 1.0: 64}
 
 
 @dataclass(frozen=True)
 class Expected:
-    """Averages over x ~ N(u, S) of the covariances with m points z."""
+    """Expectations over x ~ N(u, S) of the covariances with m points z."""
 
     single: np.ndarray
     """E k(x, z_i), (m,)"""
@@ -41,7 +43,7 @@ class Expected:
     with_inputs: np.ndarray
     """cov(k(x, z_i), x), (m, D)"""
     prior: float = math.nan
-    """E k(x, x); functions of a basis have none"""
+    """E k(x, x); NaN for functions of a basis"""
 
     @property
     def pairs(self) -> np.ndarray:
@@ -50,7 +52,7 @@ class Expected:
 
 
 def expected_bumps(u, S, Z, variance, lengthscale) -> Expected:
-    """Of `variance exp(-r^2/2)`, for u (D,), S (D, D), Z (m, D) and lengthscales (D,) or (1,)."""
+    """Expectations of `variance exp(-r^2/2)`, for u (D,), S (D, D), Z (m, D) and lengthscales (D,) or (1,)."""
     D = len(u)
     unit = np.broadcast_to(lengthscale, D)
     d, T = (u - Z) / unit, S / np.outer(unit, unit)
@@ -70,7 +72,7 @@ def expected_bumps(u, S, Z, variance, lengthscale) -> Expected:
 
 
 def expected_products(u, S, Z, lengthscale) -> Expected:
-    """Of `sum_d x_d z_d / lengthscale_d^2`: moments of a plane."""
+    """Expectations of `sum_d x_d z_d / lengthscale_d^2`, a linear function of x."""
     scaled = Z / lengthscale**2
     single, slopes = scaled @ u, scaled @ S
     prior = float(u / lengthscale**2 @ u + np.trace(S / lengthscale**2))
@@ -78,7 +80,7 @@ def expected_products(u, S, Z, lengthscale) -> Expected:
 
 
 def expected_units(u, S, inner) -> Expected:
-    """Of `erf(w_0 + w'x)`, for inner weights (m, 1 + D)."""
+    """Expectations of `erf(w_0 + w'x)`, for inner weights (m, 1 + D)."""
     slopes = inner[:, 1:] @ S
     covariance = slopes @ inner[:, 1:].T
     width = np.sqrt(1.0 + 2.0 * covariance.diagonal())
@@ -101,7 +103,7 @@ def _between_units(h, correlation):
 
 
 def _squared(A, B):
-    """Squared distances between rows, (m, m), from differences of squares: their error is that of |a|^2."""
+    """Squared distances between rows, (m, m), from differences of squares, with errors relative to |a|^2."""
     return np.maximum(
         np.einsum("ij,ij->i", A, A)[:, None] + np.einsum("ij,ij->i", B, B) - 2.0 * A @ B.T,
         0.0,

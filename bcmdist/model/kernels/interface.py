@@ -1,7 +1,7 @@
-"""What a kernel is: an immutable value of named positive parameters, with a derivative in adjoint form.
+"""The kernel interface: an immutable value with named positive parameters and derivatives in adjoint form.
 
-Parameters of two names mean the same in every kernel: `lengthscale`, by which inputs are divided, one for all or one
-each, and `variance`, a factor of all covariances. Any other name is the kernel's own.
+Two parameter names have the same meaning in every kernel: `lengthscale`, by which inputs are divided (one for all
+inputs or one each), and `variance`, a factor of all covariances. Other names are specific to a kernel.
 """
 
 from abc import ABC, abstractmethod
@@ -15,13 +15,13 @@ from bcmdist.errors import InvalidOption
 from bcmdist.model.kernels.expected import Expected
 
 Bounds = tuple[float, float]
-"""The smallest and the largest value of a natural parameter while learning."""
+"""Lower and upper bound of a natural parameter during learning."""
 
 Pullback = Callable[[np.ndarray], np.ndarray]
-"""From G (n, m) to the sums over i, j of `G_ij d k(x_i, z_j) / d theta_p`, (P,)."""
+"""Maps G (n, m) to the sums over i, j of `G_ij d k(x_i, z_j) / d theta_p`, (P,)."""
 
 
-BLOCK_COLUMNS = 128  # 64 to 256 do as well
+BLOCK_COLUMNS = 128  # 64 to 256 are equally fast
 
 
 class Kernel(ABC):
@@ -39,17 +39,17 @@ class Kernel(ABC):
     @property
     @abstractmethod
     def bounds(self) -> dict[str, Bounds]:
-        """Bounds of the parameters while learning, by their names."""
+        """Bounds of the parameters during learning, by name."""
 
     @property
     @abstractmethod
     def expression(self) -> str:
-        """The expression from which `parse_kernel` makes a kernel of this form (ARD or not)."""
+        """Expression from which `parse_kernel` makes a kernel of this form (ARD or isotropic)."""
 
     @property
     @abstractmethod
     def leaves(self) -> "tuple[Leaf, ...]":
-        """The kernels that this one joins, or itself alone."""
+        """The single kernels of a sum or product; for a single kernel, itself."""
 
     @abstractmethod
     def cross(self, X, Z) -> np.ndarray:
@@ -65,24 +65,24 @@ class Kernel(ABC):
 
     @abstractmethod
     def input_gradient(self, X, Z, G) -> np.ndarray:
-        """Derivatives of the sum of `G_ij k(x_i, z_j)` in the coordinates of Z: (n, D), (m, D), (n, m) -> (m, D).
+        """Gradient in Z of the sum of `G_ij k(x_i, z_j)`: (n, D), (m, D), (n, m) -> (m, D).
 
-        Where a rough kernel has no derivative, at coincident points, it is 0.
+        Where the kernel is not differentiable, at coincident points, the gradient is 0.
         """
 
     @abstractmethod
     def isotropic(self) -> "Kernel":
-        """One lengthscale for all inputs: the geometric mean."""
+        """The kernel with a single lengthscale for all inputs, the geometric mean."""
 
     def spectral_density(self, W) -> np.ndarray:
-        """S at the rows of W (n, D), frequencies in cycles per unit of the inputs, (n,).
+        """Spectral density S at the rows of W (n, D), frequencies in cycles per unit of the inputs: (n,).
 
-        The integral of S(w) exp(2 pi i w.r) over all w is the covariance at a distance r.
+        The integral of S(w) exp(2 pi i w.r) over all w is the covariance at distance r.
 
         Raises
         ------
         InvalidOption
-            It has none: it is not stationary, or its covariance does not fall.
+            The kernel has no spectral density: it is not stationary, or its covariance does not decay.
         """
         raise InvalidOption(
             f"kernel: expected one with a spectral density (se, matern12, matern32, matern52, or sums of them), got "
@@ -90,12 +90,12 @@ class Kernel(ABC):
         )
 
     def expected(self, u, S, Z) -> Expected:
-        """Averages over an uncertain input N(u, S), (D,) and (D, D), of the covariances with points Z (m, D).
+        """Expectations, over an uncertain input N(u, S), (D,) and (D, D), of the covariances with points Z (m, D).
 
         Raises
         ------
         InvalidOption
-            They are not known in closed form.
+            No closed form is available.
         """
         raise InvalidOption(
             f"inputs: expected the kernel se or linear for exact averages, got {self.expression}; give --inputs "
@@ -126,7 +126,7 @@ class Kernel(ABC):
 
 
 def split_parameters(like, flat) -> dict[str, np.ndarray]:
-    """Cut a flat vector into the named pieces of `like`."""
+    """Split a flat vector into named pieces with the names and lengths of `like`."""
     out, start = {}, 0
     for name, value in like.items():
         out[name] = flat[start : start + len(value)]
@@ -135,34 +135,34 @@ def split_parameters(like, flat) -> dict[str, np.ndarray]:
 
 
 def per_lengthscale(per_input, lengthscale) -> np.ndarray:
-    """Sums over the inputs that share a lengthscale."""
+    """Sum per-input derivatives over inputs that share a lengthscale."""
     return per_input if len(lengthscale) == len(per_input) else per_input.sum(keepdims=True)
 
 
 def kernel_parts(kernel: Kernel) -> int:
-    """Number of kernels that a sum or product joins."""
+    """Number of single kernels in a sum or product."""
     return len(kernel.leaves)
 
 
 def metric(kernel: Kernel, inputs) -> np.ndarray:
-    """The shortest length of each input over the leaves that look at distances, (D,); ones without."""
+    """Shortest length of each input over all single kernels with a metric, (D,); ones where no kernel has a metric."""
     scales = [found for leaf in kernel.leaves if (found := leaf.metric(inputs)) is not None]
     return np.min(scales or [np.ones(inputs)], axis=0)
 
 
 def fill_cross(kernel: Kernel, X, Z, K) -> None:
-    """Write `k(X, Z)` for X (n, D) and Z (m, D) into K (n, m), of whatever precision.
+    """Write `k(X, Z)` for X (n, D) and Z (m, D) into K (n, m), of any floating-point type.
 
-    By blocks of columns that a processor's cache holds, so that nothing else is as large as K.
+    Computed in blocks of columns that fit a processor's cache, so no temporary array is as large as K.
     """
     for a in range(0, len(Z), BLOCK_COLUMNS):
         K[:, a : a + BLOCK_COLUMNS] = kernel.cross(X, Z[a : a + BLOCK_COLUMNS])
 
 
 def cross_lower(kernel: Kernel, X, *, dtype=float) -> np.ndarray:
-    """`k(X, X)` for X (n, D), Fortran-ordered: its lower triangle, above which some are zeros.
+    """Lower triangle of `k(X, X)` for X (n, D), Fortran-ordered; entries above it are zeros or valid values.
 
-    By blocks of columns as in `fill_cross`: (1500, 1500) takes half to a third of the time of `cross`.
+    Computed in blocks of columns as in `fill_cross`: (1500, 1500) takes a third to a half of the time of `cross`.
     """
     K = np.zeros((len(X), len(X)), order="F", dtype=dtype)
     for a in range(0, len(X), BLOCK_COLUMNS):
@@ -172,29 +172,29 @@ def cross_lower(kernel: Kernel, X, *, dtype=float) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Leaf(Kernel):
-    """A kernel of its own: its fields are its parameters, natural, positive and 1-D.
+    """A single kernel: its fields are its parameters, natural, positive and 1-D.
 
-    A further one is a frozen dataclass with a `name`, the functions of `Kernel`, and, for parameters of other names
-    than `variance` and `lengthscale`, `bounds` and `defaults`; `register_kernel` makes it known.
+    A new kernel is a frozen dataclass with a `name` and the methods of `Kernel`; parameters other than `variance` and
+    `lengthscale` also need `bounds` and `defaults`. Register it with `register_kernel`.
     """
 
     name: ClassVar[str]
-    """by which users choose it"""
-    # Variances beyond, or lengthscales far beyond the spread of the data, do not change predictions but ruin
-    # conditioning.
+    """name in expressions"""
+    # Variances beyond these bounds, or lengthscales far beyond the range of the data, do not change predictions but
+    # make covariances ill-conditioned.
     bounds: ClassVar[dict[str, Bounds]] = {"lengthscale": (1e-2, 1e3), "variance": (1e-4, 1e3)}
-    """of natural parameters while learning, for scaled data; of more parameters than it has, perhaps"""
+    """bounds of natural parameters during learning, for scaled data; may include parameters that the kernel lacks"""
 
     @classmethod
     def defaults(cls, inputs: int) -> dict[str, np.ndarray]:
-        """Parameters by default, for D standardised inputs; of more than it has, perhaps.
+        """Default parameters for D standardised inputs; may include parameters that the kernel lacks.
 
         The lengthscales sqrt(D) make two typical rows neighbours.
         """
         return {"variance": np.ones(1), "lengthscale": np.full(inputs, np.sqrt(inputs))}
 
     def metric(self, inputs: int) -> np.ndarray | None:
-        """Lengths (D,) within which inputs are near each other; None for a kernel that does not look at distances."""
+        """Lengths (D,) within which inputs are close; None for a kernel that does not depend on distances."""
         return None
 
     def __post_init__(self):
@@ -203,7 +203,7 @@ class Leaf(Kernel):
 
     @classmethod
     def names(cls) -> tuple[str, ...]:
-        """Names of its parameters."""
+        """Names of the parameters."""
         return tuple(field.name for field in fields(cls))
 
     @property

@@ -1,4 +1,4 @@
-"""The kernel of a neural network with infinitely many hidden units, which is no function of distances."""
+"""The kernel of a neural network with infinitely many hidden units; it is not a function of distances."""
 
 from dataclasses import dataclass
 
@@ -12,9 +12,9 @@ from bcmdist.model.kernels.interface import Leaf, Pullback, per_lengthscale
 class Arcsine(Leaf):
     """`variance * arcsin(2 s(x, z) / sqrt((1 + 2 s(x, x)) (1 + 2 s(z, z))))`: hidden units erf(u_0 + u'x).
 
-    With s(x, z) = 1 / bias^2 + sum_d x_d z_d / lengthscale_d^2, their weights are u_0 ~ N(0, 1 / bias^2) and
-    u_d ~ N(0, 1 / lengthscale_d^2) (Williams 1997; Lazaro-Gredilla & Figueiras-Vidal, eq. 5, where squares of
-    inputs have lost their transposes: SYSTEMS N2). Far from the centre of the inputs it looks at directions only.
+    With s(x, z) = 1 / bias^2 + sum_d x_d z_d / lengthscale_d^2, the hidden units' weights are u_0 ~ N(0, 1 / bias^2)
+    and u_d ~ N(0, 1 / lengthscale_d^2) (Williams 1997; Lazaro-Gredilla & Figueiras-Vidal, eq. 5, where squares of
+    inputs lack their transposes: SYSTEMS N2). Far from the centre of the inputs the kernel depends on directions only.
     """
 
     variance: np.ndarray
@@ -25,7 +25,7 @@ class Arcsine(Leaf):
 
     @classmethod
     def defaults(cls, inputs) -> dict[str, np.ndarray]:
-        """bias^2 is the sum of the squared lengthscales, within bounds."""
+        """Default parameters; bias^2 is the sum of the squared lengthscales, within bounds."""
         given = super().defaults(inputs)
         return given | {"bias": np.sqrt((given["lengthscale"] ** 2).sum(keepdims=True)).clip(*cls.bounds["bias"])}
 
@@ -62,21 +62,21 @@ class Arcsine(Leaf):
         return (to_inner.T @ X + 2.0 * to_z[:, None] * Z) / self.lengthscale**2
 
     def _inner(self, X):
-        """s(x, x) of each row, (n,)."""
+        """Return s(x, x) for each row, (n,)."""
         return self.bias**-2 + ((X / self.lengthscale) ** 2).sum(axis=1)
 
     def _sines(self, X, Z):
-        """The argument of the arcsine, and the square root below it, (n, m) each."""
+        """The argument of the arcsine and the square root in its denominator, (n, m) each."""
         of_x, of_z = 1.0 + 2.0 * self._inner(X), 1.0 + 2.0 * self._inner(Z)
         roots = np.sqrt(np.outer(of_z, of_x)).T
         sines = inner_products(X, Z, self.lengthscale)
         sines += self.bias**-2
         sines *= 2.0
         sines /= roots
-        return np.clip(sines, -1.0, 1.0, out=sines), roots  # beyond which only rounding leads
+        return np.clip(sines, -1.0, 1.0, out=sines), roots  # only rounding exceeds these limits
 
     def _adjoints(self, X, Z, sines, roots, G):
-        """Derivatives of the sum of `G_ij k_ij` in s(x_i, z_j), in s(x_i, x_i) and in s(z_j, z_j)."""
+        """Derivatives of the sum of `G_ij k_ij` in s(x_i, z_j), s(x_i, x_i) and s(z_j, z_j)."""
         slopes = np.sqrt((1.0 - sines) * (1.0 + sines))
         H = np.divide(self.variance * G, slopes, out=np.zeros_like(slopes), where=slopes > 0)
         turned = H * sines

@@ -1,4 +1,4 @@
-"""Kernels of the distance of two inputs: squared exponential, Matern, rational quadratic."""
+"""Stationary kernels of the distance of two inputs: squared exponential, Matern, rational quadratic."""
 
 from abc import abstractmethod
 from collections.abc import Callable
@@ -10,17 +10,17 @@ from scipy.special import gammaln
 from bcmdist.model.kernels.expected import Expected, expected_bumps
 from bcmdist.model.kernels.interface import Leaf, Pullback, per_lengthscale
 
-# Squared distances below this share of the largest squared norm are recomputed from differences:
-# the matrix product leaves them with a relative error above 1e-12.
+# Squared distances below this share of the largest squared norm are recomputed from differences: the matrix product
+# gives them with a relative error above 1e-12.
 CANCELLATION_SHARE = 1e-3
 
 
 def squared_distance(X, Z, lengthscale) -> np.ndarray:
     """Squared distances of inputs divided by `lengthscale`, (n, m), Fortran-ordered.
 
-    One matrix product of augmented inputs, `[-2x, |x|^2, 1] [z, 1, |z|^2]'`, about the centre of Z; entries that
-    lose too many digits in it are recomputed from differences, so that coincident points get exactly 0. Of a single
-    row all of it are differences, which take a third of the time then.
+    One matrix product of augmented inputs, `[-2x, |x|^2, 1] [z, 1, |z|^2]'`, centred at the mean of Z. Entries that
+    lose too many digits are recomputed from differences, so that coincident points have distance exactly 0. For a
+    single row everything is computed from differences, in a third of the time.
     """
     if min(len(X), len(Z)) == 1:
         difference = (X - Z) / lengthscale
@@ -48,18 +48,18 @@ def lengthscale_pullback(X, Z, H, lengthscale) -> np.ndarray:
 
 
 def distance_gradient(X, Z, H, lengthscale) -> np.ndarray:
-    """Derivatives of the sum of `H_ij r_ij^2` in the coordinates of Z: entry j, d is 2 H_ij (z_jd - x_id) / l_d^2."""
+    """Gradient in Z of the sum of `H_ij r_ij^2`: the terms of entry j, d are 2 H_ij (z_jd - x_id) / l_d^2."""
     return 2.0 * (H.sum(axis=0)[:, None] * Z - H.T @ X) / lengthscale**2
 
 
 def _stretched(W, variance, lengthscale):
-    """|lengthscale w|^2 at frequencies W (n, D), (n,), and by what a density there is multiplied."""
+    """|lengthscale w|^2 at frequencies W (n, D), (n,), and the factor of a unit density."""
     lengths = np.broadcast_to(lengthscale, W.shape[1])
     return np.einsum("ij,ij->i", W * lengths, W * lengths), variance * np.prod(lengths)
 
 
 def matern_density(W, variance, lengthscale, nu) -> np.ndarray:
-    """Spectral density of a Matern kernel (Rasmussen & Williams 2006, eq. 4.15) at frequencies W (n, D), (n,)."""
+    """Spectral density of a Matern kernel (Rasmussen & Williams 2006, eq. 4.15) at frequencies W (n, D): (n,)."""
     s2, unit = _stretched(W, variance, lengthscale)
     half, power = 0.5 * W.shape[1], nu + 0.5 * W.shape[1]
     factor = (4.0 * np.pi) ** half * np.exp(gammaln(power) - gammaln(nu)) * (2.0 * nu) ** nu
@@ -67,7 +67,7 @@ def matern_density(W, variance, lengthscale, nu) -> np.ndarray:
 
 
 def _decay(a) -> np.ndarray:
-    """exp(-a), a new array."""
+    """Return exp(-a) in a new array."""
     found = np.negative(a)
     return np.exp(found, out=found)
 
@@ -82,9 +82,9 @@ class Stationary(Leaf):
     @staticmethod
     @abstractmethod
     def profile(r2) -> tuple[np.ndarray, Callable[[], np.ndarray]]:
-        """Values at squared distances r2, and a function that returns their derivatives with respect to r2; uses r2 up.
+        """Values at squared distances r2, and a function that returns their derivatives in r2; overwrites r2.
 
-        Where r2 = 0 a derivative of 0 stands for a limit that is multiplied by r2.
+        Where r2 = 0 the derivative may be 0 instead of infinite, since it is multiplied by r2.
         """
 
     def metric(self, inputs) -> np.ndarray:
@@ -116,7 +116,7 @@ class Stationary(Leaf):
 
 
 class SquaredExponential(Stationary):
-    """`exp(-r^2/2)`: the kernel of the GBCM paper (eq. 9) with its A = variance and gamma = lengthscale."""
+    """`exp(-r^2/2)`: the kernel of the GBCM paper (eq. 9), whose A is the variance and gamma the lengthscale."""
 
     name = "se"
 

@@ -1,8 +1,9 @@
-"""Likelihoods p(y | f) of independent rows by name and by task, ours and what other packages register.
+"""Registry of the likelihoods p(y | f) of independent rows, by name and by task.
 
-Real, two-class, count, positive and censored targets of one latent process, and classes of one each, all behind
-`interface.Likelihood`. To add one, write a class (`interface.OneProcess`) and register it; another package also names
-its module under the entry points of `data.registry`:
+Likelihoods of one latent process for real, two-class, count, positive and censored targets, and likelihoods with one
+process per class, all with the interface `interface.Likelihood`. To add a likelihood, write a class
+(`interface.OneProcess`) and register it; other packages also list its module under the entry points of
+`data.registry`:
 
     @register_likelihood
     @dataclass(frozen=True)
@@ -52,37 +53,41 @@ __all__ = [
     "tasks",
 ]
 
-CHECKED_CLASSES = 3  # of a likelihood that is registered
+CHECKED_CLASSES = 3  # number of classes in the check of a registered likelihood
 LIKELIHOODS = Registry[type[Likelihood]]("likelihood")
 
 
 def register_likelihood(likelihood: type[Likelihood]) -> type[Likelihood]:
-    """Let users choose a likelihood by its `name`; the first one of a task is its default. Also a decorator of classes.
+    """Register a likelihood under its `name`; the first of a task is the task's default. Usable as a class decorator.
 
     Raises
     ------
     InvalidOption
-        Another one has this name, or it fails `bcmdist.testing.check_likelihood`.
+        The name is taken, or the likelihood fails `bcmdist.testing.check_likelihood`.
     """
-    from bcmdist.testing import LENIENT_ROUNDING, LENIENT_TOLERANCE, check_likelihood  # quick start
+    from bcmdist.testing import LENIENT_ROUNDING, LENIENT_TOLERANCE, check_likelihood  # deferred for a fast start
 
     check_likelihood(likelihood.default(CHECKED_CLASSES), tolerance=LENIENT_TOLERANCE, rounding=LENIENT_ROUNDING)
     return LIKELIHOODS.add(likelihood.name, likelihood)
 
 
 def make_likelihood(name: str, classes: int | None = None) -> Likelihood:
-    """Likelihood by its name, at its default parameters; for so many classes, where it has a process for each.
+    """Likelihood by name at its default parameters.
+
+    Parameters
+    ----------
+    classes : number of classes, where the likelihood has one process per class
 
     Raises
     ------
     InvalidOption
-        There is none of this name.
+        No likelihood has this name.
     """
     return LIKELIHOODS[name].default(classes)
 
 
 def tasks() -> dict[str, tuple[str, ...]]:
-    """Names of the likelihoods of each task, its default first, those of methods and of other packages too."""
+    """Names of the likelihoods of each task, the default first, including those of methods and other packages."""
     load_plugins()
     found: dict[str, tuple[str, ...]] = {}
     for name in LIKELIHOODS:

@@ -1,4 +1,4 @@
-"""Two classes, y in {0, 1}: logit and probit probabilities, and the hinge of the support vector machine."""
+"""Likelihoods of two classes, y in {0, 1}: logit, probit, and the hinge of the support vector machine."""
 
 from abc import abstractmethod
 from dataclasses import dataclass
@@ -12,22 +12,22 @@ from bcmdist.model.likelihoods.interface import CLASSES, LARGEST_EXPONENT, OnePr
 from bcmdist.model.likelihoods.multiclass import OneHot
 from bcmdist.model.units import COUNTED
 
-# Averages of the logistic function. Below standard deviation 1 of the latent, Gauss-Hermite over
-# the latent with this many nodes is exact to 1e-15; above, see `logistic_average`.
+# Averages of the logistic function. For standard deviations of the latent below 1, Gauss-Hermite quadrature over the
+# latent with this many nodes is exact to 1e-15; above, see `logistic_average`.
 HERMITE_NODES = 64
-# Trapezoid rule over a logistic variable: step and range leave an error of 1e-14 (measured).
+# Trapezoid rule over a logistic variable: this step and range leave an error of 1e-14 (measured).
 TRAPEZOID_STEP = 0.5
 TRAPEZOID_RANGE = 37.0
 
-# Half-width of the kink of the hinge, in units of the margin, where it is quadratic: it adds at most FLOOR / 4 to the
-# cost of a row. The weight of a support vector on the margin is the inverse of twice this; at 1e-3 damped Newton
-# steps with the true hessian no longer find the kinks of strong costs (measured at cost 10).
+# Half-width of the quadratic part of the hinge, in units of the margin; it adds at most FLOOR / 4 to the cost of a row.
+# The weight of a support vector on the margin is cost / (2 FLOOR). At 1e-3 damped Newton steps with the true Hessian no
+# longer converge for high costs (measured at cost 10).
 FLOOR = 1e-2
 
 
 @dataclass(frozen=True)
 class TwoClass(OneProcess):
-    """Rows of two classes, which stand at the signs -1 and +1 of the latent."""
+    """Rows of two classes, coded as the signs -1 and +1 of the latent."""
 
     task = "classification"
     support = "the two class labels 0 and 1"
@@ -46,7 +46,7 @@ class TwoClass(OneProcess):
         return stats.bernoulli(self.probability(f))
 
     def class_probability(self, mean, variance) -> np.ndarray:
-        # Both from the average: 1 - p would lose a small probability of class 0.
+        # Average both: 1 - p would lose a small probability of class 0.
         return np.column_stack([self.average(-mean, variance), self.average(mean, variance)])
 
     @abstractmethod
@@ -93,7 +93,7 @@ class Probit(TwoClass):
     """P(y = 1) = Phi(f), the normal distribution function.
 
     With z = +-f and the ratio r = phi(z) / Phi(z): score +-r, curvature r (r + z)
-    (Rasmussen & Williams 2006, eq. 3.16); r by the scaled error function, which does not underflow.
+    (Rasmussen & Williams 2006, eq. 3.16). r is computed by the scaled error function, which does not underflow.
     """
 
     name = "probit"
@@ -134,10 +134,9 @@ class SVM(TwoClass):
 
     h(u) = u/2 + u^2/(4 z) + z/4 <= u/2 + u^2/(4 z') + z'/4 for any z' >= FLOOR,  z = max(|u|, FLOOR)
 
-    so that the curvature cost/(2 z) majorises and undamped steps never raise the cost (SYSTEMS G14).
-    exp(log p) does not sum to one over y: evidence and `cost`, which is therefore not learned, cannot
-    be compared with those of likelihoods. Probabilities are those of the two costs normalised, an
-    indication only.
+    so the curvature cost/(2 z) is a majoriser, and undamped steps never raise the cost (SYSTEMS G14). exp(log p) does
+    not sum to one over y: its evidence cannot be compared with that of likelihoods, and `cost` is not learned.
+    Probabilities are the normalised exponentials of the two costs, a rough indication only.
     """
 
     cost: float = 1.0
@@ -187,11 +186,10 @@ def _hinge(u):
 def logistic_average(mean, variance) -> np.ndarray:
     """Average of 1 / (1 + exp(-f)) over f ~ N(mean, variance), (n,), by quadrature.
 
-    A narrow Gaussian is integrated by Gauss-Hermite. For a wide one the logistic function is
-    nearly a step, and the roles are changed: with a logistic variable t it is the average of
-    P(f > t) = Phi((mean - t) / sd), by the trapezoid rule, which converges exponentially. Averaging
-    pulls a probability towards 1/2, so that 1 / (1 + exp(-mean)) bounds a small one from below
-    where the rule underflows.
+    Narrow Gaussians are integrated by Gauss-Hermite quadrature. For wide ones the logistic function is nearly a step,
+    and the roles are exchanged: with a logistic variable t the average is that of P(f > t) = Phi((mean - t) / sd),
+    computed by the trapezoid rule, which converges exponentially. Averaging moves a probability towards 1/2, so 1 / (1
+    + exp(-mean)) is a lower bound of a small one, used where the rule underflows.
     """
     sd, mean = np.sqrt(variance), np.asarray(mean, dtype=float)
     out, wide = np.empty(len(mean)), sd >= 1.0

@@ -1,4 +1,4 @@
-"""Counts: Poisson, negative binomial (over-dispersed), and successes among trials."""
+"""Likelihoods of counts: Poisson, negative binomial (over-dispersed), and successes among trials."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -24,7 +24,7 @@ from bcmdist.model.units import COUNTED, RATE
 
 @dataclass(frozen=True)
 class Counts(OneProcess):
-    """Counts of mean exposure exp(f)."""
+    """Counts with mean exposure exp(f)."""
 
     task = "counts"
     support = "counts 0, 1, 2, ... with positive exposures"
@@ -45,7 +45,7 @@ class Counts(OneProcess):
 
 @dataclass(frozen=True)
 class Poisson(Counts):
-    """Counts of mean and variance mu = exposure exp(f)."""
+    """Counts with mean and variance mu = exposure exp(f)."""
 
     name = "poisson"
 
@@ -72,7 +72,7 @@ class Poisson(Counts):
 
 @dataclass(frozen=True)
 class NegativeBinomial(Counts):
-    """Counts of mean mu = exposure exp(f) and variance mu + mu^2 / shape; Poisson as shape grows.
+    """Counts with mean mu = exposure exp(f) and variance mu + mu^2 / shape; Poisson in the limit of large shape.
 
     With q = mu / (mu + shape), a logistic function of f:
     p = binom(y + shape - 1, y) q^y (1 - q)^shape,  score y (1 - q) - shape q,  curvature (y + shape) q (1 - q)
@@ -106,12 +106,12 @@ class NegativeBinomial(Counts):
         return stats.nbinom(self.shape, expit(-eta))
 
     def compared(self) -> "Poisson":
-        return Poisson()  # its own deviance falls with its shape
+        return Poisson()  # the deviance of the negative binomial decreases with its shape
 
 
 @dataclass(frozen=True)
 class Binomial(OneProcess):
-    """Successes among trials of success probability 1 / (1 + exp(-f))."""
+    """Successes among trials with success probability 1 / (1 + exp(-f))."""
 
     name = "binomial"
     task = "binomial"
@@ -147,5 +147,5 @@ class Binomial(OneProcess):
         return np.clip(odds, -LARGEST_EXPONENT, LARGEST_EXPONENT)
 
     def link(self, obs, mean) -> np.ndarray:
-        # Rows without trials say nothing, whatever their share.
+        # Rows without trials carry no information, whatever their share.
         return logit(np.clip(mean / np.maximum(np.asarray(obs.trials), 1.0), 1e-15, 1.0 - 1e-15))

@@ -1,4 +1,4 @@
-"""Real targets scattered around f: Gaussian noise, and Student's t for data with outliers."""
+"""Likelihoods of real targets: Gaussian noise, and Student's t for data with outliers."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -32,7 +32,7 @@ class Gaussian(OneProcess):
         return self.noise_variance / obs.weight
 
     def densities(self, obs) -> np.ndarray:
-        return np.ones(len(obs))  # whatever the weight, which divides the noise
+        return np.ones(len(obs))  # independent of the weight, which divides the noise
 
     def log_density(self, obs, f) -> np.ndarray:
         noise = self.noise(obs)
@@ -56,15 +56,15 @@ class Gaussian(OneProcess):
 
 @dataclass(frozen=True)
 class StudentT(OneProcess):
-    """y = f + s e with e of Student's t distribution: an outlier counts little.
+    """y = f + s e with e of Student's t distribution, so that outliers have little influence.
 
     log p = log c - (nu + 1)/2 log(1 + (y - f)^2 / (nu s^2)), not concave; the curvature is Fisher's,
     (nu + 1) / ((nu + 3) s^2) (Lange, Little & Taylor 1989).
     """
 
     noise_variance: np.ndarray = parameter(0.1, NOISE_BOUNDS, widens=1.0)
-    """s^2, the squared scale; the variance is nu / (nu - 2) times it"""
-    degrees_of_freedom: np.ndarray = parameter(4.0, (2.1, 1e3))  # below two there is no variance
+    """s^2, the squared scale; the variance is nu / (nu - 2) times s^2"""
+    degrees_of_freedom: np.ndarray = parameter(4.0, (2.1, 1e3))  # the variance is infinite up to 2
     """nu"""
     name = "student_t"
     task = "regression"
@@ -103,4 +103,4 @@ class StudentT(OneProcess):
         return obs.y
 
     def typical(self, obs, f) -> np.ndarray:
-        return f  # below one degree of freedom there is no mean
+        return f  # the mean does not exist up to one degree of freedom

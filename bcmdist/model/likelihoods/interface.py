@@ -1,10 +1,10 @@
-"""What a likelihood p(y | f) must answer: a log density with derivatives, and a distribution.
+"""The interface of likelihoods p(y | f): a log density with derivatives, and a predictive distribution.
 
-An expert needs the log density of its rows and derivatives in the latent f; whoever predicts needs the distribution
-of a new observation. `Likelihood` is what every one answers, of one latent process or of one for each class;
-`OneProcess` is what those of one process answer besides. A new one is one class with these methods, whose fields made
-by `parameter` are learned, and `register_likelihood`. All methods work row by row and broadcast: latents f (n,) go
-with observations (n,), and latents (n, K) with `obs[:, None]`.
+Experts need the log density of their rows and its derivatives in the latent f; predictions need the distribution of a
+new observation. `Likelihood` is the interface for one latent process or one per class; `OneProcess` adds methods for a
+single process. A new likelihood is a class with these methods, registered by `register_likelihood`; fields declared by
+`parameter` are learned. All methods work row by row and broadcast: latents f (n,) go with observations (n,), and
+latents (n, K) with `obs[:, None]`.
 """
 
 from abc import ABC, abstractmethod
@@ -17,36 +17,38 @@ import numpy as np
 from bcmdist.data.observations import Observations
 from bcmdist.model.units import Units
 
-# Exponents are clipped here, so that every density and derivative is finite for any latent: exp(300) = 1e130
-# can be squared and multiplied by any count and any weight. No rate, mean or odds of scaled data comes near.
+# Exponents are clipped here, so that densities and derivatives are finite for any latent: exp(300) = 1e130 can be
+# squared and multiplied by any count and any weight. Rates, means and odds of scaled data are far smaller.
 LARGEST_EXPONENT = 300.0
 
-# Share of the expected curvature that a row keeps in steps towards the mode where its own is lower, or negative.
+# Lower bound of a row's weight in steps towards the mode, as a share of the expected curvature: the Hessian may be
+# smaller or negative.
 LEAST_STEP_WEIGHT = 0.05
 
-# Step in the log of a parameter: the stencil's truncation (h^4 / 30, 5e-13) and rounding (1e-16 / h) are alike.
+# Step in the log of a parameter: the stencil's truncation (h^4 / 30, 5e-13) and rounding (1e-16 / h) are about equal.
 SLOPE_STEP = 2e-3
 
 # Halvings of the range of latents, after which it is as narrow as rounding.
 LINK_HALVINGS = 64
 
-# What predictions say of numbers, by name, and of classes.
+# Names of the predicted quantities for numbers, and for classes.
 NUMBERS = ("observation_mean", "observation_variance", "lower95", "upper95")
 CLASSES = ("probability", "label")
 
-# Bounds of parameters while learning, for scaled targets. At the far ends a family is its own limit (Poisson, Gaussian,
-# a point), and more would only ruin conditioning.
+# Bounds of parameters during learning, for scaled targets. Near the bounds a family is close to its limit (Poisson,
+# Gaussian, a point mass), and wider bounds would only make the problem ill-conditioned.
 NOISE_BOUNDS = (1e-6, 1e1)
 SHAPE_BOUNDS = (1e-2, 1e4)
 
 
 def parameter(default: float, bounds: tuple[float, float], *, widens: float = 0.0) -> Any:
-    """A field of a likelihood that is learned: a positive number, kept as a vector of one.
+    """Declare a field of a likelihood that is learned: a positive number, stored as a vector of length 1.
 
     Parameters
     ----------
-    bounds : while learning, for scaled targets
-    widens : to what power of it the variance of an observation grows, about; 0 where it is not what widens it
+    bounds : during learning, for scaled targets
+    widens : approximate power of the parameter with which the variance of an observation grows; 0 where the parameter
+        does not control that variance
     """
     return field(default_factory=lambda: np.full(1, default), metadata={"bounds": bounds, "widens": widens})
 
@@ -57,32 +59,32 @@ class Likelihood(ABC):
 
     name: ClassVar[str]
     task: ClassVar[str]
-    """what it is for, by the name users choose: "regression", or another one, also one of its own"""
+    """task under which users choose it: "regression", or another name, possibly a new one"""
     support: ClassVar[str]
-    """what targets and companions must be, in words, for the error text"""
+    """valid targets and companions, in words, for the error text"""
     units: ClassVar[Units]
-    """how targets are scaled, by what they can be"""
+    """scaling of targets, by their type"""
     companions: ClassVar[tuple[str, ...]] = ()
-    """which of exposure, trials and event it reads"""
+    """the extra columns that it reads, among exposure, trials and event"""
     columns: ClassVar[tuple[str, ...]] = NUMBERS
-    """what predictions say of a new observation: `NUMBERS`, and perhaps its "median", or the "probability" of success
-    in one trial; or `CLASSES`"""
+    """predicted quantities of a new observation: `NUMBERS`, possibly with "median" or the "probability" of success in
+    one trial; or `CLASSES`"""
     per_class: ClassVar[bool] = False
-    """True where each class has a latent process, f (n, C); one, f (n,), otherwise"""
+    """True where each class has a latent process, f (n, C); otherwise there is one, f (n,)"""
     coupled: ClassVar[bool] = False
-    """True where messages are about the processes of all classes at once"""
+    """True where messages are joint over the processes of all classes"""
     exact: ClassVar[bool] = False
-    """True where messages need no approximation, `targets` being f plus normal `noise`: one pass is all there is"""
+    """True where `targets` are f plus Gaussian `noise`: messages need no approximation, and one pass suffices"""
     log_concave: ClassVar[bool] = True
-    """False where log p may be convex in f: then `curvature` is the expected one (Fisher)"""
+    """False where -d2 log p / df2 may be negative: then `curvature` is its expectation (Fisher)"""
     categorical: ClassVar[bool] = False
     """True where targets are classes, whose probabilities are predicted"""
     events: ClassVar[bool] = False
-    """True where targets count or time events: scored by their deviance and order instead of by their errors"""
+    """True where targets count or time events: scored by deviance and ranking instead of errors"""
     needs_calibration: ClassVar[bool] = False
-    """True where it says nothing of probabilities: they come from held-out rows"""
+    """True where it gives no probabilities: these are calibrated on held-out rows"""
     zero_counts_as: ClassVar[float | None] = None
-    """where targets of 0 are taken for something else: for what, in units of the mean one"""
+    """value, in units of the mean, that replaces targets of 0; None where they are not replaced"""
 
     def __post_init__(self):
         for name in self.bounds:
@@ -91,7 +93,7 @@ class Likelihood(ABC):
     @classmethod
     @abstractmethod
     def default(cls, classes: int | None = None) -> Self:
-        """At default parameters; for so many `classes`, where it has a process for each."""
+        """The likelihood at default parameters, with `classes` classes where each has a process."""
 
     @property
     @abstractmethod
@@ -100,17 +102,17 @@ class Likelihood(ABC):
 
     @property
     def parameters(self) -> dict[str, np.ndarray]:
-        """Natural parameters by name, all positive, each 1-D; empty where there are none."""
+        """Natural parameters by name, all positive, each 1-D; may be empty."""
         return {name: getattr(self, name) for name in self.bounds}
 
     @property
     def bounds(self) -> dict[str, tuple[float, float]]:
-        """Bounds of parameters while learning, by name."""
+        """Bounds of parameters during learning, by name."""
         return {one.name: one.metadata["bounds"] for one in fields(self) if one.metadata}
 
     @property
     def widening(self) -> Mapping[str, float]:
-        """To what powers of parameters the variance of an observation grows, by name."""
+        """Powers of parameters with which the variance of an observation grows, by name."""
         powers = {one.name: one.metadata["widens"] for one in fields(self) if one.metadata}
         return {name: power for name, power in powers.items() if power}
 
@@ -118,50 +120,50 @@ class Likelihood(ABC):
         """The same likelihood with other parameter values."""
         return replace(self, **values)
 
-    # --- What follows ---
+    # --- Derived properties ---
 
     @property
     def normal(self) -> bool:
-        """True for one process with normal noise around it: means are linear in the targets, predictions are normal."""
+        """True for one process with Gaussian noise: means are linear in the targets, and predictions are Gaussian."""
         return self.exact and not self.per_class
 
     @property
     def on_labels(self) -> bool:
-        """True where class labels are regressed on as if they were numbers."""
+        """True for a regression on class labels coded as numbers."""
         return self.exact and self.per_class
 
     @property
     def single(self) -> bool:
-        """True for one process and a probability of the targets: what expectation propagation, a running linearisation
-        and the evidence of a committee ask for."""
+        """True for one process with a probability density of the targets, as required by expectation propagation, the
+        running linearisation and the evidence of a committee.
+        """
         return not self.per_class and not self.needs_calibration
 
     @property
     def measured(self) -> bool:
-        """True for one process and numbers, whose errors rows left out tell of."""
+        """True for one process and numeric targets, whose errors can be measured on held-out or left-out rows."""
         return self.single and not self.categorical
 
     @property
     def each(self) -> "Likelihood":
-        """That of each process on its own, of a class against the rest, where processes know nothing of each other;
-        elsewhere itself."""
+        """Likelihood of one process, a class against the rest, where processes are independent; otherwise self."""
         return self
 
     @property
     def apart(self) -> bool:
-        """True where processes are models of their own, each with the likelihood `each`."""
+        """True where each process is a separate model with the likelihood `each`."""
         return self.each is not self
 
     @property
     def copies(self) -> int:
-        """How many of an expert's matrices there are: one that all processes share, or one for each."""
+        """Number of copies of an expert's matrices: 1 where all processes share them, otherwise one per process."""
         return 1 if self.exact else self.processes
 
     def zeros(self, obs: Observations) -> np.ndarray:
         """Latents of 0, (n,) or (n, C)."""
         return np.zeros((len(obs), self.processes) if self.per_class else len(obs))
 
-    # --- Of rows ---
+    # --- Functions of rows ---
 
     @abstractmethod
     def unsupported(self, obs: Observations) -> np.ndarray:
@@ -169,44 +171,46 @@ class Likelihood(ABC):
 
     @abstractmethod
     def log_density(self, obs: Observations, f) -> np.ndarray:
-        """log p(y | f), times the weight, (n,)."""
+        """log p(y | f) times the weight, (n,)."""
 
     @abstractmethod
     def score(self, obs: Observations, f) -> np.ndarray:
-        """d log p / df, like f."""
+        """d log p / df, shaped like f."""
 
     @abstractmethod
     def curvature(self, obs: Observations, f) -> np.ndarray:
-        """-d2 log p / df2 where that is never negative, else its expectation over y; like f."""
+        """-d2 log p / df2 where that is never negative, otherwise its expectation over y; shaped like f."""
 
     def noise(self, obs: Observations) -> np.ndarray:
-        """Noise variance of each row as a regression, (n,): where not exact, 1 / w with w the curvature at latents of
-        0, of the first class."""
+        """Noise variance of each row as a regression, (n,).
+
+        Where not exact: 1 / w, with w the curvature of the first process at latents of 0.
+        """
         w = self.curvature(obs, self.zeros(obs)).reshape(len(obs), -1)[:, 0]
         return 1.0 / np.maximum(w, np.finfo(float).tiny)
 
     def targets(self, obs: Observations) -> np.ndarray:
-        """What is regressed on, like f: where not exact, score / w at latents of 0."""
+        """Targets of the equivalent regression, shaped like f; where not exact, score / w at latents of 0."""
         f = self.zeros(obs)
         return self.score(obs, f) * self.noise(obs).reshape(-1, *[1] * (f.ndim - 1))
 
     def densities(self, obs: Observations) -> np.ndarray:
-        """How many densities of its target each row's log p counts, (n,): one unit for another adds its log to each."""
+        """Number of target densities in each row's log p, (n,); a change of units adds its log to each."""
         return obs.weight
 
     def class_probability(self, mean, variance) -> np.ndarray:
-        """Probability of each class, averaged over f ~ N(mean, variance), (n, C); of none, (n, 0), where targets are no
-        classes or it says nothing of probabilities.
+        """Probability of each class, averaged over f ~ N(mean, variance): (n, C).
+
+        Shape (n, 0) where targets are not classes or the likelihood gives no probabilities.
 
         Parameters
         ----------
-        mean : like f; variance : like f, or (n, C, C) of processes that are coupled
+        mean : like f; variance : like f, or (n, C, C) for coupled processes
         """
         return np.empty((len(mean), 0))
 
     def learned_as(self) -> "Likelihood":
-        """The likelihood whose evidence stands for its own while learning, where it has none, or none with a
-        gradient."""
+        """Likelihood to use for learning, where this one has no evidence or no gradient of it; by default self."""
         return self
 
 
@@ -234,7 +238,7 @@ class OneProcess(Likelihood):
         return self.curvature(obs, f)
 
     def step_weight(self, obs: Observations, f) -> np.ndarray:
-        """Positive weights with which a step towards the mode is taken: the Hessian where it may be."""
+        """Positive weights of a Newton step: the Hessian, with a lower bound where it may be negative."""
         weight = self.hessian(obs, f)
         return weight if self.log_concave else np.maximum(weight, LEAST_STEP_WEIGHT * self.curvature(obs, f))
 
@@ -242,20 +246,23 @@ class OneProcess(Likelihood):
     def distribution(self, obs: Observations, f) -> Any:
         """Frozen scipy distribution of one new observation with the companions of a row; f (n,) or (n, K).
 
-        Larger for larger f. The weight has no part in it, except that of a Gaussian row, which stands for an average.
+        Stochastically increasing in f. It does not depend on the weight, except for a Gaussian row, where the
+        observation is an average of `weight` values.
         """
 
     @abstractmethod
     def saturated(self, obs: Observations) -> np.ndarray:
-        """The f that maximises log p of each row, +-`LARGEST_EXPONENT` for infinity."""
+        """The f that maximises log p of each row, with +-`LARGEST_EXPONENT` for infinity."""
 
     def typical(self, obs: Observations, f) -> np.ndarray:
-        """A typical new observation, (n,), from which the search for quantiles begins."""
+        """A typical new observation, (n,), the starting point of the search for quantiles."""
         return self.distribution(obs, f).mean()
 
     def link(self, obs: Observations, mean) -> np.ndarray:
-        """The f at which the mean of a new observation is `mean`, (n,), within +-`LARGEST_EXPONENT`: by bisection,
-        unless a family knows it."""
+        """The f at which a new observation has the mean `mean`, (n,), within +-`LARGEST_EXPONENT`.
+
+        By bisection, unless a subclass has a formula.
+        """
         low, high = np.full(len(obs), -LARGEST_EXPONENT), np.full(len(obs), LARGEST_EXPONENT)
         for _ in range(LINK_HALVINGS):
             f = 0.5 * (low + high)
@@ -264,12 +271,12 @@ class OneProcess(Likelihood):
         return 0.5 * (low + high)
 
     def compared(self) -> "OneProcess":
-        """The likelihood by whose deviance models of the same targets are compared."""
+        """The likelihood whose deviance is used to compare models of the same targets."""
         return self
 
 
 def beside(obs, f) -> Observations:
-    """Observations shaped to go with latents (n,) or (n, K)."""
+    """Reshape observations to broadcast with latents (n,) or (n, K)."""
     return obs[:, None] if np.ndim(f) == 2 else obs
 
 
@@ -294,10 +301,10 @@ def positive(x) -> np.ndarray:
 
 
 def slopes(likelihood: OneProcess, obs, f, name) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Derivatives of log density, score and curvature in the log of one parameter, at fixed f; three (n,).
+    """Derivatives of log density, score and curvature in the log of one parameter, at fixed f: three arrays (n,).
 
-    By the central stencil of five points, accurate to about 1e-11 of the terms that are summed: one short function
-    in place of three formulas for every parameter of every family.
+    Uses the central five-point stencil, accurate to about 1e-11 of the summed terms: one short function instead of
+    three formulas for every parameter of every family.
     """
     value = likelihood.parameters[name]
 

@@ -1,7 +1,7 @@
-"""Lifetimes, of which some had not ended when they were last seen: exponential and Weibull.
+"""Likelihoods of right-censored lifetimes: exponential and Weibull.
 
-A censored row contributes the probability of surviving its time. With H the cumulative hazard of the
-time t and h its derivative: log p = event log h(t) - H(t). A time of 0 counts as `LEAST_TIME`, all others as they are.
+A censored row contributes the probability of surviving beyond its time. With H the cumulative hazard at time t and h
+its derivative: log p = event log h(t) - H(t). A time of 0 is replaced by `LEAST_TIME`; no other time is changed.
 """
 
 from abc import abstractmethod
@@ -23,22 +23,22 @@ from bcmdist.model.likelihoods.interface import (
 )
 from bcmdist.model.units import POSITIVE
 
-# Times are scaled to mean one. A recorded 0 (died on the day of entry) means a time below the clock's
-# unit; the densities of Weibull shapes other than one are 0 or infinite there. A clock that tells less
-# than 10,000 steps to a mean life would be a rare one.
+# Times are scaled to mean 1. A recorded 0 (died on the day of entry) means a time below the resolution of the clock;
+# there the densities of Weibull shapes other than 1 are 0 or infinite. A clock with fewer than 10,000 steps per mean
+# lifetime would resolve less than this.
 LEAST_TIME = 1e-4
 
 COLUMNS = (*NUMBERS, "median")
 
 
 def _log_time(obs):
-    """Logs of the times, (n,), of zeros that of `LEAST_TIME`."""
+    """Logs of the times, (n,), with zeros replaced by `LEAST_TIME`."""
     return np.log(np.where(obs.y > 0, obs.y, LEAST_TIME))
 
 
 @dataclass(frozen=True)
 class Lifetime(OneProcess):
-    """Times until an event, some of them censored:  log p = event log h - H  with the hazard h and its integral H."""
+    """Times until an event, possibly censored:  log p = event log h - H  with the hazard h and its integral H."""
 
     task = "lifetimes"
     support = "times not below 0 with events 0 or 1"
@@ -52,14 +52,14 @@ class Lifetime(OneProcess):
         return ~(np.isfinite(obs.y) & (obs.y >= 0) & ((obs.event == 0) | (obs.event == 1)))
 
     def densities(self, obs) -> np.ndarray:
-        return obs.weight * obs.event  # of a censored life there is a probability
+        return obs.weight * obs.event  # a censored row contributes a probability, not a density
 
     @abstractmethod
     def cumulative_hazard(self, obs, f) -> np.ndarray:
         """H, (n,)."""
 
     def saturated(self, obs) -> np.ndarray:
-        """H = 1 for an ended life, forever for a censored one."""
+        """H = 1 for an observed event, and +`LARGEST_EXPONENT` (never) for a censored row."""
         return np.where(obs.event == 1, _log_time(obs), LARGEST_EXPONENT)
 
 
@@ -93,7 +93,7 @@ class Exponential(Lifetime):
 
 @dataclass(frozen=True)
 class Weibull(Lifetime):
-    """Hazard growing (shape k > 1) or falling (k < 1) with age, scale exp(f).
+    """Hazard increasing (shape k > 1) or decreasing (k < 1) with age, scale exp(f).
 
     log p = event (log k - k f + (k - 1) log t) - H,  H = (t exp(-f))^k.
     """

@@ -1,7 +1,6 @@
 """Likelihoods of C classes: softmax, and regression on one-hot targets.
 
-Both have one latent process per class, f (n, C), all with the same kernel. Targets are class
-numbers 0 to C - 1.
+Both have one latent process per class, f (n, C), all with the same kernel. Targets are class numbers 0 to C - 1.
 """
 
 from abc import abstractmethod
@@ -15,18 +14,18 @@ from scipy.stats import qmc
 from bcmdist.model.likelihoods.interface import CLASSES, Likelihood, parameter
 from bcmdist.model.units import COUNTED
 
-# Gaussian draws by which class probabilities are averaged; a power of two, as Sobol points want.
-# The error of a probability is about 1e-3 (measured in the tests).
+# Number of Gaussian draws for averages of class probabilities; Sobol points need a power of two. The error of a
+# probability is about 1e-3 (measured in the tests).
 DRAWS = 256
-DRAWS_SEED = 20001  # the same for every row and every model, so that batches do not matter
+DRAWS_SEED = 20001  # the same for every row and model, so that results do not depend on batches
 
 
 @dataclass(frozen=True)
 class PerClass(Likelihood):
-    """A likelihood of classes with a latent process for each."""
+    """Base of the likelihoods with one latent process per class."""
 
     classes: int | None
-    """C; None where only the support of labels is asked for"""
+    """C; None where only the support of labels is checked"""
     task = "classification"
     support = "whole numbers as class labels"
     units = COUNTED
@@ -43,7 +42,7 @@ class PerClass(Likelihood):
         return self.classes or 0
 
     def unsupported(self, obs) -> np.ndarray:
-        """True for targets that are no class number, (n,); for unknown `classes`, that are no label."""
+        """True for targets that are not class numbers, (n,); where `classes` is None, not whole numbers."""
         broken = obs.y != np.floor(obs.y)
         return broken if self.classes is None else broken | (obs.y < 0) | (obs.y >= self.classes)
 
@@ -56,8 +55,8 @@ class PerClass(Likelihood):
 class AnySoftmax(PerClass):
     """P(y = c) = exp(f_c) / sum_d exp(f_d)     (GBCM paper, section 5.3; SYSTEMS G8).
 
-    The negative Hessian of a row is W = diag(p) - p p'; how a message represents it, `curvature`, is what the members
-    differ in. The mode is the exact joint one in all of them.
+    The negative Hessian of a row is W = diag(p) - p p'. Subclasses differ only in `curvature`, the form of W in
+    messages. All of them use the exact joint mode.
     """
 
     def log_density(self, obs, f) -> np.ndarray:
@@ -73,10 +72,10 @@ class AnySoftmax(PerClass):
 
     @abstractmethod
     def curvature(self, obs, f) -> np.ndarray:
-        """What stands for the diagonal of W where messages keep classes apart, (n, C)."""
+        """Diagonal approximation of W in messages that keep classes separate, (n, C)."""
 
     def class_probability(self, mean, variance) -> np.ndarray:
-        """Average softmax by quasi-random draws."""
+        """Softmax averaged over quasi-random draws."""
         total = np.zeros_like(mean)
         for u in _draws(self.processes):
             shift = np.sqrt(variance) * u if variance.ndim == 2 else np.linalg.cholesky(variance) @ u
@@ -89,10 +88,11 @@ class AnySoftmax(PerClass):
 
 @dataclass(frozen=True)
 class Softmax(AnySoftmax):
-    """Softmax by diag(p), classes apart.
+    """Softmax with W approximated by diag(p); classes are separate.
 
-    W is diag(p) with an unknown offset common to all f_c of the row (the multinomial as independent Poisson counts,
-    Baker 1994), so that differences, which alone matter to probabilities, keep their uncertainty.
+    W is diag(p) after integrating out an unknown offset common to all f_c of the row (the multinomial as independent
+    Poisson counts, Baker 1994). Differences of f_c, on which alone probabilities depend, therefore keep their
+    uncertainty.
     """
 
     name = "softmax"
@@ -103,8 +103,10 @@ class Softmax(AnySoftmax):
 
 @dataclass(frozen=True)
 class SoftmaxFisher(AnySoftmax):
-    """Softmax by diag(p (1 - p)), the paper's, classes apart: variances of f_c are too small, of differences f_c - f_d
-    too large."""
+    """Softmax with W approximated by diag(p (1 - p)) as in the paper; classes are separate.
+
+    Variances of f_c are too small, those of differences f_c - f_d too large.
+    """
 
     name = "softmax_fisher"
 
@@ -115,7 +117,7 @@ class SoftmaxFisher(AnySoftmax):
 
 @dataclass(frozen=True)
 class SoftmaxCoupled(AnySoftmax):
-    """Softmax by W itself: messages about all classes at once, C^2 times as large as one class's."""
+    """Softmax with the exact W: messages are joint over all classes, C^2 times as large as a single class's."""
 
     name = "softmax_coupled"
     coupled = True
@@ -128,9 +130,9 @@ def _draws(classes):
     return qmc.MultivariateNormalQMC(np.zeros(classes), rng=np.random.default_rng(DRAWS_SEED)).random(DRAWS)
 
 
-# Least noise variance that learning may choose for targets of +1 and -1. Where equal rows have equal labels the
-# evidence of a regression grows without end as the noise goes to 0, though labels are no function values; on
-# validation rows of letter, ijcnn1 and glass, .03 to .1 gave the best log loss and accuracy.
+# Lower bound of the learned noise variance for targets of +1 and -1. Where equal rows have equal labels, the evidence
+# of a regression grows without limit as the noise goes to 0, although labels are not function values. On validation
+# rows of letter, ijcnn1 and glass, .03 to .1 gave the best log loss and accuracy.
 LEAST_LABEL_NOISE = 0.05
 
 
@@ -138,8 +140,8 @@ LEAST_LABEL_NOISE = 0.05
 class OneHot(PerClass):
     """Regression on +1 for a row's own class and -1 for the others (GBCM paper, section 6.5).
 
-    The cost is that of one regression: all classes share the factor and the precision. Probabilities
-    come from a calibration that is fitted on held-out predictions (Platt 2000).
+    The cost is that of one regression: all classes share the factor and the precision. Probabilities come from a
+    calibration fitted to held-out predictions (Platt 2000).
     """
 
     noise_variance: np.ndarray = parameter(0.1, (LEAST_LABEL_NOISE, 10.0), widens=1.0)

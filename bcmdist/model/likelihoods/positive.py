@@ -1,6 +1,6 @@
-"""Positive targets of mean exp(f): gamma and inverse Gaussian, both with the log link.
+"""Likelihoods of positive targets with mean exp(f): gamma and inverse Gaussian, both with the log link.
 
-(The canonical links of both would need latents of one sign, which a Gaussian process does not know.)
+(The canonical links of both need latents of one sign, which a Gaussian process does not guarantee.)
 """
 
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ class Gamma(OneProcess):
         return ~positive(obs.y)
 
     def log_ratio(self, obs, f) -> np.ndarray:
-        """log u."""
+        """log u, (n,)."""
         return np.log(self.shape * obs.y) - f
 
     def log_density(self, obs, f) -> np.ndarray:
@@ -97,10 +97,10 @@ class InverseGaussian(OneProcess):
 
 
 class _InverseGaussian(stats.rv_continuous):
-    """That of scipy in the same parameter, with a distribution function for any mean.
+    """scipy's inverse Gaussian with the same parameter, and a distribution function that is stable for any mean.
 
-    F(x) = Phi(a) + exp(2 / mu) Phi(-b) with a = (x / mu - 1) / sqrt(x), b = (x / mu + 1) / sqrt(x); by 2 / mu =
-    (b^2 - a^2) / 2 the second term is erfcx(b / sqrt(2)) exp(-a^2 / 2) / 2, which neither overflows nor cancels.
+    F(x) = Phi(a) + exp(2 / mu) Phi(-b) with a = (x / mu - 1) / sqrt(x), b = (x / mu + 1) / sqrt(x). Because 2 / mu =
+    (b^2 - a^2) / 2, the second term is erfcx(b / sqrt(2)) exp(-a^2 / 2) / 2, which neither overflows nor cancels.
     """
 
     def _cdf(self, x, mu):

@@ -1,43 +1,43 @@
 """Moments of a Gaussian belief times the likelihood of one row, for many rows at once.
 
 Expectation propagation needs, for each row, the normaliser and the moments of the tilted density
-N(f; mean, variance) p(y | f). All is done in z = (f - mean) / sd, so that variance 0 is no special case
-and a narrow belief loses no digits. The rule is Gauss-Legendre on panels to both sides of the mode, out to
-where the integrand has vanished, and a panel is halved until its polynomial fits: a wide belief times a
-step is far from any Gaussian, and Gauss-Hermite at the mode would need thousands of nodes there.
+N(f; mean, variance) p(y | f). All computations use z = (f - mean) / sd, so variance 0 is not a special case and a
+narrow belief loses no digits. The rule is Gauss-Legendre on panels on both sides of the mode, out to where the
+integrand has vanished; a panel is halved until a polynomial fits. (A wide belief times a step is far from Gaussian, and
+Gauss-Hermite at the mode would need thousands of nodes.)
 """
 
 import numpy as np
 from scipy.special import eval_legendre, roots_legendre
 
 PANEL_NODES = 20  # about 180 evaluations per row; logistic rows: errors of 1e-11 up to variance 1e8 (measured)
-# Panels to begin with, in shares of each side: the shorter ones find what is narrow and near the mode.
+# Initial panels, as shares of each side; the short ones resolve narrow features near the mode.
 PANEL_EDGES = np.array([0.0, 1.0 / 64.0, 1.0 / 8.0, 1.0])
-# A panel fits when the last two Legendre coefficients of the integrand are below this share of the least
-# mass a log-concave row can have. Gauss-Legendre integrates what it samples to about the square of it.
+# A panel fits when the last two Legendre coefficients of the integrand are below this share of the smallest possible
+# mass of a log-concave row. The error of Gauss-Legendre is about the square of this.
 PANEL_TOLERANCE = 1e-7
-PANEL_NOISE = 1e-9  # or below this share of the panel's peak: what rounding leaves of log p at counts of 1e6
-PANEL_HALVINGS = 30  # 1e9 scales between the widest and the narrowest feature; not reached
-# The integrand is cut where it has fallen by exp(-40) = 4e-18 from the mode ...
+PANEL_NOISE = 1e-9  # or below this share of the panel's peak: the rounding of log p at counts of 1e6
+PANEL_HALVINGS = 30  # 1e9 between the widest and the narrowest feature; not reached
+# The integrand is cut where it has fallen by exp(-40) = 4e-18 from the mode,
 LOG_DROP = 40.0
-# ... and the cut is searched for to this factor.
+# located to within this factor.
 CUT_FACTOR = 1.25
-# The mode only splits the range: this share of the local scale is close enough.
+# Tolerance of the mode, as a share of the local scale: the mode only splits the range.
 MODE_SHARE = 0.1
 SEARCH_STEPS = 200  # the searches halve at least every third step: enough for 20 orders of magnitude
-# A score that overflows says only where the mode is not: it is looked for within this |z|.
+# Where the score overflows, the mode is searched within this |z|.
 FARTHEST = 1e12
-# Below this sd, relative to |mean|, rounding hides how the score changes with f: the slope is the curvature.
+# Below this sd relative to |mean|, rounding hides how the score changes with f, and the slope is the curvature.
 NARROW = 1e-8
-# Rows that shrink the variance below this share are loud: the difference of precisions is accurate.
+# Rows that shrink the variance below this share are informative: the difference of precisions is accurate.
 LOUD = 0.5
 
 
 def tilted(likelihood, obs, mean, variance) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Log normaliser, mean and variance of N(f; mean, variance) p(y | f), row by row, each (n,).
 
-    Log-concave in f: to rounding. Otherwise (Student-t) the mode found is one of them; what lies
-    beyond a valley of exp(-`LOG_DROP`) is not seen.
+    Exact to rounding for log-concave likelihoods. Otherwise (Student-t) one of the modes is found, and mass beyond a
+    valley of exp(-`LOG_DROP`) is missed.
     """
     sd = np.sqrt(variance)
     row, z, share, log_z = _nodes(likelihood, obs, mean, sd)
@@ -51,9 +51,9 @@ def tilted_site(likelihood, obs, mean, variance) -> tuple[np.ndarray, np.ndarray
 
     tau = 1/var(f) - 1/variance,   nu = E(s) + tau E(f),   with s the score: E(s) = (E(f) - mean) / variance
 
-    Where the row says little the difference of precisions has few digits, and by parts it is the slope of
-    the regression of the score on f, tau = -cov(s, f) / var(f). tau < 0, possible only where p is not
-    log-concave, becomes 0; the mean is still matched.
+    For uninformative rows the difference of precisions has few digits. There integration by parts gives tau as the
+    slope of the regression of the score on f, tau = -cov(s, f) / var(f). tau < 0, possible only where p is not
+    log-concave, is replaced by 0; the mean is still matched.
 
     Returns
     -------
@@ -78,14 +78,14 @@ def tilted_site(likelihood, obs, mean, variance) -> tuple[np.ndarray, np.ndarray
 
 
 def _nodes(likelihood, obs, mean, sd):
-    """Nodes of all rows, flat: their row (K,), z (K,) and share of the tilted density (K,); log normaliser (n,)."""
+    """Nodes of all rows, flat: row index, z and share of the tilted density, each (K,); and the log normaliser (n,)."""
     with np.errstate(over="ignore", invalid="ignore"):
         mode = _mode(likelihood, obs, mean, sd)
         top = likelihood.log_density(obs, mean + sd * mode)
         scale = _scale(likelihood, obs, mean, sd, mode)
 
         def fall(row, offset):
-            """Log of the integrand at mode + offset over that at the mode."""
+            """Log of the integrand at mode + offset relative to the mode."""
             z = mode[row] + offset
             log_p = likelihood.log_density(obs[row], mean[row] + sd[row] * z)
             return log_p - top[row] - offset * (mode[row] + 0.5 * offset)
@@ -105,10 +105,10 @@ def _scale(likelihood, obs, mean, sd, z):
 
 
 def _mode(likelihood, obs, mean, sd):
-    """Mode of p(y | mean + sd z) N(z; 0, 1), (n,), to `MODE_SHARE` of its scale: Newton and bisection in turn.
+    """Mode of p(y | mean + sd z) N(z; 0, 1), (n,), to `MODE_SHARE` of its scale, by alternating Newton and bisection.
 
-    The mode is where g(z) = sd score - z changes from plus to minus. A falling score puts it between 0
-    and g(0). A Newton step goes a little too far on purpose, so that the mode gets caught from both sides.
+    The mode is the zero of g(z) = sd score - z, where g changes from plus to minus. With a decreasing score it lies
+    between 0 and g(0). Newton steps overshoot slightly on purpose, so that the mode is bracketed from both sides.
     """
     z = np.zeros(len(mean))
     g = sd * likelihood.score(obs, mean)
@@ -128,7 +128,7 @@ def _mode(likelihood, obs, mean, sd):
 
 
 def _cut(fall, scale):
-    """Distance (n,) at which `fall` is below -LOG_DROP, and not much beyond: doubling, then halving."""
+    """Distance (n,) just beyond the point where `fall` drops below -LOG_DROP: doubling, then halving."""
     low, high, r = np.zeros(len(scale)), np.full(len(scale), np.inf), scale
     for _ in range(SEARCH_STEPS):
         beyond = ~(fall(r) > -LOG_DROP)
