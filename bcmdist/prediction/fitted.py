@@ -64,8 +64,10 @@ def _corrected(fitted, facts, spread):
 
 @lru_cache(maxsize=2)
 def load_fitted(reference: Reference) -> Fitted:
-    """Model and posterior of a commit, without error distribution or recalibration. Arrivals are compared with these
-    predictions."""
+    """Model and posterior of a commit, without error distribution or recalibration.
+
+    Arrivals are compared with these predictions.
+    """
     calibration = calibration_from(load_facts(reference).calibration)
     return Fitted(load_model(reference), load_committee(reference).posterior, calibration)
 

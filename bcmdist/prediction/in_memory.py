@@ -44,8 +44,10 @@ def refuse_certain(X_variance, inputs) -> None:
 def predict_by(
     predictor: RowPredictor, X, *, exposure=None, trials=None, quantiles=(), X_variance=None, way=None
 ) -> dict[str, np.ndarray]:
-    """As `predict`, with a predictor that the caller reuses. `way`: how to average over inputs with variance
-    X_variance."""
+    """As `predict`, with a predictor that the caller reuses.
+
+    `way`: how to average over uncertain inputs; used with X_variance only.
+    """
     model = predictor.model
     X = new_inputs(model, X)
     obs = new_observations(model, len(X), exposure=exposure, trials=trials)

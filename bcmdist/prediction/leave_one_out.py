@@ -20,7 +20,7 @@ def left_out(mean, variance, score, curvature, *, prior=np.inf) -> tuple[np.ndar
     Parameters
     ----------
     mean, variance : (n,), or (n, C)
-        Of the posterior of f.
+        Posterior moments of f.
     score, curvature : (n,), or (n, C)
         d log p / df and w = -d2 log p / df2 of the site at the posterior mean; for a Gaussian row
         (y - mean) / noise and 1 / noise.

@@ -14,7 +14,7 @@ class MemoryNeed:
     """Projected memory that predictions need in a worker thread."""
 
     bytes: float
-    """without the memory for reading the new rows"""
+    """bytes, without the memory for reading the new rows"""
     what: str
     """what needs the memory, for the error message"""
     remedy: str

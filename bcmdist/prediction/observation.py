@@ -31,8 +31,7 @@ Widening = Callable[[np.ndarray], np.ndarray | float]
 def predictive(
     likelihood, mean, variance, obs: Observations, *, shape: Shape = NORMAL, widening: Widening | None = None
 ) -> Predictive:
-    """Predictive distribution of new observations with the companions of `obs`, for N(mean, variance) posteriors, (n,)
-    each.
+    """Predictive distribution of new observations with the companions of `obs`, given f ~ N(mean, variance), (n,) each.
 
     Parameters
     ----------
@@ -189,9 +188,9 @@ class _Mixture(Scored):
 def unit_deviance(likelihood: OneProcess, obs: Observations, mean) -> np.ndarray:
     """Twice the log-density loss of each row against a saturated model, if its mean is `mean`, (n,).
 
-    McCullagh & Nelder (1989), section 2.3. A censored row is compared with certain survival. The deviance of any counts
-    is Poisson's, because that of a negative binomial decreases with its shape: models of the same counts stay
-    comparable.
+    McCullagh & Nelder (1989), section 2.3. A censored row is compared with certain survival. All counts use the Poisson
+    deviance, because the negative binomial deviance decreases with its shape: so models of the same counts can be
+    compared.
     """
     family, once = likelihood.compared(), replace(obs, weight=np.ones(len(obs)))
     best, f = family.saturated(once), family.link(once, mean)

@@ -35,8 +35,10 @@ class Predictive(ABC):
         """log p(y), (n,), of one observation per row; for a censored row, the log probability of survival beyond y."""
 
     def crps(self, y) -> np.ndarray:
-        """Continuous ranked probability score of y, (n,): from quantiles at `CRPS_LEVELS`, unless a subclass has a
-        closed form."""
+        """Continuous ranked probability score of y, (n,).
+
+        Computed from quantiles at `CRPS_LEVELS`, unless a subclass has a closed form.
+        """
         quantiles = np.column_stack([self.quantile(level) for level in CRPS_LEVELS])
         return crps_quantile(y, quantiles, CRPS_LEVELS, backend="numpy")
 

@@ -46,8 +46,10 @@ class PredictiveModel(ABC):
     @property
     @abstractmethod
     def version(self) -> Hashable:
-        """Identifies this state of this model uniquely, even if another model replaces it under the same path; None if
-        the model has no path."""
+        """Unique identifier of this state of this model; None if the model has no path.
+
+        It differs from that of any other model stored later under the same path.
+        """
 
     @property
     @abstractmethod
@@ -56,7 +58,7 @@ class PredictiveModel(ABC):
 
     @abstractmethod
     def held(self) -> AbstractContextManager:
-        """Context manager that protects the commits from pruning."""
+        """Context manager that keeps a committee's commit from being pruned."""
 
     @abstractmethod
     def chosen_method(self, method=None) -> str:

@@ -28,8 +28,9 @@ def register_predictor(name: str, predictor: type[Predictor]) -> None:
 
 
 def predictor_of(snapshot: Snapshot, method: str | None) -> type[Predictor]:
-    """The predictor class of `method`, by default the method of the fit. Warns if local prediction cannot use some
-    rows.
+    """The predictor class of `method`, by default the method of the fit.
+
+    Warns if local prediction cannot use some rows as neighbours.
 
     Raises
     ------

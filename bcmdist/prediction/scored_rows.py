@@ -29,8 +29,10 @@ def finite_latent(mean, variance) -> tuple[np.ndarray, np.ndarray]:
 
 
 def refuse_nan(predictions) -> None:
-    """Raise `NotFinite` if a predicted quantity is NaN. Infinite values are allowed: heavy tails may have infinite
-    moments."""
+    """Raise `NotFinite` if a predicted quantity is NaN.
+
+    Infinite values are allowed: heavy tails may have infinite moments.
+    """
     for name, values in predictions.items():
         _refuse(name, values, np.isnan(values))
 

@@ -62,8 +62,10 @@ def _is_unseen(model, X, first, category):
 
 
 def _drawn(model, X, categories):
-    """Yield scaled inputs in which the k-th known level replaces unseen levels, for k up to the largest category's
-    size."""
+    """Yield scaled inputs with unseen levels replaced by the k-th known level, for each k.
+
+    A category with fewer levels than the largest one repeats its levels.
+    """
     for k in range(max(len(category.levels) for _, category in categories)):
         inputs = X.copy()
         for first, category in categories:

@@ -80,11 +80,10 @@ class Neighbours:
         return mean[back], variance[back]
 
     def jumps(self, cell, X, start) -> np.ndarray:
-        """Mean squared difference between the predictions of a cell and the next cell at their border, over the
-        variance there.
+        """Mean squared difference between the predictions of a cell and the next cell at their border.
 
-        The points lie halfway between nearest rows of the two cells. Shape (1,), or (0,) if either cell has absorbed
-        nothing.
+        In units of the predictive variance at points halfway between nearest rows of the two cells. Shape (1,), or (0,)
+        if either cell has absorbed nothing.
 
         Parameters
         ----------
