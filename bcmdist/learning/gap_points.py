@@ -58,7 +58,10 @@ def _uncovered(places, rows, centres):
 
 
 def _drawn(rows, rng):
-    """Draw points uniformly over the hull of rows (n, D) without stray rows, or over its box; discrete inputs take values of rows."""
+    """Draw points uniformly over the hull of rows (n, D), without stray rows, or over its box.
+
+    Discrete inputs take values that occur in the rows.
+    """
     low, high = np.quantile(rows, [STRAY, 1.0 - STRAY], axis=0)
     beyond = MARGIN * (high - low)
     inside = rows[np.all((rows >= low - beyond) & (rows <= high + beyond), axis=1)]
