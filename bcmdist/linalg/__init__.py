@@ -65,8 +65,7 @@ def cholesky(A, *, name) -> np.ndarray:
 
 
 def cholesky_with_jitter(K, *, name, ladder=JITTER_LADDER) -> tuple[np.ndarray, float]:
-    """Factor of `K + jitter I` with the smallest safe jitter of the ladder, whose steps are shares of the mean
-    diagonal.
+    """Factor of `K + jitter I` with the smallest safe jitter of the ladder (shares of the mean diagonal).
 
     Safe means that the factorisation succeeds and that its smallest squared pivot is above what rounding can produce,
     `n eps max(diag)`.

@@ -63,8 +63,10 @@ class Routines:
         self._least = LEAST_UNLOCKED if all(one.of_c for one in self._unlocked.values()) else math.inf
 
     def potrf(self, A) -> tuple[np.ndarray, int]:
-        """Cholesky factor of A, and the failed pivot (from 1) or 0. Overwrites A; entries above the diagonal are
-        undefined."""
+        """Cholesky factor of A, and the failed pivot (from 1) or 0.
+
+        Overwrites A; entries above the diagonal are undefined.
+        """
         n = len(A)
         if n**3 < self._least:
             return self._potrf(A, lower=1, clean=0, overwrite_a=1)
