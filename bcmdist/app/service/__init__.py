@@ -1,1 +1,1 @@
-"""The service: predictions, and rows to absorb, over HTTP."""
+"""The HTTP service: predict with models, and let them absorb rows."""

@@ -1,4 +1,4 @@
-"""Answers: JSON, and errors in words that tell nothing of where the service runs.
+"""Responses: JSON bodies, and errors whose messages reveal no path or URL of the server.
 
 {"error": "InvalidData", "message": "X: expected ..., got ...; give ..."}
 """
@@ -14,7 +14,7 @@ from bcmdist.app.service.json import written
 from bcmdist.errors import BcmdistError
 from bcmdist.storage.paths import FULL
 
-# By class of an error, those before their parents; all others are ours to mend.
+# HTTP status by error class, subclasses before their parents. Any other error is a fault of the server: 500.
 STATUS: dict[type[Exception], int] = {
     errors.ChunkConflict: 409,
     errors.SameRows: 409,
@@ -35,41 +35,44 @@ STATUS: dict[type[Exception], int] = {
     errors.StorageUnreachable: 503,
     errors.DiskFull: 507,
 }
-# Paths and URLs: nobody outside needs to know where things lie. Repetitions before a mark that may not come are
-# bounded, since clients' words are in these texts, and each letter could begin one.
+# Paths and URLs, which are removed from messages. Messages contain client input, and each letter could start a match:
+# repetitions before a delimiter that may be missing are bounded, to avoid quadratic time.
 PLACE = re.compile(r"(?:[a-z][a-z0-9+.-]{0,20}://|(?<![\w.])~?/)[^\s:;,'\"()\[\]]*(?:\[\d{1,20}:\d{1,20}\])?")
-SHOWN = 5  # of what is wrong in a request, at most
-LONGEST_TEXT = 2000  # characters of a message
+SHOWN = 5  # validation errors in one response, at most
+LONGEST_TEXT = 2000  # characters of a message, at most
 
 
 class Refused(HTTPException):
-    """An answer other than what was asked for; of a class that the framework passes on wherever it is raised."""
+    """An HTTP error response, raised as an exception. FastAPI passes an `HTTPException` on wherever it is raised."""
 
     def __init__(self, status: int, error: str, message: str, **headers: str):
         super().__init__(status, message, {name.replace("_", "-"): value for name, value in headers.items()})
         self.status, self.error, self.message = status, error, message
 
     def answer(self) -> Response:
-        """It as JSON."""
+        """Return the error as a JSON response."""
         return problem(self.status, self.error, self.message, self.headers)
 
 
 def encoded(value: Any, status=200, headers=None) -> Response:
-    """A value as JSON; what is not finite becomes null."""
+    """Return a JSON response; non-finite numbers become null."""
     return Response(written(value), status, headers, media_type="application/json")
 
 
 def problem(status, error, message, headers=None) -> Response:
-    """Why there is no other answer."""
+    """Return an error response: JSON with `error` and `message`."""
     return encoded({"error": error, "message": message}, status, headers)
 
 
 def refused(error: Exception, folders: Iterable[str] = ()) -> Refused:
-    """An error of the package as an answer: those that whoever asks can mend, in words without places, those in some
-    folders by their names."""
+    """Turn an exception into an error response.
+
+    Errors that the client can correct (status below 500) keep their message, without paths and URLs; names inside
+    `folders` remain, without the folder. All others get a general message that refers to the log of the service.
+    """
     status = next((code for kind, code in STATUS.items() if isinstance(error, kind)), 500)
     name = type(error).__name__ if isinstance(error, BcmdistError) else "InternalError"
-    if status == 500 and isinstance(error, OSError) and error.errno in FULL:  # whatever file it was for
+    if status == 500 and isinstance(error, OSError) and error.errno in FULL:  # for any file
         status, name = 507, "DiskFull"
     if status >= 500:
         again = {"Retry_After": "5"} if status == 503 else {}
@@ -79,7 +82,10 @@ def refused(error: Exception, folders: Iterable[str] = ()) -> Refused:
 
 
 def invalid(found: Iterable[Mapping[str, Any]]) -> Refused:
-    """What is wrong in a request, by its place, of pydantic's errors; nothing of what came is repeated."""
+    """Turn pydantic's validation errors into an error response that names the fields but repeats no input value.
+
+    The status is 400 for an invalid path parameter, otherwise 422.
+    """
     found = list(found)
     status = 400 if any(one["loc"][0] == "path" for one in found) else 422
     text = "; ".join(f"{'.'.join(map(str, one['loc']))[:80]}: {one['msg']}" for one in found[:SHOWN])
@@ -87,8 +93,11 @@ def invalid(found: Iterable[Mapping[str, Any]]) -> Refused:
 
 
 def without_places(text: str, folders: Iterable[str] = ()) -> str:
-    """A text in which paths and URLs are left out, and what lies in some folders is called by its name there: what
-    looks like a path ends at a blank, but paths may have some."""
+    """Remove paths and URLs from a text.
+
+    The prefixes `folders` are removed first, so that names inside these folders remain. This also covers folders with
+    blanks in their paths, where a match of `PLACE` would end.
+    """
     for folder in folders:
         text = text.replace(f"{folder}/", "")
     return PLACE.sub("...", text)

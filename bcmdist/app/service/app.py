@@ -1,4 +1,4 @@
-"""The application: routes behind the gate."""
+"""The ASGI application: routes and error handlers behind the security middleware."""
 
 import contextlib
 import re
@@ -20,7 +20,7 @@ NAMES = {404: "NotFound", 405: "MethodNotAllowed"}
 
 
 def make_app(service: Service, *, tokens: Tokens | None = None, hosts: Iterable[str] = LOOPBACK) -> SecurityMiddleware:
-    """The ASGI application of a service, which it closes in the end."""
+    """Return the ASGI application of a service; its shutdown closes the service."""
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -41,7 +41,7 @@ def make_app(service: Service, *, tokens: Tokens | None = None, hosts: Iterable[
 
 
 async def _wrong(request: Request, error: Exception) -> Response:
-    """What we did not foresee; the gate logs where it comes from."""
+    """Handle an unexpected exception; `SecurityMiddleware` logs where it was raised."""
     return refused(error).answer()
 
 
@@ -51,22 +51,22 @@ async def _refused(request: Request, error: Exception) -> Response:
 
 
 async def _invalid(request: Request, error: Exception) -> Response:
-    """What the framework finds wrong in a request."""
+    """Handle a request that FastAPI finds invalid."""
     assert isinstance(error, RequestValidationError)
     return invalid(error.errors()).answer()
 
 
 async def _unknown(request: Request, error: Exception) -> Response:
-    """What no route says."""
+    """Handle HTTP errors of the framework, such as an unknown path or method."""
     assert isinstance(error, HTTPException)
     name, headers = NAMES.get(error.status_code, "InvalidRequest"), error.headers
-    if error.status_code == 405:  # routes know their own methods only
+    if error.status_code == 405:  # a route reports only its own method; other routes may have the same path
         headers = {"Allow": ", ".join(sorted(_methods(request)))}
     return problem(error.status_code, name, str(error.detail), headers)
 
 
 def _methods(request) -> set[str]:
-    """What can be asked of a path."""
+    """Return the methods allowed on the path of a request, from the OpenAPI document."""
     known = request.app.openapi()["paths"]
     paths = [path for path in known if re.fullmatch(re.sub(r"\{\w+\}", "[^/]+", path), request.url.path)]
     return {method.upper() for path in paths for method in known[path]} or {"GET"}

@@ -1,6 +1,6 @@
-"""Arrow in and out: points as a record batch, and predictions as columns, beside the same in JSON.
+"""Arrow input and output for predictions, on the same path as JSON.
 
-Which of two routes of one path is taken decides the Content-Type of the request; what is answered, its Accept.
+The Content-Type of a request selects the route (Arrow or JSON); its Accept header selects the format of the response.
 """
 
 import functools
@@ -30,7 +30,7 @@ class _OfArrow(APIRoute):
         return super().matches(scope)
 
 
-# The document tells of the path once, with both kinds of bodies.
+# Not in the OpenAPI schema: the JSON route documents both kinds of body for this path.
 router = APIRouter(route_class=_OfArrow, include_in_schema=False)
 
 
@@ -44,7 +44,7 @@ async def predict_arrow(
     quantiles: Levels = [],  # noqa: B006
     intervals: Levels = [],  # noqa: B006
 ) -> Response:
-    """Predict at the points of an Arrow stream; what else is asked stands in the query."""
+    """Predict at the points of an Arrow stream; options are query parameters."""
     served, body = service.catalogue[name], await request.body()
     X, columns, companions = await in_thread_or_large(request, service, points_of, body, service.limits.rows)
     asked = functools.partial(
@@ -66,6 +66,9 @@ async def predict_arrow(
 
 
 def points_of(body: bytes, most_rows: int) -> tuple[np.ndarray, tuple[str, ...], dict[str, np.ndarray]]:
-    """As `read_table`, of a request, whose rows are counted before one is decoded; too many are `Refused`."""
+    """Return points, column names and companion arrays of an Arrow stream, as `read_table`.
+
+    Rows are counted before any is decoded; more than `most_rows` raise `Refused`.
+    """
     refuse_many(rows_of(body), most_rows)
     return read_table(body, others=COMPANIONS, tables=[ERRORS])

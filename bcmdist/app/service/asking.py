@@ -1,4 +1,4 @@
-"""What is asked of a model: predictions at new points in memory, and rows to absorb."""
+"""Requests to one model: predict at new points in memory, or absorb rows."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -18,42 +18,43 @@ from bcmdist.prediction.in_memory import refuse_certain
 from bcmdist.prediction.new_rows import checked_variance, new_inputs
 from bcmdist.prediction.uncertain.sampled import DRAWS
 
-LEVELS = 8  # arbitrary: a level costs more where errors are not normal
+LEVELS = 8  # quantile levels that cost as much as one more prediction; arbitrary: more where errors are not normal
 
 
 @dataclass(frozen=True)
 class Question:
-    """Points, checked as far as they can be without predicting, and what is asked of them."""
+    """A prediction request: points, checked as far as possible without predicting, and options."""
 
     X: np.ndarray
-    """(n, D) in the order of the model's columns, in original units"""
+    """(n, D), in the model's column order, in original units"""
     method: str | None
     quantiles: tuple[float, ...]
     edges: dict[str, float]
-    """levels of the ends of intervals, by their names"""
+    """quantile levels of interval ends, by name, such as `lower90`"""
     companions: dict
     """exposure and trials"""
     X_variance: np.ndarray | None = None
-    """of errors of the points, (n, D) or (n, D, D), in the order of the model's columns; None where they are exact"""
+    """variances (n, D) or covariances (n, D, D) of input errors, in the model's column order; None for exact inputs"""
     inputs: str | None = None
-    """how to average over them"""
+    """method of averaging over input errors"""
 
     @property
     def load(self) -> int:
-        """As how many exact points it is to compute."""
+        """Computing cost, in units of one prediction at an exact point."""
         return load(len(self.X), uncertain=self.X_variance is not None, levels=len(self.levels))
 
     @property
     def levels(self) -> tuple[float, ...]:
-        """Of all quantiles that are needed."""
+        """All quantile levels to compute, without duplicates."""
         return tuple(dict.fromkeys([*self.quantiles, *self.edges.values()]))
 
     def pieces(self, most: int) -> Iterator["Question"]:
-        """Questions about some rows each, in their order, of which none is more to compute than `most` exact points.
+        """Split into questions about consecutive rows, each with a `load` of at most `most` (or a single row).
 
         Raises
         ------
         InvalidData
+            A companion is a list whose length is not the number of rows.
         """
         rows = len(self.X)
         odd = next((n for n, one in self.companions.items() if isinstance(one, list) and len(one) != rows), None)
@@ -69,7 +70,7 @@ class Question:
 
     @property
     def way(self) -> tuple:
-        """Questions of the same way can be answered together; one with companions with none but itself."""
+        """Batching key: questions with equal keys can be computed together. A question with companions is unique."""
         given = any(value is not None for value in self.companions.values())
         axes = 0 if self.X_variance is None else self.X_variance.ndim
         return self.method, self.levels, self.inputs, axes, id(self) if given else None
@@ -77,31 +78,34 @@ class Question:
 
 @dataclass(frozen=True)
 class Predicted:
-    """An answer, and what it took."""
+    """Predictions for one question, and their computing time."""
 
     told: dict
-    """model, commit, method and rows"""
+    """model, commit, method and rows, as in the response"""
     values: dict[str, np.ndarray]
     """predictions by name"""
     seconds: float
-    """of computing, of all that was computed together, without waiting and reading"""
+    """computing time of the whole batch, without waiting and parsing"""
     share: float
-    """of these, as its rows are of all of them"""
+    """this question's fraction of the rows of the batch"""
 
     @property
     def size(self) -> int:
-        """How many numbers it has."""
+        """Number of predicted values."""
         return sum(values.size for values in self.values.values())
 
 
 def load(rows, *, uncertain: bool, levels: int = 0) -> int:
-    """As how many exact points so many are to compute: moments at an uncertain one take as long as all of its draws,
-    or longer where they have a closed form and there are many query points; so many levels of quantiles as one more."""
+    """Return the computing cost of `rows` points, in units of one prediction at an exact point.
+
+    An uncertain point costs as much as all of its Monte Carlo draws (more where its moments have a closed form and
+    there are many query points). Every `LEVELS` quantile levels cost as much as one more prediction.
+    """
     return rows * max(DRAWS if uncertain else 1, 1 + levels // LEVELS)
 
 
 def question(served: Served, asked: Points, *, most_rows: int) -> Question:
-    """What a request in JSON asks; as `question_of`."""
+    """Return the checked question of a JSON request, as `question_of`."""
     how = {"method": asked.method, "quantiles": asked.quantiles, "intervals": asked.intervals, "inputs": asked.inputs}
     companions = {"exposure": asked.exposure, "trials": asked.trials}
     return question_of(
@@ -112,11 +116,14 @@ def question(served: Served, asked: Points, *, most_rows: int) -> Question:
 def question_of(
     served: Served, X, columns, X_variance, *, most_rows: int, method, inputs, quantiles, intervals, companions: dict
 ) -> Question:
-    """What a request asks, with points that the model can be asked about.
+    """Return a checked question, with its points in the model's column order.
 
     Raises
     ------
-    InvalidData, Refused
+    InvalidData
+        The points do not fit the model.
+    Refused
+        There are more than `most_rows` rows.
     """
     refuse_many(len(X), most_rows)
     refuse_certain(X_variance, inputs)
@@ -132,8 +139,10 @@ def question_of(
 
 
 def answered(served: Served, questions: Sequence[Question]) -> list[Predicted]:
-    """Predictions by the names of `GBCM.predict`, with standard deviations beside variances and `lower90`, `upper90` of
-    an interval of mass 0.9; of some questions of one way, which are computed together.
+    """Compute questions with equal `way` together.
+
+    Predictions are named as in `GBCM.predict`, with a standard deviation for each variance, and `lower90`, `upper90`
+    for an interval of mass 0.9.
 
     Raises
     ------
@@ -143,7 +152,7 @@ def answered(served: Served, questions: Sequence[Question]) -> list[Predicted]:
 
 
 def answered_by(loaded: Loaded, name: str, questions: Sequence[Question]) -> list[Predicted]:
-    """As `answered`, by one state of a model."""
+    """Compute questions as `answered`, with one loaded state of the model."""
     first, X = questions[0], np.concatenate([one.X for one in questions])
     given = [one.X_variance for one in questions if one.X_variance is not None]
     uncertain = {"X_variance": np.concatenate(given) if given else None, "inputs": first.inputs}
@@ -165,14 +174,14 @@ def answered_by(loaded: Loaded, name: str, questions: Sequence[Question]) -> lis
 
 
 def _shown(asked, found, rows):
-    """What was asked for, of some rows."""
+    """Return the requested predictions at a slice of rows, by name."""
     wanted = {f"quantile{level:g}" for level in asked.quantiles}
     shown = {n: v[rows] for n, v in found.items() if not n.startswith("quantile") or n in wanted}
     return shown | {name: found[f"quantile{level:g}"][rows] for name, level in asked.edges.items()}
 
 
 def with_deviations(found: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Predictions with the square root beside each variance."""
+    """Add a standard deviation (`sd` in the name) for each variance."""
     return found | {name.replace("variance", "sd"): np.sqrt(found[name]) for name in found if "variance" in name}
 
 
@@ -181,17 +190,21 @@ def _percent(mass):
 
 
 def _edge(mass, side):
-    """Level of the quantile where a central interval ends; as short as its mass, or the names of two would be one."""
+    """Return the quantile level of one end of a central interval.
+
+    Rounded to 12 digits: two levels that differ by rounding error would have the same name.
+    """
     tail = round(0.5 * (1.0 - mass), 12)
     return tail if side == "lower" else round(1.0 - tail, 12)
 
 
 def table(X) -> np.ndarray:
-    """Rows of numbers as an array (n, D).
+    """Convert rows of numbers to an array (n, D).
 
     Raises
     ------
     InvalidData
+        Rows have different lengths.
     """
     width = len(X[0])
     odd = next((k for k, row in enumerate(X) if len(row) != width), None)
@@ -201,11 +214,12 @@ def table(X) -> np.ndarray:
 
 
 def taken_columns(model: Model, X, columns) -> Sequence[int] | slice:
-    """Where the model's columns stand in X, by their names.
+    """Return the positions in X of the model's columns, by name.
 
     Raises
     ------
     InvalidData
+        Names are missing or repeated, or the training data had none.
     """
     if columns is None:
         return slice(None)
@@ -218,7 +232,7 @@ def taken_columns(model: Model, X, columns) -> Sequence[int] | slice:
 
 
 def refuse_lag(served: Served, most: int) -> None:
-    """Raise `Refused` while so many rows wait for a model that senders should slow down: these are not kept."""
+    """Raise `Refused` (503) while `most` or more rows wait to be committed: senders should slow down."""
     waiting = served.writer.waiting
     if waiting >= most:
         raise Refused(
@@ -231,7 +245,7 @@ def refuse_lag(served: Served, most: int) -> None:
 
 
 def submit(served: Served, key: str, asked: NewRows, *, most_rows: int) -> tuple[dict, bool, Future]:
-    """Keep rows, and let a model absorb them; as `Served.submit`."""
+    """Store the rows of a request and queue them for the model, as `Served.submit`."""
     refuse_many(len(asked.X), most_rows)
     with served.using() as loaded:
         order = taken_columns(loaded.snapshot.model, asked.X, asked.columns)
@@ -247,12 +261,12 @@ def submit(served: Served, key: str, asked: NewRows, *, most_rows: int) -> tuple
 
 
 def _taken(variance, order):
-    """Variances (n, D) or covariances (n, D, D) of other columns, or in another order."""
+    """Select and reorder columns of variances (n, D) or covariances (n, D, D)."""
     return variance[:, order] if variance.ndim == 2 else variance[:, order][:, :, order]
 
 
 def refuse_many(rows: int, most: int, which="") -> None:
-    """Raise `Refused` where a request has more rows than one may have."""
+    """Raise `Refused` (413) if a request has more than `most` rows."""
     if rows > most:
         text = f"X: expected at most {most} rows {which}in a request, got {rows}; send them in several"
         raise Refused(413, "TooManyRows", text)

@@ -1,6 +1,6 @@
-"""Threads that work while others wait for answers: where two want one core, predictions go first.
+"""Background threads with a low priority, so that predictions get the processor first.
 
-On Linux each thread has a priority of its own. Elsewhere priorities are those of processes, and nothing is changed.
+On Linux each thread has its own priority. Other systems have priorities per process only: nothing is changed there.
 """
 
 import os
@@ -8,19 +8,19 @@ import sys
 import threading
 from collections.abc import Callable
 
-NICER = 10  # than those who answer: a tenth of a core that both want (sched(7))
-LEAST = 19  # priority there is, in the same units
+NICER = 10  # added niceness: a tenth of a core shared with a thread of normal niceness (sched(7))
+LEAST = 19  # highest niceness, which is the lowest priority
 
 
 def lower_priority() -> None:
-    """Lower the priority of this thread below that of its process."""
+    """Lower the priority of the current thread below its process's priority; no effect outside Linux."""
     if sys.platform == "linux":
         thread = threading.get_native_id()
         os.setpriority(os.PRIO_PROCESS, thread, min(LEAST, os.getpriority(os.PRIO_PROCESS, thread) + NICER))
 
 
 def in_background(work: Callable[[], None], name: str) -> threading.Thread:
-    """A daemon thread that is started, and whose priority is lower than that of its process."""
+    """Start and return a daemon thread with lowered priority."""
 
     def run():
         lower_priority()

@@ -1,4 +1,4 @@
-"""The board: what the page shows of models and jobs, worked out once for all who watch, and again as it changes."""
+"""The board: the live page's data on models and jobs, computed once for all viewers and again after a change."""
 
 import threading
 import time
@@ -15,30 +15,30 @@ from bcmdist.app.service.served import Served
 from bcmdist.app.service.work import Work
 from bcmdist.errors import BcmdistError, InvalidOption
 
-LOOK_SECONDS = 0.25  # between two looks at what may have changed
-JOBS_SHOWN = 20  # the newest ones
+LOOK_SECONDS = 0.25  # between two checks for changes
+JOBS_SHOWN = 20  # newest jobs on the page
 
 
 class Board:
-    """What is known by now; any thread may ask."""
+    """Cached data of the live page; methods may be called from any thread."""
 
     def __init__(self, catalogue: Catalogue, work: Work):
         self._catalogue, self._work, self._lock = catalogue, work, threading.Lock()
         self._looked: dict[str, tuple[float, object]] = {}
-        """what was found, and when"""
+        """time and result of the last check, by kind of data"""
         self._shown: dict[str, tuple[Version | None, dict]] = {}
-        """figures of models, and the state that they are of"""
+        """version and figures of each model"""
         self._journals: dict[str, Journal] = {}
 
     def models(self) -> list[dict]:
-        """Models in brief, as `GET /models` lists them."""
+        """Return summaries of all models, as in `GET /models`."""
         known = [{"name": name, **_brief(served)} for name, served in self._catalogue]
         names = {one["name"] for one in known}
         broken = sorted(self._catalogue.unreadable.items())
         return known + [{"name": name, "error": why} for name, why in broken if name not in names]
 
     def model(self, name: str) -> dict:
-        """Figures of a model: `relevance`, `calibration`, `drift`, `curve`, `history`, and `view` where there is one.
+        """Return figures of a model: `relevance`, `calibration`, `drift`, `curve`, `history`, `view` (may be None).
 
         Raises
         ------
@@ -53,19 +53,19 @@ class Board:
         return shown
 
     def jobs(self) -> list[dict]:
-        """How the newest jobs stand, newest first, with the ends of their logs."""
+        """Return the status of the newest jobs, newest first, each with the end of its log."""
         with self._lock:
             return self._work.newest(JOBS_SHOWN, self._journals)
 
     def now(self, name: str | None) -> Iterator[tuple[str, object]]:
-        """Events by name: models, jobs and, if one is named, a model."""
+        """Yield events as (name, data): `models`, `model` if `name` is given, and `jobs`."""
         yield "models", self._fresh("models", self.models)
         if name is not None:
             yield "model", self.model(name)
         yield "jobs", self._fresh("jobs", self.jobs)
 
     def _fresh(self, what, ask):
-        """What was found a moment ago by somebody else, or is found now."""
+        """Return the cached result of `ask` if it is younger than `LOOK_SECONDS`, otherwise a new one."""
         at, found = self._looked.get(what, (0.0, None))
         if time.monotonic() - at >= LOOK_SECONDS:
             found = ask()
@@ -103,7 +103,7 @@ def _figures(loaded, folders):
 
 
 def _view(loaded, snapshot, folders):
-    """Predictions that can be drawn; why there are none where they need more than inputs."""
+    """Return predictions to plot, or an error message where predictions need more than inputs."""
     try:
         return figures.view(snapshot, lambda X: loaded.predict(X, method=None)[1])
     except BcmdistError as error:

@@ -1,4 +1,4 @@
-"""What requests hold, and what answers do, as the OpenAPI document tells of it."""
+"""Bodies of requests and responses, as in the OpenAPI document."""
 
 from typing import Annotated, Any, Literal
 
@@ -16,7 +16,7 @@ Way = Literal["exact", "taylor", "montecarlo"]
 
 
 def _kind(value: Any) -> str:
-    """Which of two shapes to hold numbers against, so that errors are of that one."""
+    """Return the shape to validate against, so that error messages refer to this shape only."""
     row = value[0] if isinstance(value, list) and value else None
     return "covariances" if isinstance(row, list) and row and isinstance(row[0], list) else "variances"
 
@@ -28,7 +28,7 @@ Errors = Annotated[
 
 
 class Body(BaseModel):
-    """Of a request: numbers are numbers, and all names are known."""
+    """Base class of request bodies: strict types, finite numbers, no unknown fields."""
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
@@ -39,21 +39,22 @@ class Points(Body):
     X: Rows
     """(n, D), in original units"""
     columns: Names | None = None
-    """names of the columns of X; as in training by default"""
+    """names of the columns of X; by default the training columns in their order"""
     method: Annotated[str, Field(min_length=1, max_length=100)] | None = None
-    """committee or local; as recorded at fit by default"""
+    """committee or local; by default the method recorded at fit"""
     exposure: float | Column | None = None
-    """of the counts to predict"""
+    """exposure of the counts to predict"""
     trials: float | Column | None = None
-    """of the successes to predict"""
+    """number of trials whose successes to predict"""
     X_variance: Errors | None = None
-    """(n, D), or covariances (n, D, D): of normal errors of X, averaged over; in the order of its columns"""
+    """variances (n, D) or covariances (n, D, D) of normal errors of X, in its column order; predictions are averaged
+    over these errors"""
     inputs: Way | None = None
-    """how to average over them; exact where it can be had, else montecarlo, by default"""
+    """method of averaging over input errors; by default exact where available, otherwise montecarlo"""
     quantiles: Annotated[list[Level], Field(max_length=99)] = []
     """levels of quantiles of a new observation"""
     intervals: Annotated[list[Level], Field(max_length=49)] = []
-    """masses of central intervals of a new observation"""
+    """probability masses of central intervals of a new observation"""
 
 
 class NewRows(Body):
@@ -62,12 +63,12 @@ class NewRows(Body):
     X: Rows
     """(n, D), in original units"""
     y: Annotated[list[float | str], Field(min_length=1, fail_fast=True)]
-    """(n,), numbers, or names of classes"""
+    """(n,), numbers or class names"""
     columns: Names | None = None
-    """names of the columns of X; as in training by default"""
+    """names of the columns of X; by default the training columns in their order"""
     X_variance: Errors | None = None
-    """(n, D), or covariances (n, D, D): of normal errors of X, for a model fitted with noisy inputs; in the order of
-    its columns"""
+    """variances (n, D) or covariances (n, D, D) of normal errors of X, in its column order; for a model fitted with
+    noisy inputs"""
     weight: Column | None = None
     exposure: Column | None = None
     trials: Column | None = None
@@ -75,7 +76,7 @@ class NewRows(Body):
 
 
 class Job(BaseModel):
-    """A request as jobs store it: what is asked for, and the fields of that by name."""
+    """A request as jobs store it: its kind, its model, and further fields by name."""
 
     model_config = ConfigDict(extra="allow", strict=True)
 
@@ -90,14 +91,14 @@ class Jobs(BaseModel):
 
 
 class Problem(BaseModel):
-    """Why there is no other answer."""
+    """An error: its class and message."""
 
     error: str
     message: str
 
 
 class Predictions(BaseModel):
-    """Predictions by name, a value for each point, or one for each class."""
+    """Predictions by name: one value per point, or one per point and class."""
 
     model: str
     commit: str
@@ -107,7 +108,7 @@ class Predictions(BaseModel):
 
 
 class Kept(BaseModel):
-    """Rows that were committed; the same for the same request."""
+    """Receipt for committed rows; the same for a repeated request."""
 
     model: str
     rows: int
@@ -116,12 +117,12 @@ class Kept(BaseModel):
 
 
 class Listed(BaseModel):
-    """Models that are served."""
+    """The models of the service."""
 
     models: list[dict[str, Any]]
 
 
 class Figures(BaseModel):
-    """What is known, by name."""
+    """Figures by name."""
 
     model_config = ConfigDict(extra="allow")

@@ -1,4 +1,4 @@
-"""The catalogue: the models of a directory by name, loaded when they appear, and renewed when they change."""
+"""The catalogue: the models of a directory by name, loaded when they appear and reloaded when they change."""
 
 import logging
 import math
@@ -14,17 +14,17 @@ from bcmdist.errors import BcmdistError, DataNotFound, InvalidOption
 from bcmdist.storage.locate import open_storage
 from bcmdist.storage.urls import normal_url, on_objects
 
-ROWS = ".rows"  # rows of requests, in a folder for each model
+ROWS = ".rows"  # folder for the rows of requests, with one subfolder per model
 RENEW_SECONDS = 0.5
-KEEP_DAYS = 30.0  # of rows that no ledger names
+KEEP_DAYS = 30.0  # for which rows that are in no ledger are kept
 SWEEP_SECONDS = 3600.0
-SELDOM = 4  # times that an object store, where every look is paid for, is looked at more seldom
-MODEL = {"commits", "mixture.json"}  # of which a model's folder has one
+SELDOM = 4  # factor on RENEW_SECONDS for an object store, where each request costs money
+MODEL = {"commits", "mixture.json"}  # a model's folder has one of these
 log = logging.getLogger("bcmdist.app.service")
 
 
 def refuse_unusable(folder, rows) -> None:
-    """Raise where models cannot be served from a place, or rows of requests not be kept in another."""
+    """Raise an error if models cannot be served from `folder`, or rows of requests cannot be stored in `rows`."""
     for name, place in {"MODELS_DIR": folder, "--rows": rows}.items():
         if "://" in str(place or "") and (name == "--rows" or not on_objects(place)):
             scheme = str(place).partition("://")[0]
@@ -39,12 +39,14 @@ def refuse_unusable(folder, rows) -> None:
 
 
 class Catalogue:
-    """Models of a directory, or below s3://; each of its folders that holds commits is one, links are not followed.
+    """The models in a directory or below an s3:// prefix.
+
+    Each subfolder that holds commits or a mixture is a model; symbolic links are not followed.
 
     Parameters
     ----------
-    rows : directory for the rows of requests, on a disk; by default beside the models
-    keep_rows : days for which rows are kept that the ledger of their model does not name
+    rows : directory on a disk for the rows of requests; by default a subfolder of `folder`
+    keep_rows : days for which rows that are not in the ledger of their model are kept
 
     Raises
     ------
@@ -59,18 +61,18 @@ class Catalogue:
         self._keep_rows, self._swept = keep_rows, -math.inf
         self._served: dict[str, Served] = {}
         self.unreadable: dict[str, str] = {}
-        """why models cannot be served, or renewed, by name: the class of the error"""
+        """error class by name of each model that could not be loaded or reloaded"""
         self._closing = threading.Event()
         self.look()
         self._thread = in_background(self._renew, "renewal of models")
 
     def __getitem__(self, name: str) -> Served:
-        """The model of a name.
+        """Return the model called `name`.
 
         Raises
         ------
         Refused
-            400 where it is no name, 404 where there is no such model, 503 where it cannot be read.
+            400: the name is invalid. 404: there is no such model. 503: the model cannot be read.
         """
         if not NAME.fullmatch(name):
             raise Refused(
@@ -94,11 +96,11 @@ class Catalogue:
 
     @property
     def dead_ingesters(self) -> int:
-        """Ingesters that were to wait for rows, and are dead."""
+        """Number of sources whose ingester should wait for rows but is dead, over all models."""
         return sum(served.dead_ingesters for _, served in self)
 
     def look(self) -> None:
-        """Load models that have appeared, leave those that have gone, and renew the others."""
+        """Load new models, close removed ones and reload changed ones."""
         found = set(self._found())
         for name in self._served.keys() - found:
             self._served.pop(name).close()
@@ -137,11 +139,11 @@ class Catalogue:
             try:
                 self.look()
                 self._sweep()
-            except Exception as error:  # the next look may find more
+            except Exception as error:  # the next attempt may succeed
                 log.warning("models cannot be looked at: %s", type(error).__name__)
 
     def _sweep(self):
-        """Remove kept rows that nobody needs, now and then; those of models that cannot be read stay."""
+        """Remove stored rows that are no longer needed, at most once per `SWEEP_SECONDS`; skip unreadable models."""
         if time.monotonic() - self._swept < SWEEP_SECONDS:
             return
         self._swept = time.monotonic()
@@ -150,7 +152,7 @@ class Catalogue:
                 log.info("model %s: %d files of rows that were not needed were removed", name, removed)
 
     def close(self) -> None:
-        """Commit what waits, and let go of all models."""
+        """Commit waiting rows and close all models."""
         self._closing.set()
         self._thread.join()
         for _, served in self:

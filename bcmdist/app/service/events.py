@@ -1,9 +1,8 @@
-"""Server-sent events: what the board shows, as it changes.
+"""Server-sent events: the board's data, sent whenever they change.
 
-Each event is named after what it is about, and its data are JSON: `models`, `jobs`, `model` of the one that is asked
-for, and `problem` in place of what cannot be told now. An event comes when there is something new, and a comment when
-there was nothing for some seconds. A stream ends after a minute at the latest, so that whoever goes on watching shows
-a token that is still valid, and with the service.
+The data of an event are JSON, its name is one of `models`, `jobs`, `model` (the requested model) and `problem` (data
+could not be read). After some seconds without an event a comment is sent. A stream ends after a minute at the latest,
+so that a client must present a valid token again, and when the service ends.
 """
 
 import time
@@ -23,15 +22,15 @@ from bcmdist.app.service.service import Service
 from bcmdist.errors import BcmdistError
 
 LONGEST_SECONDS = 60.0
-SILENT_SECONDS = 10.0  # after which a comment says that the stream is alive
-MOST_STREAMS = 100  # at once
+SILENT_SECONDS = 10.0  # without an event, after which a comment keeps the connection alive
+MOST_STREAMS = 100  # open at a time
 router = APIRouter(responses=PROBLEMS)
 Watched = Annotated[str | None, Query(pattern=f"^{NAME.pattern}$", description="one of those that GET /models lists")]
 Seconds = Annotated[float, Query(ge=0.0, le=LONGEST_SECONDS, description="how long to go on; 0: what is now")]
 
 
 MEDIA_TYPE = "text/event-stream"
-# What the OpenAPI document tells of the answer: each event, which is how its readers take the schema of a stream.
+# The response in the OpenAPI document. Readers take the schema of a stream as the schema of each event.
 _TEXT = {"type": "string"}
 EVENT = {"type": "object", "required": ["event", "data"], "properties": {"event": _TEXT, "data": _TEXT}}
 TOLD: dict[int | str, dict[str, Any]] = {200: {"content": {MEDIA_TYPE: {"schema": EVENT}}}}
@@ -39,14 +38,14 @@ TOLD: dict[int | str, dict[str, Any]] = {200: {"content": {MEDIA_TYPE: {"schema"
 
 @router.get("/events", dependencies=[READ], responses=TOLD)
 async def events(service: Asked, model: Watched = None, seconds: Seconds = LONGEST_SECONDS) -> Response:
-    """Models, jobs and figures of one model, as server-sent events whenever they change."""
+    """Stream models, jobs and the figures of one model as server-sent events, whenever they change."""
     if model is not None:
         await in_thread(service, service.catalogue.__getitem__, model)
     return _Stream(service, _changes(service, model, seconds))
 
 
 class _Stream(StreamingResponse):
-    """Events, which are counted from before the first to after the last, or until whoever watched has gone."""
+    """A stream of events, counted in `Service.streams` until it ends or the client disconnects."""
 
     def __init__(self, service: Service, changes: AsyncIterator[bytes]):
         super().__init__(changes, media_type=MEDIA_TYPE)
@@ -63,7 +62,7 @@ class _Stream(StreamingResponse):
 
 
 async def _changes(service: Service, model, seconds) -> AsyncIterator[bytes]:
-    """Events until a time has passed, the service ends or nobody listens."""
+    """Yield events until `seconds` have passed or the service ends."""
     said: dict[str, str] = {}
     end = spoken = time.monotonic()
     end += seconds
@@ -82,7 +81,7 @@ async def _changes(service: Service, model, seconds) -> AsyncIterator[bytes]:
 
 
 def _now(service: Service, model) -> Iterator[tuple[str, str]]:
-    """Names and data of events; after what cannot be told, nothing."""
+    """Yield names and data of the current events; an error ends them with a `problem` event."""
     try:
         for name, value in service.board.now(model):
             yield name, _text(value)

@@ -1,15 +1,15 @@
-"""The inbox of a model: rows of requests as data sets under the hashes of their idempotency keys.
+"""The inbox of a model: the rows of each request, stored as a data set under the hash of its idempotency key.
 
-    ROWS/<identity of the model>/<hash of key>.zarr.zip    the rows, whole or not there; its attribute `request` is a
-                                                           hash of them
+    ROWS/<identity of the model>/<hash of key>.zarr.zip    the rows, complete or absent; the attribute `request` is a
+                                                           hash of the rows
 
-Rows are durable before they are absorbed. A request that comes again under its key finds them, and the ledger of the
-model says whether they were committed: if so it is answered, else they are absorbed, also where the model was restored
-from an older copy, or has forgotten them. Under a key that other rows came with it is refused. Another model under the
-same name has keys of its own. A process that dies before the commit leaves rows behind whose sender had no answer: they
-are absorbed when he asks again.
+Rows are durable before they are absorbed. On retry a request finds its rows under its key, and the model's ledger shows
+whether they were committed. If they were, the response is the same as before; if not, they are absorbed, also where the
+model was restored from an older copy or has forgotten them. A key is refused if it was used with other rows. A new
+model under an old name has separate keys. If the process dies before the commit, the sender has had no response; the
+stored rows are absorbed when the sender retries.
 
-Rows that the ledger names are kept, since forgetting and further passes read them again; others are removed by `sweep`.
+Rows in the ledger are kept, since forgetting and further passes read them again; `sweep` removes the others.
 """
 
 import contextlib
@@ -38,22 +38,22 @@ from bcmdist.storage.disk import LocalStorage
 from bcmdist.storage.ledger import Entry, named_range
 
 KEY = re.compile(r"[\x21-\x7e]{1,200}")
-REQUEST = "request"  # attribute: hash of the rows
-LOCKS = 64  # requests under different keys seldom wait for each other
-TEMPORARY_SECONDS = 86_400.0  # after which nobody writes to a temporary file any more
+REQUEST = "request"  # attribute of a data set: hash of the rows
+LOCKS = 64  # so many that requests with different keys rarely wait for each other
+TEMPORARY_SECONDS = 86_400.0  # age of a temporary file that is certainly abandoned
 
 
 @dataclass(frozen=True)
 class Received:
-    """Rows that are kept."""
+    """The stored rows of a request."""
 
     identity: str
-    """of the model that they were sent to"""
+    """identity of the model that received the rows"""
     parts: tuple[Partition, ...]
     answer: dict
-    """the answer to every request with these rows under this key"""
+    """response to every request with these rows under this key"""
     absorbed: bool
-    """whether the ledger has them"""
+    """whether all of the rows are in the ledger"""
 
     @property
     def rows(self) -> int:
@@ -61,24 +61,26 @@ class Received:
 
 
 class Inbox:
-    """Rows of requests in a directory of their own; any thread may ask."""
+    """Stored rows of requests to a model; methods may be called from any thread."""
 
     def __init__(self, url: str):
         self.url = url
         self._locks = [threading.Lock() for _ in range(LOCKS)]
 
     def receive(self, gbcm: GBCM, key: str, X, y, **companions) -> Received:
-        """Keep the rows of a request: X (n, D), y (n,) in original units, companions (n,), and X_variance (n, D) or
-        (n, D, D), of a model that reads it.
+        """Store the rows of a request, unless they are stored already.
+
+        X is (n, D) and y is (n,), in original units. Companions are (n,); X_variance is (n, D) or (n, D, D), for a
+        model with noisy inputs.
 
         Raises
         ------
         InvalidOption
-            The key is none, or the model does not read a companion.
+            The key is invalid, or the model does not use a companion.
         ChunkConflict
-            Other rows came under the key.
+            The key was used with other rows.
         InvalidData, InvalidDtype, UnsupportedTarget
-            No model, or not this one, can absorb the rows; nothing is kept.
+            The rows are invalid, or this model cannot absorb them; nothing is stored.
         """
         name = hashed(key)
         columns, schema = _columns(gbcm, X, y, companions)
@@ -101,14 +103,18 @@ class Inbox:
         return f"{self.url}/{gbcm.snapshot.identity}"
 
     def _write(self, gbcm, url, columns, schema, digest):
-        """Rows, durable; whether nobody else was faster."""
+        """Store rows durably. Return False if another process has stored rows under this key first."""
         data = packed_dataset(columns, attributes={REQUEST: digest}, schema=schema, y=gbcm.model.y_name)
         folder, _, name = url.rpartition("/")
         return LocalStorage(folder).put_if_absent(name, data)
 
     def sweep(self, gbcm: GBCM, days: float) -> int:
-        """Remove rows that the ledger of a model does not name and that nobody has sent for so many days, and what
-        unfinished writes have left; how many files."""
+        """Remove rows outside the ledger that were last sent more than `days` ago, and abandoned temporary files.
+
+        Returns
+        -------
+        Number of removed files.
+        """
         named = named_data(gbcm.ledger)
         folder = self._folder(gbcm)
         storage, now, removed = LocalStorage(folder), time.time(), 0
@@ -125,16 +131,17 @@ class Inbox:
 
 
 def named_data(ledger: Collection[Entry]) -> set[str]:
-    """Data sets whose rows a ledger names."""
+    """Return the data sets whose rows are in a ledger."""
     return {named_range(entry.key)[0].rpartition("/")[0] for entry in ledger}
 
 
 def hashed(key: str) -> str:
-    """A name that is made of an idempotency key.
+    """Return the file name for an idempotency key: 32 hexadecimal digits of its SHA-256.
 
     Raises
     ------
     InvalidOption
+        The key is not 1 to 200 printable ASCII characters without spaces.
     """
     if not KEY.fullmatch(key):
         raise InvalidOption(
@@ -145,7 +152,7 @@ def hashed(key: str) -> str:
 
 
 def _refreshed(url):
-    """Whether rows are kept at a URL, which are as if they were written now."""
+    """Set the modification time of stored rows to now; return whether there are any at the URL."""
     try:
         os.utime(url)
     except FileNotFoundError:
@@ -154,7 +161,7 @@ def _refreshed(url):
 
 
 def _refuse_unfit(gbcm, parts, url, *, new):
-    """Raise where a model cannot absorb rows, which are removed if they are new; in words that name no file."""
+    """Raise an error, without file names, if a model cannot absorb the stored rows; remove them if they are new."""
     try:
         for part, rows in read_all(parts):
             model_rows(gbcm.model, part, rows)
@@ -173,7 +180,7 @@ def _parts(gbcm, url):
 
 
 def _columns(gbcm, X, y, companions):
-    """Arrays as they are kept, checked as far as they can be by themselves, and the names in them."""
+    """Return the arrays to store, by name, and their schema; check them as far as possible without the model's data."""
     model = gbcm.model
     for name in companions.keys() - {"weight", "X_variance"}:
         refuse_unread(model, name)
@@ -193,7 +200,7 @@ def _columns(gbcm, X, y, companions):
 
 
 def _variance(model, variance):
-    """The array of the errors of inputs by name, or none."""
+    """Return the array of input error variances by its stored name; empty without input errors."""
     if variance is None:
         return {}
     if model.input_errors is None or model.input_errors.variance is not None:
@@ -205,7 +212,7 @@ def _variance(model, variance):
 
 
 def _targets(y, classes):
-    """Numbers (n,), of classes with names their own."""
+    """Return targets (n,) as numbers, and class names. Where classes have names, a target is the index of its class."""
     if not classes:
         if is_text(y):
             raise InvalidData("y: expected numbers as in training, got texts; give numbers")
@@ -221,7 +228,7 @@ def _targets(y, classes):
 
 
 def _digest(columns):
-    """SHA-256 of arrays by name."""
+    """Return the SHA-256 of named arrays."""
     total = hashlib.sha256()
     for name, column in sorted(columns.items()):
         total.update(f"{name} {column.shape}".encode())

@@ -1,5 +1,7 @@
-"""JSON of requests and answers, most of it numbers: read and written by pydantic's core, which takes a fifth of the
-time of Python's own module, and by that where the core is too strict.
+"""JSON of requests and responses, read and written by pydantic's core.
+
+The core takes a fifth of the time of Python's `json` on numbers, which are most of it. `json` is the fallback where the
+core is too strict.
 """
 
 import json
@@ -11,15 +13,15 @@ from bcmdist.app.finite import finite
 
 
 def written(value: Any) -> bytes:
-    """A value as JSON; what is not finite becomes null."""
+    """Return a value as JSON; non-finite numbers become null."""
     try:
         return to_json(value, inf_nan_mode="null")
-    except ValueError:  # half a surrogate pair, in a name of somebody's, has no UTF-8
+    except ValueError:  # an unpaired surrogate, in a name that a user chose, has no UTF-8
         return json.dumps(finite(value), allow_nan=False, separators=(",", ":")).encode()
 
 
 def read(text: bytes | bytearray) -> Any:
-    """What JSON says.
+    """Parse JSON.
 
     Raises
     ------
@@ -27,5 +29,5 @@ def read(text: bytes | bytearray) -> Any:
     """
     try:
         return from_json(text)
-    except ValueError:  # it may be of another encoding; else Python's module says at what character it is wrong
+    except ValueError:  # the encoding may be another one; if not, the error of `json` states the character position
         return json.loads(text)

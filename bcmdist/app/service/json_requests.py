@@ -1,9 +1,10 @@
-"""Requests in JSON: small bodies are read where they come, large ones in pieces by the thread of large requests.
+"""JSON request bodies: small ones are parsed on the event loop, large ones in pieces on the thread of `large`.
 
-Large bodies in JSON, read in pieces: other threads run between two pieces, and rows become arrays as they come.
+Other threads run between two pieces, and rows become arrays as they are parsed.
 
-A body is an object whose names are known. Its values are numbers or texts, lists of these, or rows of numbers: lists of
-lists, or of as many lists of lists. Rows are counted before they are read, and the first mistake ends it.
+A body is an object with known field names. A value is a number or text, a list of these, rows of numbers (a list of
+lists), or matrices (a list of lists of rows). Rows are counted before they are parsed. Parsing stops at the first
+error.
 """
 
 import functools
@@ -22,14 +23,14 @@ from bcmdist.app.service.bodies import MOST_COLUMNS, Rows
 from bcmdist.app.service.json import read
 from bcmdist.app.service.large import SMALL_BYTES
 
-PIECE_BYTES, PIECE_ITEMS = 2**16, 2**12  # that are read at once, some milliseconds
-MOST_BYTES = 2**20  # of a text, and of so many items
-FEW = 10_000  # rows for which lists are read in any case: covariances of few rows have many
+PIECE_BYTES, PIECE_ITEMS = 2**16, 2**12  # parsed at once, in some milliseconds
+MOST_BYTES = 2**20  # of one text, and of PIECE_ITEMS items together
+FEW = 10_000  # rows whose lists are parsed under any limit of rows: covariances of a few rows are many lists
 SPACE = re.compile(rb"[ \t\n\r]*+")
 NAME = re.compile(rb'[ \t\n\r]*+"([^"\\]{0,80}+)"[ \t\n\r]*+:[ \t\n\r]*+')
 OPENING = re.compile(rb"(?:\[[ \t\n\r]*+){1,3}+")
 CLOSING = {depth: re.compile(rb"\][ \t\n\r]*+" * depth) for depth in (2, 3)}
-_TEXT = rb'"(?:[^"\\]++|\\.)*+"'  # no repetition gives back what it has taken: they all take linear time
+_TEXT = rb'"(?:[^"\\]++|\\.)*+"'  # repetitions are possessive (no backtracking), so that all patterns take linear time
 SINGLE = re.compile(_TEXT + rb"|[^\s,\[\]{}\"]{1,1000}+")
 _ITEM = rb"[^\"\[\]{},]*+(?:" + _TEXT + rb"[ \t\n\r]*+)?+"
 ITEMS, LAST = re.compile(rb"(?:%s,){1,%d}+" % (_ITEM, PIECE_ITEMS)), re.compile(_ITEM + rb"\]")
@@ -38,7 +39,7 @@ Body = TypeVar("Body", bound=BaseModel)
 
 
 def read_body(kind: type[Body], text: bytes | bytearray, *, most_rows: int) -> Body:
-    """A body of a kind, with arrays in place of rows of numbers.
+    """Parse a body into an instance of `kind`, with arrays in place of rows of numbers.
 
     Raises
     ------
@@ -46,7 +47,8 @@ def read_body(kind: type[Body], text: bytes | bytearray, *, most_rows: int) -> B
     """
     values = read_object(text, kind.model_fields, most_rows=most_rows)
     arrays = {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
-    alike = {name: np.zeros((1,) * rows.ndim).tolist() for name, rows in arrays.items()}  # all of them are numbers
+    # Arrays hold numbers only: a small stand-in of the same depth is validated in place of each.
+    alike = {name: np.zeros((1,) * rows.ndim).tolist() for name, rows in arrays.items()}
     try:
         return kind.model_validate(values | alike).model_copy(update=arrays)
     except ValidationError as error:
@@ -54,13 +56,13 @@ def read_body(kind: type[Body], text: bytes | bytearray, *, most_rows: int) -> B
 
 
 def read_object(text: bytes | bytearray, names: Container[str], *, most_rows: int) -> dict[str, Any]:
-    """Values by name, with arrays (n, D) and (n, D, D) in place of rows of numbers.
+    """Parse an object into values by name; rows become an array (n, D), matrices an array (n, D, D).
 
     Raises
     ------
     Refused
     """
-    if max(text.count(b"["), text.count(b"]")) > 4 * max(most_rows, FEW):  # two tables of so many rows, and some more
+    if max(text.count(b"["), text.count(b"]")) > 4 * max(most_rows, FEW):  # two tables of `most_rows` rows, doubled
         raise _too_many("body", most_rows)
     values: dict[str, Any] = {}
     place = _after(text, SPACE.match(text).end(), b"{")  # type: ignore[union-attr]
@@ -82,13 +84,16 @@ def read_object(text: bytes | bytearray, names: Container[str], *, most_rows: in
 
 
 def refuse_unknown(name: str, names: Container[str]) -> None:
-    """Raise `Refused` where a body has a name that is not known."""
+    """Raise `Refused` if a name in a body is not a field."""
     if name not in names:
         raise invalid([{"loc": ("body", f"{name:.80}"), "msg": "Extra inputs are not permitted"}])
 
 
 class _Reader:
-    """Of one value in a text; places are those of its bytes, and after a value that of the next mark."""
+    """Parser of one value in a text.
+
+    A `place` is a byte offset. Parsing methods return the value and the offset of the first byte after it and spaces.
+    """
 
     def __init__(self, text: bytes | bytearray, name: str, most_rows: int):
         self.text, self.name, self.most_rows = text, name, most_rows
@@ -109,7 +114,7 @@ class _Reader:
         return self.rows(place, closing) if depth == 2 else self.matrices(place, closing.end())
 
     def items(self, place: int) -> tuple[list, int]:
-        """A list of numbers or texts, of which nothing before `place` is read."""
+        """Parse a list of numbers or texts, from `place` after its opening bracket."""
         values: list[Any] = []
         while piece := ITEMS.match(self.text, place, place + MOST_BYTES):
             values += self.json(b"[" + piece[0] + b"0]", place)[:-1]
@@ -125,7 +130,7 @@ class _Reader:
         return values + final, _skipped(self.text, last.end())
 
     def rows(self, place: int, closing: re.Match[bytes]) -> tuple[np.ndarray, int]:
-        """Rows of numbers (n, D) that end where `closing` has matched."""
+        """Parse rows of numbers (n, D) that end with the match `closing`."""
         count, done = self.text.count(b"[", place, closing.end()) - 1, 0
         numbers = np.empty((0, 0))
         for rows in self.pieces(place, closing.start()):
@@ -142,7 +147,7 @@ class _Reader:
         return numbers, closing.end()
 
     def pieces(self, place: int, last: int) -> Iterator[list[list[float]]]:
-        """Some rows at a time, the last of which ends at `last`."""
+        """Yield some rows at a time; `last` is the offset of the bracket that closes the last row."""
         place, done = place + 1, 0
         while True:
             end = self.text.find(b"]", min(place + PIECE_BYTES, last), last + 1)
@@ -160,14 +165,14 @@ class _Reader:
             place = _after(self.text, _skipped(self.text, end + 1), b",")
 
     def matrices(self, place: int, end: int) -> tuple[np.ndarray, int]:
-        """Some lists of rows (n, D, D)."""
+        """Parse a list of equally shaped matrices (n, D, D) that ends before `end`."""
         found = []
         place = _after(self.text, place, b"[")
         while True:
             closing = CLOSING[2].search(self.text, place, end)
             if self.text[place : place + 1] != b"[" or closing is None:
                 raise _broken(place)
-            # In front of the end of all of them, a space or bracket more is part of what has matched.
+            # At the end of the whole list, the match may include one more space or bracket.
             matrix, place = self.rows(place, closing)
             found.append(matrix)
             if self.text[place : place + 1] == b"]":
@@ -180,14 +185,14 @@ class _Reader:
         return np.stack(found), _skipped(self.text, place + 1)
 
     def json(self, piece: bytes, place: int) -> Any:
-        """What a piece says."""
+        """Parse a piece that begins at `place`."""
         try:
             return from_json(piece)
         except ValueError:
             raise _broken(place) from None
 
     def wrong(self, error: ValidationError, place: int, done: int) -> Refused:
-        """What is wrong in a piece, after so many rows."""
+        """Return the error for an invalid piece that begins at `place` and follows `done` rows."""
         one = error.errors(include_url=False, include_input=False)[0]
         if one["type"] == "json_invalid":
             return _broken(place)
@@ -196,14 +201,14 @@ class _Reader:
 
 
 def _skipped(text, place):
-    """The place after spaces."""
+    """Return the offset after spaces, if there are any at `place`."""
     spaces = SPACE.match(text, place)
     assert spaces, "none are spaces too"
     return spaces.end()
 
 
 def _after(text, place, mark):
-    """The place after a mark and spaces."""
+    """Return the offset after the byte `mark` and spaces; raise `Refused` if another byte is at `place`."""
     if text[place : place + 1] != mark:
         raise _broken(place)
     return _skipped(text, place + 1)
@@ -219,7 +224,7 @@ def _broken(place):
 
 
 class _Request(Request):
-    """One whose body is read as one of a kind."""
+    """A request whose JSON body is parsed as a `kind`."""
 
     def __init__(self, request: Request, kind: type[BaseModel] | None):
         super().__init__(request.scope, request.receive)
@@ -227,7 +232,7 @@ class _Request(Request):
         self._whole: bytearray | None = None
 
     async def body(self) -> bytearray:  # type: ignore[override]
-        """All of it, in memory that is given back when it was read, whoever still names it."""
+        """Return the whole body, in a buffer that `json` can empty after parsing while others still refer to it."""
         if self._whole is None:
             self._whole = bytearray()
             async for piece in self.stream():
@@ -253,7 +258,7 @@ class _Request(Request):
 
 
 class JSONRoute(APIRoute):
-    """A route of requests in JSON."""
+    """A route for requests with a JSON body."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()

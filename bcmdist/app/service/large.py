@@ -1,8 +1,8 @@
-"""Large requests: a few at a time, and those of one asker one after the other, in a thread of a lower priority.
+"""Large requests: a few at a time, at most one per client, in a thread of lower priority.
 
 A request is large once it has sent more than `SMALL_BYTES`, or asks for more than fits one micro-batch
-(`bcmdist.app.service.micro_batches`). Its body is not read before it has a slot, which it keeps until it is answered,
-so that the memory of all large requests is bounded. Small requests never wait for large ones.
+(`bcmdist.app.service.micro_batches`). The rest of its body is read only when it has a slot, which it keeps until it is
+answered: this bounds the memory of all large requests. Small requests never wait for large ones.
 """
 
 import asyncio
@@ -14,34 +14,35 @@ from typing import TypeVar
 from bcmdist.app.service.answers import Refused
 from bcmdist.app.service.background import lower_priority
 
-SMALL_BYTES = 2**16  # of a body that is read where all others wait for it, which takes some milliseconds
-PLACES = 2
-MOST_WAITING = 16  # requests of one asker that wait for a place
+SMALL_BYTES = 2**16  # largest body that is parsed on the event loop, in some milliseconds
+PLACES = 2  # slots
+MOST_WAITING = 16  # requests of one client that may wait for a slot
 Result = TypeVar("Result")
 
 
 class LargeRequests:
-    """Places for large requests, and the thread that works for them; of one event loop.
+    """Slots for large requests, and the thread that computes for them; used in one event loop.
 
     Parameters
     ----------
-    seconds : that a request waits for a place at most
+    seconds : longest wait of a request for a slot
+    places : number of slots
     """
 
     def __init__(self, seconds: float, places: int = PLACES):
         self.seconds, self._free = seconds, places
         self._inside: set[str] = set()
-        """askers with a place"""
+        """clients with a slot"""
         self._waiting: list[tuple[str, asyncio.Future]] = []
         self._thread = ThreadPoolExecutor(1, "large requests", lower_priority)
 
     async def enter(self, asker: str) -> None:
-        """Wait for a place.
+        """Wait for a slot.
 
         Raises
         ------
         Refused
-            Too many requests of the asker wait, or there was no place in time.
+            Too many requests of this client are waiting, or no slot was free in time.
         """
         if Counter(one for one, _ in self._waiting)[asker] >= MOST_WAITING:
             raise _busy()
@@ -52,7 +53,7 @@ class LargeRequests:
             async with asyncio.timeout(self.seconds):
                 await turn
         except BaseException as error:
-            if turn.done() and not turn.cancelled():  # had a place at the last moment
+            if turn.done() and not turn.cancelled():  # got a slot at the last moment
                 self.leave(asker)
             self._waiting = [one for one in self._waiting if one[1] is not turn]
             if isinstance(error, TimeoutError):
@@ -60,13 +61,13 @@ class LargeRequests:
             raise
 
     def leave(self, asker: str) -> None:
-        """Give back a place."""
+        """Release a slot."""
         self._free += 1
         self._inside.discard(asker)
         self._admit()
 
     def _admit(self):
-        """Those who have waited longest, as far as there are places and they have none yet."""
+        """Give free slots to the requests that have waited longest, at most one per client."""
         for one in list(self._waiting):
             asker, turn = one
             if self._free and asker not in self._inside and not turn.done():
@@ -76,7 +77,7 @@ class LargeRequests:
                 turn.set_result(None)
 
     async def run(self, function: Callable[..., Result], *arguments) -> Result:
-        """The result of a function, in the thread; what others ask for runs between two calls."""
+        """Run a function in the thread and return its result; other requests' calls can run between two calls."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, function, *arguments)
 
     def close(self) -> None:
@@ -85,19 +86,19 @@ class LargeRequests:
 
 
 class Visit:
-    """A request, which takes a place when it turns out to be large, once."""
+    """One request, which takes a slot when it turns out to be large, and at most one."""
 
     def __init__(self, large: LargeRequests, asker: str):
         self._large, self._asker, self.entered = large, asker, False
 
     async def enter(self) -> None:
-        """As of `LargeRequests`."""
+        """Wait for a slot, as `LargeRequests.enter`, unless the request has one."""
         if not self.entered:
             await self._large.enter(self._asker)
             self.entered = True
 
     async def run(self, function: Callable[..., Result], *arguments) -> Result:
-        """As of `LargeRequests`, with a place."""
+        """Wait for a slot, then run a function as `LargeRequests.run`."""
         await self.enter()
         return await self._large.run(function, *arguments)
 
@@ -105,7 +106,7 @@ class Visit:
         return self
 
     def leave(self) -> None:
-        """Give back the place, if there is one: what follows takes little memory."""
+        """Release the slot, if there is one: the rest of the request takes little memory."""
         if self.entered:
             self.entered = False
             self._large.leave(self._asker)

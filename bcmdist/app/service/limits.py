@@ -1,4 +1,4 @@
-"""Limits of requests: how large, how long, how often."""
+"""Limits of requests: size, duration and rate."""
 
 import contextlib
 import threading
@@ -9,40 +9,41 @@ from dataclasses import dataclass
 
 from bcmdist.errors import InvalidOption
 
-FORGOTTEN = 10_000  # askers that are remembered at most
+FORGOTTEN = 10_000  # clients remembered by `Rate`, at most
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What one request may take.
+    """Limits of one service.
 
     Raises
     ------
     InvalidOption
+        A limit is not positive.
     """
 
     body_bytes: int = 2**24
     rows: int = 100_000
-    """of one request"""
+    """rows of one request"""
     body_seconds: float = 20.0
-    """until a request has arrived"""
+    """until the whole request has arrived"""
     answer_seconds: float = 60.0
-    """until it is answered"""
+    """until the response is computed"""
     per_second: float = 200.0
-    """requests of one asker, on average over some seconds"""
+    """requests of one client, on average over some seconds"""
     connections: int = 500
-    """at a time"""
+    """open at a time"""
     waiting_rows: int = 1_000_000
-    """of requests to one model that are not committed yet: more are to come later"""
+    """rows sent to one model but not committed yet, from which on new rows are refused (503)"""
 
     @property
     def at_once(self) -> int:
-        """Requests of one asker that are being answered, so that all connections are nobody's alone."""
+        """Concurrent requests of one client: half of the connections, so that no client takes all of them."""
         return max(1, self.connections // 2)
 
     @property
     def values(self) -> int:
-        """Numbers in an answer: of each row predictions, quantiles and ends of intervals."""
+        """Numbers in a response, which holds predictions, quantiles and interval ends of each row."""
         return 20 * self.rows
 
     def __post_init__(self):
@@ -52,14 +53,14 @@ class Limits:
 
 
 class AtOnce:
-    """How many requests of each asker are being answered; of one thread."""
+    """Counter of the concurrent requests of each client; used in one thread."""
 
     def __init__(self, most: int):
         self.most, self._counted = most, Counter[str]()
 
     @contextlib.contextmanager
     def one(self, asker: str) -> Iterator[bool]:
-        """Whether one more may be answered, which is counted meanwhile."""
+        """Count a request while the context is open; yield whether it is within the limit."""
         self._counted[asker] += 1
         try:
             yield self._counted[asker] <= self.most
@@ -70,11 +71,11 @@ class AtOnce:
 
 
 class Rate:
-    """A bucket for each asker that fills at a rate, up to some seconds' worth, and from which each request takes one.
+    """A token bucket for each client, refilled at `per_second` up to `BURST_SECONDS`' worth. A request takes one token.
 
     Parameters
     ----------
-    clock : seconds, monotonic
+    clock : function that returns monotonic time in seconds
     """
 
     BURST_SECONDS = 2.0
@@ -84,13 +85,13 @@ class Rate:
         self._left: dict[str, tuple[float, float]] = {}
 
     def wait(self, asker: str) -> float:
-        """0 where a request may be absorbed now, which is counted; else seconds until one may."""
+        """Return 0 and count a request if it is allowed now; otherwise return the seconds until one is."""
         most = max(1.0, self.per_second * self.BURST_SECONDS)
         with self._lock:
             now = self._clock()
             left, then = self._left.pop(asker, (most, now))
             left = min(most, left + (now - then) * self.per_second)
             self._left[asker] = (left - 1.0 if left >= 1.0 else left, now)
-            while len(self._left) > FORGOTTEN:  # who asked longest ago
+            while len(self._left) > FORGOTTEN:  # the first client is the one whose last request is oldest
                 del self._left[next(iter(self._left))]
         return 0.0 if left >= 1.0 else (1.0 - left) / self.per_second

@@ -1,4 +1,4 @@
-"""What is loaded of a model directory: one commit of a committee, or a mixture, ready to be asked."""
+"""The loaded state of a model directory: one commit of a committee, or a mixture, ready to predict."""
 
 import contextlib
 import threading
@@ -18,16 +18,16 @@ Version = Reference | Contents
 
 
 class Loaded:
-    """One state of a model, which stays as it is; kept from pruning until it is closed."""
+    """One immutable state of a model, protected from pruning until it is closed."""
 
     def __init__(self, fitted: GBCM | Mixture, lease: contextlib.ExitStack | None = None):
         self.fitted, self.model, self._lease = fitted, fitted.predictive, lease or contextlib.ExitStack()
         self.version, self.state = self.model.version, self.model.state
         self._predictors: dict[str, RowPredictor] = {}
         self._ways: dict[tuple, str] = {}
-        """of averaging over uncertain inputs, by method and by what was asked for"""
+        """method of averaging over uncertain inputs, by prediction method and requested averaging method"""
         self._making = threading.Lock()
-        self._predictor(self.model.chosen_method())  # before anybody waits for it
+        self._predictor(self.model.chosen_method())  # make the default predictor before the first request
 
     def _predictor(self, method):
         with self._making:
@@ -41,38 +41,38 @@ class Loaded:
         return self._ways[method, inputs]
 
     def predict(self, X, *, method, X_variance=None, inputs=None, **how) -> tuple[str, dict[str, np.ndarray]]:
-        """The method that was taken, and predictions by the names of `GBCM.predict`; any thread may ask."""
+        """Return the method used, and predictions named as in `GBCM.predict`; callable from any thread."""
         method = self.model.chosen_method(method)
         way = None if X_variance is None else self._way(method, inputs)
         return method, predict_by(self._predictor(method), X, X_variance=X_variance, way=way, **how)
 
     @property
     def committee(self) -> GBCM:
-        """The committee that absorbs rows; `InvalidOption` of a mixture."""
+        """The committee that absorbs rows; raises `InvalidOption` for a mixture."""
         return self.fitted.single("ingest into or look into")
 
     @property
     def snapshot(self) -> Snapshot:
-        """Of a committee, or of a mixture's first, which says of all of them what inputs and targets are."""
+        """Snapshot of the committee, or of a mixture's first one: all have the same inputs and targets."""
         return self.model.snapshot
 
     @property
     def lag(self) -> dict[str, dict | None]:
-        """How far ingestion was behind its sources when this was committed, by source; None where that is unknown."""
+        """Lag of ingestion behind each source at this commit; None where it is unknown."""
         return lags(self.snapshot)
 
     def close(self) -> None:
-        """Let go of it."""
+        """Release the lease of the commit."""
         self._lease.close()
 
 
 def newest_version(url) -> Version:
-    """The version of the newest state of a model directory, of which nothing else is loaded; errors as of `load`."""
+    """Return the version of a model directory's newest state without loading the state; errors as of `load`."""
     return contents_of(url) if is_mixture(url) else open_store(url).newest()
 
 
 def load(url) -> Loaded:
-    """The newest state of a model directory.
+    """Load the newest state of a model directory.
 
     Raises
     ------
@@ -83,7 +83,7 @@ def load(url) -> Loaded:
 
 
 def hold(gbcm: GBCM) -> Loaded:
-    """A commit that was just made."""
+    """Return the state of a commit that was just made, with a lease of its own."""
     with contextlib.ExitStack() as lease:
         held = lease.enter_context(gbcm.snapshot.held())
         return Loaded(GBCM(held), lease.pop_all())

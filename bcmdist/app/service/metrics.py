@@ -29,7 +29,7 @@ Labels = tuple[tuple[str, str], ...]
 
 
 class Metrics:
-    """What was counted since the service began; any thread may count."""
+    """Counters and request durations since the start of the service; callable from any thread."""
 
     def __init__(self):
         self._lock = threading.Lock()
@@ -42,7 +42,7 @@ class Metrics:
             self._counted[name][tuple(labels.items())] += amount
 
     def took(self, seconds: float, **labels: str) -> None:
-        """Note how long a request took."""
+        """Record the duration of a request."""
         with self._lock:
             found = self._seconds[tuple(labels.items())]
             for k, edge in enumerate(BUCKETS):
@@ -51,11 +51,11 @@ class Metrics:
             found[-1] += seconds
 
     def text(self, gauges: dict[str, list[tuple[dict[str, str], float]]]) -> str:
-        """All of it.
+        """Return all metrics in the text format.
 
         Parameters
         ----------
-        gauges : labels and values, by names of `GAUGES`
+        gauges : labels and values, by names in `GAUGES`
         """
         with self._lock:
             counted = {name: list(values.items()) for name, values in self._counted.items()}

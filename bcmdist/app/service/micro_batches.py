@@ -1,7 +1,7 @@
-"""Predictions together: requests that come while one is computed wait for it, and are computed as one.
+"""Micro-batches: prediction requests that arrive during a computation are computed together after it.
 
-A prediction of some points costs little more than that of one, since the belief is read once for all of them; and no
-row's prediction depends on the others that are asked for with it (`bcmdist.prediction.interface`).
+Predictions at several points cost little more than at one, since the posterior is read once for all of them. The
+prediction at a row does not depend on the other rows of its batch (`bcmdist.prediction.interface`).
 """
 
 import asyncio
@@ -12,28 +12,28 @@ import anyio
 from bcmdist.app.service.asking import Predicted, Question, answered
 from bcmdist.app.service.served import Served
 
-MOST_ROWS = 4096  # that are computed together: nobody waits much longer than for his own
+MOST_ROWS = 4096  # in a batch: so few that a request waits little longer than for its own prediction
 
 
 class MicroBatcher:
-    """Questions to models, each model's one batch after the other; of one event loop.
+    """Queues of questions, computed one batch at a time per model; used in one event loop.
 
-    A question whose asker has gone is left out, unless it is being computed. One that fails spoils no other: those of
-    its batch are computed one by one.
+    A question whose client has disconnected is dropped, unless it is being computed. If a batch fails, its questions
+    are computed one by one, so that a failing question does not affect the others.
     """
 
     def __init__(self, limiter: anyio.CapacityLimiter):
         self._limiter = limiter
         self._waiting: dict[Served, collections.deque[tuple[Question, asyncio.Future]]] = {}
-        """of models that are being asked, which each have a task"""
+        """queue of each model with open questions; each such model has a task"""
         self._tasks: set[asyncio.Task] = set()
 
     async def ask(self, served: Served, question: Question) -> Predicted:
-        """The answer to a question.
+        """Queue a question and wait for its predictions.
 
         Raises
         ------
-        InvalidData, InvalidOption, ...
+        InvalidData, InvalidOption, or any other error of the prediction
         """
         done = asyncio.get_running_loop().create_future()
         asked = served in self._waiting
@@ -45,7 +45,7 @@ class MicroBatcher:
         return await done
 
     async def _answer(self, served):
-        """All that is asked of a model, until there is nothing."""
+        """Compute batches for one model until its queue is empty."""
         try:
             while batch := taken(self._waiting[served]):
                 await self._compute(served, batch)
@@ -69,8 +69,11 @@ class MicroBatcher:
 
 
 def taken(waiting: collections.deque) -> list:
-    """Take from what waits the first question, and those after it that are asked in the same way, as far as they go
-    together; the others stay in their order, and those whose asker has gone leave."""
+    """Remove the next batch from a queue and return it.
+
+    A batch is the first question and later ones with the same `way`, up to a load of `MOST_ROWS`. The other questions
+    keep their order; those whose client has disconnected are dropped.
+    """
     batch: list[tuple[Question, asyncio.Future]] = []
     load, left = 0, []
     for question, done in waiting:

@@ -1,12 +1,12 @@
-"""The gate: what every request passes before anything of it is read, and what every answer bears.
+"""The security middleware: checks every request before its body is read, and adds headers to every response.
 
-1. a host that is not ours, or a page of another one: 400, 403 (a browser was led here)
-2. no token, a wrong or an expired one: 401, but for what anybody may see
-3. too many requests, in a second or at once: 429
-4. headers that come twice, of which others may take the other one: 400
-5. a body that is too large: 413, as announced or when so much has come; one that does not come: 408
+- A header appears twice, so that a proxy may have read the other one: 400.
+- The Host is not a name of this service: 400. The Origin is another site (cross-site request in a browser): 403.
+- Too many requests per second or at a time: 429.
+- The token is missing, wrong or expired: 401, except on the public paths `OPEN`.
+- The body is too large, by Content-Length or as received: 413. It does not arrive in time: 408.
 
-What goes wrong within is logged by its class and place in our code, and answered without words of it.
+An unexpected error is logged by its class and position in the code; the response contains nothing of its message.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
-OPEN = ("/", "/page.css", *(f"/{name}" for name in SCRIPTS), "/health", "/ready", "/favicon.ico")  # nothing of models
+OPEN = ("/", "/page.css", *(f"/{name}" for name in SCRIPTS), "/health", "/ready", "/favicon.ico")  # no model data
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 ONCE = (b"host", b"origin", b"authorization", b"idempotency-key", b"content-type", b"content-length")
 HEADERS = [
@@ -45,12 +45,12 @@ log = logging.getLogger("bcmdist.app.service")
 
 
 class SecurityMiddleware:
-    """An ASGI application before another one.
+    """ASGI middleware in front of the application.
 
     Parameters
     ----------
-    tokens : None: whoever reaches us may do everything
-    hosts : names under which we may be asked
+    tokens : None: no authentication, every client has all scopes
+    hosts : accepted names in the Host header
     """
 
     def __init__(self, app, service: Service, *, tokens: Tokens | None, hosts):
@@ -91,7 +91,7 @@ class SecurityMiddleware:
             self._note(scope, status, time.perf_counter() - begun)
 
     def _admitted(self, scope) -> tuple[Token | None, str]:
-        """Token and asker."""
+        """Check a request's headers; return its token and client. Raises `Refused`."""
         headers = _headers(scope)
         host = headers.get(b"host", "")
         if _name(host) not in self.hosts:
@@ -135,12 +135,15 @@ class SecurityMiddleware:
         return Refused(413, "TooLarge", f"body: expected at most {most} bytes, got more; send it in several requests")
 
     def _bounded(self, receive, visit) -> Receive:
-        """Messages of a request, no more than may be, and no later; of a large one once it has a place."""
+        """Return a `receive` that limits the size and duration of the body.
+
+        A large request first waits for a slot; this wait does not count towards the duration.
+        """
         taken, deadline, whole = 0, asyncio.get_running_loop().time() + self.limits.body_seconds, False
 
         async def bounded():
             nonlocal taken, whole, deadline
-            if whole:  # what comes now is that it was closed
+            if whole:  # the next message is the disconnect
                 return await receive()
             if taken > SMALL_BYTES and not visit.entered:
                 begun = time.monotonic()
@@ -169,11 +172,12 @@ class SecurityMiddleware:
 
 
 def _headers(scope) -> dict[bytes, str]:
-    """Headers by name, of which those that we read came once.
+    """Return headers by name.
 
     Raises
     ------
     Refused
+        A header of `ONCE` appears twice, or both Content-Length and Transfer-Encoding are present.
     """
     names = [name.lower() for name, _ in scope["headers"]]
     twice = next((name for name in ONCE if names.count(name) > 1), None)
@@ -187,13 +191,13 @@ def _headers(scope) -> dict[bytes, str]:
 
 
 def _name(host):
-    """A host without its port."""
+    """Return a host name without its port, in lower case."""
     if host.startswith("["):
         return host[1:].partition("]")[0].lower()
     return host.partition(":")[0].lower()
 
 
 def _where(error):
-    """Place in the code where an error comes from."""
+    """Return the function and line where an error was raised."""
     last = traceback.extract_tb(error.__traceback__)[-1]
     return f"{last.name}, line {last.lineno}"

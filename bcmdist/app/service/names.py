@@ -1,4 +1,4 @@
-"""Names of models and data sets, which answers hold in place of paths and URLs."""
+"""Names of models and data sets, which responses contain in place of paths and URLs."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -10,13 +10,13 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")  # of models and data sets
 
 
 def short_name(place: str) -> str:
-    """A key, path or URL without the folders that its data set lies in."""
+    """Shorten a partition key, path or URL: remove the folders above its data set."""
     parts = 2 if KEY.fullmatch(place) else 1
     return "/".join(place.split("/")[-parts:])
 
 
 def of_figures(found: Mapping[str, Any], ledger: Iterable[Entry]) -> dict[str, Any]:
-    """Figures of `bcmdist info`, or some of them, with names: in `drift`, `skipped` and `fading`."""
+    """Return figures of `bcmdist info` with names in place of paths, in `drift`, `skipped` and `fading`."""
     named = dict(found)
     if drift := found.get("drift"):
         named["drift"] = drift | {"verdict": _of_text(drift["verdict"], ledger)}
@@ -28,7 +28,7 @@ def of_figures(found: Mapping[str, Any], ledger: Iterable[Entry]) -> dict[str, A
 
 
 def _of_text(text, ledger):
-    """A text that speaks of partitions."""
+    """Shorten the partition keys in a text."""
     for entry in ledger:
         if entry.key in text:
             text = text.replace(entry.key, short_name(entry.key))

@@ -1,4 +1,4 @@
-"""The page at /: files that are served as they are."""
+"""The live page at /: static files."""
 
 from importlib.resources import files
 
@@ -16,19 +16,19 @@ def _file(name):
 
 @router.get("/")
 async def page() -> Response:
-    """The page."""
+    """The HTML document."""
     return _file("page.html")
 
 
 @router.get("/page.css")
 async def style() -> Response:
-    """How it looks."""
+    """The style sheet."""
     return _file("page.css")
 
 
 def _script(name):
     async def script() -> Response:
-        """Some of what it does."""
+        """A script."""
         return _file(name)
 
     return script
@@ -40,5 +40,5 @@ for name in SCRIPTS:
 
 @router.get("/favicon.ico")
 async def icon() -> Response:
-    """None: browsers ask for one."""
+    """No content; browsers request an icon by themselves."""
     return Response(status_code=204)

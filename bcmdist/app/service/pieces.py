@@ -1,6 +1,6 @@
-"""Predictions of large questions in pieces: others are answered between two of them, and memory is that of one.
+"""Large predictions in pieces: other requests are served between two pieces, and memory is bounded by one piece.
 
-No row's prediction depends on the others that are asked for with it (`bcmdist.prediction.interface`).
+The prediction at a row does not depend on the other rows of its request (`bcmdist.prediction.interface`).
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -15,8 +15,8 @@ from bcmdist.app.service.large import Visit
 from bcmdist.app.service.micro_batches import MOST_ROWS
 from bcmdist.app.service.served import Served
 
-PIECE_VALUES = 2**14  # numbers that are written at once, some milliseconds
-FEW_PIECES = 8  # of an answer that may wait for its reader as those of small requests do
+PIECE_VALUES = 2**14  # numbers written as JSON at once, in some milliseconds
+FEW_PIECES = 8  # times PIECE_VALUES: largest response that releases its slot before the client has read it
 
 
 async def answered_in_pieces(
@@ -27,11 +27,13 @@ async def answered_in_pieces(
     most_values: int,
     gone: Callable[[], Awaitable[bool]],
 ) -> Predicted:
-    """The answer to one large question, all of it by one state of the model, unless its asker is `gone`.
+    """Compute one large question in pieces, all with one state of the model.
 
     Raises
     ------
-    InvalidData, InvalidOption, Refused
+    InvalidData, InvalidOption
+    Refused
+        The client is `gone`, or the response would have more than `most_values` numbers.
     """
     question = await visit.run(ask)
     found: list[Predicted] = []
@@ -54,7 +56,7 @@ async def answered_in_pieces(
 
 
 async def written_in_pieces(found: Predicted) -> AsyncIterator[bytes]:
-    """An answer as JSON; others are served between two pieces."""
+    """Yield a response as JSON in pieces; other requests are served between two pieces."""
     yield written(found.told)[:-1] + b',"predictions":{'
     for number, (name, values) in enumerate(found.values.items()):
         yield (b"," if number else b"") + written(name) + b":["

@@ -1,4 +1,4 @@
-"""What can be asked over HTTP of models."""
+"""HTTP routes of models, their predictions and rows, and jobs."""
 
 import functools
 from collections.abc import Awaitable, Callable
@@ -31,7 +31,7 @@ router = APIRouter(responses=PROBLEMS, route_class=JSONRoute)
 
 
 def allowed(scope: str) -> Any:
-    """A dependency: whoever asks has a scope."""
+    """Return a FastAPI dependency that requires a token with a scope."""
 
     async def check(request: Request, _: Annotated[Any, Security(bearer)]) -> None:
         if not request.scope["token"].allows(scope):
@@ -41,7 +41,7 @@ def allowed(scope: str) -> Any:
 
 
 async def service_of(request: Request) -> Service:
-    """The service that is asked."""
+    """Return the service of the application."""
     return request.app.state.service
 
 
@@ -52,11 +52,12 @@ READ, INGEST, ADMIN = allowed("read"), allowed("ingest"), allowed("admin")
 
 
 async def in_time(service: Service, work: Callable[[], Awaitable[Any]]) -> Any:
-    """What comes of work, with errors in words for outside.
+    """Await `work` within the time limit and return its result.
 
     Raises
     ------
     Refused
+        The work failed, with an error message for clients, or took longer than `Limits.answer_seconds`.
     """
     try:
         with anyio.fail_after(service.limits.answer_seconds):
@@ -66,7 +67,7 @@ async def in_time(service: Service, work: Callable[[], Awaitable[Any]]) -> Any:
             504, "Timeout", "expected an answer in time, it takes longer; ask again, with the same key for rows"
         ) from error
     except (BcmdistError, OSError) as error:
-        raise _refused(service, error) from error  # named here, it would keep the request in memory by its traceback
+        raise _refused(service, error) from error  # in a variable, its traceback would keep the request
 
 
 def _refused(service, error):
@@ -77,13 +78,13 @@ def _refused(service, error):
 
 
 async def in_thread(service: Service, function: Callable, *arguments) -> Any:
-    """The result of a function that computes, of which only so many run at a time."""
+    """Run a function in a worker thread, with limits on time and on concurrent computations; return its result."""
     run = anyio.to_thread.run_sync
     return await in_time(service, lambda: run(function, *arguments, abandon_on_cancel=True, limiter=service.computing))
 
 
 async def in_thread_or_large(request: Request, service: Service, function: Callable, *arguments) -> Any:
-    """As `in_thread`, by the thread of large requests where this is one."""
+    """Run a function as `in_thread`; if the request is large, in the thread for large requests."""
     large = request.scope["large"]
     if not large.entered:
         return await in_thread(service, function, *arguments)
@@ -92,13 +93,13 @@ async def in_thread_or_large(request: Request, service: Service, function: Calla
 
 @router.get("/health", response_model=Figures)
 async def health() -> Response:
-    """Whether the service answers."""
+    """Report that the service responds."""
     return encoded({"status": "ok"})
 
 
 @router.get("/ready", response_model=Figures)
 async def ready(service: Asked) -> Response:
-    """Whether models can be asked, and take in the rows that they are to wait for."""
+    """Report whether the service is ready: it is not stopping, and no ingester that should wait for rows is dead."""
     if service.closing:
         raise Refused(503, "Closing", "expected a service that goes on, it is ending; ask another one", Retry_After="5")
     if dead := service.catalogue.dead_ingesters:
@@ -109,31 +110,34 @@ async def ready(service: Asked) -> Response:
 
 @router.get("/metrics", dependencies=[READ], responses={200: {"content": {"text/plain": {}}}}, response_class=Response)
 async def metrics(service: Asked) -> Response:
-    """What was counted, in Prometheus' text format."""
+    """Return metrics in Prometheus' text format."""
     return Response(await in_thread(service, service.metrics_text), media_type=CONTENT_TYPE)
 
 
 @router.get("/models", dependencies=[READ], response_model=Listed)
 async def models(service: Asked) -> Response:
-    """Models that are served."""
+    """List the models of the service."""
     return encoded(await in_thread(service, service.listed))
 
 
 @router.get("/models/{name}", dependencies=[READ], response_model=Figures)
 async def model(name: Name, service: Asked) -> Response:
-    """What a model is and what it has absorbed."""
+    """Describe a model and the data that it has absorbed."""
     return encoded(await in_thread(service, service.told, name))
 
 
 @router.get("/models/{name}/history", dependencies=[READ], response_model=Figures)
 async def history(name: Name, service: Asked) -> Response:
-    """The commits of a model."""
+    """List the commits of a model, oldest first."""
     return encoded(await in_thread(service, service.history, name))
 
 
 @router.get("/models/{name}/calibration", dependencies=[READ], response_model=Figures)
 async def calibration(name: Name, request: Request, service: Asked, under_model: bool = False) -> Response:
-    """How often rows lay in the intervals they were predicted with; `under_model` computes it for seconds from rows."""
+    """Return the coverage of predictive intervals.
+
+    `under_model` adds the coverage of f under the model's Gaussian process, which takes seconds and reads rows again.
+    """
     if under_model:
         await request.scope["large"].enter()
     found = functools.partial(service.calibration, name, under_model=under_model)
@@ -142,14 +146,14 @@ async def calibration(name: Name, request: Request, service: Asked, under_model:
 
 @router.get("/models/{name}/drift", dependencies=[READ], response_model=Figures)
 async def drift(name: Name, service: Asked) -> Response:
-    """Whether what arrives still looks as the model expects, and how well it was predicted."""
+    """Report whether new rows still look as the model expects, and how well they were predicted."""
     return encoded(await in_thread(service, service.drift, name))
 
 
 async def predicted(
     request: Request, service: Service, served: Served, ask: Callable[[], Question], *, load: int
 ) -> Predicted:
-    """The answer to a question: together with others, or in pieces where it takes as long as many."""
+    """Compute predictions: in a micro-batch, or in pieces if the request is large or its load exceeds a batch."""
     large = request.scope["large"]
     if load > MOST_ROWS or large.entered:
         await large.enter()
@@ -166,7 +170,7 @@ async def predicted(
 
 
 def answer(request: Request, service: Service, found: Predicted) -> Response:
-    """Predictions as JSON, or as an Arrow stream where that is asked for."""
+    """Return predictions as JSON, or as an Arrow stream if the Accept header lists its media type."""
     name, rows = found.told["model"], found.told["rows"]
     service.metrics.count("bcmdist_predicted_rows_total", rows, model=name)
     service.metrics.count("bcmdist_predict_compute_seconds_total", found.share * found.seconds, model=name)
@@ -194,11 +198,11 @@ OUT_ARROW: dict[int | str, dict[str, Any]] = {200: {"content": {MEDIA_TYPE: {}}}
     openapi_extra=IN_ARROW,
 )
 async def predict(name: Name, points: Points, request: Request, service: Asked) -> Response:
-    """Predict at new points, in JSON or as an Arrow stream; answered as Accept says.
+    """Predict at new points, given as JSON or as an Arrow stream; the Accept header selects the response format.
 
-    Columns of a stream are inputs by their names, or X of fixed-size lists; X_variance of fixed-size lists, of as many
-    variances as there are inputs and in their order, or of as many lists of covariances; exposure and trials. Method,
-    inputs, quantiles and intervals stand in the query then.
+    Columns of a stream: the inputs by name, or X as fixed-size lists; X_variance as fixed-size lists, with one variance
+    or one list of covariances per input, in the order of the inputs; exposure; trials. With a stream, method, inputs,
+    quantiles and intervals are query parameters.
     """
     served = service.catalogue[name]
     ask = functools.partial(question, served, points, most_rows=service.limits.rows)
@@ -216,8 +220,11 @@ async def rows(
     service: Asked,
     idempotency_key: Annotated[str, Header(min_length=1, max_length=200, pattern=r"^[!-~]+$")],
 ) -> Response:
-    """Let a model absorb rows, once; answered when they are committed, and again under the same Idempotency-Key for as
-    long as the model has them."""
+    """Let a model absorb rows exactly once.
+
+    The response is sent when the rows are committed. A retry with the same Idempotency-Key gets the same response, and
+    the rows are not absorbed twice, as long as the model has them.
+    """
     served = service.catalogue[name]
     refuse_lag(served, service.limits.waiting_rows)
     keep = functools.partial(submit, served, idempotency_key, new, most_rows=service.limits.rows)
@@ -230,29 +237,29 @@ async def rows(
 
 @router.get("/jobs", dependencies=[READ], response_model=Jobs)
 async def jobs(service: Asked) -> Response:
-    """How jobs stand, oldest first."""
+    """List the status of all jobs, oldest first."""
     return encoded({"jobs": await in_thread(service, service.work.listed)})
 
 
 @router.post("/jobs", dependencies=[ADMIN], response_model=Figures, status_code=202)
 async def submit_job(asked: Job, service: Asked) -> Response:
-    """Submit a request to fit, ingest, predict or score, with names of models and data sets."""
+    """Submit a job to fit, ingest, predict or score; models and data sets are given by name."""
     return encoded(await in_thread(service, service.work.submit, asked.model_dump()), 202)
 
 
 @router.get("/jobs/{id}", dependencies=[READ], response_model=Figures)
 async def job(id: JobId, service: Asked) -> Response:
-    """How a job stands."""
+    """Return the status of a job."""
     return encoded(await in_thread(service, service.work.status, id))
 
 
 @router.get("/jobs/{id}/log", dependencies=[READ], response_model=Figures)
 async def job_log(id: JobId, service: Asked) -> Response:
-    """What happened to a job, oldest first."""
+    """List the events of a job, oldest first."""
     return encoded({"id": id, "events": await in_thread(service, service.work.log, id)})
 
 
 @router.delete("/jobs/{id}", dependencies=[ADMIN], response_model=Figures)
 async def cancel_job(id: JobId, service: Asked) -> Response:
-    """Stop a job; what it has committed stays."""
+    """Cancel a job; its commits stay."""
     return encoded(await in_thread(service, service.work.cancel, id))

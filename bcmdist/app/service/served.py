@@ -1,12 +1,11 @@
-"""A model that is served: its newest state, replaced while requests go on, and the rows that it is to absorb.
+"""A served model: its newest state, replaced while requests are running, and a writer that commits rows of requests.
 
-Who asks keeps the state that he began with until he has his answer; it is let go when the last one has. So a newer
-commit, our own or that of another process, drops no request.
+A request keeps the state that it began with until it is answered; a state is closed when its last request is. A newer
+commit, by this or another process, therefore interrupts no request.
 
-The writer of a model: one thread that commits the rows of requests, those that wait for it together.
-
-On retry a request stands in the queue twice, and counts once; a duplicate likewise; with the loss of the process the
-queue is lost: nobody in it had an answer, so that its senders ask again.
+Each model has one writer: a thread that commits the rows of waiting requests together. After a retry or on duplicate
+delivery a request is in the queue twice and its rows are absorbed once. If the process dies, its queue is lost; none of
+the queued requests had a response, so that their senders retry.
 """
 
 import contextlib
@@ -32,43 +31,52 @@ from bcmdist.runtime.serial import SerialRuntime
 from bcmdist.storage.commits import open_store
 from bcmdist.storage.heartbeats import BEAT_SECONDS, Heartbeat, heartbeats
 
-# Requests that are committed together at most: as long as that may take, nobody else is committed.
+# Requests in one commit, at most: later requests wait until it is done.
 MOST_TOGETHER = 64
 
 
 class Writer:
-    """Absorbs the rows of requests in their order.
+    """Thread that absorbs the rows of requests in their order of arrival.
 
     Parameters
     ----------
-    absorb : commits the rows of some requests, all or some of them; called again with each of those alone that it fails
-        with together, so that one does not spoil the others
+    compute_messages : commits the rows of several requests; where it fails, it is called again with each request
+        alone, so that a failing request does not affect the others
     """
 
     def __init__(self, name: str, compute_messages: Callable[[Sequence[Received]], None]):
         self._hear = compute_messages
         self._queue: queue.SimpleQueue[tuple[Received, Future] | None] = queue.SimpleQueue()
         self._waiting: dict[Future, tuple[int, float]] = {}
-        """rows of requests, and since when they wait, by the order in which they came"""
+        """number of rows and arrival time (monotonic) of each waiting request, in order of arrival"""
         self._lock, self._closed = threading.Lock(), False
         self._thread = in_background(self._run, f"writer of {name}")
 
     @property
     def waiting(self) -> int:
-        """Rows that are not committed yet."""
+        """Number of rows that are not committed yet."""
         with self._lock:
             return sum(rows for rows, _ in self._waiting.values())
 
     @property
     def behind(self) -> float:
-        """Seconds that the oldest of them wait."""
+        """Seconds that the oldest uncommitted request has waited; 0 if there is none."""
         with self._lock:
             begun = next((begun for _, begun in self._waiting.values()), None)
         return 0.0 if begun is None else time.monotonic() - begun
 
     def submit(self, request: Received) -> Future:
-        """A future that is done once the rows are committed, or that fails as `compute_messages` does; `Refused` after
-        `close`."""
+        """Queue a request.
+
+        Returns
+        -------
+        A future, done once the rows are committed; it fails with the error of `compute_messages`.
+
+        Raises
+        ------
+        Refused
+            The writer is closed.
+        """
         done: Future = Future()
         with self._lock:
             if self._closed:
@@ -78,7 +86,7 @@ class Writer:
         return done
 
     def close(self) -> None:
-        """Commit what waits."""
+        """Commit the waiting rows and end the thread."""
         with self._lock:
             self._closed = True
             self._queue.put(None)
@@ -94,7 +102,7 @@ class Writer:
             self._commit([one for one in batch if one is not None])
 
     def _commit(self, batch):
-        """Those of a batch together, else one by one."""
+        """Commit a batch together; if that fails, its requests one by one."""
         if not batch:
             return
         try:
@@ -117,61 +125,61 @@ class Writer:
 
 
 def not_served() -> Refused:
-    """The answer to who asked for a model that was let go of meanwhile."""
+    """Return the error for a request to a model that has been closed."""
     text = "model: expected one that is served, it was removed or the service is ending; ask again, with the same key"
     return Refused(503, "Closing", text, Retry_After="5")
 
 
 Answer = TypeVar("Answer")
-TRIES = 3  # to commit rows, while others replace the model or what follows a commit fails
+TRIES = 3  # to commit rows: others may replace the model, or a step after the commit may fail
 log = logging.getLogger("bcmdist.app.service")
 
 
 class Waiting:
-    """The rows of some requests as a source: each is delivered once; whoever dies is asked by their senders again."""
+    """The rows of some requests as a source. Each partition is delivered once; on loss, the senders retry."""
 
     def __init__(self, name: str, parts: list[Partition]):
         self.name, self.parts = name, list(parts)
 
     def read(self, after, most) -> list[Delivery]:
-        """The next ones; nobody reads on from an offset."""
+        """Return the next deliveries, at most `most`; offsets are not used."""
         taken, self.parts = self.parts[:most], self.parts[most:]
         return [Delivery((part,), None) for part in taken]
 
     def ack(self, offset, keys) -> None:
-        """Their senders are told."""
+        """Do nothing: the senders get a response."""
 
     def lag(self, after) -> None:
-        """The writer knows."""
+        """Return None: the writer counts waiting rows."""
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no resource is open."""
 
 
 class Served:
-    """A model directory that is served under a name; any thread may ask."""
+    """A model directory served under a name; methods may be called from any thread."""
 
     def __init__(self, name: str, url: str, rows_url: str):
         self.name, self.url = name, url
         self._lock, self._changing = threading.Lock(), threading.Lock()
         self._committing = False
         self._users: dict[Loaded, int] = {}
-        """requests that go on, by the state they began with"""
+        """number of references to each open state: running requests, and one for the newest state"""
         self._newest = load(url)
-        self._users[self._newest] = 1  # ourselves
+        self._users[self._newest] = 1  # reference of this object
         self.inbox = Inbox(rows_url)
         self.writer = Writer(name, self._absorb)
         self.heard_at = time.time()
-        """when its state was last replaced, in seconds since the epoch"""
+        """when the state was last replaced, in seconds since the epoch"""
         self.ingesters: list[Heartbeat] = []
-        """of each source with ingesters that were to wait for rows, the newest heartbeat"""
+        """newest heartbeat of each source whose ingester should wait for rows"""
         self._looked_at = -math.inf
-        """when heartbeats were last looked at, by `time.monotonic`"""
+        """when heartbeats were last read, by `time.monotonic`"""
         self.look_at_ingesters()
 
     @contextlib.contextmanager
     def using(self) -> Iterator[Loaded]:
-        """The newest state, which stays open meanwhile; `Refused` once it was let go of."""
+        """Yield the newest state, which stays open within the context; raise `Refused` if the model was closed."""
         with self._lock:
             loaded = self._newest
             if loaded not in self._users:
@@ -183,8 +191,10 @@ class Served:
             self._leave(loaded)
 
     def ask(self, question: Callable[[Loaded], Answer]) -> Answer:
-        """The answer of the newest state to a question; where it fails since another has taken its place, whose files
-        are there now, the answer of that."""
+        """Apply `question` to the newest state and return its result.
+
+        If that fails and the state has been replaced meanwhile (its files may be gone), try once with the new state.
+        """
         try:
             with self.using() as loaded:
                 return question(loaded)
@@ -205,15 +215,18 @@ class Served:
             loaded.close()
 
     def _take(self, loaded):
-        """Serve another state from now on."""
+        """Replace the newest state."""
         with self._lock:
             before = self._newest
             self._newest, self._users[loaded], self.heard_at = loaded, 1, time.time()
         self._leave(before)
 
     def behind(self) -> dict[str, float | None]:
-        """Rows of requests and, by the newest commit, of sources, that wait, and seconds that the oldest of them do:
-        `rows` and `seconds`, None where nobody knows, as when the ingester of a source is dead."""
+        """Return `rows`, the number of waiting rows, and `seconds`, the age of the oldest.
+
+        Both cover the rows of requests and, as of the newest commit, those in sources. Both are None if the lag of a
+        source is unknown or an ingester is dead.
+        """
         with self.using() as loaded:
             known = [one for one in loaded.lag.values() if one is not None]
             unknown = len(known) < len(loaded.lag) or self.dead_ingesters
@@ -224,23 +237,25 @@ class Served:
 
     @property
     def dead_ingesters(self) -> int:
-        """Sources whose ingesters were to wait for rows, and are dead."""
+        """Number of sources whose ingester should wait for rows but is dead."""
         return sum(not one.alive for one in self.ingesters)
 
     def look_at_ingesters(self) -> None:
-        """Read their heartbeats, if that was some time ago."""
+        """Read the heartbeats of ingesters, at most once per `BEAT_SECONDS`."""
         if time.monotonic() - self._looked_at >= BEAT_SECONDS:
             self.ingesters = heartbeats(open_store(self.url))
             self._looked_at = time.monotonic()
 
     def renew(self) -> bool:
-        """Load what is the newest state by now, also where it is that of another model; whether there was another.
+        """Load the newest state if it has changed, even if the directory now holds another model.
+
+        Return whether it had changed; False at once while `_absorb` commits, which then takes the new state itself.
 
         Raises
         ------
         ModelNotFound, ModelDamaged, VersionMismatch, StorageUnreachable
         """
-        if not self._changing.acquire(blocking=not self._committing):  # the state of our own commit is taken after it
+        if not self._changing.acquire(blocking=not self._committing):  # `_committed` takes the state of its own commit
             return False
         try:
             return self._renewed()
@@ -248,7 +263,7 @@ class Served:
             self._changing.release()
 
     def _renewed(self):
-        """As `renew`, of who keeps others from changing the state."""
+        """As `renew`, for a caller that holds the lock `_changing`."""
         with self.using() as loaded:
             version = loaded.version
         if newest_version(self.url) == version:
@@ -257,12 +272,12 @@ class Served:
         return True
 
     def submit(self, key: str, X, y, **companions) -> tuple[dict, bool, Future]:
-        """Keep the rows of a request, and let the model absorb them.
+        """Store the rows of a request, and queue them for the writer unless they are committed already.
 
         Returns
         -------
-        What is said of them, the same for the same request; whether it was answered before; and a future, which is done
-        once they are committed.
+        The response, the same for the same request; whether the rows were committed before; and a future, done once the
+        rows are committed.
 
         Raises
         ------
@@ -281,12 +296,12 @@ class Served:
         return received.answer, False, self.writer.submit(received)
 
     def _absorb(self, requests) -> None:
-        """Commit the rows of requests, those that are not in the ledger yet.
+        """Commit the rows of requests; partitions already in the ledger are skipped.
 
         Raises
         ------
         CommitConflict
-            Another model has taken the place of the one that they were sent to.
+            Another model has replaced the one that the rows were sent to.
         """
         with self._changing, self._commits_now():
             self._renewed()
@@ -295,7 +310,7 @@ class Served:
                     self._committed(requests)
                     break
                 except Exception as error:
-                    if not left or not self._renewed():  # the same would fail again
+                    if not left or not self._renewed():  # with the same state it would fail again
                         raise
                     log.warning(
                         "model %s: absorbing rows failed, its newest state is tried: %s",
@@ -305,7 +320,7 @@ class Served:
 
     @contextlib.contextmanager
     def _commits_now(self):
-        """Say to those who would renew the state that a commit of ours does."""
+        """Mark that a commit is in progress, so that `renew` does not wait for it."""
         self._committing = True
         try:
             yield
@@ -324,7 +339,7 @@ class Served:
             self._take(hold(after))
 
     def sweep(self, days: float) -> int:
-        """Remove kept rows that the model does not need, as `Inbox.sweep`; how many files."""
+        """Remove stored rows that the model does not need, as `Inbox.sweep`; return the number of removed files."""
         with self.using() as loaded:
             try:
                 gbcm = loaded.committee
@@ -333,13 +348,13 @@ class Served:
             return self.inbox.sweep(gbcm, days)
 
     def close(self) -> None:
-        """Commit what waits, and let go of the model."""
+        """Commit waiting rows and close the model."""
         self.writer.close()
         self._leave(self._newest)
 
 
 def refuse_other_model(gbcm: GBCM, requests: Iterable[Received]) -> None:
-    """Raise `CommitConflict` where rows were sent to another model."""
+    """Raise `CommitConflict` if rows were sent to a model with another identity."""
     if any(request.identity != gbcm.snapshot.identity for request in requests):
         raise CommitConflict(
             f"{gbcm.url}: expected the model that rows were sent to, another one has taken its place; send them again"

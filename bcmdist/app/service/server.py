@@ -1,16 +1,16 @@
-"""The server: where the service listens, and what it refuses to be without.
+"""The HTTP server: uvicorn with TLS checks, and with timeouts against slow or excessive connections.
 
-HTTP connections with an end to their patience; uvicorn would wait for ever.
+uvicorn alone would wait for ever in these cases:
 
-1. The head of a request does not come: the connection is closed after some seconds.
-2. A request is answered before all of its body has come: what comes of it for a moment is left unread, so that its
-   sender finds the answer, and then the connection is closed.
-3. A body comes in tiny pieces, each of which is looked at: it is refused.
-4. An answer is not read, or too slowly: the connection is dropped.
-5. There are many connections: for a new one the oldest is dropped of those without a request of a holder of a token in
-   progress, first of the same address.
+1. The head of a request does not arrive: the connection is closed after `HEAD_SECONDS`.
+2. A request is answered before all of its body has arrived: for `UNFINISHED_SECONDS` the rest is left unread, so that
+   the sender can read the response; then the connection is closed.
+3. A body arrives in tiny pieces, each of which costs time: it is refused.
+4. A response is not read, or too slowly: the connection is dropped.
+5. There are too many connections, in total or from one address: a new one replaces the oldest one without an
+   authorized request in progress, from the same address if there is one.
 
-How long a body may take is limited by `bcmdist.app.service.middleware`, and the time between two requests by uvicorn.
+`bcmdist.app.service.middleware` limits the duration of a body, uvicorn the time between two requests.
 """
 
 import asyncio
@@ -37,13 +37,13 @@ from bcmdist.errors import BcmdistWarning, InvalidOption
 from bcmdist.runtime.signals import deferred_interrupts
 from bcmdist.runtime.threads import one_thread
 
-HEAD_SECONDS = 5.0  # from the first byte of a head, or a connection, to the last of the head
-UNFINISHED_SECONDS = 2.0  # that the rest of a body is left unread after its answer
-UNREAD_SECONDS = 5.0  # that nothing need be read of an answer
-LEAST_RATE = 2**16  # bytes of an answer that are read in each second after these
-LOOK_SECONDS = 1.0  # between two looks at what was read
-FEW_PIECES, LEAST_BYTES = 256, 256  # pieces of a body that may be smaller than so many bytes each, on average
-SAME_ADDRESS = 4  # of all connections each address may have this part that waits
+HEAD_SECONDS = 5.0  # from a new connection, or the first byte of a head, to the end of the head
+UNFINISHED_SECONDS = 2.0  # for which the rest of a body is left unread after the response
+UNREAD_SECONDS = 5.0  # for which a client may read nothing of a response
+LEAST_RATE = 2**16  # bytes of a response per second that a client must read after UNREAD_SECONDS
+LOOK_SECONDS = 1.0  # between two checks of the write buffer
+FEW_PIECES, LEAST_BYTES = 256, 256  # pieces of any size, and average bytes required of each further piece
+SAME_ADDRESS = 4  # one address may have 1/4 of all connections without a request in progress
 
 
 class WholePieces(h11.Connection):
@@ -64,15 +64,15 @@ class WholePieces(h11.Connection):
 
 
 class ImpatientProtocol(H11Protocol):
-    """uvicorn's protocol with these limits."""
+    """uvicorn's HTTP protocol with the limits of this module."""
 
     _giving_up: asyncio.TimerHandle | None = None
     _looking: asyncio.TimerHandle | None = None
     _unfinished = _dropped = False
     _waiting_since = 0.0
-    """when the connection began, or was answered last"""
+    """time of the connection's start or last complete response"""
     _unread: tuple[float, int] | None = None
-    """since when there are bytes that are not read, and how many"""
+    """since when the write buffer has not been empty, and its size then"""
 
     def __init__(self, config, *arguments, **options):
         super().__init__(config, *arguments, **options)
@@ -108,7 +108,7 @@ class ImpatientProtocol(H11Protocol):
     def send_400_response(self, msg: str) -> None:
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             super().send_400_response(msg)
-        else:  # an answer has begun
+        else:  # a response has begun
             self.transport.abort()
 
     def resume_writing(self) -> None:
@@ -123,12 +123,12 @@ class ImpatientProtocol(H11Protocol):
 
     @property
     def _in_progress(self) -> bool:
-        """Whether somebody who may ask waits for an answer."""
+        """Whether a request with a valid token is being answered."""
         cycle = self.cycle
         return cycle is not None and not cycle.response_complete and bool(cycle.scope.get("token"))
 
     def _make_room(self):
-        """Drop the oldest connection that waits where there are too many, or too many of this address."""
+        """Drop the oldest connection without a request in progress, if there are too many (of this address)."""
         most = self.limit_concurrency
         if most is None or len(self.connections) < most // SAME_ADDRESS:
             return
@@ -152,7 +152,7 @@ class ImpatientProtocol(H11Protocol):
             self._giving_up = None
 
     def _look(self):
-        """Drop the connection where what was written is not read, also once it is closing."""
+        """Drop the connection if the client does not read the response, also while the connection is closing."""
         now, left = self.loop.time(), self.transport.get_write_buffer_size()
         if not left:
             self._unread = None
@@ -164,31 +164,31 @@ class ImpatientProtocol(H11Protocol):
         self._looking = self.loop.call_later(LOOK_SECONDS, self._look)
 
 
-STOP_SECONDS = 30  # that requests have to end
-WAITING = 1024  # connections that are not taken yet
-MAPPED_THRESHOLD, MAPPED_BYTES = -3, 2**22  # M_MMAP_THRESHOLD, which grows to 2**25 by itself else
-TAKEN = 16  # of them at once: others are answered between
+STOP_SECONDS = 30  # for running requests to end at shutdown
+WAITING = 1024  # connections in the listen queue
+MAPPED_THRESHOLD, MAPPED_BYTES = -3, 2**22  # M_MMAP_THRESHOLD, which glibc otherwise raises up to 2**25
+TAKEN = 16  # connections accepted at once, so that requests are answered in between
 
 
 @dataclass(frozen=True)
 class Listening:
-    """Where a service listens, and to whom.
+    """Address, tokens, TLS and host names of a service.
 
     Raises
     ------
     InvalidOption
-        Somebody elsewhere could ask without a token, or be overheard.
+        Only one of certificate and key is given, or the host is not a loopback address and tokens or TLS are missing.
     """
 
     host: str = "127.0.0.1"
     port: int = 8080
-    """0: any that is free"""
+    """0: any free port"""
     token_file: str | None = None
-    """None: whoever asks may do all"""
+    """None: no authentication, every client has all scopes"""
     tls_cert: str | None = None
     tls_key: str | None = None
     allowed: tuple[str, ...] = ()
-    """further names of this service"""
+    """further accepted host names"""
 
     def __post_init__(self):
         if bool(self.tls_cert) != bool(self.tls_key):
@@ -201,19 +201,19 @@ class Listening:
 
     @property
     def names(self) -> set[str]:
-        """Hosts under which it may be asked."""
+        """Accepted names in the Host header."""
         return {*LOOPBACK, self.host.lower(), *map(str.lower, self.allowed)}
 
 
 def serve(folder, where: Listening, limits: Limits, **work) -> None:
-    """Serve the models of a directory until a signal ends it; what waits is committed then.
+    """Serve the models of a directory until a signal arrives; then commit the waiting rows.
 
-    BLAS has one thread meanwhile: answers and commits are computed side by side, and its threads would wait for cores
-    that those of another call hold.
+    BLAS is limited to one thread: predictions and commits run concurrently, and BLAS threads of one call would wait for
+    cores that another call occupies.
 
     Parameters
     ----------
-    work : where jobs are kept, and what they may name: as of `Service`
+    work : keyword arguments of `Service`, such as the directories of jobs and data
 
     Raises
     ------
@@ -233,7 +233,7 @@ def serve(folder, where: Listening, limits: Limits, **work) -> None:
             access_log=False,
             server_header=False,
             backlog=TAKEN,
-            proxy_headers=False,  # who asks would choose his address by X-Forwarded-For
+            proxy_headers=False,  # otherwise a client could choose its address by X-Forwarded-For
             lifespan="on",
             ssl_certfile=where.tls_cert,
             ssl_keyfile=where.tls_key,
@@ -245,12 +245,12 @@ def serve(folder, where: Listening, limits: Limits, **work) -> None:
         )
         scheme, port = "https" if where.tls_cert else "http", listening.getsockname()[1]
         logging.getLogger("bcmdist.app.service").info("listening on %s://%s:%d", scheme, where.host, port)
-        with deferred_interrupts([]):  # signals, which the server passes on when it has ended
+        with deferred_interrupts([]):  # uvicorn raises its signals again at the end; the first is recorded only
             _Server(config, service).run(sockets=[listening])
 
 
 class _Server(uvicorn.Server):
-    """A server with a long queue, that tells its service when it is to end: streams of events would go on."""
+    """A server with a long listen queue. On a signal it sets `Service.ending`, which ends streams of events."""
 
     def __init__(self, config, service: Service):
         super().__init__(config)
@@ -259,7 +259,7 @@ class _Server(uvicorn.Server):
     async def startup(self, sockets=None) -> None:
         await super().startup(sockets)
         for one in sockets or []:
-            one.listen(WAITING)  # asyncio has made the queue as long as what it takes at once
+            one.listen(WAITING)  # asyncio has set the queue length to `backlog`, which is what it accepts at once
 
     def handle_exit(self, sig, frame) -> None:
         self._service.ending = True
@@ -267,14 +267,15 @@ class _Server(uvicorn.Server):
 
 
 def _bound(host, port):
-    """A socket that listens.
+    """Return a listening socket.
 
     Raises
     ------
     InvalidOption
+        The address is not available.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # or answers wait for acknowledgements
+    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # then asyncio sets TCP_NODELAY
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((host, port))
@@ -288,9 +289,9 @@ def _bound(host, port):
 
 
 def _give_back_memory():
-    """Have the allocator map each large block by itself (mallopt(3)): bodies and arrays leave no holes behind."""
+    """Let the allocator map each large block separately (mallopt(3)), so that its memory is returned when freed."""
     if sys.platform == "linux":
-        with contextlib.suppress(AttributeError):  # another library than glibc has its own ways
+        with contextlib.suppress(AttributeError):  # other C libraries than glibc have no mallopt
             ctypes.CDLL(None).mallopt(MAPPED_THRESHOLD, MAPPED_BYTES)
 
 
@@ -306,6 +307,6 @@ def _log_to_stderr():
 
 
 def _log_warning(message, category, filename, lineno, file=None, line=None):
-    """What models warn of, without places."""
+    """Log warnings of the package, without paths and URLs."""
     if issubclass(category, BcmdistWarning):
         logging.getLogger("bcmdist.app.service").warning("%s", " ".join(without_places(str(message)).split()))

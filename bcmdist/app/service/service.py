@@ -1,4 +1,4 @@
-"""The service behind the routes: models, limits and metrics, from start to stop."""
+"""The service behind the HTTP routes: models, jobs, limits and metrics."""
 
 import asyncio
 import functools
@@ -29,7 +29,7 @@ log = logging.getLogger("bcmdist.app.service")
 
 
 class Service:
-    """Models of a directory that are asked by many; closed, it has committed what waited.
+    """The models of a directory with what all requests share; `close` commits the waiting rows.
 
     Raises
     ------
@@ -58,16 +58,16 @@ class Service:
         self.computing = anyio.CapacityLimiter(max(2, os.cpu_count() or 1))
         self.together = MicroBatcher(self.computing)
         self.large = LargeRequests(limits.answer_seconds)
-        self.watching = anyio.CapacityLimiter(1)  # who watches keeps nobody from predicting
+        self.watching = anyio.CapacityLimiter(1)  # separate from `computing`: viewers do not delay predictions
         self.streams, self.ending = 0, False
-        """who watch; whether they should stop, since the server is to end"""
+        """number of open event streams; whether they should end because the server is stopping"""
 
     def listed(self) -> dict:
-        """Models by name, and those that cannot be read."""
+        """List the models, including unreadable ones."""
         return {"models": self.board.models()}
 
     def told(self, name) -> dict:
-        """Figures of `bcmdist info`, but for places."""
+        """Return the figures of `bcmdist info` without paths, with waiting rows, lag and ingesters."""
         served = self.catalogue[name]
         with served.using() as loaded:
             known = of_figures(loaded.fitted.info(), loaded.snapshot.ledger)
@@ -77,8 +77,10 @@ class Service:
         return finite(known | {"model": name, **behind, "ingesters": ingesters, "renewed": served.heard_at})
 
     def calibration(self, name, *, under_model) -> dict:
-        """How often intervals hold: of rows that were predicted before they were absorbed and, if asked for, under the
-        model, as `bcmdist info --calibration`, which takes seconds and rows that can be read.
+        """Return the coverage of predictive intervals at rows predicted before they were absorbed.
+
+        `under_model` adds the coverage under the model's Gaussian process, as `bcmdist info --calibration`: that takes
+        seconds, and the absorbed rows must be readable.
 
         Raises
         ------
@@ -94,23 +96,23 @@ class Service:
                 raise Refused(409, "DataNotFound", text) from error
 
     def drift(self, name) -> dict:
-        """Whether what arrives still looks as the model expects."""
+        """Report whether new rows still look as the model expects."""
         with self.catalogue[name].using() as loaded:
             snapshot = loaded.committee.snapshot
             return {"model": name, **of_figures(figures.drift(snapshot), snapshot.ledger)}
 
     def history(self, name) -> dict:
-        """Commits of a model, oldest first, without offsets, which name places."""
+        """List the commits of a model, oldest first, without offsets, which contain paths."""
         with self.catalogue[name].using() as loaded:
             found = loaded.committee.store.history()
         return {"model": name, "history": [{n: v for n, v in one.items() if n != "offsets"} for one in found]}
 
     async def committed(self, done: Future) -> None:
-        """Until rows are committed; they will be, also where nobody waits any more."""
+        """Wait until rows are committed. If the client disconnects, they are committed all the same."""
         await asyncio.shield(asyncio.wrap_future(done))
 
     def metrics_text(self) -> str:
-        """All that is measured."""
+        """Return all metrics in Prometheus' text format."""
         gauges: dict[str, list] = {"bcmdist_models_unreadable": [({}, float(len(self.catalogue.unreadable)))]}
         for name, served in self.catalogue:
             behind = served.behind()
@@ -132,11 +134,11 @@ class Service:
         return self.metrics.text(gauges)
 
     def log_error(self, error: BaseException) -> None:
-        """Note what we could not do, without words that may name places or rows."""
+        """Log an error by its class only: its message may contain paths or rows."""
         log.error("%s", type(error).__name__)
 
     def close(self) -> None:
-        """Commit what waits."""
+        """Commit the waiting rows and close all models."""
         self.closing = True
         self.large.close()
         self.catalogue.close()

@@ -1,10 +1,10 @@
-"""Bearer tokens: who may ask for what. A file holds their hashes, never themselves.
+"""Bearer tokens and their scopes. A file holds the hashes of tokens, never the tokens.
 
     {"tokens": [{"name": "ward 7", "scopes": ["read", "ingest"], "sha256": "...", "expires": null}]}
 
-A token is 32 random bytes, so that its plain hash cannot be turned back. The file is read again when it changes: who is
-removed from it is refused at once. Who changes it holds a lock (FILE.lock, which stays) from before it is read until it
-is written: of several at the same time none loses what another has added or removed. Links are followed.
+A token is 32 random bytes, so that an unsalted hash is safe. The file is read again when it changes: a removed token is
+refused at once. A process that changes the file holds a lock (FILE.lock, which is not removed) from reading to writing,
+so that concurrent changes are not lost. Symbolic links are followed.
 """
 
 import contextlib
@@ -25,16 +25,16 @@ from bcmdist.storage.bounds import Bounds
 
 try:
     import fcntl
-except ImportError:  # Windows has no such locks: there, change a file by one command at a time
+except ImportError:  # not on Windows: there, only one command at a time may change a file
     fcntl = None  # type: ignore[assignment]
 
-SCOPES = ("read", "ingest", "admin")  # admin may do all
+SCOPES = ("read", "ingest", "admin")  # admin includes the others
 DAYS = Bounds(0.0, 36_500.0)  # until a token expires
 
 
 @dataclass(frozen=True)
 class Token:
-    """What is known of one."""
+    """A token's entry in the file."""
 
     name: str
     scopes: tuple[str, ...]
@@ -43,7 +43,7 @@ class Token:
     """ISO 8601 with a time zone; None: never"""
 
     def allows(self, scope: str) -> bool:
-        """Whether its holder may do what needs a scope."""
+        """Whether the token grants a scope."""
         return scope in self.scopes or "admin" in self.scopes
 
     @property
@@ -52,16 +52,16 @@ class Token:
         return self.expires is not None and datetime.datetime.fromisoformat(self.expires) <= now
 
 
-EVERYTHING = Token("", SCOPES, "")  # of whoever asks on this machine, where there are no tokens
+EVERYTHING = Token("", SCOPES, "")  # for every client of a service without authentication
 
 
 class Tokens:
-    """Those of a file; any thread may ask.
+    """The tokens of a file; methods may be called from any thread.
 
     Raises
     ------
     InvalidOption
-        The file cannot be read, or is one that others may write to.
+        The file cannot be read, or other users may write to it.
     """
 
     def __init__(self, path):
@@ -71,7 +71,7 @@ class Tokens:
         self._read()
 
     def of(self, presented: str) -> Token | None:
-        """Who has a token; None where nobody does, or where it has expired. Takes as long for any."""
+        """Return the entry of a presented token, None if it is unknown or expired; the time is the same for any."""
         self._read()
         digest, found = digest_of(presented), None
         for token in self._known:
@@ -87,7 +87,7 @@ class Tokens:
 
 
 def digest_of(presented: str) -> str:
-    """The hash by which a token is known."""
+    """Return the hash under which a token is stored."""
     return hashlib.sha256(presented.encode(errors="replace")).hexdigest()
 
 
@@ -107,11 +107,12 @@ def _stamp(path):
 
 
 def read_tokens(path) -> tuple[Token, ...]:
-    """The tokens of a file.
+    """Read the tokens of a file.
 
     Raises
     ------
     InvalidOption
+        The file cannot be read, or its content is invalid.
     """
     try:
         with open(path, encoding="utf-8") as file:
@@ -130,12 +131,12 @@ def read_tokens(path) -> tuple[Token, ...]:
 
 
 def add_token(path, name: str, scopes, *, days: float | None = None) -> str:
-    """Make a token, and write its hash to a file, which is made where there is none; the token itself.
+    """Make a token, add its hash to a file (made if missing), and return the token.
 
     Raises
     ------
     InvalidOption
-        The name is taken, a scope is none, or `days` lies outside its bounds.
+        The name is taken, a scope is invalid, or `days` lies outside its bounds.
     """
     if days is not None:
         DAYS.refuse("--days", days)
@@ -155,11 +156,12 @@ def add_token(path, name: str, scopes, *, days: float | None = None) -> str:
 
 
 def remove_token(path, name: str) -> None:
-    """Forget a token by its name.
+    """Remove a token from a file, by name.
 
     Raises
     ------
     InvalidOption
+        The file has no token of this name.
     """
     with _locked(path) as file:
         known = read_tokens(file)
@@ -174,7 +176,7 @@ def remove_token(path, name: str) -> None:
 
 @contextlib.contextmanager
 def _locked(path) -> Iterator[str]:
-    """The file that a path leads to, which no other process changes meanwhile."""
+    """Lock a token file against changes by other processes; yield its path with symbolic links resolved."""
     file = os.path.realpath(path)
     try:
         handle = os.open(f"{file}.lock", os.O_RDWR | os.O_CREAT, 0o600)
@@ -184,14 +186,14 @@ def _locked(path) -> Iterator[str]:
         ) from error
     try:
         if fcntl is not None:
-            fcntl.flock(handle, fcntl.LOCK_EX)  # until the handle is closed, by whatever end of the process
+            fcntl.flock(handle, fcntl.LOCK_EX)  # released when the handle is closed, even if the process is killed
         yield file
     finally:
         os.close(handle)
 
 
 def _write(path, tokens):
-    """All at once, readable by its owner only."""
+    """Replace a token file atomically, readable by its owner only."""
     place = f"{path}.partial-{uuid.uuid4().hex[:8]}"
     handle = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(handle, "w", encoding="utf-8") as file:

@@ -1,7 +1,7 @@
-"""Jobs over HTTP: requests with names in place of paths, submitted to the scheduler that the service knows.
+"""Jobs over HTTP: requests with names in place of paths, submitted to the service's Dask scheduler.
 
-Who asks names models and data sets, and never learns where they lie, nor the address of the scheduler: whoever reaches
-that can run code.
+Clients name models and data sets. They never learn their paths, nor the address of the scheduler: a process that can
+connect to the scheduler can run code.
 """
 
 import os
@@ -23,35 +23,35 @@ from bcmdist.runtime.portion import ALL, Portion
 from bcmdist.storage.urls import on_objects
 
 HIDDEN = ("coordinator", "scheduler", "host", "pid", "by")
-LINES_SHOWN = 8  # of a log, beside how a job stands
+LINES_SHOWN = 8  # last lines of the log shown with the status of a job
 
 
 @dataclass(frozen=True)
 class Work:
-    """Where jobs are kept, and what they may name."""
+    """Directories of jobs, models and data, and the scheduler that runs jobs."""
 
     jobs: str
     """directory of all jobs"""
     models: str
     data: str | None = None
-    """directory of data sets and outputs; None: nothing can be submitted"""
+    """directory of data sets and outputs; None: jobs cannot be submitted"""
     scheduler: str | None = None
-    """address; None: likewise"""
+    """address of the scheduler; None: jobs cannot be submitted"""
     portion: Portion = ALL
-    """of the cluster that each job may take"""
+    """portion of the cluster that each job may use"""
     machine: Callable[[str], AbstractContextManager[Any]] = SchedulerMachine
 
     @property
     def folders(self) -> tuple[str, ...]:
-        """Of models, data and jobs, that requests and answers name things in."""
+        """Folders of models, data and jobs, which are removed from paths in responses."""
         return tuple(filter(None, (self.models, self.data, self.jobs)))
 
     def submit(self, asked: dict) -> dict:
-        """Submit a request, JSON of `bcmdist.api.requests` with names as places; how its job stands.
+        """Submit a request (JSON of `bcmdist.api.requests`, with names in place of paths); return the job's status.
 
         Raises
         ------
-        InvalidRequest, InvalidOption, JobRefused, SchedulerUnreachable; what `check` refuses
+        InvalidRequest, InvalidOption, JobRefused, SchedulerUnreachable, and the errors of `check`
         """
         if self.data is None or self.scheduler is None:
             raise JobRefused(
@@ -68,23 +68,23 @@ class Work:
         return self._shown(jobs.status(journal))
 
     def listed(self) -> list[dict]:
-        """How all jobs stand, oldest first."""
+        """Return the status of all jobs, oldest first."""
         return [self._shown(one) for one in jobs.listed(self.jobs)]
 
     def status(self, job: str) -> dict:
-        """How a job stands; `JobNotFound` where there is none."""
+        """Return the status of a job; raise `JobNotFound` if there is no such job."""
         return self._shown(jobs.status(open_job(self.jobs, job)))
 
     def log(self, job: str) -> list[dict]:
-        """Events of a job, oldest first; `JobNotFound` where there is none."""
+        """Return the events of a job, oldest first; raise `JobNotFound` if there is no such job."""
         return self._log(open_job(self.jobs, job))
 
     def newest(self, most: int, known: dict[str, Journal]) -> list[dict]:
-        """How the newest jobs stand, newest first, each with the end of its `log`.
+        """Return the status of the newest jobs, newest first, each with the end of its `log`.
 
         Parameters
         ----------
-        known : journals by id, which are read on from where they are; replaced by those of the jobs that are told
+        known : open journals by job id, of which only new events are read; updated in place to the returned jobs
         """
         ids = job_ids(self.jobs)[: -most - 1 : -1]
         told, kept = [], dict[str, Journal]()
@@ -103,13 +103,13 @@ class Work:
         return [self._shown(event) for event in journal.events]
 
     def cancel(self, job: str) -> dict:
-        """Stop a job, and how it stands then."""
+        """Cancel a job and return its status."""
         journal = open_job(self.jobs, job)
         jobs.cancel(journal)
         return self._shown(jobs.status(journal))
 
     def _placed(self, request: Request) -> Request:
-        """With paths in place of names."""
+        """Return the request with paths in place of names."""
         places = {name: self._path(name, value) for name, value in named_places(request).items()}
         if isinstance(request, FitRequest) and request.settings.query_from is not None:
             known = self._path("query_from", request.settings.query_from)
@@ -130,7 +130,7 @@ class Work:
         return finite({name: self._named(value) for name, value in figures.items() if name not in HIDDEN})
 
     def _named(self, value):
-        """What is told of a job, with names in place of paths."""
+        """Replace paths by names in the figures of a job."""
         if isinstance(value, dict):
             return {name: self._named(one) for name, one in value.items()}
         if isinstance(value, list):
@@ -141,5 +141,5 @@ class Work:
 
 
 def _is_within(root, path, name):
-    """Whether a path leads to where a directory has that name, through no link."""
+    """Whether `path` is the entry `name` of `root` and no symbolic link leads out; always True on object stores."""
     return on_objects(root) or os.path.realpath(path) == os.path.join(os.path.realpath(str(root)), name)
