@@ -1,1 +1,1 @@
-"""The ways in from outside: command line, jobs."""
+"""Entry points from outside: command line, background jobs and HTTP service."""

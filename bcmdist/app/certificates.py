@@ -1,8 +1,8 @@
-"""Certificates for clusters that speak TLS: an authority of one's own, and nodes that it vouches for.
+"""Create TLS certificates for Dask clusters: a private CA (certificate authority), and certificates of nodes.
 
-Made by the command `openssl`, which most machines have, so that nothing is installed for what one does once. Whoever
-holds a node's key may run code on the cluster, and whoever holds the authority's may let others in: only their owner
-can read keys.
+The command `openssl` makes the files; most machines have it, so no dependency is needed for a task that is done once.
+The holder of a node's key can run code on the cluster, and the holder of the CA's key can admit others; therefore key
+files are readable by their owner only.
 """
 
 import contextlib
@@ -20,8 +20,8 @@ from bcmdist.errors import DataExists, DataNotFound, InvalidOption, MissingExtra
 AUTHORITY = "ca"
 AUTHORITY_DAYS = 3650
 LOOPBACK = ("localhost", "127.0.0.1")
-HANDSHAKE_TURNS = 2  # of each side of TLS 1.2 and 1.3
-DATES = (9, 10)  # OpenSSL's codes of a certificate that is not valid yet, and of one that has expired
+HANDSHAKE_TURNS = 2  # turns of each side in a handshake of TLS 1.2 or 1.3
+DATES = (9, 10)  # OpenSSL's error codes: certificate not yet valid, certificate expired
 NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 DNS_NAME = re.compile(
     r"(?=.{1,253}$)[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?)*"
@@ -47,14 +47,15 @@ authorityKeyIdentifier = keyid
 
 
 def make_certificates(folder, *, node="node", hosts=LOOPBACK, days=365) -> dict:
-    """Make a node's certificate and key, and the authority's where there is none yet.
+    """Make a node's certificate and key; make the CA's certificate and key first if there are none yet.
 
     Parameters
     ----------
-    folder : gets ca.pem, ca.key, and of each node NODE.pem and NODE.key; readable by its owner only where it is made
-    node : name of the two files
-    hosts : names and addresses under which the node is asked over HTTPS; Dask does not compare them
-    days : until the node's certificate expires; the authority's holds for ten years
+    folder : directory for ca.pem, ca.key, and NODE.pem and NODE.key of each node; if it is created here, only its
+        owner can read it
+    node : name of the two files, without extension
+    hosts : host names and addresses of the node, checked by HTTPS clients; Dask does not check them
+    days : days until the node's certificate expires; the CA's certificate is valid for ten years
 
     Returns
     -------
@@ -66,7 +67,7 @@ def make_certificates(folder, *, node="node", hosts=LOOPBACK, days=365) -> dict:
     DataExists
         The node has a certificate or a key already; nothing is written.
     DataNotFound
-        Of the authority there is only the certificate, or only the key.
+        Only one of the CA's certificate and key exists.
     InvalidOption, MissingExtra
     """
     _refuse_names(node, hosts)
@@ -94,12 +95,12 @@ def make_certificates(folder, *, node="node", hosts=LOOPBACK, days=365) -> dict:
 
 
 def refuse_unusable(certificate, key) -> None:
-    """Refuse files with which a service could not be asked by anybody, before it listens.
+    """Check a service's certificate and key before it listens.
 
     Raises
     ------
     InvalidOption
-        One is missing or no PEM, they do not belong together, or the certificate does not hold now.
+        A file is missing or not PEM, the two do not match, or the certificate is not valid now.
     """
     for option, path in (("--tls-cert", certificate), ("--tls-key", key)):
         if not os.path.isfile(path) or not os.access(path, os.R_OK):
@@ -126,7 +127,10 @@ def _no_passphrase():
 
 
 def _outside_its_dates(server, certificate):
-    """Why a client that trusts a certificate itself does not take it for its dates; None where it does."""
+    """Return OpenSSL's message if a certificate is expired or not yet valid, otherwise None.
+
+    Found by a handshake in memory with a client that trusts this very certificate.
+    """
     client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     client.check_hostname = False
     client.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
@@ -143,7 +147,7 @@ def _outside_its_dates(server, certificate):
 
 
 def _files(folder, name):
-    """Certificate and key of a name."""
+    """Paths of the certificate and the key of a name."""
     return os.path.join(folder, f"{name}.pem"), os.path.join(folder, f"{name}.key")
 
 
@@ -176,7 +180,7 @@ def _refuse_existing(paths):
 
 
 def _put(new, path):
-    """Move a file to where none may be."""
+    """Move a file to a path; raise `DataExists` if the path exists."""
     try:
         os.link(new, path)
     except FileExistsError as error:
@@ -184,14 +188,14 @@ def _put(new, path):
 
 
 def _authority(folder):
-    """A certificate that vouches for itself."""
+    """Make the CA's self-signed certificate and its key."""
     certificate, key = _key(folder, AUTHORITY)
     settings = _settings(folder, f"bcmdist CA {secrets.token_hex(4)}")
     _openssl("req", "-x509", "-new", "-key", key, "-config", settings, "-days", AUTHORITY_DAYS, "-out", certificate)
 
 
 def _node(folder, name, hosts, days, authority):
-    """A certificate that an authority vouches for."""
+    """Make a node's key and a certificate signed by the CA."""
     certificate, key = _key(folder, name)
     said = ",".join(f"{'IP' if _is_address(host) else 'DNS'}:{host}" for host in hosts)
     settings = _settings(folder, name, f"subjectAltName = {said}")
@@ -203,7 +207,7 @@ def _node(folder, name, hosts, days, authority):
 
 
 def _key(folder, name):
-    """Where the certificate goes, and the key, which is made: P-256, which all that speak TLS know."""
+    """Make a P-256 key, which every TLS implementation supports; return the paths of certificate and key."""
     certificate, key = _files(folder, name)
     curve = ["-pkeyopt", "ec_paramgen_curve:P-256", "-pkeyopt", "ec_param_enc:named_curve"]
     _openssl("genpkey", "-algorithm", "EC", *curve, "-out", key)

@@ -1,14 +1,13 @@
-"""The coordinator of a job: a process beside the scheduler that carries out a request and tells its journal about it.
+"""The coordinator of a job: a process on the scheduler's machine that runs a request and records events in the journal.
 
     python -m bcmdist.app.coordinator JOBS ID
 
-The request is carried out as by the command line, with a Dask runtime that is watched. A second thread writes progress
-and reads what others have written: that somebody cancels, or the claim of a later coordinator, interrupts the work as
-Ctrl-C would. So does SIGTERM. What has been committed stays; futures that are in flight are cancelled.
+The request runs as it would on the command line, on a Dask runtime wrapped by `WatchedRuntime`. A second thread
+(`Watch`) records progress, lost workers and failed partitions, and reads what others write to the journal: a request to
+cancel, or the start of a later coordinator, interrupts the work as Ctrl-C and SIGTERM do. Commits stay; futures in
+flight are cancelled.
 
-What a coordinator sees of the work it does: progress, workers lost, partitions given up, and requests to stop.
-
-The claim of a coordinator to a job: only the newest one writes into its journal.
+Only the newest coordinator of a job writes to its journal (`Claim`).
 """
 
 import collections
@@ -36,11 +35,11 @@ from bcmdist.runtime.signals import REQUESTS, interruptible
 
 
 class Superseded(BaseException):
-    """A later coordinator has taken the job."""
+    """A later coordinator has taken over the job."""
 
 
 class Claim:
-    """A coordinator's right to a job, which ends when another one has started after it."""
+    """A coordinator's right to write the journal of a job; it ends when a later coordinator starts."""
 
     def __init__(self, journal: Journal):
         self.journal = journal
@@ -49,7 +48,7 @@ class Claim:
         self.cancelled = False
 
     def take(self) -> bool:
-        """Write that this coordinator has started; False where there is nothing to do."""
+        """Record that this coordinator has started; return False if the job has ended already."""
         facts = {"host": socket.gethostname(), "pid": os.getpid(), "by": self.token}
         while True:
             self.journal.news()
@@ -61,11 +60,12 @@ class Claim:
                 return True
 
     def look(self) -> None:
-        """Read what others have written.
+        """Read new events by other writers and update `mine` and `cancelled`.
 
         Raises
         ------
         Superseded
+            Another coordinator has started.
         """
         for event in self.journal.news():
             if event["event"] == "started" and event["by"] != self.token:
@@ -75,7 +75,7 @@ class Claim:
             raise Superseded
 
     def record(self, event, **facts) -> None:
-        """Write an event, unless the claim is lost.
+        """Write an event to the journal, unless the claim is lost.
 
         Raises
         ------
@@ -86,23 +86,23 @@ class Claim:
             self.look()
 
 
-LOOK_SECONDS = 0.5  # between looks at the journal: how long a request to cancel may wait
-PROGRESS_SECONDS = 2.0  # between events about progress at least, and
-PROGRESS_SHARE = 0.01  # this share of the time that has passed: some hundred events a day
+LOOK_SECONDS = 0.5  # between two readings of the journal; the longest delay of a request to cancel
+PROGRESS_SECONDS = 2.0  # least interval between progress events; also at least
+PROGRESS_SHARE = 0.01  # this share of the elapsed time, which limits a day to some hundred events
 
 
 class Watch:
-    """Writes about a command while it runs, and interrupts it when it must stop."""
+    """Records events of a command while it runs, and interrupts it when the job is cancelled or taken over."""
 
     def __init__(self, claim: Claim):
         self.claim = claim
         self.seconds: dict[str, float] = {}
         self.rows = 0
-        """of the sum that is being computed"""
+        """rows in the sum that is being computed"""
         self.absorbed: int | None = None
-        """rows of the partitions that are done, where they are computed one by one"""
-        self._facts: dict = {}  # of the newest progress, replaced as a whole
-        self._waiting: collections.deque = collections.deque()  # other events, from other threads
+        """rows of the finished partitions during `Runtime.each`; None during a sum"""
+        self._facts: dict = {}  # of the latest progress event; replaced as a whole, for thread safety
+        self._waiting: collections.deque = collections.deque()  # other events, queued by other threads
         self._begun = self._last = self._written = time.monotonic()
         self._sum_begun = self._begun
         self._told: dict = {}
@@ -119,7 +119,7 @@ class Watch:
         self._thread.join()
 
     def progress(self, label, done, total) -> None:
-        """Partitions `done` of `total` are summed in the stage `label`."""
+        """Record that `done` of `total` partitions are summed in the stage `label`."""
         now = time.monotonic()
         if done == 0:
             self._last = self._sum_begun = now
@@ -138,11 +138,11 @@ class Watch:
         }
 
     def tell(self, event, **facts) -> None:
-        """Write an event soon."""
+        """Queue an event; the watching thread writes it soon."""
         self._waiting.append((event, facts))
 
     def flush(self) -> None:
-        """Write what waits, and the newest progress."""
+        """Write the queued events and the latest progress."""
         while self._waiting:
             event, facts = self._waiting[0]
             self.claim.record(event, **facts)
@@ -158,7 +158,7 @@ class Watch:
                 self._look()
             except Superseded:
                 break
-            except OSError:  # storage that does not answer now; the last event tells if it stays so
+            except OSError:  # storage does not answer now; if it stays so, the last event of the job fails too
                 continue
             if self.claim.cancelled:
                 break
@@ -176,19 +176,19 @@ class Watch:
 
 
 class WatchedRuntime:
-    """A runtime whose work is watched, with its rows."""
+    """A runtime that reports rows and failed partitions to a `Watch`."""
 
     def __init__(self, runtime, watch: Watch):
         self._runtime, self._watch = runtime, watch
         self.allowed_bytes, self.threads, self.progress = runtime.allowed_bytes, runtime.threads, runtime.progress
 
     def sum(self, task, parts, *, label) -> Any:
-        """As the runtime's."""
+        """As `Runtime.sum`; sets the number of rows for the rate."""
         self._watch.rows, self._watch.absorbed = sum(part.rows for part in parts), None
         return self._runtime.sum(task, parts, label=label)
 
     def each(self, work, *, label) -> Iterator[Any]:
-        """As the runtime's; a partition that was given up becomes an event."""
+        """As `Runtime.each`; a failed partition becomes a "quarantined" event."""
         self._watch.absorbed = 0
         with contextlib.closing(self._runtime.each(work, label=label)) as outcomes:
             for outcome in outcomes:
@@ -200,11 +200,11 @@ class WatchedRuntime:
                 yield outcome
 
     def total(self, kept, *, label) -> Any:
-        """As the runtime's."""
+        """As `Runtime.total`."""
         return self._runtime.total(kept, label=label)
 
     def check_same(self, probe, *, url) -> None:
-        """As the runtime's."""
+        """As `Runtime.check_same`."""
         self._runtime.check_same(probe, url=url)
 
     def __enter__(self):
@@ -216,7 +216,7 @@ class WatchedRuntime:
 
 
 def on_cluster(address, watch: Watch) -> Any:
-    """The runtime of a job."""
+    """Return the Dask runtime of a job; waiting, allotted threads and lost workers become events."""
     from bcmdist.runtime.dask.cluster import DaskRuntime  # quick start
 
     portion = asked_portion(watch.claim.journal)
@@ -232,7 +232,7 @@ def on_cluster(address, watch: Watch) -> Any:
 
 
 def coordinate(journal: Journal, make_runtime=on_cluster) -> None:
-    """Run a job to its end, which the journal tells; nothing where it has ended or another coordinator takes it."""
+    """Run a job and record how it ends; do nothing if it has ended or another coordinator takes it over."""
     claim = Claim(journal)
     if not claim.take():
         return
@@ -249,7 +249,7 @@ def coordinate(journal: Journal, make_runtime=on_cluster) -> None:
 
 
 def _outcome(claim, watch, make_runtime):
-    """The last event of a job, and its facts."""
+    """Run the request; return the name and the facts of the last event."""
     try:
         address = asked_scheduler(claim.journal)
         if claim.cancelled:
@@ -257,7 +257,7 @@ def _outcome(claim, watch, make_runtime):
         with watch, _warnings_told(watch):
             request = _request(claim.journal.request)
             figures = carry_out(request, lambda: WatchedRuntime(make_runtime(address, watch), watch))
-        if claim.cancelled:  # who watches a source ends well when told to
+        if claim.cancelled:  # ingestion that watches a source returns normally when interrupted
             return "cancelled", {}
         if figures.get("stopped"):
             raise KeyboardInterrupt
@@ -288,13 +288,13 @@ def _lost(error, claim):
 
 
 def _request(record) -> Request:
-    """What a job is to do."""
+    """The request stored in a job's record."""
     return from_json(record["request"])
 
 
 @contextlib.contextmanager
 def _warnings_told(watch):
-    """What the command line prints as a warning becomes an event."""
+    """Context in which a `BcmdistWarning` becomes a "warning" event."""
 
     def tell(message, category, filename, lineno, file=None, line=None):
         if issubclass(category, BcmdistWarning):

@@ -1,8 +1,8 @@
-"""The main job on generated data: 60,000 rows through Dask workers into a committee.
+"""The demo: fit a committee to generated data on Dask workers, then score it and draw its pictures.
 
-Data are those of Appendix C of the GBCM paper: a class boundary from five normalised Gaussian
-basis functions, with noise of standard deviation sigma on the map before its sign is taken.
-The learning curve is the paper's figure 2: the same committee scored after more and more rows.
+The data follow Appendix C of the GBCM paper: a class boundary from five normalised Gaussian basis functions, with noise
+of standard deviation sigma added to the function before its sign is taken. The learning curve is the paper's figure 2:
+the same committee scored after more and more rows.
 """
 
 import time
@@ -34,7 +34,7 @@ ROWS_PER_EXPERT = 1000
 QUERY = 1000
 ROWS_PER_CHUNK = 2000
 LARGEST_ROWS = 10_000_000  # the demo makes its rows in memory
-# Share of all partitions after which the committee is scored; powers of two, as a log axis wants.
+# Shares of all partitions after which the committee is scored: powers of two, evenly spaced on a log axis.
 CURVE = (1 / 60, 2 / 60, 4 / 60, 8 / 60, 16 / 60, 32 / 60, 1.0)
 # The first seed whose centres split the inputs so that the larger class holds at most 65 %.
 DEFAULT_SEED = 2
@@ -42,7 +42,7 @@ DEFAULT_SEED = 2
 
 @dataclass(frozen=True)
 class DemoSizes:
-    """How much data the demo makes."""
+    """Numbers of rows that the demo generates."""
 
     rows: int = 60_000
     test_rows: int = 10_000
@@ -53,12 +53,12 @@ class DemoSizes:
 
 
 def make_map(seed, *, inputs=INPUTS) -> Callable[[np.ndarray], np.ndarray]:
-    """The noise-free map of Appendix C: (n, inputs) -> (n,), positive for class 1."""
+    """Return the noise-free function of Appendix C: (n, inputs) -> (n,), positive for class 1."""
     centers = np.random.default_rng(seed).uniform(0.0, 1.0, (len(AMPLITUDES), inputs))
 
     def value(X):
         r2 = ((X[:, None, :] - centers) ** 2).sum(axis=2)
-        # The nearest basis function is divided out, so that far from all of them nothing underflows.
+        # Dividing by the nearest basis function avoids underflow far from all of them.
         weight = np.exp(-(r2 - r2.min(axis=1, keepdims=True)) / (2.0 * WIDTH**2))
         return weight @ AMPLITUDES / weight.sum(axis=1)
 
@@ -66,7 +66,7 @@ def make_map(seed, *, inputs=INPUTS) -> Callable[[np.ndarray], np.ndarray]:
 
 
 def make_rows(rows, *, sigma, seed, part, inputs=INPUTS) -> dict[str, np.ndarray]:
-    """X (rows, inputs) uniform in [-1, 1]^inputs, noisy and noise-free labels, by name."""
+    """Generate `X` (rows, inputs), uniform in [-1, 1]^inputs, and the labels `y` (noisy) and `y_noise_free`."""
     rng = np.random.default_rng([seed, part])
     X = rng.uniform(-1.0, 1.0, (rows, inputs))
     value = make_map(seed, inputs=inputs)(X)
@@ -75,7 +75,7 @@ def make_rows(rows, *, sigma, seed, part, inputs=INPUTS) -> dict[str, np.ndarray
 
 
 def new_directory(out) -> Path:
-    """`out`, or without it a name that is not taken."""
+    """Return the path `out`, which must be new; without `out`, the first unused default name."""
     if out is not None:
         refuse_secrets(out)
         if "://" in str(out):
@@ -88,7 +88,7 @@ def new_directory(out) -> Path:
 
 
 def run(out, runtime, *, sizes, sigma, seed) -> dict:
-    """Generate, fit, predict and score below the directory `out`; the figures, flat and JSON-ready."""
+    """Generate data, fit, predict and score below the directory `out`; return the figures, ready for JSON."""
     refuse_seed(seed)
     if not sigma >= 0 or not np.isfinite(sigma):
         raise InvalidOption(f"sigma: expected a finite number of at least 0, got {sigma}; correct it")
@@ -140,7 +140,7 @@ def run(out, runtime, *, sizes, sigma, seed) -> dict:
 
 
 def _write_data(train, test, sizes, sigma, seed):
-    """Both parts as Zarr; the share of the larger noise-free class of the test part."""
+    """Write both parts as Zarr; return the share of the larger noise-free class in the test part."""
     for part, (url, rows) in enumerate([(train, sizes.rows), (test, sizes.test_rows)]):
         columns = make_rows(rows, sigma=sigma, seed=seed, part=part)
         write_dataset(url, columns, rows_per_chunk=ROWS_PER_CHUNK)
@@ -149,7 +149,7 @@ def _write_data(train, test, sizes, sigma, seed):
 
 
 def draw(out, figures) -> list[str]:
-    """The demo's two pictures; their paths.
+    """Draw the learning curve and the reliability diagram; return their paths.
 
     Raises
     ------

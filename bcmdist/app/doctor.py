@@ -1,4 +1,4 @@
-"""Checks that a machine can do the work, each with what was found and, on failure, what to do."""
+"""Checks of the installation and the machine; each reports its findings and, on failure, what to do."""
 
 import os
 import platform
@@ -21,12 +21,12 @@ from bcmdist.runtime.threads import one_thread
 from bcmdist.storage.locate import open_storage
 
 PACKAGES = ("numpy", "scipy", "zarr", "dask", "distributed", "scikit-learn", "threadpoolctl")
-MEASURED_ORDER, MEASURED_TIMES = 1500, 3  # of a matrix that is factored, to see what threads of BLAS gain
+MEASURED_ORDER, MEASURED_TIMES = 1500, 3  # order of the matrix factored to time BLAS threads, and repetitions
 OPTIONAL = ("matplotlib", "pandas", "pyarrow", "obstore", "finufft")
 
 
 def examine() -> list[dict]:
-    """All checks, in order: dicts with `check`, `ok` and `found`."""
+    """Run all checks, in order; return a dict with `check`, `ok` and `found` for each."""
     checks = [_python, _packages, _extras, _memory, _blas, _allocation, _storage, _zarr, _loopback, _cluster]
     return [_result(check) for check in checks]
 
@@ -85,7 +85,7 @@ def _blas():
 
 
 def _factor_seconds():
-    """Median time of a Cholesky factorisation."""
+    """Median time of a Cholesky factorisation of order `MEASURED_ORDER`, in seconds."""
     from bcmdist import linalg  # quick start
 
     seconds = []

@@ -1,4 +1,4 @@
-"""Errors of the operating system that no other module has foreseen, in words: expected, found, to be done."""
+"""Messages for operating system errors that no other module handles: what was expected, found, and what to do."""
 
 import errno
 import os
@@ -8,12 +8,12 @@ import sys
 
 from bcmdist.storage.paths import FULL, disk_full, leads_nowhere
 
-BROKEN_PIPE = 141  # exit code of a command whose output nobody reads any more: as a shell tells of SIGPIPE, 128 + 13
+BROKEN_PIPE = 141  # exit code after the reader of the output has gone: 128 + SIGPIPE (13), as in a shell
 UNREACHABLE = (errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN)
 
 
 def described(error: OSError) -> tuple[str, str]:
-    """Name and words of an error."""
+    """Return the name and the message of an error."""
     name, path = type(error).__name__, _path(error)
     if error.errno in FULL:
         return "DiskFull", str(disk_full(path or os.getcwd(), error, "what was to be written"))
@@ -34,7 +34,7 @@ def described(error: OSError) -> tuple[str, str]:
 
 
 def nobody_reads() -> bool:
-    """Whether who reads our output has gone; from then on it goes nowhere."""
+    """Whether the reader of stdout or stderr has gone; if so, redirect that stream to the null device."""
     if not hasattr(select, "poll"):
         return False
     gone = [stream for stream in (sys.__stdout__, sys.__stderr__) if stream is not None and _has_no_reader(stream)]

@@ -1,7 +1,7 @@
-"""What a model shows of itself while it learns: figures that its ledger and its commit tell, without reading rows.
+"""Figures that describe a model, from its ledger and its commit, without reading rows.
 
-The page of the service draws them, routes answer with them, and `bcmdist status --watch` prints them. All are
-JSON-ready, once `bcmdist.app.finite.finite` has made null of what is not finite.
+Routes of the service return them, its page draws them, and `bcmdist status --watch` prints them. They are ready for
+JSON once `bcmdist.app.finite.finite` has replaced numbers that are not finite by null.
 """
 
 from collections.abc import Callable
@@ -15,16 +15,16 @@ from bcmdist.prediction.errors.error_distribution import error_distribution_of, 
 from bcmdist.prediction.scoring.excess_loss import from_facts
 from bcmdist.storage.ledger import CLASSES_NOTED, NUMBERS_NOTED
 
-STRETCHES = 100  # of the ledger, of which a curve has a point each: as many as a screen shows
-LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)  # of central intervals
-LINE_POINTS, MAP_POINTS = 81, 21  # of a slice, and of each side of a map
-REACH = 2.0  # standard deviations of an input about its mean: where a slice or map is drawn
+STRETCHES = 100  # largest number of points of a curve, one per stretch of the ledger; enough for a screen
+LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)  # nominal coverage of central intervals
+LINE_POINTS, MAP_POINTS = 81, 21  # points of a slice over one input, and of each side of a map over two
+REACH = 2.0  # half-width of a slice or map around the mean of an input, in standard deviations
 
 
 def relevance(snapshot: Snapshot) -> dict | None:
-    """Lengthscales by column; None of models whose kernel has none.
+    """Return lengthscales by column, in original units; None for kernels without lengthscales.
 
-    `share` is 1 / lengthscale beside the largest, of scaled inputs (`bcmdist.api.relevance`).
+    `share` is 1 / lengthscale of the scaled input, divided by the largest such value (`bcmdist.api.relevance`).
     """
     found = lengthscales(snapshot)
     if not found:
@@ -34,10 +34,10 @@ def relevance(snapshot: Snapshot) -> dict | None:
 
 
 def curve(snapshot: Snapshot) -> list[dict]:
-    """How well partitions were predicted before they were absorbed, in the order of the ledger: means over stretches.
+    """Return how well partitions were predicted before they were absorbed, averaged over stretches of the ledger.
 
-    Each has `rows` that the committee had absorbed at its end, and by name what was noted of its partitions:
-    `log_score` in nats a row, `coverage95` and `pit_mean`, or of classes `accuracy`.
+    Each point has `rows`, the number of rows absorbed at the end of its stretch, and the mean of the scores recorded
+    for its partitions: `log_score` in nats per row, `coverage95` and `pit_mean`; for classes `log_score`, `accuracy`.
     """
     absorbed = np.cumsum([entry.rows for entry in snapshot.ledger])
     noted = [
@@ -56,18 +56,18 @@ def _names(values):
 
 
 def drift(snapshot: Snapshot) -> dict:
-    """Whether what arrives still looks as the model expects: `verdict` and its figures, and the `curve` they are of."""
+    """Return whether new data still look as the model expects: `drift` (`verdict` and figures), and the `curve`."""
     found = told(snapshot.ledger, from_facts(snapshot.facts.expected))
     return {"drift": found, "curve": curve(snapshot)}
 
 
 def calibration(snapshot: Snapshot) -> dict:
-    """How often rows lay in the intervals that they were predicted with.
+    """Return how often rows lay inside their predicted intervals.
 
-    `left_out`: of some rows of each partition, each predicted by the committee that has not absorbed it (of what the
-    method of the model predicts); the share of these rows in central intervals of each level, with its standard error
-    from as many independent rows. `arrivals`: of rows that came after the fit, before they were absorbed. Either is
-    null where nothing was noted; of classes the second holds their accuracy.
+    `left_out`: leave-one-out residuals of some training rows of each partition, under the model's prediction method.
+    Gives the share of rows in the central interval of each level, and its standard error from the effective number of
+    rows. `arrivals`: scores of rows that arrived after the fit, predicted before they were absorbed; for classes,
+    accuracy. Either is None if nothing was recorded.
     """
     return {"left_out": _left_out(snapshot), "arrivals": _arrivals(snapshot)}
 
@@ -81,7 +81,7 @@ def _left_out(snapshot):
     places, errors, weights = known.together()
     if spread.scale is not None:
         errors = errors / np.sqrt(spread.scale.factor(places))
-    mass = 2.0 * np.abs(spread.shape.cdf(errors) - 0.5)  # of the smallest central interval that holds a row
+    mass = 2.0 * np.abs(spread.shape.cdf(errors) - 0.5)  # level of the smallest central interval that contains the row
     shares = [float(np.average(mass <= level, weights=weights)) for level in LEVELS]
     effective = weights.sum() ** 2 / np.sum(weights**2)
     deviations = [float(np.sqrt(level * (1.0 - level) / effective)) for level in LEVELS]
@@ -98,16 +98,18 @@ def _arrivals(snapshot):
 
 
 def view(snapshot: Snapshot, predict: Callable[[np.ndarray], dict]) -> dict | None:
-    """Predictions along one input, or over two, within `REACH` standard deviations of their means; None of more inputs.
+    """Return predictions along one input, or on a grid over two, within `REACH` standard deviations of the means.
 
     Parameters
     ----------
-    predict : predictions by name at rows (n, D) in original units
+    predict : function from rows (n, D) in original units to predictions by name
 
     Returns
     -------
-    `columns`, and as `axes` the values of each input; by name the predictions there, of two inputs row by row of the
-    second one: `observation_mean lower95 upper95 sd`, or `probability` of each class.
+    dict or None
+        `columns`; `axes`, the values of each input; and the predictions `observation_mean`, `lower95`, `upper95`
+        and `sd`, or for classes `probability`, one list per class. On a grid the first input varies fastest. None for
+        more than two inputs.
     """
     model = snapshot.model
     if model.inputs > 2:
@@ -125,5 +127,5 @@ def view(snapshot: Snapshot, predict: Callable[[np.ndarray], dict]) -> dict | No
 
 
 def growth(snapshot: Snapshot) -> list[dict]:
-    """Commits that are still there, oldest first: `number`, `rows` absorbed, and `date` in ISO 8601."""
+    """Return the commits that exist, oldest first: `number`, `rows` absorbed, and `date` in ISO 8601."""
     return [{name: one[name] for name in ("number", "rows", "date")} for one in snapshot.store.history()]

@@ -1,11 +1,11 @@
-"""Figures as JSON can hold them."""
+"""Replace numbers that JSON cannot represent."""
 
 import math
 from typing import Any
 
 
 def finite(value) -> Any:
-    """JSON has no nan: figures that do not exist, such as the AUC of one class, become null."""
+    """Replace NaN and infinities by None, recursively, since JSON has neither; the AUC of a single class is NaN."""
     if isinstance(value, dict):
         return {name: finite(v) for name, v in value.items()}
     if isinstance(value, list):

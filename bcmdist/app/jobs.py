@@ -1,6 +1,6 @@
-"""Jobs: submitting, resuming and cancelling them, how they stand, and the process that does one.
+"""Submit, resume, cancel and describe background jobs, and start their coordinators.
 
-What is known of a job is its journal (`bcmdist.app.journal`); who does it is its coordinator
+The state of a job is its journal (`bcmdist.app.journal`). The work is done by its coordinator
 (`bcmdist.app.coordinator`), a process on the scheduler's machine.
 """
 
@@ -23,8 +23,8 @@ from bcmdist.runtime.portion import ALL, Portion
 from bcmdist.storage.disk import open_file, read_file
 from bcmdist.storage.locate import open_storage
 
-OPEN = ("submitted", "running")  # somebody is, or ought to be, at work
-LETTERS = "0123456789abcdefghjkmnpqrstvwxyz"  # none that are mistaken for others
+OPEN = ("submitted", "running")  # states of a job that has not ended
+LETTERS = "0123456789abcdefghjkmnpqrstvwxyz"  # without letters that are easily confused
 START_SECONDS = 60
 CANCEL_SECONDS = 10
 POLL_SECONDS = 0.2
@@ -36,11 +36,11 @@ class Machine(Protocol):
     address: str
 
     def run(self, function, *arguments) -> Any:
-        """Run a function there."""
+        """Run a function on the scheduler's machine and return its result."""
 
 
 def listed(directory) -> list[dict]:
-    """How all jobs of a directory stand; of one that cannot be read, why."""
+    """Return the status of all jobs of a directory; for a job that cannot be read, the reason."""
     return [_status_or_reason(directory, job) for job in job_ids(directory)]
 
 
@@ -52,13 +52,14 @@ def _status_or_reason(directory, job):
 
 
 def submit(directory, request: Request, machine: Machine, portion: Portion = ALL) -> Journal:
-    """Write a request down and start its coordinator.
+    """Store a request as a new job and start its coordinator; return the job's journal.
 
     Parameters
     ----------
-    directory : of all jobs, which the scheduler's machine must share
-    request : checked, with absolute paths (`located`)
-    portion : of the cluster that the job may take
+    directory : directory of all jobs, which the scheduler's machine must share
+    request : a checked request with absolute paths (`located`)
+    machine : machine of the scheduler
+    portion : largest portion of the cluster that the job may use
 
     Raises
     ------
@@ -78,12 +79,16 @@ def submit(directory, request: Request, machine: Machine, portion: Portion = ALL
 
 
 def resume(journal: Journal, machine: Machine, portion: Portion = ALL) -> None:
-    """Start another coordinator of a job, which continues from what was committed, with a portion as before or another.
+    """Start another coordinator of a job, which continues from the last commit.
+
+    Parameters
+    ----------
+    portion : largest portion of the cluster that the job may use; by default as before
 
     Raises
     ------
     JobRefused
-        The job has finished, or its coordinator is at work.
+        The job has finished, or its coordinator is running.
     WorkerCannotRead
     """
     _refuse_unshared(journal.storage, machine)
@@ -101,7 +106,7 @@ def resume(journal: Journal, machine: Machine, portion: Portion = ALL) -> None:
 
 
 def asked_portion(journal: Journal) -> Portion:
-    """The part of its cluster that a job may take.
+    """Return the portion of the cluster given at the last submit or resume of a job.
 
     Raises
     ------
@@ -112,12 +117,12 @@ def asked_portion(journal: Journal) -> Portion:
 
 
 def asked_scheduler(journal: Journal) -> str:
-    """The address of the cluster that a job was last asked to be done on.
+    """Return the scheduler's address given at the last submit or resume of a job.
 
     Raises
     ------
     JobRefused
-        Its client ended before it wrote one down.
+        The client that submitted the job ended before it recorded an address.
     """
     found = status(journal)["scheduler"]
     if found is None:
@@ -129,7 +134,7 @@ def asked_scheduler(journal: Journal) -> str:
 
 
 def refuse_finished(journal: Journal) -> None:
-    """Raise `JobRefused` where there is nothing to resume."""
+    """Raise `JobRefused` if the job has finished, so that there is nothing to resume."""
     if status(journal)["state"] == "finished":
         raise JobRefused(
             f"job {journal.id}: expected one that is not complete, it has finished; `bcmdist status {journal.id}` "
@@ -138,12 +143,14 @@ def refuse_finished(journal: Journal) -> None:
 
 
 def cancel(journal: Journal) -> None:
-    """Ask the coordinator of a job to stop, and wait a moment until it has; where there is none, say it in its place.
+    """Ask the coordinator of a job to stop, and wait up to `CANCEL_SECONDS` until it has.
+
+    If the job has no coordinator, the event "cancelled" is recorded directly.
 
     Raises
     ------
     JobRefused
-        The job has ended already.
+        The job has finished or failed already.
     """
     state, coordinator = (status(journal)[name] for name in ("state", "coordinator"))
     if state == "cancelled":
@@ -161,7 +168,7 @@ def cancel(journal: Journal) -> None:
 
 
 def status(journal: Journal) -> dict:
-    """How a job stands by its events, and by a look at its coordinator's process if that is on this machine."""
+    """Return the status of a job from its events and, if its coordinator is on this machine, from the process."""
     request, events = journal.request, journal.since_asked()
     state = next((STATES[e["event"]] for e in reversed(events) if e["event"] in STATES), "submitted")
     started, told = _last(events, "started"), _last(events, "progress") or {}
@@ -208,14 +215,14 @@ def _last(events, *names):
 
 
 def runs(host, pid, job) -> bool | None:
-    """Whether a coordinator is at work; None where that cannot be seen from this machine."""
+    """Whether a coordinator process is running; None if `host` is another machine."""
     import psutil
 
     if host != socket.gethostname():
         return None
     try:
         process = psutil.Process(pid)
-        line = process.cmdline()  # empty for an instant when the process has just begun
+        line = process.cmdline()  # empty for an instant after the start of the process
         return (not line or job in line) and process.status() not in (psutil.STATUS_ZOMBIE, psutil.STATUS_STOPPED)
     except psutil.Error:
         return False
@@ -227,7 +234,7 @@ def _new_id():
 
 
 def _refuse_unshared(storage, machine):
-    """Raise where the scheduler's machine does not see this very directory."""
+    """Raise `WorkerCannotRead` unless the scheduler's machine sees this very directory."""
     name, text = f"canary/{secrets.token_hex(8)}", secrets.token_hex(8)
     storage.put_if_absent(name, text.encode())
     try:
@@ -249,7 +256,7 @@ def _read(url, name):
 
 
 def _start(journal, machine):
-    """Start a coordinator and wait until it says so."""
+    """Start a coordinator and wait until it has recorded an event."""
     host, pid = machine.run(spawn, journal.storage.url, journal.id)
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline:
@@ -269,7 +276,7 @@ def _start(journal, machine):
 
 
 def spawn(url, job) -> tuple[str, int]:
-    """Start a coordinator on this machine as a process that outlives the one that starts it; host and process id."""
+    """Start a coordinator on this machine as a process that outlives its parent; return host name and process id."""
     journal = Journal(open_storage(url), job)
     journal.refuse_links(OUTPUT)
     with _appended(journal.output) as output:
@@ -280,12 +287,12 @@ def spawn(url, job) -> tuple[str, int]:
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-    threading.Thread(target=process.wait, daemon=True).start()  # or it would stay as a zombie
+    threading.Thread(target=process.wait, daemon=True).start()  # otherwise it stays as a zombie
     return socket.gethostname(), process.pid
 
 
 def _appended(path):
-    """What a coordinator prints goes to the end of a file, or nowhere."""
+    """Open the file to which a coordinator's output is appended; the null device if `path` is None."""
     if path is None:
         return open(os.devnull, "ab")
     return os.fdopen(open_file(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "ab")

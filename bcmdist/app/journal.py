@@ -1,14 +1,15 @@
-"""The journal of a job: what was asked for and what became of it, kept in storage and nowhere else.
+"""The journal of a job: its request and its events, kept in storage only.
 
-    JOBS/ID/request.json            what is asked for: {"command", "request", "places", "software"}
+    JOBS/ID/request.json            the request: {"command", "request", "places", "software"}
     JOBS/ID/events/00000001.json    what happened, in numbered events that are never changed
 
-All writers of a job, the client that submits or cancels and the coordinator that does the work, share one log. An event
-is put, if absent, at the number after the last one that its writer has read; where the number is taken, the writer
-reads on first. So a coordinator that is no longer the newest (its last `started` is not the last `started`) cannot
-write an event without having learned that. On retry an event may stand twice and means the same; of two coordinators
-the older ends at its next event, and what both have committed counts once; with the loss of a coordinator the log ends,
-and `resume` starts another one, which continues from the commits of the model. Clocks are for people only.
+All writers of a job share one log: the clients that submit, resume or cancel it, and its coordinators. A writer puts an
+event, if absent, at the number after the last event that the writer has read; if the number is taken, the writer reads
+the newer events first. Therefore a coordinator that is no longer the newest (a later `started` is not its own) finds
+out before it writes another event. On retry: an event may appear twice, with the same meaning. On duplicate: the older
+of two coordinators ends at its next event, and partitions that both have committed count once. On loss of a
+coordinator: the log stops, and `resume` starts another coordinator, which continues from the commits of the model.
+Times are for people only.
 """
 
 import datetime
@@ -32,7 +33,7 @@ STATES = {
     "interrupted": "interrupted",
 }
 """the state of a job after an event; other events do not change it"""
-# Entries of records, with what they may hold.
+# Entries of records, with the values they may have.
 PLACES = Kind(
     "texts by data, model, out or source",
     lambda value: isinstance(value, dict) and value.keys() <= {"data", "model", "out", "source"} and _are_texts(value),
@@ -60,12 +61,12 @@ EVENTS: dict[str, dict[str, Kind]] = {
     "failed": ENDED,
     "interrupted": ENDED,
 }
-OUTPUT = "output.txt"  # what a coordinator prints, beside its events on a local disk
+OUTPUT = "output.txt"  # output of coordinators, next to the events on a local disk
 ID = re.compile(r"[0-9]{8}-[0-9]{6}-[0-9a-z]{4}")
 
 
 class Journal:
-    """The request and the events of one job, as far as they have been read."""
+    """The request of one job, and its events read so far."""
 
     def __init__(self, storage: Storage, job: str):
         self.storage = storage
@@ -74,16 +75,16 @@ class Journal:
 
     @property
     def request(self) -> dict:
-        """What was asked for: `command`, `request`, `places`, `software`."""
+        """The stored record: `command`, `request`, `places`, `software`."""
         return self._read("request.json", REQUEST)
 
     @property
     def output(self) -> str | None:
-        """Path of what coordinators print, where there is a disk for it."""
+        """Path of the coordinators' output; None if the jobs are not on a local disk."""
         return None if "://" in self.storage.url else str(Path(self.storage.url, self.id, OUTPUT))
 
     def news(self) -> list[dict]:
-        """Events that have been written since the last call."""
+        """Read and return the events written since the last call."""
         known = len(self.events)
         while True:
             try:
@@ -93,7 +94,7 @@ class Journal:
             self.events.append(event)
 
     def put(self, event: str, **facts) -> bool:
-        """Write the event after the last one read; False where there is a newer one."""
+        """Write an event after the last one read; return False if another writer has written a newer event."""
         line = {"event": event, "at": datetime.datetime.now().astimezone().isoformat(timespec="seconds"), **facts}
         name = self._name(len(self.events) + 1)
         self.refuse_links(name)
@@ -103,18 +104,19 @@ class Journal:
         return True
 
     def append(self, event: str, **facts) -> None:
-        """Write an event after whatever others write."""
+        """Write an event, after reading all newer events by other writers."""
         self.news()
         while not self.put(event, **facts):
             self.news()
 
     def since_asked(self) -> list[dict]:
-        """Events from the newest `submitted` or `resumed` on."""
+        """Events from the last `submitted` or `resumed` on."""
         asked = [k for k, e in enumerate(self.events) if e["event"] in ("submitted", "resumed")]
         return self.events[asked[-1] :] if asked else []
 
     def refuse_links(self, name) -> None:
-        """Raise `UnsafeData` where a name within the job leads somewhere else: it would be written there."""
+        """Raise `UnsafeData` if a path within the job contains a symbolic link, through which other files would be
+        written."""
         if "://" in self.storage.url:
             return
         path = self.storage.url
@@ -127,7 +129,7 @@ class Journal:
                 )
 
     def _read(self, name, wanted):
-        """A record of the job: a JSON object with at least the wanted entries, by their types."""
+        """Read a record of the job: a JSON object with at least the entries `wanted`, of the right types."""
         self.refuse_links(name)
         data = self.storage.get(f"{self.id}/{name}")
         try:
@@ -148,7 +150,7 @@ class Journal:
 
 
 def _entries(found, wanted):
-    """The entries of a record, with what they may hold."""
+    """The required entries of a record, by name; an event also has the entries of its kind."""
     if not isinstance(found, dict):
         raise TypeError(shown(found))
     if wanted is EVENT and isinstance(found.get("event"), str):
@@ -161,12 +163,12 @@ def _are_texts(places):
 
 
 def job_ids(directory) -> list[str]:
-    """All jobs of a directory, oldest first by the clocks of those who submitted them."""
+    """Return the ids of all jobs of a directory, oldest first by the clocks of the submitting machines."""
     return [name for name in open_storage(directory).names("") if ID.fullmatch(name)]
 
 
 def open_job(directory, job: str) -> Journal:
-    """A job and its events so far.
+    """Open the journal of a job and read its events so far.
 
     Raises
     ------

@@ -1,7 +1,7 @@
 """Tune glibc malloc so that freed memory stays in the process and the next matrices reuse its pages.
 
 Dask's nanny starts workers with MALLOC_TRIM_THRESHOLD_=65536. This setting also disables glibc's dynamic mmap
-threshold: every matrix above 128 kB is then mapped anew, and each of its pages faults at first touch. `mallopt` undoes
+threshold: every matrix above 128 kB is then mapped again, and each of its pages faults at first touch. `mallopt` undoes
 the setting in a running process, however the process was started.
 """
 

@@ -1,1 +1,1 @@
-"""The command line `bcmdist`: a file for each command."""
+"""The command line `bcmdist`: one module per command or group of related commands."""

@@ -1,4 +1,4 @@
-"""The command certs."""
+"""The command `certs`: create TLS certificates for a cluster."""
 
 import click
 

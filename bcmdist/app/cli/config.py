@@ -1,7 +1,7 @@
-"""Configuration files that hold options: of one command, or of all.
+"""Configuration files in TOML with options of one command, or of all commands.
 
-What the command line says wins over the environment (`BCMDIST_FIT_QUERY`, say), that over the file of a command, and
-that over the file for all commands.
+Precedence, highest first: command line, environment variables (such as `BCMDIST_FIT_QUERY`), the file of one command,
+the file for all commands.
 """
 
 import click
@@ -42,7 +42,7 @@ def _read(path):
 
 
 def _defaults(command, values, path) -> dict:
-    """Of the parameters of a command, by name, from options by name."""
+    """Convert `values`, by option name, into defaults by parameter name; raise `InvalidOption` for wrong ones."""
     options = [p for p in command.params if isinstance(p, click.Option)]
     names = {name.removeprefix("--"): p for p in options for name in p.opts}
     negated = {name.removeprefix("--"): p for p in options for name in p.secondary_opts}
@@ -64,14 +64,14 @@ def _defaults(command, values, path) -> dict:
 
 
 def _other_than(option, value):
-    """What an option takes, in words, where a value of TOML is none of it."""
+    """Describe the values an option takes if `value` is of another type; None if `value` is acceptable."""
     if option.multiple and option.name != "set":
         return None if isinstance(value, list) and all(isinstance(one, str) for one in value) else "a list of texts"
     if option.multiple:
         return None if isinstance(value, dict) else "a table of numbers by name"
     if option.is_flag:
         return None if isinstance(value, bool) else "true or false"
-    if isinstance(value, str):  # which is read as on the command line
+    if isinstance(value, str):  # parsed later, as on the command line
         return None
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if isinstance(option.type, click.types.FloatParamType):
@@ -84,12 +84,12 @@ def _other_than(option, value):
 
 
 def _toml(value):
-    """A value about as it stands in the file."""
+    """A value approximately as written in the file."""
     return str(value).lower() if isinstance(value, bool) else repr(value)
 
 
 def _assignments(table, prefix=""):
-    """Names and values of a TOML table, whose dotted keys are tables in tables."""
+    """Yield dotted names and values of a TOML table, whose dotted keys are nested tables."""
     for name, value in table.items():
         if isinstance(value, dict):
             yield from _assignments(value, f"{prefix}{name}.")

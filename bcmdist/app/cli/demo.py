@@ -1,4 +1,4 @@
-"""The command demo."""
+"""The command `demo`: run the main workflow on generated data."""
 
 import time
 

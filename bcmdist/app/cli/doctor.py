@@ -1,4 +1,4 @@
-"""The command doctor."""
+"""The command `doctor`: check the installation and the machine."""
 
 import json
 import sys

@@ -1,7 +1,7 @@
-"""Options made of the fields of a dataclass: `Settings`, and the requests of `bcmdist.api.requests`.
+"""Command-line options generated from the fields of a dataclass: `Settings` and the requests of `bcmdist.api.requests`.
 
-A field `half_life: Annotated[float | None, "ROWS"] = None` with a text under it becomes `--half-life ROWS`, with that
-text as its help. Fields of dataclasses within stand among the others.
+A field `half_life: Annotated[float | None, "ROWS"] = None` with a string below it becomes the option `--half-life ROWS`
+with that string as its help. The fields of nested dataclasses become options of the same command.
 """
 
 import functools
@@ -15,7 +15,7 @@ from bcmdist.learning.option_fields import called, choices_of, has_fields, said,
 
 
 class NumberOr(click.ParamType):
-    """A whole number, or one of some words."""
+    """Parameter type: a whole number, or one of the given words."""
 
     name = "number"
 
@@ -23,7 +23,7 @@ class NumberOr(click.ParamType):
         self.words = words
 
     def convert(self, value, param, ctx) -> int:
-        """The number, or the word."""
+        """Return the number, or the word."""
         if value in self.words:
             return value
         try:
@@ -33,14 +33,17 @@ class NumberOr(click.ParamType):
 
 
 class Named(click.Choice):
-    """One of some names, or one that another package has added, which is looked for only then."""
+    """Parameter type: one of the built-in names, or a name that another package has registered.
+
+    `with_added(value)`, which lists all names, is only called if the value is not a built-in name.
+    """
 
     def __init__(self, choices, with_added):
         super().__init__(choices)
         self.with_added = with_added
 
     def convert(self, value, param, ctx) -> str:
-        """The name; a `UsageError` where nobody knows it."""
+        """Return the name; an unknown name is a `UsageError`."""
         return value if value in self.choices else click.Choice(self.with_added(value)).convert(value, param, ctx)
 
 
@@ -56,7 +59,7 @@ def _methods(wanted):
     return [wanted] if wanted in PREDICTORS else list(PREDICTORS)
 
 
-# Of fields to whose names other packages may add: all that there are.
+# For fields whose names other packages may extend: functions that list all names.
 ADDED_TO = {"task": _tasks, "method": _methods}
 
 
@@ -65,9 +68,10 @@ def options_of(kind, *, arguments=(), leave_out=(), **changed) -> Callable[[Call
 
     Parameters
     ----------
-    arguments : fields that stand on the command line without a name
-    leave_out : fields that are no options
-    changed : further attributes of the options, by field
+    kind : the dataclass
+    arguments : fields that become positional arguments
+    leave_out : fields that do not become options
+    changed : attributes of `click.option` that replace the generated ones, by field
     """
     made = list(_made(kind, arguments, leave_out, changed))
 
@@ -114,7 +118,7 @@ def _option(field, hint, text, changed):
 
 
 def _type(types, choices):
-    """How values of a field are read."""
+    """The click type that parses values of a field."""
     if int in types and choices:
         return NumberOr(choices)
     if choices and str not in types:
@@ -123,7 +127,7 @@ def _type(types, choices):
 
 
 def _assigned(_, __, assignments):
-    """`name=1.5` or `name=1,2,3` into numbers by name."""
+    """Parse `name=1.5` or `name=1,2,3` into numbers, or lists of numbers, by name."""
     given = {}
     for assignment in assignments:
         name, equals, text = assignment.partition("=")

@@ -1,4 +1,4 @@
-"""The command fit."""
+"""The command `fit`: fit a committee to a data set."""
 
 import time
 
@@ -10,7 +10,7 @@ from bcmdist.app.cli.fields import options_of
 from bcmdist.app.cli.options import Command, json_option, runtime_options
 from bcmdist.app.cli.output import report
 
-# What `fit --help` ends with; f is the latent function, and click leaves the lines of such a block as they are.
+# The end of `fit --help`; f is the latent function. After \b click does not rewrap the lines of a block.
 FAMILIES = """\b
 Families and the parameters that are learned, of scaled targets; f is the latent function:
   gaussian           y = f + noise, variance noise_variance / weight

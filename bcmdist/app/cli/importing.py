@@ -1,4 +1,4 @@
-"""The command import."""
+"""The command `import`: convert a file into a Zarr data set."""
 
 import click
 

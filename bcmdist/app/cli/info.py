@@ -1,4 +1,4 @@
-"""The command info."""
+"""The command `info`: describe a model."""
 
 import click
 
@@ -14,7 +14,7 @@ def _load(model):
 
 
 def _held(held):
-    """A model that is kept from pruning until the command ends."""
+    """Protect the commit of an opened model from pruning until the command ends; return the model."""
     return click.get_current_context().with_resource(held)
 
 

@@ -1,4 +1,4 @@
-"""The command ingest."""
+"""The command `ingest`: absorb new rows into a model."""
 
 import time
 

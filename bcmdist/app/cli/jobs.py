@@ -1,6 +1,6 @@
-"""The commands about jobs: submit, jobs, status, logs, cancel, resume.
+"""The commands for background jobs: `submit`, `jobs`, `status`, `logs`, `cancel`, `resume`.
 
-A job and its model as they change, on a terminal: drawn again in place, or told line by line where nobody looks.
+`status --watch` shows a job and its model live: redrawn in place on a terminal, otherwise printed line by line.
 """
 
 import json
@@ -38,13 +38,13 @@ CLEAR = "\x1b[2J"
 
 
 class ModelLines:
-    """What a model directory shows of itself in lines, read again when there is another commit."""
+    """Describes the model in a directory as lines of text; read again only after a new commit."""
 
     def __init__(self, url: str):
         self._url, self._head, self._lines = url, -1, list[tuple[str, str]]()
 
     def now(self) -> list[tuple[str, str]]:
-        """Names and values; nothing while there is no model, and what was known while it cannot be read."""
+        """Return pairs of name and value: [] while there is no model, the last ones while the model cannot be read."""
         from bcmdist.api.gbcm import GBCM  # quick start
         from bcmdist.storage.commits import open_store
 
@@ -53,13 +53,13 @@ class ModelLines:
             if head != self._head:
                 with GBCM.held(self._url) as gbcm:
                     self._lines, self._head = told(gbcm.snapshot), head
-        except (BcmdistError, OSError):  # it may be made just now, or be a mixture
+        except (BcmdistError, OSError):  # the model may not be complete yet, or may be a mixture
             pass
         return self._lines
 
 
 def told(snapshot) -> list[tuple[str, str]]:
-    """Rows, learning curve, drift and calibration of a commit, each with its name."""
+    """Describe a commit by pairs of name and text: rows, learning curve, drift, calibration and relevance."""
     from bcmdist.app import figures  # quick start
 
     lines = [("rows absorbed", f"{snapshot.committee.total.rows:,} in commit {snapshot.commit}")]
@@ -85,7 +85,7 @@ def _relevance(found):
 
 
 def spark(values: Sequence[float]) -> str:
-    """Values as blocks of different heights, the newest ones last."""
+    """Draw the last `CURVE` values as block characters of different heights."""
     shown = values[-CURVE:]
     low, high = min(shown), max(shown)
     top = len(BLOCKS) - 1
@@ -93,7 +93,7 @@ def spark(values: Sequence[float]) -> str:
 
 
 def job_lines(status: dict) -> list[tuple[str, str]]:
-    """How a job stands, each figure with its name."""
+    """Describe the status of a job by pairs of name and text."""
     lines = [("job", f"{status['id']}  {status['command']}  {status['state']}")]
     if status["waiting"]:
         lines.append(("waiting", status["waiting"].removeprefix("waiting ")))
@@ -107,11 +107,11 @@ def job_lines(status: dict) -> list[tuple[str, str]]:
 
 
 def watch(journal: Journal, line_of: Callable[[dict], str]) -> None:
-    """Show a job until it has ended; Ctrl-C leaves it as it is.
+    """Show a job live until it has ended. Ctrl-C ends the display, not the job.
 
     Parameters
     ----------
-    line_of : an event of the journal as a line
+    line_of : formats an event of the journal as one line
     """
     from bcmdist.app import jobs  # quick start
 
@@ -137,7 +137,7 @@ def watch(journal: Journal, line_of: Callable[[dict], str]) -> None:
 
 
 def _draw(lines):
-    """Lines from the top of the screen on, as wide as it is."""
+    """Draw lines from the top of the screen, cut to its width and height."""
     wide, tall = shutil.get_terminal_size()
     shown = [f"{line[: wide - 1]}{CLEAR_LINE}" for line in lines[: tall - 1]]
     click.echo(HOME + "\n".join(shown) + "\n" + CLEAR_BELOW, nl=False)
@@ -147,7 +147,7 @@ FOLLOW_SECONDS = 0.5
 
 
 def _default_directory() -> str:
-    """Where jobs lie unless one says otherwise: in the user's directory for state."""
+    """Default directory of jobs, below the user's state directory."""
     state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
     return os.path.join(state, "bcmdist", "jobs")
 
@@ -163,7 +163,7 @@ jobs_option = click.option(
 
 
 def _params(option):
-    """The parameter that a decorator adds."""
+    """The click parameters that a decorator adds to a command."""
     return option(lambda: None).__click_params__
 
 
@@ -180,7 +180,7 @@ def submit() -> None:
 
 
 def _submitting(command, kind):
-    """A command with the same options that submits what the other does."""
+    """Return a command with the options of `command` that submits the request as a job."""
 
     def callback(directory, scheduler, share, workers, serial, tls_ca, tls_cert, tls_key, as_json, **options):
         if scheduler is None:

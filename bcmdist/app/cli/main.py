@@ -1,9 +1,8 @@
-"""The command line `bcmdist`: demo, import, fit, predict, forecast, score, info, plot, report, ingest, forget, merge,
-prune, serve, tokens, certs, doctor.
+"""The entry point of the command line `bcmdist`: the group of all commands, and the handling of their errors.
 
-Every command takes `--json` (one object on stdout; progress and logs go to stderr). Exit codes:
-0 done, 1 refused or failed, 2 usage, 141 nobody reads the output. Heavy packages are imported by the commands that use
-them.
+Every command except `serve` takes `--json` (one object on stdout; progress and logs go to stderr). Exit codes:
+0 success, 1 refused or failed, 2 usage error, 141 the reader of the output has gone. Heavy packages are imported by the
+commands that use them, for a quick start.
 """
 
 import json
@@ -41,14 +40,14 @@ TRACEBACK_VARIABLE = "BCMDIST_TRACEBACK"
 
 
 class _Commands(click.Group):
-    """Prints errors as one line, or as JSON, and sets the exit code."""
+    """Group of commands that prints errors as one line, also as JSON with `--json`, and sets the exit code."""
 
     command_class = Command
 
     def invoke(self, ctx):
         warnings.showwarning = _show_warning
         try:
-            # A shell in the background may want SIGINT ignored.
+            # A background job of a shell has SIGINT ignored, which is kept.
             with interruptible(signal.SIGTERM, *heeded(signal.SIGINT)):
                 return super().invoke(ctx)
         except click.UsageError as error:

@@ -1,6 +1,6 @@
-"""Options that commands share: where to work, and how to print.
+"""Options shared by commands: where to run, TLS files, and output; and the progress bar.
 
-Progress of sums on a terminal: one bar per stage, or one line per stage where nobody watches.
+Progress of sums goes to stderr: a bar per stage on a terminal, otherwise one line per stage.
 """
 
 import functools
@@ -20,9 +20,9 @@ MANY = ("learn", "judge", "gaps", "train")
 
 
 class ProgressBar:
-    """Prints to stderr; call it as `Progress` of a runtime.
+    """Shows the progress of sums on stderr; a `Progress` of a runtime.
 
-    Sums that learning makes many of are counted and not drawn one by one.
+    The many sums of learning (stages in `MANY`) are counted instead of drawn one by one.
     """
 
     def __init__(self):
@@ -32,7 +32,7 @@ class ProgressBar:
         self.started: dict[str, float] = {}
 
     def __call__(self, label, done, total):
-        """Partitions `done` of `total` are summed in the stage `label`."""
+        """Show that `done` of `total` partitions are summed in the stage `label`."""
         now = time.monotonic()
         if done == 0 or label not in self.started:
             self.started[label] = now
@@ -61,7 +61,7 @@ class ProgressBar:
 
 
 class Command(click.Command):
-    """A command that refuses a second value for an option that has one; click would keep the last."""
+    """A command that refuses a repeated option that takes one value; click would silently use the last value."""
 
     def parse_args(self, ctx, args) -> list[str]:
         *_, given = self.make_parser(ctx).parse_args(list(args))
@@ -73,7 +73,7 @@ class Command(click.Command):
 
 
 def _has_one_value(option):
-    """Whether saying an option again could mean something else."""
+    """Whether repeating an option could contradict its first use."""
     return not option.multiple and (not option.is_flag or bool(option.secondary_opts))
 
 
@@ -81,24 +81,24 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print one JS
 
 
 class WholeWithin(click.types.IntParamType):
-    """A whole number within bounds, which the error of one outside states."""
+    """Parameter type: a whole number within bounds, which the error states."""
 
     def __init__(self, least: int, most: int):
         self.bounds = Bounds(least, most)
 
     def convert(self, value, param, ctx) -> int:
-        """The number; raises `InvalidOption`."""
+        """Return the number; raise `InvalidOption` outside the bounds."""
         return _within(self.bounds, super().convert(value, param, ctx), param)
 
 
 class NumberWithin(click.types.FloatParamType):
-    """A number within bounds, which the error of one outside states."""
+    """Parameter type: a number within bounds, which the error states."""
 
     def __init__(self, least: float, most: float, *, above: bool = False):
         self.bounds = Bounds(float(least), float(most), above)
 
     def convert(self, value, param, ctx) -> float:
-        """The number; raises `InvalidOption`."""
+        """Return the number; raise `InvalidOption` outside the bounds."""
         return _within(self.bounds, super().convert(value, param, ctx), param)
 
 
@@ -111,7 +111,7 @@ SEED_TYPE = WholeWithin(int(SEED.least), int(SEED.most))
 
 
 class Tls(NamedTuple):
-    """Files of a node, for a cluster that speaks TLS; all or none."""
+    """Paths of the CA, certificate and key of a node in a TLS cluster; all or none."""
 
     ca: str | None = None
     cert: str | None = None
@@ -122,7 +122,7 @@ NO_TLS = Tls()
 
 
 def tls_options(command) -> Callable:
-    """--tls-ca, --tls-cert, --tls-key."""
+    """Decorator that adds --tls-ca, --tls-cert and --tls-key to a command."""
 
     @click.option("--tls-ca", metavar="FILE.pem", help="CA of a scheduler at tls://HOST:PORT [default: Dask's].")
     @click.option("--tls-cert", metavar="FILE.pem", help="Client certificate [default: Dask's].")
@@ -135,7 +135,10 @@ def tls_options(command) -> Callable:
 
 
 def runtime_options(command) -> Callable:
-    """--scheduler, --share, --workers, --serial, --quiet, and those of TLS; the command gets `make_runtime`."""
+    """Decorator that adds --scheduler, --share, --workers, --serial, --quiet and the TLS options to a command.
+
+    The command gets the argument `make_runtime`, a function without arguments, in their place.
+    """
 
     @click.option("--scheduler", metavar="ADDRESS", help="Use the Dask cluster at this address.")
     @click.option("--share", type=float, metavar="F", help="Largest share of its worker threads, above 0 and up to 1.")
@@ -155,12 +158,15 @@ def runtime_options(command) -> Callable:
 
 
 def chosen_place(scheduler, workers, serial, share=None) -> dict:
-    """Where to work, by option: what the command line says wins over a configuration file.
+    """Return the options that choose where to run, by name.
+
+    If any of --scheduler, --workers and --serial is on the command line, the others are ignored in the environment and
+    in configuration files.
 
     Raises
     ------
     click.UsageError
-        Several places are given, or a share of nothing.
+        --serial together with another place, or --share on the command line without a scheduler.
     """
     given = {"scheduler": scheduler, "workers": workers, "serial": serial or None}
     typed = set(filter(_is_typed, given))
@@ -173,12 +179,14 @@ def chosen_place(scheduler, workers, serial, share=None) -> dict:
 
 
 def chosen_tls(scheduler, tls_ca, tls_cert, tls_key) -> Tls:
-    """What a scheduler is shown; nothing of a configuration file where the command line chose to work elsewhere.
+    """Return the TLS files for a scheduler.
+
+    Files named in the environment or a configuration file are ignored if there is no scheduler.
 
     Raises
     ------
     click.UsageError
-        Some of the three are missing, or there is no scheduler to show them to.
+        Only some of the three files are given, or all without a scheduler.
     """
     tls = Tls(tls_ca, tls_cert, tls_key)
     if scheduler is None and not any(map(_is_typed, ("tls_ca", "tls_cert", "tls_key"))):
@@ -195,7 +203,7 @@ def _is_typed(name):
 
 
 def security_shown(tls: Tls) -> Any:
-    """What Dask knows of the files; None where there are none, which leaves it to Dask's configuration."""
+    """Return the files as `distributed.Security`; None without files, so that Dask's configuration applies."""
     if tls == NO_TLS:
         return None
     from bcmdist.runtime.dask.security import security_of  # quick start

@@ -1,4 +1,4 @@
-"""How commands print what they have found: one JSON object, or a table."""
+"""Print the results of commands as one JSON object or as a table."""
 
 import json
 import math
@@ -11,7 +11,7 @@ WARNINGS = "bcmdist.warnings"
 
 
 def note_warning(text) -> None:
-    """Print a warning, and keep it for the JSON object of the command."""
+    """Print a warning on stderr, and record it for the JSON object of the command."""
     context = click.get_current_context(silent=True)
     if context:
         context.meta.setdefault(WARNINGS, []).append(text)
@@ -19,7 +19,12 @@ def note_warning(text) -> None:
 
 
 def report(figures, as_json, text=None) -> dict:
-    """Print figures as JSON, with the warnings that there were, or as a table; the figures, which a job keeps."""
+    """Print figures as JSON with the recorded warnings, or as a table; return the figures.
+
+    Parameters
+    ----------
+    text : entries of the table, by name; by default the figures in words (`in_words`)
+    """
     if as_json:
         warned = click.get_current_context().meta.get(WARNINGS)
         click.echo(json.dumps(finite(figures | ({"warnings": warned} if warned else {}))))
@@ -33,20 +38,21 @@ def report(figures, as_json, text=None) -> dict:
 
 
 class Lines(tuple[str, ...]):
-    """Texts that are printed below each other."""
+    """Texts that a table prints on separate lines."""
 
 
 def is_nothing(value) -> bool:
-    """Whether there is nothing to print of a value: it does not exist, or is empty."""
+    """Whether a value is None or empty, so that there is nothing to print."""
     return value is None or (isinstance(value, str | list | tuple | dict) and not value)
 
 
 def one_line(text) -> str:
-    """A text whose control characters are escaped: paths may hold newlines, and what a terminal obeys."""
+    """Escape control characters in a text: paths may contain newlines and terminal escape sequences."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text))
 
 
 def readable(value) -> str:
+    """Format a value for people: about four digits, "not known" for NaN, lists and dicts in one line."""
     if isinstance(value, float) and math.isnan(value):
         return "not known"
     if isinstance(value, float):
@@ -61,20 +67,23 @@ def readable(value) -> str:
 
 
 def in_words(figures) -> dict:
-    """Figures for a table: shared lengthscales are one, decisions and what is known of errors are sentences, and of
-    the history each commit has its line."""
+    """Convert figures into the entries of a table.
+
+    Lengthscales shared by several inputs are shown once, decisions and the error distribution become sentences, and
+    each commit, partition and ingester gets a line.
+    """
     lines = {name: Lines(map(write, figures[name])) for name, write in LISTED.items() if figures.get(name)}
     figures = figures | lines
     if (figures.get("lag") or {"rows": 0})["rows"] is None:
         figures["lag"] = "unknown"
-    if "decisions" not in figures:  # of no fit, or of a mixture
+    if "decisions" not in figures:  # not the figures of a fit, or those of a mixture
         return figures
     shared = figures["shared_lengthscales"]
     values = {
         name: f"{readable(value[0])} (shared by {shared[name]} inputs)" if name in shared else value
         for name, value in figures["hyperparameters"].items()
     }
-    by_column = figures.get("lengthscales") or {}  # of a category there is one
+    by_column = figures.get("lengthscales") or {}  # one per category
     values |= {name: f"({readable(found)})" for name, found in by_column.items()}
     said = "; ".join(map(_decision, figures["decisions"])) or None
     sentences = filter(None, figures.get("advice", "").split(". "))
@@ -84,7 +93,7 @@ def in_words(figures) -> dict:
 
 
 def _commit(commit):
-    """A commit in a line."""
+    """Describe a commit in one line."""
     absorbed = [f"{commit[name]:,} {name}" for name in ("rows", "partitions") if commit.get(name) is not None]
     read = [f"{source} read to {readable(place)}" for source, place in commit["offsets"].items() if source]
     when = f" of {commit['date'].replace('T', ' ').removesuffix('+00:00')} UTC" if commit.get("date") else ""
@@ -92,13 +101,13 @@ def _commit(commit):
 
 
 def _entry(entry):
-    """A partition that was absorbed, in a line."""
+    """Describe an absorbed partition in one line."""
     counts = "" if entry["weight"] == 1.0 else f", counts {readable(entry['weight'])} times"
     return f"{entry['key']}: {entry['rows']:,} rows{counts}"
 
 
 def _ingester(one):
-    """An ingester that waits for rows, or is dead, in a line."""
+    """Describe a process that ingests from a watched source, alive or dead, in one line."""
     state = "alive" if one["alive"] else "dead, start it again"
     return f"{one['source']}: {state}, seen {one['seconds']:.0f} s ago"
 
@@ -107,7 +116,7 @@ LISTED = {"history": _commit, "ledger": _entry, "ingesters": _ingester}
 
 
 def _errors(told):
-    """Shape and scale of errors, in a line."""
+    """Describe the shape and scale of the error distribution in one line."""
     if told is None:
         return None
     pairs = zip(told["shape"]["weights"], told["shape"]["scales"], strict=True)
@@ -117,10 +126,11 @@ def _errors(told):
 
 
 def _decision(decision):
-    """Who took what, and by how much over the others; or what was kept although others are no worse."""
+    """Describe a decision: the choice and its margin over the alternatives, or that a choice was kept because no
+    alternative was decisively better."""
     margins = decision["over"].values()
-    counted = any(found["error"] is not None for found in margins)  # by rows
-    unit = decision.get("unit", "nats a row" if counted else "nats")  # which models of before do not tell
+    counted = any(found["error"] is not None for found in margins)  # per row
+    unit = decision.get("unit", "nats a row" if counted else "nats")  # not stored by earlier versions
     kept = any(found["nats"] is not None and found["nats"] < 0.0 for found in margins)
     form = "({})" if kept else "by {}"
     over = ", ".join(f"{name} {_margin(found, unit, form)}" for name, found in decision["over"].items())

@@ -1,4 +1,4 @@
-"""The command plot."""
+"""The command `plot`: plot what a model has learned, or the calibration of its predictions."""
 
 import click
 

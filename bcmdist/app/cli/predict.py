@@ -1,4 +1,4 @@
-"""The commands predict, score and forecast."""
+"""The commands `predict`, `score` and `forecast`."""
 
 import time
 

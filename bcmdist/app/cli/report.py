@@ -1,4 +1,4 @@
-"""The command report."""
+"""The command `report`: write an HTML report on a model's predictions."""
 
 import click
 

@@ -1,4 +1,4 @@
-"""The commands that change what a model has absorbed: forget, merge, prune."""
+"""The commands that change the contents of models: `forget`, `merge`, `prune`."""
 
 import time
 

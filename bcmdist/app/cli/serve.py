@@ -1,4 +1,4 @@
-"""The commands serve and tokens."""
+"""The commands `serve` and `tokens`: the HTTP service and its access tokens."""
 
 import click
 

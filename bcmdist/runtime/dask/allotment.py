@@ -1,9 +1,9 @@
 """Fair sharing of a cluster: each client that asks for a portion gets workers of its own.
 
 Tasks of a client with an allotment run on its workers only. A client that finds no free worker waits until another
-client leaves; a free worker goes to the waiting client with the fewest workers, up to the portion it asked for. As soon
-as any client has asked, tasks of all clients without an allotment run on unallotted workers only; if every worker is
-allotted, they run on all workers.
+client leaves. A free worker goes to the client with the fewest workers among the clients that have not reached their portion.
+As soon as any client has asked, tasks of clients without an allotment run on unallotted workers only; if every worker
+is allotted, these tasks run on all workers.
 
 The state lives in the scheduler's process. On retry: asking again changes nothing. On loss of a client, for any reason:
 its workers become free. On loss of a worker: a free worker or the next new one takes its place, and tasks wait until

@@ -255,6 +255,7 @@ def answering_workers(client) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def worker_facts() -> dict[str, Any]:
+    """Return `blas`, the number of threads by library path, and `memory`, the machine's memory in bytes."""
     import psutil
 
     return {
@@ -268,6 +269,7 @@ def _blas():
 
 
 def check_versions(client) -> None:
+    """Raise `VersionMismatch` if the scheduler or a worker has other versions of `PACKAGES` than this process."""
     # `version` is a function of the standard library, so it also runs on machines without these packages.
     for name in PACKAGES:
         ours = version(name)
@@ -288,6 +290,7 @@ def check_versions(client) -> None:
 
 
 def check_blas(facts) -> None:
+    """Raise `InvalidOption` if a worker's BLAS has several threads; warn if a worker's BLAS is not recognised."""
     for worker, f in facts.items():
         if not f["blas"]:
             text = f"no BLAS that can be limited was found on {worker}; set OMP_NUM_THREADS=1 there, and its like"
