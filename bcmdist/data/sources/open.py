@@ -30,13 +30,13 @@ class Source(Protocol):
     The contract on which `ingest` relies, tested by `bcmdist.testing.check_source`:
 
     Offsets : JSON values. What follows an offset depends on the offset alone, not on earlier reads, acknowledgements or
-    the
-        process. A commit of a model holds the offset up to which everything is committed; a restart continues there.
+        the process. A commit of a model holds the offset up to which everything is committed; a restart continues
+        there.
     Retries : `read` may be repeated with the same offset and delivers the same partitions, so a lost response loses
         nothing. If the server does not answer, the source waits, and then raises `SourceUnreachable`.
     Duplicates : a partition may be delivered again, late and in any order; the ledger of the model contains its key,
-    and
-        it is skipped. A key names the same rows forever, for all readers: other rows under it are a `ChunkConflict`.
+        and it is skipped. A key names the same rows forever, for all readers: other rows under it are a
+        `ChunkConflict`.
     Acknowledgement : `ack` follows the commit. It may be repeated, may be lost, and may name partitions that other
         ingesters have committed. A source may delete what was acknowledged, but only rows that no `forget`, `merge` or
         second pass will read again.

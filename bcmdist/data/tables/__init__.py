@@ -1,1 +1,1 @@
-"""Tables as data sets: .csv, .parquet, .npz and .npy files in, tables out."""
+"""Tables: .csv, .parquet, .npz, .npy and grid files read as data sets, and tables written to files."""

@@ -1,6 +1,5 @@
-"""Arrays of an .npz by their names: `X`, the target, `weight`, `exposure`, `trials` and `event` are taken by these, and
-`feature_names` as the names of the inputs. What is not used is named with the reason.
-"""
+"""Arrays of an .npz file, selected by name: `X`, the target, `weight`, `exposure`, `trials` and `event`, and
+`feature_names` as the names of the inputs. Unused arrays are reported with the reason."""
 
 from dataclasses import dataclass, field
 
@@ -19,24 +18,24 @@ FEATURE_NAMES = "feature_names"
 
 @dataclass(frozen=True)
 class Selected:
-    """What is taken of a file."""
+    """Arrays selected from a file."""
 
     columns: dict[str, np.ndarray]
-    """X, and where they are there y, companions, and what names the rows, (n, ...)"""
+    """X, and if present y, companions and row identifiers, (n, ...)"""
     schema: Schema
     unused: dict[str, str]
-    """why other columns are not used, by name"""
+    """reason for which other arrays are not used, by name"""
     masks: dict[str, np.ndarray] = field(default_factory=dict)
     own_split: bool = False
 
 
 def select(arrays, file, roles, *, mask=None, part="all") -> Selected:
-    """What is taken of the arrays of a file, checked; warns of those that are not used.
+    """Select and check the arrays of a file; warn of unused ones.
 
     Parameters
     ----------
-    mask : name of an array that is to select rows
-    part : of a file that brings its own split
+    mask : name of an array that selects rows
+    part : part to read from a file that has its own split
 
     Raises
     ------
@@ -77,13 +76,13 @@ def select(arrays, file, roles, *, mask=None, part="all") -> Selected:
             raise InvalidData(
                 f"{file}: expected {len(columns['X'])} rows in {name} as in X, got {len(column)}; correct the file"
             )
-    rows = len(columns["X"])  # arrays of other lengths hold no column: masks, names of classes
+    rows = len(columns["X"])  # arrays of other lengths are not columns, but masks or class names
     warn_of_unused({name: why for name, why in unused.items() if arrays[name].shape[:1] == (rows,)}, file)
     return Selected(columns, Schema(columns_of_X, classes), unused, masks, own)
 
 
 def _wanted(arrays, file, roles):
-    """Names of arrays by what they are."""
+    """Return the names of the arrays in the file, by role."""
     for name in roles.drop:
         if name not in arrays or name == "X":
             known = few(other for other in arrays if other != "X")
@@ -102,7 +101,7 @@ def _wanted(arrays, file, roles):
 
 
 def _input_names(named, X, file):
-    """A name for each column of X."""
+    """Return a name for each column of X."""
     if named.dtype.kind not in "USiuf" or named.shape != X.shape[1:]:
         raise InvalidData(
             f"{file}: expected {X.shape[1]} texts in {FEATURE_NAMES}, one for each column of X, got shape "
@@ -114,7 +113,7 @@ def _input_names(named, X, file):
 
 
 def _joined_parts(arrays, file, part):
-    """The wanted parts of arrays NAME_train and NAME_test, by NAME."""
+    """Concatenate the requested parts of arrays NAME_train and NAME_test, by NAME."""
     parts = ["train", "test"] if part == "all" else [part]
     names = {n.rsplit("_", 1)[0] for n in arrays if n.endswith("_train")}
     missing = {f"{n}_{p}" for n in names for p in parts} - arrays.keys()

@@ -1,12 +1,12 @@
-"""Coding: what the columns of a table are as numbers, and the same again for whatever table comes later.
+"""Coding: how the columns of a table become numeric inputs, reproducibly for later tables.
 
     soil   day          age            soil=clay  soil=loam  day      age   age missing
     clay   2026-01-02   31      ->     1          0          20455.0  31.0  0
     loam   2026-01-03                  0          1          20456.0  40.2  1
 
-A code tells of one column of the table which inputs it becomes, and computes them. A `Coding` is the codes of all,
-in order; it is made from a first look at a table (`look`), stored as JSON with the data set and the model, and a plain
-function of columns from there on.
+A code describes which inputs one column of the table becomes, and computes them. A `Coding` holds the codes of all
+columns, in order. It is made in a first pass over a table (`look`) and stored as JSON with the data set and the model;
+from then on it is a pure function of columns.
 """
 
 from collections.abc import Mapping
@@ -22,39 +22,40 @@ from bcmdist.errors import DataDamaged, InvalidData, InvalidDtype
 
 
 class Code(Protocol):
-    """A column of a table as inputs. Classes are frozen dataclasses of JSON values."""
+    """Maps a column of a table to inputs. Implementations are frozen dataclasses of JSON values."""
 
     kind: ClassVar[str]
 
     @property
     def name(self) -> str:
-        """Of the column."""
+        """Name of the column."""
 
     @property
     def inputs(self) -> tuple[str, ...]:
         """Names of the inputs, (k,)."""
 
     def numbers(self, column: Column, where, *, start=0, unseen="error") -> np.ndarray:
-        """Inputs (n, k) of a piece of a table; nan where a value is missing that the code has nothing for.
+        """Return the inputs (n, k) of a piece of a table; nan for missing values that the code does not fill.
 
         Parameters
         ----------
-        start : number of its first row, for errors
-        unseen : what to make of a level that is not known: "error", or "other"
+        start : number of the first row, for errors
+        unseen : treatment of unknown categories: "error", or "other"
         """
 
     def said(self) -> str:
-        """What it is, in words."""
+        """Describe the code in words."""
 
 
 @dataclass(frozen=True)
 class Number:
-    """Numbers as they are; gaps are filled with the mean where there were gaps, and an indicator says so."""
+    """Numbers, unchanged. If the training data had gaps, these are filled with the mean and marked by an indicator
+    input."""
 
     kind: ClassVar[str] = "number"
     name: str
     mean: float | None = None
-    """fills gaps; None: gaps stay gaps"""
+    """fills gaps; None: gaps stay nan"""
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -74,20 +75,20 @@ class Number:
 
 @dataclass(frozen=True)
 class Category:
-    """One input for each level, 1 where the row has it, so that any two levels are sqrt(2) apart. A gap is a level,
-    too, which its indicator tells. Levels that are not known are another one, as far from each as they are from each
-    other: all its K inputs are a = (1 - sqrt(1 + K)) / K, which solves K a^2 - 2 a + 1 = 2."""
+    """One-hot inputs: one input per level, 1 in rows of that level, so that any two levels are sqrt(2) apart. A gap is
+    a level too, marked by the indicator. An unknown level is at the same distance from each known level as these are
+    from each other: all its K inputs are a = (1 - sqrt(1 + K)) / K, which solves K a^2 - 2 a + 1 = 2."""
 
     kind: ClassVar[str] = "category"
     name: str
     levels: tuple[str, ...]
-    """as texts, sorted"""
+    """known values as texts, sorted"""
     gaps: bool = False
-    """whether gaps have an indicator; else they stay gaps"""
+    """whether gaps have an indicator input; otherwise they stay nan"""
 
     @property
     def unseen(self) -> float:
-        """The value of all inputs but the indicator at a level that is not known."""
+        """Value of each of the inputs for an unknown level."""
         return float((1.0 - np.sqrt(1.0 + len(self.inputs))) / len(self.inputs))
 
     @property
@@ -117,17 +118,17 @@ class Category:
 
 @dataclass(frozen=True)
 class Date:
-    """UTC days since 1970, and where on their way round a day, a week or a year they are."""
+    """UTC days since 1970, and optionally the phase within the day, week or year as sine and cosine."""
 
     kind: ClassVar[str] = "date"
     name: str
     zoned: bool = False
-    """whether times say their zone; else they are taken for UTC"""
+    """whether times have a time zone; otherwise they are taken as UTC"""
     form: str = ""
-    """format of texts, as `strptime` reads it; ISO 8601 where empty"""
+    """strptime format of texts; "" for ISO 8601"""
     cycles: tuple[Literal["day", "week", "year"], ...] = ()
     mean: float | None = None
-    """days that fill gaps; None: gaps stay gaps"""
+    """days that fill gaps; None: gaps stay nan"""
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -152,15 +153,15 @@ CODES: dict[str, type] = {code.kind: code for code in (Number, Category, Date)}
 
 @dataclass(frozen=True)
 class Coding:
-    """Codes of the columns that are inputs, in order, and what else has to be known to read such a table again."""
+    """Codes of the input columns, in order, and the options needed to read such a table again."""
 
     codes: tuple[Code, ...]
     missing: Literal["error", "drop", "indicate"] = "error"
-    """rows with gaps: refused, left out, or filled and indicated"""
+    """rows with gaps: refused, left out, or filled and marked by an indicator"""
     unseen: Literal["error", "other"] = "error"
-    """levels that are not known: refused, or none of those that are"""
+    """unknown categories: refused, or coded as a level different from all known ones"""
     roles: tuple[tuple[str, str], ...] = ()
-    """columns by what they are: ("y", "price"), ("weight", "w")"""
+    """columns by role: ("y", "price"), ("weight", "w")"""
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -174,7 +175,7 @@ class Coding:
 
     @property
     def groups(self) -> tuple[int, ...]:
-        """The first of the inputs that each shares its lengthscale with, (D,): those of a category are as one."""
+        """For each input, the first input that shares its lengthscale, (D,): the inputs of a category share one."""
         found: list[int] = []
         for code in self.codes:
             first, count = len(found), len(code.inputs)
@@ -183,11 +184,11 @@ class Coding:
 
     @property
     def categories(self) -> tuple[str, ...]:
-        """Names of the columns whose values are levels, whatever they look like."""
+        """Names of the columns that are read as categories, even if they look like numbers."""
         return tuple(code.name for code in self.codes if code.kind == Category.kind)
 
     def numbers(self, columns: Mapping[str, Column], where, *, start=0, unseen=None) -> np.ndarray:
-        """Inputs (n, D) of a piece of a table whose first row is `start`; nan where a row has a gap that stays one.
+        """Return the inputs (n, D) of a piece of a table whose first row is `start`; nan where gaps are not filled.
 
         Raises
         ------
@@ -198,22 +199,22 @@ class Coding:
         return found[0] if len(found) == 1 else np.concatenate(found, axis=1)
 
     def told(self) -> dict[str, str]:
-        """What columns are that are not just numbers, by name, in words."""
+        """Describe the columns that are not plain numbers in words, by name."""
         return {code.name: code.said() for code in self.codes if code != Number(code.name)}
 
     def to_json(self) -> dict:
-        """What `from_json` reads."""
+        """Return the coding as JSON, for `from_json`."""
         codes = [{"kind": code.kind} | _plain(asdict(code)) for code in self.codes]  # type: ignore[call-overload]
         return {"columns": codes, "missing": self.missing, "unseen": self.unseen, "roles": dict(self.roles)}
 
 
 def from_json(found: Any, where) -> Coding:
-    """The coding that `to_json` has written.
+    """Read a coding written by `to_json`.
 
     Raises
     ------
     DataDamaged
-        It is none.
+        It is not a valid coding.
     """
     try:
         codes = tuple(_code(said) for said in found["columns"])
@@ -230,7 +231,7 @@ def from_json(found: Any, where) -> Coding:
 
 
 def is_coding(found: Any) -> bool:
-    """Whether a value of JSON is one that `from_json` reads."""
+    """Return whether `from_json` can read a JSON value."""
     try:
         from_json(found, "coding")
     except DataDamaged:
@@ -251,7 +252,7 @@ def _code(said) -> Code:
 
 
 def plain(columns) -> Coding:
-    """Columns that are numbers as they are."""
+    """Return a coding in which all columns are plain numbers."""
     return Coding(tuple(Number(name) for name in columns))
 
 
@@ -268,7 +269,7 @@ def _gaps_said(mean):
 
 
 def _filled(values, gaps, filling):
-    """Values (n, k) with gaps left as nan, or filled and with an indicator beside them, (n, k + 1)."""
+    """Return values (n, k) with gaps left as nan, or filled and followed by an indicator column, (n, k + 1)."""
     if filling is None:
         return np.where(gaps[:, None], np.nan, values) if gaps.any() else values
     return np.column_stack([np.where(np.isnan(values), filling, values), gaps])
@@ -284,5 +285,5 @@ def _refuse_infinite(values, name, where, start):
 
 
 def _refuse_others(column, where, wanted, start):
-    """Raise `InvalidDtype` of a column that is not what it was in training, with its first odd cell."""
+    """Raise `InvalidDtype` for a column whose type differs from training, naming its first invalid cell."""
     raise InvalidDtype(f"{where}: expected {wanted} in the inputs, got {described(column, start=start)}; correct them")

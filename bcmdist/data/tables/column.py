@@ -1,4 +1,4 @@
-"""Columns of a table: numbers, texts, categories, dates, or something else that has a name."""
+"""Columns of a table: numbers, texts, categories, dates, or another type described in words."""
 
 import re
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 NUMBERS, TEXTS, CATEGORIES, DATES = "numbers", "texts", "categories", "dates"
-# Of a text that readers of tables take for a number.
+# Texts that table readers parse as numbers.
 PLAIN_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 NAMELESS = "values without a name in the first line (row names, say)"
 
@@ -18,17 +18,17 @@ class Column:
 
     name: str
     values: np.ndarray
-    """(n,): numbers, texts, datetime64 in UTC, or whatever the file holds"""
+    """(n,): numbers, texts, datetime64 in UTC, or other objects of the file"""
     kind: str = NUMBERS
-    """one of those above, or what else it holds, in words"""
+    """one of the constants above, or a description of another type"""
     missing: np.ndarray | None = None
-    """where it holds nothing, (n,)"""
+    """mask of missing values, (n,)"""
     zone: str = ""
-    """of dates: the time zone that they were stored with; empty where with none"""
+    """time zone with which dates were stored; "" if none"""
 
     @property
     def gaps(self) -> np.ndarray:
-        """Where it holds nothing, (n,)."""
+        """Mask of missing values, (n,)."""
         return np.zeros(len(self.values), bool) if self.missing is None else self.missing
 
 
@@ -36,11 +36,11 @@ Table = dict[str, Column]
 
 
 class Arrays(dict[str, np.ndarray]):
-    """Arrays of any shapes by name, which are no table."""
+    """Arrays of any shape by name, which do not form a table."""
 
 
 def of_numpy(name, values) -> Column:
-    """An array (n,) as a column."""
+    """Return an array (n,) as a column."""
     if values.ndim != 1:
         return Column(name, values, f"values of shape {values.shape[1:]}")
     if values.dtype.kind in "fiub" and values.dtype.itemsize <= 8:
@@ -54,7 +54,7 @@ def of_numpy(name, values) -> Column:
 
 
 def trimmed(column: Column) -> Column:
-    """Texts without blanks around them; where nothing is left, nothing is there."""
+    """Strip blanks around texts; empty texts become missing."""
     if column.kind != TEXTS:
         return column
     values = np.array([value.strip() for value in column.values], dtype=object)
@@ -62,13 +62,13 @@ def trimmed(column: Column) -> Column:
 
 
 def sliced(column: Column, rows: slice) -> Column:
-    """Some rows of a column."""
+    """Return some rows of a column."""
     missing = None if column.missing is None else column.missing[rows]
     return replace(column, values=column.values[rows], missing=missing)
 
 
 def is_number(text) -> bool:
-    """Whether a text is one of a number, as Python reads them."""
+    """Return whether Python parses a text as a number."""
     try:
         float(text)
     except ValueError:
@@ -77,7 +77,7 @@ def is_number(text) -> bool:
 
 
 def as_texts(column: Column) -> np.ndarray:
-    """Values as texts (n,) that do not depend on how a file stores them: 3 and 3.0 are "3"; "" where nothing is."""
+    """Return values as texts (n,), independent of their storage: 3 and 3.0 are "3"; "" for missing values."""
     values = column.values
     if values.dtype.kind == "f":
         whole = np.isfinite(values) & (values == np.floor(values)) & (np.abs(values) < 2**53)
@@ -90,12 +90,12 @@ def as_texts(column: Column) -> np.ndarray:
 
 
 def is_plain(text) -> bool:
-    """Whether a text is nothing, or a number to readers of tables."""
+    """Return whether a text is empty, or a number to table readers."""
     return text == "" or PLAIN_NUMBER.fullmatch(text) is not None
 
 
 def described(column: Column, known: Callable[[str], bool] = is_plain, *, start=0) -> str:
-    """What a column that is no number holds, in words; `known` tells which of its texts are not odd."""
+    """Describe a column that is not numeric in words; texts for which `known` is false are counted as odd."""
     if column.kind != TEXTS:
         return f"{column.kind} in {column.name!r}"
     odd = np.flatnonzero([not known(value) for value in column.values.tolist()])
@@ -104,7 +104,7 @@ def described(column: Column, known: Callable[[str], bool] = is_plain, *, start=
 
 
 def odd_texts(name, odd, cells, first, row) -> str:
-    """So many odd cells of a column of texts, in words."""
+    """Describe in words how many cells of a text column are odd, and the first of them."""
     if not odd:
         return f"texts in {name!r} (numbers, as texts or beyond 64 bits)"
     many = f"{odd} of {cells} cells" if odd < cells else "all cells"

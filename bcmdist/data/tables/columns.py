@@ -1,5 +1,4 @@
-"""Columns of files that are no inputs, as data sets hold them: targets, labels, companions and names of rows; or an
-error that names the cell."""
+"""Conversion of columns that are not inputs: targets, labels, companions and row identifiers. Errors name the cell."""
 
 import re
 from dataclasses import dataclass
@@ -12,9 +11,9 @@ from bcmdist.data.tables.look import Look
 from bcmdist.data.values import LARGEST, as_float
 from bcmdist.errors import InvalidData, InvalidDtype
 
-# Classes of text, at most: more are names of rows.
+# Maximum number of text classes: columns with more hold row identifiers.
 MOST_LABELS = 1000
-# What is no name of one row.
+# Types that cannot identify a row.
 _MANY = (list, dict, tuple, set, np.ndarray)
 WHOLE = re.compile(r"0|-?[1-9]\d{0,17}", re.ASCII)
 FILL = "fill or drop these rows"
@@ -22,7 +21,7 @@ NO_TARGET = "fill or drop these rows, or give --no-target where they are to be p
 
 
 def numbers_of(column: Column, file, *, start=0, gaps=False) -> np.ndarray:
-    """Finite float64 numbers of a piece of a column, (n,); with `gaps` nan where nothing is."""
+    """Return finite float64 numbers of a piece of a column, (n,); with `gaps` missing values are nan."""
     if column.kind != NUMBERS:
         raise InvalidDtype(
             f"{file}: expected numbers, got {described(column, start=start)}; correct them, or code them as numbers"
@@ -33,8 +32,8 @@ def numbers_of(column: Column, file, *, start=0, gaps=False) -> np.ndarray:
 
 
 def refuse_gaps(values, file, name, remedy=FILL, *, start=0, also_nan=True) -> None:
-    """Raise `InvalidData` where values are no finite numbers, or infinite ones."""
-    bad = ~((values <= LARGEST) & (values >= -LARGEST))  # without copies of the numbers
+    """Raise `InvalidData` if values are not finite numbers; with `also_nan=False` nan is accepted."""
+    bad = ~((values <= LARGEST) & (values >= -LARGEST))  # avoids copies of the numbers
     bad = np.argwhere(bad if also_nan else bad & ~np.isnan(values))
     if len(bad):
         raise InvalidData(
@@ -43,11 +42,11 @@ def refuse_gaps(values, file, name, remedy=FILL, *, start=0, also_nan=True) -> N
         )
 
 
-# --- Names of rows ---
+# --- Row identifiers ---
 
 
 def names_of_rows(column: Column, file, *, start=0) -> np.ndarray:
-    """Whole numbers or texts (n,) of a column that names rows."""
+    """Return the whole numbers or texts (n,) of a column of row identifiers."""
     if column.gaps.any():
         row = start + np.flatnonzero(column.gaps)[0]
         raise InvalidData(f"{file}: expected a name in each row of {column.name!r}, none at row {row}; fill it")
@@ -58,7 +57,7 @@ def names_of_rows(column: Column, file, *, start=0) -> np.ndarray:
         odd = any(isinstance(value, _MANY) for value in values.flat) or column.kind.startswith("values of type list")
         if values.ndim != 1 or values.dtype.kind in "cV" or odd:
             raise TypeError(column.kind)
-        values.astype(np.dtypes.StringDType())  # raises where they are no Unicode text
+        values.astype(np.dtypes.StringDType())  # raises if they are not valid Unicode
         return values.astype(str)
     except (TypeError, ValueError) as error:
         raise InvalidDtype(
@@ -67,7 +66,7 @@ def names_of_rows(column: Column, file, *, start=0) -> np.ndarray:
 
 
 def all_whole(column: Column) -> bool:
-    """Whether names of rows are whole numbers, also where they were read as they are written."""
+    """Return whether row identifiers are whole numbers, or texts of such in canonical form."""
     return column.values.dtype.kind in "iu" or (
         column.kind == TEXTS and all(WHOLE.fullmatch(text) for text in column.values.tolist())
     )
@@ -81,12 +80,12 @@ class Target:
     """How the target of a table becomes numbers."""
 
     classes: tuple[str, ...] = ()
-    """names of its classes, sorted, where it is texts"""
+    """sorted names of the classes, if the target is text"""
     dtype: np.dtype | type = float
-    """of its numbers"""
+    """of the numbers"""
 
     def numbers(self, column: Column, file, *, start=0, gaps=False) -> np.ndarray:
-        """Targets (n,) of a piece, those of classes as their numbers; with `gaps` nan where nothing is."""
+        """Return targets (n,) of a piece, with classes as their numbers; with `gaps` missing values are nan."""
         if not self.classes:
             if column.kind != NUMBERS:
                 raise InvalidDtype(
@@ -100,7 +99,7 @@ class Target:
 
 
 def target_of(look: Look, file, *, gaps=False) -> Target:
-    """What was seen of a target; with `gaps` some may be missing.
+    """Return the conversion of a target from the first pass over it; with `gaps` missing values are accepted.
 
     Raises
     ------
@@ -127,7 +126,7 @@ def target_of(look: Look, file, *, gaps=False) -> Target:
 
 
 def numbers_of_text(values, file, name) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Numbers (n,) of text labels, and their names."""
+    """Return class numbers (n,) of text labels, and the class names."""
     codes, classes = class_codes(values, f"{file}: {name}")
     _refuse_many(len(classes), file, name)
     return codes, classes

@@ -1,7 +1,8 @@
-"""Dates and times as numbers: days since the first of January 1970, 00:00 UTC.
+"""Dates and times as numbers: days since 1 January 1970, 00:00 UTC.
 
-Texts are dates where all of them are ISO 8601 (2026-03-01, 2026-03-01T12:30:00.5+01:00), or of a format that was said.
-Times without a zone are taken for UTC, which whoever reads them is told; with and without in one column is an error.
+A text column holds dates if most of its texts are ISO 8601 (2026-03-01, 2026-03-01T12:30:00.5+01:00), or if the user
+gives a format; then all its texts must be dates. Times without a zone are taken as UTC, with a warning. Mixing times
+with and without a zone in one column is an error.
 """
 
 import re
@@ -15,20 +16,20 @@ from bcmdist.errors import InvalidData
 ISO = re.compile(
     r"\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}([.,]\d{1,9})?)?)?\s?(?P<zone>Z|[+-]\d{2}(:?\d{2})?)?", re.ASCII
 )
-# Of texts that people take for dates, and that mean one thing here and another there.
+# Texts that are usually dates, but whose order of day and month varies by country.
 DAY_FIRST = re.compile(r"\d{1,2}[./-]\d{1,2}[./-](\d{4}|\d{2})\b.*", re.ASCII)
 EPOCH, DAY = datetime(1970, 1, 1, tzinfo=UTC), timedelta(days=1)
-# Days of a turn; a year is the mean one of the calendar.
+# Length of a cycle in days; a year is the calendar's mean year.
 PERIODS = {"day": 1.0, "week": 7.0, "year": 365.2425}
 
 
 def is_date(text) -> bool:
-    """Whether a text has the form of an ISO 8601 date."""
+    """Return whether a text has the form of an ISO 8601 date."""
     return ISO.fullmatch(text) is not None
 
 
 def has_zone(text, form="") -> bool:
-    """Whether a date says its time zone; of the format `form` where that is given."""
+    """Return whether a date has a time zone; with `form`, whether that format includes one."""
     if form:
         return "%z" in form
     match = ISO.fullmatch(text)
@@ -36,7 +37,7 @@ def has_zone(text, form="") -> bool:
 
 
 def day_of(text, form="") -> float:
-    """UTC days of a text; `ValueError` where it is no date."""
+    """Parse a text to UTC days; `ValueError` if it is not a date."""
     if form:
         found = datetime.strptime(text, form)
     elif is_date(text):
@@ -47,18 +48,18 @@ def day_of(text, form="") -> float:
 
 
 def days(column: Column, where, *, form="", zoned=None, start=0) -> np.ndarray:
-    """UTC days (n,) of a column of dates or texts, nan where nothing is.
+    """Return the UTC days (n,) of a column of dates or texts, nan for missing values.
 
     Parameters
     ----------
-    form : format of texts, as `strptime` reads it; ISO 8601 by default
-    zoned : whether all say their zone; None where it does not matter
+    form : strptime format of texts; ISO 8601 by default
+    zoned : whether all must have a time zone; None for no check
     start : number of the first row, for errors
 
     Raises
     ------
     InvalidData
-        A text is no date, or says a zone where others say none.
+        A text is not a date, or has a time zone contrary to `zoned`.
     """
     if column.kind == DATES:
         _refuse_other_zone(bool(column.zone), zoned, column, where, start, column.zone)
@@ -82,7 +83,7 @@ def days(column: Column, where, *, form="", zoned=None, start=0) -> np.ndarray:
 
 
 def _days_of(values):
-    """UTC days (n,) of datetime64 of any unit; its whole days first, so that no unit runs over."""
+    """Return the UTC days (n,) of datetime64 of any unit; whole days are split off first, to avoid overflow."""
     whole = values.astype("M8[D]")
     return whole.astype(np.int64) + (values - whole) / np.timedelta64(1, "D")
 
@@ -97,6 +98,7 @@ def _refuse_other_zone(zone, zoned, column, where, row, value):
 
 
 def turns(days, period) -> np.ndarray:
-    """Sine and cosine (n, 2) of days on a circle of a period; 0, the middle of it, where there is no day."""
+    """Return the sine and cosine (n, 2) of the phase of days within a cycle; 0, the centre of the circle, for missing
+    days."""
     angle = 2 * np.pi * np.mod(days, PERIODS[period]) / PERIODS[period]
     return np.nan_to_num(np.column_stack([np.sin(angle), np.cos(angle)]), nan=0.0)

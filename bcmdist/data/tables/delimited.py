@@ -1,9 +1,8 @@
-"""Texts with a separator between cells (.csv), piece by piece. The door to pandas, with `writing`.
+"""Delimited text files (.csv, .tsv), read piece by piece with pandas, with limits on their line lengths.
 
-The separator is told from the first line where nobody says it, and a comma in numbers from the first rows where the
-separator is another mark. Blanks around cells do not count.
-
-Lines of a file that may be compressed, which may not be longer than memory allows.
+Without an option the separator is detected from the first line. A decimal comma is detected from the first rows, if
+the separator is not a comma. Blanks around cells are ignored. Files may be compressed with gzip; lines, and pieces of
+rows, that exceed a size limit are refused.
 """
 
 import gzip
@@ -20,20 +19,20 @@ from bcmdist.data.schema import refuse_many_columns
 from bcmdist.data.tables.column import NAMELESS, NUMBERS, TEXTS, Column, Table, is_number, trimmed
 from bcmdist.errors import InvalidData, InvalidOption
 
-# Longer lines are no rows of a table: 20,000 columns have 50 characters each. Pandas takes 300 bytes of memory for each
-# cell beyond those that it expects.
+# Longer lines are not rows of a table: 20,000 columns may have 50 characters each. Pandas takes 300 bytes of memory for
+# each cell beyond the expected ones.
 MOST_LINE_BYTES = 2**20
-# Of the rows that are in memory at a time; a quote that is not closed takes the rest of the file for one cell.
+# Limit for the rows in memory at a time; an unclosed quote turns the rest of the file into one cell.
 MOST_PIECE_BYTES = 2**30
 
 
 class BoundedLines(io.RawIOBase):
-    """Bytes of a file, decompressed where its name ends in .gz, read once from the beginning.
+    """Bytes of a file, decompressed if its name ends in .gz, read once from the beginning.
 
     Raises
     ------
     InvalidData
-        As soon as a line grows too long, or more than `MOST_PIECE_BYTES` are read without `next_piece`.
+        A line is too long, or more than `MOST_PIECE_BYTES` are read without a call of `next_piece`.
     """
 
     def __init__(self, file: Path, rows: int):
@@ -42,7 +41,7 @@ class BoundedLines(io.RawIOBase):
         self.line_bytes = self.piece_bytes = 0
 
     def next_piece(self) -> None:
-        """Count the bytes of the next rows from here."""
+        """Restart the byte count for the next piece of rows."""
         self.piece_bytes = 0
 
     def readable(self) -> bool:
@@ -74,12 +73,12 @@ class BoundedLines(io.RawIOBase):
 
 
 def as_text(lines: BoundedLines) -> io.TextIOWrapper:
-    """The text that the bytes are, read in pieces of a quarter of a megabyte; closing it closes the file."""
+    """Return the file as text, read in blocks of a quarter of a megabyte; closing the text closes the file."""
     return io.TextIOWrapper(io.BufferedReader(lines, 2**18), "utf-8", newline="")
 
 
 def first_line(file: Path) -> bytes:
-    """The first line of a file.
+    """Return the first line of a file.
 
     Raises
     ------
@@ -91,15 +90,15 @@ def first_line(file: Path) -> bytes:
 
 
 SEPARATORS = (",", ";", "\t", "|")
-# Rows from which is told whether numbers have a comma.
+# Rows from which a decimal comma is detected.
 FIRST_ROWS = 1000
 COMMA_NUMBER, POINT_NUMBER = re.compile(r"[+-]?\d*,\d+"), re.compile(r"[+-]?\d*\.\d+")
 
 
 class Delimited:
-    """A file of lines, the first of them with names; found to be one."""
+    """A delimited file with column names in its first line."""
 
-    kinds = None  # which only the cells tell
+    kinds = None  # types are only known from the cells
 
     def __init__(self, file: Path, separator: str | None = None):
         import pandas
@@ -115,21 +114,21 @@ class Delimited:
         self.decimal = "," if self.separator != "," and self._has_commas() else "."
 
     def _cells(self, separator, **options):
-        """Cells as they are written."""
+        """Read cells as texts."""
         how = {"dtype": str, "skipinitialspace": separator != "\t", "keep_default_na": False, "header": None}
         with as_text(BoundedLines(self.file, FIRST_ROWS)) as text:
             return self.pandas.read_csv(text, sep=separator, **how, **options)
 
     def _separator(self):
-        """The first mark that stands between names."""
+        """Return the first separator that splits the first line."""
         for mark in SEPARATORS:
             if self._cells(mark, nrows=1).shape[1] > 1:
                 return mark
         return ","
 
     def _header(self) -> tuple[tuple[str, ...], set[str]]:
-        """Names in the first line as they stand there, where pandas renames those that are repeated; and which of them
-        were not there."""
+        """Return the names in the first line unchanged, where pandas would rename duplicates, and the set of generated
+        names for columns without one."""
         said = [str(name).strip() for name in self._cells(self.separator, nrows=1).iloc[0]]
         names = [name or f"column{k}" for k, name in enumerate(said)]
         if len(set(names)) < len(names):
@@ -145,8 +144,8 @@ class Delimited:
         return tuple(names), set(names) - set(said)
 
     def _has_commas(self):
-        """Whether numbers are written with a comma: some of the first cells are, and none with a point."""
-        own = {"names": self.names, "index_col": False, "usecols": self.names}  # no others, however many a row has
+        """Return whether numbers have a decimal comma: some of the first cells do, and none has a decimal point."""
+        own = {"names": self.names, "index_col": False, "usecols": self.names}  # ignores extra cells in a row
         cells = self._cells(self.separator, skiprows=1, nrows=FIRST_ROWS, **own).to_numpy().ravel()
         texts = [str(cell).strip() for cell in cells]
         return any(map(COMMA_NUMBER.fullmatch, texts)) and not any(map(POINT_NUMBER.fullmatch, texts))
@@ -173,19 +172,19 @@ class Delimited:
 
 
 def _strict():
-    """A line with more cells than the header has names is an error, among others."""
+    """Turn warnings into errors, for example about a line with more cells than the header."""
     return warnings.catch_warnings(action="error")
 
 
 def of_frame(frame) -> Table:
-    """Columns of a data frame of pandas, whose names differ."""
+    """Convert a pandas data frame with unique column names to a table."""
     import pandas
 
     return {str(name): trimmed(of_series(pandas, str(name), frame[name])) for name in frame.columns}
 
 
 def of_series(pandas, name, series) -> Column:
-    """A column of a data frame."""
+    """Convert a column of a data frame."""
     types, missing = pandas.api.types, series.isna().to_numpy()
     if isinstance(series.dtype, pandas.CategoricalDtype):
         return Column(name, series.astype(object).to_numpy(), "categories", missing)
@@ -193,7 +192,7 @@ def of_series(pandas, name, series) -> Column:
         if series.dtype.kind in "iub" and not missing.any():
             return Column(name, series.to_numpy(dtype=getattr(series.dtype, "numpy_dtype", None)), NUMBERS, missing)
         return Column(name, series.to_numpy(dtype=float, na_value=np.nan), NUMBERS, missing)
-    if all(isinstance(value, bool) for value in series[~missing]):  # with gaps, or there is nothing else
+    if all(isinstance(value, bool) for value in series[~missing]):  # Booleans with gaps, or no values at all
         values = [np.nan if gone else value for value, gone in zip(series, missing, strict=True)]
         return Column(name, np.array(values, dtype=float), NUMBERS, missing)
     if all(isinstance(value, str) for value in series[~missing]):
@@ -206,7 +205,7 @@ def of_series(pandas, name, series) -> Column:
 
 
 def _instants(series, missing):
-    """Datetime64 in UTC (n,), and what else a column of dates has."""
+    """Return datetime64 in UTC (n,), and the other fields of a column of dates."""
     zone = getattr(series.dtype, "tz", None)
     if zone is not None:
         series = series.dt.tz_convert("UTC").dt.tz_localize(None)

@@ -1,7 +1,7 @@
-"""A table as the rows of a data set: planned in a first reading, encoded in a second, piece by piece.
+"""Encode a table as rows of a data set, piece by piece: plan in a first pass, encode in a second.
 
-The first reading finds levels, means and dates (`look`) and may be left out where the file itself says that all is
-numbers, or a model says what its columns are. Nothing but counts of these is kept of it, so that memory is flat.
+The first pass finds categories, means and dates (`look`). It is skipped if the file's types show that all columns are
+numbers, or if a model defines the coding. It keeps only summary counts, so memory use is constant.
 """
 
 from collections.abc import Iterator
@@ -21,26 +21,26 @@ from bcmdist.errors import InvalidData, InvalidDtype
 
 @dataclass(frozen=True)
 class Plan:
-    """What becomes of the columns of a table."""
+    """How the columns of a table are used."""
 
     roles: Roles
     coding: Coding
     target: Target | None
     unused: dict[str, str]
-    """why other columns are not used, by name"""
+    """reason for which other columns are not used, by name"""
     texts: frozenset[str]
-    """columns to read as they are written"""
+    """columns to read as unparsed texts"""
     whole_names: bool = True
-    """whether what names rows are whole numbers"""
+    """whether row identifiers are whole numbers"""
     rows: int | None = None
-    """of the table, where they were counted"""
+    """rows of the table, if they were counted"""
     mask: np.ndarray | None = None
-    """of a column that selects rows: its numbers, (rows,)"""
+    """numbers of the column that selects rows, (rows,)"""
 
 
 @dataclass
 class _Seen:
-    """What a first reading finds."""
+    """Results of the first pass."""
 
     looks: dict[str, Look]
     whole_names: bool = True
@@ -49,12 +49,12 @@ class _Seen:
 
 
 def plan(table: Named, roles: Roles, *, mask=None, count=False) -> Plan:
-    """What becomes of the columns of a table, by its roles; one reading of it, or two, where it needs one.
+    """Plan the use of a table's columns from their roles, with at most two passes over the table.
 
     Parameters
     ----------
     mask : name of a column that selects rows
-    count : whether rows have to be counted
+    count : whether the number of rows is needed
 
     Raises
     ------
@@ -71,7 +71,7 @@ def plan(table: Named, roles: Roles, *, mask=None, count=False) -> Plan:
     texts = roles.texts
     seen = _seen(table, roles, looked, texts, mask)
     mixed = {name for name, look in seen.looks.items() if look.mixed}
-    if mixed:  # a reader of pieces takes some for numbers and some for texts: as texts, all of them
+    if mixed:  # some pieces were parsed as numbers and others as texts: read all as texts
         texts |= mixed
         seen = _seen(table, roles, looked, texts, mask)
     target = target_of(seen.looks[roles.y], table.file, gaps=roles.missing == "drop") if roles.target else None
@@ -81,13 +81,13 @@ def plan(table: Named, roles: Roles, *, mask=None, count=False) -> Plan:
 
 
 def _are_numbers(table, inputs, roles):
-    """Whether a file says that all inputs are numbers, of which nothing has to be known before they are read."""
+    """Return whether the file's types show that all inputs are numbers, so that no first pass is needed."""
     kinds = table.kinds or {}
     return not roles.said and roles.missing != "indicate" and all(kinds.get(name) == NUMBERS for name in inputs)
 
 
 def _target_dtype(table, roles):
-    """Type of the numbers of a target, of its first piece; float64 where a gap may turn them into it."""
+    """Return the dtype of a target from its first piece; float64 if that has gaps, or if there are no rows."""
     first = next(table.pieces(), None)
     column = first and first[roles.y]
     return np.dtype(float) if column is None or column.gaps.any() else column.values.dtype
@@ -123,7 +123,7 @@ def _mask_of(column, file):
 
 
 def _codes(looks, inputs, roles, file):
-    """A code for each input; those of which it cannot be told are named, all of them."""
+    """Return a code for each input; raise `InvalidDtype` naming all inputs whose type is unclear."""
     indicate = roles.missing == "indicate"
     found = {name: looks[name].code(file, cycles=roles.cyclic.get(name, ()), indicate=indicate) for name in inputs}
     odd = [name for name, code in found.items() if code is None]
@@ -140,13 +140,13 @@ def _codes(looks, inputs, roles, file):
 
 
 def quoted(name) -> str:
-    """A name as a shell takes it."""
+    """Quote a name for a shell."""
     return name if name.isidentifier() else f"'{name}'"
 
 
 def encoded(table: Named, plan: Plan) -> Iterator[dict[str, np.ndarray]]:
-    """Pieces of rows: X, y, companions, what names the rows, and `row`, where they stood; without those that are to be
-    left out.
+    """Yield pieces of rows: X, y, companions, row identifiers, and the original row numbers `row`, without the rows to
+    be dropped.
 
     Raises
     ------
@@ -172,7 +172,7 @@ def encoded(table: Named, plan: Plan) -> Iterator[dict[str, np.ndarray]]:
 
 
 def _numbers(piece, plan, file, start):
-    """Inputs, target and companions of a piece; nan where rows may have gaps."""
+    """Return the inputs, target and companions of a piece; nan where gaps are accepted."""
     roles, gaps = plan.roles, plan.roles.missing == "drop"
     columns = {"X": plan.coding.numbers(piece, file, start=start, unseen=roles.unseen)}
     if plan.target is not None:
@@ -183,7 +183,7 @@ def _numbers(piece, plan, file, start):
 
 
 def _without_gaps(columns):
-    """Rows (n,) of which every number is there."""
+    """Return the mask (n,) of rows without any missing number."""
     whole = np.ones(len(columns["X"]), bool)
     floats = [values for values in columns.values() if values.dtype.kind == "f" and values.size]
     for values in (values for values in floats if np.isnan(values.min())):
@@ -193,7 +193,7 @@ def _without_gaps(columns):
 
 
 def _refuse_gap(X, plan, file, start):
-    """Raise of the first gap in the inputs, with what would let it pass."""
+    """Raise for the first gap in the inputs, with the options that accept gaps."""
     row, column = np.argwhere(np.isnan(X))[0]
     owner = [code.name for code in plan.coding.codes for _ in code.inputs][column]
     count = int(np.isnan(X[:, column]).sum())

@@ -1,6 +1,6 @@
-"""Data frames in memory as tables: columns that are no numbers become inputs as those of a file do.
+"""Data frames in memory as tables: columns that are not numeric become inputs as in a file.
 
-Frames of other libraries than pandas become frames of pandas first, by narwhals, which knows them. The door to it.
+Frames of libraries other than pandas are converted to pandas with narwhals.
 """
 
 from typing import Any
@@ -14,11 +14,11 @@ from bcmdist.data.tables.delimited import of_frame
 from bcmdist.data.tables.look import Look
 from bcmdist.errors import InvalidData, InvalidDtype, MissingExtra
 
-MOST_NAMED = 8  # columns in an error
+MOST_NAMED = 8  # columns in an error message
 
 
 def framed(X) -> Any:
-    """A data frame of polars, Arrow or another library, with columns of any kind, as one of pandas; all else as it is.
+    """Convert a data frame of polars, Arrow or another library to pandas; return anything else unchanged.
 
     Raises
     ------
@@ -39,18 +39,18 @@ def framed(X) -> Any:
 
 
 def has_categories(X) -> bool:
-    """Whether X is a data frame some of whose columns are no numbers by their types; its values are not looked at."""
+    """Return whether X is a data frame with a column whose dtype is not numeric; values are not examined."""
     kinds: Any = getattr(X, "dtypes", None)
     return hasattr(X, "iloc") and any(getattr(kind, "kind", "O") not in "fiub" for kind in kinds)
 
 
 def coding_of(X) -> Coding | None:
-    """What the columns of a data frame become; None where X is no data frame, or all of them are numbers.
+    """Return the coding of a data frame; None if X is not a data frame, or all columns are numbers.
 
     Raises
     ------
     InvalidData, InvalidDtype
-        Of some columns that cannot be told.
+        The type of some columns is unclear.
     """
     if not has_categories(X):
         return None
@@ -73,9 +73,9 @@ def coding_of(X) -> Coding | None:
 
 
 def is_uncoded(X, coding: Coding) -> bool:
-    """Whether X is a data frame with the columns of a table, which are no inputs as they are.
+    """Return whether X is a data frame with the columns of a table that still have to be coded.
 
-    Dates may have become the days that a column of the same name holds: then they are.
+    A frame that already contains all inputs as numbers is coded, for example if a column of dates holds days.
     """
     if not (hasattr(X, "iloc") and coding.told()):
         return False
@@ -86,7 +86,7 @@ def is_uncoded(X, coding: Coding) -> bool:
 
 
 def refuse_others(X, coding: Coding) -> None:
-    """Raise `InvalidDtype` where X is no data frame."""
+    """Raise `InvalidDtype` if X is not a data frame."""
     if not hasattr(X, "iloc"):
         raise InvalidDtype(
             f"X: expected a data frame with the columns of training ({few(map(repr, coding.columns))}), got "
@@ -95,7 +95,7 @@ def refuse_others(X, coding: Coding) -> None:
 
 
 def coded(X, coding: Coding) -> np.ndarray:
-    """Inputs (n, D) of a data frame with the columns of a table, and others that are not looked at.
+    """Return the inputs (n, D) of a data frame with the columns of a table; other columns are ignored.
 
     Raises
     ------

@@ -1,9 +1,9 @@
-"""Variables of a NetCDF file or a Zarr group as the columns of a table: separate ones along one dimension, or a grid.
+"""Variables of a NetCDF file or a Zarr group as columns of a table: along one dimension, or on a grid. Uses xarray.
 
-    temperature (time, lat, lon) with coordinates time, lat, lon   ->   a row for each cell, in the order of its memory
+    temperature (time, lat, lon) with coordinates time, lat, lon   ->   one row per cell, in memory order
 
-Each input varies along some of the dimensions of the target and is repeated along the others. Cells are read a slab at
-a time. Packed numbers, fill values and times are decoded as the CF conventions say. The door to xarray.
+Each input varies along some dimensions of the target and is repeated along the others. Cells are read one slab at a
+time. Packed numbers, fill values and times are decoded by the CF conventions.
 """
 
 import math
@@ -23,12 +23,12 @@ ENDINGS = (".nc", ".nc4", ".cdf", ".zarr")
 
 
 class Grid:
-    """Some variables of an xarray data set, which lie on one grid."""
+    """Variables of an xarray data set on a common grid."""
 
     kinds = None  # fill values make gaps, and times are decoded
 
     def __init__(self, where, opened: Callable[[], AbstractContextManager], inputs, others):
-        """`where`: what errors call it; `opened`: gives the data set for as long as it is read."""
+        """`where` names the data in errors; `opened` returns a context manager that opens the data set for reading."""
         self.where, self.opened = where, opened
         self.names = tuple(dict.fromkeys([*inputs, *others]))
         with self.opened() as data:
@@ -55,11 +55,12 @@ class Grid:
 
     @cached_property
     def shape(self) -> tuple[int, ...]:
-        """Of the grid."""
+        """Shape of the grid."""
         return tuple(self.sizes.values())
 
     def pieces(self, rows, *, texts=()) -> Iterator[Table]:
-        """Cells of one chunk after the other where the variables are lazy, each of which is computed once."""
+        """Yield cells chunk by chunk if the variables are lazy, so that each chunk is computed once; at most `rows` per
+        piece."""
         with self.opened() as data:
             named = data.reset_coords()[list(self.names)]
             chunks = named.unify_chunks().chunks
@@ -71,7 +72,7 @@ class Grid:
                     yield {name: self._column(found[name].variable, name, where) for name in self.names}
 
     def _column(self, variable, name, where) -> Column:
-        """Values of a variable in a block (n,), repeated along the dimensions that it does not have."""
+        """Return the values of a variable in a block, (n,), repeated along the dimensions that it lacks."""
         values = np.asarray(variable.isel({dim: where[dim] for dim in variable.dims}).values)
         values = values.transpose([variable.dims.index(dim) for dim in self.sizes if dim in variable.dims])
         lengths = [where[dim].stop - where[dim].start for dim in self.sizes]
@@ -80,7 +81,7 @@ class Grid:
 
 
 def grid_file(file: Path, inputs, others) -> Grid:
-    """Variables of a NetCDF file or a Zarr group; they are read when they are asked for."""
+    """Open variables of a NetCDF file or a Zarr group, to be read on demand."""
     import xarray
 
     how: Any = {"chunks": None} if file.is_dir() else {"chunks": None, "cache": False}
@@ -89,7 +90,7 @@ def grid_file(file: Path, inputs, others) -> Grid:
 
 
 def sizes_of(data, names) -> dict[str, int]:
-    """Lengths of the dimensions of some variables, slowest first."""
+    """Return the lengths of the dimensions of some variables, slowest first."""
     sizes: dict[str, int] = {}
     for name in names:
         sizes |= {str(dim): size for dim, size in data[name].sizes.items() if dim not in sizes}
@@ -97,12 +98,12 @@ def sizes_of(data, names) -> dict[str, int]:
 
 
 def column_of(name, values) -> Column:
-    """Values (n,) of some cells as a column."""
+    """Return the values (n,) of cells as a column."""
     return of_numpy(name, values.astype(str) if _are_texts(values) else values)
 
 
 def chunked(sizes: Mapping[str, int], chunks: Mapping[Any, tuple[int, ...]]) -> Iterator[tuple[slice, ...]]:
-    """Slices of a grid of such dimensions, one for each of its chunks (lengths, by dimension)."""
+    """Yield slices of a grid, one for each of its chunks (`chunks`: lengths by dimension)."""
     lengths = [chunks.get(dim, (size,)) for dim, size in sizes.items()]
     ends = [list(accumulate(along)) for along in lengths]
     cuts = [
@@ -113,7 +114,7 @@ def chunked(sizes: Mapping[str, int], chunks: Mapping[Any, tuple[int, ...]]) -> 
 
 
 def blocks(shape, rows) -> Iterator[tuple[slice, ...]]:
-    """Slices of a grid, one after the other in the order of its memory, of `rows` cells at most."""
+    """Yield slices of a grid in memory order, of at most `rows` cells."""
     inner = next((k for k in range(len(shape)) if math.prod(shape[k + 1 :]) <= rows), len(shape) - 1)
     if not shape:
         return

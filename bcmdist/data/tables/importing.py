@@ -1,8 +1,7 @@
-"""Files into data sets: tables and arrays become a Zarr group with X and y, with the names of both and how they were
-coded.
+"""Import files as data sets: a table or arrays become a Zarr group with X and y, their names, and their coding.
 
-What a column is, `roles` and `look` know. A part of the rows can be held out by a seeded permutation or by a stored
-mask; `row` says where a row stood in the file. Tables are read twice, piece by piece; arrays of an .npz at once.
+`roles` and `look` determine how columns are used. Part of the rows can be held out by a seeded permutation or by a
+stored mask; `row` holds the original row numbers. Tables are read twice, piece by piece; arrays of an .npz at once.
 """
 
 from collections.abc import Iterator
@@ -23,17 +22,17 @@ from bcmdist.data.writing import ROWS_PER_CHUNK, write_dataset, write_pieces
 from bcmdist.errors import DataNotFound, InvalidData, InvalidDtype, InvalidOption
 
 PARTS = ("train", "test", "all")
-# Of a part in the order of its permutation, which is in memory at once; larger ones are written in the file's order.
+# Limit for a part written in the order of its permutation, which must fit in memory; larger ones keep the file's order.
 PERMUTED_BYTES = 2**28
 
 
 @dataclass(frozen=True)
 class Split:
-    """Which rows of a file to keep.
+    """Selection of the rows to import.
 
-    `holdout` and `seed`: of `default_rng(seed).permutation(n)` the first `int(holdout * n)` rows
-    are the test part. `mask` and `mask_row`: rows where that array is 1 are the test part. Files
-    with `X_train` and `X_test` bring their own split.
+    `holdout` and `seed`: the first `int(holdout * n)` rows of `default_rng(seed).permutation(n)` are the test part.
+    `mask` and `mask_row`: rows at which that array is 1 are the test part. Files with `X_train` and `X_test` have their
+    own split.
     """
 
     part: str = "all"
@@ -52,7 +51,7 @@ class Split:
 
     @property
     def keeps_all(self) -> bool:
-        """Whether rows are as they are in the file."""
+        """Whether all rows are imported, in the order of the file."""
         return self.holdout is None and self.mask is None
 
 
@@ -61,15 +60,14 @@ def import_file(file, url, *, y="y", roles=None, split=None, rows_per_chunk=ROWS
 
     Parameters
     ----------
-    y : name of the target; `roles` (`Roles`) says more
+    y : name of the target, if no `roles` are given
+    roles : Roles
     split : Split
-    attributes : of the group, beside those it gets
+    attributes : additional attributes of the group
 
-    Returns
-    -------
-    dict with `rows`, `inputs`, `part`, `out`, `columns` (names of the inputs), `target`, `classes` (names, of text
-    targets), `roles`, `unused` (why columns are not used, by name), `coded` (columns that are not just numbers, in
-    words) and `dropped` (rows with gaps that were left out)
+    Returns ------- dict with `rows`, `inputs`, `part`, `out`, `columns` (names of the inputs), `target`, `classes`
+    (names, for text targets), `roles`, `unused` (reasons by column name), `coded` (descriptions of columns that are not
+    plain numbers) and `dropped` (number of rows left out because of gaps)
 
     Raises
     ------
@@ -124,7 +122,7 @@ def _write_table(table: Named, file, url, roles, split, how):
         raise InvalidData(f"{file}: expected at least one row, found none; add rows")
     rows = None
     if split.keeps_all:
-        _chosen_rows(0, None, split, file, ())  # a part of nothing
+        _chosen_rows(0, None, split, file, ())  # refuses a part without a split
     else:
         rows = _chosen_rows(made.rows, made.mask, split, file, table.names)
     if not roles.inputs:
@@ -143,7 +141,7 @@ def _write_table(table: Named, file, url, roles, split, how):
 
 
 def _write_series(found, file, url, roles, split, how):
-    """Values of a series, each with those before it (`series`)."""
+    """Write the values of a series, each with its lagged values as inputs (`series`)."""
     if isinstance(found, Arrays) or not split.keeps_all or split.part != "all" or not roles.target:
         raise InvalidOption(
             f"{file}: expected a table with --lags, all of it and with its target, got arrays, a part or --no-target; "
@@ -165,7 +163,7 @@ def _write_series(found, file, url, roles, split, how):
 
 
 class _Pieces:
-    """Pieces of rows of which only some are wanted, `wanted` (k,), in that order where they are few."""
+    """Pieces restricted to the row numbers `wanted` (k,); in that order, if these rows fit in memory."""
 
     def __init__(self, pieces: Iterator[dict[str, np.ndarray]], wanted, row_bytes):
         self.pieces, self.wanted, self.kept, self.read = pieces, wanted, 0, 0
@@ -206,7 +204,7 @@ def _warn_of_zones(made: Plan, file):
             warn(f"{file}: times in {few(map(repr, naive))} say no time zone; they are taken for UTC")
 
 
-# --- Both ---
+# --- Arrays and tables ---
 
 
 def _no_rows(file, split):
@@ -229,7 +227,7 @@ def _figures(rows, inputs, schema, roles, written, unused):
 
 
 def _chosen_rows(n, mask, split, file, known):
-    """Numbers of the rows that are wanted of `n`, in their order; None for all of them."""
+    """Return the numbers of the selected rows out of `n`, in order; None for all rows."""
     if split.keeps_all:
         if split.part != "all":
             raise InvalidOption(f"{file}: part {split.part!r} needs --holdout or --mask; the file has no split")

@@ -1,7 +1,7 @@
-"""A first look at the columns of a table: piece by piece in bounded memory, and what each becomes by what was seen.
+"""First pass over the columns of a table: collect statistics piece by piece in bounded memory, and choose codes.
 
-Numbers stay numbers. Texts are dates where all of them are, and categories where few of them stand for many rows;
-what else there is is refused, unless somebody says what it is.
+Numbers stay numbers. Texts are dates if most of them are (then all must be), and categories if there are few distinct
+texts for many rows. Other columns are refused, unless the user gives their type.
 """
 
 from collections import Counter
@@ -15,44 +15,44 @@ from bcmdist.data.tables.dates import day_of, days, has_zone
 from bcmdist.data.values import LARGEST, as_float
 from bcmdist.errors import InvalidData
 
-# Of texts that nobody has called a category: levels at most, and rows for each of them. Both arbitrary: names of rows
-# have one row each, and remarks some.
+# For texts that the user has not called a category: maximum number of distinct texts, and minimum number of rows for
+# each. Both arbitrary: row identifiers have one row each, and remarks a few.
 USUAL_LEVELS, ROWS_PER_LEVEL = 100, 3
-# Levels at most, of columns that somebody has: one input each.
+# Maximum number of categories of a column that the user has called a category: one input each.
 MOST_LEVELS = 1000
 
 
 @dataclass
 class Look:
-    """What was seen of a column so far; `see` adds a piece."""
+    """Statistics of a column; `see` adds a piece."""
 
     name: str
     form: str = ""
-    """format of its dates, where one was said"""
+    """format of its dates, if given"""
     leveled: bool = False
-    """whether its values are levels, whatever they look like"""
+    """whether its values are categories, even if they look like numbers"""
     rows: int = 0
     gaps: int = 0
     first_gap: int | None = None
     kinds: set[str] = field(default_factory=set)
-    """of its pieces that hold anything"""
+    """kinds of its pieces that are not empty"""
     dtype: np.dtype | None = None
-    """of its numbers"""
+    """common dtype of its numbers"""
     total: float = 0.0
-    """of its numbers, or of the days of its dates"""
+    """sum of its numbers, or of its dates in days"""
     levels: Counter = field(default_factory=Counter)
-    """rows by text; `MOST_LEVELS` + 1 texts at most"""
+    """rows by text; at most `MOST_LEVELS` + 1 texts"""
     odd: int = 0
-    """texts that are no numbers"""
+    """number of texts that are not numbers"""
     first_odd: tuple[str, int] = ("", 0)
     undated: int = 0
-    """texts that are no dates"""
+    """number of texts that are not dates"""
     first_undated: tuple[str, int] = ("", 0)
     zones: set[bool] = field(default_factory=set)
-    """whether dates say their zone"""
+    """whether dates have a time zone; both if mixed"""
 
     def see(self, column: Column) -> None:
-        """Take note of the next piece of the column."""
+        """Add the next piece of the column."""
         gaps = column.gaps
         if gaps.any() and self.first_gap is None:
             self.first_gap = self.rows + int(np.argmax(gaps))
@@ -101,21 +101,21 @@ class Look:
 
     @property
     def seen(self) -> int:
-        """Rows that hold something."""
+        """Number of rows that are not missing."""
         return self.rows - self.gaps
 
     @property
     def mixed(self) -> bool:
-        """Whether some pieces are texts and others are not: a reader that is shown a part of a column guesses."""
+        """Whether some pieces are texts and others are not: readers infer the type of each piece separately."""
         return TEXTS in self.kinds and len(self.kinds) > 1
 
     @property
     def mean(self) -> float:
-        """Of the numbers or days that are there; 0 where none is."""
+        """Mean of the numbers, or of the dates in days; 0 if there are none."""
         return self.total / max(1, self.seen)
 
     def described(self) -> str:
-        """What it holds, in words."""
+        """Describe the content of the column in words."""
         if self.kinds != {TEXTS}:
             return f"{' and '.join(sorted(self.kinds))} in {self.name!r}"
         told = odd_texts(self.name, self.odd, self.rows - self.gaps, *self.first_odd)
@@ -126,17 +126,17 @@ class Look:
 
     @property
     def is_usual(self) -> bool:
-        """Whether texts are a category that nobody has to call one: none of them is a number."""
+        """Whether texts are a category by default: few distinct texts, none of them a number."""
         few = len(self.levels) <= min(USUAL_LEVELS, self.seen // ROWS_PER_LEVEL)
         return few and self.odd == self.seen
 
     def category(self, indicated, where) -> Category:
-        """Its texts as levels.
+        """Return the column as a category.
 
         Raises
         ------
         InvalidData
-            There are too many.
+            There are too many distinct values.
         """
         if len(self.levels) > MOST_LEVELS:
             raise InvalidData(
@@ -146,12 +146,12 @@ class Look:
         return Category(self.name, tuple(sorted(self.levels)), indicated)
 
     def date(self, cycles, indicated, where) -> Date:
-        """Its values as dates.
+        """Return the column as dates.
 
         Raises
         ------
         InvalidData
-            Some are none, or some say their zone and others do not.
+            Some values are not dates, or only some have a time zone.
         """
         if self.undated:
             text, row = self.first_undated
@@ -169,12 +169,12 @@ class Look:
         return Date(self.name, self.zones == {True}, self.form, cycles, self.mean if indicated else None)
 
     def code(self, where, *, cycles=(), indicate=False) -> Code | None:
-        """What the column becomes; None where that cannot be told.
+        """Choose the code of the column; return None if its type is unclear.
 
         Parameters
         ----------
-        cycles : of its dates; it is dates where there are any, or where `form` is given
-        indicate : whether gaps are to be filled and indicated
+        cycles : cycles to add as inputs; implies that the column holds dates, as `form` does
+        indicate : whether gaps are to be filled and marked by an indicator
         """
         indicated = indicate and self.gaps > 0
         if self.leveled:

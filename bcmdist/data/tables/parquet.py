@@ -1,12 +1,11 @@
-"""Parquet files, and directories of them, piece by piece. A door to Arrow.
+"""Parquet files, and directories of them, read piece by piece with Arrow, after a check of their row counts.
 
-A directory is read file by file in the order of their paths; parts of paths such as `year=2026` are columns of texts,
-as Hive writes them.
+The files of a directory are read in the order of their paths; parts of paths such as `year=2026` are text columns
+(Hive partitioning).
 
-Values in the pages of Parquet files, counted from the headers of these pages.
-
-Arrow reads as many rows as the footer of a file declares and takes no notice of values beyond them, so that a wrong
-footer would lose rows. Headers are structures of Thrift's compact protocol (parquet-format: Thrift.md, PageHeader).
+Arrow reads as many rows as the footer of a file declares and ignores values beyond them, so a wrong footer would lose
+rows. Therefore the values in the pages are counted from the page headers, which are structures of Thrift's compact
+protocol (parquet-format: Thrift.md, PageHeader).
 """
 
 import json
@@ -23,17 +22,17 @@ from bcmdist.data.schema import refuse_many_columns
 from bcmdist.data.tables.column import CATEGORIES, DATES, NUMBERS, TEXTS, Column, Table
 from bcmdist.errors import BcmdistWarning, InvalidData
 
-# Fields of a page's header: its size, and the structures of either version whose field 1 is the count of values.
+# Fields of a page header: its size, and the structures of both versions, in which field 1 is the number of values.
 SIZE, DATA_PAGE, DATA_PAGE_V2 = 3, 5, 8
-# Types of fields.
+# Field types of Thrift's compact protocol.
 TRUE, FALSE, BYTE, DOUBLE, BINARY, LIST, SET, MAP, STRUCT = 1, 2, 3, 7, 8, 9, 10, 11, 12
 INTEGERS = (4, 5, 6)
 
 
 def check_counts(path: Path, metadata) -> None:
-    """Compare the row counts in a file's footer with the values of its columns.
+    """Compare the row counts in a file's footer with the number of values in its columns.
 
-    Columns of lists are left out: they hold other numbers of values.
+    List columns are not checked, because their number of values differs from the number of rows.
 
     Parameters
     ----------
@@ -63,23 +62,23 @@ def check_counts(path: Path, metadata) -> None:
 
 
 def _values(file, column) -> int:
-    """Values in the data pages of a column of a row group, missing ones included."""
+    """Count the values, including missing ones, in the data pages of a column of a row group."""
     starts = (column.dictionary_page_offset, column.data_page_offset)
-    place = min(start for start in starts if start)  # some writers say 0 where there is no dictionary
+    place = min(start for start in starts if start)  # some writers store 0 if there is no dictionary
     end, count = place + column.total_compressed_size, 0
     while place < end:
         file.seek(place)
         header = _struct(file)
         page = header.get(DATA_PAGE) or header.get(DATA_PAGE_V2) or {}
         count += page.get(1, 0)
-        if header[SIZE] < 0:  # which would lead back
+        if header[SIZE] < 0:  # would seek backwards, forever
             raise ValueError(f"a page declares {header[SIZE]} bytes")
         place = file.tell() + header[SIZE]
     return count
 
 
 def _struct(file: BinaryIO) -> dict:
-    """Fields of a structure by number."""
+    """Read a structure: its fields by number."""
     fields, number = {}, 0
     while head := _byte(file):
         step, kind = head >> 4, head & 15
@@ -89,7 +88,7 @@ def _struct(file: BinaryIO) -> dict:
 
 
 def _value(file, kind):
-    """A value that does not stand in the head of its field; None of those that nobody asks for."""
+    """Read a value that is not part of its field header; None for types that are skipped."""
     if kind in INTEGERS:
         return _integer(file)
     if kind == STRUCT:
@@ -117,13 +116,13 @@ def _skip_all(file, size, *kinds):
 
 
 def _integer(file) -> int:
-    """A signed integer (zigzag)."""
+    """Read a signed integer (zigzag)."""
     number = _varint(file)
     return number >> 1 ^ -(number & 1)
 
 
 def _varint(file) -> int:
-    """An integer of at most 64 bits, seven to a byte."""
+    """Read an integer of at most 64 bits, seven bits per byte."""
     number = 0
     for shift in range(0, 64, 7):
         byte = _byte(file)
@@ -140,9 +139,9 @@ def _byte(file) -> int:
     return byte[0]
 
 
-# Arrow's names for row names that have none.
+# Arrow's prefix for row names without a name.
 UNNAMED_INDEX = "__index_level_"
-# Of each column that is being read. By default whole groups of rows are, and all that was read is kept until the end.
+# Buffer for each column being read. By default Arrow reads whole row groups, and keeps everything until the end.
 BUFFER_BYTES = 2**20
 
 
@@ -150,7 +149,7 @@ class ParquetFiles:
     """A .parquet file or a directory of them."""
 
     def __init__(self, file: Path):
-        import pyarrow.parquet  # without it nothing here can be read
+        import pyarrow.parquet  # nothing here works without it
 
         self.pq, self.pa = pyarrow.parquet, pyarrow
         paths = sorted(file.rglob("*.parquet")) if file.is_dir() else [file]
@@ -194,18 +193,18 @@ class ParquetFiles:
 
     @cached_property
     def _counted(self) -> dict[str, range]:
-        """Row names that are counted and not stored, by name, as pandas writes them."""
+        """Range indexes by name, which pandas stores as metadata only."""
         try:
             told = json.loads((self.schema.metadata or {}).get(b"pandas", b"{}")).get("index_columns", [])
             known = [one for one in told if isinstance(one, dict) and one.get("kind") == "range" and one.get("name")]
             found = {str(one["name"]): range(one["start"], one["stop"], one["step"]) for one in known}
-        except (ValueError, KeyError, TypeError, AttributeError):  # metadata of somebody else
+        except (ValueError, KeyError, TypeError, AttributeError):  # metadata of other software
             return {}
         return {name: rows for name, rows in found.items() if len(self.paths) == 1 and name not in self.schema.names}
 
     @cached_property
     def kinds(self) -> dict[str, str] | None:
-        """One and the same in all files."""
+        """Kinds of the columns, if they are the same in all files; otherwise None."""
         found = {name: kind_of(self.pa, self.schema.field(name).type) for name in self.schema.names}
         for path in self.paths[1:]:
             other = self._schema(path)
@@ -231,24 +230,24 @@ class ParquetFiles:
 
 
 def is_parquet_directory(path) -> bool:
-    """Whether a directory holds .parquet files: itself, or in directories such as `year=2026`."""
+    """Return whether a directory holds .parquet files, directly or in subdirectories such as `year=2026`."""
     folder = Path(path)
     return any(next(folder.glob(pattern), None) for pattern in ("*.parquet", "*=*/**/*.parquet"))
 
 
 def _parts(path, root):
-    """Columns that stand in the path of a file below a directory."""
+    """Return the columns given by the path of a file below a directory, `NAME=VALUE`."""
     inner = path.parent.relative_to(root).parts if path != root else ()
     return dict(part.split("=", 1) for part in inner if "=" in part)
 
 
 def of_numpy_range(name, counted) -> Column:
-    """Counted row names as a column."""
+    """Return a range index as a column."""
     return Column(name, np.array(counted, dtype=np.int64), NUMBERS)
 
 
 def kind_of(pa, kind) -> str:
-    """What a column of an Arrow type holds."""
+    """Return the kind of a column of an Arrow type."""
     types = pa.types
     if types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind) or types.is_null(kind):
         return NUMBERS
@@ -262,7 +261,7 @@ def kind_of(pa, kind) -> str:
 
 
 def of_arrow(pa, name, array) -> Column:
-    """An Arrow array as a column; numbers with gaps as float64 with nan."""
+    """Convert an Arrow array to a column; numbers with gaps become float64 with nan."""
     kind = kind_of(pa, array.type)
     missing = np.asarray(array.is_null()) if array.null_count else np.zeros(len(array), bool)
     if kind == NUMBERS:
@@ -286,7 +285,7 @@ def of_arrow(pa, name, array) -> Column:
 
 
 def _with_nan(pa, array):
-    """Numbers with nan for null; true and false as 1 and 0."""
+    """Convert to float64 with nan for null, and booleans to 1 and 0."""
     array = array.cast(pa.int8()) if pa.types.is_boolean(array.type) else array
     return np.asarray(array.cast(pa.float64()).to_numpy(zero_copy_only=False), dtype=float)
 

@@ -1,8 +1,8 @@
-"""Roles: what the columns of a file are to a data set.
+"""Roles: how the columns of a file are used in a data set.
 
-Of a table, one column is the target, others have a role that was said, and all that is left is an input: a number, a
-date or a category (`look`). Of an .npz, arrays are taken by their names (`arrays`). What is not used is named with the
-reason.
+In a table, one column is the target, others have a role given by the user, and all remaining columns are inputs: a
+number, a date or a category (`look`). The arrays of an .npz are selected by name (`arrays`). Unused columns are
+reported with the reason.
 """
 
 import re
@@ -17,47 +17,47 @@ from bcmdist.data.tables.dates import PERIODS
 from bcmdist.data.tables.options import TableOptions
 from bcmdist.errors import DataNotFound, InvalidData, InvalidOption
 
-# Names that data sets and predictions have for themselves.
+# Names that data sets and predictions use themselves.
 RESERVED = {"X", "y", "row", "column", "class", *COMPANIONS, "mean", "variance", "probability", "label"}
 RESERVED |= {"observation_mean", "observation_variance", "lower95", "upper95"}
-# Of what names rows: it becomes an array of a Zarr group, which CF lists between blanks.
+# Valid names of row identifiers: they become arrays of a Zarr group, which CF lists separated by blanks.
 ROW_NAME = re.compile(r"(?!\.|zarr\.json$)[^\s/\\:%\0]{1,60}")
 
 
 @dataclass(frozen=True)
 class Roles:
-    """What columns of a file are; those that have no role are inputs."""
+    """Roles of the columns of a file; columns without a role are inputs."""
 
     y: str = "y"
-    """the target"""
+    """name of the target"""
     target: bool = True
-    """False: rows to predict for; the column `y`, if there is one, is left out"""
+    """False: rows to predict at; the column `y` is left out if it exists"""
     companions: Mapping[str, str] = field(default_factory=dict)
-    """columns by what they are: weight, exposure, trials, event"""
+    """columns by role: weight, exposure, trials, event"""
     id: str | None = None
-    """names the rows, in predictions too"""
+    """row identifiers, copied to predictions"""
     drop: Sequence[str] = ()
-    """left out"""
+    """columns to leave out"""
     inputs: tuple[str, ...] = ()
-    """the inputs that are wanted; () for all columns that have no role"""
+    """names of the inputs; () for all columns without a role"""
     coding: Coding | None = None
-    """how a model has coded them"""
+    """coding by a model"""
     category: Sequence[str] = ()
-    """inputs that are levels, whatever they look like"""
+    """inputs that are categories, even if they look like numbers"""
     date: Mapping[str, str] = field(default_factory=dict)
-    """formats of inputs that are dates, as `strptime` reads them"""
+    """strptime formats of inputs that are dates"""
     cyclic: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """of inputs that are dates, round what they go: day, week, year"""
+    """cycles of inputs that are dates: day, week, year"""
     missing: str = "error"
-    """error, drop or indicate: what becomes of rows with gaps"""
+    """treatment of rows with gaps: error, drop or indicate"""
     unseen: str | None = None
-    """error or other: what becomes of levels that are not known; None: as the coding says"""
+    """treatment of unknown categories: error or other; None: as in the coding"""
     separator: str | None = None
-    """of a .csv file"""
+    """separator of a .csv file"""
     lags: int | None = None
-    """take so many values of the target before each row for its inputs (`series`)"""
+    """number of preceding target values to use as inputs of each row (`series`)"""
     x_lags: int = 0
-    """and so many of each input before each row"""
+    """number of preceding values of each input to add"""
 
     def __post_init__(self):
         if self.coding is not None:
@@ -82,7 +82,7 @@ class Roles:
 
     @property
     def said(self) -> dict[str, str]:
-        """Inputs of which somebody has said what they are, with the option that did."""
+        """Inputs whose type was given by an option, with that option."""
         return (
             dict.fromkeys(self.category, "--category")
             | dict.fromkeys(self.date, "--date")
@@ -91,17 +91,17 @@ class Roles:
 
     @property
     def texts(self) -> frozenset[str]:
-        """Columns to read as they are written, so that 007 is no 7."""
+        """Columns to read as unparsed texts, so that 007 does not become 7."""
         known = () if self.coding is None else self.coding.categories
         return frozenset([*self.category, *self.date, *known, *([self.id] if self.id else [])])
 
 
 def roles_of(options: TableOptions, y, *, x=None, target=True, lags=None, x_lags=0) -> Roles:
-    """Roles of columns as options say.
+    """Convert options to roles of columns.
 
     Parameters
     ----------
-    x : names of the inputs, with commas between them; all columns that have no role by default
+    x : comma-separated names of the inputs; by default all columns without a role
 
     Raises
     ------
@@ -142,12 +142,12 @@ def _assigned(option, text):
 
 
 def named_columns(names, file, roles: Roles, *, besides=()) -> tuple[list[str], dict[str, str]]:
-    """Columns that are inputs, and why others are not used, by name.
+    """Return the input columns, and the reason for which other columns are not used, by name.
 
     Parameters
     ----------
-    names : of all columns
-    besides : those that select rows
+    names : names of all columns
+    besides : columns that select rows
 
     Raises
     ------
@@ -178,7 +178,7 @@ def named_columns(names, file, roles: Roles, *, besides=()) -> tuple[list[str], 
 
 
 def _wanted(names, inputs, unused, file, roles):
-    """The inputs of a model among the columns that could be inputs; and why others are not used."""
+    """Restrict the possible inputs to `roles.inputs`; also return why other columns are not used."""
     missing = [name for name in roles.inputs if name not in inputs]
     if missing:
         if roles.coding is None:
@@ -192,7 +192,7 @@ def _wanted(names, inputs, unused, file, roles):
 
 
 def warn_of_roles(inputs, file) -> None:
-    """Say which inputs are called as a role that nobody gave them."""
+    """Warn of inputs that have the name of a role without having been given it."""
     for name in inputs:
         role = name.strip().casefold()
         if role in (*COMPANIONS, "id"):
@@ -200,7 +200,7 @@ def warn_of_roles(inputs, file) -> None:
 
 
 def warn_of_unused(unused, file) -> None:
-    """Say which columns are not used, and why."""
+    """Warn of unused columns, with the reason."""
     for reason in dict.fromkeys(unused.values()):
         names = few(repr(name) for name, why in unused.items() if why == reason)
         warn(f"{file}: {names} not used: {reason}")

@@ -1,10 +1,10 @@
-"""Series of a table as rows of a data set: each value with the L values before it, the newest first.
+"""Time series in a table as rows of a data set: the inputs of each value are the L values before it, the newest first.
 
     X[i] = (y[t-1], ..., y[t-L], z[t], ..., z[t-K]),   y[i] = y[t]
 
-z stands for other columns, one after the other, whose values are known ahead: a control signal, the hour of the day.
-Rows follow each other in time, of several series those of each one, which a column names. Read once, piece by piece:
-between pieces the last values of each series are kept.
+z are other columns, one after the other, whose values are known in advance: a control signal, the hour of the day.
+Rows are in the order of time. A table may hold several series, identified by a column. The table is read once, piece by
+piece; the last values of each series are kept between pieces.
 """
 
 import itertools
@@ -25,7 +25,7 @@ LAG = re.compile(r"(.+)\[t-(\d+)\]")
 
 @dataclass(frozen=True)
 class Lags:
-    """Which values are the inputs of a row.
+    """Specification of the lagged inputs of a row.
 
     Raises
     ------
@@ -35,11 +35,11 @@ class Lags:
     y: str
     """name of the series"""
     lags: int
-    """L >= 1 values before the row"""
+    """L >= 1, number of values before the row"""
     x: tuple[str, ...] = ()
-    """names of what else is known of each row, and ahead of it"""
+    """names of the columns that are known in advance"""
     x_lags: int = 0
-    """K >= 0 values of these before the row"""
+    """K >= 0, number of values of these columns before the row"""
 
     def __post_init__(self):
         if self.lags < 1:
@@ -60,18 +60,19 @@ class Lags:
 
     @property
     def before(self) -> int:
-        """How many rows before a row are needed."""
+        """Number of preceding rows that each row needs."""
         return max(self.lags, self.x_lags)
 
     def rows(self, values) -> np.ndarray:
-        """Inputs (n, D) of all rows but the first `before` of a series: its values and what is known, (N, 1 + E)."""
+        """Return the inputs (n, D) of all rows except the first `before`, from the values and known columns (N, 1 + E)
+        of a series."""
         n = len(values) - self.before
         lags = [(0, range(1, self.lags + 1)), *((1 + e, range(self.x_lags + 1)) for e in range(len(self.x)))]
         return np.column_stack([values[self.before - k :, column][:n] for column, back in lags for k in back])
 
 
 def lags_of(columns: Sequence[str]) -> Lags | None:
-    """What columns are, in this order; None where they are something else."""
+    """Recover the lags from the names of inputs, in order; None if these are not lagged inputs."""
     first = LAG.fullmatch(columns[0]) if columns else None
     if first is None:
         return None
@@ -84,12 +85,12 @@ def lags_of(columns: Sequence[str]) -> Lags | None:
 
 @dataclass
 class Lagged:
-    """The rows of a table as series.
+    """The rows of a table as series with lagged inputs.
 
     Parameters
     ----------
-    id : name of the column that names series; None: all rows are one
-    ahead : whether the values are still to come, and only what is known is read
+    id : name of the column that identifies series; None: all rows are one series
+    ahead : whether the values are in the future, so that only the known columns are read
     """
 
     table: Named
@@ -97,8 +98,8 @@ class Lagged:
     id: str | None = None
     ahead: bool = False
     last: dict[Any, np.ndarray] = field(default_factory=dict)
-    """values and what is known, (m, 1 + E), of the last rows of each series by its name, as far as was read: at most as
-    many as a row needs before it"""
+    """values and known columns, (m, 1 + E), of the last rows read of each series, by its name; m is at most the number
+    of preceding rows that a row needs"""
 
     def __post_init__(self):
         options = {"--y": () if self.ahead else (self.lags.y,), "--x": self.lags.x, "--id": (self.id,) * bool(self.id)}
@@ -112,11 +113,12 @@ class Lagged:
 
     @property
     def unused(self) -> dict[str, str]:
-        """Why other columns are not used, by name."""
+        """Reason for which other columns are not used, by name."""
         return {name: "--lags" for name in self.table.names if name not in (self.lags.y, self.id, *self.lags.x)}
 
     def pieces(self) -> Iterator[dict[str, np.ndarray]]:
-        """X (n, D), y (n,), `row`, and what names series under its own name, for rows with enough rows before them.
+        """Yield X (n, D), y (n,), `row`, and the series identifiers under their own name, for rows with enough
+        preceding rows.
 
         Raises
         ------
@@ -128,7 +130,7 @@ class Lagged:
             start += len(values)
 
     def read(self) -> None:
-        """Read all of it for the last values.
+        """Read the whole table to obtain the last values of each series.
 
         Raises
         ------
@@ -140,7 +142,7 @@ class Lagged:
         self._refuse_short(self.last, self.lags.before, "add earlier ones")
 
     def future_inputs(self, names, steps: int) -> np.ndarray:
-        """What is known of the first rows of each series, (n, steps, E).
+        """Return the known columns of the first rows of each series, (n, steps, E).
 
         Raises
         ------
@@ -163,7 +165,7 @@ class Lagged:
             )
 
     def _read(self):
-        """Values and what is known (n, 1 + E), and names of series (n,), of each piece."""
+        """Yield the values and known columns (n, 1 + E), and the series identifiers (n,), of each piece."""
         start, columns = 0, [self.lags.y, *self.lags.x]
         for piece in self.table.pieces():
             seen = columns[1:] if self.ahead else columns

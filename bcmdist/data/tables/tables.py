@@ -1,11 +1,11 @@
-"""Tables: files of named columns, read piece by piece without a guess. What is read is in `column`, who reads here.
+"""Tables: files of named columns, read piece by piece without guessing. This module chooses the reader of a file.
 
-    .csv (any separator; also .tsv, and both with .gz)     .parquet (also a directory of such)
-    .npy (structured, or the last column the target)             .npz (arrays, which are no table)
-    .nc (variables on a grid)                                    .zarr (the same, of a group that is no data set)
+    .csv (any separator; also .tsv, and both with .gz)     .parquet (also a directory of these)
+    .npy (structured, or the last column is the target)    .npz (arrays, which are not a table)
+    .nc (variables on a grid)                              .zarr (the same, for a group that is not a data set)
 
-What a reader of such files would otherwise do in silence - rename a second column of the same name, take a first column
-for row names, fill short lines - is an error.
+Silent corrections of common readers are errors here: renaming a second column of the same name, using a first column
+as row names, filling short lines.
 """
 
 import functools
@@ -26,28 +26,28 @@ from bcmdist.data.tables.parquet import ParquetFiles, is_parquet_directory
 from bcmdist.errors import BcmdistError, DataNotFound, InvalidData, InvalidOption, MissingExtra
 from bcmdist.storage.paths import leads_nowhere
 
-# Rows, and cells, that are in memory at a time at most.
+# Maximum number of rows, and of cells, in memory at a time.
 PIECE_ROWS, PIECE_CELLS = 65_536, 2**24
 
 
 class TableFile(Protocol):
-    """A table that can be read from its beginning, as often as one likes."""
+    """A table that can be read from its beginning any number of times."""
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of its columns."""
+        """Names of the columns."""
 
     @property
     def kinds(self) -> dict[str, str] | None:
-        """What its columns hold, by name, where that is known without reading them."""
+        """Kinds of the columns by name, if known without reading them; otherwise None."""
 
     def pieces(self, rows: int, *, texts=()) -> Iterator[Table]:
-        """Its columns, `rows` rows at a time; `texts`: names of those to read as they are written."""
+        """Yield the columns, `rows` rows at a time; `texts` names columns to read as unparsed texts."""
 
 
 @dataclass(frozen=True)
 class InMemory:
-    """A table that is there already."""
+    """A table in memory."""
 
     table: Table
 
@@ -67,7 +67,7 @@ class InMemory:
 
 @dataclass(frozen=True)
 class Named:
-    """A table whose errors name its file."""
+    """A table whose read errors name its file."""
 
     file: Path
     table: TableFile
@@ -81,7 +81,7 @@ class Named:
         return self.table.kinds
 
     def pieces(self, rows=None, *, texts=()) -> Iterator[Table]:
-        """`rows` rows at a time, by default as many as `PIECE_ROWS` and `PIECE_CELLS` allow."""
+        """Yield `rows` rows at a time; by default as many as `PIECE_ROWS` and `PIECE_CELLS` allow."""
         rows = rows or max(1, min(PIECE_ROWS, PIECE_CELLS // max(1, len(self.names))))
         found = self.table.pieces(rows, texts=texts)
         while (piece := _read(self.file, lambda: next(found, None))) is not None:
@@ -89,11 +89,11 @@ class Named:
 
 
 def open_table(file, separator=None, *, inputs=(), others=()) -> Named | Arrays:
-    """A table, or the arrays of an .npz.
+    """Open a table, or the arrays of an .npz.
 
     Parameters
     ----------
-    separator : of the cells of a .csv file; told from its first line by default
+    separator : separator of a .csv file; detected from its first line by default
     inputs, others : names of the variables of a NetCDF file or a Zarr group that are its columns
 
     Raises
@@ -118,7 +118,7 @@ def open_table(file, separator=None, *, inputs=(), others=()) -> Named | Arrays:
 
 
 def _read(file, act):
-    """What is read of a file; whatever its reader makes of it as an error that names it."""
+    """Return `act()`; convert any error of a reader into one that names the file."""
     try:
         return act()
     except (BcmdistError, MemoryError):
@@ -134,14 +134,14 @@ def _read(file, act):
 
 
 def ending(file) -> str:
-    """What a file is, by its name: .csv, .csv.gz, .parquet; also of a directory of .parquet files."""
+    """Return the type of a file from its name, such as .csv, .csv.gz or .parquet (also for a directory of these)."""
     suffixes = Path(file).suffixes
     known = "".join(suffixes[-2:] if suffixes[-1:] == [".gz"] else suffixes[-1:]).lower()
     return ".parquet" if known not in READERS and os.path.isdir(file) and is_parquet_directory(file) else known
 
 
 def is_table(data) -> bool:
-    """Whether data are a file that can be read here, by name; a Zarr group is not, since it may be a data set."""
+    """Return whether the name of `data` is that of a readable file. False for .zarr, which may be a data set."""
     return "://" not in str(data) and ending(data) in [*READERS, *GRID_ENDINGS[:-1]]
 
 

@@ -1,4 +1,4 @@
-"""Tables that we write: files of named columns, piece by piece."""
+"""Write tables: files of named columns, piece by piece."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -9,15 +9,15 @@ from bcmdist.data.tables.column import is_plain
 from bcmdist.data.tables.tables import ending
 from bcmdist.errors import InvalidOption, MissingExtra
 
-# How texts begin that spreadsheets take for formulas.
+# Starts of texts that spreadsheets take for formulas.
 FORMULA = re.compile(r"[=+\-@\t\r]")
 
 
 def write_table(file, pieces: Iterable[Mapping[str, np.ndarray]], *, csv_safe=False) -> None:
-    """Write pieces of columns (n,) by name, one after the other, as a .csv or .parquet file.
+    """Write pieces of columns (n,) by name as a .csv or .parquet file.
 
-    `csv_safe`: in a .csv file texts, names of columns among them, that spreadsheets would take for formulas get an
-    apostrophe in front; numbers stay as they are.
+    With `csv_safe`, texts in a .csv file that spreadsheets would take for formulas, including column names, are
+    prefixed with an apostrophe; numbers are unchanged.
 
     Raises
     ------
@@ -30,7 +30,7 @@ def write_table(file, pieces: Iterable[Mapping[str, np.ndarray]], *, csv_safe=Fa
 
 
 def refuse_csv_safe(csv_safe, out) -> None:
-    """Raise `InvalidOption` where formulas are to be escaped in an output that is no .csv file."""
+    """Raise `InvalidOption` if formulas are to be escaped in an output that is not a .csv file."""
     if csv_safe and (out is None or ending(out) != ".csv"):
         raise InvalidOption(f"--csv-safe: expected --out FILE.csv, got {out}; leave it out")
 
