@@ -1,9 +1,9 @@
 """Conformance checks for kernels, likelihoods, bases, residuals, methods, sources, predictors and runtimes.
 
-Each `check_...` evaluates an implementation at a few seeded points, which takes milliseconds, and raises
-`InvalidOption` for the first promise of its interface that does not hold: which implementation, which property, both
-values, and what to correct. `register_kernel`, `register_likelihood` and `register_residual` run them, so that a wrong
-derivative is refused before a model is fitted with it. Run them in the tests of your own package as well:
+Each `check_...` evaluates an implementation at a few seeded points, in milliseconds, and raises `InvalidOption` for
+the first violation of its interface; the message names the implementation, the property, both values and the remedy.
+`register_kernel`, `register_likelihood` and `register_residual` run these checks, so that a wrong derivative is
+refused before a model is fitted with it. Use them in the tests of your own package as well:
 
     from bcmdist.testing import check_kernel
     check_kernel(Periodic(variance=1.4, lengthscale=[0.7, 1.3], period=2.0))

@@ -1,4 +1,4 @@
-"""The errors of conformance checks, and derivatives by finite differences."""
+"""Errors of conformance checks, and derivatives by finite differences."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -8,22 +8,22 @@ import numpy as np
 from bcmdist.errors import InvalidOption
 
 SEED = 20290
-STEP = 1e-5  # of central differences: rounding 1e-16 / STEP and truncation STEP^2 are alike
-TOLERANCE = 1e-6  # relative error of derivatives against these
-ROUNDING = 1e-13  # relative error of values that are computed in two ways
-SOLVED = 1e-9  # the same of solutions of linear systems
-# For what is registered, whose own derivatives may be numerical and whose distances may be differences of squares.
+STEP = 1e-5  # of central differences; balances rounding, 1e-16 / STEP, and truncation, STEP^2
+TOLERANCE = 1e-6  # relative error of derivatives compared with finite differences
+ROUNDING = 1e-13  # relative error of values computed in two ways
+SOLVED = 1e-9  # relative error of solutions of linear systems
+# For registration, where derivatives may be numerical and distances may be differences of squares.
 LENIENT_TOLERANCE, LENIENT_ROUNDING = 1e-3, 1e-7
 
 
 @dataclass(frozen=True)
 class Checked:
-    """An implementation that is checked, by its names, and the errors that are accepted."""
+    """An implementation under test: its names, and the tolerated errors."""
 
     name: str
-    """as users know it: "kernel periodic" """
+    """name shown to users: "kernel periodic", for example"""
     owner: str
-    """its class"""
+    """name of its class"""
     tolerance: float = TOLERANCE
     rounding: float = ROUNDING
 
@@ -34,7 +34,7 @@ class Checked:
             raise InvalidOption(f"{self.name}, {what}: expected {expected}, got {found}; {remedy}")
 
     def equal(self, what: str, found, expected, remedy: str = "", *, names=None, rtol=None, atol=None) -> None:
-        """Raise `InvalidOption` where arrays differ in shape or in a value, which is named by `names` or its index."""
+        """Raise `InvalidOption` if arrays differ in shape or value; a value is named by `names`, or by its index."""
         found, expected = np.asarray(found), np.asarray(expected)
         self.holds(found.shape == expected.shape, what, f"an array of shape {expected.shape}", found.shape, remedy)
         rtol = self.rounding if rtol is None else rtol
@@ -45,20 +45,20 @@ class Checked:
             self.holds(False, what, a, b, remedy)
 
     def not_negative(self, what: str, found, rounding=0.0) -> None:
-        """Raise `InvalidOption` where a number is below 0."""
+        """Raise `InvalidOption` if a number is below `-rounding`."""
         self.holds(np.all(found >= -rounding), what, "no number below 0", f"{np.min(found):.3g}")
 
     def derivative(self, what: str, found, numeric, function: str, **more) -> None:
-        """Raise `InvalidOption` where derivatives differ from central differences of a function."""
+        """Raise `InvalidOption` if derivatives differ from central differences of a function."""
         remedy = f"correct it in {self.owner}: the expected value is the finite difference of `{function}`"
         self.equal(what, found, numeric, remedy, rtol=self.tolerance, atol=0.1 * self.tolerance, **more)
 
 
 def slope(function, at) -> np.ndarray:
-    """Central differences of a function in each of its arguments, (P, ...)."""
+    """Return central differences of a function in each of its P arguments, (P, ...)."""
     return np.array([(function(at + h) - function(at - h)) / (2 * STEP) for h in STEP * np.eye(len(at))])
 
 
 def seeded(*shape) -> np.ndarray:
-    """Standard normal numbers, the same each time."""
+    """Return standard normal numbers, always the same."""
     return np.random.default_rng(SEED).standard_normal(shape)

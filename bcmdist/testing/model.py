@@ -8,8 +8,8 @@ import numpy as np
 from bcmdist.data.observations import Observations
 from bcmdist.testing.checked import ROUNDING, SEED, STEP, TOLERANCE, Checked, seeded, slope
 
-LARGEST = 300.0  # latent that stands for infinity
-FAR = 30.0  # latents that scaled data do not have, but a search for a mode may try
+LARGEST = 300.0  # latent value that acts as infinity
+FAR = 30.0  # latent values that scaled data do not have, but that a mode search may try
 LEVELS = (0.1, 0.3, 0.5, 0.7, 0.9)  # quantiles at which targets are drawn
 
 
@@ -18,8 +18,8 @@ def check_kernel(kernel: Any, X=None, Z=None, *, tolerance=TOLERANCE, rounding=R
 
     Parameters
     ----------
-    kernel : an instance, at parameters other than 1 (where a derivative in a parameter is that in its logarithm)
-    X, Z : scaled inputs (n, D) and (m, D); by default seeded ones, of which two coincide
+    kernel : an instance, at parameters other than 1 (at 1 a derivative in a parameter equals that in its logarithm)
+    X, Z : scaled inputs (n, D) and (m, D); by default seeded ones, with two points in common
     tolerance, rounding : relative, of derivatives and of values
     """
     checked = Checked(f"kernel {kernel.expression}", type(kernel).__name__, tolerance, rounding)
@@ -51,7 +51,8 @@ def check_likelihood(
     Parameters
     ----------
     likelihood : an instance
-    obs, f : observations (n,) and latents like f; by default targets at quantiles of its `distribution`, or classes
+    obs, f : observations (n,) and latent values of the shape expected; by default seeded latent values, and targets at
+        quantiles of its `distribution`, or classes
     tolerance, rounding : relative, of derivatives and of values
     """
     checked = Checked(f"likelihood {likelihood.name}", type(likelihood).__name__, tolerance, rounding)
@@ -77,7 +78,7 @@ def check_likelihood(
 
 
 def _observations(likelihood, f):
-    """Targets at quantiles of its own distribution, or all classes in turn; each companion has several values."""
+    """Return targets at quantiles of its own distribution, or all classes in turn; companions take several values."""
     n = len(f)
     weight, exposure, trials = np.linspace(0.5, 2.0, n), np.linspace(1.0, 3.0, n), np.arange(n) + 2.0
     if likelihood.per_class:
@@ -89,7 +90,7 @@ def _observations(likelihood, f):
 
 
 def _slope_of_rows(method, obs, f):
-    """Central differences of a function of each row in its latents, like f."""
+    """Return central differences of a row-wise function in its latent values, of the shape of f."""
     if f.ndim == 1:
         return (method(obs, f + STEP) - method(obs, f - STEP)) / (2 * STEP)
     return np.column_stack([(method(obs, f + h) - method(obs, f - h)) / (2 * STEP) for h in STEP * np.eye(f.shape[1])])
@@ -110,7 +111,7 @@ def _check_one_process(checked, likelihood, obs, f):
     for other in (top - 1e-3, top + 1e-3, f):
         gain = np.max(likelihood.log_density(obs, other) - likelihood.log_density(obs, top))
         checked.holds(gain <= 1e-9, "`saturated`", "the largest log density", f"{gain:.3g} less than at another f")
-    if likelihood.needs_calibration:  # which has no density
+    if likelihood.needs_calibration:  # such a likelihood has no density
         return
     if likelihood.log_concave:
         remedy = f"set `log_concave = False` in {checked.owner} where it is an expectation"

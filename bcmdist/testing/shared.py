@@ -9,7 +9,7 @@ from bcmdist.testing.checked import SOLVED, Checked, seeded
 
 
 def check_basis(basis: Any, X=None, scale=1.0) -> None:
-    """Check a `Basis`: features of each row by itself, a positive scale, and arrays that give the same basis.
+    """Check a `Basis`: features that do not depend on other rows, a positive scale, and storage as arrays.
 
     Parameters
     ----------
@@ -38,8 +38,8 @@ def check_residual(kind: Any, shared: Any, X=None) -> None:
 
     Parameters
     ----------
-    kind : an instance, of what experts do with cov(f | v) = Lam
-    shared : shared variables that it can be used with
+    kind : an instance, the computations of experts with cov(f | v) = Lam
+    shared : shared variables with which it can be used
     X : scaled inputs (n, D); by default seeded ones
     """
     checked = Checked(f"residual {shared.residual}", type(kind).__name__, rounding=SOLVED)
@@ -71,7 +71,7 @@ def check_residual(kind: Any, shared: Any, X=None) -> None:
 
 
 def _check_factor(checked, name, factor, A, root, B):
-    """Refuse T that is not the factor of A^-1: T'T = A^-1."""
+    """Check that `factor` is a factor T of A^-1: T'T = A^-1."""
     inverse, (_, log_determinant) = np.linalg.inv(A), np.linalg.slogdet(A)
     T = factor.whiten(np.asfortranarray(np.eye(len(A))))
     checked.equal(f"T'T of {name}", T.T @ T, inverse)
@@ -88,11 +88,11 @@ def _dense(covariance):
 
 
 def check_method(method: Any, known: Any) -> None:
-    """Check a `Method`: a finite design of its shared variables, row by row, and the same one after storage.
+    """Check a `Method`: its shared variables have a finite, row-wise design, which survives storage.
 
     Parameters
     ----------
-    method : an instance, as `register_expert` returns it
+    method : an instance, as returned by `register_expert`
     known : `BasisInputs` of some rows
     """
     checked = Checked(f"expert {method.name}", type(method).__name__, rounding=SOLVED)

@@ -1,4 +1,4 @@
-"""Conformance of sources, predictors and runtimes: offsets after restarts, rows by themselves, each partition once."""
+"""Conformance of sources, predictors and runtimes: restarts at offsets, row-wise predictions, each partition once."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -13,16 +13,16 @@ from bcmdist.data.rows import read_all
 from bcmdist.errors import InvalidData
 from bcmdist.testing.checked import SOLVED, Checked, seeded
 
-MOST_READ = 10_000  # deliveries of a source that is checked
+MOST_READ = 10_000  # limit for the deliveries of a source under test
 
 
 def check_source(open_source: Callable[[], Any], *, most: int = 2) -> None:
-    """Check what `Source` promises of reads, offsets and acknowledgements; nothing may be added to it meanwhile.
+    """Check the contract of `Source` for reads, offsets and acknowledgements. The source must not change meanwhile.
 
     Parameters
     ----------
-    open_source : opens the source, which has a few deliveries; called several times, as after restarts
-    most : partitions to ask for at a time
+    open_source : opens the source, which must have a few deliveries; called several times, to simulate restarts
+    most : partitions to request at a time
     """
     source = open_source()
     checked = Checked(f"source {source.name}", type(source).__name__)
@@ -42,7 +42,7 @@ def check_source(open_source: Callable[[], Any], *, most: int = 2) -> None:
         lags = [again.lag(None), again.lag(found[-1].offset)]
         fine = lags[0] is None or (lags[0] >= 0 and lags[1] in (None, 0))
         checked.holds(fine, "`lag` at the start and the end", "None, or at least 0 and then 0", lags)
-        for _ in range(2):  # of a commit whose answer was lost
+        for _ in range(2):  # as after a lost response
             again.ack(found[0].offset, _keys(found[0]))
     for part, rows in read_all([part for one in found for part in one.parts]):
         checked.holds(len(rows.X) == part.rows, f"rows of {part.key}", str(part.rows), len(rows.X))
@@ -58,7 +58,7 @@ def _keys(delivery):
 
 
 def _read_on(checked, source, after, most):
-    """All deliveries after an offset, each of which travels as JSON, as it does in a commit."""
+    """Return all deliveries after an offset; each offset is converted to JSON and back, as in a commit."""
     found: list[Any] = []
     while some := source.read(after, most):
         found.extend(some)
@@ -70,12 +70,12 @@ def _read_on(checked, source, after, most):
 
 
 def check_predictor(predictor: Any, snapshot: Any, X=None) -> None:
-    """Check a `Predictor`: moments of each row by itself, and the same of a snapshot as of its commit.
+    """Check a `Predictor`: row-wise moments, and equal results from a snapshot and from its commit.
 
     Parameters
     ----------
     predictor : the class
-    snapshot : of a committed model that it can predict, such as `GBCM.load(...).snapshot`
+    snapshot : of a committed model that the predictor supports, such as `GBCM.load(...).snapshot`
     X : scaled inputs (n, D); by default seeded ones
     """
     checked = Checked(f"predictor {predictor.__name__}", predictor.__name__)
@@ -96,10 +96,10 @@ def check_predictor(predictor: Any, snapshot: Any, X=None) -> None:
 
 @dataclass(frozen=True)
 class Totals:
-    """A task: the sums of the columns of X, and the number of rows; it fails for one partition."""
+    """Task: return the sums of the columns of X, and the number of rows; fails for one partition."""
 
     failing: str = ""
-    """key of the partition whose rows are refused"""
+    """key of the partition that fails"""
 
     def __call__(self, part, rows) -> np.ndarray:
         if part.key == self.failing:
@@ -108,7 +108,7 @@ class Totals:
 
 
 def check_runtime(runtime: Any, parts: Sequence[Partition]) -> None:
-    """Check a `Runtime`: sums over partitions, each of which is in one outcome, also where one fails.
+    """Check a `Runtime`: sums over partitions, each of which is in exactly one outcome, even if one fails.
 
     Parameters
     ----------
