@@ -1,2 +1,1 @@
-"""Data sets, their partitions and checked rows: the stages chunk -> partition -> rows. Independent of Gaussian
-processes."""
+"""Data sets, their partitions and checked rows (chunk -> partition -> rows), independent of Gaussian processes."""

@@ -34,8 +34,7 @@ def schema_of(url, group, X, y) -> Schema:
 
 
 def _column_names(array, values, where):
-    """Return unpacked coordinate values as names. Dates include their unit, because its reference day differs by
-    file."""
+    """Return unpacked coordinate values as names. Dates include their unit, whose reference day differs by file."""
     units = since(array)
     names = tuple(f"{value} {units}" if units else str(value) for value in unpacked(array, values, where).tolist())
     refuse_repeated(names, where)

@@ -1,5 +1,4 @@
-"""Zarr groups and arrays for reading: opened, with checked metadata and chunk keys. All reading of Zarr data starts
-here."""
+"""Zarr groups and arrays, opened for reading with checked metadata. All reading of Zarr data starts here."""
 
 import contextlib
 import itertools

@@ -27,8 +27,7 @@ class Reader(Protocol):
         """Return the URL without a password, for error messages."""
 
     def shape(self, url: str, x: str, y: str | None, companions: tuple[str, ...]) -> EntryShape:
-        """Return the shape of an entry with inputs `x`, targets `y` (None: inputs only) and its columns among
-        `companions`.
+        """Return the shape of an entry: inputs `x`, targets `y` (None: no targets), and the `companions` it contains.
 
         Raises
         ------

@@ -22,8 +22,7 @@ PACKING: dict[str, Any] = {"compressors": [ZstdCodec(level=1), Crc32cCodec()]}
 
 
 def write_regions(url, lazy) -> int:
-    """Compute and write a data set chunk by chunk and return the number of chunks. All lazy variables have the same
-    chunks.
+    """Compute and write a data set chunk by chunk; return the number of chunks. Lazy variables have the same chunks.
 
     Raises
     ------

@@ -127,7 +127,7 @@ def _runs(parts):
 
 
 def _read(data, start, stop):
-    """Return checked X (n, D), y (n,) and companions (n,) of rows by name, float64, and the chunks without a
+    """Return checked columns of rows as float64 by name, X (n, D) and others (n,), and the chunks without a
     manifest."""
     _refuse_large(data, stop - start)
     stored, seen = _opened(data, slice(start, stop))
@@ -221,8 +221,7 @@ def _meant(data, name, values, start):
 
 
 def _decoded(array, url, rows, read):
-    """Return `read(array)`; if chunks of the rows cannot be decoded, raise `CorruptChunk` naming the first such
-    chunk."""
+    """Return `read(array)`; raise `CorruptChunk` naming the first chunk of the rows that cannot be decoded."""
     try:
         with answering(url):
             return read(array)

@@ -37,8 +37,7 @@ EMPTY_TOO: Any = {"write_empty_chunks": True}
 def write_dataset(
     url, columns: Mapping[str, np.ndarray], *, rows_per_chunk=ROWS_PER_CHUNK, attributes=None, schema=UNNAMED, y="y"
 ) -> None:
-    """Write row-wise arrays of equal length as a data set, with the names of the columns of X and of the classes of
-    `y`.
+    """Write row-wise arrays of equal length as a data set, with the names of the columns of X and classes of `y`.
 
     Parameters
     ----------

@@ -69,7 +69,7 @@ class Encoding:
             slack -= encoding._excess(part, where, slack)
 
     def _excess(self, data, where, slack):
-        """Return by how many bytes a frame may exceed the declared size; raise if its size is wrong or could be too
+        """Return how many bytes a frame may exceed the declared size; raise if its size is wrong or could be too
         large."""
         if not self.compressor:
             return 0
@@ -222,8 +222,7 @@ def _sharded(shape, item_bytes, codecs, size):
 
 
 def _zstd(data, limit):
-    """RFC 8878, 3.1: total size of all frames, as decoders concatenate them; from the headers, else bounded by
-    blocks."""
+    """RFC 8878, 3.1: total size of all frames, as decoders concatenate them; from headers or bounded by blocks."""
     size, known, start = 0, True, 0
     while start < len(data) and size <= limit + SLACK_BYTES:
         magic = int.from_bytes(data[start : start + 4], "little")
@@ -257,8 +256,7 @@ def _zstd_blocks(data, start):
 
 
 def _blosc(data, limit):
-    """16-byte header; its last three words are the decoded size, the block size, and the length (not checked by
-    blosc)."""
+    """16-byte header; the last three words are the decoded size, the block size and the length (unchecked by blosc)."""
     if len(data) < 16:
         raise ValueError("no header")
     size, block, length = np.frombuffer(data[4:16], "<u4").tolist()

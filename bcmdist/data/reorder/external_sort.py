@@ -217,8 +217,8 @@ def _encode(run):
 
 @lru_cache(maxsize=64)
 def _layout(head):
-    """Return the number and dtype of the records from a header; cached, because parsing is slower than reading a few
-    rows."""
+    """Return the number and dtype of the records from a header; cached, since parsing takes longer than a small
+    read."""
     file = io.BytesIO(head)
     np.lib.format.read_magic(file)
     (rows,), _, layout = np.lib.format.read_array_header_1_0(file)
@@ -233,7 +233,7 @@ def _records(words, layout):
 
 
 def _checks(seed, words):
-    """Return one checksum per record (n, W - 1): seed + sum_j ODD^j (w_j xor w_j >> 32) modulo 2^64, injective in each
+    """Return one checksum per record (n, W - 1): seed + sum_j ODD^j (w_j xor w_j >> 32) modulo 2^64, one-to-one in
     w_j."""
     powers = np.cumprod(np.full(words.shape[1], ODD))
     return (words ^ (words >> np.uint64(32))) @ powers + np.uint64(seed)

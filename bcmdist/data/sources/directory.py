@@ -180,8 +180,7 @@ class Directory:
         return [part for part in partitions(data, self.rows_per_expert) if part.stop > begun]
 
     def _resumed(self, offset):
-        """Return an offset with the names of the data sets that it counts; the start if the names cannot be
-        recovered."""
+        """Return an offset and the names of the data sets that it counts; the start if the names are unknown."""
         if offset == self._read_to:
             return offset, self._order
         count = offset["stores"]

@@ -74,8 +74,7 @@ class SourceOptions:
     rows_per_expert: int
     """approximate rows of a partition"""
     watch: bool
-    """whether rows may still be added: deliver only partitions that can no longer change, and new ones in later
-    reads"""
+    """whether rows may still be added: deliver only partitions that can no longer change, and others in later reads"""
     x: str = "X"
     y: str | None = "y"
     schema: Schema = UNNAMED
@@ -96,11 +95,11 @@ Opener = Callable[[str, SourceOptions], Source]
 
 
 def open_source(url, **options) -> Source:
-    """Open the source at a URL: a Zarr data set, a directory of them, redis://HOST[:PORT][/DB]/STREAM, or a registered
-    scheme.
+    """Open the source at a URL: a Zarr data set, a directory of them, a Redis Stream, or a registered scheme.
 
     Parameters
     ----------
+    url : path or URL; redis://HOST[:PORT][/DB]/STREAM for a stream
     options : fields of `SourceOptions`
 
     Raises

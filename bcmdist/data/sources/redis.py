@@ -55,9 +55,11 @@ class RedisStream:
     if another ingester is slow, or if claims are lost. Entries that were trimmed before they were read, and a stream
     that was recreated, are reported.
 
-    Parameters ---------- watch : leave entries to other ingesters until their claims expire after `idle_seconds`; if
-    False, deliver all entries offsets : offsets in the newest commit of the model, by the name of a source ledger :
-    keys of the partitions that the model has absorbed
+    Parameters
+    ----------
+    watch : leave entries to other ingesters until their claims expire after `idle_seconds`; False: deliver all
+    offsets : offsets in the newest commit of the model, by the name of a source
+    ledger : keys of the partitions that the model has absorbed
     """
 
     def __init__(

@@ -76,8 +76,7 @@ class StreamState:
         return cls(answer["length"], answer["last-generated-id"].decode(), first, last)
 
     def waiting(self, after: Offset) -> int | None:
-        """Estimate the number of entries after an offset, assuming equal rows per entry; None if rows are not
-        counted."""
+        """Estimate the number of entries after an offset, assuming equal rows per entry; None if not possible."""
         if not self.entries or order(self.last.id) <= order(after.id):
             return 0
         if order(after.id) < order(self.first.id):

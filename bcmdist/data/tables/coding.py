@@ -49,8 +49,7 @@ class Code(Protocol):
 
 @dataclass(frozen=True)
 class Number:
-    """Numbers, unchanged. If the training data had gaps, these are filled with the mean and marked by an indicator
-    input."""
+    """Numbers, unchanged. If training data had gaps, gaps are filled with the mean and marked by an indicator input."""
 
     kind: ClassVar[str] = "number"
     name: str

@@ -98,7 +98,6 @@ def _refuse_other_zone(zone, zoned, column, where, row, value):
 
 
 def turns(days, period) -> np.ndarray:
-    """Return the sine and cosine (n, 2) of the phase of days within a cycle; 0, the centre of the circle, for missing
-    days."""
+    """Return the sine and cosine (n, 2) of the phase of days within a cycle; (0, 0) for missing days."""
     angle = 2 * np.pi * np.mod(days, PERIODS[period]) / PERIODS[period]
     return np.nan_to_num(np.column_stack([np.sin(angle), np.cos(angle)]), nan=0.0)

@@ -59,8 +59,7 @@ class Grid:
         return tuple(self.sizes.values())
 
     def pieces(self, rows, *, texts=()) -> Iterator[Table]:
-        """Yield cells chunk by chunk if the variables are lazy, so that each chunk is computed once; at most `rows` per
-        piece."""
+        """Yield at most `rows` cells at a time; chunk by chunk if variables are lazy, so that each is computed once."""
         with self.opened() as data:
             named = data.reset_coords()[list(self.names)]
             chunks = named.unify_chunks().chunks

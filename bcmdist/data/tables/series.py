@@ -64,8 +64,7 @@ class Lags:
         return max(self.lags, self.x_lags)
 
     def rows(self, values) -> np.ndarray:
-        """Return the inputs (n, D) of all rows except the first `before`, from the values and known columns (N, 1 + E)
-        of a series."""
+        """Return the inputs (n, D) of all rows but the first `before`, from the values and known columns (N, 1 + E)."""
         n = len(values) - self.before
         lags = [(0, range(1, self.lags + 1)), *((1 + e, range(self.x_lags + 1)) for e in range(len(self.x)))]
         return np.column_stack([values[self.before - k :, column][:n] for column, back in lags for k in back])
