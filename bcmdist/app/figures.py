@@ -66,8 +66,8 @@ def calibration(snapshot: Snapshot) -> dict:
 
     `left_out`: leave-one-out residuals of some training rows of each partition, under the model's prediction method.
     Gives the share of rows in the central interval of each level, and its standard error from the effective number of
-    rows. `arrivals`: scores of rows that arrived after the fit, predicted before they were absorbed; for classes,
-    accuracy. Either is None if nothing was recorded.
+    rows. `arrivals`: mean scores, as in `curve`, of rows that arrived after the fit, predicted before they were
+    absorbed. Either is None if nothing was recorded.
     """
     return {"left_out": _left_out(snapshot), "arrivals": _arrivals(snapshot)}
 

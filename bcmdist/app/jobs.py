@@ -145,7 +145,7 @@ def refuse_finished(journal: Journal) -> None:
 def cancel(journal: Journal) -> None:
     """Ask the coordinator of a job to stop, and wait up to `CANCEL_SECONDS` until it has.
 
-    If the job has no coordinator, the event "cancelled" is recorded directly.
+    If no coordinator is running, the event "cancelled" is recorded directly.
 
     Raises
     ------

@@ -1,9 +1,9 @@
 """Fair sharing of a cluster: each client that asks for a portion gets workers of its own.
 
 Tasks of a client with an allotment run on its workers only. A client that finds no free worker waits until another
-client leaves. A free worker goes to the client with the fewest workers among the clients that have not reached their portion.
-As soon as any client has asked, tasks of clients without an allotment run on unallotted workers only; if every worker
-is allotted, these tasks run on all workers.
+client leaves. A free worker goes to the client with the fewest workers, among the clients below their portion. As soon
+as any client has asked, tasks of clients without an allotment run on unallotted workers only; if every worker is
+allotted, these tasks run on all workers.
 
 The state lives in the scheduler's process. On retry: asking again changes nothing. On loss of a client, for any reason:
 its workers become free. On loss of a worker: a free worker or the next new one takes its place, and tasks wait until
@@ -21,7 +21,7 @@ from bcmdist.runtime.dask.heartbeat import Heartbeat
 from bcmdist.runtime.portion import Portion
 
 LOOK_SECONDS = 0.5  # between checks for free workers
-NOWHERE = "nowhere"  # placeholder address: Dask runs a task with an empty set of allowed workers anywhere
+NOWHERE = "nowhere"  # no worker; keeps a set of allowed workers from being empty, which Dask takes for no restriction
 LEAST = 1e-9  # threads; absorbs rounding, so that a third of three threads is one thread
 
 
