@@ -34,8 +34,8 @@ def shared_by(kernel: Kernel, groups: tuple[int, ...]) -> tuple[int, ...]:
 def category_lengthscales_by_evidence(search, best: Point, effort) -> tuple[Point, tuple[Decision, ...]]:
     """Choose between one lengthscale per column and one per level by the evidence; return the point and the decision.
 
-    Separate lengthscales have to gain log(n) / 2 per additional lengthscale, with n rows (Schwarz 1978): the average
-    advantage of a larger model at its maximum.
+    Separate lengthscales have to gain log(n) / 2 per additional lengthscale, with n rows (Schwarz 1978): by
+    that much the maximum of a larger model is too high on average.
     """
     if freed(best) is None:
         return best, ()

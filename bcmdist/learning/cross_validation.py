@@ -1,15 +1,17 @@
 """Score kernels, means and variances by leave-one-out predictions in neighbourhoods of rows.
 
     settling    adjusts variances; errors are Gaussian
-    deciding    chooses kernel and mean; errors have a fitted shape; also scores gaps
+    deciding    chooses kernel and mean; errors have a fitted distribution; also scores gaps
 
-Both use the same rows. For Gaussian noise an error distribution (`bcmdist.prediction.errors.scale_mixture`) is fitted
-to the errors of each candidate, so that a few rare rows do not determine the choice for all others (on
-validation rows of cal_housing, kernel and mean chosen this way give NMSE .138 for .158, and .10 nats a row). Variances
-are adjusted without the shape, so that rare rows may still raise the noise: with it, kin40k loses .03 nats a row.
+Both use the same rows. For Gaussian noise `deciding` fits an error distribution
+(`bcmdist.prediction.errors.scale_mixture`) to the errors of each candidate, so that a few rare rows do not determine
+the choice for all others (on validation rows of cal_housing, kernel and mean chosen this way give NMSE .138 for .158,
+and .10 nats a row). `settling` does not, so that rare rows may still raise the noise: otherwise kin40k loses .03 nats a
+row.
+
 If the domain has gaps, blocks of their size are left out, too: the neighbours of a single left-out row are as near as
 ever, so its error is uninformative about predictions across a gap. Errors in gaps come from a few blocks only, too few
-to fit a shape, and are scored as Gaussian.
+to fit a distribution, and are scored as Gaussian.
 """
 
 from collections.abc import Callable
@@ -146,7 +148,7 @@ class Folds:
 
 
 def densities_of_errors(error, variance) -> np.ndarray:
-    """Log densities (n,) of errors with predictive variances, under the fitted shape; -inf if a prediction failed."""
+    """Log densities (n,) of errors with predictive variances, under a fitted distribution; -inf if one failed."""
     if not np.all(np.isfinite(error)):
         return np.full(len(error), -np.inf)
     z = error / np.sqrt(variance)

@@ -1,9 +1,9 @@
 """Points in gaps of the domain: regions without rows, where k-means of rows puts no query point. For few inputs.
 
 Information from the rows around a gap reaches its interior only through the shared variables, farther than local
-experts see. Points are drawn over the domain of the rows, as densely as if rows filled it. Points are kept if no
-centre covers them: farther from the nearest centre than nearly all rows are from theirs, and much farther than the
-rows of this centre.
+experts see. Points are drawn over the domain of the rows, as densely as if rows filled it. A point is kept if no
+centre covers it: its distance to the nearest centre exceeds the distances of nearly all rows to their centres, and
+clearly exceeds those of this centre's own rows.
 """
 
 import numpy as np
@@ -11,7 +11,8 @@ from scipy.spatial import ConvexHull, Delaunay, QhullError, cKDTree
 
 # Maximum inputs: in more dimensions the hull is nearly empty whatever the rows are, and gaps would take all points.
 FEW_INPUTS = 3
-# The hull excludes stray rows: those outside the range between these quantiles, widened by a margin (share of it).
+# The hull excludes stray rows: in some input they lie outside the range between the quantiles STRAY and 1 - STRAY by
+# more than this share of it.
 STRAY, MARGIN = 0.01, 0.25
 # A hull that fills at least this share of its bounding box counts as a box with missing corners, as of a map (a disc
 # fills .79).

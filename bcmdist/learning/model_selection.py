@@ -13,7 +13,7 @@ from bcmdist.learning.left_out.score import margin
 from bcmdist.learning.point import Point
 
 # Minimum gain per left-out row for which a model is preferred to the one of largest evidence: about the standard error
-# of a difference over the few thousand rows. Not for labels: their evidence, as of numbers, is no tie-breaker.
+# of a difference over the few thousand rows. Not for labels: their evidence treats them as numbers, no tie-breaker.
 DECISIVE_NATS = 0.005
 # Maximum number of candidates that are climbed further, among those within this gap of the best in a first comparison:
 # kernels that were climbed less than the best one have gained .14 nats by further steps (kin40k).
@@ -55,7 +55,7 @@ def select_model(
 def _promising(judges, best, others):
     """Return at most `CONTENDERS` of the other points, the most promising first.
 
-    Points are ranked by left-out rows; with labels, whose score is as costly for a first comparison, by evidence.
+    Points are ranked by left-out rows; for labels, where this would cost as much as the final comparison, by evidence.
     """
     if best.likelihood.on_labels:
         return sorted(others, key=lambda point: point.objective, reverse=True)[:CONTENDERS]

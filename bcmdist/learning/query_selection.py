@@ -224,6 +224,7 @@ def automatic_count(sample, noise, rows, kernel, fits: Callable[[int], bool]) ->
 
     `POINTS_PER_DEGREE` points per degree, in steps of `QUERY_STEP`, between `LEAST_QUERY` and `MOST_QUERY`, at most
     one per row, and no more than fit in memory.
+
     Parameters
     ----------
     sample : (n, D)

@@ -38,7 +38,7 @@ from bcmdist.model.likelihoods import Likelihood
 Objective = Callable[[Kernel, Likelihood], tuple[float, np.ndarray]]
 """Summed log evidence and its gradient in the log parameters (kernel first); -inf if it fails numerically."""
 
-# Kernels that `auto` chooses from. The first one sets the starts; the others start there or at the first one's optima.
+# Kernels that `auto` chooses from. The first climbs from all starts; each other from a start or the best point so far.
 AUTO_KERNELS = ("matern32", "se", "matern52", "matern12")
 # Relative lengthscales at which these kernels fit the same data: rough kernels have longer ones. For starts only.
 PROPORTIONS = {"se": 0.6, "matern52": 0.8, "matern32": 1.0, "matern12": 2.5}

@@ -249,9 +249,10 @@ class CommitteeObjective(EvidenceObjective):
 
 
 def improved_points(objective: CommitteeObjective, kernel: Kernel, likelihood: Likelihood, points, steps) -> np.ndarray:
-    """Move query points to a higher log evidence by at most `steps` L-BFGS iterations; never to a lower one. (Q, D).
+    """Maximise the log evidence over query points by at most `steps` L-BFGS iterations; return the points (Q, D).
 
-    The hyper-parameters are held fixed. Coordinates are in units of the kernel's lengthscales.
+    The evidence is never lower than at the start. The hyper-parameters are held fixed. Coordinates are in units of the
+    kernel's lengthscales.
     """
     unit = metric(kernel, points.shape[1])
     value, _ = objective.at_points(kernel, likelihood, points)
