@@ -1,1 +1,1 @@
-"""Gridded fields as xarray has them: fitted, predicted and filled in by the names of their variables."""
+"""Gridded fields (xarray): fit, predict and fill gaps, by variable names."""

@@ -1,4 +1,4 @@
-"""Attributes of predicted fields, as the CF conventions (1.11) have them.
+"""Attributes of predicted fields by the CF conventions (1.11).
 
 t2m                  standard_name "air_temperature", units "degC", ancillary_variables "t2m_standard_error"
 t2m_standard_error   standard_name "air_temperature standard_error", units "degC",
@@ -11,28 +11,28 @@ from typing import Any
 from bcmdist.api.maps.predicted import NO_LABEL
 
 CONVENTIONS = "CF-1.11"
-# Of measured values, and not of what is predicted.
+# Attributes that describe the measured values; predictions do not inherit them.
 ABOUT_VALUES = {"actual_range", "valid_range", "valid_min", "valid_max", "ancillary_variables", "missing_value"}
 ABOUT_VALUES |= {"flag_values", "flag_meanings", "flag_masks", "_FillValue"}
-# Units with a zero of their own, of which a difference is no temperature (CF 3.1.2).
+# Temperature units whose zero is not absolute: differences need `units_metadata` (CF 3.1.2).
 ON_A_SCALE = {"degc", "deg_c", "celsius", "degree_celsius", "degrees_celsius", "degree_c", "degrees_c", "°c"}
 ON_A_SCALE |= {"degf", "deg_f", "fahrenheit", "degree_fahrenheit", "degrees_fahrenheit", "degree_f", "degrees_f", "°f"}
 
 
 def variable_of(target, output) -> str:
-    """What a predicted quantity is called: as the target, or after it."""
+    """Return the variable name of a predicted quantity: the target's name, with a suffix for all but the main one."""
     return target if output in ("mean", "label") else f"{target}_{output}"
 
 
 def attributes(target, outputs, found: Mapping[str, Any], source, classes=()) -> dict[str, dict[str, Any]]:
-    """Attributes of each output, by its name.
+    """Return the attributes of each predicted quantity, by its name.
 
     Parameters
     ----------
-    outputs : names of what is predicted
+    outputs : names of the predicted quantities
     found : attributes of the target
-    source : what has predicted
-    classes : labels
+    source : description of the model that predicts
+    classes : class labels, if any
     """
     kept = {name: value for name, value in found.items() if name not in ABOUT_VALUES}
     beside = [variable_of(target, output) for output in outputs if output not in ("mean", "label")]
@@ -50,7 +50,7 @@ def _flags(classes) -> dict[str, Any]:
 
 
 def _beside(target, output, kept) -> dict[str, Any]:
-    """Attributes of a standard deviation or a quantile."""
+    """Return the attributes of a standard deviation or a quantile."""
     shared = {name: kept[name] for name in ("units", "grid_mapping") if name in kept}
     if output != "standard_error":
         return shared | {"long_name": f"{output.removeprefix('quantile')} quantile of a new {target}"}
@@ -63,12 +63,12 @@ def _beside(target, output, kept) -> dict[str, Any]:
 
 
 def encoding(output) -> dict[str, Any]:
-    """How an output is stored."""
+    """Return the xarray encoding of an output."""
     return {"_FillValue": NO_LABEL} if output == "label" else {}
 
 
 def about(data, used) -> list[str]:
-    """Variables that describe others, and are no field: those that are named as grid mapping or bounds."""
+    """Return the variables that others refer to as grid mapping or bounds."""
     spoken = [data[name].attrs | data[name].encoding for name in (*used, *data.coords) if name in data.variables]
     named = [word for said in spoken for key in ("grid_mapping", "bounds") for word in str(said.get(key, "")).split()]
     return [name for name in dict.fromkeys(named) if name in data.data_vars]

@@ -1,15 +1,15 @@
-"""Fields of an xarray data set, fitted and predicted by the names of its variables. Users: `import bcmdist.xarray`.
+"""Fit and predict fields of xarray data sets, by variable names. Users import this module as `bcmdist.xarray`.
 
-    gbcm = ds.bcm.fit("t2m", inputs=["lon", "lat", "time"])    cells where t2m and all inputs are there
+    gbcm = ds.bcm.fit("t2m", inputs=["lon", "lat", "time"])    uses the cells without missing values
     said = ds.bcm.predict(gbcm)                                t2m and t2m_standard_error at every cell
-    whole = ds.bcm.fill(gbcm)                                  t2m as measured, and predicted in its gaps
-    ds.bcm.predict_to_zarr(gbcm, "t2m.zarr")                   the same as `predict`, region by region
+    whole = ds.bcm.fill(gbcm)                                  t2m as measured, predictions in its gaps
+    ds.bcm.predict_to_zarr(gbcm, "t2m.zarr")                   as `predict`, written region by region
 
-Inputs are coordinates or variables along some dimensions of the target: numbers, texts (categories), or times, which
-become UTC days. Longitudes are numbers like others: 359 and 1 are 358 apart, and a model of 0 to 360 knows nothing of
--90. Where the circle matters, give `on_sphere(ds)` and the inputs x, y, z, which have no seam and no poles.
+Inputs are coordinates, or variables along some of the target's dimensions: numbers, strings (categories), or times,
+which are converted to UTC days. Longitudes are plain numbers: 359 and 1 are 358 apart, and a model fitted to 0 to 360
+extrapolates at -90. Where this matters, use `on_sphere(ds)` and the inputs x, y, z, which have no seam and no poles.
 
-Each function is also a method of the accessor, without its first argument.
+Each function is also a method of the accessor `ds.bcm`, without its first argument.
 """
 
 import contextlib
@@ -40,31 +40,34 @@ from bcmdist.errors import DataNotFound, InvalidData, InvalidOption, MissingExtr
 from bcmdist.learning.settings import Settings
 from bcmdist.storage.scratch import Scratch
 
-WHERE = "data"  # what errors call a data set that has no name
+WHERE = "data"  # name of the data set in error messages
 
 
 @dataclass(frozen=True)
 class Cells(Rows):
-    """Those cells of a grid where the target and all inputs are there."""
+    """The cells of a grid without missing target or inputs, as rows."""
 
     table: Named
-    """all cells"""
+    """all cells of the grid"""
     roles: Roles
+    """variables by role: target, inputs, companions"""
 
     @classmethod
     def of(cls, data, roles: Roles) -> "Cells":
-        """Those of an xarray `Dataset`, of which nothing is read yet.
+        """Make the cells of an xarray `Dataset`, without reading values.
 
         Raises
         ------
         DataNotFound, InvalidData
-            Variables are not there, or not along the dimensions of the target.
+            Variables are missing, or have dimensions that the target has not.
         """
         others = [roles.y, *roles.companions.values()]
         return cls(Named(Path(WHERE), Grid(WHERE, lambda: contextlib.nullcontext(data), roles.inputs, others)), roles)
 
     def written(self) -> tuple[Scratch, str]:
-        """What keeps them alive, and the URL of a data set with these rows; the grid is read twice, in pieces.
+        """Write the rows. Return the scratch directory, which lives as long as this object, and the data set's URL.
+
+        The grid is read twice, in pieces.
 
         Raises
         ------
@@ -85,7 +88,7 @@ except ImportError as error:
     raise MissingExtra(f"maps: expected xarray ({error}); pip install 'bcmdist[grids]'") from error
 
 
-# Cells of a region that is written in one go, where the data say nothing smaller; some megabytes; arbitrary.
+# Largest number of cells written at a time, where the data have no chunks: some megabytes. Arbitrary.
 REGION_CELLS = 2**17
 
 
@@ -100,16 +103,16 @@ def fit(
     model=None,
     runtime: Where = None,
 ) -> GBCM:
-    """Fit a committee to the cells of a grid where the target and all inputs are there.
+    """Fit a committee to the cells of a grid that have a target and all inputs.
 
     Parameters
     ----------
     data : xarray `Dataset`; lazy variables are computed chunk by chunk, twice
-    target : name of a variable, whose dimensions are those of the grid
-    inputs : names of coordinates or variables along some of these
+    target : name of the target variable, whose dimensions define the grid
+    inputs : names of coordinates or variables along some of these dimensions
     settings : `Settings`
-    companions : names of variables by what they are: weight, exposure, trials, event
-    cyclic : of inputs that are times, what they also go round: {"time": ["year"]}
+    companions : names of variables by role: weight, exposure, trials, event
+    cyclic : periods of time inputs, which add cyclic inputs: {"time": ["year"]}
     model, runtime : as of `GBCM.fit`
 
     Raises
@@ -128,22 +131,23 @@ def fit(
 
 
 def predict(data, model, *, target=None, method=None, quantiles=(), chunks=None, attrs=None) -> Any:
-    """What a model says of new observations at all cells of a grid; nan where an input is missing.
+    """Predict new observations at all cells of a grid; nan where an input is missing.
 
     Parameters
     ----------
-    data : xarray `Dataset` with the inputs of the model; on the grid of its target, or of the inputs where it has none
+    data : xarray `Dataset` with the inputs of the model; the grid has the dimensions of the target if `data` contains
+        it, else those of the inputs
     model : `GBCM`, or the path of a model directory
-    target : name of what is predicted, that of training by default
+    target : name of the predicted variable; default: as in training
     method, quantiles : as of `GBCM.predict`
-    chunks : by dimension, cells of a block; predictions are lazy with it, as they are where a variable is
-    attrs : attributes of the target, those in `data` by default
+    chunks : cells per block, by dimension; predictions are lazy with `chunks`, or where a variable of `data` is lazy
+    attrs : attributes of the predicted variable; default: those of the target in `data`
 
     Returns
     -------
-    xarray `Dataset` with the dimensions, coordinates and attributes of `data`, and on the grid of the target T, in
-    its units: T, the mean; T_standard_error, the standard deviation of a new observation; T_quantile0.9 for 0.9 among
-    `quantiles`. Of classes: T, the number of the most probable one (`flag_meanings` has their names), and
+    xarray `Dataset` with the coordinates and attributes of `data`, and, for a target T, in its units: T, the mean;
+    T_standard_error, the standard deviation of a new observation; and, for example, T_quantile0.9 where `quantiles`
+    contains 0.9. For classes: T, the number of the most probable class (names in the attribute `flag_meanings`), and
     T_probability along the dimension `class`.
 
     Raises
@@ -155,8 +159,10 @@ def predict(data, model, *, target=None, method=None, quantiles=(), chunks=None,
 
 
 def fill(data, model, *, method=None, chunks=None) -> Any:
-    """The target as it was measured, and as it is predicted where it is not; T_standard_error is nan where nothing
-    was predicted. Otherwise as `predict`."""
+    """Return the measured target with its gaps filled by predictions. Otherwise as `predict`.
+
+    T_standard_error is nan where the target was measured.
+    """
     task = _predictor(model, method)
     target = task.target
     if task.classes:
@@ -171,10 +177,10 @@ def fill(data, model, *, method=None, chunks=None) -> Any:
 
 
 def predict_to_zarr(data, model, out, *, target=None, method=None, quantiles=(), chunks=None, attrs=None) -> int:
-    """Write what `predict` says to a new Zarr group, region by region; the number of cells.
+    """Write the result of `predict` to a new Zarr group, region by region. Return the number of cells.
 
-    Regions are the chunks of the target where it is lazy, else of `REGION_CELLS` cells at most, or `chunks`; one of
-    them is in memory at a time, as far as `data` is not there already. Zarr's chunks are the same.
+    Regions are `chunks`, else the chunks of a lazy target, else blocks of at most `REGION_CELLS` cells. One region is
+    in memory at a time, apart from what `data` holds in memory already. The Zarr chunks are the regions.
 
     Raises
     ------
@@ -190,7 +196,7 @@ def predict_to_zarr(data, model, out, *, target=None, method=None, quantiles=(),
 
 
 def on_sphere(data, *, lon="lon", lat="lat") -> Any:
-    """The same with coordinates x, y, z of longitudes and latitudes, in degrees, on a sphere of radius 1."""
+    """Return `data` with coordinates x, y, z on the unit sphere, from longitudes and latitudes in degrees."""
     missing = [name for name in (lon, lat) if name not in data.variables]
     if missing:
         raise DataNotFound(f"{WHERE}: expected {lon!r} and {lat!r}, found no {missing[0]!r}; name them by lon, lat")
@@ -213,7 +219,10 @@ def _predictor(model, method, quantiles=()) -> BlockPredictor:
 
 
 def _sizes(data, task, target) -> dict[str, int]:
-    """Dimensions of the grid, slowest first: those of the target, or of the inputs, times before others (CF 2.4)."""
+    """Return the sizes of the grid by dimension, slowest first.
+
+    The dimensions are those of the target, or else of the inputs, with time first (CF 2.4).
+    """
     missing = [name for name in task.needs if name not in data.variables]
     if missing:
         known = ", ".join(map(str, data.variables))
@@ -234,7 +243,8 @@ def _sizes(data, task, target) -> dict[str, int]:
 
 
 def _regions(data, sizes, target) -> dict[str, int]:
-    """Cells of a region along each dimension: of the target's chunks, or else whole along the fastest dimensions."""
+    """Return the cells of a region along each dimension: at most `REGION_CELLS` in all, filled along the fastest
+    dimensions first, and at most the target's first chunk along each dimension."""
     chunks = dict(data[target].chunksizes) if target in data.variables else {}
     found, cells = {}, REGION_CELLS
     for dim in reversed(sizes):
@@ -244,8 +254,10 @@ def _regions(data, sizes, target) -> dict[str, int]:
 
 
 def _wanted(data, sizes, task, target, gaps, chunks):
-    """Which cells are to be predicted, a variable on the grid; lazy where the target, or else an input, is, and in
-    chunks."""
+    """Return a boolean variable on the grid: the cells to predict (`gaps`: only where the target is missing).
+
+    It is chunked like a lazy target, or else by `chunks` and the chunks of the inputs; otherwise in memory.
+    """
     if gaps:
         return data[target].variable.isnull()
     if target in data.variables and data[target].chunks:
@@ -257,9 +269,9 @@ def _wanted(data, sizes, task, target, gaps, chunks):
 
 
 def _predicted(data, task: BlockPredictor, target, attrs, *, gaps=False, chunks=None):
-    """Data set of what a model says of the cells of `data`, or of its gaps alone."""
+    """Return the data set of predictions at all cells of `data`, or only at gaps of the target."""
     sizes, outputs = _sizes(data, task, target), list(task.outputs)
-    task(np.zeros(0, bool), *(np.empty(0, data[name].dtype) for name in task.needs))  # refuses other types now
+    task(np.zeros(0, bool), *(np.empty(0, data[name].dtype) for name in task.needs))  # refuse wrong dtypes early
     found = data[target].attrs if attrs is None and target in data.variables else attrs or {}
     if chunks:
         data = data.chunk({dim: length for dim, length in chunks.items() if dim in sizes})

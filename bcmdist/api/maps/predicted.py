@@ -1,4 +1,4 @@
-"""Predictions at the cells of a block of a grid: arrays in, arrays out, which xarray maps over all blocks."""
+"""Predictions for one block of a grid, as a function from arrays to arrays that xarray maps over all blocks."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,16 +15,16 @@ from bcmdist.prediction.in_memory import predict_by
 from bcmdist.prediction.predictive_model import CommitteeModel
 from bcmdist.prediction.row_predictor import RowPredictor
 
-# Cells that are predicted in one go: as many as a chunk of other predictions has.
+# Cells predicted at a time: as many as rows in a chunk of other predictions.
 PIECE_CELLS = 8192
-NO_LABEL = -(2**31)  # of a cell where nothing is predicted
-# What a likelihood may want to know of a new observation.
+NO_LABEL = -(2**31)  # class number of cells without a prediction
+# Companions that a likelihood may need for new observations.
 ASKED = ("exposure", "trials")
 
 
 @dataclass(frozen=True)
 class BlockPredictor:
-    """A model as a function of blocks of its inputs. It travels to other processes as bytes."""
+    """A model as a function of blocks of its inputs. Pickled as bytes of the model (`bcmdist.api.carried`)."""
 
     snapshot: Snapshot
     method: str
@@ -32,12 +32,12 @@ class BlockPredictor:
 
     @property
     def coding(self) -> Coding:
-        """What becomes of the variables.
+        """Coding of the variables as inputs.
 
         Raises
         ------
         InvalidOption
-            The model knows no names.
+            The inputs of the model have no names.
         """
         schema = self.snapshot.model.schema
         if not schema.columns:
@@ -49,22 +49,22 @@ class BlockPredictor:
 
     @property
     def target(self) -> str:
-        """What the target was called in training."""
+        """Name of the target in training."""
         return dict(self.coding.roles).get("y", self.snapshot.model.y_name)
 
     @cached_property
     def companions(self) -> dict[str, str]:
-        """Variables that new observations depend on, by what they are."""
+        """Names of the variables with exposure or trials of new observations, by role."""
         return {role: name for role, name in self.coding.roles if role in ASKED}
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """Names of the variables that a block consists of."""
+        """Names of the variables that the function takes."""
         return (*self.coding.columns, *self.companions.values())
 
     @property
     def classes(self) -> tuple:
-        """Labels, of a model of classes: names, or else numbers; () of another one."""
+        """Class labels (names, or else numbers); () for other likelihoods."""
         model = self.snapshot.model
         if not model.likelihood.categorical:
             return ()
@@ -72,13 +72,13 @@ class BlockPredictor:
 
     @property
     def outputs(self) -> dict[str, tuple[int, ...]]:
-        """Names of what is predicted, with its shape at one cell."""
+        """Shape at one cell of each predicted quantity, by name."""
         if self.classes:
             return {"label": (), "probability": (len(self.classes),)}
         return dict.fromkeys(["mean", "standard_error", *(f"quantile{q:g}" for q in self.quantiles)], ())
 
     def said(self) -> str:
-        """What predicts, in words."""
+        """Describe the origin of predictions, for the attribute `source`."""
         return f"bcmdist {__version__}, commit {self.snapshot.commit} of the model, method {self.method}"
 
     @cached_property
@@ -86,12 +86,16 @@ class BlockPredictor:
         return CommitteeModel(self.snapshot).predictor(self.method)
 
     def __call__(self, wanted, *values) -> tuple[np.ndarray, ...]:
-        """The outputs, each (..., k), at the cells of `wanted` (...) that are true and of which all inputs are there;
-        nan, or no label, elsewhere.
+        """Return the `outputs` at the cells of a block: nan, or `NO_LABEL`, where nothing is predicted.
 
         Parameters
         ----------
-        values : of the variables that it needs, each of a shape that can be broadcast to that of `wanted`
+        wanted : booleans (...), the cells to predict; cells with missing inputs are not predicted
+        values : values of the variables `needs`, each with a shape that can be broadcast to that of `wanted`
+
+        Returns
+        -------
+        One array (..., k) for each entry of `outputs`, with k the shape at one cell.
         """
         out = {name: self._nothing(name, (wanted.size, *shape)) for name, shape in self.outputs.items()}
         columns = {

@@ -1,1 +1,1 @@
-"""Pictures of what a model has learned and of how far its predictions can be trusted (the extra `plot`)."""
+"""Diagnostic pictures of models: calibration, residuals, relevance, learning curves, drift (the extra `plot`)."""

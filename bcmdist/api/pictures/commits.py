@@ -1,4 +1,4 @@
-"""A picture of what a model has learned: scores of its commits on the same rows, which it has not absorbed."""
+"""Learning curve of a model: scores of its commits on the same test rows, against rows absorbed."""
 
 from typing import Any
 
@@ -12,11 +12,11 @@ from bcmdist.prediction.predictors import PREDICTORS
 from bcmdist.prediction.scored_rows import score_predictions
 
 MOST_COMMITS = 12
-MOST_ROWS = 2000  # on which each is scored
+MOST_ROWS = 2000  # rows on which each commit is scored
 
 
 def learning(subject: Subject) -> Any:
-    """A figure of scores against rows absorbed, of commits that are still there."""
+    """Draw scores against rows absorbed, for commits that have not been pruned."""
     numbers = _chosen(subject.snapshot)
     some = subject.judged[: min(len(subject.judged), MOST_ROWS)]
     points, names = [], ("", "")
@@ -28,7 +28,10 @@ def learning(subject: Subject) -> Any:
 
 
 def _chosen(snapshot):
-    """Numbers of commits that have absorbed rows, each some other number, spread along its logarithm."""
+    """Return up to `MOST_COMMITS` commit numbers, about evenly spaced in the logarithm of the rows absorbed.
+
+    Of commits with equal numbers of rows, one is used.
+    """
     absorbed: dict[int, int] = {}
     for commit in snapshot.store.history():
         if commit["number"] <= snapshot.commit and commit["rows"]:
@@ -44,7 +47,7 @@ def _chosen(snapshot):
 
 
 def _scored(snapshot, rows):
-    """Rows absorbed, and two figures with their standard errors; what these are."""
+    """Return (rows absorbed, two scores each followed by its standard error), and the names of the two scores."""
     model = snapshot.model
     found = score_predictions(PREDICTORS["committee"].of_snapshot(snapshot), rows.X, rows.obs, rows.number)
     loss = -found.columns["log_density"]

@@ -1,4 +1,4 @@
-"""Pictures along the rows that were absorbed: the learning curve of the demo, that of commits, and drift."""
+"""Curves against the number of rows absorbed: learning curves of the demo and of commits, and drift."""
 
 from typing import Any
 
@@ -8,13 +8,17 @@ from bcmdist.api.pictures import paper
 from bcmdist.api.pictures.paper import LINE, QUIET
 from bcmdist.storage.ledger import NUMBERS_NOTED
 
-SMOOTHED = 20  # stretches of arrivals in a picture of drift, about
+SMOOTHED = 20  # the moving average in a picture of drift covers 1 / SMOOTHED of the arrivals
 
 
 def learning_curve(path, curve, *, majority_share, test_rows=None) -> None:
-    """Write accuracy and log loss against rows seen (GBCM paper, figure 2); axes show what changes.
+    """Write a picture of accuracy and log loss against rows absorbed (GBCM paper, figure 2).
 
-    `test_rows`: on which each point was scored, for 95 % intervals.
+    Parameters
+    ----------
+    curve : points with `rows`, `accuracy` and `log_loss`
+    majority_share : share of the larger class, drawn for comparison
+    test_rows : number of rows on which each point was scored, for 95 % intervals
     """
     with paper.styled():
         title = f"Learning curve against noise-free labels; the larger class alone: {majority_share:.1%} right"
@@ -39,12 +43,12 @@ def learning_curve(path, curve, *, majority_share, test_rows=None) -> None:
 
 
 def commits(points, *, title, names) -> Any:
-    """A figure of scores of commits against the rows that these had absorbed.
+    """Draw two scores of n commits against rows absorbed.
 
     Parameters
     ----------
-    points : (n, 5): rows, and two means with their standard errors
-    names : of the two
+    points : (n, 5): rows absorbed, and two scores, each followed by its standard error
+    names : names of the two scores
     """
     table = np.asarray(points, dtype=float)
     figure, axes = paper.sheet(title, width=9.0, height=3.8, ncols=2)
@@ -57,17 +61,17 @@ def commits(points, *, title, names) -> Any:
 
 
 def drift_picture(path, table) -> None:
-    """Write how well partitions were predicted before they were absorbed; `table` as of `drift`."""
+    """Write the picture of `drift` to a file."""
     with paper.styled():
         paper.save(drift(table), path)
 
 
 def drift(table) -> Any:
-    """A figure of how well partitions were predicted before they were absorbed, in the order of their arrival.
+    """Draw how well partitions were predicted before they were absorbed, in the order of arrival.
 
     Parameters
     ----------
-    table : (n, 2 or 3), what was noted of them (`bcmdist.prediction.errors.drift.arrivals`)
+    table : (n, 2 or 3), scores recorded on arrival (`bcmdist.prediction.errors.drift.arrivals`)
     """
     title = f"{len(table):,} partitions that arrived, each predicted before it was absorbed"
     figure, (left, right) = paper.sheet(title, width=9.0, height=3.8, ncols=2)

@@ -1,4 +1,4 @@
-"""Pictures of the inputs: how much each matters, and what is predicted along two of them."""
+"""Pictures about inputs: the relevance of each, and predictions along two of them."""
 
 from typing import Any
 
@@ -10,19 +10,19 @@ from bcmdist.api.pictures.subject import Subject, target_name
 from bcmdist.api.relevance import Losses, column_names, features
 from bcmdist.errors import InvalidOption
 
-MOST_COLUMNS = 30  # that a picture names
-CELLS = 40  # of a map, along each input; of a curve some more
+MOST_COLUMNS = 30  # most inputs shown in a picture
+CELLS = 40  # grid cells of a map, along each input
 CURVE_POINTS = 200
-SPREAD = 1.7  # standard deviations that a map goes from the mean of an input, where no rows are given
+SPREAD = 1.7  # without rows, a map extends so many standard deviations from the mean of an input
 SHOWN_ROWS = 500
 LINEAR = "The prior mean is linear: an input may matter by that, too, whatever its lengthscale."
 
 
-# --- How much each matters ---
+# --- Relevance ---
 
 
 def relevance(subject: Subject, lost: Losses | None = None) -> Any:
-    """A figure of lengthscales by column and, where rows are given, of what is lost when a column is shuffled."""
+    """Draw the lengthscales of each column and, where the subject has rows, the permutation importance."""
     names, parts = [one.name for one in features(subject.snapshot.model)], subject.of.lengthscales()
     if subject.rows is not None and lost is None:
         lost = subject.losses()
@@ -66,12 +66,14 @@ def _draw_lengthscales(axes, names, parts, order):
         axes.legend(fontsize="small")
 
 
-# --- What is predicted along them ---
+# --- Predictions along inputs ---
 
 
 def plane(subject: Subject) -> Any:
-    """A figure of predictions along the two inputs of shortest lengthscale, the others at their means; of one input a
-    curve."""
+    """Draw predictions along the two inputs with the shortest lengthscales, other inputs at their means.
+
+    A model with a single input gets a curve.
+    """
     model = subject.snapshot.model
     axes_of = _two(subject)
     low, high = _range(subject)
@@ -101,7 +103,7 @@ def plane(subject: Subject) -> Any:
 
 
 def _typical(model):
-    """Means of inputs, and the level that most rows have, (D,)."""
+    """Return a typical row (D,): means of numeric inputs, and the most frequent level of each category."""
     X = model.scaling.x_mean.copy()
     for feature in features(model):
         if feature.levels is not None:
@@ -150,7 +152,10 @@ def _curve(subject, x):
 
 
 def _two(subject):
-    """The inputs of a map: those of shortest lengthscale, or the first ones; levels only where there are no others."""
+    """Return the two inputs of a map: those with the shortest lengthscales, or the first two without lengthscales.
+
+    Inputs of categories are used only if there are not enough numeric ones.
+    """
     parts, found = subject.of.lengthscales(), features(subject.snapshot.model)
     share = np.max([part.share for part in parts], axis=0) if parts else np.ones(len(found))
     order = sorted(np.argsort(-share, kind="stable"), key=lambda k: found[k].levels is not None)
@@ -158,7 +163,7 @@ def _two(subject):
 
 
 def _range(subject):
-    """From where to where a map goes, (D,) each."""
+    """Return the lower and upper limits of a map, (D,) each."""
     if subject.rows is not None:
         return np.quantile(subject.rows.X, (0.01, 0.99), axis=0)
     scaling = subject.snapshot.model.scaling

@@ -1,4 +1,4 @@
-"""What pictures are drawn on: matplotlib, where it is installed (the extra `plot`); no screen, no global state."""
+"""Helpers around matplotlib (the extra `plot`), the only module that imports it. No display, no global state."""
 
 import io
 import textwrap
@@ -12,10 +12,10 @@ from bcmdist.errors import InvalidOption, MissingExtra
 
 HOW_TO_GET = "pictures need matplotlib: pip install 'bcmdist[plot]'"
 LINE, QUIET, BAND = "#1f5fa8", "0.6", "#c9dcf2"
-MANY_DECADES = 300.0  # a range over which only powers of ten are named
-RESOLUTION = 120  # dots an inch
-TITLE_WIDTH = 14  # characters of a title in an inch, about
-# Texts of an SVG stay texts.
+MANY_DECADES = 300.0  # ratio of axis limits from which on only powers of ten get tick labels
+RESOLUTION = 120  # dots per inch
+TITLE_WIDTH = 14  # characters of a title per inch, about
+# "none": text in an SVG stays text.
 STYLE: Any = {"svg.fonttype": "none", "axes.titlesize": "medium", "font.size": 9.0}
 
 
@@ -28,7 +28,7 @@ def _matplotlib():
 
 
 def check(path) -> None:
-    """Refuse a picture that could not be written, before there is anything to draw.
+    """Raise an error where a picture could not be written to `path`, before anything is drawn.
 
     Raises
     ------
@@ -43,12 +43,12 @@ def check(path) -> None:
 
 
 def available() -> None:
-    """Raise `MissingExtra` where nothing can be drawn."""
+    """Raise `MissingExtra` where matplotlib is not installed."""
     _matplotlib()
 
 
 def styled() -> Any:
-    """A context in which pictures are drawn and written."""
+    """Return a context manager in which to draw and write pictures, with matplotlib's settings in `STYLE`."""
     _matplotlib()
     from matplotlib import rc_context
 
@@ -56,24 +56,24 @@ def styled() -> Any:
 
 
 def sheet(title, *, width, height, **grid) -> tuple[Any, Any]:
-    """A figure of so many inches, and its axes, (rows, columns) or one; `grid` as of matplotlib's `subplots`."""
+    """Return a titled figure, `width` by `height` inches, and its axes. `grid`: arguments of `Figure.subplots`."""
     figure = _matplotlib().Figure(figsize=(width, height), layout="constrained")
     figure.suptitle(wrapped(title, width), fontsize="medium")
     return figure, figure.subplots(**grid)
 
 
 def wrapped(text, width) -> str:
-    """A text in lines of so many inches."""
+    """Wrap a text into lines of at most `width` inches, about."""
     return "\n".join(textwrap.wrap(plain(text), int(TITLE_WIDTH * width)))
 
 
 def plain(text) -> str:
-    """A text whose dollars are no formulas, and without control characters."""
+    """Escape dollar signs, which start formulas, and replace control characters by spaces."""
     return "".join(c if c.isprintable() else " " for c in str(text)).replace("$", r"\$")
 
 
 def logarithmic(axes, *, x=False, y=False) -> None:
-    """Logarithmic scales with plain numbers at 1, 2 and 5 times powers of ten, or at these where there are many."""
+    """Set logarithmic scales with plain numbers at 1, 2 and 5 times powers of ten; over many decades at powers only."""
     from matplotlib.ticker import LogLocator, NullFormatter
 
     for axis, rescale, wanted in ((axes.xaxis, axes.set_xscale, x), (axes.yaxis, axes.set_yscale, y)):
@@ -86,12 +86,12 @@ def logarithmic(axes, *, x=False, y=False) -> None:
 
 
 def save(figure, path) -> None:
-    """Write a picture, of the kind that its name ends in."""
+    """Write a figure, in the format of the file name's ending."""
     figure.savefig(Path(path), dpi=RESOLUTION)
 
 
 def svg(figure) -> str:
-    """A picture as an element of a page: no date, no name of a program, texts escaped."""
+    """Return a figure as an SVG element for an HTML page, without date and program name; texts are escaped."""
     file = io.StringIO()
     nobody = dict.fromkeys(("Date", "Creator", "Format", "Type"))
     figure.savefig(file, format="svg", metadata=nobody)
@@ -100,12 +100,12 @@ def svg(figure) -> str:
 
 
 def shortened(names: Iterable[str], most=28) -> list[str]:
-    """Names that axes have room for; `plain`."""
+    """Return names cut to `most` characters, escaped by `plain`."""
     return [plain(name if len(name) <= most else f"{name[: most - 3]}...") for name in names]
 
 
 def limits(*values, margin=0.08) -> tuple[float, float]:
-    """The range of finite values and a margin of it: what changes fills the axes."""
+    """Return axis limits: the range of the finite values, widened on both sides by a share `margin` of the range."""
     found = np.concatenate([np.ravel(v) for v in values])
     low, high = found[np.isfinite(found)].min(), found[np.isfinite(found)].max()
     room = margin * (high - low) or margin * max(abs(high), 1e-12)

@@ -1,6 +1,6 @@
-"""Pictures of a model, by the names that `--what` takes.
+"""Registry of pictures by the names that `--what` accepts, and `plot`.
 
-A further one is a function of a `Subject` that gives a figure, in `PICTURES`.
+To add a picture, write a function from a `Subject` to a figure, and list it in `PICTURES`.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from bcmdist.prediction.errors.drift import arrivals
 from bcmdist.runtime.interface import Runtime
 from bcmdist.runtime.threads import one_thread
 
-# Of a data set that is larger, about so many rows are looked at, always the same ones.
+# Larger data sets are sampled down to about so many rows, always the same ones.
 MOST_ROWS = 20_000
 
 
@@ -27,11 +27,11 @@ class Picture:
 
     draw: Callable[[Subject], Any]
     text: str
-    """what it shows"""
+    """description of what it shows"""
     with_data: bool = True
     """whether it needs rows with targets"""
     of_one: bool = False
-    """whether it is of a single committee only, which has absorbed rows piece by piece"""
+    """whether it needs a single committee, not a mixture"""
 
 
 def _calibration(subject):
@@ -66,20 +66,22 @@ PICTURES = {
 
 @one_thread()
 def plot(of: Facade, out, runtime: Runtime, *, what=None, data=None, x=None, y=None, method=None, inputs=None) -> str:
-    """Write a picture; which it is.
+    """Write a picture. Return its name in `PICTURES`.
 
     Parameters
     ----------
     out : a file whose name ends in .png, .svg or .pdf
-    what : a name of `PICTURES`; by default "calibration" with data and "relevance" without
-    data : path or URL of a data set with targets; x, y : names of its arrays, as in training by default
+    what : a name in `PICTURES`; default: "calibration" with data, "relevance" without
+    data : path or URL of a data set with targets
+    x, y : names of its arrays; default: as in training
     method, inputs : as of `GBCM.predict_zarr`
 
     Raises
     ------
     InvalidOption
-        There is no such picture, it needs data, or there is nothing to draw.
-    MissingExtra; of data as `GBCM.score`
+        There is no such picture, the picture needs data, or there is nothing to draw.
+    MissingExtra
+    As `GBCM.score`, for the data.
     """
     what = refused(what, data, out, of=of)
     subject = subject_of(of, runtime, data=data, x=x, y=y, method=method, inputs=inputs)
@@ -89,7 +91,12 @@ def plot(of: Facade, out, runtime: Runtime, *, what=None, data=None, x=None, y=N
 
 
 def refused(what, data, out, *, of: Facade) -> str:
-    """The picture that is wanted; `InvalidOption` or `MissingExtra` before anything is read."""
+    """Validate the arguments of `plot` before any data are read. Return the picture's name.
+
+    Raises
+    ------
+    InvalidOption, MissingExtra
+    """
     what = what or ("relevance" if data is None else "calibration")
     if what not in PICTURES:
         raise InvalidOption(f"--what: expected one of {', '.join(PICTURES)}, got {what!r}; correct it")
@@ -108,7 +115,7 @@ def refused(what, data, out, *, of: Facade) -> str:
 
 
 def subject_of(of: Facade, runtime: Runtime, *, data=None, x=None, y=None, method=None, inputs=None) -> Subject:
-    """A model and, where data are given, their rows beside its predictions."""
+    """Return the subject of a picture: the model and, if `data` is given, rows of the data with predictions."""
     method = of.chosen_method(method)
     model = of.predictive
     if data is None:

@@ -1,4 +1,4 @@
-"""Pictures of observations beside their predictions, row by row."""
+"""Pictures of observations against predictions: scatter plot and errors, or confusion matrix."""
 
 from typing import Any
 
@@ -9,15 +9,15 @@ from bcmdist.api.pictures import paper
 from bcmdist.api.pictures.paper import BAND, LINE, QUIET
 from bcmdist.api.pictures.subject import Subject, target_name
 
-MOST_POINTS = 3000  # beyond, rows are counted in bins
-MOST_LABELLED = 12  # classes whose numbers stand in the table
-GROUPS = 10  # of rows in the order of their predictions
+MOST_POINTS = 3000  # more rows are drawn as a histogram
+MOST_LABELLED = 12  # counts are written into the confusion matrix for at most so many classes
+GROUPS = 10  # groups of rows, ordered by prediction
 LARGEST_SCORE = 4.0
-WIDE = 50.0  # positive numbers that vary by more stand on a logarithmic scale
+WIDE = 50.0  # positive targets with a larger ratio (largest to 1 % quantile) get a logarithmic scale
 
 
 def residuals(subject: Subject) -> Any:
-    """A figure of observed against predicted numbers and of their errors, or of the classes that were confused."""
+    """Draw observed against predicted numbers and their errors; for classes, the confusion matrix."""
     rows = subject.judged
     return _confusion(subject) if "label" in rows.columns else _numbers(subject)
 
@@ -52,8 +52,7 @@ def _numbers(subject):
 
 
 def _draw_errors(axes, mean, where, *, log):
-    """Errors as normal scores, which have a standard deviation of 1 where predictions are right, and quantiles of
-    groups of them."""
+    """Draw errors as normal scores, which are standard normal where predictions are right, with quantiles of groups."""
     z = np.clip(ndtri(0.5 * (where.low + where.high)), -LARGEST_SCORE, LARGEST_SCORE)
     axes.axhspan(-1.96, 1.96, color=BAND, label="95 %, if as predicted")
     axes.plot(mean, z, ".", color="0.5", markersize=2, alpha=0.5, rasterized=len(z) > MOST_POINTS)

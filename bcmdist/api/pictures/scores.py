@@ -1,4 +1,4 @@
-"""Pictures of scores: whether probabilities and intervals can be trusted, of totals over any number of rows."""
+"""Calibration pictures, from score totals over any number of rows."""
 
 from typing import Any
 
@@ -10,24 +10,24 @@ from bcmdist.prediction.scoring import pit
 from bcmdist.prediction.scoring.scores import CALIBRATION_BINS
 from bcmdist.prediction.scoring.verdicts import verdict
 
-ERRORS = 1.96  # standard errors that bars and bands are long: 95 %
+ERRORS = 1.96  # half length of bars and bands in standard errors: 95 %
 
 
 def score_picture(path, scores) -> None:
-    """Write how far the predictions that were scored can be trusted: of classes, or of numbers."""
+    """Write the calibration picture of score totals to a file."""
     with paper.styled():
         paper.save(calibration(scores), path)
 
 
 def calibration(scores) -> Any:
-    """A figure of classes, or of numbers."""
+    """Draw the reliability diagram for classes, or the calibration picture for numbers."""
     return reliability_diagram(scores) if "bin_rows" in scores.totals else calibration_picture(scores)
 
 
 def reliability_diagram(scores) -> Any:
-    """Observed share of a class against its predicted probability, with 95 % intervals and the rows in each bin.
+    """Draw the observed share of a class against its predicted probability, with 95 % intervals and rows per bin.
 
-    Of two classes the second one, of more the likeliest one.
+    The class is the second one of two, or the most probable one of several.
     """
     t = scores.totals
     rows, filled = t["bin_rows"], t["bin_rows"] > 0
@@ -49,7 +49,7 @@ def reliability_diagram(scores) -> Any:
 
 
 def calibration_picture(scores) -> Any:
-    """Histogram of the probability integral transform, and what central intervals hold beyond their probability."""
+    """Draw the histogram of the probability integral transform, and the excess coverage of central intervals."""
     t = scores.totals
     n, shares = float(t["rows"]), t["pit"] / t["rows"]
     title = f"Calibration of {t['rows']:,} rows. {_sentence(verdict(scores))}"
@@ -72,14 +72,14 @@ def calibration_picture(scores) -> Any:
 
 
 def _place_label(t):
-    """Where observations lie; counts are told apart."""
+    """Return the axis label of the histogram, with a note for counts and censored rows."""
     where = "where observations lie in their predicted distributions"
     width = f"{where}\n(0: below all of it, 1: above)"
     return f"{width}; counts and censored rows lie in ranges,\ndivided among bins" if "comparable" in t else width
 
 
 def central(shares) -> tuple[np.ndarray, np.ndarray]:
-    """Probabilities of central intervals of whole bins of a histogram, and what these hold."""
+    """Return the nominal probabilities of central intervals that consist of whole bins, and their actual coverage."""
     half = pit.BINS // 2
     reach = np.arange(1, half)
     held = np.array([shares[half - k : half + k].sum() for k in reach])
@@ -87,7 +87,7 @@ def central(shares) -> tuple[np.ndarray, np.ndarray]:
 
 
 def wilson(positives, rows) -> tuple[np.ndarray, np.ndarray]:
-    """95 % intervals of shares (Wilson 1927), (n,) each."""
+    """Return lower and upper ends of 95 % intervals of shares (Wilson 1927), (n,) each."""
     p, z2 = positives / rows, ERRORS**2
     middle = (p + 0.5 * z2 / rows) / (1.0 + z2 / rows)
     half = ERRORS * np.sqrt(p * (1.0 - p) / rows + 0.25 * z2 / rows**2) / (1.0 + z2 / rows)

@@ -1,4 +1,4 @@
-"""What a picture is of: a model at one commit, and rows with targets where they are given."""
+"""`Subject`: what a picture shows, namely a model at one commit and, optionally, rows with targets."""
 
 from dataclasses import dataclass
 
@@ -11,60 +11,60 @@ from bcmdist.prediction.in_memory import predict
 from bcmdist.prediction.predictors import PREDICTORS
 from bcmdist.prediction.scoring.judged import Judged
 
-# Rows with a shuffled column that are predicted, of all columns together, where each takes a local expert or not.
-# Arbitrary: some seconds.
+# Rows predicted for permutation importance, for all columns together: without and with local experts.
+# Arbitrary: takes some seconds.
 SHUFFLED_ROWS, SHUFFLED_LOCALLY = 60_000, 3_000
 
 
 @dataclass(frozen=True)
 class Subject:
-    """A model, how it predicts, and rows beside its predictions."""
+    """A model, its prediction method, and optionally rows with their predictions."""
 
     of: Facade
     snapshot: Snapshot
-    """the committee, or one of several that are averaged over"""
+    """the committee, or one member of a mixture"""
     method: str
     rows: Judged | None = None
-    """some or all of a data set"""
+    """rows of a data set with predictions, possibly a sample"""
     data: str = ""
-    """its name, for titles"""
+    """name of the data set, for titles"""
     whole: int = 0
-    """how many rows it has"""
+    """number of rows of the data set"""
 
     @property
     def judged(self) -> Judged:
-        """The rows, of a subject that was given some."""
+        """The rows; only for a subject that has rows."""
         assert self.rows is not None
         return self.rows
 
     @property
     def several(self) -> int:
-        """How many committees are averaged over."""
+        """Number of committees: 1, or the members of a mixture."""
         return self.of.predictive.several
 
     def predicted(self, X) -> dict[str, np.ndarray]:
-        """Predictions at the rows of X (n, D), as `GBCM.predict`."""
+        """Return predictions at the rows of X (n, D), as `GBCM.predict` does."""
         return predict(self.of.predictive, X, method=self.method)
 
     @property
     def told(self) -> str:
-        """Which rows these are, in words."""
+        """Number and origin of the rows, in words."""
         count = 0 if self.rows is None else len(self.rows)
         some = "" if count >= self.whole else f" of {self.whole:,}"
         return f"{count:,}{some} rows of {self.data}"
 
     @property
     def averaged(self) -> str:
-        """What lengthscales are of a mixture, in words; nothing of a single committee."""
+        """Note on the lengthscales of a mixture; empty for a single committee."""
         return f"Lengthscales are geometric means over {self.several} committees." if self.several > 1 else ""
 
     def losses(self) -> Losses:
-        """What predictions of the rows lose when a column is shuffled."""
+        """Return the permutation importance of each feature, on the rows."""
         most = SHUFFLED_LOCALLY if PREDICTORS[self.method].in_cells else SHUFFLED_ROWS // self.several
         again = self.of.predictive.predictor(self.method).score_each
         return shuffled_losses(again, features(self.snapshot.model), self.judged, most=most)
 
 
 def target_name(subject: Subject) -> str:
-    """What the targets are called."""
+    """Return the name of the targets."""
     return subject.snapshot.model.y_name

@@ -1,1 +1,1 @@
-"""A page about how far predictions of a data set can be trusted: scores, baselines, calibration, rows, advice."""
+"""HTML report on predictions of a data set: scores, baselines, calibration, relevance, worst rows, advice."""

@@ -1,8 +1,8 @@
-"""Simple baselines on the same rows: what a model must beat to be worth its while.
+"""Simple baselines that a model should beat, scored on the same rows.
 
-They learn from some of the training rows, or of a data set that is given: the mean, linear least squares, and the mean
-of the nearest neighbours. Numbers are predicted with normal errors of the deviation that training rows show; classes by
-shares; counts by rates per exposure, and lifetimes by the time until an event, time at risk over events.
+The baselines are the mean, linear least squares, and the mean of the nearest neighbours. They learn from a sample of
+the training rows or of a given data set. Numbers are predicted with normal errors, whose variance is estimated from
+left-out training rows; classes by shares; counts by rates per exposure; lifetimes by time at risk per event.
 """
 
 from collections.abc import Callable
@@ -23,12 +23,12 @@ from bcmdist.prediction.scoring.judged import Judged
 from bcmdist.prediction.scoring.ranking import comparable
 from bcmdist.prediction.scoring.scores import class_scores
 
-MOST_ROWS = 10_000  # that baselines learn from
+MOST_ROWS = 10_000  # most training rows
 NEIGHBOURS = 10
-LEFT_OUT = 2000  # training rows whose errors say how wide those of neighbours are
-BLOCK = 2**22  # distances that are held at a time
-MOST_WORK = 4e10  # multiplications of all distances; beyond, neighbours are sought among fewer rows
-# Predicted rates and times are not below this share of their mean, and shares of classes not below this. Arbitrary.
+LEFT_OUT = 2000  # training rows left out to estimate the error variance of nearest neighbours
+BLOCK = 2**22  # distances held in memory at a time
+MOST_WORK = 4e10  # multiplications for all distances; beyond, neighbours are searched among fewer training rows
+# Lower bounds: of predicted rates and times as a share of their mean, and of class probabilities. Arbitrary.
 LEAST_SHARE = 0.05
 LEAST_PROBABILITY = 1e-3
 
@@ -38,17 +38,17 @@ class Training:
     """Rows that baselines learn from."""
 
     X: np.ndarray
-    """scaled, (n, D)"""
+    """scaled inputs, (n, D)"""
     obs: Observations
-    """in the units of the model"""
+    """targets and companions, in the units of the model"""
     y: np.ndarray
-    """in original units; of classes their numbers"""
+    """targets in original units; class numbers for classes; (n,)"""
     told: str
-    """which rows these are, in words"""
+    """number and origin of the rows, in words"""
 
 
 def training_data(snapshot: Snapshot, train) -> Dataset | str:
-    """The data set that baselines learn from: `train`, or that of the fit; in words why there is none.
+    """Return the data set that baselines learn from: `train`, default: the training data. If missing, the reason.
 
     Raises
     ------
@@ -68,7 +68,7 @@ def training_data(snapshot: Snapshot, train) -> Dataset | str:
 
 
 def training_rows(snapshot: Snapshot, data: Dataset, *, named, seed=0) -> Training:
-    """Some rows of a data set, chosen by `seed`.
+    """Return a random sample of at most `MOST_ROWS` rows of a data set. `named`: name of the data set, for texts.
 
     Raises
     ------
@@ -84,7 +84,7 @@ def training_rows(snapshot: Snapshot, data: Dataset, *, named, seed=0) -> Traini
 
 
 def baselines(snapshot: Snapshot, training: Training, rows: Judged) -> dict[str, dict[str, float]]:
-    """Scores of each baseline on rows, by the names that scores of the model have."""
+    """Return the scores of each baseline on `rows`, with the names of the model's scores."""
     likelihood = snapshot.model.likelihood
     kind = _classes if likelihood.categorical else _events if likelihood.events else _numbers
     X = snapshot.model.scaling.inputs(rows.X)
@@ -92,10 +92,10 @@ def baselines(snapshot: Snapshot, training: Training, rows: Judged) -> dict[str,
     return {name: score(*learn(training, X, score.targets)) for name, learn in LEARNERS.items()}
 
 
-# --- How they learn: of training rows and new inputs, averages there, and of training rows that were left out ---
+# --- Learning ---
 
 Learned = tuple[np.ndarray, np.ndarray, np.ndarray]
-"""averages (m, T) at new inputs and (k, T) at training rows left out, and which these are, (k,)"""
+"""predictions (m, T) at new inputs, leave-one-out predictions (k, T) at training rows, indices (k,) of these rows"""
 
 
 def _mean(training: Training, X, targets) -> Learned:
@@ -105,7 +105,7 @@ def _mean(training: Training, X, targets) -> Learned:
 
 
 def _linear(training: Training, X, targets) -> Learned:
-    """Least squares with a constant; of training rows left out by the leverage of each (Allen's PRESS)."""
+    """Least squares with an intercept; leave-one-out predictions by leverages (Allen's PRESS)."""
     design, new = (np.column_stack([np.ones(len(Z)), Z]) for Z in (training.X, X))
     weights = np.linalg.lstsq(design, targets, rcond=None)[0]
     U, s, _ = np.linalg.svd(design, full_matrices=False)
@@ -133,25 +133,28 @@ LEARNERS: dict[str, Callable[..., Learned]] = {
 
 
 def nearest(known, X, k, *, but=None) -> np.ndarray:
-    """Which of the rows `known` (n, D) are the k nearest to each of X (m, D), (m, k); `but` one for each, (m,)."""
-    k = max(1, min(k, len(known) - (but is not None)))  # of a single row itself
+    """Return the indices (m, k) of the k rows of `known` (n, D) nearest to each row of X (m, D).
+
+    `but` (m,): for each row of X, the index of a row to exclude.
+    """
+    k = max(1, min(k, len(known) - (but is not None)))  # a single row is its own neighbour
     found, squares = np.empty((len(X), k), np.int64), (known**2).sum(axis=1)
     step = max(1, BLOCK // len(known))
     for start in range(0, len(X), step):
         some = slice(start, start + step)
-        distance = squares - 2.0 * X[some] @ known.T  # but for |x|^2, which is the same of all
+        distance = squares - 2.0 * X[some] @ known.T  # without |x|^2, which is the same for all `known`
         if but is not None:
             distance[np.arange(len(distance)), but[some]] = np.inf
         found[some] = np.argpartition(distance, k - 1, axis=1)[:, :k]
     return found
 
 
-# --- How they are scored ---
+# --- Scoring ---
 
 
 @dataclass(frozen=True)
 class _Scored:
-    """Scores of averages of targets (n, T)."""
+    """Targets (n, T) that baselines average, and the function that scores the averages."""
 
     targets: np.ndarray
     score: Callable[..., dict[str, float]]
@@ -191,7 +194,7 @@ def _classes(snapshot, training, rows):
 
 
 def _events(snapshot, training, rows):
-    """Averages of a target and of what it is divided by: exposure, trials, or events."""
+    """Counts and lifetimes: average the target and its denominator (exposure, trials, or events) separately."""
     likelihood, model = snapshot.model.likelihood, snapshot.model
     timed = "event" in likelihood.companions
     size = training.obs.event if timed else training.obs.exposure * np.maximum(training.obs.trials, 1.0)

@@ -1,10 +1,10 @@
-"""Pages: HTML that stands alone. Nothing is loaded from elsewhere and no program runs; all texts are escaped."""
+"""Self-contained HTML pages: no external resources, no scripts, all texts escaped."""
 
 import html
 import math
 from collections.abc import Iterable
 
-# What a browser is told not to do, whatever a name in the page looks like.
+# Content security policy: blocks scripts and external resources even if a name in the page contains HTML.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #222; max-width: 68rem; margin: 2rem auto; padding: 0 1rem; }
@@ -20,7 +20,7 @@ NOTE, OURS = ' class="note"', ' class="best"'
 
 
 def text(value) -> str:
-    """Any value as HTML: numbers to four digits, what does not exist as a dash, control characters as spaces."""
+    """Return a value as escaped HTML: numbers to four digits, None and nan as a dash, control characters as spaces."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return "&ndash;"
     if isinstance(value, float):
@@ -31,14 +31,14 @@ def text(value) -> str:
 
 
 def number(value) -> str:
-    """A number to four digits, in full where it is large."""
+    """Return a number with four significant digits; large numbers in full."""
     if math.isinf(value):
         return "∞" if value > 0 else "-∞"
     return f"{value:.4g}" if abs(value) < 1e4 or abs(value) >= 1e12 else f"{value:,.0f}"
 
 
 def page(title, parts: Iterable[str]) -> str:
-    """A whole page of parts that are HTML."""
+    """Return a complete page from parts that are HTML already."""
     head = (
         f'<meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{html.escape(POLICY)}">'
         f'<meta name="viewport" content="width=device-width"><title>{text(title)}</title><style>{STYLE}</style>'
@@ -48,22 +48,22 @@ def page(title, parts: Iterable[str]) -> str:
 
 
 def heading(title) -> str:
-    """The title of a section."""
+    """Return a section heading."""
     return f"<h2>{text(title)}</h2>"
 
 
 def paragraph(words, *, note=False) -> str:
-    """A paragraph, or a note in small print."""
+    """Return a paragraph; `note`: in small print."""
     return f"<p{NOTE if note else ''}>{text(words)}</p>"
 
 
 def sentences(found: Iterable[str]) -> str:
-    """A list of sentences."""
+    """Return sentences as a bulleted list."""
     return "<ul>" + "".join(f"<li>{text(one[:1].upper() + one[1:])}.</li>" for one in found) + "</ul>"
 
 
 def table(names, rows, *, first_best=False) -> str:
-    """A table; `first_best`: the first row is that of the model."""
+    """Return a table; `first_best`: highlight the first row, that of the model."""
     head = "".join(f"<th>{text(name)}</th>" for name in names)
     marks = [OURS if first_best and k == 0 else "" for k in range(len(rows))]
     cells = ["".join(f"<td>{text(cell)}</td>" for cell in row) for row in rows]
@@ -72,5 +72,5 @@ def table(names, rows, *, first_best=False) -> str:
 
 
 def figure(svg, caption="") -> str:
-    """A picture, which is an element of the page."""
+    """Return an SVG element as a figure with a caption."""
     return f"<figure>{svg}</figure>" + (paragraph(caption, note=True) if caption else "")

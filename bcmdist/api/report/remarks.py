@@ -1,22 +1,25 @@
-"""Remarks on a model from rows with targets: what a reader should know before believing it."""
+"""Remarks on a model from rows with targets: what the reader of a report should know before trusting the model.
+
+Each function returns a sentence, or None where there is nothing to remark.
+"""
 
 import numpy as np
 
 from bcmdist.prediction.scoring.judged import Judged
 
-# Values that targets take, at least, to be numbers of which one may be the end. Arbitrary.
+# Targets with at most so many distinct values are not checked for truncation. Arbitrary.
 SEVERAL_VALUES = 20
-# Share of targets that are the largest, or the smallest, from which on that is said. Arbitrary.
+# Targets look truncated if at least this share equals the largest (or smallest) value. Arbitrary.
 CAPPED_SHARE = 0.02
-# What is better by less than this share is called as good.
+# Scores with a smaller relative difference are called equal.
 AS_GOOD = 0.02
-# Figures by which models are compared with baselines, the first that is there, and whether more is better.
+# Scores for the comparison with baselines, in order of preference; the value: whether larger is better.
 COMPARED = {"rmse": False, "log_loss": False, "deviance": False}
 CALLED = {"rmse": "root mean square error", "log_loss": "log loss", "deviance": "deviance"}
 
 
 def of_baselines(scores: dict, baselines: dict[str, dict[str, float]]) -> str | None:
-    """How much better than the best baseline a model is, or that it is not."""
+    """Compare the model with the best baseline."""
     name = next(name for name in COMPARED if name in scores)
     others = {other: found[name] for other, found in baselines.items() if np.isfinite(found[name])}
     if not others or not np.isfinite(scores[name]):
@@ -32,7 +35,7 @@ def of_baselines(scores: dict, baselines: dict[str, dict[str, float]]) -> str | 
 
 
 def of_capped_targets(y) -> str | None:
-    """That many of the targets of a regression, (n,), are the largest or smallest one."""
+    """Warn that regression targets (n,) look truncated: many equal the largest or smallest value."""
     for end, word in ((np.max(y), "largest"), (np.min(y), "smallest")):
         share = np.mean(y == end)
         if share >= CAPPED_SHARE and len(np.unique(y)) > SEVERAL_VALUES:
@@ -43,11 +46,11 @@ def of_capped_targets(y) -> str | None:
 
 
 def of_same_rows(same: bool) -> str | None:
-    """That the rows are those of training."""
+    """Warn that the scored rows are the training rows."""
     return "these rows are those that the model was fitted to: every figure here flatters it" if same else None
 
 
 def of_few_rows(rows: Judged) -> str | None:
-    """That so few rows say little."""
+    """Warn that fewer than 100 rows give imprecise figures."""
     n = len(rows)
     return f"{n} rows say little: shares are known to about {0.5 / np.sqrt(n):.0%} only" if n < 100 else None

@@ -1,6 +1,6 @@
-"""The report: one page about how far predictions of a data set can be trusted, and why.
+"""The report: an HTML page on how far the predictions of a data set can be trusted, and why.
 
-rows of the data set -> predictions -> scores beside baselines, calibration, relevance, worst rows -> words
+rows of the data set -> predictions -> scores against baselines, calibration, relevance, worst rows -> page
 """
 
 import contextlib
@@ -29,7 +29,7 @@ from bcmdist.runtime.interface import Runtime
 from bcmdist.runtime.threads import one_thread
 
 ENDINGS = (".html", ".htm")
-# Figures of scores that a table shows, where they are there, and what they are called.
+# Scores in the table of a report, and their labels.
 SHOWN = {
     "rmse": "RMSE",
     "nmse": "NMSE",
@@ -46,37 +46,37 @@ SHOWN = {
 
 @dataclass(frozen=True)
 class Found:
-    """What a page tells."""
+    """Contents of a report."""
 
     subject: Subject
     scores: dict
     baselines: dict[str, dict[str, float]]
     learned_from: str
-    """which rows baselines have learned from, or why there are none"""
+    """training rows of the baselines, or the reason why there are no baselines"""
     losses: Losses
     remarks: list[str]
 
 
 @one_thread()
 def report(of: Facade, source, out, runtime: Runtime, *, train=None, x=None, y=None, method=None, inputs=None) -> dict:
-    """Write a page about predictions of a data set with targets; its figures, JSON-ready.
+    """Write an HTML report on predictions of a data set with targets. Return its figures, JSON-ready.
 
     Parameters
     ----------
-    source : path or URL of a data set that the model has not absorbed; of more than `MOST_ROWS` rows about so many
-    out : a new or old file whose name ends in .html
-    train : path or URL of the data set that baselines learn from; by default the one that the model was fitted to
-    x, y : names of its arrays, as in training by default
+    source : path or URL of a data set that the model has not absorbed; of a large one about `MOST_ROWS` rows are used
+    out : file whose name ends in .html; an existing file is replaced
+    train : path or URL of the data set that baselines learn from; default: the training data of the model
+    x, y : names of the arrays; default: as in training
     method, inputs : how to predict, as of `GBCM.predict_zarr`
 
     Returns
     -------
-    `report`, `rows`, `scores`, `baselines`, `trust` and `remarks`
+    `report`, `rows`, `method`, `scores`, `baselines`, `learned_from`, `trust` and `remarks`
 
     Raises
     ------
     InvalidOption, MissingExtra
-        Before any work: the page could not be written, or nothing drawn.
+        Before any work: `out` cannot be written, or matplotlib is missing.
     DataNotFound, InvalidData, UnsupportedTarget, MemoryLimit, WorkerCannotRead
     """
     how = {"train": train, "x": x, "y": y, "method": method, "inputs": inputs}
@@ -97,7 +97,7 @@ def report(of: Facade, source, out, runtime: Runtime, *, train=None, x=None, y=N
 
 
 def refuse(of: Facade, source, out, *, train=None, x=None, y=None, method=None, inputs=None) -> None:
-    """Refuse what can be refused before any work; see `report`."""
+    """Validate the arguments of `report` before any work."""
     paper.available()
     if Path(out).suffix.lower() not in ENDINGS or "://" in str(out):
         raise InvalidOption(f"report: expected a file whose name ends in .html, got {out}; choose another --out")
@@ -108,7 +108,7 @@ def refuse(of: Facade, source, out, *, train=None, x=None, y=None, method=None, 
 
 
 def found_of(of: Facade, source, runtime: Runtime, *, train=None, x=None, y=None, method=None, inputs=None) -> Found:
-    """What there is to tell; as `report`."""
+    """Compute the contents of a report; arguments as of `report`."""
     subject = subject_of(of, runtime, data=source, x=x, y=y, method=method, inputs=inputs)
     rows, snapshot = subject.judged, subject.snapshot
     totals = rows.scores()
@@ -173,7 +173,7 @@ def _page(found):
 
 
 def _note(likelihood):
-    """What else one must know of intervals."""
+    """Return a note on the coverage of intervals, for censored rows and for counts."""
     if "event" in likelihood.companions:
         return "Of a censored row the probability counts that is left to the interval."
     return DISCRETE if likelihood.events else ""
@@ -256,7 +256,7 @@ def _worst(found, of):
 
 
 def _write(out, text):
-    """All of it or nothing."""
+    """Write a file atomically."""
     partial = f"{out}.{uuid.uuid4().hex[:8]}.partial"
     try:
         Path(partial).write_text(text, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Tables of a report: groups of rows by predicted deviation, and the rows that were predicted worst."""
+"""Tables of a report: calibration by predicted standard deviation, and the rows that were predicted worst."""
 
 import numpy as np
 
@@ -9,19 +9,22 @@ from bcmdist.prediction.scoring.judged import Judged
 
 GROUPS = 10
 WORST = 10
-MOST_INPUTS = 6  # that are shown of a row
+MOST_INPUTS = 6  # features shown per row
 
 Table = tuple[list[str], list[list]]
-"""names of columns, and rows of cells"""
+"""column names, and rows of cells"""
 
 
 def by_deviation(rows: Judged) -> Table:
-    """Deciles of rows by their predicted deviation: what was predicted of each group, and what has come."""
+    """Group rows into deciles of the predicted standard deviation; compare predictions and observations of each."""
     return _classes(rows) if "label" in rows.columns else _numbers(rows)
 
 
 def deviation(rows: Judged) -> np.ndarray:
-    """Of an observation as it was predicted, (n,); of classes that of the likeliest, sqrt(p (1 - p))."""
+    """Return predicted standard deviations of observations, (n,).
+
+    For classes, sqrt(p (1 - p)) with p the probability of the most probable class.
+    """
     if "label" in rows.columns:
         p = rows.columns["probability"].max(axis=1)
         return np.sqrt(p * (1.0 - p))
@@ -29,7 +32,7 @@ def deviation(rows: Judged) -> np.ndarray:
 
 
 def groups(values) -> list[np.ndarray]:
-    """Places of values (n,), ascending, in up to ten groups as large as each other."""
+    """Return indices of values (n,) in ascending order, split into up to ten groups of equal size."""
     return [some for some in np.array_split(np.argsort(values, kind="stable"), GROUPS) if len(some)]
 
 
@@ -60,16 +63,17 @@ def _classes(rows):
 
 
 def with_error(share, expected, rows) -> str:
-    """A share of rows, with the standard error that it would have if it were as expected."""
+    """Return a share of rows as text, with its standard error under the expected share."""
     return f"{share:.1%} ± {np.sqrt(expected * (1.0 - expected) / rows):.1%}"
 
 
 def worst_rows(rows: Judged, features: list[Feature], order, labels) -> Table:
-    """Rows that the model found least likely, the worst first, with their most relevant features.
+    """Return the rows with the lowest predictive density, worst first, with their most relevant features.
 
     Parameters
     ----------
-    order : of the features, the most relevant first; labels : of the classes
+    order : indices of the features, most relevant first
+    labels : class labels
     """
     worst = np.argsort(rows.columns["log_density"], kind="stable")[:WORST]
     shown = [features[k] for k in order[:MOST_INPUTS]]
