@@ -44,6 +44,7 @@ class ConditionalVariance:
         return remainder / np.sqrt(self.variance[rows])
 
     def choose(self, row, column) -> None:
+        """Add a row, with its column (n,) from `columns`."""
         self._space[:, len(self.chosen)] = column
         self.chosen.append(int(row))
         self.V = self._space[:, : len(self.chosen)]

@@ -15,7 +15,7 @@ from bcmdist.learning.point import Point
 # Minimum gain per left-out row for which a model is preferred to the one of largest evidence: about the standard error
 # of a difference over the few thousand rows. Not for labels: their evidence treats them as numbers, no tie-breaker.
 DECISIVE_NATS = 0.005
-# Maximum number of candidates that are climbed further, among those within this gap of the best in a first comparison:
+# Maximum number of candidates that are climbed further, among those within this gap of the first one before climbing:
 # kernels that were climbed less than the best one have gained .14 nats by further steps (kin40k).
 CONTENDERS, HOPELESS_NATS = 2, 0.25
 

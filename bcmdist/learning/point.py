@@ -63,14 +63,17 @@ def _steps(point, *, together=False):
 
 
 def theta_of(point) -> np.ndarray:
+    """Log parameters of kernel and likelihood, (P,)."""
     return np.log(np.concatenate(list(parameters_of(point).values())))
 
 
 def parameters_of(point) -> dict[str, np.ndarray]:
+    """Parameters of kernel and likelihood by name, in the order of `theta_of`."""
     return named_parameters(point.kernel, point.likelihood)
 
 
 def moved(point, theta) -> "Point":
+    """Return the point at other log parameters (P,), not yet evaluated: its objective is -inf."""
     kernel_size = len(point.kernel.theta)
     kernel = point.kernel.with_theta(theta[:kernel_size])
     values = split_parameters(point.likelihood.parameters, np.exp(theta[kernel_size:]))
@@ -86,12 +89,14 @@ def prior_center(point, inputs) -> np.ndarray:
 
 
 def bounds_of(point) -> np.ndarray:
+    """Lower and upper bounds of the parameters, (P, 2)."""
     own = [(point.kernel.bounds[name], len(values)) for name, values in point.kernel.parameters.items()]
     own += [(point.likelihood.bounds[name], len(values)) for name, values in point.likelihood.parameters.items()]
     return np.concatenate([np.tile(bounds, (size, 1)) for bounds, size in own])
 
 
 def at_bounds(point) -> list[str]:
+    """Return the names of the parameters at a bound, with an index for vectors."""
     names = [f"{n}[{k}]" if len(v) > 1 else n for n, v in parameters_of(point).items() for k in range(len(v))]
     gaps = np.abs(np.log(bounds_of(point)) - theta_of(point)[:, None]).min(axis=1)
     return [name for name, gap in zip(names, gaps, strict=True) if gap < AT_BOUND]

@@ -391,5 +391,6 @@ def _least_query(settings, data):
 
 
 def _most_query(settings, data):
+    """Maximum number of query points of a fit."""
     count = query_count(settings, data)
     return MOST_QUERY if count == "auto" else count
