@@ -203,7 +203,7 @@ def _is_typed(name):
 
 
 def security_shown(tls: Tls) -> Any:
-    """Return the files as `distributed.Security`; None without files, so that Dask's configuration applies."""
+    """Return the files as a Dask `Security`; None without files, so that Dask's configuration applies."""
     if tls == NO_TLS:
         return None
     from bcmdist.runtime.dask.security import security_of  # quick start
