@@ -65,9 +65,11 @@ def import_file(file, url, *, y="y", roles=None, split=None, rows_per_chunk=ROWS
     split : Split
     attributes : additional attributes of the group
 
-    Returns ------- dict with `rows`, `inputs`, `part`, `out`, `columns` (names of the inputs), `target`, `classes`
-    (names, for text targets), `roles`, `unused` (reasons by column name), `coded` (descriptions of columns that are not
-    plain numbers) and `dropped` (number of rows left out because of gaps)
+    Returns
+    -------
+    dict with `rows`, `inputs`, `part`, `out`, `columns` (names of the inputs), `target`, `classes` (names, for text
+    targets), `roles`, `unused` (reasons by column name), `coded` (descriptions of columns that are not plain numbers)
+    and `dropped` (number of rows left out because of gaps)
 
     Raises
     ------
