@@ -35,7 +35,7 @@ standardised : divided by the standard deviation of the training targets
 Rooms
 -----
 Each room imports only rooms listed before it. In a folder, start with the file named like the folder, or with
-`interface.py`.
+interface.py.
 
 errors.py, linalg : all exceptions of the package; LAPACK calls by dtype, and the jitter policy
 storage : write-once objects on a disk or an object store; the commit log and the ledger
@@ -193,7 +193,7 @@ _MODULES = {
 class _PublicModules:
     """Finder and loader for the public module names in `_MODULES`.
 
-    It has no importlib base class: importing `importlib.abc` would take a third of the import time of bcmdist.
+    It has no importlib base class: importing importlib.abc would take a third of the import time of bcmdist.
     """
 
     def find_spec(self, name, path=None, target=None):

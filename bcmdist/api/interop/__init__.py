@@ -1,1 +1,1 @@
-"""Models in the formats of other packages: ONNX graphs, MLflow's pyfunc models, ArviZ's inference data."""
+"""Export to other packages: ONNX graphs, MLflow pyfunc models, ArviZ inference data."""

@@ -1,4 +1,4 @@
-"""Chains of sampled hyper-parameters as ArviZ's inference data (`pip install 'bcmdist[arviz]'`).
+"""Export chains of sampled hyper-parameters as ArviZ inference data (`pip install 'bcmdist[arviz]'`).
 
 from bcmdist.arviz import to_inference_data
 arviz.summary(to_inference_data(Mixture.load("model")))
@@ -19,16 +19,17 @@ INPUT = "input"
 
 
 def to_inference_data(mixture: Mixture) -> Any:
-    """`arviz.InferenceData` of a sampled mixture: `posterior` and `sample_stats`, of all draws after the burn-in.
+    """Return the draws of a sampled mixture as `arviz.InferenceData`, with `posterior` and `sample_stats`.
 
-    `posterior` holds the natural parameters under the names of `info`, (chain, draw), or (chain, draw, input) where
-    there is one for each input; of scaled inputs and targets. `sample_stats.lp` is the log posterior density of the
-    logarithms that were sampled, up to a constant. The members of the mixture are some of these draws.
+    All draws after the burn-in are included; the members of the mixture are a subset. `posterior` holds the
+    hyper-parameters (not their logarithms) under the names of `info`, for scaled inputs and targets: (chain, draw), or
+    (chain, draw, input) where there is one per input. `sample_stats.lp` is the log posterior density of the sampled
+    logarithms, up to a constant.
 
     Raises
     ------
     InvalidOption
-        The mixture was made by hand: it has no chains.
+        The mixture was made directly from members and has no chains.
     MissingExtra, ModelNotFound
     """
     arviz = _arviz()
@@ -52,7 +53,7 @@ def to_inference_data(mixture: Mixture) -> Any:
 def _arviz():
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)  # of its next version, at import
+            warnings.simplefilter("ignore", FutureWarning)  # raised by arviz at import, about its next version
             import arviz  # optional
     except ImportError as error:
         raise MissingExtra(

@@ -1,9 +1,9 @@
-"""Committees as MLflow models of the flavour `python_function` (`pip install 'bcmdist[mlflow]'`).
+"""Export committees as MLflow models of the flavour `python_function` (`pip install 'bcmdist[mlflow]'`).
 
     bcmdist.mlflow.log_model(gbcm, name="prices")
     mlflow.pyfunc.load_model("runs:/RUN/prices").predict(frame)  # mean, std, lower95, upper95
 
-What is stored is a model directory, as `GBCM.save` writes it, with nothing in it that runs when it is loaded.
+The stored data are a model directory written by `GBCM.save`. Loading it executes no stored code.
 """
 
 import sys
@@ -22,7 +22,7 @@ KEPT = ("lower95", "upper95", "label")
 
 
 def save_model(gbcm: GBCM, path, mlflow_model=None, **metadata) -> None:
-    """Write a committee as an MLflow model to a new directory; `metadata`: as of `mlflow.models.Model`.
+    """Write a committee as an MLflow model to a new directory. `metadata`: arguments of `mlflow.models.Model`.
 
     Raises
     ------
@@ -41,7 +41,7 @@ def save_model(gbcm: GBCM, path, mlflow_model=None, **metadata) -> None:
 
 
 def log_model(gbcm: GBCM, *, name: str, **metadata) -> Any:
-    """Log a committee to the active run (one is begun if there is none); what `mlflow.models.Model.log` returns.
+    """Log a committee to the active run, or to a new run. Return the result of `mlflow.models.Model.log`.
 
     Raises
     ------
@@ -52,14 +52,17 @@ def log_model(gbcm: GBCM, *, name: str, **metadata) -> Any:
 
 
 class Predicted:
-    """What MLflow calls: a frame of predictions for rows of new data."""
+    """The object that MLflow loads and calls for predictions."""
 
     def __init__(self, gbcm: GBCM):
         self.gbcm = gbcm
 
     def predict(self, model_input, params=None) -> Any:
-        """Of numbers `mean` and `std` of new observations, `lower95` and `upper95`; of classes `label` and
-        `probability_0`, ..., in their order. Rows: frames, or arrays (n, D)."""
+        """Return predictions for rows of a data frame or an array (n, D), as a data frame.
+
+        Columns: `mean`, `std`, `lower95` and `upper95` of new observations; for classes `label` and `probability_0`,
+        `probability_1`, ... in the order of the classes.
+        """
         import pandas as pd  # optional: MLflow has it
 
         said = self.gbcm.predict(model_input)
@@ -72,12 +75,12 @@ class Predicted:
 
 
 def _load_pyfunc(path) -> Predicted:
-    """Called by MLflow."""
+    """Load a stored model; MLflow calls this function by its name."""
     return Predicted(GBCM.load(path))
 
 
 def _signature(mlflow, gbcm):
-    """Columns by name where they have names, else an array."""
+    """Return the MLflow signature: columns by name where the inputs have names, else an array."""
     types, names = mlflow.types, gbcm.model.schema.columns
     if names:
         inputs = types.Schema([types.ColSpec(types.DataType.double, name) for name in names])
@@ -89,7 +92,7 @@ def _signature(mlflow, gbcm):
 def _mlflow() -> Any:
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # of its own type hints, at import
+            warnings.simplefilter("ignore", UserWarning)  # raised by mlflow at import, about its own type hints
             import mlflow.models  # optional
             import mlflow.pyfunc  # optional
             import mlflow.types  # optional

@@ -1,17 +1,15 @@
-"""The predictions of a committee as an ONNX graph, which runs where neither Python nor bcmdist is.
+"""Export the predictions of a committee as an ONNX graph, which runs without Python and bcmdist.
 
     mean = b(x)' m,   variance = var(f | v) + |F^-1 b(x)|^2,   F F' = Lambda
 
-of whitened columns b at query points (`bcmdist.prediction.latent`); noise, and what rows left out have said of the
-scale and shape of errors, for new observations (`bcmdist.prediction.observation`). All in double precision.
+with b the whitened covariances with the query points (`bcmdist.prediction.latent`), m the posterior mean and Lambda
+the posterior precision of the shared variables v. Predictions of new observations add the noise, and the scale and
+shape of errors measured on held-out rows (`bcmdist.prediction.observation`).
 
-Kernels and the shared variables of query points, written as graphs: the equations of `bcmdist.model`.
-
-Squared distances are sums over inputs of squared differences, which lose no digits near coincident points.
-
-A graph of ONNX operators that is written as arithmetic: `Value` has the operators of an array.
-
-All numbers are doubles. The package onnx is needed (the extra `onnx`), and imported nowhere else.
+`Graph` collects ONNX operators. `Value` is an array in a graph, with arithmetic operators, so that kernels and the
+design of query points read like the equations of `bcmdist.model`. Squared distances are sums of squared differences,
+which lose no digits near coincident points. All numbers are doubles. Needs the package onnx (the extra `onnx`), which
+no other module imports.
 """
 
 from collections.abc import Mapping
@@ -36,7 +34,7 @@ from bcmdist.prediction.observation import HIGH, LOW
 from bcmdist.prediction.predictors import chosen_method
 from bcmdist.runtime.threads import one_thread
 
-# Of operators and of files: of 2022, which today's run-times and those of five years ago read.
+# Versions of operators and file format, from 2022: readable by current runtimes and by those of five years ago.
 OPSET, IR_VERSION = 17, 8
 INPUT = "X"
 
@@ -52,7 +50,7 @@ def _onnx() -> Any:
 
 
 class Graph:
-    """Nodes and constants, in the order in which they are made; one input, the rows X (n, D)."""
+    """An ONNX graph under construction: nodes and constants in order of creation; its only input is X (n, D)."""
 
     def __init__(self, inputs: int):
         self.onnx, self.inputs = _onnx(), inputs
@@ -61,11 +59,11 @@ class Graph:
 
     @property
     def rows(self) -> "Value":
-        """X (n, D)."""
+        """The input X (n, D)."""
         return Value(self, INPUT)
 
     def constant(self, array) -> "Value":
-        """An array of doubles, or of whole numbers as shapes and places are."""
+        """Add a constant array: int64 (shapes, indices) as it is, else converted to double."""
         array = np.asarray(array)
         array = array if array.dtype == np.int64 else array.astype(float)
         name = f"c{len(self.constants)}"
@@ -73,14 +71,14 @@ class Graph:
         return Value(self, name)
 
     def apply(self, operator: str, *inputs, name: str | None = None, **attributes) -> "Value":
-        """What an operator makes of values and constants."""
+        """Add a node that applies an ONNX operator to values and constants. Return its output."""
         named = [one if isinstance(one, Value) else self.constant(one) for one in inputs]
         name = name or f"v{len(self.nodes)}"
         self.nodes.append(self.onnx.helper.make_node(operator, [one.name for one in named], [name], **attributes))
         return Value(self, name)
 
     def model(self, outputs: Mapping[str, "Value"], facts: Mapping[str, str], producer: tuple[str, str]) -> bytes:
-        """The file: outputs (n,) by name, and facts by name; `producer`: name and version."""
+        """Return the model file's contents. `outputs` (n,) and metadata `facts` by name; `producer`: name, version."""
         helper, double = self.onnx.helper, self.onnx.TensorProto.DOUBLE
         for name, value in outputs.items():
             self.apply("Identity", value, name=name)
@@ -101,7 +99,7 @@ class Graph:
 
 @dataclass(frozen=True)
 class Value:
-    """An array that a graph computes."""
+    """An array computed by a graph."""
 
     graph: Graph
     name: str
@@ -157,12 +155,12 @@ class Value:
 
 @singledispatch
 def cross(kernel, X: Value, Z) -> Value:
-    """k(x_i, z_j) at rows of X (n, D) and of an array Z (m, D): (n, m).
+    """Covariances k(x_i, z_j) of the rows of X (n, D) and of an array Z (m, D): (n, m).
 
     Raises
     ------
     InvalidOption
-        No graph of this kernel is known.
+        The export does not support this kernel.
     """
     raise InvalidOption(
         f"to_onnx: expected a kernel of se, matern12, matern32, matern52, rq, linear, poly2, poly3 and constant, or "
@@ -225,7 +223,7 @@ def _(kernel: basis.Constant, X, Z):
 
 @singledispatch
 def diagonal(kernel, X: Value) -> Value:
-    """k(x_i, x_i) at rows of X (n, D), (n,): the sum of variances, of kernels of distances."""
+    """Variances k(x_i, x_i) at the rows of X (n, D): (n,). Stationary kernels: the constant variance."""
     return X.sum_of_rows() * 0.0 + kernel.variance
 
 
@@ -250,7 +248,7 @@ def _(kernel: basis.Polynomial, X):
 
 
 def design(shared: Query, X: Value) -> tuple[Value, Value]:
-    """Rows of the whitened design, (n, S), and its columns of the process alone, (n, Q): b_g = L^-1 k(X^q, x)."""
+    """Return the whitened design (n, S), and its columns without the prior mean, (n, Q): b_g = L^-1 k(X^q, x)."""
     whiten = linalg.solve_lower(shared.factor, np.eye(len(shared.points))).T
     own = cross(shared.kernel, X, shared.points) @ whiten
     mean = _mean(shared.mean, X)
@@ -258,13 +256,13 @@ def design(shared: Query, X: Value) -> tuple[Value, Value]:
 
 
 def _mean(mean: Mean, X: Value):
-    """Basis of the prior mean times its deviation, (n, P), if it has one."""
+    """Return the basis of the prior mean times the prior standard deviation of its weights, (n, P); None if zero."""
     ones = (X.sum_of_rows() * 0.0 + WEIGHT_SD).columns()
     return {"zero": None, "constant": ones, "linear": ones.beside(X * WEIGHT_SD)}[mean.name]
 
 
 def _squared_distance(kernel, X, Z):
-    """Sum over d of (x_d - z_d)^2 / lengthscale_d^2, (n, m)."""
+    """Return sum_d (x_d - z_d)^2 / lengthscale_d^2, (n, m)."""
     Xs, Zs = X / kernel.lengthscale, Z / kernel.lengthscale
     gaps = [Xs.column(d) - Zs[:, d][None, :] for d in range(Z.shape[1])]
     return reduce(add, [gap * gap for gap in gaps])
@@ -280,23 +278,23 @@ def _squared_length(kernel, X):
 
 
 COMMITTEE = "committee"
-NOTHING = "none"  # the residual of which nothing is left
+NOTHING = "none"  # `Query.residual` where f is a function of the shared variables alone
 
 
 @one_thread()
 def to_onnx(snapshot: Snapshot, path, *, method: str | None = None) -> tuple[str, ...]:
-    """Write the predictions of a committee about query points to a new file; the names of its outputs.
+    """Write the predictions of a committee to a new ONNX file. Return the names of its outputs.
 
-    Input `X`, (n, D) of doubles in original units. Outputs, (n,): `mean` and `std` of the latent f; where noise is
-    normal also `observation_std`, `lower95` and `upper95` of new observations, whose mean is that of f. Columns,
-    target, kernel and likelihood are properties of the file.
+    Input: `X` (n, D), doubles in original units. Outputs, (n,): `mean` and `std` of the latent function; for normal
+    noise also `observation_std`, `lower95` and `upper95` of new observations, whose mean is `mean`. Names of columns
+    and target, kernel and likelihood are stored as metadata of the file.
 
     Raises
     ------
     DataExists, MissingExtra
     InvalidOption
-        The model shares something else than values at query points, has several latent processes or another method
-        than "committee", or a kernel of which no graph is known.
+        The shared variables are not values at query points, there are several latent functions, the method is not
+        "committee", or the export does not support the kernel.
     """
     _refuse(snapshot, chosen_method(snapshot, method))
     fitted, graph = Fitted.of_snapshot(snapshot), Graph(snapshot.model.inputs)
@@ -335,7 +333,7 @@ def _facts(model) -> dict[str, str]:
 
 
 def _outputs(fitted: Fitted, graph: Graph) -> dict[str, Value]:
-    """Predicted quantities in original units, by name, (n,) each."""
+    """Return the predicted quantities in original units, by name, (n,) each."""
     model, likelihood = fitted.model, fitted.model.likelihood
     scaling, units = model.scaling, likelihood.units
     X = (graph.rows - scaling.x_mean) / scaling.x_scale
@@ -353,7 +351,7 @@ def _outputs(fitted: Fitted, graph: Graph) -> dict[str, Value]:
 
 
 def _latent(fitted: Fitted, X: Value) -> tuple[Value, Value]:
-    """Mean and variance of f at scaled inputs, (n,) each."""
+    """Return mean and variance of f at scaled inputs, (n,) each."""
     shared, belief = cast(Query, fitted.model.shared), fitted.belief
     B, own = design(shared, X)
     A = B @ linalg.solve_lower(belief.factor, np.eye(len(belief.mean))).T
@@ -365,7 +363,7 @@ def _latent(fitted: Fitted, X: Value) -> tuple[Value, Value]:
 
 
 def _widening(scale: Scale, X: Value, said: Value) -> Value:
-    """By which variances of observations are multiplied, (n,); see `bcmdist.prediction.errors.heteroscedasticity`."""
+    """Return the factors of observation variances, (n,); see `bcmdist.prediction.errors.heteroscedasticity`."""
     places = X.beside(said.clip(*FINITE).log().columns())
     B, _ = design(scale.shared, places)
     return (B @ scale.mean - scale.level).clip(-LARGEST_LOG, LARGEST_LOG).exp()

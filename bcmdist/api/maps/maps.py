@@ -9,7 +9,7 @@ Inputs are coordinates, or variables along some of the target's dimensions: numb
 which are converted to UTC days. Longitudes are plain numbers: 359 and 1 are 358 apart, and a model fitted to 0 to 360
 extrapolates at -90. Where this matters, use `on_sphere(ds)` and the inputs x, y, z, which have no seam and no poles.
 
-Each function is also a method of the accessor `ds.bcm`, without its first argument.
+Each function is also a method of the accessor, ds.bcm, without its first argument.
 """
 
 import contextlib
