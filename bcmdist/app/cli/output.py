@@ -58,7 +58,7 @@ def readable(value) -> str:
     if isinstance(value, float):
         return f"{value:.4g}" if abs(value) < 1e4 else f"{value:,.0f}"
     if isinstance(value, dict):
-        return ", ".join(f"{n} {readable(v)}" for n, v in value.items() if not is_nothing(v) and v == v)  # nan is not
+        return ", ".join(f"{n} {readable(v)}" for n, v in value.items() if not is_nothing(v) and v == v)  # NaN != NaN
     if isinstance(value, list):
         return ("; " if any(isinstance(v, dict) for v in value) else " ").join(readable(v) for v in value)
     if isinstance(value, bool):

@@ -274,7 +274,7 @@ def check_versions(client) -> None:
     for name in PACKAGES:
         ours = version(name)
         theirs = client.run(version, name, on_error="return")
-        theirs = {worker: found for worker, found in theirs.items() if not isinstance(found, OSError)}  # others died
+        theirs = {worker: found for worker, found in theirs.items() if not isinstance(found, OSError)}  # OSError: died
         try:
             theirs["the scheduler"] = client.run_on_scheduler(version, name)
         except PackageNotFoundError as error:

@@ -1,13 +1,13 @@
 """`Runtime.each` on a cluster: every partition gets a result or an error of its own, also when workers die.
 
-A batch that fails is repeated partition by partition at once. When a worker dies, all partitions it had become
-suspects. When all other work is done, each suspect is run alone, on a worker without other tasks of ours. A suspect
-that survives is cleared. A suspect whose worker dies again has killed two workers and gets the error `PoisonChunk`,
-unless workers also die for other reasons: then the suspect is run again, up to `MOST_TRIALS` times in all. `Quarantine`
-makes these decisions, without a clock or a cluster.
+A batch that fails is repeated partition by partition at once. When a worker dies, all partitions assigned to the worker
+become suspects. When all other work is done, each suspect is run alone, on a worker without other tasks of ours. A
+suspect that survives is cleared. A suspect whose worker dies again has killed two workers and gets the error
+`PoisonChunk`, unless workers also die for other reasons: then the suspect is run again, up to `MOST_TRIALS` times in
+all. `Quarantine` makes these decisions, without a clock or a cluster.
 
-A suspect that runs alone logs events on the scheduler: at its start and every `NOTE_SECONDS` the innermost function of
-our code and the memory of the worker process. They explain the death of a worker in the error.
+A suspect that runs alone logs notes on the scheduler: at its start and every `NOTE_SECONDS` the innermost function of
+our code and the memory of the worker process. The error quotes the last function and the largest memory.
 """
 
 import collections

@@ -48,7 +48,7 @@ class SchedulerMachine:
             )
 
     def run(self, function, *arguments) -> Any:
-        """Run a function in the scheduler's process and return its result; it should be short, as it blocks there."""
+        """Run a short function in the scheduler's process, which is blocked meanwhile, and return its result."""
         return self._client.run_on_scheduler(function, *arguments)
 
     def close(self) -> None:
