@@ -1,1 +1,1 @@
-"""Data sets, their partitions and checked rows (chunk -> partition -> rows), independent of Gaussian processes."""
+"""Data sets, their partitions and checked rows (chunk -> partition -> rows), without any Gaussian processes."""

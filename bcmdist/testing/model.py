@@ -51,8 +51,8 @@ def check_likelihood(
     Parameters
     ----------
     likelihood : an instance
-    obs, f : observations (n,) and latent values of the shape expected; by default seeded latent values, and targets at
-        quantiles of its `distribution`, or classes
+    obs, f : observations (n,) and their latent values, (n,), or (n, C) if `per_class`; by default seeded latent values,
+        with targets at quantiles of its `distribution`, or classes
     tolerance, rounding : relative, of derivatives and of values
     """
     checked = Checked(f"likelihood {likelihood.name}", type(likelihood).__name__, tolerance, rounding)

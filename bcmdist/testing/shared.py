@@ -38,7 +38,7 @@ def check_residual(kind: Any, shared: Any, X=None) -> None:
 
     Parameters
     ----------
-    kind : an instance, the computations of experts with cov(f | v) = Lam
+    kind : an instance, which does the computations of experts with cov(f | v) = Lam
     shared : shared variables with which it can be used
     X : scaled inputs (n, D); by default seeded ones
     """
