@@ -1,1 +1,1 @@
-"""How wrong predictions are: error distribution, calibration of probabilities, and drift of what arrives."""
+"""Errors of predictions: their distribution, calibration of class probabilities, and drift of arriving data."""

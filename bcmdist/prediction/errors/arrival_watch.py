@@ -1,5 +1,4 @@
-"""Arrivals looked on at: what is ingested is predicted before it is absorbed, and whoever ingests is warned of a
-drift."""
+"""Observer of an ingestion: predict partitions before they are absorbed, and warn of drift."""
 
 from dataclasses import replace
 
@@ -24,13 +23,16 @@ class ArrivalWatch:
         return Arrival(expert, snapshot.reference)
 
     def noted(self, entries) -> dict[str, Entry]:
-        """Entries as they are; without a surprise where there is nothing to compare it with."""
+        """New entries; without their surprise while there is nothing to compare it with."""
         if self._withholding.asked:
             return entries
         return {key: replace(entry, surprise=()) for key, entry in entries.items()}
 
     def warning(self, snapshot, before) -> str | None:
-        """Once, while arrivals are worse than expected, or where some of those that were absorbed now have been."""
+        """Drift warning, returned once: if arrivals are worse than expected, or were so during this ingestion.
+
+        `before` : the ledger at the start of the ingestion
+        """
         found = None if self._warned else told(snapshot.ledger, excess_loss.from_facts(snapshot.facts.expected))
         if not found or not (found["worse"] or _is_new(found["last_since"], snapshot, before)):
             return None
@@ -40,6 +42,6 @@ class ArrivalWatch:
 
 
 def _is_new(number, snapshot, before):
-    """Whether an arrival, the so-manieth one, was absorbed by this ingestion."""
+    """Whether the arrival with this number (from 1; None: no arrival) was absorbed by this ingestion."""
     arrived = [entry.key for entry in snapshot.ledger if entry.arrival]
     return number is not None and arrived[number - 1] not in {entry.key for entry in before}

@@ -1,7 +1,6 @@
-"""Partitions that arrive: scored by what the committee believes before it absorbs them, and absorbed.
+"""Tasks that score arriving partitions by the committee's predictions before it absorbs them.
 
-Those that it has absorbed before are scored likewise, by what it believes without them: what arrivals are compared
-with.
+For comparison, absorbed partitions are scored in the same way, by the predictions of the committee without them.
 """
 
 from dataclasses import dataclass, replace
@@ -23,24 +22,25 @@ from bcmdist.storage.commits import Reference
 from bcmdist.storage.ledger import ResidualRecord
 from bcmdist.storage.loading import load_record
 
-# Rows of a partition that are scored, evenly spread: 50 rows of 1000 take about 4 % of the time of absorbing them.
+# Number of rows scored per partition, evenly spread: for 1000 rows this takes about 4 % of the time of absorbing them.
 SCORED_ROWS = 50
-# Of these rows, those whose residuals are noted, and how many times the rows of a partition a committee has absorbed
-# before its errors are those of later predictions.
+# Number of rows per partition whose residuals are recorded; and how many times the rows of the partition a committee
+# must have absorbed before its residuals are recorded, so that they are representative of later predictions.
 NOTED_ROWS, HEARD_TIMES = 16, 4
-# A line of the ledger has so many numbers of them at most; after so many partitions only one in so many has any.
+# Limits on the ledger's size: most numbers of a partition's residual record; number of absorbed partitions after which
+# only one in `ONE_IN` has a record.
 NOTED_NUMBERS, MANY_PARTITIONS, ONE_IN = 320, 500, 16
-# Samples of so many rows that are scored of a partition that is withheld, at most.
+# Largest number of samples, of `SCORED_ROWS` rows each, scored in a withheld partition.
 SAMPLES = 4
 
 
 @dataclass(frozen=True)
 class Arrival:
-    """The message of a partition, whose ledger entry tells how well its rows were predicted before."""
+    """Task: the message of a new partition, with scores and residuals of its prediction in the ledger entry."""
 
     expert: Task
     belief: Reference
-    """the commit that predicts; where it has been pruned meanwhile, nothing is noted"""
+    """the commit that predicts; if it has been pruned meanwhile, nothing is recorded"""
 
     def __call__(self, part, rows) -> Contribution:
         absorbed: Contribution = self.expert(part, rows)
@@ -50,7 +50,7 @@ class Arrival:
     def _noted(self, part, rows) -> dict[str, Any]:
         try:
             fitted, facts = load_fitted(self.belief), load_record(self.belief)["facts"]
-        except (ModelNotFound, ModelDamaged, NotPositiveDefinite):  # pruned since, in part or whole; or no help
+        except (ModelNotFound, ModelDamaged, NotPositiveDefinite):  # partly or wholly pruned, or no valid posterior
             return {}
         arrival, surprised = _sample_noted(fitted, part, rows, np.arange(part.rows))
         known, measured = facts["rows"], facts["fit"].get("noise") is not None
@@ -63,12 +63,12 @@ class Arrival:
 
 @dataclass(frozen=True)
 class Withheld:
-    """How well samples of rows of a partition that was absorbed are predicted by a committee that has not absorbed
-    it."""
+    """Task: scores of samples of an absorbed partition's rows, predicted by the committee without the partition."""
 
     expert: Task
-    """repeats its message"""
+    """recomputes the partition's message, which is withdrawn"""
     belief: Reference
+    """the commit of the committee"""
     aside: ClassVar[bool] = True
 
     def __call__(self, part, rows) -> "ArrivalRecords":
@@ -81,7 +81,7 @@ class Withheld:
 
 @dataclass(frozen=True)
 class ArrivalRecords:
-    """By key: the content hash, and what was noted of samples of rows, (`Entry.arrival`, `Entry.surprise`) each."""
+    """By key: the digest, and a pair (`Entry.arrival`, `Entry.surprise`) for each sample of rows."""
 
     by_key: dict[str, tuple[str, list]]
 
@@ -90,7 +90,7 @@ class ArrivalRecords:
 
 
 def _errors_of(fitted: Fitted, part, rows, count):
-    """Standardised residuals of some rows, and where they are."""
+    """A residual record of `count` rows at most, as a ledger field."""
     X, obs = model_rows(fitted.model, part, rows)
     some = _some(np.arange(part.rows), count)
     drawn = np.random.default_rng(seed_of(rows))
@@ -99,12 +99,12 @@ def _errors_of(fitted: Fitted, part, rows, count):
 
 
 def _some(among, count):
-    """Some of several rows, evenly spread."""
+    """Up to `count` evenly spread elements of an array."""
     return among[np.unique(np.linspace(0, len(among) - 1, min(count, len(among))).astype(int))]
 
 
 def _sample_noted(fitted: Fitted, part, rows, among):
-    """What is noted of `SCORED_ROWS` of some rows of a partition."""
+    """`Entry.arrival` and `Entry.surprise` from up to `SCORED_ROWS` of the given rows of a partition."""
     some = _some(among, SCORED_ROWS)
     obs = model_observations(fitted.model, part, rows.obs)
     scores = score_rows(fitted, rows.X[some], obs[some], part.start + some)

@@ -1,7 +1,7 @@
-"""Probabilities of classes that a committee's rows have confirmed: when they are looked at, and what is kept of it.
+"""Calibration of class probabilities: when it is done, and what is stored in the facts of a commit.
 
-Likelihoods without probabilities are calibrated on rows held out. Those of two classes that have some are corrected
-where rows left out gain by it (`bcmdist.prediction.errors.recalibration`).
+Likelihoods without probabilities are calibrated on held-out rows. Two-class likelihoods with probabilities are
+recalibrated if leave-one-out predictions gain by it (`bcmdist.prediction.errors.recalibration`).
 """
 
 import math
@@ -17,16 +17,16 @@ from bcmdist.prediction.errors.recalibration import fit_recalibration
 from bcmdist.prediction.left_out_rows import LeftOutByCommittee, sites_repeat
 from bcmdist.storage.commits import BlobReference
 
-RECALIBRATE_SHARE = 0.1  # change of the rows absorbed after which a calibration is out of date
+RECALIBRATE_SHARE = 0.1  # relative change of the number of rows absorbed after which a calibration is outdated
 
 
 def calibrated(snapshot: Snapshot, runtime, *, since=0) -> Snapshot:
-    """With probabilities of classes as rows say that were held or left out; as it is where these are up to date.
+    """Calibrate or recalibrate class probabilities and commit the result; unchanged if they are up to date.
 
     Parameters
     ----------
-    since : rows that had been absorbed when they were looked at before: where nothing had to be corrected nothing says
-    so
+    since : number of rows absorbed at the last check, 0 if there was none; needed since a check that corrects nothing
+        is not recorded
     """
     likelihood = snapshot.model.likelihood
     if not snapshot.ledger or not likelihood.categorical:
@@ -51,7 +51,7 @@ def _calibrated(snapshot, runtime):
 
 
 def _recalibrated(snapshot, runtime, since):
-    """Corrected where one Laplace approximation of each partition, or passes of it, are known to err."""
+    """Recalibrate the probabilities of Laplace approximations, whose sites can be recomputed, if they are outdated."""
     facts, rows, at = snapshot.facts, snapshot.committee.total.rows, snapshot.facts.linearised_at
     before = facts.recalibration
     moved = before["linearised_at"] != at if before else False
@@ -74,7 +74,7 @@ def _recalibrated(snapshot, runtime, since):
 def _with(snapshot, **facts):
     try:
         return snapshot.successor(snapshot.committee, [], **facts)
-    except CommitConflict:  # who has absorbed more calibrates too
+    except CommitConflict:  # another process has committed, and calibrates too
         return snapshot.newest()
 
 
@@ -83,13 +83,16 @@ def _many(rows, before):
 
 
 def _passed(rows, since):
-    """Whether, of numbers that each exceed the last one by the same share, one lies between."""
+    """Whether two row counts lie in different steps of a geometric grid of ratio 1 + `RECALIBRATE_SHARE`.
+
+    True if `since` is 0: nothing was checked before.
+    """
     steps = [math.floor(math.log(max(count, 1)) / math.log1p(RECALIBRATE_SHARE)) for count in (rows, since)]
     return since == 0 or steps[0] != steps[1]
 
 
 def _learned(snapshot):
-    """Number of hyper-parameters that were learned."""
+    """Number of hyper-parameters that were learned; 0 if learning was off."""
     model = snapshot.model
     parameters = named_parameters(model.shared.kernel, model.likelihood)
     return sum(map(len, parameters.values())) if snapshot.facts.evaluations != 0 else 0

@@ -1,4 +1,4 @@
-"""Drift: whether what arrives still looks as the model expects, in figures and in a verdict."""
+"""Drift: whether arriving partitions still look as the model expects, as figures and as a verdict."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -9,7 +9,7 @@ from bcmdist.prediction.scoring import excess_loss
 from bcmdist.prediction.scoring.excess_loss import Expected
 from bcmdist.storage.ledger import CLASSES_NOTED, NUMBERS_NOTED, Entry
 
-# The share of arrivals, the newest ones, that are compared with those before, and the least number for it.
+# Share of the newest arrivals that are compared with all earlier ones, and the least number of them.
 RECENT_SHARE = 0.1
 
 
@@ -29,8 +29,10 @@ ONE_COMPARED = (
 
 
 def noted(scores) -> tuple[float, ...]:
-    """What is noted of a partition from its scores: `NUMBERS_NOTED`, or `CLASSES_NOTED` of classes; nothing where these
-    are no numbers."""
+    """The figures of `Entry.arrival` from a partition's scores: `NUMBERS_NOTED`, or `CLASSES_NOTED` for classes.
+
+    Empty if a figure is not finite.
+    """
     t, n = scores.totals, float(scores.totals["rows"])
     log_score = np.nan_to_num(-t["negative_log"] / n)
     if "right" in t:
@@ -42,15 +44,26 @@ def noted(scores) -> tuple[float, ...]:
 
 
 def told(entries: Iterable[Entry], known: Expected | None) -> dict[str, Any] | None:
-    """`summary` with a verdict, from the first arrival on; None where there are none.
+    """`summary` with a verdict, from the first arrival on; None if nothing has arrived.
 
-    `verdict` in words; `worse`, whether arrivals are worse than expected by now, `since` the so-manieth one;
-    `last_since`, where those that were worse last began, also where that has passed. `z` is of the partitions that the
-    verdict speaks of: since the change, the one alone, or the newest `LEAST_COMPARED` that are as expected since. It
-    is the sum of their standard deviations above the expected over the root of their number n. As expected are up to
-    slack sqrt(n), since what is expected is known to an error that stays (`Expected.slack`), and a few more; nan where
-    nothing is known. `expected`, what is noted of arrivals as it was for the partitions that these are compared with
-    (`bcmdist.prediction.scoring.excess_loss`).
+    Parameters
+    ----------
+    known : expected surprise of arrivals; None if it was not estimated
+
+    Returns
+    -------
+    The figures of `summary` (nan where it has none), and
+
+    verdict : text
+    worse : whether arrivals are now worse than expected
+    since : number of the arrival, from 1, since which they are worse; None if they are not
+    last_since : number of the arrival at which the last worse period began, even if it has ended; None without any
+    z : sum of the standardised surprises of the n partitions that the verdict is about, over sqrt(n). These are the
+        partitions since the change, a single outlier, or the newest `LEAST_COMPARED` that are as expected. Values up to
+        about slack sqrt(n) are as expected, because the expected surprise has an error that does not average out
+        (`Expected.slack`). nan if there is nothing to compare with
+    expected : mean figures of the withheld partitions that arrivals are compared with, and their number
+        (`bcmdist.prediction.scoring.excess_loss`); None if no arrival could be compared
     """
     entries = [entry for entry in entries if entry.arrival]
     if not entries:
@@ -79,7 +92,7 @@ def _verdict(entries, base: Expected, names) -> dict[str, Any]:
     if changes and changes[-1].stop is None:
         begin = changes[-1].start
         worse = "worse than expected since {}: {}, z = {:.1f}"
-    elif z[-1] > base.slack + excess_loss.LARGEST_STEP:  # one more like it is a change
+    elif z[-1] > base.slack + excess_loss.LARGEST_STEP:  # a second one like this would be a change
         begin = len(z) - 1
         far = "far " if begin in alone else ""
         worse = far + "worse than expected in {} alone: {}, z = {:.1f}; one more will tell"
@@ -96,7 +109,7 @@ def _verdict(entries, base: Expected, names) -> dict[str, Any]:
 
 
 def _calm(judged, z, changes, alone):
-    """What to say where arrivals are as expected by now, and since which one they are."""
+    """Verdict where arrivals are now as expected, and the index of the first such arrival."""
     if alone and (not changes or alone[-1] > changes[-1].start):
         *before, last = alone
         others = f", as in {len(before)} before" if before else ""
@@ -115,7 +128,7 @@ def _named(number_entry):
 
 
 def _held(entries, names, expected):
-    """The second thing noted of arrivals beside what it was expected to be, in words."""
+    """Accuracy (classes) or interval coverage (numbers) of arrivals and its expected value, as text."""
     share = np.mean([entry.arrival[1] for entry in entries])
     text = f"accuracy was {share:.2f}" if names == CLASSES_NOTED else f"95 % intervals held {share:.2f} of the rows"
     return f"{text}, {expected[names[1]]:.2f} of rows withheld before" if expected else text
@@ -126,15 +139,15 @@ def _names(table):
 
 
 def arrivals(entries: Iterable[Entry]) -> np.ndarray:
-    """What was noted of partitions, in the order in which they were committed: (n, 2 or 3)."""
+    """Figures of the arrivals in commit order, (n, 2) for classes or (n, 3) for numbers."""
     return np.array([entry.arrival for entry in entries if entry.arrival])
 
 
 def summary(entries: Iterable[Entry]) -> dict[str, float] | None:
-    """The newest arrivals beside those before them; None where there are too few.
+    """Mean figures of the newest arrivals and of all earlier ones; None if there are too few.
 
-    `log_score_change` is the difference of the mean log scores in its standard errors: far below zero, the model no
-    longer expects what arrives.
+    `log_score_change` is the difference of the mean log scores in its standard errors; if it is far below zero, the
+    data have drifted away from the model.
     """
     table = arrivals(entries)
     recent = max(LEAST_COMPARED, round(RECENT_SHARE * len(table)))

@@ -1,7 +1,7 @@
 """The distribution of errors: their scale at each input and their shape, both estimated from leave-one-out residuals.
 
-Residuals belong to entries of the ledger, so that the distribution follows from the ledger at any commit: they are
-added with a partition, removed when it is forgotten, fade with it and join when committees are merged.
+Residuals are stored in ledger entries, so the ledger of a commit determines its error distribution: residuals are added
+with a partition, removed when it is forgotten, fade with it, and are joined when committees are merged.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,25 +20,25 @@ from bcmdist.storage.commits import Reference, open_store
 from bcmdist.storage.ledger import Entry
 from bcmdist.storage.loading import load_record
 
-# Residuals of which fewer tell too little of tails.
+# Least number of residuals; fewer carry too little information about tails.
 LEAST = 250
-# Partitions that count less, faded, tell nothing any more.
+# Partitions whose faded weight is at most this are ignored.
 FADED = 1e-3
-# A scale that varies is taken where residuals gain more than so many standard errors: of 48 samples of 400 and 1000
-# residuals of one scale none did, since a factor that noise has made loses at rows that have no part in it.
+# A varying scale is chosen if its gain exceeds this many standard errors. None of 48 samples of 400 and 1000 residuals
+# with constant scale did so: a factor fitted to noise loses at rows that did not contribute to it.
 DECISIVE = 1.0
 
 
 @dataclass(frozen=True)
 class ErrorDistribution:
-    """Of standardised errors: their variance at scaled inputs, and their distribution in units of that."""
+    """Distribution of standardised errors: variance at scaled inputs, and shape after division by its square root."""
 
     shape: Shape = NORMAL
     scale: Scale | None = None
-    """None: the same everywhere"""
+    """None: constant"""
 
     def widening(self, X, variance) -> np.ndarray | float:
-        """By which the variance of an observation (n,) is multiplied at scaled inputs X (n, D), (n,)."""
+        """Factor (n,) on the predictive variance (n,) of observations at scaled inputs X (n, D)."""
         return 1.0 if self.scale is None else self.scale.factor(places_of(X, variance))
 
 
@@ -47,28 +47,28 @@ AS_THE_MODEL_SAYS = ErrorDistribution()
 
 @dataclass(frozen=True)
 class Residuals:
-    """Standardised residuals of rows left out, by partition."""
+    """Standardised leave-one-out residuals, by partition."""
 
     places: list[np.ndarray]
     """(k, D + 1) each; see `bcmdist.prediction.errors.heteroscedasticity`"""
     errors: list[np.ndarray]
     """(k,) each"""
     weights: list[float]
-    """how many times each partition counts"""
+    """weight of each partition"""
     first: list[int]
-    """the half (0 or 1) in which the first residual of each judges"""
+    """half (0 or 1) of the cross-validation that holds each partition's first residual; the others alternate"""
 
     @property
     def count(self) -> int:
         return sum(map(len, self.errors))
 
     def together(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Places (n, D + 1), residuals and weights (n,)."""
+        """All residuals as arrays: places (n, D + 1), residuals and weights (n,)."""
         weights = np.repeat(self.weights, [len(one) for one in self.errors])
         return np.concatenate(self.places), np.concatenate(self.errors), weights
 
     def histogram(self, divided_by: np.ndarray | None = None) -> Histogram:
-        """Of all of them, divided by the roots of some factors (n,)."""
+        """Histogram of all residuals, divided by the square roots of variance factors (n,) if given."""
         _, z, weights = self.together()
         pairs = zip(self.first, self.errors, strict=True)
         half = np.concatenate([(first + np.arange(len(one))) % 2 for first, one in pairs])
@@ -76,7 +76,7 @@ class Residuals:
 
 
 def residuals_in(ledger: Sequence[Entry], weights: Mapping[str, float], method: str) -> Residuals:
-    """Residuals of the predictions of a method in a ledger, each entry weighted by key."""
+    """Residuals of a prediction method in a ledger, with the weights of their partitions by key."""
     found = Residuals([], [], [], [])
     for entry in sorted(ledger, key=lambda entry: entry.key):
         record = entry.residuals
@@ -90,7 +90,10 @@ def residuals_in(ledger: Sequence[Entry], weights: Mapping[str, float], method: 
 
 
 def fit_error_distribution(residuals: Residuals, process: Process | None) -> ErrorDistribution:
-    """The distribution of residuals; with a scale that varies as a process does, if one is given."""
+    """Fit the error distribution to residuals; with a scale that varies with the inputs if a process is given.
+
+    The model's own distribution is returned for fewer than `LEAST` residuals.
+    """
     if residuals.count < LEAST:
         return AS_THE_MODEL_SAYS
     if process is None:
@@ -101,11 +104,11 @@ def fit_error_distribution(residuals: Residuals, process: Process | None) -> Err
 
 @dataclass(frozen=True)
 class Gain:
-    """What a scale that varies gains for each residual, in nats, beside a shape of its own in either case."""
+    """Gain of a varying over a constant scale in mean log density per residual; a shape is fitted in either case."""
 
     nats: float
     error: float
-    """its standard error"""
+    """standard error of the gain"""
 
     @property
     def decisive(self) -> bool:
@@ -113,7 +116,7 @@ class Gain:
 
 
 def gain_of(residuals: Residuals, process: Process) -> Gain:
-    """Of a scale that varies as a process does, by residuals each of which has no part in its own factor."""
+    """Gain of a scale that varies as `process`, with each residual's factor predicted from the other residuals."""
     X, z, weights = residuals.together()
     constant = fit_shape(residuals.histogram())
     _, factors = fit_scale(process, X, z, weights)
@@ -124,13 +127,13 @@ def gain_of(residuals: Residuals, process: Process) -> Gain:
 
 @lru_cache(maxsize=4)
 def load_error_distribution(reference: Reference, method: str) -> ErrorDistribution:
-    """The error distribution of a commit, on any worker."""
+    """Load the error distribution of a commit; cached, for tasks on workers."""
     ledger = open_store(reference.url).ledger(load_record(reference))
     return _error_distribution(load_facts(reference), ledger, method)
 
 
 def error_distribution_of(snapshot: Snapshot, method: str) -> ErrorDistribution:
-    """The error distribution of a snapshot in memory, computed once for each commit."""
+    """The error distribution of a snapshot in memory; cached for the commit."""
     commit, known = snapshot.read.get(("spread", method), (None, None))
     if commit != snapshot.commit:
         known = _error_distribution(snapshot.facts, snapshot.ledger, method)
@@ -139,7 +142,7 @@ def error_distribution_of(snapshot: Snapshot, method: str) -> ErrorDistribution:
 
 
 def residuals_of(facts: Facts, ledger, method: str) -> Residuals:
-    """Residuals in a ledger, each of which counts as its partition does by now."""
+    """Residuals of a prediction method in a ledger, with the current weights of their partitions."""
     return residuals_in(ledger, weights(facts.fading, ledger), method)
 
 

@@ -1,8 +1,8 @@
-"""Rows held out to calibrate with: a random quarter of a partition, of each of its classes.
+"""Held-out rows for calibration: a random quarter of a partition, stratified by class.
 
-Which rows they are follows from the partition alone, so that whoever absorbs the others and whoever predicts these
-agree. Stores are often sorted by class: the last rows of a partition, or whole partitions, would say nothing of most
-classes.
+The choice depends on the partition alone, so that the task that absorbs the other rows and the task that predicts these
+agree. It is random since data are often sorted by class: the last rows of a partition, or whole partitions, would miss
+most classes.
 """
 
 from dataclasses import dataclass, replace
@@ -23,22 +23,21 @@ from bcmdist.prediction.latent import predict_latent
 from bcmdist.storage.commits import BlobReference, Reference
 from bcmdist.storage.loading import load_array
 
-# One row in so many is held out.
+# One row in `HELD_OUT_EVERY` is held out.
 HELD_OUT_EVERY = 4
-# Rows held out to calibrate with, at most; Platt's map has one parameter per class.
+# Approximate number of held-out rows in all; Platt's map has one parameter per class.
 CALIBRATION_ROWS = 5000
 
 
 def held_out_count(part: Partition) -> int:
-    """How many rows of a partition are held out; of a single row, every so often that one."""
+    """Number of held-out rows of a partition: a quarter, rounded up or down at random."""
     return len(range(_first(_generator(part)), part.rows, HELD_OUT_EVERY))
 
 
 def held_out_rows(part: Partition, y) -> np.ndarray:
-    """Which rows of a partition are held out, given its targets (n,): True for these, (n,).
+    """Boolean mask (n,) of the held-out rows of a partition with targets y (n,).
 
-    Every fourth of the rows in the order of their targets, with equal ones in random order: of a class of m rows
-    m / 4 rounded up or down.
+    Every fourth row in the order of the targets, ties in random order: m / 4, rounded up or down, of a class of m rows.
     """
     rng = _generator(part)
     first = _first(rng)
@@ -56,13 +55,13 @@ def _first(rng):
 
 
 def _some(rows: Rows, which) -> Rows:
-    """Some rows of a partition, which keep the digest of all."""
+    """A subset of a partition's rows, with the digest of all of them."""
     return replace(rows, X=rows.X[which], obs=rows.obs[which])
 
 
 @dataclass(frozen=True)
 class ExpertOfTraining:
-    """The message of a partition without the rows that are held out."""
+    """Task: the message of a partition without its held-out rows."""
 
     model: Reference
 
@@ -72,8 +71,10 @@ class ExpertOfTraining:
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Latent predictions and classes at the rows that are held out of a partition, by a belief that has not absorbed
-    them."""
+    """Task: latent predictions and classes at the held-out rows of a partition.
+
+    The committee with `eta` and `precision` must not have absorbed these rows.
+    """
 
     model: Reference
     eta: BlobReference
@@ -89,7 +90,7 @@ class HeldOut:
 
 
 def some_of(parts: list[Partition], rows) -> list[Partition]:
-    """Partitions of about so many rows together, evenly spread; one at least where there are any."""
+    """Evenly spread partitions with about `rows` rows in all; at least one, if there are any."""
     if not parts:
         return []
     count = max(1, min(len(parts), round(rows / max(part.rows for part in parts))))
@@ -97,10 +98,10 @@ def some_of(parts: list[Partition], rows) -> list[Partition]:
 
 
 def without_some(snapshot: Snapshot, runtime) -> tuple[list[Partition], Committee]:
-    """Partitions that rows are held out of (`held_out_rows`), and the committee as if it had not absorbed these.
+    """Choose partitions with held-out rows (`held_out_rows`), and return them and the committee without these rows.
 
-    What the whole of such a partition has said is withdrawn, which is exact, and the rest is absorbed again. No
-    partitions where there are too few rows to hold one out.
+    The message of each whole partition is withdrawn, and that of its other rows is absorbed. The list is empty if
+    there are too few rows to hold any out.
     """
     spread = some_of(readable_partitions(snapshot), CALIBRATION_ROWS * HELD_OUT_EVERY)
     chosen = [part for part in spread if held_out_count(part)]

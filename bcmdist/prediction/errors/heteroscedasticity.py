@@ -1,10 +1,10 @@
-"""The scale of errors where it varies with the inputs: a second Gaussian regression, of log squared residuals.
+"""Input-dependent scale of errors: a second Gaussian process regression, of log squared residuals.
 
-With z the standardised residual of a row left out, log z^2 - E log chi^2_1 is an unbiased observation of the log of
-the factor by which its variance is off, and the variance of that observation is known: pi^2 / 2 (of the log of a
-chi^2_1). It stays fixed; learned, it overfits. The factor is a process of a smooth kernel of the *place* of a row,
-which is its scaled inputs and the log of the variance that the model predicts there: (D + 1,). Rows speak each on its
-own about the values at some points, so what they say is a sum over rows, and adds, fades and forgets as messages do.
+With z the standardised leave-one-out residual of a row, log z^2 - E log chi^2_1 is an unbiased observation of the log
+of the factor by which the predictive variance is wrong. The variance of this observation is known, pi^2 / 2 (of the log
+of a chi^2_1), and stays fixed; when learned, it overfits. The log factor is a Gaussian process with a smooth kernel on
+the *place* of a row, (D + 1,): its scaled inputs and the log of the predictive variance there. Rows are independent
+given the values at inducing points, so their messages are sums over rows, which add, fade and can be withdrawn.
 """
 
 import math
@@ -24,28 +24,30 @@ from bcmdist.model.mean import Mean
 from bcmdist.model.shared.query import Query, prepare
 from bcmdist.prediction.leave_one_out import left_out_of_committee
 
-# Of log chi^2_1: its mean, -log 2 - Euler's constant, and its variance.
+# Mean and variance of log chi^2_1; the mean is -log 2 - Euler's constant.
 LOG_MEAN, LOG_VARIANCE = -1.2703628454614782, math.pi**2 / 2.0
-# |z| that count as this small at least: repeated rows may leave none, of which there is no log.
+# Smaller |z| are raised to this: repeated rows may have a residual of 0, which has no log.
 SMALLEST = 0.01
-# Points of the process: fewer where they have so many numbers that each commit would be full of them.
+# Most and least inducing points of the process, and the limit on their coordinates in all, which every commit stores.
 POINTS, LEAST_POINTS, NUMBERS = 100, 10, 2**13
-# Rows of a block of those that it is learned on, and blocks.
+# Rows per block and number of blocks for learning the hyper-parameters.
 BLOCK, BLOCKS = 400, 4
 STEPS = 12
-# Rows that are looked at at a time: what they say is a sum, and memory does not grow with them.
+# Rows per message: messages are summed, so memory does not grow with the number of rows.
 AT_A_TIME = 2048
-# Share of the variance added at the points: without it a smooth kernel's rounding errors are seen in the ninth digit.
+# Jitter at the inducing points, as a share of the variance: without it, rounding errors of a smooth kernel show in the
+# ninth digit.
 JITTER = 1e-5
-# Of the logs of what is learned: nearly the same residuals, summed in another order, are to settle the same process.
+# Decimals of the logs of learned hyper-parameters: nearly equal residuals, summed in another order, must give the same
+# process.
 DECIMALS = 2
-# Start and bounds while learning: the variance of the log, lengthscales of the inputs in their units, and that of the
-# log of the variance in its standard deviations, which are no less than so much.
+# Start and bounds of learning: the variance of the log factor; the lengthscale of the inputs, as a multiple of their
+# units; that of the log predictive variance, as a multiple of its standard deviation, which is at least `LEAST_SPREAD`.
 START, BOUNDS = (0.5, 1.0, 2.0), ((1e-3, 1e1), (0.1, 10.0), (0.3, 30.0))
 LEAST_SPREAD = 0.05
-# The log of a factor is within this of the mean one: a factor of 55 in variance, 7 in standard deviation.
+# Largest deviation of a log factor from the mean factor's log: a factor of 55 in variance, 7 in standard deviation.
 LARGEST_LOG = 4.0
-# Variances are within this: of some distributions there is none.
+# Variances are clipped to this range: some distributions have no finite variance.
 FINITE = (1e-100, 1e100)
 
 _NOISE = make_likelihood("gaussian").with_parameters({"noise_variance": np.array([LOG_VARIANCE])})
@@ -53,22 +55,23 @@ _NOISE = make_likelihood("gaussian").with_parameters({"noise_variance": np.array
 
 @dataclass(frozen=True)
 class Process:
-    """The prior of the log of the factor: settled once, so that rows that come later add to what others have said."""
+    """The prior of the log factor. It is chosen once, so that the messages of later rows can be added."""
 
     points: np.ndarray
-    """(Q, D + 1)"""
+    """inducing points, (Q, D + 1)"""
     variance: float
+    """of the squared exponential kernel"""
     lengthscale: np.ndarray
     """(D + 1,)"""
 
     @property
     def shared(self) -> Query:
-        """Its query values, through which alone rows see it."""
+        """Its shared variables: the values at the inducing points, without a residual."""
         kernel = _kernel(self.variance, self.lengthscale)
         return prepare(self.points, kernel=kernel, mean=Mean("constant"), residual="none", jitters=(JITTER,))
 
     def to_json(self) -> dict:
-        """JSON-ready, for `from_json`."""
+        """The fields, JSON-ready."""
         return {
             "points": self.points.tolist(),
             "variance": self.variance,
@@ -77,38 +80,43 @@ class Process:
 
     @classmethod
     def from_json(cls, known) -> "Process":
-        """What `to_json` gives."""
+        """Inverse of `to_json`."""
         return cls(np.array(known["points"]), known["variance"], np.array(known["lengthscale"]))
 
 
 @dataclass(frozen=True)
 class Scale:
-    """What residuals say of the factor: its mean level is 1 over these."""
+    """The posterior mean of the log factor, normalised so that the mean factor over the residuals is 1."""
 
     shared: Query
     mean: np.ndarray
-    """of the query values, (S,)"""
+    """posterior mean of the shared variables, (S,)"""
     level: float
+    """log of the mean factor before normalisation"""
 
     def factor(self, places) -> np.ndarray:
-        """By which the variance of an observation is multiplied at places (n, D + 1), (n,)."""
+        """Factor (n,) on the predictive variance of observations at places (n, D + 1)."""
         blocks = [places[start : start + AT_A_TIME] for start in range(0, max(len(places), 1), AT_A_TIME)]
         return _bounded(np.concatenate([self.shared.design(some) @ self.mean for some in blocks]) - self.level)
 
 
 def places_of(X, variance) -> np.ndarray:
-    """Of scaled inputs X (n, D) where the model predicts an observation with a variance (n,), (n, D + 1)."""
+    """Places (n, D + 1) of scaled inputs X (n, D) with predictive variances of observations (n,)."""
     return np.column_stack([X, np.log(np.clip(variance, *FINITE))])
 
 
 def log_squares(z) -> np.ndarray:
-    """Observations of the log of the factor, of standardised residuals (n,)."""
+    """Observations (n,) of the log factor from standardised residuals z (n,)."""
     return 2.0 * np.log(np.maximum(np.abs(z), SMALLEST)) - LOG_MEAN
 
 
 def fit_scale(process: Process, places, z, weight) -> tuple[Scale, np.ndarray]:
-    """The scale after residuals z (n,) at places (n, D + 1), each counted so often (n,); and its factor at each row as
-    the others have it, (n,)."""
+    """Fit the scale to residuals z (n,) at places (n, D + 1) with weights (n,).
+
+    Returns
+    -------
+    The scale, and the factor at each row predicted from the other rows, (n,).
+    """
     shared, obs = process.shared, _observed(z, weight)
     blocks = [slice(start, start + AT_A_TIME) for start in range(0, len(z), AT_A_TIME)]
     messages = [expert_message(shared, _NOISE, places[some], obs[some]) for some in blocks]
@@ -121,7 +129,7 @@ def fit_scale(process: Process, places, z, weight) -> tuple[Scale, np.ndarray]:
 
 
 def _without_own(shared, belief, places, obs):
-    """The log of the factor at each of some rows, as the others have it, (n,)."""
+    """Leave-one-out mean of the log factor at each row, (n,)."""
     return left_out_of_committee(shared, _NOISE, belief, places, obs, np.arange(len(places)))[0]
 
 
@@ -134,12 +142,13 @@ def _observed(z, weight) -> Observations:
 
 
 def settle_process(places, z, units: list[np.ndarray], *, seed=0) -> Process:
-    """The process whose evidence over blocks of residuals is largest.
+    """Learn the process: choose the hyper-parameters of largest evidence over blocks of residuals.
 
     Parameters
     ----------
-    places, z : residuals (n,) at places (n, D + 1)
-    units : lengthscales (D,) in whose proportion those of its inputs may be: those of f, say, or one for all
+    places, z : residuals z (n,) at places (n, D + 1)
+    units : candidate lengthscales of the inputs, (D,) each, of which only the common factor is learned; for example
+        those of f, or equal ones
     """
     order = np.random.default_rng(seed).permutation(len(places))
     blocks = [order[k : k + BLOCK] for k in range(0, min(len(order), BLOCK * BLOCKS), BLOCK)]
@@ -152,7 +161,10 @@ def settle_process(places, z, units: list[np.ndarray], *, seed=0) -> Process:
 
 
 def _climbed(seen, inputs, variances):
-    """Loss, variance and lengthscales where the evidence is largest, the latter multiples of two vectors (D + 1,)."""
+    """Loss, variance and lengthscales (D + 1,) of largest evidence; lengthscales are a combination of two vectors.
+
+    `inputs` and `variances` (D + 1,) are the units of the input part and of the log-variance part, 0 elsewhere.
+    """
 
     def at(logs):
         value, along, across = np.exp(logs)

@@ -1,12 +1,12 @@
-"""Class probabilities from scores that are none: Platt's calibration on held-out predictions.
+"""Class probabilities from uncalibrated scores: Platt scaling on held-out predictions.
 
-Regression on one-hot targets and the support vector machine decide by the largest latent but say
-nothing of probabilities. With the committee's mean m_c and variance v_c at rows it has not absorbed,
+Regression on one-hot targets and the support vector machine decide by the largest latent value and have no class
+probabilities. With the committee's mean m_c and variance v_c at rows that it has not absorbed,
 
     P(y = c) = softmax_c of (slope m_c + bias_c) / sqrt(1 + pi slope^2 v_c / 8)
 
-(Platt 2000, for C classes; the root averages over the latent as MacKay 1992 does). Slope and
-biases maximise the likelihood of Platt's smoothed targets.
+(Platt 2000, for C classes; the root averages over the latent function as in MacKay 1992). Slope and biases maximise
+the likelihood of Platt's smoothed targets.
 """
 
 from dataclasses import dataclass
@@ -19,10 +19,10 @@ from scipy.special import log_softmax, softmax
 
 @dataclass(frozen=True)
 class HeldOutRows:
-    """Predictions at rows that were not absorbed; `+` puts them together."""
+    """Latent predictions and classes at held-out rows; `+` concatenates."""
 
     mean: np.ndarray
-    """(n,) or (n, C)"""
+    """(n,) or (n, C), like the variance"""
     variance: np.ndarray
     target: np.ndarray
     """class numbers, (n,)"""
@@ -39,7 +39,7 @@ class HeldOutRows:
 
 
 class Probabilities(Protocol):
-    """What makes class probabilities of latents where the likelihood does not do so alone."""
+    """Interface of calibrations that map latent predictions to class probabilities in place of the likelihood."""
 
     def probability(self, mean, variance) -> np.ndarray:
         """Class probabilities (n, C) from latent means and variances, (n, C), or (n,) for two classes."""
@@ -47,7 +47,7 @@ class Probabilities(Protocol):
 
 @dataclass(frozen=True)
 class Calibration:
-    """Slope and biases of the map from latents to probabilities."""
+    """Slope and biases of the map from latent predictions to class probabilities."""
 
     slope: float
     bias: tuple[float, ...]
@@ -60,12 +60,12 @@ class Calibration:
 
 
 def uncalibrated(classes) -> Calibration:
-    """What a committee says that has absorbed nothing to calibrate with: its latents as they are."""
+    """The calibration of a committee without held-out rows: slope 1 and biases 0."""
     return Calibration(1.0, (0.0,) * classes)
 
 
 def per_class(mean, variance) -> tuple[np.ndarray, np.ndarray]:
-    """Latents as (n, C): one latent of two classes stands for f_1 - f_0."""
+    """Latent means and variances as (n, C); a single latent (n,) of two classes is f_1 - f_0."""
     if mean.ndim == 2:
         return mean, variance
     return np.column_stack([-0.5 * mean, 0.5 * mean]), np.column_stack([0.5 * variance] * 2)
@@ -78,9 +78,9 @@ def _moderated(mean, variance, slope, bias):
 def fit_calibration(held_out: HeldOutRows) -> Calibration:
     """Slope and biases by maximum likelihood of smoothed targets (Platt 2000, eqs. 6-7).
 
-    A row of class c with N_c rows counts (N_c + 1) / (N_c + 2) for c and the rest for the others, so
-    that separable classes leave the slope finite. The first class with rows has a bias of 0, classes without rows
-    have the mean of those with rows.
+    A row of class c, which has N_c rows, has the target (N_c + 1) / (N_c + 2) for c, and equal shares of the rest for
+    the others, so that the slope stays finite for separable classes. The first class with rows has a bias of 0; classes
+    without rows get the mean bias of those with rows.
     """
     mean, variance = per_class(held_out.mean, held_out.variance)
     C, target = mean.shape[1], held_out.target.astype(int)
@@ -99,9 +99,9 @@ def fit_calibration(held_out: HeldOutRows) -> Calibration:
 
 
 def _bias_shares(target, classes):
-    """How the biases of all classes follow from those that are fitted, (C, free): of the classes with rows all but one.
+    """Matrix (C, free) from fitted biases to those of all classes; all classes with rows but the first are fitted.
 
-    A class without rows has the mean of the others: fitted, its bias would fall until the class is never predicted.
+    A class without rows gets the mean of the others: if fitted, its bias would fall until the class is never predicted.
     """
     own = np.eye(classes)[:, np.unique(target)]
     unseen = own.sum(axis=1) == 0.0
@@ -117,5 +117,5 @@ def _smoothed_targets(target, classes):
 
 
 def calibration_from(facts) -> Calibration | None:
-    """The calibration that a commit's facts hold, if any."""
+    """The calibration stored in a commit's facts; None if there is none."""
     return None if facts is None else Calibration(facts["slope"], tuple(facts["bias"]))

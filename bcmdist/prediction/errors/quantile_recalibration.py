@@ -1,11 +1,11 @@
-"""Counts, lifetimes and other numbers whose errors have a shape of their own, by their normal scores.
+"""Quantile recalibration of predictive distributions (counts, lifetimes, other numbers) by normal scores.
 
-Of a distribution F that a model predicts, z = Phi^-1(F(y)) is a standard normal where it is right: rows left out tell
-what z is in truth. With Z of a shape and s^2 a factor that varies as the scale of errors does, it is taken as s Z:
+If a predictive distribution F is correct, z = Phi^-1(F(y)) is standard normal. The actual distribution of z is
+estimated from left-out rows, as that of s Z, where Z has a fitted shape and s^2 is the scale factor of the errors:
 
     P*(Y <= y) = P(s Z <= z(y)),    y*(q) = F^-1(Phi(s z_q)),    p*(y) = p(y) shape(z / s) / (s phi(z))
 
-and of a whole number, whose z lies somewhere from z(y - 1) to z(y), p*(y) = P(z(y - 1) < s Z <= z(y)).
+For a whole number, whose z lies between z(y - 1) and z(y), p*(y) = P(z(y - 1) < s Z <= z(y)).
 """
 
 from abc import abstractmethod
@@ -17,45 +17,51 @@ from scipy.special import ndtr, ndtri
 from bcmdist.prediction.errors.scale_mixture import NORMAL, Shape
 from bcmdist.prediction.predictive import Numbers, Predictive
 
-# Normal scores are known to this; beyond, densities differ from those of the model as they do there.
+# Normal scores are clipped to +-`FARTHEST`: beyond it, densities are corrected by the same ratio as there.
 FARTHEST = 7.0
-# Quantiles are looked for up to this normal score: probabilities beyond are no numbers.
+# Largest normal score of a quantile: beyond it, tail probabilities underflow.
 LARGEST = 30.0
-# Of whole numbers that are so close in z the probability is a density's.
+# If z(y) - z(y - 1) of a whole number is at most this, its probability is computed from the density.
 CLOSE = 1e-4
 
 
 class Scored(Numbers):
-    """A distribution of which normal scores are known."""
+    """A predictive distribution that can compute normal scores."""
 
     @property
     @abstractmethod
     def discrete(self) -> bool:
-        """Whether it is of whole numbers."""
+        """Whether it is a distribution of whole numbers."""
 
     @abstractmethod
     def normal_score(self, y) -> np.ndarray:
-        """The z at which P(Z <= z) = P(Y <= y) for Z ~ N(0, 1), (n,)."""
+        """Normal scores of y, (n,): the z with P(Z <= z) = P(Y <= y) for Z ~ N(0, 1)."""
 
     @abstractmethod
     def at_normal_score(self, z) -> np.ndarray:
-        """Smallest y whose normal score is no less than z (n,), (n,)."""
+        """Smallest y (n,) whose normal score is at least z (n,)."""
 
     @abstractmethod
     def censored(self, obs) -> np.ndarray:
-        """True for rows of which only Y > y is known, (n,)."""
+        """True for censored rows, for which only Y > y was observed, (n,)."""
 
     def score_range(self, obs) -> tuple[np.ndarray, np.ndarray]:
-        """Limits of the normal score of each observation, (n,) each: a whole number from that of the one before to
-        its own, a censored life beyond its own, any other at its own; what lies beyond `FARTHEST` is there."""
+        """Lower and upper limits of the normal score of each observation, (n,) each.
+
+        From z(y - 1) to z(y) for a whole number; from z(y) to infinity if censored; both z(y) otherwise. A range that
+        lies wholly beyond +-`FARTHEST` is extended to reach it.
+        """
         high = self.normal_score(obs.y)
         low = np.where(obs.y < 1.0, -np.inf, self.normal_score(obs.y - 1.0)) if self.discrete else high
         high = np.where(self.censored(obs), np.inf, high)
         return np.minimum(low, FARTHEST), np.maximum(high, -FARTHEST)
 
     def standardised(self, obs, generator) -> np.ndarray:
-        """Normal scores, those of whole numbers and censored lives drawn from their range as the model has it (Dunn &
-        Smyth 1996)."""
+        """Normal scores of observations, (n,).
+
+        Those of whole numbers and censored lifetimes are drawn from their range under the predictive distribution
+        (randomised quantile residuals, Dunn & Smyth 1996).
+        """
         low, high, sign = _lower_tail(*self.score_range(obs))
         a, b = ndtr(low), ndtr(high)
         drawn = ndtri(a + (b - a) * generator.uniform(size=len(a)))
@@ -64,13 +70,17 @@ class Scored(Numbers):
 
 @dataclass(frozen=True)
 class Reshaped(Predictive):
-    """What a model says, with normal scores of a shape and scale. Its mean is the model's; its variance is multiplied
-    by the factor, whatever the shape makes of it."""
+    """A predictive distribution whose normal scores have a given shape and scale.
+
+    The mean is that of the model; the variance is the model's times the factor, and ignores the shape.
+    """
 
     base: Scored
+    """the distribution that the model predicts"""
     shape: Shape
+    """of Z"""
     factor: np.ndarray | float
-    """s^2, (n,) or one for all"""
+    """s^2, (n,) or a scalar"""
 
     @property
     def mean(self) -> np.ndarray:
@@ -98,18 +108,20 @@ class Reshaped(Predictive):
         return np.where(wide, np.log(np.maximum(inside, np.finfo(float).tiny)), dense)
 
     def _log_ratio(self, z):
-        """By how much log densities at normal scores z (n,) exceed those of the model."""
+        """Correction (n,) of the model's log densities at normal scores z (n,)."""
         sd = np.sqrt(self.factor)
         return self.shape.log_density(z / sd) - np.log(sd) - NORMAL.log_density(z)
 
 
 def _lower_tail(low, high):
-    """Ranges mirrored so that they begin below 0, where probabilities have all their digits; and -1 for those that
-    were, else 1."""
+    """Mirror ranges that start above 0, since lower-tail probabilities keep all digits.
+
+    Returns lower limits, upper limits, and the sign, -1 for mirrored ranges, else 1.
+    """
     mirrored = low > 0.0
     return np.where(mirrored, -high, low), np.where(mirrored, -low, high), np.where(mirrored, -1.0, 1.0)
 
 
 def reshaped(said: Scored, shape: Shape, factor) -> Predictive:
-    """What a model says, in a shape and scale; as it is, where they are those that it assumes."""
+    """A predictive distribution with recalibrated shape and scale; unchanged for shape N(0, 1) and a factor of 1."""
     return said if shape.normal and np.ndim(factor) == 0 and factor == 1.0 else Reshaped(said, shape, factor)

@@ -1,12 +1,12 @@
-"""Probabilities of two classes, corrected by rows left out: a logistic regression on what was said of each (Cox 1958).
+"""Recalibration of two-class probabilities by logistic regression on leave-one-out predictions (Cox 1958).
 
     logit P(y = 1) = intercept + slope logit p
 
-with p what the likelihood says on its own. One pass of Laplace approximations errs where classes are nearly separable;
-rows left out tell by how much. The hyper-parameters have seen these rows, though: a slope above 1, which makes
-probabilities more extreme, is shrunk by the share of the likelihood ratio that as many parameters may gain where there
-is nothing to learn (van Houwelingen & le Cessie 1990; here, as in Akaike's criterion, twice their number). Targets are
-smoothed (Platt 2000), so that classes which rows left out separate get no probabilities of 0.
+where p is the probability that the likelihood gives. One pass of Laplace approximations errs where classes are nearly
+separable; left-out rows show by how much. The hyper-parameters were learned with these rows, though. Therefore a slope
+above 1, which makes probabilities more extreme, is shrunk by the share of the likelihood ratio that as many parameters
+gain from noise (van Houwelingen & le Cessie 1990; here twice their number, as in Akaike's criterion). Targets are
+smoothed (Platt 2000), so that separable classes do not get probabilities of 0.
 """
 
 import math
@@ -20,13 +20,13 @@ from scipy.special import expit, log_expit, logit
 from bcmdist.model.likelihoods import Likelihood
 from bcmdist.prediction.errors.platt_scaling import HeldOutRows
 
-# A correction is taken where rows of the other half gain more than so many standard errors: of what is right already 5
-# in 100 would be corrected at 1, none of 1800 are at 2 (200 to 2000 rows).
+# A correction is applied if its cross-validated gain exceeds this many standard errors. Of correct probabilities, 5 in
+# 100 samples would be corrected at 1, and none of 1800 is at 2 (200 to 2000 rows).
 DECISIVE = 2.0
-# What a learned hyper-parameter may gain, in units of twice a nat: on rows held out of training rows of sonar and
-# ionosphere, with 60 and 34 lengthscales for some 200 rows, 1 harms, 2 does not.
+# Gain from noise per learned hyper-parameter, as twice the log likelihood ratio: on rows held out of the training rows
+# of sonar and ionosphere, with 60 and 34 lengthscales for about 200 rows, 1 does harm, 2 does not.
 SHRINKING = 2.0
-# Rows of each class in each half without which nothing is corrected.
+# Least number of rows of each class in each half; with fewer, nothing is corrected.
 LEAST_ROWS = 10
 LARGEST_LOGIT = 700.0
 BOUNDS = [(1e-2, 1e2), (-50.0, 50.0)]
@@ -35,20 +35,20 @@ HALVES_SEED = 20002
 
 @dataclass(frozen=True)
 class Recalibration:
-    """Slope and intercept of the map from what was said to what is."""
+    """Slope and intercept of the map from predicted to corrected log odds."""
 
     slope: float
     intercept: float
 
     def corrected(self, probability) -> np.ndarray:
-        """Probabilities (n, 2) from those that were said, (n, 2)."""
+        """Corrected probabilities (n, 2) of predicted ones, (n, 2)."""
         f = self.intercept + self.slope * _logits(probability)
         return np.column_stack([expit(-f), expit(f)])
 
 
 @dataclass(frozen=True)
 class Recalibrated:
-    """A likelihood of two classes whose probabilities are corrected."""
+    """A two-class likelihood with corrected probabilities."""
 
     likelihood: Likelihood
     by: Recalibration
@@ -59,21 +59,23 @@ class Recalibrated:
 
 
 def recalibrated_from(facts: dict[str, Any] | None, likelihood) -> Recalibrated | None:
-    """What the facts of a commit hold, if anything."""
+    """The likelihood with the recalibration stored in a commit's facts; None if there is none."""
     return None if facts is None else Recalibrated(likelihood, Recalibration(facts["slope"], facts["intercept"]))
 
 
 def fit_recalibration(left_out: HeldOutRows, likelihood: Likelihood, learned: int) -> Recalibration | None:
-    """The correction at which rows left out are likeliest; None unless rows of the other half gain by it.
+    """Fit slope and intercept to left-out rows; None unless two-fold cross-validation shows a gain.
 
-    Each half of the rows judges what was fitted to the other one, by `DECISIVE` standard errors of the gain.
+    A correction is fitted to each half of the rows and scored on the other; the total gain must exceed `DECISIVE`
+    standard errors.
 
     Parameters
     ----------
+    left_out : leave-one-out latent predictions and targets
     learned : number of hyper-parameters that were learned with these rows
     """
     seen = (left_out.mean, left_out.variance, left_out.target, left_out.weight)
-    mean, variance, target, weight = (values[np.lexsort(seen)] for values in seen)  # in whatever order they came
+    mean, variance, target, weight = (values[np.lexsort(seen)] for values in seen)  # sorted: order-independent
     f, sign = _logits(likelihood.class_probability(mean, variance)), 2.0 * target - 1.0
     half = np.zeros(len(f), dtype=bool)
     for own in (sign > 0, sign < 0):  # of each class
@@ -102,10 +104,10 @@ def _log_density(found: Recalibration, f, sign):
 
 
 def _smoothed_targets(sign, weight) -> np.ndarray:
-    """Probabilities of the second class that a fit aims at (n,): (N + 1) / (N + 2) of a row's own one (Platt 2000).
+    """Smoothed probabilities (n,) of the second class as targets: (N + 1) / (N + 2) for a row's own class (Platt 2000).
 
-    N is the weight of the rows of its class. Where rows left out separate the classes, labels alone would have no
-    finite slope of highest likelihood.
+    N is the total weight of the rows of that class. With plain labels, separable classes would have no finite
+    maximum-likelihood slope.
     """
     count = np.where(sign > 0, weight @ (sign > 0), weight @ (sign < 0))
     own = (count + 1.0) / (count + 2.0)
@@ -113,7 +115,7 @@ def _smoothed_targets(sign, weight) -> np.ndarray:
 
 
 def _fitted(f, sign, weight, learned) -> Recalibration:
-    """Slope and intercept of highest likelihood, the slope shrunk; of a slope of 1 or less as it is."""
+    """Maximum-likelihood slope and intercept; a slope above 1 is shrunk towards 1."""
     target, total = _smoothed_targets(sign, weight), weight.sum()
     share = (weight @ target) / total
     nothing = total * (share * math.log(share) + (1.0 - share) * math.log1p(-share))
@@ -126,7 +128,7 @@ def _fitted(f, sign, weight, learned) -> Recalibration:
 
 
 def _expected_log_density(at, target):
-    """Of labels whose probability is `target`, by log odds `at`, (n,)."""
+    """Expected log density (n,), under log odds `at`, of labels that have probability `target`."""
     return target * log_expit(at) + (1.0 - target) * log_expit(-at)
 
 

@@ -1,9 +1,9 @@
-"""The shape of errors: a zero-mean scale mixture of normals, fitted to standardised residuals of rows left out.
+"""The shape of errors: a zero-mean scale mixture of normals, fitted to standardised leave-one-out residuals.
 
-A Gaussian process has one variance for errors that are mostly small and sometimes large. With z = (y - mean) / sd of
-rows that were left out, z ~ sum_k weight_k N(0, scale_k^2) says how large they are in truth. Residuals add as a
-`Histogram` of |z|; the mixture is fitted to the sum by expectation maximisation, with as many components as residuals
-of the other half ask for - none, N(0, 1) as the model says, unless these gain.
+A Gaussian process has a single variance for errors that are mostly small and sometimes large. With z = (y - mean) / sd
+of left-out rows, the mixture z ~ sum_k weight_k N(0, scale_k^2) describes their actual distribution. Residuals are
+summed as a `Histogram` of |z|, to which the mixture is fitted by expectation maximisation. The number of components is
+chosen by two-fold cross-validation; without a decisive gain the shape stays N(0, 1), as the model assumes.
 """
 
 import math
@@ -14,21 +14,22 @@ from functools import cached_property, lru_cache
 import numpy as np
 from scipy.special import logsumexp, ndtr, ndtri
 
-# |z| is counted at nodes of equal ratio; what lies beyond counts at the last ones.
+# |z| is counted at geometrically spaced nodes; values beyond the outermost nodes count there.
 SMALLEST, LARGEST, NODES = 1e-3, 1e3, 500
-# Components at most, residuals that one takes at least, and the narrowest one: residuals of exactly 0 have no density.
+# Largest number of components, least number of residuals per component, and least scale, which keeps the density
+# finite for residuals of exactly 0.
 MOST_COMPONENTS, LEAST_RESIDUALS, NARROWEST = 4, 100, 0.01
-# Steps of expectation maximisation, always as many, so that shapes of nearly the same residuals are nearly the same.
+# Steps of expectation maximisation; a fixed number, so that nearly equal residuals give nearly equal shapes.
 STEPS = 200
 QUANTILE_HALVINGS = 100
-# A shape of more components is taken where residuals of the other half gain so many standard errors, each of them no
-# more than so many nats: no single one decides.
+# More components are chosen if the cross-validated gain exceeds `DECISIVE` standard errors. The gain of each residual
+# is limited to `MOST_NATS`, so that no single one decides.
 DECISIVE, MOST_NATS = 2.0, 5.0
 
 
 @dataclass(frozen=True)
 class Shape:
-    """Distribution of standardised errors: sum_k weights[k] N(0, scales[k]^2), of ascending scales."""
+    """Distribution of standardised errors: sum_k weights[k] N(0, scales[k]^2), scales ascending."""
 
     weights: tuple[float, ...] = (1.0,)
     scales: tuple[float, ...] = (1.0,)
@@ -43,13 +44,13 @@ class Shape:
         return np.array(self.weights), np.array(self.scales)
 
     def log_density(self, z) -> np.ndarray:
-        """log p(z), like z (n,)."""
+        """log p(z), in the shape of z."""
         weights, scales = self._arrays
         terms = np.log(weights / scales) - 0.5 * (np.asarray(z)[..., None] / scales) ** 2
         return logsumexp(terms, axis=-1) - 0.5 * math.log(2.0 * math.pi)
 
     def cdf(self, z) -> np.ndarray:
-        """P(Z <= z), like z (n,)."""
+        """P(Z <= z), in the shape of z."""
         weights, scales = self._arrays
         return ndtr(np.asarray(z)[..., None] / scales) @ weights
 
@@ -75,7 +76,7 @@ NORMAL = Shape()
 
 @lru_cache(maxsize=256)
 def _upper_quantile(shape, q):
-    """By bisection, between 0 and far beyond the widest component."""
+    """The quantile for q >= 1/2, by bisection between 0 and 40 times the largest scale."""
     low, high = 0.0, 40.0 * shape.scales[-1]
     for _ in range(QUANTILE_HALVINGS):
         middle = 0.5 * (low + high)
@@ -85,7 +86,7 @@ def _upper_quantile(shape, q):
 
 @dataclass(frozen=True)
 class Histogram:
-    """Counts of |z| at `NODES` nodes, in two halves that judge each other, (2, NODES); `+` adds."""
+    """Counts of |z| at `NODES` nodes, (2, NODES), in two halves for cross-validation; `+` adds counts."""
 
     counts: np.ndarray
 
@@ -94,12 +95,12 @@ class Histogram:
 
 
 def histogram(z, *, half=None, weight=1.0) -> Histogram:
-    """Of residuals (n,); each is shared by the two nodes that it lies between.
+    """Histogram of residuals z (n,); each is divided between its two neighbouring nodes.
 
     Parameters
     ----------
-    half : (n,) 0 or 1, in which each of them is counted; every other one in the same by default
-    weight : how often each counts, (n,) or one for all
+    half : half (0 or 1) in which each residual is counted, (n,); alternating by default
+    weight : weight of each residual, (n,) or a scalar
     """
     size = np.abs(np.asarray(z, dtype=float)).clip(SMALLEST, LARGEST)
     place = (NODES - 1) * np.log(size / SMALLEST) / math.log(LARGEST / SMALLEST)
@@ -114,10 +115,10 @@ _NODES = np.geomspace(SMALLEST, LARGEST, NODES)
 
 
 def fit_shape(residuals: Histogram | Iterable[float]) -> Shape:
-    """The shape of standardised residuals of rows left out: N(0, 1), unless others of them are likelier by a mixture.
+    """Fit the shape of standardised leave-one-out residuals: N(0, 1), unless a mixture predicts held-out ones better.
 
-    Each half of the residuals judges what was fitted to the other one; a shape of more components is taken where the
-    gain is `DECISIVE` standard errors.
+    Mixtures fitted to one half of the residuals are scored on the other half. More components are chosen if the gain
+    exceeds `DECISIVE` standard errors.
     """
     counted = residuals if isinstance(residuals, Histogram) else histogram(residuals)
     fewest, chosen = 2.0 * counted.counts.sum(axis=1).min(), 0
@@ -133,22 +134,22 @@ def fit_shape(residuals: Histogram | Iterable[float]) -> Shape:
 
 
 def _gain(counts, gains) -> float:
-    """Mean of the gains of counted residuals, in its standard errors."""
+    """Mean gain of counted residuals, in units of its standard error."""
     nats, error = decided_by(gains, counts)
     return nats / error if error > 0 else math.copysign(math.inf, nats)
 
 
 def decided_by(gains, weights) -> tuple[float, float]:
-    """Mean of some gains, none beyond `MOST_NATS`, each counted so often, and its standard error."""
+    """Weighted mean of gains, each clipped to +-`MOST_NATS`, and its standard error."""
     bounded, total = np.clip(gains, -MOST_NATS, MOST_NATS), weights.sum()
     mean = (weights * bounded).sum() / total
     return float(mean), math.sqrt((weights * (bounded - mean) ** 2).sum() / total / total)
 
 
 def _mixtures(counts, components) -> list[Shape]:
-    """Weights and scales of highest likelihood for each of some counts (m, NODES), by expectation maximisation.
+    """Fit a mixture to each of m histograms (m, NODES) by expectation maximisation.
 
-    All m take their steps together, which are of small arrays: (m, components, NODES).
+    All m fits are vectorised, with arrays (m, components, NODES).
     """
     used = counts.any(axis=0)
     counts, squares = counts[:, used], _NODES[used] ** 2
@@ -162,7 +163,7 @@ def _mixtures(counts, components) -> list[Shape]:
         shares = np.exp(-0.5 * logs)
         shares *= (counts / shares.sum(axis=1))[:, None]
         absorbed = shares.sum(axis=2)
-        weights = (absorbed + 1.0) / (total + components)  # one residual each beforehand: none vanishes
+        weights = (absorbed + 1.0) / (total + components)  # prior of one residual each: no weight vanishes
         variances = np.maximum(shares @ squares / np.maximum(absorbed, np.finfo(float).tiny), NARROWEST**2)
     scales = np.sqrt(variances)
     order = np.argsort(scales, axis=1)
@@ -171,7 +172,7 @@ def _mixtures(counts, components) -> list[Shape]:
 
 
 def _start(portions, squares, components):
-    """Variances (m, components): of all, or twice the squares of which equal parts are smaller."""
+    """Initial variances (m, components): that of all residuals, or twice their squares at equidistant quantiles."""
     if components == 1:
         return portions @ squares[:, None]
     levels = (np.arange(components) + 0.5) / components

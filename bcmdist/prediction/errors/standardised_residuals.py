@@ -1,4 +1,4 @@
-"""Standardised residuals of predictions, and the places where they were made."""
+"""Standardised residuals of predictions, with the scaled inputs and log variances at which they were made."""
 
 from typing import cast
 
@@ -10,7 +10,7 @@ from bcmdist.prediction.errors.heteroscedasticity import places_of
 from bcmdist.prediction.observation import predictive
 from bcmdist.prediction.predictive import Numbers
 
-# So that they are the same in whatever order a committee was summed.
+# Rounding makes residuals independent of the order in which a committee was summed.
 DECIMALS = 6
 SEED_DIGITS = 16
 
@@ -18,12 +18,16 @@ SEED_DIGITS = 16
 def standardised_residuals(
     likelihood: Likelihood, X, mean, variance, obs, generator: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Places (k, D + 1) and errors (k,) of what latent beliefs (n,) at scaled inputs X (n, D) said of observations, but
-    of those that cannot vary, as counts without trials.
+    """Places (k, D + 1) and standardised residuals (k,) of latent predictions (n,) at scaled inputs X (n, D).
+
+    A place is the scaled input and the log of the predictive variance. Observations without variance (counts without
+    trials) and residuals that are not finite are left out, so k <= n.
 
     Parameters
     ----------
     likelihood : one whose errors are `measured`
+    mean, variance : of the latent function, (n,)
+    generator : draws residuals where only a range is known (counts, censored rows)
     """
     said = cast(Numbers, predictive(cast(OneProcess, likelihood), mean, variance, obs))
     z = said.standardised(obs, generator)
@@ -32,5 +36,6 @@ def standardised_residuals(
 
 
 def seed_of(rows: Rows) -> int:
-    """A seed of their content: partitions of several data sets begin at the same row, and are not to be drawn alike."""
+    """A seed from the content of rows. Partitions of different data sets may start at the same row, but need different
+    draws."""
     return int(rows.digest[:SEED_DIGITS], 16)

@@ -1,7 +1,8 @@
-"""Withholding: partitions that were absorbed are scored as if they had not been, to compare arrivals with them.
+"""Withholding: score absorbed partitions as if they had not been absorbed, as a reference for arrivals.
 
-Once for a model, on the way of its first ingestion, beside what arrives; where rows cannot be read any more, without
-them. What is found is a fact of the next commit (`bcmdist.prediction.scoring.excess_loss.Expected`).
+This is done once per model, during its first ingestion and along with the new partitions. Partitions whose rows can no
+longer be read are left out. The result is stored in the facts of the next commit
+(`bcmdist.prediction.scoring.excess_loss.Expected`).
 """
 
 import contextlib
@@ -21,35 +22,35 @@ from bcmdist.storage.commits import BlobReference
 
 
 class Withholding:
-    """What is expected of arrivals, or the way to it."""
+    """The expected surprise of arrivals (`expected`), or the tasks and partial results that lead to it."""
 
     def __init__(self, facts: Facts):
         self.expected = excess_loss.from_facts(facts.expected)
         self.asked = self.expected is not None
         self._waiting = set[str]()
-        """keys of partitions that are under way"""
+        """keys of the partitions in flight"""
         self._samples: list[Any] = []
 
     def work(self, snapshot: Snapshot) -> Iterator[tuple[Withheld, list[Partition]]]:
-        """Tasks for the partitions to be withheld, once there are any."""
+        """Tasks for the partitions to withhold; none until the ledger has such partitions, and none on later calls."""
         entries = [] if self.asked else excess_loss.withheld(snapshot.ledger)
         counts = weights(snapshot.facts.fading, entries)
         for entry in entries:
             self.asked = True
             at = BlobReference(snapshot.url, entry.at) if entry.at else None
-            with contextlib.suppress(BcmdistError):  # data that have gone
+            with contextlib.suppress(BcmdistError):  # the data are gone
                 named = {"y": snapshot.model.y_name, "schema": snapshot.model.schema}
                 part = from_key(entry.key, **named, weight=counts[entry.key], state=entry.state)
                 self._waiting.add(part.key)
                 yield Withheld(snapshot.expert(at), snapshot.reference), [part]
 
     def is_of(self, outcome: Outcome) -> bool:
-        """Whether an outcome is of such a task: what fails is left out."""
+        """Whether an outcome belongs to a task of `work`, including a failed one."""
         failed = outcome.error is not None and outcome.parts[0].key in self._waiting
         return failed or isinstance(outcome.result, ArrivalRecords)
 
     def take(self, outcome: Outcome, digests: Mapping[str, str]) -> None:
-        """What was noted counts where rows are those that were absorbed, by their `digests`."""
+        """Handle an outcome; scores count only if the rows are still the absorbed ones by `digests` (by key)."""
         self._waiting -= {part.key for part in outcome.parts}
         noted = outcome.result.by_key if outcome.result else {}
         self._samples += [samples for key, (digest, samples) in noted.items() if digests.get(key) == digest]
@@ -57,5 +58,5 @@ class Withholding:
             self.expected = excess_loss.expected(self._samples)
 
     def facts(self, known) -> dict[str, Any]:
-        """What a commit after one with `known` facts is to say."""
+        """Facts to change in the commit that follows one with the facts `known`."""
         return {} if self.expected is None or known.expected else {"expected": asdict(self.expected)}

@@ -1,4 +1,4 @@
-"""Standardised residuals of some rows of a partition, each predicted without itself."""
+"""Task: standardised leave-one-out residuals at some rows of an absorbed partition."""
 
 from dataclasses import dataclass
 
@@ -18,7 +18,7 @@ from bcmdist.storage.ledger import ResidualRecord
 
 @dataclass(frozen=True)
 class LeftOutErrors:
-    """Residual records of partitions by key."""
+    """Residual records by partition key; `+` joins them."""
 
     by_key: dict[str, ResidualRecord]
 
@@ -28,17 +28,18 @@ class LeftOutErrors:
 
 @dataclass(frozen=True)
 class LeaveOut:
-    """Leave out some rows of a partition that was absorbed, one by one."""
+    """Predict some rows of an absorbed partition, each from all data but itself."""
 
     model: Reference
+    """the commit that predicts"""
     count: int
-    """of rows, about"""
+    """approximate number of rows"""
     in_cells: bool
-    """whether they are all rows of some cells, or any"""
+    """whether the rows are all rows of randomly chosen cells, or random rows"""
     local: bool
-    """whether they are predicted by local prediction, or by the committee alone"""
+    """whether local prediction or the committee predicts the rows"""
     at: BlobReference | None = None
-    """shared values given which the committee has linearised its rows; None: each expert at its own mode"""
+    """shared values at which the committee has linearised its rows; None: each expert's own mode"""
 
     def __call__(self, part, rows) -> LeftOutErrors:
         fitted = load_fitted(self.model)
@@ -71,7 +72,7 @@ class LeaveOut:
 
 
 def _in_cells(model, part, count, generator):
-    """Rows of a partition that local experts have absorbed: all of some cells, one at least."""
+    """Indices of about `count` rows of a partition: all rows of randomly chosen cells, at least one cell."""
     arrangement = load_arrangement(model)
     number = arrangement.number(part)
     cells = np.arange(*arrangement.tree.first[number : number + 2])

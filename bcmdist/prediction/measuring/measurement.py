@@ -1,6 +1,7 @@
-"""The spread of errors, measured at the end of a fit by rows that are left out, and noted in the ledger.
+"""Measure the error distribution after a fit, from leave-one-out residuals that are stored in the ledger.
 
-Once for a model, and again when it has absorbed twice as many rows: meanwhile arrivals note their own residuals.
+This is done once per model, and again when it has absorbed twice as many rows. In between, ingestion records the
+residuals of arriving partitions.
 """
 
 import functools
@@ -20,23 +21,29 @@ from bcmdist.runtime.timing import StageTimer
 from bcmdist.storage.commits import BlobReference
 from bcmdist.storage.ledger import ResidualRecord, named_range
 
-# Rows that are left out, about, of so many partitions at most.
+# Approximate number of rows left out, and largest number of partitions they are taken from.
 ROWS, PARTITIONS = 4000, 16
-# By local prediction, at the cost of a local expert for each cell: a share of all rows, within these limits, from cells
-# of as many partitions; some of these tell of the errors of the committee, too.
+# For local prediction, which costs a local expert per cell: the share of all rows that is left out, and the limits of
+# their number; about one cell per partition. One in `COMMITTEE_EVERY` partitions also gives residuals of the committee.
 LOCAL_SHARE, LOCAL_ROWS, COMMITTEE_EVERY = 1 / 30, (1600, 6000), 3
-# Numbers of a ledger that tell where they were, at most.
+# Limit on the coordinates of places of residuals in a ledger.
 NUMBERS = 2**17
-# Residuals of arrivals that are enough not to leave out rows again.
+# With this many residuals in the ledger, as after many arrivals, no rows are left out again.
 ENOUGH = 1000
+# Growth of the number of rows absorbed after which errors are measured again.
 AGAIN = 2.0
 SEED = 0
 
 
 def measured(snapshot: Snapshot, runtime, *, read=True) -> Snapshot:
-    """The commit that knows how errors are spread; of a model of classes the same one.
+    """Measure the error distribution and commit it.
 
-    `read`: whether rows that were absorbed may be read for it; else what arrivals have told is all there is.
+    The snapshot is returned unchanged for a classification model, if the measurement is up to date, or if there are
+    too few residuals and no rows to leave out.
+
+    Parameters
+    ----------
+    read : whether absorbed rows may be read; if not, only residuals in the ledger are used
     """
     facts, rows = snapshot.facts, snapshot.committee.total.rows
     if not _measurable(snapshot) or (facts.spread and rows < AGAIN * facts.spread["rows"]):
@@ -54,8 +61,11 @@ def measured(snapshot: Snapshot, runtime, *, read=True) -> Snapshot:
 
 
 def measured_anew(snapshot: Snapshot, runtime) -> Snapshot:
-    """As `measured`, of a committee whose residuals are those of others: rows are left out again. Residuals stay where
-    none of its rows can be read."""
+    """Measure the error distribution of a committee whose stored residuals come from other committees, and commit it.
+
+    Residuals of the fitted partitions that can be read are discarded, and rows are left out again; other residuals
+    stay.
+    """
     if not _measurable(snapshot):
         return snapshot
     stages = StageTimer()
@@ -73,17 +83,20 @@ def _measurable(snapshot):
 
 
 def _with(snapshot, ledger, spread, stages):
-    """The commit with a ledger, and with what its residuals say."""
+    """Commit a ledger and its error distribution; return the newest commit if another process was faster."""
     changed = ledger is not snapshot.ledger
     try:
         entries = ledger if changed else []
         return snapshot.successor(snapshot.committee, entries, rewrite=changed, stages=stages, spread=spread)
-    except CommitConflict:  # who has absorbed more measures too
+    except CommitConflict:  # the process that has committed measures too
         return snapshot.newest()
 
 
 def _left_out(snapshot, runtime):
-    """The ledger with the residuals of rows that are left out, of what a fit has absorbed: what arrived may be gone."""
+    """The ledger with leave-one-out residuals of fitted partitions; the rows of arrived ones may be gone.
+
+    The same object if no residuals could be computed.
+    """
     facts, local = snapshot.facts, snapshot.facts.method == "local"
     fit = {entry.key for entry in snapshot.ledger if not entry.arrival}
     absorbed = [part for part in readable_partitions(snapshot) if part.key in fit and part.weight > FADED]
@@ -104,7 +117,7 @@ def _left_out(snapshot, runtime):
     )
     if snapshot.model.likelihood.exact or sites_repeat(facts):
         found = runtime.sum(task(local=False), chosen[::every], label="errors").by_key
-    if local:  # places are of these
+    if local:  # the places in the records belong to local residuals
         near = runtime.sum(task(local=True), chosen, label="errors").by_key
         found = {
             key: replace(record, committee=found[key].committee) if found.get(key) else record
@@ -118,7 +131,7 @@ def _left_out(snapshot, runtime):
 
 
 def _error_distribution(snapshot, ledger) -> dict:
-    """What the residuals of a ledger say of the scale of errors, as the fact `spread`."""
+    """The fact `spread` from the residuals of a ledger: the process of the scale of errors, if it varies."""
     residuals = residuals_of(snapshot.facts, ledger, snapshot.facts.method)
     known = {"rows": snapshot.committee.total.rows, "gain": None, "gain_error": None, "process": None}
     if snapshot.facts.noise == "constant" or residuals.count < LEAST:
