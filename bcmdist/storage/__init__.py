@@ -1,1 +1,1 @@
-"""Bytes written once, on a disk or an object store; the commit log and the ledger made of them."""
+"""Storage of models on a disk or an object store: write-once bytes, the commit log and the ledger."""

@@ -1,9 +1,10 @@
-"""Blobs: immutable bytes named by their content, and checked against that name when they are read.
+"""Blobs: immutable bytes, named by their SHA-256 and checked against it when they are read.
 
     MODEL/blobs/<sha256>             arrays (.npy bytes) and ledger segments (JSON)
 
-A blob belongs to who has put it, until it is committed: the same content again is another blob, but for what the commit
-before has named. So nobody removes what somebody else is about to name (see `pruning`).
+Until it is committed, a blob belongs to the writer that stored it: another writer that stores the same content makes a
+separate blob. Only blobs of the previous commit are named again. So no process removes a blob that another process is
+about to name (see `pruning`).
 """
 
 import contextlib
@@ -23,32 +24,32 @@ from bcmdist.storage.interface import Storage
 
 @dataclass(frozen=True)
 class BlobReference:
-    """What a task carries instead of an array: where a blob lies, and its hash."""
+    """Reference to a stored array, sent to tasks in place of the array: model directory and hash of the blob."""
 
     url: str
     digest: str
 
 
-# --- Of a `ModelStore` ---
+# --- Methods of `ModelStore` ---
 
 
 def put_arrays(store, arrays: Mapping[str, np.ndarray], *, before: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Store arrays as blobs; their hashes by name.
+    """Store arrays as blobs; return their hashes by name.
 
-    before : those of the commit before, which are not stored again where they are the same
+    before : hashes by name of the previous commit's arrays; an unchanged array is not stored again
     """
     before = before or {}
     return {name: store._put_blob(npy_bytes(array), before.get(name)) for name, array in arrays.items()}
 
 
 def get_array(store, digest) -> np.ndarray:
-    """The array of a blob, checked against its name."""
+    """Return the array of a blob, checked against its hash."""
     return read_array(store._get_blob(digest), blob_label(store.storage, digest))
 
 
 @contextlib.contextmanager
 def transient(store, arrays: Mapping[str, np.ndarray]) -> Iterator[dict[str, BlobReference]]:
-    """References of arrays that tasks need for a moment, by name; their blobs are removed again."""
+    """Store arrays that tasks need temporarily; yield references by name, and remove the blobs at the end."""
     digests = store.put_arrays(arrays)
     try:
         yield {name: BlobReference(store.storage.url, digest) for name, digest in digests.items()}
@@ -58,29 +59,29 @@ def transient(store, arrays: Mapping[str, np.ndarray]) -> Iterator[dict[str, Blo
 
 
 def copy_blobs(store, other, digests: Iterable[str]) -> None:
-    """Copy blobs of another model directory into this, which is new, under the same names."""
+    """Copy blobs of the model directory `other` into the new directory `store`, under the same names."""
     for digest in digests:
         store.storage.put_if_absent(blob_name(digest), other._get_blob(digest))
 
 
 def discard_uncommitted(store) -> None:
-    """Remove blobs where there is no commit, and nobody else works on one to come: what a preparation has left.
+    """Remove the blobs of an unfinished preparation, if there is no commit and no other process prepares one.
 
-    Whoever calls this holds commit 0, since before any blob was put.
+    The caller must hold a lease of commit 0, taken before it stored any blob.
     """
-    left = store.storage.names("blobs")  # before others are looked for: theirs would come after their leases
+    left = store.storage.names("blobs")  # listed before leases are read: a later writer stores blobs after its lease
     if not store.numbers() and store.alone():
         for digest in left:
             store.storage.remove(blob_name(digest))
 
 
-# --- Of a `Storage` ---
+# --- Functions of a `Storage` ---
 
 
 def put_blob(storage: Storage, data: bytes, before: str | None = None) -> str:
-    """Store bytes under a name that nobody else has; or its name in the commit before, where they are the same.
+    """Store bytes in a new blob and return its hash; return the hash `before` if that blob has the same content.
 
-    Blanks behind the data give them another name; readers of .npy and JSON do not see them.
+    If the name is taken, 128 random blanks are appended, which change the hash. Readers of .npy and JSON ignore them.
     """
     digest = sha256(data)
     if digest == before or storage.put_if_absent(blob_name(digest), data):
@@ -92,12 +93,12 @@ def put_blob(storage: Storage, data: bytes, before: str | None = None) -> str:
 
 
 def get_blob(storage: Storage, digest: str) -> bytes:
-    """The bytes of a blob.
+    """Return the bytes of a blob.
 
     Raises
     ------
     ModelDamaged
-        It is missing, or not what its name says.
+        The blob is missing, or its content does not match its hash.
     """
     try:
         data = storage.get(blob_name(digest))
@@ -112,32 +113,32 @@ def get_blob(storage: Storage, digest: str) -> bytes:
 
 
 def blob_name(digest: str) -> str:
-    """Where a blob lies."""
+    """Return the name of a blob in its storage."""
     return f"blobs/{digest}"
 
 
 def blob_label(storage: Storage, digest: str) -> str:
-    """How errors name a blob."""
+    """Return a description of a blob for error messages."""
     return f"{storage.url}: blob {digest[:12]}"
 
 
 def npy_bytes(array) -> bytes:
-    """An array as the bytes of a .npy file; arrays of objects are refused."""
+    """Serialise an array as a .npy file; raise an error for arrays of objects."""
     buffer = io.BytesIO()
     np.save(buffer, np.asarray(array), allow_pickle=False)
     return buffer.getvalue()
 
 
 def canonical_json(value) -> bytes:
-    """A value as JSON in the one way that is hashed."""
+    """Serialise a value as canonical JSON (sorted keys, no spaces, finite numbers), for hashing."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
 
 
 def sha256(data: bytes) -> str:
-    """Content hash."""
+    """Return the SHA-256 of bytes, in hexadecimal."""
     return hashlib.sha256(data).hexdigest()
 
 
 def _without_blanks(blob):
-    """A blob without the 128 blanks that `put_blob` may have put behind it."""
+    """Remove the 128 blanks that `put_blob` may have appended."""
     return blob[:-MOST_BLANKS] if not blob[-MOST_BLANKS:].strip(BLANKS) else blob

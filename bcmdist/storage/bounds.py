@@ -1,8 +1,8 @@
-"""Bounds of numbers that somebody gives as options: declared with the field, checked where its dataclass is made.
+"""Bounds of numeric options: declared in a dataclass field's type, checked when the dataclass is constructed.
 
     rows: Annotated[int, Bounds(1, 1000)] = 10
 
-An error states the bounds, so that nobody has to find them by trial.
+Error messages state the bounds.
 """
 
 from collections.abc import Callable
@@ -16,15 +16,15 @@ from bcmdist.errors import InvalidOption
 
 @dataclass(frozen=True)
 class Bounds:
-    """The least and the largest value of a number; of two integers, those of a whole number."""
+    """Least and largest value of a number. Two integer bounds mean that the number must be whole."""
 
     least: float
     most: float
     above: bool = False
-    """whether it must lie above `least`"""
+    """whether the number must be greater than `least`, not equal to it"""
 
     def refuse(self, name: str, value: Any) -> None:
-        """Raise `InvalidOption` naming an option whose value lies outside or is no such number."""
+        """Raise `InvalidOption` for the option `name` if `value` is outside the bounds or has the wrong type."""
         kinds: tuple = (Integral,) if self.whole else (Real,)
         if isinstance(value, bool) or not isinstance(value, kinds):
             raise InvalidOption(f"{name}: expected a {self._kind}, got {_shown(value)}; give one {self}")
@@ -50,27 +50,25 @@ class Bounds:
 
 
 COUNT = Bounds(1, 10**12)
-"""of rows, points and the like: more than any machine holds"""
+"""numbers of rows, points and the like; the largest is more than any machine holds"""
 SEED = Bounds(0, 2**32 - 1)
-"""of numpy's older generators, which scikit-learn takes"""
+"""seeds of numpy's legacy generators, which scikit-learn uses"""
 
 
 @cache
 def declared_bounds(kind: type) -> dict[str, Bounds]:
-    """Bounds of the fields of a dataclass, by name, where they are declared."""
+    """Return the declared bounds of a dataclass's fields, by name."""
     hints = get_type_hints(kind, include_extras=True)
     found = {name: [one for one in get_args(hint)[1:] if isinstance(one, Bounds)] for name, hint in hints.items()}
     return {name: bounds[0] for name, bounds in found.items() if bounds}
 
 
 def refuse_outside(options: object, named: Callable[[str], str] = str) -> None:
-    """Raise `InvalidOption` where a number of a dataclass lies outside its bounds.
-
-    None, and the texts that a field takes in place of a number, are left to other checks.
+    """Raise `InvalidOption` if a number in a dataclass lies outside its bounds; skip None and strings.
 
     Parameters
     ----------
-    named : how errors name a field
+    named : function from a field's name to its name in error messages
     """
     for name, bounds in declared_bounds(type(options)).items():  # type: ignore[arg-type]  # a class has a hash
         value = getattr(options, name)
@@ -79,7 +77,7 @@ def refuse_outside(options: object, named: Callable[[str], str] = str) -> None:
 
 
 def option_name(field: str) -> str:
-    """A field as it is called on a command line."""
+    """Return the command-line option of a field."""
     return f"--{field.replace('_', '-')}"
 
 

@@ -1,6 +1,7 @@
-"""Values that are kept as long as there is room: those used last, up to a number of bytes.
+"""Least-recently-used caches, bounded by bytes.
 
-Any thread may ask. Two that miss the same value at the same time both make it, and either is kept: they are equal.
+They may be used from any thread. Two threads that miss the same key at the same time both make the value; either value
+is kept, since they are equal.
 """
 
 from collections.abc import Callable, Hashable
@@ -12,16 +13,16 @@ Value = TypeVar("Value")
 
 
 def least_recently_used(most_bytes: float, size: Callable[[Value], float]) -> LRU[Hashable, Value]:
-    """An empty cache bounded by memory; a value larger than all of it is kept until the next one comes."""
+    """Return an empty cache of at most `most_bytes`. A larger value is kept until the next one is added."""
     cache: LRU[Hashable, Value] = LRU(most_bytes, {}, weight=lambda _, value: min(size(value), cache.n))
     return cache
 
 
 def get_or_make(cache: LRU[Hashable, Value], key: Hashable, make: Callable[[], Value]) -> Value:
-    """The value of a key, made where it is not there."""
+    """Return the value of a key; make and store it if it is missing."""
     try:
         return cache[key]
     except KeyError:
-        pass  # what is made may look things up too
+        pass  # `make` is called outside the handler: it may use the cache too
     value = cache[key] = make()
     return value

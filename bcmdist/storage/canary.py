@@ -1,4 +1,4 @@
-"""The canary: a passing entry in a model directory, to see who can read what is written there."""
+"""The canary: a temporary entry in a model directory, to check which machines can read the directory."""
 
 import contextlib
 import functools
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 @contextlib.contextmanager
 def canary(store) -> Iterator[Callable[[], str]]:
-    """A passing entry, to see who can read this directory: yields a probe that reads it.
+    """Write a temporary entry and yield a probe: a function that reads the entry.
 
     The probe returns the entry's text on every machine that shares the directory.
     """

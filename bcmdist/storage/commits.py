@@ -1,19 +1,20 @@
 """The model directory: a log of numbered, immutable commits.
 
     MODEL/blobs/<sha256>             arrays and ledger segments (see `blobs`, `segments`)
-    MODEL/commits/00000001.json      one record: what a commit consists of, by hash (see `records`)
-    MODEL/acknowledged/00000001      that record was there: if it is not, it was lost
-    MODEL/pruned/00000001            numbers up to this one are taken, and gone (see `pruning`)
-    MODEL/holds/00000002-<random>    somebody works with this commit (see `leases`)
+    MODEL/commits/00000001.json      one record: the content of a commit, by hash (see `records`)
+    MODEL/acknowledged/00000001      witness: this record has existed; if it is missing, it was lost
+    MODEL/pruned/00000001            commits up to this number are removed; the numbers stay taken (see `pruning`)
+    MODEL/holds/00000002-<random>    a process works with this commit (see `leases`)
     MODEL/ingesters/<random>-<beat>  an ingester waits for more rows (see `heartbeats`)
 
-A commit exists if and only if its record does, and a record is put if absent: state and ledger
-therefore appear together or not at all, a number is taken once, and nothing is overwritten.
-Blobs are named by their content and written before the record that names them; a crash leaves
-at most blobs that nobody names. On duplicate delivery of a record the second put fails and says so. That the newest
-record was lost no other record could tell: a witness put after it does (one put before, or blobs that nobody names,
-might be those of a writer that died). Each record is durable before the next is put, so that no crash leaves a gap; a
-gap above what was pruned is a loss too.
+A commit exists if and only if its record does, and a record is put only if its name is absent. Therefore state and
+ledger appear together or not at all, a number is used once, and nothing is overwritten. On duplicate delivery of a
+record the second put fails with an error. Blobs are named by their content and written before the record that names
+them; a crash leaves at most unnamed blobs.
+
+Loss of the newest record could not be detected from the other records. A witness put after it makes the loss visible;
+a witness put before it, or unnamed blobs, could also come from a writer that died. Each record is durable before the
+next is put, so that no crash leaves a gap: a gap above the pruned numbers is a loss, too.
 """
 
 import contextlib
@@ -27,7 +28,7 @@ import numpy as np
 
 from bcmdist.errors import CommitConflict, ModelDamaged, ModelNotFound
 from bcmdist.storage import blobs, canary, history, leases, pruning, segments
-from bcmdist.storage.blobs import BlobReference as BlobReference  # with the other reference, for whoever has tasks
+from bcmdist.storage.blobs import BlobReference as BlobReference  # re-exported beside `Reference`, for modules of tasks
 from bcmdist.storage.blobs import sha256
 from bcmdist.storage.fields import read_back
 from bcmdist.storage.interface import Storage
@@ -37,10 +38,10 @@ from bcmdist.storage.paths import leads_nowhere
 from bcmdist.storage.records import RESIDUAL_ARRAYS_SINCE, identity_of, read_record, record_name, record_text
 from bcmdist.storage.residual_records import RESIDUAL_ARRAYS, with_residuals
 
-# Beside blobs and commits: the rows in the order of spatial cells, and what a fit needs on its way.
+# Further names in a model directory: the rows in the order of spatial cells, and temporary files of a fit.
 CELL_DATA, SCRATCH = "cells.zarr", "scratch"
 OURS = {"acknowledged", "blobs", "commits", "canary", "holds", "ingesters", "pruned", CELL_DATA, SCRATCH}
-# In a directory of a mixture: the members' directories, commits and hashes; written when all of them are there.
+# In the directory of a mixture: directories, commits and hashes of its members; written when all members exist.
 MIXTURE = "mixture.json"
 NUMBER = re.compile(r"\d{8}")
 RECORD_NAME = re.compile(r"\d{8}\.json")
@@ -52,21 +53,21 @@ class Commit:
 
     number: int
     identity: str
-    """of the model, see `records.identity_of`"""
+    """identity of the model, see `records.identity_of`"""
     arrays: dict[str, np.ndarray]
     facts: dict
     segments: tuple[str, ...]
     """hashes of the ledger's segments"""
     ledger: tuple[Entry, ...]
     offsets: dict[str, Any]
-    """where to read on, JSON-ready, by the name of a source"""
+    """offset from which to continue reading, JSON-ready, by name of the source"""
     digest: str = ""
-    """SHA-256 of its record"""
+    """SHA-256 of the record"""
 
 
 @dataclass(frozen=True)
 class Reference:
-    """What a task carries instead of a model: where a record lies, and its hash."""
+    """Reference to a commit, sent to tasks in place of a model: directory, number and hash of the record."""
 
     url: str
     number: int
@@ -74,14 +75,14 @@ class Reference:
 
     @property
     def place(self) -> str:
-        """How errors name it."""
+        """Description of the commit for error messages."""
         return f"{self.url}: commit {self.number}"
 
 
 class ModelStore:
-    """Commits of one model directory."""
+    """The commits of one model directory."""
 
-    # What is told in files of its own.
+    # Methods that are defined in separate modules.
     put_arrays, get_array, transient = blobs.put_arrays, blobs.get_array, blobs.transient
     copy_blobs, discard_uncommitted = blobs.copy_blobs, blobs.discard_uncommitted
     put_segment, get_segment, extended = segments.put_segment, segments.get_segment, segments.extended
@@ -98,22 +99,22 @@ class ModelStore:
         return blobs.get_blob(self.storage, digest)
 
     def head(self) -> int:
-        """Number of the newest commit; 0 where there is none.
+        """Return the number of the newest commit; 0 if there is none.
 
         Raises
         ------
         ModelDamaged
-            It was lost, or one before it that was not pruned.
+            The newest commit, or an earlier one that was not pruned, was lost.
         """
         numbers = self.numbers()
         self._refuse_lost(set(numbers))
         return max(numbers, default=0)
 
     def _refuse_lost(self, numbers):
-        """Raise where a record above what was pruned is not there, of the newest one or of one that has a witness."""
+        """Raise `ModelDamaged` if a record is missing between the pruned numbers and the newest record or witness."""
         pruned = self.pruned()
         for number in range(pruned + 1, max([*numbers, *self.acknowledged()], default=0) + 1):
-            # A listing may miss what is made meanwhile, and what it has missed may have been pruned since.
+            # A listing may miss a record made meanwhile, and that record may have been pruned since.
             if number not in numbers and not self._is_recorded(number) and number > self.pruned():
                 raise ModelDamaged(
                     f"{self.storage.url}: expected commit {number}, whose writer was told that it is there, found no "
@@ -128,21 +129,21 @@ class ModelStore:
         return True
 
     def acknowledged(self) -> list[int]:
-        """Numbers of the records that are known to have been there, ascending; pruning leaves the last one."""
+        """Return the numbers of records with a witness, ascending; pruning keeps the last witness."""
         return self.numbered("acknowledged")
 
     def numbered(self, folder) -> list[int]:
-        """Numbers that are the names in a folder, ascending."""
+        """Return the names in a folder that are numbers, ascending."""
         return [int(name) for name in self.storage.names(folder) if NUMBER.fullmatch(name)]
 
     def numbers(self) -> list[int]:
-        """Numbers of all commits, ascending: those that are not pruned, or that somebody holds."""
+        """Return the numbers of all commits, ascending: those that are not pruned, or are held by a lease."""
         recorded, pruned = self.recorded(), self.pruned()
         held = self.held() if recorded and recorded[0] <= pruned else {}
         return [number for number in recorded if number > pruned or number in held]
 
     def recorded(self) -> list[int]:
-        """Numbers of all records, ascending, also of those that pruning is about to remove."""
+        """Return the numbers of all records, ascending, including those that pruning is about to remove."""
         names = self.storage.names("commits")
         return [int(n.removesuffix(".json")) for n in names if RECORD_NAME.fullmatch(n)]
 
@@ -151,29 +152,29 @@ class ModelStore:
         self.storage.remove(record_name(number))
 
     def pruned(self) -> int:
-        """The largest number that was pruned; it and all below it are taken for ever."""
+        """Return the largest pruned number, 0 if there is none; this and all lower numbers are never used again."""
         return max(self.numbered("pruned"), default=0)
 
     def pruned_name(self, number) -> str:
-        """Where it is written that numbers are pruned."""
+        """Return the name of the entry that marks numbers up to this one as pruned."""
         return f"pruned/{number:08d}"
 
     def acknowledged_name(self, number) -> str:
-        """Where it is written that a record was there."""
+        """Return the name of a record's witness."""
         return f"acknowledged/{number:08d}"
 
     def foreign(self) -> list[str]:
-        """Names in the directory that are not ours."""
+        """Return the names in the directory that do not belong to a model."""
         names = (n for n in self.storage.names("") if not n.startswith(f"{CELL_DATA}.partial-"))
         return sorted(set(names) - OURS)
 
     def arrays_before(self, number) -> dict[str, str]:
-        """Hashes by name of the arrays that the commit before `number` names; none before the first.
+        """Return hashes by name of the arrays of the commit before `number`; empty for the first commit.
 
         Raises
         ------
         CommitConflict
-            It has been pruned, so that others have made commit `number`.
+            The previous commit has been pruned, so that another process has made commit `number`.
         """
         try:
             return self.record(number - 1)["arrays"] if number > 1 else {}
@@ -195,20 +196,19 @@ class ModelStore:
 
         Parameters
         ----------
-        identity : of the model; by default that of the commit before, and a new one for the first commit
-        parent : SHA-256 of the record of the commit before, of which arrays and ledger are the continuation; by default
-            whatever is there
+        identity : identity of the model; by default the previous commit's, or a new one for the first commit
+        parent : SHA-256 of the previous record, which arrays and ledger continue; by default any record is accepted
         arrays : hashes by name, from `put_arrays`
         facts : JSON-ready
         segments : hashes of ledger segments, from `extended`
-        offsets : JSON-ready, by the name of a source
+        offsets : JSON-ready, by name of the source
 
         Raises
         ------
         CommitConflict
-            Somebody else has written this number, or the commit before is another one.
+            Another process has written this number, or the previous commit is not `parent`.
         CommitRefused
-            No reader would accept the record.
+            Readers would not accept the record.
         """
         if parent is not None:
             self.refuse_other(number - 1, parent)
@@ -218,35 +218,35 @@ class ModelStore:
                 number, identity=identity, arrays=arrays, facts=facts, segments=segments, offsets=offsets
             )
             read_record(number, text, self.storage.url)
-        self.storage.settle("commits")  # the record before this one, whose writer may not have got as far as that
+        self.storage.settle("commits")  # makes the previous record durable: its writer may not have done so yet
         made = number > self.pruned() and self.storage.put_if_absent(record_name(number), text)
         if not made or number <= self.pruned():
             raise self.taken(number)
-        with contextlib.suppress(OSError):  # the commit is made: without a witness, nobody could tell its loss
+        with contextlib.suppress(OSError):  # the commit is valid without a witness; only its loss could go unnoticed
             self.storage.put_if_absent(self.acknowledged_name(number), b"")
         return Reference(self.storage.url, number, sha256(text))
 
     def _digest(self, number):
-        """Hash of the record of a commit; None where there is none."""
+        """Return the hash of a commit's record; None if there is no record."""
         try:
             return self.reference(number).digest
         except ModelNotFound:
             return None
 
     def refuse_other(self, number, digest: str) -> None:
-        """Raise `CommitConflict` where commit `number` is not there, or its record has another SHA-256."""
+        """Raise `CommitConflict` if commit `number` does not exist, or its record has another SHA-256."""
         if self._digest(number) != digest:
             raise self.taken(number + 1)
 
     def taken(self, number) -> CommitConflict:
-        """The error for a number that somebody else has written."""
+        """Return the error for a number that another process has written."""
         return CommitConflict(
             f"{self.storage.url}: expected to write commit {number}, but it is taken; another process works "
             "on this model: load it again and repeat, or choose another directory"
         )
 
     def record(self, number) -> dict:
-        """The record of a commit, checked.
+        """Return the record of a commit, checked.
 
         Raises
         ------
@@ -255,18 +255,17 @@ class ModelStore:
         return read_record(number, self._record_bytes(number), self.storage.url)
 
     def identity(self, number) -> str:
-        """Identity of the model, by the record of a commit; `CommitConflict` where that has been pruned."""
+        """Return the identity of the model from a commit's record; raise `CommitConflict` if that has been pruned."""
         try:
             return identity_of(self.record(number))
         except ModelNotFound as error:
             raise self.taken(number + 1) from error
 
     def descends(self, identity: str, number: int, digest: str) -> bool:
-        """Whether the newest commit belongs to the model `identity` and descends from its commit `number`, whose record
-        has this SHA-256.
+        """Whether the newest commit is of the model `identity` and descends from the given commit (number and SHA-256).
 
-        False of another model under the same path, and of one restored from a copy older than that commit. A record
-        that was pruned cannot be compared: its number is taken for it.
+        False for another model under the same path, and for a model restored from a copy older than that commit. The
+        hash of a pruned record cannot be compared: only its number is.
         """
         head = self.head()
         if not head or head < number or identity_of(self.record(head)) != identity:
@@ -275,11 +274,11 @@ class ModelStore:
         return number <= self.pruned() if found is None else found == digest
 
     def reference(self, number) -> Reference:
-        """Reference of an existing commit."""
+        """Return the reference of an existing commit."""
         return Reference(self.storage.url, number, sha256(self._record_bytes(number)))
 
     def load(self, number=None) -> Commit:
-        """A commit with its arrays and ledger; the newest by default."""
+        """Load a commit with its arrays and ledger; the newest by default."""
         if number is None:
             return self._of_newest(self.load)
         if number <= self.pruned() and number not in self.numbers():
@@ -301,7 +300,7 @@ class ModelStore:
         )
 
     def ledger(self, record) -> tuple[Entry, ...]:
-        """Ledger entries of a record, with their residuals.
+        """Load the ledger entries of a record, with their residuals.
 
         Raises
         ------
@@ -314,17 +313,17 @@ class ModelStore:
         return with_residuals(entries, arrays, f"{self.storage.url}: commit {record['number']}")
 
     def newest(self) -> Reference:
-        """Reference of the newest commit; errors as of `load`."""
+        """Return the reference of the newest commit; errors as of `load`."""
         return self._of_newest(self.reference)
 
     def _of_newest(self, read):
-        """What `read` makes of the newest number."""
+        """Return `read(number)` for the newest commit; repeat if that commit is pruned meanwhile."""
         while True:
             number = self.head()
             try:
                 return read(number)
             except (ModelNotFound, ModelDamaged):
-                if self.head() == number:  # else it has been pruned meanwhile
+                if self.head() == number:  # otherwise the commit has been pruned meanwhile
                     raise
 
     def _record_bytes(self, number):
@@ -352,10 +351,10 @@ class ModelStore:
 
 
 def open_store(url) -> ModelStore:
-    """The model directory at a path."""
+    """Open the model directory at a path or URL."""
     return ModelStore(open_storage(url))
 
 
 def record_digest(url, number) -> str:
-    """Hash of the record of a commit: everyone who works with it must see the same."""
+    """Return the hash of a commit's record; all machines that work with the commit must get the same."""
     return open_store(url).reference(number).digest

@@ -1,6 +1,6 @@
-"""Where a model directory lies: named byte strings that are written once, durably.
+"""Storage of a model directory on a disk: named byte strings, written once and durably.
 
-A name is put if it is absent: of two writers one wins, and nothing is overwritten.
+A name is put only if it is absent: of two writers one succeeds, and nothing is overwritten.
 """
 
 import contextlib
@@ -15,19 +15,21 @@ from bcmdist.storage.interface import TEMPORARY
 from bcmdist.storage.paths import leads_nowhere, makes_nothing, room_for
 from bcmdist.storage.unfinished import abandoned, owned
 
-READ_BYTES = 1 << 24  # at a time; arbitrary
-FOLDER_TRIES = 100  # arbitrary: how often others may remove a folder under our hands
+READ_BYTES = 1 << 24  # read at a time; arbitrary
+FOLDER_TRIES = 100  # to put a file, while other processes remove its empty folder; arbitrary
 
 
 class LocalStorage:
-    """A directory: temporary file, fsync, link (which fails if taken), unlink, fsync of the directories.
+    """A directory as storage.
 
-    A put that has returned, True or False, is durable, whoever made the folders on its way: after a power cut the
-    name is there with these bytes. What has not returned is there wholly or not at all.
+    A put writes a temporary file, fsyncs it, links it to its name (which fails if the name is taken), unlinks the
+    temporary file, and fsyncs the directories. A put that has returned, True or False, is durable, even if another
+    process made the folders above: after a power cut the name exists with its bytes. The bytes of a put that has not
+    returned exist completely or not at all.
 
     Parameters
     ----------
-    disk : what does the primitive operations; `os`, or a model of a disk that loses what was not synced
+    disk : provider of the primitive operations: `os`, or a simulated disk that loses unsynced data
     """
 
     def __init__(self, root, disk: Any = os):
@@ -46,7 +48,7 @@ class LocalStorage:
         folder = os.path.dirname(path)
         try:
             for _ in range(FOLDER_TRIES - 1):
-                with contextlib.suppress(FileNotFoundError):  # somebody has removed the folder, which was empty
+                with contextlib.suppress(FileNotFoundError):  # another process has removed the folder, which was empty
                     return self._put(folder, path, data)
             return self._put(folder, path, data)
         except NotADirectoryError as error:
@@ -145,19 +147,19 @@ class LocalStorage:
             self.disk.mkdir(folder)
 
     def _sweep(self, folder):
-        """Remove what killed processes have left in a folder, once."""
+        """Remove temporary files of killed processes from a folder, once per folder."""
         if folder in self._swept:
             return
         for name in abandoned(self.disk.listdir(folder)):
-            with contextlib.suppress(OSError):  # somebody else has, or it is not ours
+            with contextlib.suppress(OSError):  # already removed, or no permission
                 self.disk.unlink(os.path.join(folder, name))
         self._swept.add(folder)
 
     def _sync_above(self, folder):
-        """Make the folders themselves durable, once: they may be new, of somebody who has not got as far as this."""
+        """Make the folder and those above it durable, once: another process may have made them and not synced yet."""
         if folder in self._durable:
             return
-        with contextlib.suppress(PermissionError):  # then it is not ours, and has been there
+        with contextlib.suppress(PermissionError):  # a folder of another user, which existed before
             sync_directory(os.path.dirname(folder), self.disk)
         if folder != self.url:
             self._sync_above(os.path.dirname(folder))
@@ -167,18 +169,17 @@ class LocalStorage:
         shutil.rmtree(self.url, ignore_errors=True)
 
 
-# What opening or reading says of something that is no file.
+# Errors of opening or reading something other than a regular file.
 NO_FILE = (errno.ENXIO, errno.ENODEV, errno.EISDIR, errno.ELOOP)
 KINDS = {stat.S_IFIFO: "a pipe", stat.S_IFDIR: "a directory", stat.S_IFSOCK: "a socket"}
 
 
 def open_file(path, flags=os.O_RDONLY, *, disk: Any = os) -> int:
-    """Handle of a file: not of a pipe, which would wait for its other end, and of nothing else that is none.
+    """Open a regular file and return its descriptor. Pipes, on which opening could block, and devices are refused.
 
     Raises
     ------
-    NotAFile
-    FileNotFoundError
+    NotAFile, FileNotFoundError
     """
     try:
         handle = disk.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY, 0o666)
@@ -196,7 +197,7 @@ def open_file(path, flags=os.O_RDONLY, *, disk: Any = os) -> int:
 
 
 def read_file(path) -> bytes:
-    """The bytes of a file, opened by `open_file`."""
+    """Return the bytes of a file, opened by `open_file`."""
     with os.fdopen(open_file(path), "rb") as file:
         return file.read()
 
@@ -210,7 +211,7 @@ def _no_folder(path):
 
 
 def sync_directory(path, disk: Any = os) -> None:
-    """Make the names in a directory durable."""
+    """Make the names in a directory durable (fsync)."""
     handle = disk.open(path, os.O_RDONLY)
     try:
         disk.fsync(handle)

@@ -1,7 +1,7 @@
-"""What stored bytes must be before anybody relies on them: arrays, ledger entries, and fields of JSON by type.
+"""Checks of stored content when it is read: arrays, ledger entries, and JSON fields by type.
 
-Checksums tell damage. They do not tell content that cannot be and whose checksums were made right, by hand or by other
-software: that is refused here, by the blob or record and the field.
+Checksums detect damage, but not invalid content that was stored with a correct checksum, by hand or by other software.
+Such content is refused here, with an error that names the blob or record and the field.
 """
 
 import contextlib
@@ -28,28 +28,29 @@ from bcmdist.storage.kinds import (
 )
 
 RESTORE = "; restore the directory from a copy"
-# Blanks that may stand behind an array, so that the same array is another blob.
+# Blanks that may follow an array, so that the same array makes another blob.
 BLANKS, MOST_BLANKS = b" \t", 128
-# Of arrays in a model directory: numbers, hashes as bytes, lines of text.
+# dtype kinds of arrays in a model directory: numbers, hashes as bytes, lines of text.
 ARRAY_KINDS = "fiubS"
 
 
 def damaged(where: str, wanted: str, found: str) -> ModelDamaged:
-    """The error of a field that cannot be."""
+    """Return the error for invalid content."""
     return ModelDamaged(f"{where}: expected {wanted}, found {found}{RESTORE}")
 
 
 @contextlib.contextmanager
 def read_back(where: str) -> Iterator[None]:
-    """Where something is read that is about to be stored: what a reader would refuse is refused before it is there.
+    """Context for a trial reading of content that is about to be stored.
 
     Raises
     ------
     CommitRefused
+        A reader would refuse the content.
     """
     try:
         yield
-    except (ModelDamaged, TypeError, ValueError) as error:  # of the last two: what JSON cannot hold
+    except (ModelDamaged, TypeError, ValueError) as error:  # the last two: JSON cannot represent a value
         reason = str(error).removesuffix(RESTORE)
         named = "" if reason.startswith(where) else f"{where}: expected JSON with finite numbers, got another value: "
         raise CommitRefused(
@@ -58,7 +59,7 @@ def read_back(where: str) -> Iterator[None]:
 
 
 def check_fields(document, kinds: Mapping[str, Kind], where: str) -> None:
-    """Raise `ModelDamaged` naming the first field of a document that is missing or of another kind."""
+    """Raise `ModelDamaged`, naming the field, if a field of a document is missing or of another kind."""
     if not isinstance(document, dict):
         raise damaged(where, NAMED.words, shown(document))
     for name, kind in wrong_fields(document, kinds):
@@ -69,7 +70,7 @@ def check_fields(document, kinds: Mapping[str, Kind], where: str) -> None:
 
 
 def read_json(text: bytes, where: str) -> Any:
-    """A JSON document of finite numbers.
+    """Parse a JSON document with finite numbers.
 
     Raises
     ------
@@ -84,7 +85,7 @@ def read_json(text: bytes, where: str) -> Any:
 
 
 def read_array(data: bytes, where: str) -> np.ndarray:
-    """The array of a .npy file in which nothing can be hidden.
+    """Read a .npy file that holds an array of an allowed dtype and nothing else, except blanks at its end.
 
     Raises
     ------
@@ -95,7 +96,7 @@ def read_array(data: bytes, where: str) -> np.ndarray:
         version = np.lib.format.read_magic(stream)
         read_header = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
         shape, _, dtype = read_header[version](stream)
-    except Exception as error:  # whatever numpy makes of what is there
+    except Exception as error:  # numpy raises various errors for invalid headers
         raise damaged(where, "an array", f"something else ({_line(error)})") from error
     wanted = dtype.itemsize * math.prod(shape)
     rest = data[stream.tell() :]
@@ -115,7 +116,7 @@ def _line(error):
 
 
 def check_array(array, where: str, name: str, *, shape: tuple[int, ...], dtype=np.float64, positive=False) -> None:
-    """Raise `ModelDamaged` where an array has another dtype or shape, or numbers that are not finite (or positive)."""
+    """Raise `ModelDamaged` if an array has another dtype or shape, or numbers that are not finite (or positive)."""
     if array.dtype != dtype or array.shape != shape:
         raise damaged(
             where, f"{np.dtype(dtype).name} of shape {shape} in {name}", f"{array.dtype} of shape {array.shape}"
@@ -133,19 +134,21 @@ ENTRY = (
     *(TEXT, TEXT, COUNT, NOT_NEGATIVE, TEXT, TEXT, maybe(COUNT)),
     *(every(NUMBER), every(NUMBER), maybe(NOT_NEGATIVE)),
 )
-# Behind those, before format 4: places, residuals and local_residuals.
+# Further values of a line in formats before 4.
 RESIDUALS = dict.fromkeys(("places", "residuals", "local_residuals"), every(NUMBER))
-SHORTEST = 3  # key, digest and rows: older segments hold no more
+SHORTEST = 3  # values of a line in the oldest segments: key, digest and rows
 
 
 def read_entries(text: bytes, names: Iterable[str], where: str, *, residuals=False) -> list[list]:
-    """Lines of a ledger segment: the values of an entry by `names`, of the kinds of `ENTRY`.
+    """Parse a ledger segment into lines, each a list of the values of an entry, in the order of `names`.
 
-    residuals : whether the `RESIDUALS` behind them count, which are dropped otherwise
+    names : fields of an entry, for error messages
+    residuals : whether to keep the `RESIDUALS` at the end of lines; they are dropped otherwise
 
     Raises
     ------
     ModelDamaged
+        A line is too short or too long, or a value is not of the kind in `ENTRY`.
     """
     lines = read_json(text, where)
     names, kinds = (*names, *RESIDUALS), (*ENTRY, *RESIDUALS.values())

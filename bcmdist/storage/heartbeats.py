@@ -1,11 +1,11 @@
-"""Heartbeats: which ingesters that wait for rows are running.
+"""Heartbeats: files that show which ingesters are running and waiting for rows.
 
     MODEL/ingesters/<random>-<number>    JSON: process, source, and the model directory it was written for
 
-An ingester puts a new file every few seconds and removes the one before; when it ends properly it removes the last one.
-One that is killed, or fails, leaves its file, which becomes stale: it was meant to go on. The next ingester of the same
-source removes it. Ages are differences of the clock of whoever asks and that of the storage. A copy of a model
-directory under another path ignores the files that were copied.
+An ingester writes a new file every few seconds and removes the previous one; when it ends properly it removes the last
+one. An ingester that is killed or fails leaves its file, which becomes stale; the next ingester of the same source
+removes the file. Ages are differences between the reader's clock and the storage's clock. In a copy of a model
+directory under another path the copied files are ignored.
 """
 
 import contextlib
@@ -22,24 +22,24 @@ from bcmdist.storage.blobs import canonical_json
 from bcmdist.storage.leases import is_dead, read_holder, this_process
 
 BEAT_SECONDS = 5.0
-STALE_SECONDS = 30.0  # six beats: a disk may be slow, and two clocks may differ by some seconds
+STALE_SECONDS = 30.0  # six heartbeats: a disk may be slow, and two clocks may differ by some seconds
 FOLDER = "ingesters"
 
 
 @dataclass(frozen=True)
 class Heartbeat:
-    """The newest sign of life of the ingesters of a source."""
+    """The newest heartbeat of a source's ingesters."""
 
     source: str
-    """its name, a URL"""
+    """name of the source, a URL"""
     seconds: float
-    """age"""
+    """age of the heartbeat"""
     alive: bool
-    """whether it is recent, and of a process that is not known to have ended"""
+    """whether the heartbeat is recent, and its process not proven dead"""
 
 
 def heartbeats(store) -> list[Heartbeat]:
-    """Of each source with ingesters that were started to wait for rows and have not ended properly, the best one."""
+    """Return one heartbeat per source, alive if possible and the newest; ingesters that ended properly have none."""
     best: dict[str, Heartbeat] = {}
     for _, found in _found(store):
         known = best.get(found.source)
@@ -49,7 +49,7 @@ def heartbeats(store) -> list[Heartbeat]:
 
 
 def sweep(store, source: str) -> None:
-    """Remove what ingesters of a source have left that did not end properly."""
+    """Remove the heartbeats of a source's dead ingesters."""
     for name, found in _found(store):
         if found.source == source and not found.alive:
             with contextlib.suppress(OSError):
@@ -58,9 +58,9 @@ def sweep(store, source: str) -> None:
 
 @contextlib.contextmanager
 def beating(store, source: str) -> Iterator[None]:
-    """While this is open there is a heartbeat of an ingester of `source`; it stays if an error ends it.
+    """Write heartbeats for an ingester of `source` while the context is open; after an error the last one is kept.
 
-    Where nothing can be written there is none for a while: ingestion does not stop for it.
+    A failed write is skipped: it does not stop ingestion.
     """
     pulse = _Pulse(store, source)
     pulse.beat()
@@ -86,7 +86,7 @@ class _Pulse:
 
     def beat(self):
         name = f"{FOLDER}/{self._id}-{self._beats:08d}"
-        with contextlib.suppress(OSError, BcmdistError):  # the next one may succeed
+        with contextlib.suppress(OSError, BcmdistError):  # the next write may succeed
             self._storage.put_if_absent(name, self._text)
             before, self._last, self._beats = self._last, name, self._beats + 1
             if before:
@@ -107,12 +107,12 @@ class _Pulse:
 
 
 def _found(store) -> Iterator[tuple[str, Heartbeat]]:
-    """Names and heartbeats, those that are stale too."""
+    """Yield names and heartbeats, including stale ones."""
     for last in store.storage.names(FOLDER):
         name = f"{FOLDER}/{last}"
         try:
             text, stored_at = store.storage.get(name), store.storage.stored_at(name)
-        except FileNotFoundError:  # renewed, or ended
+        except FileNotFoundError:  # replaced by a newer file, or the ingester has ended
             continue
         content = _read(text)
         if content.get("model") == store.storage.url and isinstance(content.get("source"), str):

@@ -1,4 +1,4 @@
-"""The history of a model: what its records alone tell."""
+"""The history of a model, from the records of its commits alone."""
 
 import contextlib
 from datetime import UTC, datetime
@@ -7,10 +7,10 @@ from bcmdist.storage.records import record_name
 
 
 def history(store) -> list[dict]:
-    """What every commit of a `ModelStore` holds, oldest first.
+    """Describe every commit of a `ModelStore`, oldest first.
 
-    `number`, `format`, `rows`, `partitions` (rows and ledger entries absorbed; None where a record does not tell),
-    `offsets`, and `date` in ISO 8601: when the record was stored where it lies now, a copy perhaps.
+    Keys are `number`, `format`, `rows` and `partitions` (rows and ledger entries absorbed; None if the record does not
+    hold them), `offsets`, and `date` in ISO 8601: when the record was stored in this directory, which may be a copy.
     """
     records = [store.record(number) for number in store.numbers()]
     return [
@@ -22,7 +22,7 @@ def history(store) -> list[dict]:
 
 
 def _date(storage, number):
-    """None where it has been pruned meanwhile."""
+    """Return when a record was stored, in ISO 8601; None if it has been pruned meanwhile."""
     with contextlib.suppress(FileNotFoundError):
         return datetime.fromtimestamp(storage.stored_at(record_name(number)), UTC).isoformat(timespec="seconds")
     return None

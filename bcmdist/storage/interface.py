@@ -1,4 +1,4 @@
-"""What a model directory asks of where it lies; `disk` and `s3` are the implementations."""
+"""The interface of storage for model directories; `disk` and `s3` implement it."""
 
 from typing import Protocol
 
@@ -6,30 +6,30 @@ TEMPORARY = ".tmp-"
 
 
 class Storage(Protocol):
-    """Named byte strings that are written once. Names are relative, with `/` between parts."""
+    """Named byte strings, each written once. Names are relative paths with `/` between parts."""
 
     url: str
 
     def put_if_absent(self, name: str, data: bytes) -> bool:
-        """Write durably; False, and no effect, where the name is taken."""
+        """Write durably and return True; return False, without effect, if the name is taken."""
 
     def get(self, name: str) -> bytes:
-        """The bytes; FileNotFoundError where there are none."""
+        """Return the bytes of a name; raise FileNotFoundError if there is none."""
 
     def stored_at(self, name: str) -> float:
-        """When a name was put, in seconds since 1970 UTC; FileNotFoundError where there is none."""
+        """Return when a name was put, in seconds since 1970 UTC; raise FileNotFoundError if there is none."""
 
     def names(self, folder: str) -> list[str]:
-        """Sorted last parts of the names in a folder."""
+        """Return the last parts of the names in a folder, sorted."""
 
     def temporary(self, folder: str) -> list[str]:
-        """Names of what unfinished puts into a folder have left, or are about to finish."""
+        """Return the names of temporary files in a folder, of puts that were aborted or are running."""
 
     def remove(self, name: str) -> None:
-        """Forget a name, and folders that it leaves empty; no error where there is none. Not durable."""
+        """Remove a name, and folders that become empty; no error if there is none. Not durable."""
 
     def settle(self, folder: str) -> None:
-        """Make the names in a folder durable as they are: also those whose put has not returned yet."""
+        """Make the present names in a folder durable, including those whose put has not returned yet."""
 
     def remove_all(self) -> None:
-        """Forget every name."""
+        """Remove every name."""

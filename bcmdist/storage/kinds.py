@@ -1,4 +1,4 @@
-"""Kinds of values that fields of JSON documents may hold, by type and range."""
+"""Kinds of values for checking fields of JSON documents, by type and range."""
 
 import math
 import re
@@ -12,26 +12,28 @@ LONGEST_SHOWN = 40
 
 @dataclass(frozen=True)
 class Kind:
-    """What a field of a JSON document may hold."""
+    """A kind of value: description, test, and whether a field of this kind is required."""
 
     words: str
+    """description for error messages"""
     holds: Callable[[Any], bool]
+    """whether a value is of this kind"""
     needed: bool = True
-    """whether it must be there"""
+    """whether the field is required"""
 
     @property
     def perhaps(self) -> "Kind":
-        """The same, where it is there."""
+        """The same kind, as an optional field."""
         return Kind(self.words, self.holds, needed=False)
 
 
 def is_number(value) -> bool:
-    """Whether a value is a finite number; true and false are none."""
+    """Whether a value is a finite number; booleans are not numbers."""
     return type(value) in (int, float) and abs(value) < math.inf and math.isfinite(float_of(value))
 
 
 def float_of(value) -> float:
-    """A number as float; infinite where it is too large."""
+    """Convert a number to float; infinity if it is too large."""
     try:
         return float(value)
     except OverflowError:
@@ -39,7 +41,7 @@ def float_of(value) -> float:
 
 
 def is_hash(value) -> bool:
-    """Whether a value could name a blob."""
+    """Whether a value is a SHA-256 in hexadecimal, such as the name of a blob."""
     return isinstance(value, str) and HASH.fullmatch(value) is not None
 
 
@@ -58,27 +60,27 @@ NAMED = Kind("an object", lambda value: isinstance(value, dict))
 
 
 def one_of(names: Iterable[str]) -> Kind:
-    """One of several texts."""
+    """One of several strings."""
     return Kind(f"one of {', '.join(names)}", lambda value: isinstance(value, str) and value in names)
 
 
 def nullable(kind: Kind) -> Kind:
-    """Null is as good."""
+    """A kind or null."""
     return Kind(f"{kind.words} or null", lambda value: value is None or kind.holds(value))
 
 
 def maybe(kind: Kind) -> Kind:
-    """Null is as good, and nothing at all."""
+    """A kind or null, as an optional field."""
     return nullable(kind).perhaps
 
 
 def every(kind: Kind) -> Kind:
-    """A list."""
+    """A list whose items are of a kind."""
     return Kind(f"a list of {kind.words}", lambda value: isinstance(value, list) and all(map(kind.holds, value)))
 
 
 def each(kind: Kind) -> Kind:
-    """An object with any names."""
+    """An object whose values are of a kind, under any names."""
     return Kind(
         f"an object of {kind.words} by name",
         lambda value: isinstance(value, dict) and all(map(kind.holds, value.values())),
@@ -86,7 +88,7 @@ def each(kind: Kind) -> Kind:
 
 
 def fields(kinds: Mapping[str, Kind]) -> Kind:
-    """An object in which some names mean something."""
+    """An object with fields of given kinds; further fields are allowed."""
 
     def holds(value):
         return isinstance(value, dict) and not any(wrong_fields(value, kinds))
@@ -95,7 +97,7 @@ def fields(kinds: Mapping[str, Kind]) -> Kind:
 
 
 def wrong_fields(document, kinds: Mapping[str, Kind]) -> list[tuple[str, Kind]]:
-    """Names and kinds of what is missing in a document, or is something else."""
+    """Return names and kinds of the fields that are missing in a document or are of another kind."""
     return [
         (name, kind)
         for name, kind in kinds.items()
@@ -104,6 +106,6 @@ def wrong_fields(document, kinds: Mapping[str, Kind]) -> list[tuple[str, Kind]]:
 
 
 def shown(value) -> str:
-    """A value, shortened."""
+    """Return the `repr` of a value, shortened."""
     text = repr(value)
     return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}..."

@@ -1,13 +1,13 @@
-"""Leases: who works with a commit, so that pruning leaves it alone.
+"""Leases: files that record which processes work with a commit, so that pruning keeps the commit.
 
     MODEL/holds/<number>-<random>     JSON: host, boot, namespace, pid and start of the process that holds the commit
 
-Who holds a commit has a lease of it. That ends with its context manager, or with its process: one whose process is dead
-is none. Only a process of this host is known to be dead; the lease of another host stays until its process ends it (or
-somebody removes the file). Ids of processes come again, so that a process is known by its start too, in ticks since the
-machine was: no clock that somebody can set decides anything.
+A process that holds a commit has a lease of it. The lease ends with its context manager or with its process: a lease of
+a dead process is void. Only processes of this host can be found dead; a lease of another host stays until its process
+ends it (or the file is removed by hand). Process ids are reused, so that a process is identified by its start time too,
+in ticks since the machine booted: no adjustable clock is involved.
 
-The first four functions are of a `ModelStore`.
+`hold`, `opened`, `held` and `alone` are methods of `ModelStore`.
 """
 
 import contextlib
@@ -31,22 +31,22 @@ LEASE_NAME = re.compile(r"\d{8}-.+")
 
 @contextlib.contextmanager
 def hold(store, number: int) -> Iterator[None]:
-    """While this is open, pruning keeps commit `number`, and blobs that nobody names yet.
+    """While the context is open, pruning keeps commit `number`, and blobs that no record names yet.
 
-    Who reads a commit piece by piece, or puts blobs and commits them, holds the commit he started from.
-    Where nothing can be written (a model on a read-only disk) there is no lease.
+    A process that reads a commit piece by piece, or that stores blobs and commits them, must hold the commit it started
+    from. On a read-only disk there is no lease.
 
     Raises
     ------
     ModelNotFound
-        It has been pruned.
+        The commit has been pruned.
     """
     name = f"holds/{number:08d}-{uuid.uuid4().hex}"
     try:
         store.storage.put_if_absent(name, json.dumps(this_process()).encode())
     except NotAFile:
         raise
-    except OSError:  # a disk that can only be read
+    except OSError:  # a read-only disk
         pass
     try:
         if 0 < number <= store.pruned():
@@ -59,9 +59,9 @@ def hold(store, number: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def opened(store, number: int | None = None) -> Iterator[Any]:
-    """A commit that was held before it was loaded, and is while this is open.
+    """Hold a commit, load it, and hold it until the context ends.
 
-    The newest by default: where it is pruned before the lease is there, the one that is the newest then.
+    The default is the newest commit; if that is pruned before the lease exists, the new newest one is used.
 
     Raises
     ------
@@ -85,15 +85,15 @@ def _opened(store, lease, number):
 
 
 def held(store) -> dict[int, list[str]]:
-    """Who holds commits, by number; leases of processes that have ended are removed."""
+    """Return descriptions of the holders of each held commit, by number; remove leases of dead processes."""
     found: dict[int, list[str]] = {}
     for name in filter(LEASE_NAME.fullmatch, store.storage.names("holds")):
         try:
             holder = read_holder(store.storage.get(f"holds/{name}"))
-        except FileNotFoundError:  # let go
+        except FileNotFoundError:  # released meanwhile
             continue
         if is_dead(holder):
-            with contextlib.suppress(OSError):  # a disk that can only be read
+            with contextlib.suppress(OSError):  # a read-only disk
                 store.storage.remove(f"holds/{name}")
         else:
             who = f"process {holder['pid']} on {holder.get('host')}" if holder else f"unreadable holds/{name}"
@@ -102,17 +102,17 @@ def held(store) -> dict[int, list[str]]:
 
 
 def alone(store) -> bool:
-    """Whether nobody holds a commit but the caller, who holds one."""
+    """Whether no lease exists except one of the caller, which must hold one."""
     return sum(map(len, held(store).values())) <= 1
 
 
 def this_process() -> dict:
-    """What tells this process from all others."""
+    """Return the identity of this process: host, boot, namespace, pid and start."""
     return _machine() | {"pid": os.getpid(), "started": _started(os.getpid())}
 
 
 def is_dead(holder: dict) -> bool:
-    """Whether the process that wrote a lease is known to have ended."""
+    """Whether the process that wrote a lease has certainly ended."""
     here = _machine()
     if holder.get("host") != here["host"]:
         return False
@@ -122,7 +122,7 @@ def is_dead(holder: dict) -> bool:
 
 
 def read_holder(text: bytes) -> dict:
-    """The process that a lease names; one that cannot be read might be anyone's, and is not dead."""
+    """Parse the process in a lease; an unreadable lease gives {}, which never counts as dead."""
     try:
         holder = json.loads(text)
         return holder if isinstance(holder["pid"], int) else {}
@@ -132,15 +132,15 @@ def read_holder(text: bytes) -> dict:
 
 @functools.cache
 def _machine():
-    """Name and identity of the host, which start of it this is, and whose process ids these are."""
+    """Return the host's name and machine id, the id of its current boot, and the namespace of process ids."""
     name = f"{socket.gethostname()} {_text('/etc/machine-id')}".strip()
     return {"host": name, "boot": _text("/proc/sys/kernel/random/boot_id"), "namespace": _link("/proc/self/ns/pid")}
 
 
 def _started(pid):
-    """When a process started, as its system counts; None where there is none, or it has ended."""
+    """Return when a process started, in its system's units; None if there is no such process or it has ended."""
     if sys.platform.startswith("linux"):
-        fields = _text(f"/proc/{pid}/stat").rpartition(")")[2].split()  # the name before may hold anything
+        fields = _text(f"/proc/{pid}/stat").rpartition(")")[2].split()  # the command before it may hold anything
         return int(fields[19]) if fields and fields[0] not in "ZX" else None
     try:
         return psutil.Process(pid).create_time()

@@ -1,4 +1,4 @@
-"""The ledger: one entry for each partition absorbed, under a key that names its rows."""
+"""The ledger: one entry for each absorbed partition, under a key that names its rows."""
 
 import re
 from collections.abc import Mapping
@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-# Of an entry whose message depends on what was absorbed before it.
+# `Entry.at` of a message that is linearised at the posterior of its moment, so that it depends on earlier partitions.
 RUNNING = "running"
-# What is noted of a partition before it is absorbed, in the order of `Entry.arrival`: of numbers, and of classes.
+# Scores of a partition before it is absorbed, in the order of `Entry.arrival`: for numeric targets, and for classes.
 NUMBERS_NOTED = ("log_score", "coverage95", "pit_mean")
 CLASSES_NOTED = ("log_score", "accuracy")
 KEY = re.compile(r"(?P<array>.*)\[(?P<start>\d+):(?P<stop>\d+)\]", re.DOTALL)  # a path may hold newlines
@@ -19,17 +19,17 @@ class ResidualRecord:
     """Standardised residuals at some rows of a partition."""
 
     places: np.ndarray
-    """(k, D + 1): scaled inputs, and the log of the variance predicted there"""
+    """(k, D + 1): scaled inputs, and log of the predictive variance there"""
     committee: np.ndarray | None = None
-    """(k,): as the committee without the row predicts it"""
+    """(k,): residuals of the committee's leave-one-out predictions"""
     local: np.ndarray | None = None
-    """(k,): the same of local prediction, which then is what places are of"""
+    """(k,): residuals of local leave-one-out predictions; if present, the variance in `places` is the local one"""
 
     def __len__(self) -> int:
         return len(self.places)
 
     def of(self, method: str) -> np.ndarray | None:
-        """Residuals of the predictions of a method; None where it has none."""
+        """Return the residuals of a prediction method; None if there are none."""
         return {"committee": self.committee, "local": self.local}.get(method)
 
     @property
@@ -38,7 +38,7 @@ class ResidualRecord:
         return (0 if self.committee is None else len(self.committee)), (0 if self.local is None else len(self.local))
 
     def table(self) -> np.ndarray:
-        """Places and both residuals, (k, D + 3); 0 for those that are missing."""
+        """Return places and both kinds of residuals, (k, D + 3); missing residuals are 0."""
         missing = np.zeros(len(self.places))
         both = (missing if one is None else one for one in (self.committee, self.local))
         return np.column_stack([self.places, *both])
@@ -53,41 +53,44 @@ class Entry:
     rows: int
     weight: float = 1.0
     at: str = ""
-    """where its message is linearised: "" at its own mode, `RUNNING` at the belief of the moment, else given
+    """where the message is linearised: "" at its own mode, `RUNNING` at the posterior of the moment, otherwise given
     the shared values in the blob of this hash"""
     state: str = ""
-    """hash of the blob with what its expert keeps: Gaussian sites of its rows (expectation propagation), or their
-    true inputs as drawn from their posterior (`bcmdist.model.input_errors`)"""
+    """hash of the blob with the expert's state: Gaussian sites of its rows (expectation propagation), or true inputs
+    drawn from their posterior (`bcmdist.model.input_errors`)"""
     position: int | None = None
-    """rows of its source up to its end, where they are numbered and count"""
+    """number of rows of the source up to the end of the partition, if the source numbers its rows"""
     arrival: tuple[float, ...] = ()
-    """how well its rows were predicted before it was absorbed (`bcmdist.prediction.errors.drift`)"""
+    """scores of the predictions of its rows before it was absorbed (`bcmdist.prediction.errors.drift`)"""
     surprise: tuple[float, ...] = ()
-    """how much worse than expected that was (`bcmdist.prediction.scoring.excess_loss`)"""
+    """how much worse than expected these predictions were (`bcmdist.prediction.scoring.excess_loss`)"""
     densities: float | None = None
-    """densities of targets that its evidence multiplies, where they are counted: `Likelihood.densities`"""
+    """number of target densities in the product that is its evidence, where counted: `Likelihood.densities`"""
     residuals: ResidualRecord | None = field(default=None, compare=False, repr=False)
-    """of some of its rows; no part of the stored entry (`bcmdist.storage.residual_records`)"""
+    """residuals at some of its rows; stored separately (`bcmdist.storage.residual_records`)"""
 
 
 STORED = tuple(name for name in Entry.__dataclass_fields__ if name != "residuals")
-"""fields in the order of a stored line"""
+"""fields of an entry in the order of a stored line"""
 
 
 def names_location(key) -> bool:
-    """Whether a key names a path or URL, where rows can be read: those of a portable model name none."""
+    """Whether a key contains a path or URL, where rows can be read; keys of a portable model do not."""
     return key.startswith("/") or "://" in key
 
 
 def named_range(key) -> tuple[str, int, int]:
-    """Array, start and stop that a key names."""
+    """Return the array, start and stop of a key."""
     match = KEY.fullmatch(key)
     assert match, "keys are made by Partition.key"
     return match["array"], int(match["start"]), int(match["stop"])
 
 
 def absorbed_pieces(weights: Mapping[str, float], array) -> np.ndarray:
-    """(pieces, 3): start, stop and weight of the partitions of one array, ascending, of weights by key."""
+    """Return start, stop and weight (pieces, 3) of the partitions of one array, ascending.
+
+    weights : weight of each partition by its key
+    """
     found = [(KEY.fullmatch(key), weight) for key, weight in weights.items()]
     pieces = [(int(m["start"]), int(m["stop"]), weight) for m, weight in found if m and m["array"] == array]
     return np.array(sorted(pieces), dtype=float).reshape(-1, 3)

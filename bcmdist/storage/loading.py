@@ -1,4 +1,4 @@
-"""Arrays and records behind the references that tasks carry: what is immutable is read once."""
+"""Load arrays and records by the references in tasks; they are immutable and cached in the process."""
 
 from functools import lru_cache
 
@@ -10,13 +10,19 @@ from bcmdist.storage.commits import BlobReference, Reference, open_store
 
 @lru_cache(maxsize=8)
 def load_array(reference: BlobReference) -> np.ndarray:
-    """The array behind a reference."""
+    """Load the array of a reference."""
     return open_store(reference.url).get_array(reference.digest)
 
 
 @lru_cache(maxsize=8)
 def load_record(reference: Reference) -> dict:
-    """The record of a commit."""
+    """Load the record of a commit.
+
+    Raises
+    ------
+    ModelDamaged
+        The record at this number has another hash: the machine sees another model under the same path.
+    """
     store = open_store(reference.url)
     found = store.reference(reference.number)
     if found != reference:

@@ -1,4 +1,4 @@
-"""The storage behind a path or URL."""
+"""Select the storage (disk or object store) for a path or URL."""
 
 from typing import Any
 
@@ -9,12 +9,12 @@ from bcmdist.storage.urls import normal_url, on_objects
 
 
 def open_storage(url) -> Storage:
-    """The storage behind a path, or behind `s3://BUCKET/PREFIX`."""
+    """Return the storage at a path or at `s3://BUCKET/PREFIX`."""
     return open_objects(url) if on_objects(url) else LocalStorage(url)
 
 
 def open_objects(url) -> Any:
-    """The `ObjectStorage` behind `s3://BUCKET/PREFIX`.
+    """Return the `ObjectStorage` at `s3://BUCKET/PREFIX`.
 
     Raises
     ------

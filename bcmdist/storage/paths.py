@@ -1,4 +1,4 @@
-"""What goes wrong with paths on a disk: no room, with path and figures, and links that lead nowhere."""
+"""Errors of paths on a disk: full disks, symbolic links without a target, and folders that hold no files."""
 
 import contextlib
 import errno
@@ -8,12 +8,12 @@ from collections.abc import Iterator
 
 from bcmdist.errors import DiskFull, NotAFile
 
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # a disk, a quota, a limit of the size of files
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # disk full, quota exceeded, file size limit
 
 
 @contextlib.contextmanager
 def room_for(place, wanted: int | None = None) -> Iterator[None]:
-    """Turn the error of a full disk while `wanted` bytes, or an unknown number, go to a place into `DiskFull`."""
+    """Turn a full-disk error into `DiskFull` while `wanted` bytes (None: unknown) are written to `place`."""
     try:
         yield
     except OSError as error:
@@ -24,13 +24,13 @@ def room_for(place, wanted: int | None = None) -> Iterator[None]:
 
 
 def make_folders(path, place) -> None:
-    """Make a folder and those above it, where `place` is to be written.
+    """Make a folder and its parents, in order to write `place`.
 
     Raises
     ------
     DiskFull
     NotAFile
-        A folder on the way, such as /proc, holds nothing but what it makes itself.
+        No files can be made in a parent folder, such as /proc.
     """
     try:
         with room_for(place):
@@ -42,12 +42,12 @@ def make_folders(path, place) -> None:
 
 
 def makes_nothing(place) -> NotAFile:
-    """The error of a place in a folder that holds nothing but what it makes itself."""
+    """Return the error for a path in a folder where no files can be made, such as /proc."""
     return NotAFile(f"{place}: expected a folder in which files can be made, found one that makes none; choose another")
 
 
 def disk_full(place, error, wanted) -> DiskFull:
-    """The error of a full disk in words."""
+    """Return the error for a full disk, with path and free space."""
     return DiskFull(
         f"{place}: expected room for {wanted}, got: {error.strerror} ({_free(place) / 1e6:.3g} MB free there); free "
         "some, then repeat the command"
@@ -55,7 +55,7 @@ def disk_full(place, error, wanted) -> DiskFull:
 
 
 def _free(place):
-    """Bytes that are free where a path leads, or would."""
+    """Return the free bytes on the disk of a path, which need not exist."""
     path = os.path.abspath(place)
     while not os.path.exists(path) and os.path.dirname(path) != path:
         path = os.path.dirname(path)
@@ -63,7 +63,7 @@ def _free(place):
 
 
 def leads_nowhere(path) -> str:
-    """Words about the link on the way to a path that leads nowhere; empty where there is none."""
+    """Describe the first broken symbolic link, from the path upwards; return "" if there is none."""
     path = str(path)
     while "://" not in path and path != os.path.dirname(path):
         if os.path.islink(path) and not os.path.exists(path):

@@ -1,29 +1,29 @@
-"""Pruning: old commits go, and the blobs that only they name.
+"""Pruning: remove old commits, and the blobs that only they name.
 
-Nobody waits for anybody. What may happen at the same time, and why nothing is lost:
+There are no locks. These events may be concurrent with pruning, without loss:
 
-- A writer that has slept while its number was pruned. The number would be free again, and its commit would count
-  as made although the newest one knows nothing of it. So before any record goes, the largest number that goes is
-  written down for good (MODEL/pruned/<number>), and a commit of a number up to it is refused, before and after
-  its record is put: the name of a record can only have come free once that is written, so that who puts it into
-  a freed place sees it afterwards. Who is refused although he was first (others have gone on from his commit,
-  and it was pruned before he looked again) loads the model and finds himself in the ledger.
-- A writer that names a blob again that is about to go. Blobs are made by one put each and never found: where the
-  name is taken the same content gets another one (`ModelStore`), and only what the record before names is named
-  again. That record stays while its successor can still be made: it goes only when a later one exists, whose
-  predecessor has the number that the writer wants. So a blob that goes, which a removed record named and no
-  remaining one, is in nobody's hands.
-- A reader that takes a lease of a commit while it goes. He writes his lease, then looks whether the number is
-  pruned; pruning writes the number, then looks for leases. One of them sees the other: either the commit stays,
-  or the reader is told that it is gone. `held` commits keep their records and blobs until a later pruning.
-- Another pruning. It does the same, in any order: removing twice is removing once.
-- A crash. Records of pruned numbers are no commits, whether they are still there or not; a later pruning removes
-  what is left. The newest commit, and its blobs, are never touched; it is durable before it makes another one old
-  (its writer may not have got as far as this, and a power cut would take both).
+- A writer sleeps while its commit number is pruned. The name of the record would be free again, and the writer's
+  commit would seem to succeed although the newest commit does not descend from it. So before any record is removed,
+  the largest number to remove is written permanently (MODEL/pruned/<number>). A commit checks its number against this
+  entry before and after it puts its record: a name can only be free again once the entry exists, so that a writer that
+  reuses the name sees the entry afterwards. A writer may be refused although it was first (its commit was continued by
+  others and pruned before the second check); when it loads the model, it finds its partitions in the ledger.
+- A writer names an existing blob that is about to be removed. Each blob comes from one put and is never shared by
+  content: if the name is taken, the same content gets another name (`blobs.put_blob`). Only blobs of the previous
+  record are named again. That record stays while its successor can still be made: it is removed only when a later
+  record exists, whose predecessor has the number that the writer wants. So a blob that is named by removed records only
+  is not in use by any writer.
+- A reader takes a lease of a commit that is being removed. The reader writes its lease, then checks whether the number
+  is pruned; pruning writes the number, then reads the leases. At least one of them sees the other: either the commit
+  stays, or the reader gets an error. `held` commits keep their records and blobs until a later pruning.
+- Another pruning runs. It removes the same things, in any order; removing twice has no further effect.
+- A crash. Records of pruned numbers are not commits, whether or not they still exist; a later pruning removes them. The
+  newest commit and its blobs are never removed. It is made durable before older commits are removed: its writer may not
+  have done so yet, and a power cut could take both.
 
-Blobs nobody names (of writers that were killed, of a pruning that was) and temporary files are removed only when
-nobody has a lease. They are listed *before* the leases are read, and these before the records: a writer, who has one
-while he puts blobs and until they are committed, either still has it, or his record is there.
+Unnamed blobs (of killed writers, or left by a previous pruning) and temporary files are removed only if there is no
+lease. They are listed *before* the leases are read, and the leases before the records. A writer has a lease from before
+it stores blobs until they are committed: so either the lease still exists, or the record does.
 """
 
 import re
@@ -35,17 +35,17 @@ from bcmdist.errors import InvalidOption, ModelDamaged, ModelNotFound
 from bcmdist.storage.cache import get_or_make, least_recently_used
 
 BLOB_NAME = re.compile(r"[0-9a-f]{64}")
-NAME_BYTES, NAMED_BYTES = 150, 2**24  # of a name in memory, and of all that are kept
+NAME_BYTES, NAMED_BYTES = 150, 2**24  # memory of one name, and of all names in the cache
 _NAMED: LRU[Hashable, frozenset[str]] = least_recently_used(NAMED_BYTES, lambda names: NAME_BYTES * (1 + len(names)))
 
 
 def prune(store, keep: int) -> dict:
-    """Remove all but the newest `keep` commits of a `ModelStore`, and what only they name.
+    """Remove all but the newest `keep` commits of a `ModelStore`, and the blobs that only the removed commits name.
 
     Returns
     -------
-    `kept` and `removed`, numbers of commits; `held`, those that stay because somebody works with them, by number;
-    `blobs`, how many were removed; `tidied`, how many blobs and temporary files without an owner
+    `kept` and `removed`, numbers of commits; `held`, holders of leases by number of the commit; `blobs`, number of
+    removed blobs; `tidied`, number of removed unnamed blobs and temporary files
 
     Raises
     ------
@@ -70,7 +70,7 @@ def prune(store, keep: int) -> dict:
     try:
         named = _named(store, [number for number in every if number not in doomed])
     except ModelDamaged:
-        if store.pruned() > pruned:  # somebody prunes beside us, and further
+        if store.pruned() > pruned:  # a concurrent pruning has gone further
             return prune(store, keep)
         raise
     blobs = _named(store, doomed, gone=True) - named
@@ -95,13 +95,13 @@ def prune(store, keep: int) -> dict:
 
 
 def _named(store, numbers, *, gone=False):
-    """Names of all blobs that commits name; `gone`: what they name may have been removed already."""
+    """Return the names of all blobs of some commits; with `gone`, blobs to read may have been removed already."""
     found: set[str] = set()
     segments: set[str] = set()
     for number in numbers:
         try:
             record = store.record(number)
-        except ModelNotFound:  # pruned by somebody else
+        except ModelNotFound:  # removed by a concurrent pruning
             continue
         found.update(_names_in(record))
         segments.update(record["segments"])
@@ -112,7 +112,7 @@ def _named(store, numbers, *, gone=False):
 
 
 def _named_in(store, segment):
-    """Names of blobs in the entries of a segment, which never change: read once while one model commits often."""
+    """Return the names of blobs in the entries of a segment; cached, since segments are immutable."""
     return get_or_make(_NAMED, segment, lambda: frozenset(_blobs_of(store.get_segment(segment))))
 
 
@@ -121,7 +121,7 @@ def _blobs_of(entries):
 
 
 def _names_in(value):
-    """All texts in a record that could be names of blobs; what is not one does no harm."""
+    """Return all strings in a record that could be names of blobs; a string that is no blob's name does no harm."""
     if isinstance(value, dict):
         value = value.values()
     elif isinstance(value, str):

@@ -1,4 +1,4 @@
-"""The record of a commit: JSON that names by hash what the commit consists of, with a checksum of its own."""
+"""The record of a commit: JSON with a checksum, which names the content of the commit by hash."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -9,8 +9,9 @@ from bcmdist.storage.blobs import canonical_json, sha256
 from bcmdist.storage.fields import check_fields
 from bcmdist.storage.kinds import BLOB, NAMED, SEVERAL, TEXT, each, every
 
-# 1 had no offsets, and no positions in the ledger; 2 no names, surprises and densities: they are read as if they were
-# empty. Up to 3 residuals stood in lines of the ledger, since 4 in arrays (`residual_records`).
+# Format 1 had no offsets, and no positions in the ledger; format 2 had no names, surprises and densities. Missing
+# values are read as empty. Up to format 3 residuals were in lines of the ledger, since 4 in arrays
+# (`residual_records`).
 FORMAT = 4
 RESIDUAL_ARRAYS_SINCE = 4
 RECORD = {
@@ -21,19 +22,19 @@ RECORD = {
     "facts": NAMED,
     "offsets": NAMED.perhaps,
 }
-# Arrays that commits of a model of an earlier version change.
+# Arrays that differ between the commits of one model: no part of an identity derived by `identity_of`.
 COMMITTEE_ARRAYS = {"eta", "precision"}
 
 
 def record_name(number: int) -> str:
-    """Where a record lies."""
+    """Return the name of a record in its storage."""
     return f"commits/{number:08d}.json"
 
 
 def record_text(
     number: int, *, identity: str, arrays: Mapping[str, str], facts, segments: Iterable[str], offsets
 ) -> bytes:
-    """A record; its fields as in `ModelStore.commit`."""
+    """Serialise a record; the arguments are as in `ModelStore.commit`."""
     body = {
         "format": FORMAT,
         "identity": identity,
@@ -48,9 +49,9 @@ def record_text(
 
 
 def identity_of(record: Mapping) -> str:
-    """Which model a record belongs to, wherever its directory lies: drawn at the first commit, kept by all later ones.
+    """Return the identity of a record's model: drawn at random at the first commit, kept by later commits and copies.
 
-    A record of an earlier version names none: it is derived from what no later commit of that model changes.
+    For a record of an earlier version, which holds none, it is derived from fields that no later commit changes.
     """
     if record.get("identity"):
         return record["identity"]
@@ -59,7 +60,7 @@ def identity_of(record: Mapping) -> str:
 
 
 def read_record(number: int, text: bytes, url: str) -> dict:
-    """The fields of a record of the model directory at `url`, checked.
+    """Parse and check a record of the model directory at `url`; return its fields.
 
     Raises
     ------

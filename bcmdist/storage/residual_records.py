@@ -1,10 +1,10 @@
-"""Residual records: standardised errors at some rows of partitions, stored as arrays beside the others of a commit.
+"""Residual records: standardised residuals at some rows of partitions, stored as further arrays of a commit.
 
-    residuals           (R, D + 3) float64: scaled inputs, log of the variance predicted there, and the residual of the
-                        committee and of local prediction (0 where there is none)
-    residual_counts     (n, 3) int64: of each record how many residuals of either it has, and how many ledger entries
-                        before its own have the same digest
-    residual_digests    (n, 32) uint8: digest of its ledger entry
+    residuals           (R, D + 3) float64: scaled inputs, log of the predictive variance there, and the residuals of
+                        the committee and of local prediction (0 if missing)
+    residual_counts     (n, 3) int64, for each record: number of committee residuals, number of local residuals, and
+                        number of ledger entries with the same digest before its own entry
+    residual_digests    (n, 32) uint8, for each record: digest of its ledger entry
 
 Formats before 4 held these numbers in the lines of ledger segments (`segments.get_segment`).
 """
@@ -23,7 +23,7 @@ DIGEST_BYTES = 32
 
 
 def residual_arrays(ledger: Sequence[Entry]) -> dict[str, np.ndarray]:
-    """The records of ledger entries as arrays by name; none where there are no records."""
+    """Return the residual records of ledger entries as arrays by name; empty if there are no records."""
     before, found = Counter[str](), list[tuple[ResidualRecord, str, int]]()
     for entry in ledger:
         if entry.residuals:
@@ -41,12 +41,12 @@ def residual_arrays(ledger: Sequence[Entry]) -> dict[str, np.ndarray]:
 
 
 def with_residuals(ledger: Sequence[Entry], arrays: Mapping[str, np.ndarray], where: str) -> tuple[Entry, ...]:
-    """Ledger entries with the records that the arrays of a commit hold.
+    """Return ledger entries with the residual records from the arrays of a commit.
 
     Raises
     ------
     ModelDamaged
-        The arrays do not fit each other, or a record has no ledger entry.
+        The arrays are inconsistent, or a record has no ledger entry.
     """
     if not any(name in arrays for name in RESIDUAL_ARRAYS):
         return tuple(ledger)
@@ -72,7 +72,7 @@ def _record(table, counts) -> ResidualRecord:
 
 
 def _check(arrays, where):
-    """Raise `ModelDamaged` where arrays have other types and shapes than residuals, or counts that do not add up."""
+    """Raise `ModelDamaged` if arrays have wrong types or shapes, or counts are inconsistent."""
     for name in RESIDUAL_ARRAYS:
         if name not in arrays:
             raise damaged(where, f"an array {name}, beside other residuals", "none")

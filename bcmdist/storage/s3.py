@@ -1,10 +1,10 @@
-"""Models and data on S3, or what speaks like it, through obstore.
+"""Storage of models and data on S3 or compatible object stores, through obstore.
 
-Endpoint, region and credentials are those of the environment (AWS_ENDPOINT_URL, AWS_REGION, AWS_ACCESS_KEY_ID,
-AWS_SECRET_ACCESS_KEY, ... as obstore reads them), on every machine its own: nothing of it is ever sent along. Plain
-HTTP is spoken only where the endpoint says `http://`. The commit log needs one thing of a store: that of two puts
-under the condition "if absent" one fails. Some stores ignore the condition, silently; the first thing that is
-written shows it, and nothing else is written then.
+Endpoint, region and credentials come from the environment of each machine (AWS_ENDPOINT_URL, AWS_REGION,
+AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, ... as obstore reads them) and are never sent to other machines. Plain HTTP is
+used only if the endpoint begins with `http://`. The commit log needs conditional puts: of two puts "if absent", one
+must fail. Some stores silently ignore the condition; a test before the first write detects this, and nothing else is
+written then.
 """
 
 import contextlib
@@ -22,31 +22,30 @@ from obstore.store import S3Store
 from bcmdist.errors import InvalidOption, StorageUnreachable, StoreIgnoresConditions
 from bcmdist.storage.urls import answering
 
-# Seconds to wait, at most, before a conditional put that was not answered is repeated.
+# Longest random waits, in seconds, before an unanswered conditional put is repeated.
 WAITS = (0.2, 1.0, 3.0)
-# How often the client repeats what it may, with random waits in between.
+# Retries by the client, of requests that it may repeat, with random waits in between.
 RETRIES = 4
 ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
 
 
 class ObjectStorage:
-    """A prefix of a bucket.
+    """A prefix of a bucket as storage.
 
-    A put is atomic on an object store, and durable once it is answered; `put_if_absent` makes it under the condition
-    that there is nothing (If-None-Match: *).
+    On an object store a put is atomic, and durable once the response arrives; `put_if_absent` makes it conditional on
+    the name being absent (If-None-Match: *).
 
-    On loss of an answer the put is repeated, by us or by the client or a proxy in between, and then fails because of
-    itself. So a put that finds its name taken, after a look beforehand found nothing there, compares what is there
-    with what it was to write, and has won where these are the same bytes. If somebody else wrote them in the meantime
-    both have won, and nothing is wrong: a name says what its bytes mean, so two equal records are one commit, with
-    the same state and the same ledger, in which every partition stands once; neither writer was overtaken by anything
-    that it does not know. On doubt (what is there has vanished again) the put has lost, which is always safe: losers
-    read the log again, and the ledger is a set.
+    On loss of a response the put is repeated, by this class, the client or a proxy, and then fails because its own
+    first attempt took the name. Therefore a put first checks that the name is absent; if the put then finds the name
+    taken, it compares the stored bytes with its own and succeeds if they are equal. If another writer stored equal
+    bytes meanwhile, both succeed, which is correct: two equal records are one commit, with the same state and the same
+    ledger, in which every partition is listed once. In doubt (the name has vanished again) the put fails, which is
+    always safe: a writer that fails reads the log again, and the ledger is a set.
 
     Parameters
     ----------
-    url : of the prefix, as others see it
-    store : obstore's client of that prefix
+    url : URL of the prefix
+    store : obstore's client for this prefix
     """
 
     def __init__(self, url, store):
@@ -63,12 +62,12 @@ class ObjectStorage:
         return not self._exists(name) and self.create(name, data)
 
     def create(self, name, data) -> bool:
-        """A conditional put, repeated until it is answered; False where the name is taken by other bytes."""
+        """Put if absent, with retries until there is a response; False if the name is taken by other bytes."""
         with answering(self.url):
             for wait in WAITS:
                 try:
                     return self._attempt(name, data)
-                except GenericError:  # no answer, and perhaps it is there
+                except GenericError:  # no response; the object may exist
                     time.sleep(random.uniform(0, wait))
             return self._attempt(name, data)
 
@@ -100,14 +99,14 @@ class ObjectStorage:
             obstore.delete(self.store, name)
 
     def temporary(self, folder) -> list[str]:
-        """None: an object is there wholly or not at all."""
+        """Return an empty list: an object exists completely or not at all."""
         return []
 
     def settle(self, folder) -> None:
-        """Nothing: what was removed is."""
+        """Do nothing: all operations are durable."""
 
     def remove_all(self) -> None:
-        """Forget every name."""
+        """Remove every name."""
         with answering(self.url):
             for entries in obstore.list(self.store):
                 obstore.delete(self.store, [entry["path"] for entry in entries])
@@ -128,12 +127,12 @@ class ObjectStorage:
 
 
 def check_conditions(storage: ObjectStorage) -> None:
-    """Put a canary twice, with different bytes, where the second put must fail; it is removed.
+    """Put a temporary entry twice, with different bytes, and check that the second put fails.
 
     Raises
     ------
     StoreIgnoresConditions
-        It did not.
+        The second put succeeded, or the first one failed.
     """
     name = f"canary/{uuid.uuid4().hex}"
     first, second = storage.create(name, b"first"), storage.create(name, b"second")
@@ -148,11 +147,12 @@ def check_conditions(storage: ObjectStorage) -> None:
 
 
 def open_objects(url) -> ObjectStorage:
-    """The prefix behind `s3://BUCKET/PREFIX`; one client for each URL and environment.
+    """Return the storage at `s3://BUCKET/PREFIX`; clients are cached by URL and AWS_* environment variables.
 
     Raises
     ------
     InvalidOption
+        The URL has no bucket.
     """
     return _opened(url, tuple(sorted(item for item in os.environ.items() if item[0].startswith("AWS_"))))
 
@@ -166,7 +166,7 @@ def _opened(url, environment):
     store = S3Store(
         bucket,
         prefix=prefix or None,
-        disable_bulk_delete=True,  # which not all stores know
+        disable_bulk_delete=True,  # not all stores support it
         client_options={"allow_http": endpoint.startswith("http://"), "connect_timeout": "5s", "timeout": "300s"},
         retry_config={"max_retries": RETRIES, "retry_timeout": timedelta(seconds=60)},
     )

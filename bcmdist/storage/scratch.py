@@ -1,4 +1,4 @@
-"""Scratch directories, which go with their last user."""
+"""Temporary directories, removed with the last reference to them."""
 
 import os
 import shutil
@@ -7,7 +7,7 @@ import weakref
 
 
 class Scratch:
-    """A directory that lives as long as somebody in the process that made it refers to it."""
+    """A temporary directory that exists as long as the process that made it holds a reference to this object."""
 
     def __init__(self):
         self.path = tempfile.mkdtemp(prefix="bcmdist-")
@@ -15,6 +15,6 @@ class Scratch:
 
 
 def _remove(path, maker):
-    """Not in a fork, whose end is not that of what it was forked from."""
+    """Remove a directory, but not in a forked process: the process that made the directory may still use it."""
     if os.getpid() == maker:
         shutil.rmtree(path, ignore_errors=True)

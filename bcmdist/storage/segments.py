@@ -1,6 +1,7 @@
-"""Segments: a ledger as a few immutable blobs, so that a commit does not rewrite what the one before it has.
+"""Segments: the ledger as a few immutable blobs, so that a commit does not rewrite all entries.
 
-A segment is a JSON list of ledger entries, each a list of their fields. Functions of a `ModelStore`.
+A segment is a JSON list of ledger entries, each a list of the entry's fields. The public functions are methods of
+`ModelStore`.
 """
 
 from collections.abc import Sequence
@@ -15,11 +16,12 @@ from bcmdist.storage.ledger import STORED, Entry, ResidualRecord
 
 
 def put_segment(store, entries: Sequence[Entry]) -> str:
-    """Store ledger entries as one immutable blob, once they were read back; its hash.
+    """Store ledger entries as one immutable blob, after a trial reading; return its hash.
 
     Raises
     ------
     CommitRefused
+        Readers would not accept the entries.
     """
     where = f"{store.storage.url}: ledger"
     with read_back(where):
@@ -29,9 +31,9 @@ def put_segment(store, entries: Sequence[Entry]) -> str:
 
 
 def get_segment(store, digest: str, *, residuals=False) -> list[Entry]:
-    """The ledger entries of a blob, checked against its name.
+    """Load the ledger entries of a blob, checked against its hash.
 
-    residuals : with those that stand in lines of formats before 4
+    residuals : whether to load the residuals in lines of formats before 4
     """
     where = blob_label(store.storage, digest)
     lines = read_entries(store._get_blob(digest), STORED, where, residuals=residuals)
@@ -39,7 +41,7 @@ def get_segment(store, digest: str, *, residuals=False) -> list[Entry]:
 
 
 def _entry(line, where):
-    """The entry of a line, whose residuals stand behind what is stored now."""
+    """Convert a line to an entry; residuals of formats before 4 follow the fields `STORED`."""
     values = (tuple(value) if isinstance(value, list) else value for value in line)
     stored: dict[str, Any] = dict(zip(STORED, values, strict=False))
     if not any(line[len(STORED) :]):
@@ -53,16 +55,16 @@ def _entry(line, where):
 
 
 def extended(store, segments: Sequence[str], entries: Sequence[Entry], *, after=0) -> tuple[str, ...]:
-    """Segments of a ledger, of the commit `after`, with further entries at its end, as a binary counter grows.
+    """Append entries to the ledger of commit `after`; return the hashes of its segments.
 
-    The last segment is merged with what is new while it has less than twice as many entries. Each segment is
-    then at least twice as long as the next: a ledger of n entries has at most 1 + log2 n, and an entry is
-    rewritten only into a segment that is half as long again, so at most log n / log 1.5 times.
+    As in a binary counter, the last segment is merged with the new entries while it has less than twice as many. Then
+    each segment is at least twice as long as the next: a ledger of n entries has at most 1 + log2 n segments. An entry
+    is rewritten only into a segment at least 1.5 times as long, so at most log n / log 1.5 times.
 
     Raises
     ------
     CommitConflict
-        Others have made, and pruned, later commits.
+        Other processes have made later commits, and pruned commit `after`.
     """
     while segments and entries:
         try:

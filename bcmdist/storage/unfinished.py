@@ -1,10 +1,11 @@
-"""Names of what is being written. They name the process that writes, so that what a killed one has left is removed.
+"""Names of unfinished files. They contain the writing process, so that the files of killed processes can be removed.
 
-    data.zarr.partial-<process>-<random>     an output that is renamed when it is complete
-    .tmp-<process>-<random>                  a file of a model that is linked when it is complete
+    data.zarr.partial-<process>-<random>     an output, renamed when it is complete
+    .tmp-<process>-<random>                  a file of a model, linked to its name when it is complete
 
-A process is known as in leases: by its host, the start of that host, the namespace of its id (all three shortened to
-digests), its id and its own start. Only a process of this host and namespace is known to be dead.
+A process is identified as in leases: by its host, the host's boot, the namespace of process ids (all three as shortened
+digests), its process id and its start. Only a process of this host can be found dead: one of an earlier boot, or one of
+this boot and namespace.
 """
 
 import contextlib
@@ -19,7 +20,7 @@ from bcmdist.storage.interface import TEMPORARY
 from bcmdist.storage.leases import is_dead, this_process
 
 PARTIAL = ".partial-"
-# Hexadecimal digits of what tells machines apart: hosts that share a disk must not be taken for each other.
+# Hexadecimal digits of each digest: enough that hosts that share a disk are not confused.
 DIGITS = {"host": 12, "boot": 8, "namespace": 8}
 OWNED = re.compile(
     rf"(?:{re.escape(TEMPORARY)}|.+{re.escape(PARTIAL)})"
@@ -29,29 +30,29 @@ OWNED = re.compile(
 
 
 def owned(prefix: str) -> str:
-    """A new name that begins so and names this process."""
+    """Return a new name with this prefix that contains this process."""
     process = this_process()
     parts = [*(_short(process, name) for name in DIGITS), process["pid"], process["started"], uuid.uuid4().hex[:8]]
     return prefix + "-".join(map(str, parts))
 
 
 def partial(where: str) -> str:
-    """A new path beside one that is to appear; what dead processes have left in that folder is removed."""
+    """Return a new path for writing the output `where`; remove unfinished files of dead processes from its folder."""
     folder = os.path.dirname(os.path.abspath(where))
-    with contextlib.suppress(OSError):  # there is none yet, or it cannot be read
+    with contextlib.suppress(OSError):  # the folder does not exist yet, or cannot be read
         for name in abandoned(os.listdir(folder)):
             _remove(os.path.join(folder, name))
     return owned(f"{where}{PARTIAL}")
 
 
 def abandoned(names: Iterable[str]) -> list[str]:
-    """Those of some names whose process is dead."""
+    """Return the names whose process is dead."""
     matches = ((name, OWNED.fullmatch(name)) for name in names)
     return [name for name, match in matches if match and is_dead(_holder(match))]
 
 
 def _holder(match):
-    """The process that a name names, as a lease does; what differs from this process by its digest is empty."""
+    """Return the process in a name, in the form of a lease; host, boot and namespace are None unless they are ours."""
     process = this_process()
     same = {name: process[name] if _short(process, name) == match[name] else None for name in DIGITS}
     return same | {"pid": int(match["pid"]), "started": float(match["started"])}

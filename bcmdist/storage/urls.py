@@ -1,4 +1,4 @@
-"""URLs of object stores: one name for one place, no secrets in them, and errors that name them."""
+"""URLs of object stores: normal form, a check that they hold no secrets, and errors that name them."""
 
 import contextlib
 import re
@@ -10,16 +10,17 @@ OBJECTS = "s3://"
 
 
 def on_objects(url) -> bool:
-    """Whether a URL is one of an object store, where there are no directories."""
+    """Whether a URL is of an object store, which has no directories."""
     return str(url).startswith(OBJECTS)
 
 
 def normal_url(url) -> str:
-    """`s3://BUCKET/PREFIX` without empty parts, so that one place has one name.
+    """Return `s3://BUCKET/PREFIX` without empty parts, so that each location has one name.
 
     Raises
     ------
     InvalidOption
+        The URL contains a user or a password.
     """
     refuse_secrets(url)
     parts = str(url).removeprefix(OBJECTS).split("/")
@@ -27,9 +28,9 @@ def normal_url(url) -> str:
 
 
 def refuse_secrets(url) -> None:
-    """Raise `InvalidOption` where a URL holds a user or a password: models, jobs and errors hold URLs.
+    """Raise `InvalidOption` if a URL contains a user or a password: URLs appear in models, jobs and errors.
 
-    An S3 secret may hold a `/`, behind which its `@` stands; the name of a bucket holds no `:`.
+    An S3 secret may contain a `/`, with the `@` after it. Therefore a `:` is refused too: no bucket name contains one.
     """
     scheme, _, rest = str(url).partition("://")
     place = rest.partition("/")[0]
@@ -42,17 +43,18 @@ def refuse_secrets(url) -> None:
 
 
 def without_users(text) -> str:
-    """A text whose URLs name neither users nor passwords."""
+    """Remove users and passwords from the URLs in a text."""
     return re.sub(r"(?<=://)[^/\s@]*@", "", text)
 
 
 @contextlib.contextmanager
 def answering(url) -> Iterator[None]:
-    """Says which URL it was where an object store does not answer, or refuses.
+    """Turn errors of an object store into `StorageUnreachable`, which names the URL.
 
     Raises
     ------
     StorageUnreachable
+        The object store does not respond, or refuses the request.
     """
     try:
         yield
@@ -61,7 +63,7 @@ def answering(url) -> Iterator[None]:
             raise
         said = without_users(str(error))
         line = re.split(": <[?]xml|\n", said)[0]
-        code = "".join(re.findall("<Code>(.*?)</Code>", said)[:1])  # what S3 answers with
+        code = "".join(re.findall("<Code>(.*?)</Code>", said)[:1])  # error code in the response of S3
         raise StorageUnreachable(
             f"{url}: expected the object store to answer, got {line} {code}; check that it "
             "runs and holds the bucket, and AWS_ENDPOINT_URL, AWS_REGION, AWS_ACCESS_KEY_ID and "
