@@ -36,8 +36,7 @@ class Message:
     """(..., S)"""
     precision: np.ndarray
     """(S, S) or (..., S, S), symmetric positive semi-definite; or (L,), numbers that define products with such a matrix
-    (shared variables of `fourier`), the same for all processes
-    """
+    (shared variables of `fourier`), the same for all processes"""
     evidence: float
     """log p(y | v = 0), in nats"""
     rows: int

@@ -1,9 +1,9 @@
-"""Methods: what goes beyond values at query points, each in a folder of its own that nothing else imports.
+"""Methods: experts beyond values at query points, each in a folder that no other code imports.
 
-A method is a folder here whose `method` module, read first, registers all that the core needs of it: experts
-(`bcmdist.learning.experts`), kinds of shared variables, likelihoods, predictors, methods for errors of inputs
-(`bcmdist.learning.input_methods`). Importing this package imports the `method` of every folder; a registry does so when
-a name is asked for that it does not have (`bcmdist.data.registry`).
+The module `method` of a folder, to be read first, registers everything that the core needs: experts
+(`bcmdist.learning.experts`), kinds of shared variables, likelihoods, predictors, and methods for errors of inputs
+(`bcmdist.learning.input_methods`). Importing this package imports the `method` module of every folder; a registry does
+so when asked for a name that it does not contain (`bcmdist.data.registry`).
 """
 
 from importlib import import_module

@@ -1,1 +1,1 @@
-"""Deep Gaussian processes: how layers begin, climb the energy of all rows, and are put side by side."""
+"""Deep Gaussian processes: initial layers, training by the tied energy of all rows, and mixtures."""

@@ -1,1 +1,1 @@
-"""Equispaced Fourier features: weights of a grid of frequencies, whose Gram matrix is Toeplitz."""
+"""Equispaced Fourier features: weights on a grid of frequencies, whose Gram matrix is Toeplitz plus Hankel."""

@@ -1,4 +1,4 @@
-"""Aliases: what a grid of frequencies adds to the covariance of its kernel, from all other periods.
+"""Aliasing: the covariance that a discrete grid of frequencies adds to the kernel, summed over all other periods.
 
 sum_{n != 0} k(lag - n / h)
 """
@@ -9,14 +9,14 @@ import numpy as np
 
 from bcmdist.model.kernels import Kernel
 
-# Share of the variance below which a covariance is neglected.
+# Covariances below this share of the variance are neglected.
 NEGLIGIBLE = 1e-10
-# Lags whose covariances are computed at a time.
+# Number of lags per block.
 BLOCK_LAGS = 2**13
 
 
 def aliased_covariance(kernel: Kernel, step, lags) -> np.ndarray:
-    """The sum at lags (N, D) for frequencies that are `step` (D,) apart, (N,)."""
+    """Sum of the aliases at lags (N, D), for a frequency spacing `step` (D,): (N,)."""
     found, shifts = np.zeros(len(lags)), _significant_shifts(kernel, step, np.abs(lags).max(axis=0, initial=0.0))
     for a in range(0, len(lags) if len(shifts) else 0, BLOCK_LAGS):
         found[a : a + BLOCK_LAGS] = kernel.cross(lags[a : a + BLOCK_LAGS], shifts).sum(axis=1)
@@ -24,7 +24,7 @@ def aliased_covariance(kernel: Kernel, step, lags) -> np.ndarray:
 
 
 def _significant_shifts(kernel, step, most):
-    """Shifts n / h, n != 0, at which lags up to `most` (D,) either way are correlated, (K, D)."""
+    """Shifts n / h, n != 0, that are correlated with lags up to `most` (D,) in either direction, (K, D)."""
     here, found, significant = np.zeros((1, len(step))), [np.zeros((0, len(step)))], np.ones(1, bool)
     while significant.any():
         ring = len(found)

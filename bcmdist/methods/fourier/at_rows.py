@@ -1,12 +1,12 @@
-"""The committee of Fourier features at rows, for local experts.
+"""The committee of Fourier features in the form that local experts use.
 
-The columns of a row are V m and V R, with R R' = Lambda^-1 or, of many weights, a mean over probes: a design of
-thousands of features is never written down.
+The columns of a row are V m and V R, with R R' = Lambda^-1 or, for many weights, its average over probes. A design with
+thousands of features is never formed.
 
-Local experts agree with the committee where no frequency matters that is left out. They agree with the Gaussian process
-of the periodic kernel where the neighbours are all rows, and the belief is that of these as one block. Between the two,
-the committee takes the truncated frequencies for independent noise, so that with many rows to a weight it is too
-certain, most of all near the highest frequency (tests/benchmarks/README.md).
+Local experts agree with the committee where the truncated frequencies do not matter. They agree with the Gaussian
+process of the periodic kernel where the neighbours are all rows and the belief is that of these rows as one block.
+Otherwise the committee treats the truncated frequencies as independent noise, so with many rows per weight it is
+overconfident, most of all near the highest frequency (tests/benchmarks/README.md).
 """
 
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ from bcmdist.prediction.local.committee_at_rows import CommitteeAtRows
 
 @dataclass(frozen=True)
 class FourierAtRows(CommitteeAtRows):
-    """By means and roots: the first C columns are those of C processes, which share the others."""
+    """Columns of means and roots: the first C columns are the means of C processes, which share the root columns."""
 
     shared: Any
     """`Fourier`"""

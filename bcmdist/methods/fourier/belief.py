@@ -1,19 +1,19 @@
-"""The posterior of Fourier weights that are too many to factor their precision Lambda: iterative solutions.
+"""The posterior of Fourier weights whose precision Lambda is too large to factor, by iterative solutions.
 
-The mean is solved for by preconditioned conjugate gradients. With e its error and r the residual,
+The mean is computed by preconditioned conjugate gradients. With e its error and r the residual,
 
     |b(x)'e| <= sd(x) (e'Lambda e)^1/2 = sd(x) (r'Lambda^-1 r)^1/2 <= sd(x) |r|,     sd(x)^2 = b(x)'Lambda^-1 b(x)
 
-since Lambda >= I: |r| bounds the error of any prediction, in its posterior standard deviations. Variances are solved
-for row by row, until twice the steps change them by no more than `VARIANCE_CHANGE`: they are too small by about that
-share at most, whatever other rows are predicted with them.
+since Lambda >= I: |r| bounds the error of any prediction in posterior standard deviations. Variances are solved for row
+by row, until doubling the number of steps changes them by no more than `VARIANCE_CHANGE`. They are too small by about
+that share at most, and do not depend on the other rows of a request.
 
-Traces, the determinant, and the variances in local predictions (`at_rows`) are means over probes: seeded vectors z of
-random signs. With C C' near Lambda and A = C^-1 Lambda C^-T,
+Traces, the determinant, and the variances in local predictions (`at_rows`) are averages over probes: seeded vectors z
+of random signs. With C C' near Lambda and A = C^-1 Lambda C^-T,
 
     sd(x)^2 ~ mean (b(x)'C^-T A^-1/2 z)^2,     log|Lambda| ~ log|C C'| + mean z'log(A) z
 
-where each of these variances has the relative standard error (2 / PROBES)^1/2 at most.
+where each of these variances has a relative standard error of at most (2 / PROBES)^1/2.
 """
 
 import math
@@ -27,29 +27,29 @@ from bcmdist.methods.fourier.krylov import conjugate_gradients, inverse_forms, i
 from bcmdist.methods.fourier.precision import FeaturePrecision
 from bcmdist.model.shared.belief import Belief
 
-# Weights up to which a precision is factored, and the belief exact.
+# Up to this number of weights the precision is factored and the belief exact.
 MAX_FACTORED = 2000
-# Rows that are predicted at a time.
+# Rows per block of a prediction.
 PREDICTION_ROWS = 2**15
-# Largest error of a prediction, in posterior standard deviations, and the most iterations.
+# Largest error of a prediction, in posterior standard deviations, and largest number of iterations.
 RESIDUAL, MAX_STEPS = 1e-4, 4000
-# Share by which the second half of the iterations may change a variance.
+# Largest relative change of a variance over the second half of the iterations.
 VARIANCE_CHANGE = 0.001
-# Rows whose variances are solved for at a time, padded with zeros: products of other shapes round differently, which
-# conjugate gradients amplify.
+# Rows per block when solving for variances, padded with zeros: products of other shapes round differently, and
+# conjugate gradients amplify the difference.
 ROWS_AT_ONCE = 8
-# Probes for local predictions, and those of them for traces and determinants; the share by which their roots may still
-# change, which is less than the error of the mean over probes, and the most iterations.
+# Number of probes for local predictions, and for traces and determinants; tolerance of their roots, below the error of
+# the average over probes, and largest number of iterations.
 PROBES, TRACE_PROBES = 64, 8
 ROOT_CHANGE, ROOT_STEPS = 0.05, 160
 SIGNS = np.array([-1.0, 1.0], np.float32)
-# For the Lanczos vectors of the probes that are computed at a time.
+# Memory for the Lanczos vectors of a batch of probes.
 LANCZOS_BYTES = 2**28
 
 
 @dataclass(frozen=True)
 class Probe:
-    """Results for one vector z."""
+    """Results for one probe vector z."""
 
     root: np.ndarray
     """C^-T A^-1/2 z, (S,)"""
@@ -59,19 +59,19 @@ class Probe:
 
 @dataclass(frozen=True)
 class IterativeBelief(Belief):
-    """N(mean, Lambda^-1) of S weights, one for all processes but for the mean; probes are made when first asked for."""
+    """N(mean, Lambda^-1) of S weights; processes differ in the mean only. Probes are computed on first use."""
 
     mean: np.ndarray
     precision: FeaturePrecision
     residual: float
-    """|r| of the mean, the largest of all processes"""
+    """|r| of the mean, the largest over processes"""
     steps: int
-    """of conjugate gradients, in all"""
+    """total number of conjugate gradient steps"""
     _probes: list[Probe] = field(default_factory=list, repr=False, compare=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
     @property
-    def factor(self) -> np.ndarray:  # type: ignore[override]  # there is none
+    def factor(self) -> np.ndarray:  # type: ignore[override]  # always raises
         raise InvalidOption(
             f"fourier: expected few enough weights to factor their precision, got {self.precision.size}; predict "
             "without covariances between rows, or fit with a larger --tolerance or another --expert"
@@ -81,7 +81,7 @@ class IterativeBelief(Belief):
         return replace(self, mean=self.mean[k])
 
     def probes(self, count=PROBES) -> list[Probe]:
-        """Results for the first vectors; one thread computes them, others wait."""
+        """Results for the first `count` probes; one thread computes them while others wait."""
         with self._lock:
             while (known := len(self._probes)) < count:
                 self._probes.extend(self._probe(range(known, min(known + self._probes_at_once, count))))
@@ -89,11 +89,11 @@ class IterativeBelief(Belief):
 
     @property
     def _probes_at_once(self):
-        """Number of vectors at a time, whose Lanczos vectors are in memory."""
+        """Number of probes per batch, limited by the memory for their Lanczos vectors."""
         return int(np.clip(LANCZOS_BYTES // (4 * ROOT_STEPS * self.precision.size), 1, TRACE_PROBES))
 
     def _probe(self, numbers):
-        """Results for some vectors, in single precision, whose error is far below that of a mean over so few."""
+        """Results for some probes, in single precision: its error is far below that of an average over probes."""
         precision, preconditioner = self.precision, self.precision.preconditioner
         single = preconditioner.single
         z = np.stack([np.random.default_rng(k).choice(SIGNS, precision.size) for k in numbers])
@@ -104,7 +104,7 @@ class IterativeBelief(Belief):
         return [Probe(one, log) for one, log in zip(roots, logs.tolist(), strict=True)]
 
     def variances(self, B) -> np.ndarray:
-        """b'Lambda^-1 b of each row b of B (n, S), (n,)."""
+        """Return b'Lambda^-1 b for each row b of B (n, S): (n,)."""
         count = -(-len(B) // ROWS_AT_ONCE)
         padded = np.zeros((count * ROWS_AT_ONCE, B.shape[1]))
         padded[: len(B)] = B
@@ -143,7 +143,7 @@ class IterativeBelief(Belief):
 
 
 def iterative_belief(eta, precision: FeaturePrecision) -> IterativeBelief:
-    """The belief N(Lambda^-1 eta, Lambda^-1), for eta (S,) or, of C processes, (C, S)."""
+    """The belief N(Lambda^-1 eta, Lambda^-1), for eta (S,), or (C, S) for C processes."""
     how = {"residual": RESIDUAL, "most": MAX_STEPS}
     found = [
         conjugate_gradients(precision, precision.preconditioner.precondition, one, **how)

@@ -1,11 +1,12 @@
-"""The grid of frequencies for a stated error of the kernel.
+"""Choose the grid of frequencies for a given error of the kernel.
 
-Periods are long enough, and frequencies high enough, that inside the box of all rows
+The period is long enough, and the highest frequency high enough, that inside the box of all rows
 
     |k~(x, x') - k(x, x')| <= tolerance k(x, x)
 
-half of it for aliases from the next period, half for frequencies that are left out (Greengard, Rachh & Barnett
-2022, section 3); each shared evenly among the inputs. The box is that of the data, with a margin for rows to come.
+Half of the error is allotted to aliases from the neighbouring periods and half to truncated frequencies (Greengard,
+Rachh & Barnett 2022, section 3); each half is shared evenly among the inputs. The box is that of the data, with a
+margin for future rows.
 """
 
 import math
@@ -20,26 +21,26 @@ from bcmdist.methods.fourier.shared import Fourier
 from bcmdist.model.kernels import Kernel, parse_kernel
 
 MAX_INPUTS, MAX_WEIGHTS = 3, 1_000_000
-# Margin of the box on each side, as a share of the extent of the data; and its least extent, in units of the
+# Margin of the box on each side, as a share of the extent of the data; and its smallest extent, in units of the
 # effective range of the kernel, where inputs hardly vary.
 MARGIN, LEAST_EXTENT = 0.05, 0.01
-# Extent of standardised inputs, where the data are not known yet: six standard deviations.
+# Extent of standardised inputs before the data are read: six standard deviations.
 TYPICAL_EXTENT = 6.0
-# Frequencies of one input that are looked at, and halvings on the way to where a kernel has fallen.
+# Largest number of frequencies considered for one input; and bisections for the effective range of a kernel.
 MAX_FREQUENCIES, HALVINGS = 2**22, 60
-# Up to which an error is loosened, by steps of such a factor, where learning has come to a kernel of too many weights.
+# Largest tolerance, and the factor of its increases, where a learned kernel needs too many weights.
 MAX_TOLERANCE, LOOSENING = 0.5, 2.0
 
 
 def fourier_features(known: BasisInputs) -> Fourier:
-    """Fourier features for the box of all rows, at the error that was asked for.
+    """Fourier features for the box of all rows, at the requested tolerance.
 
-    Where hyper-parameters that were learned ask for too many, at a larger one, with a warning.
+    Where a learned kernel needs too many weights, the tolerance is increased, with a warning.
 
     Raises
     ------
     InvalidOption
-        They would be too many, or the kernel has no spectral density.
+        The features would be too many, or the kernel has no spectral density.
     """
     tolerance, place = known.options["tolerance"], (known.kernel, known.low, known.high)
     if known.learned:
@@ -51,12 +52,12 @@ def fourier_features(known: BasisInputs) -> Fourier:
 
 
 def affordable(kernel: Kernel, low, high, tolerance) -> bool:
-    """Whether features in the box of rows from `low` to `high` (D,) can stand for a kernel at an error."""
+    """Whether features in the box of rows from `low` to `high` (D,) approximate a kernel within `MAX_WEIGHTS`."""
     return _count(_grid(kernel, low, high, tolerance)[1]) <= MAX_WEIGHTS
 
 
 def _grid(kernel, low, high, tolerance):
-    """Steps and numbers of frequencies along each input, and the margin of the box, (D,) each."""
+    """Frequency step and highest frequency number of each input, and the margin of the box, (D,) each."""
     extent, share = high - low, tolerance / (2 * len(low))
     effective_range = np.array([_effective_range(one, share) for one in _along_each_input(kernel, len(extent))])
     margin = np.maximum(MARGIN * extent, LEAST_EXTENT * effective_range)
@@ -65,7 +66,7 @@ def _grid(kernel, low, high, tolerance):
 
 
 def _affordable_tolerance(kernel, low, high, asked):
-    """The error that was asked for, or the next one that is affordable."""
+    """The requested tolerance, or the next larger one that needs at most `MAX_WEIGHTS`."""
     tolerance = asked
     while tolerance < MAX_TOLERANCE and not affordable(kernel, low, high, tolerance):
         tolerance = min(LOOSENING * tolerance, MAX_TOLERANCE)
@@ -81,9 +82,9 @@ def _affordable_tolerance(kernel, low, high, asked):
 
 
 def refuse_early(kernel: str, inputs: int, tolerance: float) -> None:
-    """Raise `InvalidOption` for a kernel without a spectral density, and for too many inputs, before data are read.
+    """Raise `InvalidOption` for a kernel without a spectral density or too many inputs, before data are read.
 
-    `MissingExtra` where the package for transforms is not there.
+    Raise `MissingExtra` where finufft is not installed.
     """
     nufft.require_finufft()
     made = parse_kernel(kernel, inputs=inputs)
@@ -100,7 +101,7 @@ def refuse_early(kernel: str, inputs: int, tolerance: float) -> None:
 
 
 def refuse_many(most, tolerance) -> None:
-    """Raise `InvalidOption` where frequencies up to `most` (D,) are too many."""
+    """Raise `InvalidOption` where frequency numbers up to `most` (D,) need more than `MAX_WEIGHTS`."""
     if _count(most) > MAX_WEIGHTS:
         raise InvalidOption(
             f"expert fourier: expected at most {MAX_WEIGHTS} weights, the kernel would take {_count(most):.2g} for a "
@@ -114,7 +115,7 @@ def _count(most):
 
 
 def _along_each_input(kernel: Kernel, inputs) -> list[Kernel]:
-    """The kernel between rows that differ in one input only, for each: of one input."""
+    """For each input, the one-dimensional kernel between rows that differ in that input only."""
     own = parse_kernel(kernel.expression, inputs=1)
     lengths = {name: np.broadcast_to(kernel.parameters[name], inputs) for name in kernel.lengthscales}
     return [
@@ -124,7 +125,7 @@ def _along_each_input(kernel: Kernel, inputs) -> list[Kernel]:
 
 
 def _effective_range(kernel: Kernel, share) -> float:
-    """Distance from which on a kernel of one input is below a share of its variance."""
+    """Distance beyond which a kernel of one input is below a share of its variance."""
 
     def covariance(r):
         return float(kernel.cross(np.zeros((1, 1)), np.array([[r]]))[0, 0])
@@ -139,9 +140,9 @@ def _effective_range(kernel: Kernel, share) -> float:
 
 
 def _highest_frequencies(kernel: Kernel, step, share) -> np.ndarray:
-    """Number of each input's frequencies h k, k > 0, that leave out no more than a share of the variance, (D,).
+    """Frequency numbers k of each input, such that truncating h k beyond loses at most a share of the variance, (D,).
 
-    The density of a kernel along one input is that of all, summed over the frequencies of the others.
+    The density of a kernel along one input is the joint density summed over the frequencies of the other inputs.
     """
     each = zip(_along_each_input(kernel, len(step)), step, strict=True)
     return np.array([_highest_frequency(one, h, share) for one, h in each])

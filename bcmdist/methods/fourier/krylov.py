@@ -1,4 +1,4 @@
-"""Krylov methods: systems, quadratic forms and roots of a symmetric positive definite A, given by its products."""
+"""Krylov methods: linear systems, quadratic forms and roots of a symmetric positive definite A, given its products."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,9 +8,9 @@ from scipy.linalg import eigh_tridiagonal
 
 Product = Callable[[np.ndarray], np.ndarray]
 
-# Iterations of the Lanczos process between two checks for convergence.
+# Lanczos iterations between two convergence checks.
 LOOK_EVERY = 20
-# Iterations of conjugate gradients before the growth of a quadratic form estimates its error.
+# Conjugate gradient iterations before the growth of a quadratic form is used to estimate its error.
 LEAST_STEPS = 4
 
 
@@ -20,12 +20,12 @@ class Solution:
 
     x: np.ndarray
     residual: float
-    """|b - A x|, computed again"""
+    """|b - A x|, recomputed"""
     steps: int
 
 
 def conjugate_gradients(product: Product, precondition: Product, b, *, residual, most) -> Solution:
-    """x with |b - A x| <= residual, or the nearest after `most` steps (Golub & Van Loan 2013, alg. 11.5.1).
+    """Find x with |b - A x| <= residual, or the closest x after `most` steps (Golub & Van Loan 2013, alg. 11.5.1).
 
     Parameters
     ----------
@@ -47,11 +47,11 @@ def conjugate_gradients(product: Product, precondition: Product, b, *, residual,
 
 
 def inverse_forms(product: Product, precondition: Product, B, *, change, most) -> np.ndarray:
-    """b'A^-1 b of each row b of B (n, S), (n,), by conjugate gradients.
+    """Return b'A^-1 b for each row b of B (n, S), (n,), by conjugate gradients.
 
-    With x_k the solution after k steps, b'x_k grows towards b'A^-1 b by what each step adds (Hestenes & Stiefel 1952,
-    theorem 6:1). A row ends where the second half of its steps has added no more than a share `change`, or after `most`
-    steps, whenever others end.
+    With x_k the solution after k steps, b'x_k increases towards b'A^-1 b by a known term per step (Hestenes & Stiefel
+    1952, theorem 6:1). A row is finished where the second half of its steps has added no more than the share `change`,
+    or after `most` steps, independently of the other rows.
 
     Parameters
     ----------
@@ -78,10 +78,10 @@ def inverse_forms(product: Product, precondition: Product, B, *, change, most) -
 
 
 def inverse_roots(product: Product, z, *, change, most) -> tuple[np.ndarray, np.ndarray]:
-    """A^-1/2 z (K, S) and z'log(A) z (K,) of K vectors z (K, S), by the Lanczos process of each (Druskin & Knizhnerman
-    1989; Ubaru, Chen & Saad 2017), in the precision of z.
+    """Return A^-1/2 z (K, S) and z'log(A) z (K,) for K vectors z (K, S), by one Lanczos process per vector.
 
-    Until some further steps change A^-1/2 z by no more than a share `change` of its length, or `most` were made.
+    (Druskin & Knizhnerman 1989; Ubaru, Chen & Saad 2017.) Computed in the floating-point type of z. Stops when further
+    steps change A^-1/2 z by no more than the share `change` of its length, or after `most` steps.
 
     Parameters
     ----------
@@ -108,7 +108,7 @@ def inverse_roots(product: Product, z, *, change, most) -> tuple[np.ndarray, np.
 
 
 def _of_tridiagonal(Q, diagonal, beside, length):
-    """Of T = Q'A Q, tridiagonal: |z| Q T^-1/2 e_1 and |z|^2 e_1'log(T) e_1, vector by vector."""
+    """For the tridiagonal T = Q'A Q: |z| Q T^-1/2 e_1 and |z|^2 e_1'log(T) e_1, for each vector."""
     found, logs = np.empty(Q.shape[1:], Q.dtype), np.empty(len(length))
     for k, size in enumerate(length):
         values, vectors = eigh_tridiagonal(diagonal[:, k], beside[:, k])

@@ -1,8 +1,8 @@
-"""Messages about Fourier weights: sums over rows by fast transforms, in place of products with a design.
+"""Messages about Fourier weights: sums over rows by fast transforms instead of products with a design matrix.
 
-Rows are independent given the weights, with variance t each (`Fourier.truncated_variance`): a message is that of
-a Gaussian site of each row, precision = V'w V,  eta = V'g (SYSTEMS I.4 at Lam = t I); V is never written down.
-`shared` is a `Fourier`.
+Rows are independent given the weights, with residual variance t (`Fourier.truncated_variance`). A message is the sum of
+one Gaussian site per row, precision = V'w V,  eta = V'g (SYSTEMS I.4 with Lam = t I); V is never formed. `shared` is a
+`Fourier`.
 """
 
 from collections.abc import Callable
@@ -20,25 +20,25 @@ from bcmdist.methods.fourier.belief import MAX_FACTORED
 from bcmdist.methods.fourier.krylov import conjugate_gradients
 from bcmdist.model.likelihoods import Likelihood, OneProcess
 
-# Relative residual and most iterations of a Newton step in the search for a mode; the next step takes up what is left.
+# Relative residual and largest number of iterations of a Newton step; the next step corrects the remainder.
 STEP_RESIDUAL, MAX_STEPS = 1e-11, 2000
 
 
 def zero_message(shared, likelihood: Likelihood) -> Message:
-    """The message of no rows."""
+    """Message of no rows."""
     C = likelihood.processes
     return Message(np.zeros((C, shared.size) if C > 1 else shared.size), np.zeros(shared.message_length), 0.0, 0)
 
 
 def expert_message(shared, likelihood: Likelihood, X, obs: Observations) -> Message:
-    """As `expert_message`, of rows X (n, D), n >= 1."""
+    """As `experts.expert.expert_message`, for rows X (n, D), n >= 1."""
     if likelihood.exact:
         return _gaussian_message(shared, X, likelihood.targets(obs), likelihood.noise(obs) + shared.truncated_variance)
     return message_at(shared, likelihood, X, obs, laplace_mode(FourierCovariance(shared, X), obs, likelihood))
 
 
 def _gaussian_message(shared, X, y, noise):
-    """Of y = b'v + e, y (n,) or (n, C)."""
+    """Message of y = b'v + e, y (n,) or (n, C)."""
     w, processes = 1.0 / noise, y.size // len(y)
     eta, precision = shared.message_sums(X, w, (w * y.T).T.reshape(len(y), -1))
     constant = processes * (len(y) * np.log(2.0 * np.pi) - np.log(w).sum())
@@ -47,7 +47,7 @@ def _gaussian_message(shared, X, y, noise):
 
 
 def mode_given(shared, likelihood: OneProcess, X, obs: Observations, mean) -> tuple[np.ndarray, np.ndarray]:
-    """f at the mode of the rows given v = mean (S,), and b'v there, (n,) each."""
+    """Mode f of the rows given v = mean (S,), and b'v at the rows, (n,) each."""
     prior_mean = shared.design_product(X, mean[None])[0]
     own = LowRank(np.full(len(X), shared.truncated_variance), np.empty((len(X), 0)))
     return laplace_mode(own, obs, likelihood, prior_mean), prior_mean
@@ -64,7 +64,7 @@ def message_at(shared, likelihood: Likelihood, X, obs: Observations, f) -> Messa
 
 
 def step_message_at(shared, likelihood: OneProcess, X, obs: Observations, f) -> Message:
-    """As `step_message`, of the Hessian at f (n,)."""
+    """As `experts.laplace.step_message`, with the Hessian at f (n,)."""
     h, s = likelihood.hessian(obs, f), likelihood.score(obs, f)
     left = 1.0 + h * shared.truncated_variance
     eta, precision = shared.message_sums(X, h / left, ((h * f + s) / left)[:, None])
@@ -73,7 +73,7 @@ def step_message_at(shared, likelihood: OneProcess, X, obs: Observations, f) -> 
 
 @dataclass(frozen=True)
 class FourierCovariance:
-    """K = t I + V V' of n rows; of a matrix it has what the search for a mode needs, as `LowRank`."""
+    """K = t I + V V' of n rows, with the matrix operations that the mode search needs, like `LowRank`."""
 
     shared: Any
     """`Fourier`"""
@@ -84,21 +84,21 @@ class FourierCovariance:
         return len(self.X)
 
     def __matmul__(self, a):
-        """K a for a (n,)."""
+        """Return K a for a (n,)."""
         weights = self.shared.transposed_product(self.X, a[:, None])
         return self.shared.truncated_variance * a + self.shared.design_product(self.X, weights)[0]
 
     def __abs__(self):
-        """A bound of the absolute values of K."""
+        """Elementwise upper bound of |K|."""
         return LowRank(np.zeros(len(self)), np.sqrt(self.diagonal())[:, None])
 
     def diagonal(self) -> np.ndarray:
-        """(n,): that of the features is the same everywhere, for cos^2 + sin^2 = 1."""
+        """Diagonal of K, (n,); the features' part is constant because cos^2 + sin^2 = 1."""
         H = self.shared.mean.design(self.X)
         return self.shared.truncated_variance + np.sum(self.shared.scale**2) + np.einsum("ij,ij->i", H, H)
 
     def solver(self, root) -> Callable:
-        """B^-1 of B = I + root K root, as a function of b (n,).
+        """Return the function b -> B^-1 b for B = I + root K root, b (n,).
 
         With d = (1 + t root^2)^1/2 and T = root / d V:  B^-1 = d^-1 (I - T (I + T'T)^-1 T') d^-1
         """

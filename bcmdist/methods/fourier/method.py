@@ -1,4 +1,4 @@
-"""Fourier features: `fourier`, for up to three inputs and millions of rows."""
+"""The expert `fourier`: Fourier features, for up to three inputs and millions of rows."""
 
 from bcmdist.errors import InvalidOption
 from bcmdist.experts.residual import RESIDUALS
@@ -9,9 +9,9 @@ from bcmdist.methods.fourier.residual import EqualVariances
 from bcmdist.methods.fourier.shared import Fourier
 from bcmdist.model.shared.kinds import KINDS
 
-LEAST_TOLERANCE = 1e-9  # the transforms have twelve digits
-ROWS = 250_000  # of a partition: a transform takes the time of some 50,000
-CELL_ROWS = 16_000  # with --partition spatial, where a local expert and the search for its halo cost more
+LEAST_TOLERANCE = 1e-9  # the transforms are accurate to twelve digits
+ROWS = 250_000  # per partition; a transform has a fixed cost of some 50,000 rows
+CELL_ROWS = 16_000  # with --partition spatial, where local experts and the search for halo rows cost more
 
 
 class FourierFeatures(Method):

@@ -1,7 +1,7 @@
 """Nonuniform fast Fourier transforms by finufft (Barnett, Magland & af Klinteberg 2019).
 
-The only door to finufft. One thread each: workers run as many tasks at a time as they have threads, and plans are made
-and destroyed by whoever uses them.
+The only module that imports finufft. Transforms use one thread each, because workers run as many tasks as they have
+threads. No plan is kept between calls.
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ import numpy as np
 
 from bcmdist.errors import MissingExtra
 
-# Error of each transform, relative to its largest values.
+# Error of a transform relative to its largest values.
 TOLERANCE = 1e-12
 
 
@@ -19,7 +19,7 @@ def sums_over_rows(phases: Sequence[np.ndarray], strengths, most) -> np.ndarray:
 
     Parameters
     ----------
-    phases : of each axis (n,), within [-pi, pi]
+    phases : for each axis (n,), within [-pi, pi]
     strengths : (n,) or (K, n), complex
     most : (D,)
 
@@ -45,7 +45,7 @@ def require_finufft() -> None:
 
 def _finufft():
     try:
-        import finufft  # optional
+        import finufft  # optional dependency
     except ImportError as error:
         raise MissingExtra(
             "expert fourier: expected the package finufft, which is not installed; pip install 'bcmdist[fourier]', on "

@@ -1,7 +1,7 @@
-"""The precision Lambda = I + B' w B of Fourier weights and of a mean, by its products, with a preconditioner.
+"""The precision Lambda = I + B' w B of Fourier and mean weights: its products, and a preconditioner.
 
-Whitened, B = (D cas(k.t), h(x)) with the prior standard deviations D of the weights and the P columns h of the mean,
-which border the Toeplitz part.
+In whitened form B = (D cas(k.t), h(x)), with D the prior standard deviations of the Fourier weights. The P columns h of
+the mean form a border of the Toeplitz-structured part.
 """
 
 from dataclasses import dataclass
@@ -13,21 +13,21 @@ from scipy.linalg import solve_triangular
 from bcmdist import linalg
 from bcmdist.methods.fourier.toeplitz import Gram
 
-# Weights of largest prior variance whose precision is factored for the preconditioner; the factor fits in a cache.
+# The block of the weights of largest prior variance is factored for the preconditioner; its factor fits in a cache.
 FACTORED = 1000
 
 
 @dataclass(frozen=True)
 class FeaturePrecision:
-    """Lambda, (S, S)."""
+    """Lambda, (S, S), as an operator."""
 
     gram: Gram
     scale: np.ndarray
     """D, (B,)"""
     border: np.ndarray
-    """between the Fourier weights and of the mean, whitened, (B, P)"""
+    """block between Fourier and mean weights, whitened, (B, P)"""
     corner: np.ndarray
-    """of the weights of the mean, (P, P)"""
+    """block of the mean weights, (P, P)"""
 
     @property
     def size(self) -> int:
@@ -35,7 +35,7 @@ class FeaturePrecision:
         return len(self.scale) + len(self.corner)
 
     def __call__(self, v) -> np.ndarray:
-        """Lambda v for v (..., S), in its precision."""
+        """Return Lambda v for v (..., S), in the floating-point type of v."""
         B = len(self.scale)
         scale, border, corner = (part.astype(v.dtype, copy=False) for part in (self.scale, self.border, self.corner))
         features, mean = v[..., :B], v[..., B:]
@@ -49,7 +49,7 @@ class FeaturePrecision:
         return self._block(np.arange(len(self.scale)))
 
     def _block(self, some):
-        """Lambda - I of some Fourier weights, and those of the mean."""
+        """Lambda - I for some Fourier weights and all mean weights."""
         D, b = self.scale[some], len(some)
         found = np.zeros((b + len(self.corner),) * 2, order="F")
         found[:b, :b] = D[:, None] * self.gram.block(some) * D
@@ -60,7 +60,7 @@ class FeaturePrecision:
 
     @cached_property
     def preconditioner(self) -> "Preconditioner":
-        """From the block of the weights of largest prior variance, and the diagonal of the others."""
+        """Preconditioner from the block of the weights of largest prior variance and the diagonal of the others."""
         largest = np.sort(np.argsort(-self.scale, kind="stable")[:FACTORED])
         block = self._block(largest)
         block[np.diag_indices_from(block)] += 1.0
@@ -74,14 +74,14 @@ class FeaturePrecision:
 
 @dataclass(frozen=True)
 class Preconditioner:
-    """C with C C' near Lambda: lower triangular of some weights, diagonal of the others (an approximate root)."""
+    """C with C C' near Lambda: lower triangular for some weights, diagonal for the others (an approximate root)."""
 
     some: np.ndarray
-    """numbers of weights, (b,)"""
+    """indices of the weights in the triangle, (b,)"""
     inverse: np.ndarray
-    """of the triangle, (b, b)"""
+    """inverse of the triangle, (b, b)"""
     sd: np.ndarray
-    """of the others; ones at some, (S,)"""
+    """diagonal of the other weights; ones at `some`, (S,)"""
     log_determinant_of_some: float
 
     @property
@@ -96,17 +96,17 @@ class Preconditioner:
         return Preconditioner(self.some, inverse, sd, self.log_determinant_of_some)
 
     def solve(self, r) -> np.ndarray:
-        """C^-1 r for r (..., S)"""
+        """Return C^-1 r for r (..., S)."""
         found = r / self.sd
         found[..., self.some] = r[..., self.some] @ self.inverse.T
         return found
 
     def precondition(self, r) -> np.ndarray:
-        """(C C')^-1 r"""
+        """Return (C C')^-1 r for r (..., S)."""
         return self.solve_transposed(self.solve(r))
 
     def solve_transposed(self, r) -> np.ndarray:
-        """C^-T r for r (..., S)"""
+        """Return C^-T r for r (..., S)."""
         found = r / self.sd
         found[..., self.some] = r[..., self.some] @ self.inverse
         return found

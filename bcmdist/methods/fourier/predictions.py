@@ -1,6 +1,6 @@
-"""Predictions by Fourier features: at new rows, at drawn rows, and at training rows without themselves.
+"""Predictions by Fourier features: at random draws of rows outside the box, and leave-one-out at training rows.
 
-Rows are independent given the weights, with variance t each (`Fourier.truncated_variance`).
+Rows are independent given the weights, with residual variance t (`Fourier.truncated_variance`).
 """
 
 import numpy as np
@@ -14,9 +14,9 @@ from bcmdist.prediction.leave_one_out import left_out
 
 
 def predict_draws(shared, predictor, X) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and variance of f at drawn rows X (n, D): outside the box f is as far from all training rows.
+    """Mean and variance of f at drawn rows X (n, D); rows outside the box are treated as far from all training rows.
 
-    There f(x) = h(x)'w + g(x) with the belief in the weights w of the mean, and g as before any data.
+    Outside, f(x) = h(x)'w + g(x), with the posterior of the mean weights w and the prior of g.
     """
     outside = ((shared.low > X) | (shared.high < X)).any(axis=1)
     if not outside.any():
@@ -25,7 +25,7 @@ def predict_draws(shared, predictor, X) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _merged(outside, near, far):
-    """Mean and variance of all rows, of those inside and those outside."""
+    """Combine the moments of rows inside and outside the box, in the order of all rows."""
     mean, variance = (np.empty((len(outside), *one.shape[1:])) for one in near)
     mean[~outside], variance[~outside] = near
     mean[outside], variance[outside] = far
@@ -33,7 +33,7 @@ def _merged(outside, near, far):
 
 
 def _far_from_rows(shared, belief, X):
-    """Mean and variance where data inform the mean function only, (n,) each, or (n, C)."""
+    """Mean and variance where the data inform the mean function only, (n,) each, or (n, C)."""
     H = shared.mean.design(X)
     mean = H @ belief.mean[..., shared.functions :].T
     variance = shared.kernel.diagonal(X) + np.einsum("ij,jk,ik->i", H, _mean_covariance(shared, belief), H)
@@ -41,7 +41,7 @@ def _far_from_rows(shared, belief, X):
 
 
 def _mean_covariance(shared, belief):
-    """Covariance of the weights of the mean, (P, P): x'C y = (|x + y|^2 - |x - y|^2) / 4 in the norm of C."""
+    """Covariance of the mean weights, (P, P), by polarisation: x'C y = (|x + y|^2 - |x - y|^2) / 4 in the norm of C."""
     P = shared.size - shared.functions
     units = np.eye(P, shared.size, shared.functions)
     if isinstance(belief, Factored):
@@ -53,7 +53,7 @@ def _mean_covariance(shared, belief):
 
 
 def leave_one_out(shared, likelihood, X, obs, belief, rows, copies, at) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and variance of f at some rows, (k,) each: the site of each is removed from the belief in b'v."""
+    """Leave-one-out mean and variance of f at some rows, (k,) each: removes the row's site from the belief in b'v."""
     t, (mean, variance) = shared.truncated_variance, predict_latent(shared, belief, X[rows])
     if likelihood.exact:
         curvature = copies / (likelihood.noise(obs)[rows] + t)
@@ -70,7 +70,7 @@ def leave_one_out(shared, likelihood, X, obs, belief, rows, copies, at) -> tuple
 
 
 def degrees_share(shared, likelihood, X, obs, belief) -> float:
-    """Effective degrees of freedom of rows (`prediction.diagnosis.diagnosis`), the mean over processes."""
+    """Effective degrees of freedom of rows (`prediction.diagnosis.diagnosis`), averaged over processes."""
     t, (_, variance) = shared.truncated_variance, predict_latent(shared, belief, X)
     if likelihood.exact:
         w = 1.0 / likelihood.noise(obs)

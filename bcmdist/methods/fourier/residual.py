@@ -1,6 +1,6 @@
-"""Residual `waves`: each row has the same variance of its own, that of the frequencies which are left out.
+"""Residual `waves`: every row has the same independent variance, that of the truncated frequencies.
 
-Also the memory of these experts, whose messages are sums by fast transforms: no design is written down.
+Also the memory estimates of these experts, whose messages are sums by fast transforms without a design matrix.
 """
 
 import numpy as np
@@ -9,8 +9,8 @@ from bcmdist.experts.residual import IndependentRows
 from bcmdist.methods.fourier.belief import MAX_FACTORED, PREDICTION_ROWS, PROBES
 from bcmdist.runtime import memory
 
-# Numbers for each row during a transform: inputs, phases, strengths and their places on the grid; and for each weight:
-# grids at twice the lags, and the messages that are alive.
+# Numbers per row during a transform: inputs, phases, strengths and their positions on the grid. Numbers per weight:
+# grids at twice the lags, and the messages in memory.
 ROW_NUMBERS, WEIGHT_NUMBERS = 24, 400
 
 
@@ -26,7 +26,7 @@ class EqualVariances(IndependentRows):
         return memory.FLOAT * (ROW_NUMBERS * rows + WEIGHT_NUMBERS * shared)
 
     def prediction_bytes(self, rows, shared, *, kernels) -> float:
-        """Probes with their grids, a block of rows, solutions for variances, and a factor of some weights."""
+        """Peak bytes of probes with their grids, a block of rows, variance solutions, and a factor."""
         return memory.FLOAT * (240 * PREDICTION_ROWS + 1000 * shared + 4 * 2000**2)
 
     def local_bytes(self, around, rows, shared, *, kernels, classes) -> float:

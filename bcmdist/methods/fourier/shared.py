@@ -2,11 +2,12 @@
 
     f(x) = sum_k D_k v_k cas(2 pi h k.(x - c)) + h(x)'w,   |k_d| <= m_d,   v ~ N(0, I),   D_k^2 = prod(h) S(h k)
 
-with the spectral density S of a stationary kernel: the trapezoidal rule for its Fourier integral. cas is cos + sin; its
-products are sums of two (`toeplitz`), so that messages of n rows cost a fast transform, whatever the number of weights.
+with the spectral density S of a stationary kernel: the trapezoidal rule for its Fourier integral, and cas = cos + sin.
+Products of two cas are sums of two such functions (`toeplitz`), so the cost of a message of n rows is one fast
+transform, almost independent of the number of weights.
 
-The period 1/h of the features is longer than the box of the rows, so that rows at opposite sides are not correlated: f
-has the kernel's covariance inside the box only, and rows outside are refused.
+The features have the period 1/h, which exceeds the box of the rows by enough that rows at opposite sides are not
+correlated. f has the kernel's covariance only inside the box, and rows outside are refused.
 """
 
 from dataclasses import dataclass
@@ -34,15 +35,15 @@ from bcmdist.model.shared.interface import Arrays, Shared
 from bcmdist.storage.fields import check_array, check_fields, damaged
 from bcmdist.storage.kinds import POSITIVE
 
-# Rows whose design is computed at a time.
+# Rows per block of a design.
 BLOCK_ROWS = 1024
-# Entries of the design of the rows whose variances are solved for at a time.
+# Entries of a block of the design when solving for variances.
 DESIGN_ENTRIES = 2**19
 
 
 @dataclass(frozen=True)
 class Fourier(Shared):
-    """Weights of Fourier features, and of the mean; made by `frequency_grid.fourier_features`."""
+    """Weights of Fourier features and of the mean; made by `frequency_grid.fourier_features`."""
 
     kind: ClassVar[str] = "fourier"
     noun: ClassVar[str] = "Fourier weights"
@@ -53,11 +54,11 @@ class Fourier(Shared):
     most: np.ndarray
     """m of each axis, (D,)"""
     low: np.ndarray
-    """corner of the box, in scaled units, (D,)"""
+    """lower corner of the box, in scaled units, (D,)"""
     high: np.ndarray
-    """(D,)"""
+    """upper corner, (D,)"""
     tolerance: float
-    """by which the covariance may differ from the kernel's in the box, in units of its variance"""
+    """largest difference between the covariance and the kernel in the box, in units of the kernel's variance"""
     kernel: Kernel
     mean: Mean
     residual: str = "waves"
@@ -73,23 +74,23 @@ class Fourier(Shared):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Numbers of frequencies of each axis."""
+        """Number of frequencies of each axis."""
         return tuple(int(2 * m + 1) for m in self.most)
 
     @property
     def message_length(self) -> int:
-        """Length L of the precision of a message: lags, border and corner, one after the other (`operator`)."""
+        """Length L of a message's precision: lags, border and corner, concatenated (`operator`)."""
         weights = self.mean.weights(self.inputs)
         return int(np.prod(4 * self.most + 1)) + weights * (self.functions + weights)
 
     @cached_property
     def scale(self) -> np.ndarray:
-        """D, prior standard deviations of the weights of the features, (B,)."""
+        """D, prior standard deviations of the feature weights, (B,)."""
         return np.sqrt(np.prod(self.step) * self.kernel.spectral_density(self._frequencies()))
 
     @cached_property
     def truncated_variance(self) -> float:
-        """Variance of f at the frequencies that are left out, the same everywhere: independent noise of each row."""
+        """Variance of f at the truncated frequencies, the same everywhere; treated as independent noise of each row."""
         return max(float(self.kernel.diagonal(np.zeros((1, self.inputs)))[0] - np.sum(self.scale**2)), 0.0)
 
     def _frequencies(self):
@@ -108,7 +109,7 @@ class Fourier(Shared):
             V[some] = (product.real + product.imag) * self.scale
 
     def phases(self, X) -> list[np.ndarray]:
-        """2 pi h (x - c) of each axis at rows of X (n, D), within [-pi, pi].
+        """2 pi h (x - c) for each axis at the rows of X (n, D), within [-pi, pi].
 
         Raises
         ------
@@ -128,7 +129,7 @@ class Fourier(Shared):
         return [np.ascontiguousarray(2.0 * np.pi * h * (x - c)) for h, x, c in zip(self.step, X.T, center, strict=True)]
 
     def message_sums(self, X, w, g) -> tuple[np.ndarray, np.ndarray]:
-        """V'g for C processes, (C, S), and V'w V as the precision of a message (L,), of rows X (n, D).
+        """V'g for C processes, (C, S), and V'w V as the precision of a message (L,), for rows X (n, D).
 
         Parameters
         ----------
@@ -138,7 +139,7 @@ class Fourier(Shared):
         lags, first = self._two_sums(phases, w, g[:, 0], 2 * self.most)
         inner = tuple(slice(m, 3 * m + 1) for m in self.most)
         border = np.empty((self.functions, H.shape[1]))
-        border[:, :1] = lags[inner].reshape(-1, 1) * H[:1, :1]  # of a constant, where there is a mean
+        border[:, :1] = lags[inner].reshape(-1, 1) * H[:1, :1]  # the column of a constant, where there is a mean
         border[:, 1:] = self._column_sums(phases, w[:, None] * H[:, 1:])
         features = np.column_stack([first[inner].ravel(), self._column_sums(phases, g[:, 1:])])
         eta = np.vstack([self.scale[:, None] * features, H.T @ g]).T
@@ -146,12 +147,12 @@ class Fourier(Shared):
         return eta, np.concatenate(precision)
 
     def transposed_product(self, X, g) -> np.ndarray:
-        """V'g for g (n, C), (C, S)."""
+        """Return V'g for g (n, C), as (C, S)."""
         features = self._column_sums(self.phases(X), g)
         return np.vstack([self.scale[:, None] * features, self.mean.design(X).T @ g]).T
 
     def _column_sums(self, phases, strengths):
-        """Sums of cas over rows of each column of strengths, (n, K) -> (B, K)."""
+        """Sums of cas over rows for each column of strengths, (n, K) -> (B, K)."""
         found, K = np.empty((self.functions, strengths.shape[1])), strengths.shape[1]
         for k in range(0, K, 2):
             pair = self._two_sums(phases, strengths[:, k], strengths[:, min(k + 1, K - 1)], self.most)
@@ -159,13 +160,13 @@ class Fourier(Shared):
         return found
 
     def _two_sums(self, phases, a, b, most):
-        """Sums of cas over rows with real strengths a and b, on a grid each: two real sums are one complex one."""
+        """Sums of cas over rows with real strengths a and b, one grid each, from a single complex transform."""
         both = sums_over_rows(phases, a + 1j * b, most)
         back = np.conj(flipped(both, self.inputs))
         return cas_sums(0.5 * (both + back)), cas_sums(-0.5j * (both - back))
 
     def design_product(self, X, v) -> np.ndarray:
-        """V v' at rows of X (n, D) for v (K, S): (K, n). Two of them are one complex transform."""
+        """Return V v' at rows of X (n, D) for v (K, S): (K, n). Each complex transform serves two rows of v."""
         B, odd = self.functions, len(v) % 2
         grids = exponential_weights((v[:, :B] * self.scale).reshape(-1, *self.shape), self.inputs)
         grids = np.concatenate([grids, np.zeros_like(grids[:1])]) if odd else grids
@@ -174,12 +175,12 @@ class Fourier(Shared):
         return found + v[:, B:] @ self.mean.design(X).T
 
     def residual_less_kernel(self, lags) -> np.ndarray:
-        """cov(f, f' | v) less that of the kernel between rows that differ by lags (N, D), (N,).
+        """cov(f, f' | v) minus the kernel, between rows that differ by lags (N, D): (N,).
 
             sum_{n != 0} k(lag - n / h) - sum_k D_k^2 cos(2 pi h k.lag)
 
-        The truncated frequencies are those of the periodic covariance of these features, which differs from the kernel
-        by its aliases; with the kernel itself the difference would not be a covariance.
+        The truncated frequencies belong to the periodic covariance of these features, which differs from the kernel by
+        its aliases; with the kernel itself the difference would not be a covariance.
         """
         weights = (self.scale**2).reshape(1, *self.shape).astype(complex)
         phases = [np.ascontiguousarray(2.0 * np.pi * h * lag) for h, lag in zip(self.step, lags.T, strict=True)]
@@ -206,7 +207,7 @@ class Fourier(Shared):
         return messages.zero_message(self, likelihood)
 
     def operator(self, precision) -> FeaturePrecision:
-        """Lambda = I + precision of a sum of messages, (L,)."""
+        """Lambda = I + precision for the precision of a sum of messages, (L,)."""
         lags, B, P = tuple(int(4 * m + 1) for m in self.most), self.functions, self.mean.weights(self.inputs)
         features, border, corner = np.split(precision, [len(precision) - P * (B + P), len(precision) - P * P])
         return FeaturePrecision(Gram(features.reshape(lags)), self.scale, border.reshape(B, P), corner.reshape(P, P))
@@ -225,7 +226,7 @@ class Fourier(Shared):
         return np.concatenate(mean), self.truncated_variance + np.concatenate(variance)
 
     def moments(self, belief: IterativeBelief, X) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and variance of b(x)'v at the rows of X (n, D), (n,) each, or (n, C) of C processes."""
+        """Mean and variance of b(x)'v at the rows of X (n, D), (n,) each, or (n, C) for C processes."""
         means = belief.mean.reshape(-1, self.size)
         mean, variance = self.design_product(X, means).T, np.empty(len(X))
         together = max(1, DESIGN_ENTRIES // self.size)
@@ -248,7 +249,7 @@ class Fourier(Shared):
         return FourierAtRows(self, belief)
 
     def summary(self, belief, original) -> dict[str, dict]:
-        """Frequencies of each axis, their box, and the numerical error of the belief."""
+        """Number of frequencies of each axis, the box, and the numerical error of the belief."""
         facts = {
             "waves": list(self.shape),
             "tolerance": self.tolerance,
@@ -257,7 +258,7 @@ class Fourier(Shared):
         }
         return {"waves": facts | belief.told}
 
-    # --- Stored ---
+    # --- Storage ---
 
     def to_arrays(self) -> tuple[Arrays, dict]:
         grid = {"step": self.step, "most": self.most, "low": self.low, "high": self.high}

@@ -1,12 +1,13 @@
-"""Gram matrices of Fourier features on a grid of frequencies: stored by their lags, multiplied by FFT.
+"""Gram matrices of Fourier features on a grid of frequencies: stored by lags, multiplied by FFT.
 
-The functions are cas(k.t) = cos(k.t) + sin(k.t) of phases t, |k_d| <= m_d: real, as many as complex exponentials, and
-the same covariance where the weights of k and -k vary alike, since in a sum over both cos and sin do not mix. From
-cas a cas b = cos(a - b) + sin(a + b) it follows for rows with weights w that
+The functions are cas(k.t) = cos(k.t) + sin(k.t) of phases t, |k_d| <= m_d. They are real, as many as the complex
+exponentials, and give the same covariance where the weights of k and -k have equal variances, because the mixed terms
+of cos and sin cancel in the sum over both. From cas a cas b = cos(a - b) + sin(a + b) it follows for rows with weights
+w that
 
     G_jk = sum w cas(j.t) cas(k.t) = C_{j-k} + S_{j+k},     C_l, S_l = (H_l +- H_{-l}) / 2,     H_l = sum w cas(l.t)
 
-(C is the Toeplitz part, S the Hankel part), so that the sums H_l at the lags |l_d| <= 2 m_d say all of it.
+(C is the Toeplitz part, S the Hankel part), so the sums H_l at the lags |l_d| <= 2 m_d determine G.
 """
 
 from dataclasses import dataclass
@@ -17,17 +18,17 @@ from scipy import fft
 
 
 def cas_sums(sums) -> np.ndarray:
-    """Sums of cas(k.t) from complex ones of exp(-i k.t), of real strengths."""
+    """Sums of cas(k.t) with real strengths, from the complex sums of exp(-i k.t)."""
     return sums.real - sums.imag
 
 
 def flipped(grid, axes) -> np.ndarray:
-    """Values at -k in the place of those at k, over the last so many axes."""
+    """Grid with the values at k and -k exchanged, over the last `axes` axes."""
     return np.flip(grid, tuple(range(-axes, 0)))
 
 
 def exponential_weights(weights, axes) -> np.ndarray:
-    """Weights c_k of exp(i k.t) that make the same function as real weights of cas(k.t) over the last axes."""
+    """Weights c_k of exp(i k.t) equivalent to real weights of cas(k.t), over the last `axes` axes."""
     return 0.5 * ((1.0 - 1.0j) * weights + (1.0 + 1.0j) * flipped(weights, axes))
 
 
@@ -40,7 +41,7 @@ class Gram:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Numbers 2 m_d + 1 of frequencies of each axis."""
+        """Number 2 m_d + 1 of frequencies of each axis."""
         return tuple((n + 1) // 2 for n in self.lags.shape)
 
     @cached_property
@@ -49,7 +50,7 @@ class Gram:
 
     @cached_property
     def _symbol(self):
-        """sum_l t_l exp(i l.p), t = C - i S, at the points p of a padded grid: what rows weigh about there."""
+        """sum_l t_l exp(i l.p), t = C - i S, at the points p of the padded grid: about the row weights there."""
         axes = self.lags.ndim
         complex_lags = 0.5 * ((1.0 - 1.0j) * self.lags + (1.0 + 1.0j) * flipped(self.lags, axes))
         return self._on_grid(complex_lags) * np.prod(self._padded)
@@ -59,7 +60,7 @@ class Gram:
         return self._symbol.astype(np.float32)
 
     def _on_grid(self, values):
-        """Real values on the padded grid of weights (..., 4 m_1 + 1 or fewer, ...) of exponentials, over its size."""
+        """Real values on the padded grid, divided by its size, from weights (..., <= 4 m_1 + 1, ...) of exp(i k.t)."""
         axes = self.lags.ndim
         shape = values.shape[-axes:]
         half = np.zeros((*values.shape[:-axes], *self._padded[:-1], self._padded[-1] // 2 + 1), values.dtype)
@@ -67,12 +68,12 @@ class Gram:
         return fft.irfftn(half, s=self._padded, axes=tuple(range(-axes, 0)), overwrite_x=True)
 
     def _places(self, shape):
-        """Where frequencies -m to m stand on the padded grid; of the last axis only 0 to m."""
+        """Indices of frequencies -m to m on the padded grid; only 0 to m for the last axis."""
         first = [(np.arange(n) - n // 2) % size for n, size in zip(shape[:-1], self._padded, strict=False)]
         return np.ix_(*first, np.arange(shape[-1] // 2 + 1))
 
     def __matmul__(self, v):
-        """G v for v (..., S), each a grid in C order; in its precision."""
+        """Return G v for v (..., S), each a grid in C order, in the floating-point type of v."""
         axes, shape = self.lags.ndim, self.shape
         v = v.reshape(*v.shape[:-1], *shape)
         values = self._on_grid(exponential_weights(v, axes))
@@ -85,7 +86,7 @@ class Gram:
         return out.reshape(*v.shape[:-axes], -1)
 
     def block(self, some) -> np.ndarray:
-        """Rows and columns of G at some numbers (b,) of frequencies, (b, b)."""
+        """Rows and columns of G at some frequency indices (b,): (b, b)."""
         k = np.array(np.unravel_index(some, self.shape)) - (np.array(self.shape) // 2)[:, None]
         C, S = self._parts
         apart, together = (self._numbers(k[:, :, None] + sign * k[:, None, :]) for sign in (-1, 1))
@@ -94,7 +95,7 @@ class Gram:
         return np.asfortranarray(found)
 
     def diagonal(self) -> np.ndarray:
-        """(S,)"""
+        """Diagonal of G, (S,)."""
         C, S = self._parts
         return (C[tuple(n // 2 for n in C.shape)] + S[(slice(None, None, 2),) * S.ndim]).ravel()
 
@@ -104,6 +105,6 @@ class Gram:
         return 0.5 * (self.lags + back), 0.5 * (self.lags - back)
 
     def _numbers(self, lag):
-        """Numbers in C order of lags (D, ...)."""
+        """Indices, in C order, of lags (D, ...)."""
         middle = np.array(self.lags.shape) // 2
         return np.ravel_multi_index(tuple(one + m for one, m in zip(lag, middle, strict=True)), self.lags.shape)

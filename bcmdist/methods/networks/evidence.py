@@ -1,11 +1,12 @@
 """The evidence of one network and its gradient in the inner weights, as sums over partitions (SYSTEMS N4).
 
-Round 1: the messages of the network on trial, as of any weights of a basis. Round 2: given the belief N(m, Sigma) of
-them, each partition's part of the gradient. With the whitened design V (n, S), e = y - V m and the precisions w of rows
+Round 1 sums the messages of the current network, as for the weights of any basis. Round 2 sums each partition's part of
+the gradient, given the posterior N(m, Sigma) of the output weights. With the whitened design V (n, S), e = y - V m and
+the rows' noise precisions w
 
     d log p / dV = w (e m' - V Sigma),    d log p / d log noise = 1/2 sum w (e^2 + diag(V Sigma V')) - n / 2
 
-of which the first is chained to the inner weights through d erf(a) / da = 2 / sqrt(pi) exp(-a^2).
+The first is chained to the inner weights through d erf(a) / da = 2 / sqrt(pi) exp(-a^2).
 """
 
 from collections.abc import Hashable
@@ -29,19 +30,19 @@ from bcmdist.storage.commits import BlobReference
 from bcmdist.storage.loading import load_array
 
 SLOPE = 2.0 / np.sqrt(np.pi)
-# Memory for designs of the first round that the second one takes up: an error function takes as long as a product.
+# Cache for designs of the first round, reused by the second: computing erf takes as long as a matrix product.
 DESIGN_BYTES = 2**27
 _designs: "LRU[Hashable, np.ndarray]" = least_recently_used(DESIGN_BYTES, lambda V: V.nbytes)
 
 
 @dataclass(frozen=True)
 class NetworkShare:
-    """A partition's part of the gradient; they add."""
+    """A partition's part of the gradient; parts add."""
 
     inner: np.ndarray
-    """in the inner weights, (M, 1 + D)"""
+    """gradient in the inner weights, (M, 1 + D)"""
     noise: float
-    """in the log noise variance"""
+    """gradient in the log noise variance"""
 
     def __add__(self, other: "NetworkShare") -> "NetworkShare":
         return NetworkShare(self.inner + other.inner, self.noise + other.noise)
@@ -49,7 +50,7 @@ class NetworkShare:
 
 @dataclass(frozen=True)
 class NetworkTrial:
-    """A network on trial, and what it is tried on."""
+    """A candidate network, its likelihood and the scaling of its inputs."""
 
     scaling: BlobReference
     inner: BlobReference
@@ -59,11 +60,11 @@ class NetworkTrial:
     likelihood: OneProcess
 
     def network(self) -> Weights:
-        """The network itself."""
+        """The network as shared variables."""
         return one_network(load_array(self.inner), self.scale, self.kernel, Mean(self.mean))
 
     def case(self, rows) -> "TrialNetwork":
-        """The network before the rows of a partition."""
+        """The network with the scaled rows of a partition."""
         scaling, network = load_scaling(self.scaling), self.network()
         X, obs = scaling.inputs(rows.X), scaling.observations(rows.obs, self.likelihood.units)
         name = (self.scaling, self.inner, self.scale, self.mean, rows.digest)
@@ -72,7 +73,7 @@ class NetworkTrial:
 
 @dataclass(frozen=True)
 class TrialNetwork:
-    """A network, and what it is tried on."""
+    """A candidate network with some rows and its design at these rows."""
 
     network: Weights
     likelihood: OneProcess
@@ -80,12 +81,12 @@ class TrialNetwork:
     """(n, D), scaled"""
     obs: Observations
     V: np.ndarray
-    """the network's whitened design of these, (n, S); not to be changed"""
+    """whitened design of the rows, (n, S); cached, so read-only"""
 
 
 @dataclass(frozen=True)
 class NetworkMessage:
-    """The message of a partition about the output weights."""
+    """Task: the message of a partition about the output weights."""
 
     trial: NetworkTrial
 
@@ -98,7 +99,7 @@ class NetworkMessage:
 
 @dataclass(frozen=True)
 class NetworkGradient:
-    """A partition's part of the gradient, given the belief of all."""
+    """Task: a partition's part of the gradient, given the posterior from all partitions."""
 
     trial: NetworkTrial
     mean: BlobReference
@@ -111,7 +112,7 @@ class NetworkGradient:
 
 
 def network_share(case: TrialNetwork, mean, covariance) -> NetworkShare:
-    """Part of the gradient due to some rows, where N(mean, covariance) is believed of v."""
+    """Part of the gradient due to some rows, given the posterior N(mean, covariance) of v."""
     network, X, V = case.network, case.X, case.V
     inner, units = network.basis.to_arrays()["inner"], network.functions
     w = 1.0 / case.likelihood.noise(case.obs)

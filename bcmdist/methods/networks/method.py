@@ -1,4 +1,4 @@
-"""Marginalised networks: `mnn`, one network of hidden units, and `mnnmix`, a mixture of several."""
+"""The experts `mnn`, one marginalised network of hidden units, and `mnnmix`, a mixture of several."""
 
 from bcmdist.learning.experts import register_method
 from bcmdist.learning.method import Capabilities, Cost, Defaults, Method, Training
@@ -8,7 +8,7 @@ from bcmdist.model.shared.kinds import KINDS
 
 
 class MarginalisedNetworks(Method):
-    """Output weights of networks of hidden units, whose inner weights are trained; no residual."""
+    """Output weights of networks whose hidden units have trained inner weights; no residual."""
 
     residual = "none"
     size = "units"

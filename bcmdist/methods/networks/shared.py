@@ -1,11 +1,10 @@
-"""Networks of one hidden layer side by side, whose output weights are the shared variables (marginalised networks).
+"""Shared variables: output weights of one or several networks with one hidden layer (marginalised networks).
 
     f(x) = sum_r w_r erf(u_r0 + u_r'x),     w_r ~ N(0, s^2),     for each of K networks
 
-(Lazaro-Gredilla & Figueiras-Vidal, sections III and IV; SYSTEMS N4 and N5). Given the inner weights u it is a
-regression on fixed functions: messages about w add, and their sum gives the posterior of all rows. The inner weights
-come from training (`bcmdist.methods.networks.training`). The networks are independent; predictions are their equal
-mixture.
+(Lazaro-Gredilla & Figueiras-Vidal, sections III and IV; SYSTEMS N4 and N5). Given the inner weights u this is a
+regression on fixed functions: messages about w add, and their sum gives the posterior for all rows. The inner weights
+are trained in `bcmdist.methods.networks.training`. The networks are independent; predictions are their equal mixture.
 """
 
 from dataclasses import dataclass
@@ -23,17 +22,17 @@ from bcmdist.model.shared.weights import Basis, Weights, register_basis
 from bcmdist.storage.fields import check_array, damaged
 
 INNER, SCALE, NOISE = "network_inner", "network_scale", "network_noise"
-NOISE_TOLERANCE = 1e-9  # by which rounding may keep the mean share of the noise from 1
+NOISE_TOLERANCE = 1e-9  # tolerance for the mean of the noise shares, which is 1 up to rounding
 
 
 @register_basis
 @dataclass(frozen=True)
 class Units(Basis):
-    """erf(u_0 + u'x) of M hidden units."""
+    """erf(u_0 + u'x) for M hidden units."""
 
     name: ClassVar[str] = "units"
     inner: np.ndarray
-    """(M, 1 + D), the weight u_0 of the offset first"""
+    """(M, 1 + D), with the offset's weight u_0 first"""
 
     @property
     def inputs(self) -> int:
@@ -67,20 +66,20 @@ def activations(inner, X) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Networks(Shared):
-    """K networks of M units each, with a mean of their own."""
+    """K networks of M units each, with separate mean weights."""
 
     kind: ClassVar[str] = "networks"
     noun: ClassVar[str] = "hidden units of a network"
     exhaustive: ClassVar[bool] = False
     advised: ClassVar[str] = "set --units to {} or more"
     inner: np.ndarray
-    """(K, M, 1 + D), as of `Units`"""
+    """inner weights as in `Units`, (K, M, 1 + D)"""
     scale: np.ndarray
-    """prior standard deviation s of an output weight, (K,)"""
+    """prior standard deviation s of a network's output weights, (K,)"""
     noise: np.ndarray
-    """noise variance of each network as a share of that of the likelihood, (K,), in the mean 1"""
+    """noise variance of each network relative to the likelihood's, (K,); the mean is 1"""
     kernel: Kernel
-    """whose lengthscales the inner weights were drawn by"""
+    """kernel from whose lengthscales the initial inner weights were drawn"""
     mean: Mean
     residual: str = "none"
     jitter: float = 0.0
@@ -134,5 +133,5 @@ class Networks(Shared):
 
 
 def one_network(inner, scale, kernel: Kernel, mean: Mean) -> Weights:
-    """A network on its own: weights of its units, of prior standard deviation `scale`."""
+    """A single network: weights of its units, with prior standard deviation `scale`."""
     return Weights(Units(inner), np.full(len(inner), scale), kernel, mean)

@@ -1,12 +1,12 @@
-"""Marginalised networks: drawn from a prior, then climbing their evidence (Lazaro-Gredilla & Figueiras-Vidal, III, IV).
+"""Train marginalised networks: random draws, then ascent of the evidence (Lazaro-Gredilla & Figueiras-Vidal, III, IV).
 
     mnn       one network of `--units` hidden units
-    mnnmix    `--networks` of them from different draws, which end in different maxima and are mixed
+    mnnmix    a mixture of `--networks` networks, trained from different draws to different maxima
 
-The hyper-parameters of a kernel are learned first, as for any expert: hidden units whose inner weights are drawn by its
-lengthscales are its network, and the kernel of infinitely many is `arcsine`, which stands for `auto` here. From there
-L-BFGS climbs the evidence of all rows, or of a sample of them, in inner weights, signal and noise variance: two rounds
-over the rows for each evaluation (`evidence`), in O(n M^2).
+The hyper-parameters of a kernel are learned first, as for any expert. The initial inner weights are drawn with the
+kernel's lengthscales; the default kernel is `arcsine`, the limit of infinitely many such units. L-BFGS then maximises
+the evidence of all rows, or of a sample, in inner weights, signal and noise variance. Each evaluation takes two rounds
+over the rows (`evidence`), in O(n M^2).
 """
 
 import hashlib
@@ -32,23 +32,23 @@ from bcmdist.model.mean import Mean
 from bcmdist.model.model import described
 
 KERNEL = "arcsine"
-UNITS = 250  # where nobody says how many
-# Rows whose evidence is climbed, at most, and those of a block of them.
+UNITS = 250  # default number of hidden units
+# Largest number of rows whose evidence is maximised, and rows per sampled block.
 ROWS, BLOCK = 100_000, 2000
-# Iterations of a network, at most.
+# Largest number of iterations per network.
 STEPS = {"quick": 100, "normal": 300, "thorough": 1000}
-# Messages that take as long as an evaluation, and evaluations for each iteration.
+# Cost of an evaluation in messages, and evaluations per iteration.
 MESSAGES, EVALUATIONS = 4.0, 1.05
 NOISE = "noise_variance"
-# Factors by which signal and noise may leave where they began: beyond, a network says nothing.
+# Largest factor between initial and trained signal or noise: beyond it a network carries no information.
 LARGEST_FACTOR = 1e6
 
 
 def drawn(known: BasisInputs) -> Networks:
-    """Networks as the kernel says they are before anything was absorbed: units of inner weights N(0, 1 /
-    lengthscale^2).
+    """Networks with inner weights drawn from N(0, 1 / lengthscale^2), before training.
 
-    What their outputs vary together is what the kernel does at the rows of the sample, in the mean.
+    The prior variance of the output weights is chosen so that the networks' variance, averaged over the rows of the
+    sample, equals the kernel's.
     """
     rng, widths = np.random.default_rng(known.seed), inner_widths(known.kernel, known.sample.shape[1])
     count = known.options.get("networks", 1)
@@ -59,11 +59,12 @@ def drawn(known: BasisInputs) -> Networks:
 
 
 def inner_widths(kernel: Kernel, inputs: int) -> np.ndarray:
-    """Standard deviations of the inner weights of a unit as it is drawn, (1 + D,), that of the offset first.
+    """Standard deviations of the initial inner weights of a unit, (1 + D,), the offset's first.
 
-    Offsets vary as much as u'x does over standardised rows, so that units bend where rows are. With l_0^2 = sum l_d^2
-    (section V) nearly all do so at the centre: on kin40k (8,000 rows, 250 units) 150 iterations then reach a log
-    evidence of 3,900 and an NMSE of .023 on 2,000 further training rows, and 7,600 and .012 as they are drawn here.
+    Offsets vary as much as u'x does over standardised rows, so that units bend where the rows are. With l_0^2 = sum
+    l_d^2 (section V) nearly all units bend at the centre: on kin40k (8,000 rows, 250 units) 150 iterations then reach a
+    log evidence of 3,900 and an NMSE of .023 on 2,000 further training rows, against 7,600 and .012 with the widths
+    used here.
     """
     widths = 1.0 / metric(kernel, inputs)
     return np.concatenate([[np.linalg.norm(widths)], widths])
@@ -71,7 +72,7 @@ def inner_widths(kernel: Kernel, inputs: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Evaluated:
-    """The log evidence of a network, and its gradient in all that it was climbed in."""
+    """The log evidence of a network, and its gradient in all trained parameters."""
 
     value: float
     inner: np.ndarray
@@ -82,7 +83,7 @@ class Evaluated:
 
 @dataclass(frozen=True)
 class Network:
-    """A network on the way up."""
+    """A network during training."""
 
     inner: np.ndarray
     """(M, 1 + D)"""
@@ -90,13 +91,13 @@ class Network:
     likelihood: OneProcess
 
     def moved(self, inner, log_scale, log_noise) -> "Network":
-        """One with other inner weights, whose signal and noise variances are those of this one times some factors."""
+        """A network with other inner weights, and with signal and noise changed by factors given as logarithms."""
         noise = self.likelihood.parameters[NOISE] * np.exp(log_noise)
         return Network(inner, float(self.scale * np.exp(log_scale)), self.likelihood.with_parameters({NOISE: noise}))
 
 
 class NetworkObjective:
-    """The log evidence of a network over some partitions of rows, with its gradient; two rounds each."""
+    """The log evidence of a network over some partitions, with its gradient; two rounds per evaluation."""
 
     def __init__(self, ground: TrainingContext, parts, kernel: Kernel, mean: Mean):
         self.ground, self.parts, self.kernel, self.mean = ground, parts, kernel, mean
@@ -122,9 +123,12 @@ class NetworkObjective:
 
 
 def climbed(objective: NetworkObjective, start: Network, widths, steps) -> tuple[Network, float, int]:
-    """The best network that L-BFGS finds in at most so many iterations, its log evidence, and evaluations made.
+    """Maximise the evidence by L-BFGS; return the best network, its log evidence and the number of evaluations.
 
-    Steps are in inner weights in units of the `widths` (1 + D,), log scale and log noise.
+    Parameters
+    ----------
+    widths : (1 + D,), units of the inner weights in the search
+    steps : largest number of iterations
     """
     shape, room = start.inner.shape, np.log(LARGEST_FACTOR)
     best: list[Any] = [-np.inf, start]
@@ -147,7 +151,7 @@ def climbed(objective: NetworkObjective, start: Network, widths, steps) -> tuple
 
 
 def climbed_once(objective, start: Network, widths, steps) -> tuple[Network, float, int]:
-    """As `climbed`, but for what a process that was killed has finished: it is found among the scratch."""
+    """As `climbed`, but reuse the result in the scratch directory if an interrupted fit has left one."""
     path = Path(objective.ground.scratch, f"network-{_identity(objective, start, steps)}.npz")
     if not path.exists():
         network, value, evaluations = climbed(objective, start, widths, steps)
@@ -161,7 +165,7 @@ def climbed_once(objective, start: Network, widths, steps) -> tuple[Network, flo
 
 
 def _identity(objective, start, steps):
-    """Of all that a climb depends on."""
+    """Hash of everything that the result of `climbed` depends on."""
     how = described(objective.kernel, start.likelihood) | {"mean": objective.mean.name, "scale": start.scale}
     rows = [objective.ground.scaling.digest, *(part.key for part in objective.parts)]
     digest = hashlib.sha256(json.dumps([how, rows, steps]).encode())
@@ -170,16 +174,16 @@ def _identity(objective, start, steps):
 
 
 def messages(settings, rows) -> float:
-    """How many messages about a network take as long as training it, about."""
+    """Approximate cost of training a network, as a number of messages about it."""
     return MESSAGES * EVALUATIONS * STEPS[settings.effort] * settings.learn
 
 
 def trained(shared: Networks, likelihood: OneProcess, ground: TrainingContext) -> tuple[Networks, OneProcess]:
     """Networks at maxima of their evidence, and the likelihood with the mean of their noise variances.
 
-    That mean and the networks' shares of it are what makes the variance of an observation under the mixture, 1 / K
-    sum (m_k^2 + v_k) - mean^2 (eq. 10b), the variance of f plus the noise of the likelihood. As they were drawn where
-    nothing is learned.
+    With that mean, and each network's noise relative to it, the observation variance under the mixture, 1 / K
+    sum (m_k^2 + v_k) - mean^2 (eq. 10b), equals the variance of f plus the noise of the likelihood. Without learning,
+    the networks are returned as drawn.
     """
     if not ground.learn:
         return shared, likelihood

@@ -1,1 +1,1 @@
-"""Inputs with normal measurement errors: experts average over posterior draws of the true inputs."""
+"""Inputs with Gaussian measurement errors: experts average over posterior draws of the true inputs."""

@@ -1,7 +1,8 @@
-"""Tasks of learning: steps to true inputs of each partition, and the evidence at these (SYSTEMS T23, T24).
+"""Tasks of learning: update each partition's steps to the true inputs, and evaluate the evidence (SYSTEMS T23, T24).
 
-Two kinds alternate: partitions update their steps from those of the round before (`MapTask`, `SamplingTask`); given
-the steps of all, the evidence is the sum over partitions of the mean over draws (`InputsEvidence`; eq. 4.38).
+Two kinds of tasks alternate. Partitions update their steps, starting from those of the previous round (`MapTask`,
+`SamplingTask`). Given all steps, the evidence is the sum over partitions of its mean over draws (`InputsEvidence`;
+eq. 4.38).
 """
 
 import math
@@ -24,19 +25,19 @@ from bcmdist.model.mean import Mean
 from bcmdist.storage.commits import BlobReference
 from bcmdist.storage.loading import load_array
 
-# One row of so many is left out of the search for inputs, and predicted from so many draws of its input.
+# One row in `LEFT_OUT` is excluded from the search for inputs, and predicted from `LEFT_OUT_DRAWS` draws of its input.
 LEFT_OUT, LEFT_OUT_DRAWS = 5, 50
 
 
 @dataclass(frozen=True)
 class InputSteps:
-    """Steps to the true inputs of partitions by key, (K, n, D) in standard deviations; disjoint ones add."""
+    """Steps to the true inputs by partition key, (K, n, D) in standard deviations; objects with disjoint keys add."""
 
     by_key: dict[str, np.ndarray]
     densities: dict[str, float] = field(default_factory=dict)
-    """log predictive densities of the rows left out"""
+    """log predictive densities of the left-out rows, by key"""
     lengths: dict[str, float] = field(default_factory=dict)
-    """of leapfrog steps, where inputs are sampled"""
+    """leapfrog step lengths where inputs are sampled, by key"""
 
     def __add__(self, other: "InputSteps") -> "InputSteps":
         densities, lengths = self.densities | other.densities, self.lengths | other.lengths
@@ -44,14 +45,16 @@ class InputSteps:
 
     @property
     def density(self) -> float:
-        """Log predictive density of the rows left out of all partitions."""
+        """Log predictive density of the left-out rows of all partitions."""
         return math.fsum(self.densities.values())
 
 
 @dataclass(frozen=True)
 class EvidenceByPartition:
-    """Evidences of partitions by key; they add, and the total does not depend on the order, to the last bit: Markov
-    chains would amplify a difference."""
+    """Evidences by partition key; objects add.
+
+    The total is summed in a fixed order, so it is the same to the last bit: Markov chains would amplify a difference.
+    """
 
     by_key: dict[str, Evidence]
 
@@ -60,14 +63,14 @@ class EvidenceByPartition:
 
     @property
     def total(self) -> Evidence:
-        """Of all partitions."""
+        """Sum over all partitions."""
         first, *others = [self.by_key[key] for key in sorted(self.by_key)]
         return sum(others, first)
 
 
 @dataclass(frozen=True)
 class InputTrial:
-    """Hyper-parameters to evaluate, and the current steps of all partitions."""
+    """Candidate hyper-parameters, and the current steps of all partitions."""
 
     scaling: BlobReference
     errors: NormalErrors
@@ -77,7 +80,7 @@ class InputTrial:
     steps: BlobReference
     """(K, N, D)"""
     starts: tuple[tuple[str, int], ...]
-    """first row of each partition there, by key"""
+    """first row of each partition in `steps`, by key"""
 
     @property
     def process(self) -> Process:
@@ -93,7 +96,7 @@ class InputTrial:
 
 @dataclass(frozen=True)
 class MapTask:
-    """Steps of higher posterior density, and the predictive density of the rows left out."""
+    """Task: steps of higher posterior density, and the predictive density of the left-out rows."""
 
     trial: InputTrial
     iterations: int
@@ -113,15 +116,15 @@ class MapTask:
 
 @dataclass(frozen=True)
 class SamplingTask:
-    """Draws of steps, starting from the last one of the round before."""
+    """Task: draws of steps, starting from the last draw of the previous round."""
 
     trial: InputTrial
     count: int
     burn_in: int
     seed: tuple[int, int]
-    """of the fit, and the number of the round"""
+    """seed of the fit, and number of the round"""
     lengths: tuple[tuple[str, float], ...]
-    """of leapfrog steps at the end of the round before, by key"""
+    """leapfrog step lengths at the end of the previous round, by key"""
 
     def __call__(self, part, rows) -> InputSteps:
         noisy, steps = self.trial.rows_and_steps(part, rows)
@@ -133,11 +136,11 @@ class SamplingTask:
 
 @dataclass(frozen=True)
 class InputsEvidence:
-    """Log evidence of a partition alone, the mean over draws of its inputs; failures as of `LocalEvidence`."""
+    """Task: log evidence of a single partition, averaged over draws of its inputs; failures as in `LocalEvidence`."""
 
     trial: InputTrial
     left_out: bool
-    """whether the rows that `MapTask` leaves out are left out"""
+    """whether to exclude the left-out rows of `MapTask`"""
 
     def __call__(self, part, rows) -> EvidenceByPartition:
         return EvidenceByPartition({part.key: self._of(part, rows)})
@@ -156,7 +159,7 @@ class InputsEvidence:
 
 @dataclass(frozen=True)
 class IntegratedEvidence:
-    """Log evidence of a partition alone, integrated over its inputs (`log_evidence`), without a gradient."""
+    """Task: log evidence of a single partition, integrated over its inputs (`log_evidence`), without a gradient."""
 
     trial: InputTrial
 
@@ -167,12 +170,12 @@ class IntegratedEvidence:
 
 
 def kept_rows(rows: int) -> np.ndarray:
-    """Which rows of a partition are not left out, (n,) of bool."""
+    """Mask of the rows of a partition that are not left out, (n,) of bool."""
     return np.arange(rows) % LEFT_OUT != LEFT_OUT // 2
 
 
 def left_out_density(process: Process, noisy: NoisyRows, steps, seed: int) -> float:
-    """Sum over left-out rows of log p(y | the other rows at their steps), averaged over draws N(u, s) of its input."""
+    """Sum over left-out rows of log p(y | the other rows at their steps), averaged over draws N(u, s) of each input."""
     kept = kept_rows(len(steps))
     test, training = noisy.subset(~kept), noisy.subset(kept)
     if not len(test.inputs):
@@ -188,7 +191,7 @@ def left_out_density(process: Process, noisy: NoisyRows, steps, seed: int) -> fl
 
 
 def _predicted(process, X, obs, Z):
-    """Mean and variance of f at inputs Z given rows (Rasmussen & Williams 2006, eqs. 2.25 and 2.26)."""
+    """Mean and variance of f at inputs Z given the rows X (Rasmussen & Williams 2006, eqs. 2.25 and 2.26)."""
     H, h = process.mean.design(X), process.mean.design(Z)
     K = process.kernel.cross(X, X) + H @ H.T
     K[np.diag_indices_from(K)] += process.likelihood.noise(obs)

@@ -1,4 +1,4 @@
-"""Normal errors of inputs as a part of the model, and the expert that computes messages of rows with such errors."""
+"""Gaussian errors of inputs as part of the model, and the expert for rows with such errors."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -23,21 +23,21 @@ from bcmdist.storage.ledger import Entry
 
 CLEAN, HMC = WAYS = "clean", "hmc"
 
-# Draws of each partition, and trajectories before the first of them.
+# Draws per partition, and burn-in trajectories.
 DRAWS, BURN_IN = 20, 60
 
 
 @dataclass(frozen=True)
 class NormalErrors(InputErrors):
-    """Independent normal errors of the inputs of each row."""
+    """Independent Gaussian errors of the inputs of each row."""
 
     way: str
-    """how hyper-parameters were learned: clean: at the most probable inputs; hmc: at draws of the inputs"""
+    """method of learning hyper-parameters: clean: at the most probable inputs; hmc: at draws of the inputs"""
     highest: float
-    """noise variance of scaled targets at which the search for inputs starts; it is lowered to the likelihood's"""
+    """noise variance of scaled targets at which the search for inputs starts; lowered to the likelihood's"""
     variance: tuple[float, ...] | None = None
     seed: int = 0
-    """of draws"""
+    """of the draws"""
     FIELDS: ClassVar[Mapping[str, Kind]] = {
         "way": one_of(WAYS),
         "highest": POSITIVE,
@@ -64,12 +64,12 @@ class NormalErrors(InputErrors):
         return NoisyExpert(model)
 
     def roots(self, part, rows, scaling) -> np.ndarray:
-        """R of each row of a partition, (n, D, D): R R' is the covariance of the errors of its scaled inputs.
+        """Root R of each row of a partition, (n, D, D): R R' is the covariance of the errors of its scaled inputs.
 
         Raises
         ------
         InvalidData
-            As of `refuse_unknown`.
+            As in `refuse_unknown`.
         """
         if self.variance is not None:
             return np.tile(np.diag(np.sqrt(self.variance)), (len(rows.X), 1, 1))
@@ -82,10 +82,10 @@ class NormalErrors(InputErrors):
 
 @dataclass(frozen=True)
 class NoisyExpert:
-    """The message of a partition, averaged over draws of its true inputs, times the partition's weight.
+    """Task: the message of a partition, averaged over draws of its true inputs, times the partition's weight.
 
-    A partition without state is new: draws of its inputs follow from its rows and the model, and are stored as a blob
-    (a retry stores the same blob). One with state reads its draws from there, which gives the same message again.
+    For a partition without state the draws are computed from its rows and the model, and stored as a blob (a retry
+    stores the same blob). For a partition with state the stored draws are read, so the message is repeated exactly.
     """
 
     model: Reference
@@ -106,10 +106,10 @@ class NoisyExpert:
 
 
 def input_draws(model: Model, part, rows, obs) -> np.ndarray:
-    """Draws of the true inputs of a partition, scaled, (K, n, D), whatever the way hyper-parameters were learned.
+    """Draws of the true inputs of a partition, scaled, (K, n, D), for both ways of learning hyper-parameters.
 
-    The chain starts at the most probable inputs; its seed is that of the model and the digest of the rows. The most
-    probable inputs alone would make predictions overconfident, since they are moved to fit the targets.
+    The chain starts at the most probable inputs; its seed combines the model's seed and the digest of the rows. The
+    most probable inputs alone would make predictions overconfident, because they are fitted to the targets.
     """
     errors = model.input_errors
     assert isinstance(errors, NormalErrors), "an expert of models with normal errors of inputs"
@@ -121,7 +121,7 @@ def input_draws(model: Model, part, rows, obs) -> np.ndarray:
 
 
 def load_draws(reference: BlobReference, rows: int, inputs: int) -> np.ndarray:
-    """The result of `input_draws` for a partition of so many rows, as it was stored.
+    """Load the stored result of `input_draws` for a partition of `rows` rows.
 
     Raises
     ------

@@ -1,7 +1,7 @@
-"""Draws of true inputs by Hamiltonian Monte Carlo, and the evidence of rows averaged over inputs.
+"""Draws of true inputs by Hamiltonian Monte Carlo, and the evidence of rows integrated over inputs.
 
-(Quinonero-Candela 2004, 4.3.2; SYSTEMS T24.) Momenta are drawn again for each trajectory. During burn-in the step
-length follows the acceptance rate, since posteriors are narrower with less noise; it is fixed while draws are kept.
+(Quinonero-Candela 2004, 4.3.2; SYSTEMS T24.) Momenta are redrawn for each trajectory. During burn-in the step length
+adapts to the acceptance rate, since posteriors are narrower with less noise; it is fixed while draws are kept.
 """
 
 import itertools
@@ -14,24 +14,24 @@ from bcmdist.errors import NotPositiveDefinite
 from bcmdist.experts.hmc import energy, leapfrog
 from bcmdist.methods.noisy_inputs.posterior import NoisyRows, Process, log_density
 
-# Leapfrog steps of a trajectory, on average, and the first step length; the acceptance rate aimed at (a customary
-# value), and by how much the log of the step length follows the difference from it.
+# Mean number of leapfrog steps per trajectory, and the initial step length; the target acceptance rate (a customary
+# value), and the gain with which the log step length follows the difference from it.
 LEAPFROGS, STEP = 10, 0.1
 ACCEPTED, GAIN = 0.8, 0.2
-EVERY = 3  # one draw is kept of so many trajectories
-# Stepping stones from the prior of inputs to their posterior, closer together near the prior; trajectories at each,
-# and how many of these are discarded as burn-in.
+EVERY = 3  # one draw is kept per so many trajectories
+# Stepping stones from the prior of inputs to their posterior, denser near the prior; trajectories per stone, and how
+# many of these are burn-in.
 STONES, CROWDING, AT_EACH, SETTLING = 16, 3, 12, 4
 
 
 @dataclass(frozen=True)
 class Draws:
-    """Draws of a chain."""
+    """Draws from a Markov chain."""
 
     steps: np.ndarray
     """Z of each draw, (K, n, D)"""
     length: float
-    """of a leapfrog step, at the end"""
+    """leapfrog step length at the end"""
     acceptance: float
     """share of trajectories accepted after burn-in"""
 
@@ -43,7 +43,7 @@ def sampled(process: Process, noisy: NoisyRows, start, *, count, burn_in, seed, 
     ----------
     start : Z (n, D)
     count : K
-    seed : as `numpy.random.default_rng` takes it
+    seed : as for `numpy.random.default_rng`
     """
     density, rng = _tempered(process, noisy, 1.0), np.random.default_rng(seed)
     steps, kept, accepted = np.ravel(start), [], 0
@@ -59,11 +59,11 @@ def sampled(process: Process, noisy: NoisyRows, start, *, count, burn_in, seed, 
 
 
 def log_evidence(process: Process, noisy: NoisyRows, *, seed) -> float:
-    """log p(y), true inputs averaged over, by stepping stones (Xie et al. 2011).
+    """log p(y), integrated over the true inputs, by stepping stones (Xie et al. 2011).
 
     log p(y) = sum_k log E_k p(y | X)^(b_k+1 - b_k),   E_k over p(y | X)^b_k p(X),   b_k = (k / K)^3
 
-    The chain starts with a draw of the prior and continues from stone to stone.
+    The chain starts with a draw from the prior and continues from stone to stone.
     """
     powers, rng, length = (np.arange(STONES + 1) / STONES) ** CROWDING, np.random.default_rng(seed), STEP
     steps, found = rng.standard_normal(noisy.inputs.size), 0.0
@@ -80,7 +80,7 @@ def log_evidence(process: Process, noisy: NoisyRows, *, seed) -> float:
 
 
 def _tempered(process, noisy, power):
-    """log p(y | X)^power p(X) and its gradient, of flat steps."""
+    """log p(y | X)^power p(X) and its gradient, as a function of flat steps."""
 
     def density(flat):
         try:

@@ -1,8 +1,8 @@
 """Most probable inputs of noisy rows (cleanGP; Quinonero-Candela 2004, 4.3.1; SYSTEMS T23).
 
-The posterior of inputs has many spurious maxima, at which rows are moved to wherever they fit. So the noise variance of
-targets is lowered step by step from a value at which hardly any row needs to move (4.3.1.2), and each search starts
-where the one before has ended.
+The posterior of inputs has many spurious maxima, at which rows have moved to wherever they fit. Therefore the noise
+variance of targets is lowered gradually from a value at which hardly any row needs to move (4.3.1.2), and each search
+starts from the result of the previous one.
 """
 
 from collections.abc import Iterator
@@ -14,12 +14,12 @@ from scipy.optimize import minimize
 from bcmdist.errors import NotPositiveDefinite
 from bcmdist.methods.noisy_inputs.posterior import NoisyRows, Process, log_density
 
-COOLING, STEPS = 0.5, 60  # ratio of one noise variance to the one before, and iterations at each
+COOLING, STEPS = 0.5, 60  # ratio of successive noise variances, and iterations at each
 FAILED = 1e12  # loss where the covariance is not positive definite
 
 
 def map_steps(process: Process, rows: NoisyRows, highest: float) -> np.ndarray:
-    """Steps Z (n, D) to a local maximum of `log_density`, by lowering the noise from the highest variance."""
+    """Steps Z (n, D) to a local maximum of `log_density`, while lowering the noise variance from `highest`."""
     steps = np.zeros(rows.inputs.shape)
     for noise in noise_levels(highest, process.noise):
         steps = maximized(process.at_noise(noise), rows, steps, STEPS)
@@ -27,7 +27,7 @@ def map_steps(process: Process, rows: NoisyRows, highest: float) -> np.ndarray:
 
 
 def noise_levels(highest: float, lowest: float) -> Iterator[float]:
-    """Noise variances from the highest down to the lowest, which is the last; only that one where it is no lower."""
+    """Noise variances descending from `highest` to `lowest`, which is always the last."""
     noise = highest
     while noise > lowest:
         yield noise
@@ -36,14 +36,14 @@ def noise_levels(highest: float, lowest: float) -> Iterator[float]:
 
 
 def maximized(process: Process, rows: NoisyRows, start, iterations: int) -> np.ndarray:
-    """The best steps Z (n, D) that L-BFGS finds in at most so many iterations; never worse than the start."""
+    """The best steps Z (n, D) found by L-BFGS in at most `iterations` iterations; never worse than the start."""
     best: list[Any] = [-np.inf, start]
 
     def loss(flat):
         steps = flat.reshape(start.shape)
         try:
             value, gradient = log_density(process, rows, steps)
-        except NotPositiveDefinite:  # a step too far
+        except NotPositiveDefinite:  # the search went too far
             return FAILED, np.zeros_like(flat)
         if value > best[0]:
             best[:] = [value, steps.copy()]

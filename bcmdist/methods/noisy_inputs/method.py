@@ -1,7 +1,7 @@
-"""Training inputs with normal measurement errors: `--noisy-inputs clean` and `hmc` (Quinonero-Candela 2004, 4.3).
+"""Training inputs with Gaussian measurement errors: `--noisy-inputs clean` and `hmc` (Quinonero-Candela 2004, 4.3).
 
-Whatever the way hyper-parameters are learned, the message of a partition is averaged over posterior draws of its true
-inputs, which its ledger entry refers to.
+For both ways of learning hyper-parameters, the message of a partition is averaged over posterior draws of its true
+inputs, to which the ledger entry refers.
 """
 
 from bcmdist.errors import InvalidOption
@@ -12,8 +12,8 @@ from bcmdist.methods.noisy_inputs.training import learn_inputs
 from bcmdist.model.input_errors import INPUT_ERRORS, refuse_unknown_errors
 from bcmdist.model.model import FIRST_PRECISION
 
-ROWS = 200  # of a partition by default: each of its draws costs several decompositions
-# What other settings must be, and why.
+ROWS = 200  # per partition by default: each draw costs several decompositions
+# Required values of other settings, with the reason for the error text.
 REQUIRED = {
     "expert": (FIRST, "whose rows of a partition are a Gaussian process of their own"),
     "partition": ("chunks", "since local experts read rows as they are stored"),
@@ -25,7 +25,7 @@ REQUIRED = {
 
 
 def refuse(settings, likelihood) -> None:
-    """Raise `InvalidOption` for settings or a likelihood that errors of inputs cannot be combined with."""
+    """Raise `InvalidOption` for settings or a likelihood that cannot be combined with errors of inputs."""
     way = settings.noisy_inputs
     for name, (expected, why) in REQUIRED.items():
         if getattr(settings, name) != expected:
@@ -50,7 +50,7 @@ def refuse_data(settings, data) -> None:
         refuse_unknown_errors(data)
 
 
-# The kernel must have a derivative, along which inputs move.
+# The kernel must be differentiable, because inputs move along its gradient.
 METHOD = InputMethod(learn_inputs, kernel="se", rows=ROWS, refuse=refuse, refuse_data=refuse_data)
 for _way in WAYS:
     INPUT_METHODS.add(_way, METHOD)

@@ -1,12 +1,13 @@
 """The message of rows whose inputs are one of several equally likely draws (SYSTEMS T23, T24, the expert).
 
-Given the draw X_k of the inputs, the message with the prior makes the shared variables N(m_k, C_k). Over all draws they
-have the moments
+Given the draw X_k of the inputs, message and prior give the shared variables the posterior N(m_k, C_k). The mixture
+over draws has the moments
 
     m = mean m_k,    C = mean (C_k + m_k m_k') - m m'
 
-and the message that turns the prior N(0, I) into these has the precision C^-1 - I and eta = C^-1 m. A single draw gives
-its own message. Where draws disagree by more than the prior variance, there is no information: variances are cut at 1.
+and the message that turns the prior N(0, I) into these moments has precision C^-1 - I and eta = C^-1 m. A single draw
+gives its own message. Where draws disagree by more than the prior variance there is no information: variances are
+limited to 1.
 
 The evidence of the prior with this message is the mean of log p(y | X_k) (eq. 4.38).
 """
@@ -21,7 +22,7 @@ from bcmdist.model.shared.belief import Factored, factored
 
 
 def matched(messages: Sequence[Message]) -> Message:
-    """The moment-matched message of several equally likely ones, of a single process."""
+    """The moment-matched message of several equally likely ones, for a single process."""
     if len(messages) == 1:
         return messages[0]
     process = [factored(one.eta, one.precision) for one in messages]

@@ -1,12 +1,12 @@
 """The posterior density of true inputs given noisy inputs and targets (Quinonero-Candela 2004, 4.3; SYSTEMS T23, T24).
 
-For true inputs X of rows whose measured inputs U have normal errors of variances s, the log posterior is, up to a
+For true inputs X of rows whose measured inputs U have Gaussian errors with variances s, the log posterior is, up to a
 constant,
 
     log p(y | X) + sum_nd log N(x_nd; u_nd, s_nd)                                    (eqs. 4.33, 4.37)
 
-It is a function of whitened steps Z, x_n = u_n + R_n z_n, where R_n R_n' is the error covariance of a row, diagonal or
-not: log p(y | X) - 1/2 |Z|^2. So an input without an error stays in place, and as errors vanish so do their effects.
+Whitened steps Z are used instead, x_n = u_n + R_n z_n, where R_n R_n' is the error covariance of a row, diagonal or
+not: log p(y | X) - 1/2 |Z|^2. An input without error then stays in place, and the effect of errors vanishes with them.
 """
 
 from dataclasses import dataclass, replace
@@ -24,12 +24,12 @@ NOISE = "noise_variance"
 
 @dataclass(frozen=True)
 class NoisyRows:
-    """Scaled rows of a partition, whose inputs have measurement errors."""
+    """Scaled rows of a partition whose inputs have measurement errors."""
 
     inputs: np.ndarray
     """as measured, (n, D)"""
     root: np.ndarray
-    """R of each row, (n, D, D): its error has the covariance R R'"""
+    """R of each row, (n, D, D): the error covariance is R R'"""
     obs: Observations
 
     def at(self, steps) -> np.ndarray:
@@ -37,7 +37,7 @@ class NoisyRows:
         return self.inputs + np.einsum("nde,...ne->...nd", self.root, steps)
 
     def subset(self, rows) -> "NoisyRows":
-        """Only these rows."""
+        """The given rows only."""
         return NoisyRows(self.inputs[rows], self.root[rows], self.obs[rows])
 
 
@@ -48,11 +48,11 @@ class Process:
     kernel: Kernel
     mean: Mean
     likelihood: Likelihood
-    """of measurements"""
+    """Gaussian"""
 
     @property
     def noise(self) -> float:
-        """Variance of a target about f."""
+        """Noise variance of targets."""
         return float(self.likelihood.parameters[NOISE][0])
 
     def at_noise(self, noise: float) -> "Process":

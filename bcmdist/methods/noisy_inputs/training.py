@@ -1,19 +1,19 @@
-"""Learning hyper-parameters from rows with noisy inputs (Quinonero-Candela 2004, 4.3; SYSTEMS T23, T24).
+"""Learn hyper-parameters from rows with noisy inputs (Quinonero-Candela 2004, 4.3; SYSTEMS T23, T24).
 
-Learning as if inputs were exact ends with too large a noise variance of targets. From there two steps alternate:
-partitions update their inputs at the current hyper-parameters, then these climb the sum of the partitions' evidences at
-the updated inputs.
+Learning as if inputs were exact gives too large a noise variance of targets. From there two steps alternate: partitions
+update their inputs at the current hyper-parameters; then the hyper-parameters are improved by the sum of the
+partitions' evidences at the updated inputs.
 
-    clean   the most probable inputs; the noise variance is lowered from round to round. The thesis stops at a known
-            noise (4.3.1.2); here the level is taken at which left-out rows are predicted best.
-    hmc     draws of inputs; the noise is learned too and, for data without X_variance, one error variance of each
-            column: the mean square of the sampled errors. The logarithms of the last rounds are averaged (4.3.2).
+    clean   the most probable inputs; the noise variance is lowered from round to round. The thesis stops at a given
+            noise (4.3.1.2); here the level that predicts left-out rows best is chosen.
+    hmc     draws of inputs; the noise is learned too and, for data without X_variance, one error variance per column:
+            the mean square of the sampled errors. The logarithms of the last rounds are averaged (4.3.2).
 
-Errors of inputs may look like a rough function, which alternating does not leave again. So there are several starts,
-the others with longer lengthscales. The best end is kept: by the predictive density of left-out rows (clean), or by
-the evidence integrated over inputs (hmc).
+Errors of inputs may look like a rough function, a local optimum that the alternation does not leave. So there are
+several starts, the others with longer lengthscales. The best result is kept: by the predictive density of left-out rows
+(clean), or by the evidence integrated over inputs (hmc).
 
-Only hyper-parameters are kept: each partition finds its inputs by itself when it is added (`NoisyExpert`).
+Only hyper-parameters are kept: each partition infers its inputs again when it is absorbed (`NoisyExpert`).
 """
 
 import hashlib
@@ -43,33 +43,33 @@ from bcmdist.methods.noisy_inputs.map_inputs import COOLING
 from bcmdist.methods.noisy_inputs.posterior import NOISE
 from bcmdist.model.model import described
 
-NOISE_NAME = f"likelihood.{NOISE}"  # fixed with clean: free, it would shrink until all rows are fitted
-# Rows to learn from, about, in evenly spread partitions.
+NOISE_NAME = f"likelihood.{NOISE}"  # fixed with clean: if free, it would shrink until all rows are fitted exactly
+# Approximate number of rows to learn from, in evenly spread partitions.
 ROWS = {"quick": 1000, "normal": 2000, "thorough": 5000}
-# Noise levels at most, alternations at each, iterations for inputs and for hyper-parameters, and levels without an
-# improvement after which the search stops.
+# Largest number of noise levels, alternations per level, iterations for inputs and for hyper-parameters, and levels
+# without improvement after which the search stops.
 LEVELS, ALTERNATIONS, INPUT_STEPS, PARAMETER_STEPS, PATIENCE = 12, 3, 20, 10, 2
-# Rounds of draws by effort, of which the last half is averaged; draws of a round, and burn-in trajectories.
+# Rounds of sampling by effort, the last half of which is averaged; draws per round, and burn-in trajectories.
 ROUNDS = {"quick": 10, "normal": 20, "thorough": 40}
 DRAWS, BURN_IN = 10, 30
-# Initial standard deviation of errors that are learned, of scaled inputs; chains shrink it faster than they raise it.
+# Initial standard deviation of learned errors, in scaled inputs; chains shrink it faster than they increase it.
 FIRST_ERROR = 0.3
-# Starts by effort: lengthscales of at least so many sqrt(D) standard deviations of inputs.
+# Starts by effort: lower bounds of the lengthscales, in units of sqrt(D) standard deviations of inputs.
 SHORTEST = {"quick": (0.0,), "normal": (0.0, 0.5, 1.0), "thorough": (0.0, 0.25, 0.5, 1.0)}
-# Least initial noise variance of the search for inputs with --no-learn, in units of the variance of targets.
+# Smallest initial noise variance of the search for inputs with --no-learn, in units of the variance of targets.
 HIGHEST_GIVEN = 0.1
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """Hyper-parameters, the steps to true inputs at these, and the error variances of inputs."""
+    """Hyper-parameters, the corresponding steps to the true inputs, and the error variances of inputs."""
 
     point: Point
     steps: InputSteps
     errors: NormalErrors
 
     def numbers(self) -> np.ndarray:
-        """Logarithms of all that is learned."""
+        """Logarithms of everything that is learned."""
         return np.concatenate([theta_of(self.point), np.log(self.errors.variance or ())])
 
     def at(self, numbers, steps: InputSteps) -> "Estimate":
@@ -79,7 +79,7 @@ class Estimate:
         return Estimate(moved(self.point, numbers[:size]), steps, replace(self.errors, variance=variance))
 
     def with_fitting_errors(self) -> "Estimate":
-        """With learned error variances set to the mean squares of the errors, (D,), at the same inputs."""
+        """Replace learned error variances by the mean squares of the errors, (D,), at the same inputs."""
         if self.errors.variance is None:
             return self
         steps = self.steps.by_key
@@ -90,7 +90,7 @@ class Estimate:
 
 
 class InputsObjective:
-    """The evidence at given inputs, with its gradient in the log hyper-parameters; one pass over partitions."""
+    """The evidence at fixed inputs, with its gradient in the log hyper-parameters; one pass over the partitions."""
 
     def __init__(self, learner: "AlternatingLearner", at: Estimate, *, left_out: bool):
         self.learner, self.at, self.left_out = learner, at, left_out
@@ -112,7 +112,7 @@ class AlternatingLearner:
         return Estimate(point, InputSteps({p.key: np.zeros((1, p.rows, self.inputs)) for p in self.parts}), errors)
 
     def smoother(self, at: Estimate, shortest: float) -> Estimate:
-        """With lengthscales no shorter than that, and the variances of highest evidence at these."""
+        """Estimate with lengthscales of at least `shortest`, and the other hyper-parameters optimised."""
         kernel = at.point.kernel
         lengths = {name: np.maximum(kernel.parameters[name], shortest) for name in kernel.lengthscales}
         held = tuple(f"kernel.{name}" for name in lengths)
@@ -122,7 +122,7 @@ class AlternatingLearner:
         return replace(at, point=point, errors=replace(at.errors, highest=noise))
 
     def sum(self, at: Estimate, task: Callable[[InputTrial], Any]) -> Any:
-        """The sum over partitions of a task made for an estimate."""
+        """Sum a task over partitions; `task` creates it from the trial of an estimate."""
         steps = np.concatenate([at.steps.by_key[part.key] for part in self.parts], axis=1)
         ends = np.cumsum([0, *(part.rows for part in self.parts)]).tolist()
         starts = tuple((part.key, end) for part, end in zip(self.parts, ends[:-1], strict=True))
@@ -132,14 +132,14 @@ class AlternatingLearner:
             return self.context.sum(task(InputTrial(scaling, at.errors, *what)), self.parts)
 
     def with_best_parameters(self, at: Estimate, *, left_out: bool) -> Estimate:
-        """Hyper-parameters of higher evidence at the same inputs."""
+        """Estimate with hyper-parameters of higher evidence at the same inputs."""
         objective = InputsObjective(self, at, left_out=left_out)
         found = polish(objective, at.point, inputs=self.inputs, steps=PARAMETER_STEPS)
         point = replace(at.point, kernel=found.kernel, likelihood=found.likelihood, objective=found.objective)
         return replace(at, point=point)
 
     def at_noise_level(self, at: Estimate, noise: float) -> Estimate:
-        """After the alternations at one noise level."""
+        """Estimate after the alternations at one noise level."""
         likelihood = at.point.likelihood.with_parameters({NOISE: np.array([noise])})
         at = replace(at, point=replace(at.point, likelihood=likelihood, held=(NOISE_NAME,)))
         for _ in range(ALTERNATIONS):
@@ -148,13 +148,13 @@ class AlternatingLearner:
         return at
 
     def sampled(self, at: Estimate, number: int) -> Estimate:
-        """After a round of draws, of some number."""
+        """Estimate after round `number` of sampling."""
         seed, lengths = (at.errors.seed, number), tuple(at.steps.lengths.items())
         steps = self.sum(at, lambda trial: SamplingTask(trial, DRAWS, BURN_IN, seed, lengths))
         return self.with_best_parameters(replace(at, steps=steps), left_out=False).with_fitting_errors()
 
     def once(self, make: Callable[[], Estimate], start: Estimate, name: str) -> Estimate:
-        """A round, or its result that an interrupted fit has left in the scratch directory."""
+        """Compute a round, or reuse its result in the scratch directory if an interrupted fit has left one."""
         path = Path(self.context.scratch, f"versions-{self._identity(start)}-{name}.npz")
         if not path.exists():
             made = make()
@@ -168,16 +168,16 @@ class AlternatingLearner:
             return start.at(kept["numbers"], InputSteps(found, **json.loads(str(kept["facts"]))))
 
     def _identity(self, start):
-        """A hash of all that rounds depend on except their number."""
+        """Hash of everything that rounds depend on except their number."""
         rows = [self.context.scaling.digest, self.mean, *(part.key for part in self.parts)]
         what = [rows, described(start.point.kernel, start.point.likelihood), start.errors.to_json()]
         return hashlib.sha256(json.dumps(what).encode()).hexdigest()[:16]
 
 
 def learn_inputs(start: Point, context: TrainingContext, mean: str, settings) -> tuple[Point, NormalErrors]:
-    """Hyper-parameters of rows with noisy inputs, and the errors of inputs for the experts.
+    """Learn hyper-parameters from rows with noisy inputs; return them and the errors of inputs for the experts.
 
-    With --no-learn the hyper-parameters stay. Facts are added to the context.
+    With --no-learn the hyper-parameters are unchanged. A report is added to the context.
     """
     way, seed, noise = settings.noisy_inputs, settings.seed, float(start.likelihood.parameters[NOISE][0])
     if not context.learn:
@@ -195,14 +195,14 @@ def learn_inputs(start: Point, context: TrainingContext, mean: str, settings) ->
 
 
 def _score(learner, found):
-    """The criterion by which the best of several starts is chosen, at its end."""
+    """The criterion for choosing between the results of several starts."""
     if found.errors.way == CLEAN:
         return found.steps.density
     return learner.sum(found, IntegratedEvidence).total.value
 
 
 def _starts(learner, initial):
-    """The estimates to start from: that of exact inputs, and some with longer lengthscales."""
+    """Estimates to start from: the one for exact inputs, and some with longer lengthscales."""
     smoothest = [shortest * np.sqrt(learner.inputs) for shortest in SHORTEST[learner.context.effort]]
     kernel = initial.point.kernel
     least = min((kernel.parameters[name].min() for name in kernel.lengthscales), default=np.inf)
@@ -210,7 +210,7 @@ def _starts(learner, initial):
 
 
 def _by_noise_level(learner, initial):
-    """The estimate at the noise level at which left-out rows are predicted best, and facts."""
+    """The estimate at the noise level that predicts left-out rows best, and a report."""
     noise, rounds, densities = initial.errors.highest, [initial], list[float]()
     for level in range(LEVELS):
         rounds.append(learner.once(lambda noise=noise: learner.at_noise_level(rounds[-1], noise), initial, f"{level}"))
@@ -223,7 +223,7 @@ def _by_noise_level(learner, initial):
 
 
 def _by_sampling(learner, initial):
-    """The geometric mean of the last half of the rounds, and facts."""
+    """The geometric mean of the last half of the rounds, and a report."""
     last, count, numbers = initial, ROUNDS[learner.context.effort], []
     for number in range(count):
         last = learner.once(lambda at=last, number=number: learner.sampled(at, number), initial, f"{number}")
@@ -236,6 +236,6 @@ def _finite(figures):
 
 
 def evenly(parts: Sequence[Partition], rows: int) -> list[Partition]:
-    """Evenly spread partitions of so many rows in all, about; at least one."""
+    """Evenly spread partitions with about `rows` rows in total; at least one partition."""
     most = max(1, round(rows * len(parts) / sum(part.rows for part in parts)))
     return [parts[k] for k in np.unique(np.linspace(0, len(parts) - 1, min(most, len(parts))).astype(int))]

@@ -1,1 +1,1 @@
-"""Relevance vectors: which functions of a dictionary the evidence keeps, from sums over all rows."""
+"""Relevance vector machines: selection of functions from a dictionary by the evidence, from sums over all rows."""

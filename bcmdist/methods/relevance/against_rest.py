@@ -1,4 +1,4 @@
-"""Each class against all others: as many models of two classes as there are classes."""
+"""One-against-rest classification: one model of two classes per class."""
 
 from dataclasses import dataclass, replace
 
@@ -10,13 +10,13 @@ from bcmdist.model.likelihoods.multiclass import OneHot, PerClass
 
 @dataclass(frozen=True)
 class OneAgainstRest(PerClass):
-    """A logit model of the rows of each class against those of all others, which knows nothing of the other models.
+    """A logit model of each class against all others, independent between classes.
 
         log p(y | f) = sum_c log 1 / (1 + exp(-s_c f_c)),   s_c = 1 for the row's own class and -1 for the others
         P(y = c) = p_c / sum_d p_d,   p_c = E 1 / (1 + exp(-f_c))
 
-    The former counts each row once for each class: of a row on its own it is no density of the labels, and its evidence
-    is not to be compared with that of a softmax.
+    log p counts each row once per class. It is not a density of the labels, and its evidence cannot be compared with
+    that of a softmax.
     """
 
     name = "one_against_rest"
@@ -42,5 +42,5 @@ class OneAgainstRest(PerClass):
         return OneHot.default(max(2, self.processes))
 
     def _apart(self, obs, f):
-        """Observations of each class against the rest, with its latents."""
+        """Observations of each class against the rest, with the latent of the class."""
         return [(replace(obs, y=(obs.y == c) * 1.0), f[:, c]) for c in range(self.processes)]

@@ -1,14 +1,16 @@
-"""A bump at each new point beside relevance vectors, so that variances grow away from these (RVM*; Quinonero-Candela
-2004, section 2.5.1; SYSTEMS T9).
+"""RVM*: a bump at each new point in addition to the relevance vectors, so that variances grow away from them.
+
+(Quinonero-Candela 2004, section 2.5.1; SYSTEMS T9.)
 
     f(x) = b(x)'v + w phi(x),   w ~ N(0, var y),   phi the bump around the new point x*,  phi(x*) = 1
 
-With m and v what the committee says of b(x*)'v, Lambda its precision, Psi the noise of the rows and V their design:
+With m and v the committee's predictive mean and variance of b(x*)'v, Lambda its precision, Psi the noise of the rows
+and V their design:
 
     m* = m + e q / (1/var y + s),    v* = v + e^2 / (1/var y + s)
     s = d - c' Lambda^-1 c,   q = h - c'E(v),   e = 1 - b(x*)' Lambda^-1 c
 
-from three sums over all rows that were absorbed, which are read again for each batch of new points:
+from three sums over all absorbed rows, which are read again for each batch of new points:
 
     c = V' Psi^-1 phi,   d = phi' Psi^-1 phi,   h = phi' Psi^-1 y
 """
@@ -37,18 +39,18 @@ from bcmdist.prediction.limits import MemoryNeed
 from bcmdist.runtime.memory import FLOAT
 from bcmdist.storage.commits import Reference
 
-# New points for which all rows are read once, and rows that are summed over at a time.
+# Number of new points per reading of all rows, and rows per block of the sums.
 NEW_ROWS, ROWS = 4096, 1024
-COPIES = 4  # of a matrix of so many rows and new points, while bumps are computed
-TARGET_VARIANCE = 1.0  # of targets as they are scaled
-# Rows that weigh no more have faded, as in local prediction.
+COPIES = 4  # matrices of rows by new points in memory while bumps are computed
+TARGET_VARIANCE = 1.0  # of scaled targets
+# Rows of at most this weight are treated as forgotten, as in local prediction.
 FADED = 1e-100
 WAY_OUT = "restore them, or give --method committee, whose variances are small far from relevance vectors"
 
 
 @dataclass(frozen=True)
 class BumpSums:
-    """What rows say of a bump at each of m new points."""
+    """Sums over rows for a bump at each of m new points."""
 
     cross: np.ndarray
     """c, (S, m)"""
@@ -62,7 +64,7 @@ class BumpSums:
 
 
 def bump_sums(V, phi, y, noise) -> BumpSums:
-    """Of rows with design V (n, S), bumps phi (n, m), targets y (n,) and noise variances (n,)."""
+    """Sums over rows with design V (n, S), bumps phi (n, m), targets y (n,) and noise variances (n,)."""
     weighed = phi / noise[:, None]
     return BumpSums(V.T @ weighed, np.einsum("ij,ij->j", phi, weighed), y @ weighed)
 
@@ -80,19 +82,19 @@ def with_bumps(V, belief: Belief, sums: BumpSums) -> tuple[np.ndarray, np.ndarra
 
 @dataclass(frozen=True)
 class Augmented(Predictor):
-    """The committee and the rows that it has absorbed."""
+    """Predictor from the committee and its absorbed rows."""
 
     model: Model
     belief: Belief
     parts: tuple[Partition, ...]
-    """that were absorbed"""
+    """absorbed partitions"""
     digests: dict[str, str]
-    """of their rows as they were absorbed, by key"""
+    """digests of the rows as absorbed, by partition key"""
     calibration: None = None
 
     @classmethod
     def refuse(cls, snapshot) -> None:
-        """Another model than relevance vectors of measurements, or one whose rows are gone."""
+        """Refuse models other than relevance vectors with Gaussian noise, and models whose rows are not readable."""
         shared, likelihood = snapshot.model.shared, snapshot.model.likelihood
         bumps = isinstance(shared, Weights) and isinstance(shared.basis, Radial)
         if not (bumps and likelihood.normal):
@@ -130,7 +132,7 @@ class Augmented(Predictor):
         return with_bumps(shared.design(X), self.belief, sums)
 
     def _rows(self):
-        """Scaled inputs (n, D) and observations of some rows at a time, of all that were absorbed."""
+        """Yield scaled inputs (n, D) and observations of all absorbed rows, in blocks."""
         for part, rows in read_all(self.parts):
             if rows.digest != self.digests[part.key]:
                 raise DataChanged(
@@ -150,12 +152,12 @@ class Augmented(Predictor):
 
 
 def _absorbed(snapshot):
-    """The partitions that a snapshot has absorbed and that have not faded.
+    """Absorbed partitions of a snapshot whose weight is not negligible.
 
     Raises
     ------
     DataNotFound
-        They are gone.
+        The rows are not readable.
     """
     try:
         return [part for part in absorbed_partitions(snapshot) if part.weight > FADED]

@@ -1,9 +1,9 @@
-"""Relevance vectors of two classes: from sites of all rows (Tipping 2001; SYSTEMS T25).
+"""Relevance vectors for two classes, from Gaussian sites of all rows (Tipping 2001; SYSTEMS T25).
 
-At f = Phi w a row is as a measurement of weight Om and target nu / Om; `forms` tells which. The sums of such rows tell
-precisions and weights, as for measurements of noise variance 1; there rows are looked at again, a pass each time, until
-the weights stand still. By the first form, Laplace's approximation, w then is the joint mode of all rows,
-Phi'dlog p/df = A w, and L its evidence.
+At f = Phi w a row is equivalent to a Gaussian observation of weight Om and target nu / Om; `forms` computes these
+sites. The sums over such rows determine precisions and weights, as for Gaussian noise of variance 1. Sites are
+recomputed in one pass over the rows per iteration until the weights converge. With the form "laplace", w is then the
+joint mode of all rows, Phi'dlog p/df = A w, and L is the Laplace evidence.
 """
 
 import warnings
@@ -25,34 +25,35 @@ from bcmdist.model.targets import class_numbers
 from bcmdist.storage.commits import BlobReference
 from bcmdist.storage.loading import load_array
 
-# A pass is the last where it moves f by no more, in units of what the rows tell of it; and passes at most.
+# Convergence: a pass moves f by less than this, in units of the information of the rows; and largest number of passes.
 STILL, MOST_PASSES = 1e-4, 50
-# Passes in which functions may come in; later ones only leave: one that hardly matters may do both in turn for ever.
+# Functions are added in these first passes only; later ones only drop functions, because one of marginal value could be
+# added and dropped for ever.
 OPEN_PASSES = 25
-# Passes that move further than the last one shorten the step by this factor, others lengthen it, within the limits:
-# rows that are sure of their class do not resist where others pull, and whole steps may turn back for ever.
+# A pass that moves further than the previous one shortens the step by this factor, others lengthen it, within the
+# limits: rows that are certain of their class resist little, and full steps may oscillate for ever.
 SHORTER, LONGER, LEAST_STEP = 0.5, 1.5, 1.0 / 64.0
-# Smallest precision as a share of what rows know of a function alone: under a flatter prior experts, who know some of
-# the rows only, do not find their own modes (on MNIST, of 3500 rows each). Arbitrary.
+# Smallest precision as a share of the rows' information about a single function: under a flatter prior experts, each
+# with part of the rows, do not find their own modes (on MNIST with 3500 rows each). Arbitrary.
 LEAST_SHARE = 1e-6
-# Smallest precision of a weight, which logits are sums of: where classes do not overlap the evidence grows with them
-# without end, and beyond hundreds rows say nothing that can be told from rounding. Arbitrary.
+# Smallest precision of a weight (logits are sums of weights): where classes do not overlap the evidence grows with the
+# weights without limit, and beyond hundreds the likelihood is constant up to rounding. Arbitrary.
 LEAST_PRECISION = 1e-4
-LEAST_WEIGHT = 1e-12  # of a row, below which its share in constants is that of such a one
+LEAST_WEIGHT = 1e-12  # lower bound of a site's weight in the constants
 
 
 @dataclass(frozen=True)
 class SiteSums:
-    """The sums of a partition, linearised at some weights."""
+    """Task: the sums of a partition, with sites at the current belief about the weights."""
 
     functions: Functions
     likelihood: Likelihood
     classes: tuple[float, ...] | None
     form: str
     weighed: BlobReference
-    """of a `Weighed`"""
+    """array of a `Weighed`"""
     own: int | None = None
-    """class that stands against the rest"""
+    """class of the positive rows, against the rest; None for two classes"""
 
     def __call__(self, part, rows) -> Sums:
         scaling = load_scaling(self.functions.scaling)
@@ -65,21 +66,21 @@ class SiteSums:
 
 
 def site_sums(Phi, omega, nu) -> Sums:
-    """Of rows with functions Phi (n, M) and sites Om and nu (n,); Om is nowhere divided by where that matters."""
+    """Sums over rows with functions Phi (n, M) and sites Om and nu (n,); small Om are bounded only in the constants."""
     least = np.maximum(omega, LEAST_WEIGHT)
     gram = linalg.gram(np.asfortranarray(Phi * np.sqrt(omega)[:, None]))
     return Sums(gram, Phi.T @ nu, float(np.sum(nu**2 / least)), len(nu), float(np.log(least).sum()))
 
 
 def closed(update: Learner, problem: Problem, start: State) -> State:
-    """What is learned of the functions that are in a state."""
+    """Learn precisions among the functions of a state only; none is added."""
     among = replace(problem, sums=problem.sums.some(start.active))
     state = update(among, start.noise, State(np.arange(len(start.active)), start.alpha, start.noise))
     return replace(state, active=start.active[state.active])
 
 
 def weighed_at(weights, state: State, found: Posterior) -> Weighed:
-    """What is believed of weights (B + P,) that are on the way to a posterior: its variances, at these."""
+    """Belief about weights during the iteration: the posterior's covariance, centred at `weights` (B + P,)."""
     some = np.union1d(state.active, np.flatnonzero(weights))
     places, prior, covariance = np.searchsorted(some, state.active), np.zeros(len(some)), np.zeros((len(some),) * 2)
     prior[places], covariance[np.ix_(places, places)] = 1.0 / state.alpha, found.covariance
@@ -89,9 +90,11 @@ def weighed_at(weights, state: State, found: Posterior) -> Weighed:
 def standing_still(
     tried: Weights, likelihood, ground: TrainingContext, start: State | None, own=None
 ) -> tuple[Problem, State]:
-    """The sums of all rows at weights that stand still under the state that they tell, and this.
+    """Iterate passes until the weights converge; return the sums of all rows at these weights, and the state.
 
-    `own`: the class that stands against the rest, of more than two.
+    Parameters
+    ----------
+    own : class against the rest, for more than two classes
     """
     weights, weighed, arrays, share, last = np.zeros(tried.size), NOTHING, tried.basis.to_arrays(), 1.0, np.inf
     for number in range(MOST_PASSES):

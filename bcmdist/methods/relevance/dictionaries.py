@@ -1,9 +1,9 @@
-"""Relevance vectors of each class side by side: as many models as there are classes, with functions of their own.
+"""Shared variables: separate relevance vectors for each class.
 
     f_c(x) = sum_j w_cj phi_cj(x),     w_cj ~ N(0, s_cj^2),     for each of C classes
 
-Each absorbs all rows as its class against the rest, and says what it believes of f_c. All have room for as many
-functions; those that a class has fewer than the others have the scale 0, and say nothing.
+Each class has its own model, which absorbs all rows as the class against the rest and gives the posterior of f_c. All
+classes have arrays of the same length; functions that a class lacks have scale 0 and no effect.
 """
 
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ CENTRES, LENGTHSCALE, ROWS, SCALE = "class_centres", "class_lengthscale", "class
 
 @dataclass(frozen=True)
 class Dictionaries(Shared):
-    """Bumps of C classes, up to B for each."""
+    """Bumps of C classes, up to B per class."""
 
     kind: ClassVar[str] = "dictionaries"
     noun: ClassVar[str] = "basis functions of a class"
@@ -35,9 +35,9 @@ class Dictionaries(Shared):
     lengthscale: np.ndarray
     """(D,)"""
     rows: np.ndarray
-    """numbers of the rows in the training data that the centres are, (C, B)"""
+    """row numbers of the centres in the training data, (C, B)"""
     scale: np.ndarray
-    """prior standard deviations of the weights, (C, B); 0 where a class has fewer functions"""
+    """prior standard deviations of the weights, (C, B); 0 for functions that a class lacks"""
     kernel: Kernel
     mean: Mean
     residual: str = "none"
@@ -71,7 +71,7 @@ class Dictionaries(Shared):
             member.shared.fill(X, V[:, c * B : (c + 1) * B])
 
     def summary(self, belief, original) -> dict:
-        """Relevance vectors of each class, in the order of the classes; otherwise as of one class."""
+        """The relevance vectors of each class, in the order of the classes, in the form of `Radial.summary`."""
         having = [np.flatnonzero(scale) for scale in self.scale]
         each = list(zip(having, self.rows, self.scale, belief.mean, strict=True))
         return {
@@ -110,7 +110,7 @@ class Dictionaries(Shared):
 
 
 def side_by_side(models: list[Weights]) -> Dictionaries:
-    """The weights of bumps of each class, all of the same lengthscales, kernel and mean."""
+    """Join the models of all classes, which have the same lengthscales, kernel and mean."""
     first, most = models[0], max(one.functions for one in models)
 
     def padded(array, count):

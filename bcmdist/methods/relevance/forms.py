@@ -1,19 +1,20 @@
-"""What a row of two classes says of f, by how uncertain f is taken to be there without it (SYSTEMS T25).
+"""Gaussian sites of rows of two classes, with three forms of the cavity variance (SYSTEMS T25).
 
-Given all rows f ~ N(mu, Sig) at a row, and before any N(0, K), K = [Phi A^-1 Phi']_ii. Without this row f ~ N(m, V),
+At a row, the posterior is f ~ N(mu, Sig), the prior f ~ N(0, K), K = [Phi A^-1 Phi']_ii, and the distribution without
+this row (cavity) f ~ N(m, V), where
 
     laplace   V = 0: the joint mode of all rows
     naive     V = K: naive mean field
-    cavity    1/V = 1/Sig - Om: as expectation propagation takes a row out (adaptive TAP)
+    cavity    1/V = 1/Sig - Om: the cavity of expectation propagation (adaptive TAP)
 
-with the mean m at which N(m, V) p(y | f) has the mean mu: m = mu - V tau,  tau = dlog Z/dm,  Z = E p(y | m + V^1/2 z).
-The row is then the site exp(nu f - 1/2 Om f^2),
+and m is such that N(m, V) p(y | f) has mean mu: m = mu - V tau,  tau = dlog Z/dm,  Z = E p(y | m + V^1/2 z).
+The row is then replaced by the site exp(nu f - 1/2 Om f^2),
 
     Om = -tau'/(1 + V tau'),   nu = tau + Om mu,
 
-so that where weights w stand still A w = Phi'tau (Quinonero-Candela 2004, paper C, section 4, whose (18) counts the
-noise of the probit twice: Z = Phi(+-m / (1 + V)^1/2)). Z is taken by quadrature, which does for rows that weigh more
-than one, for probit and bernoulli alike; the paper has the probit only.
+so that A w = Phi'tau once the weights w converge (Quinonero-Candela 2004, paper C, section 4, whose (18) counts the
+noise of the probit twice: Z = Phi(+-m / (1 + V)^1/2)). Z is computed by quadrature, which also handles row weights, for
+probit and bernoulli alike; the paper covers the probit only.
 """
 
 from collections.abc import Callable
@@ -24,17 +25,17 @@ import numpy as np
 from bcmdist.errors import EPNotConverged
 from bcmdist.model.likelihoods.tilted import tilted_site
 
-# Moves of m, in units of V^1/2, and of log V, below which they stand still; far below what ends the passes over all
-# rows, and above what rounding leaves. Newton's steps: some five of them are enough.
+# Convergence: moves of m, in units of V^1/2, and of log V; far below the tolerance of the passes over all rows, and
+# above rounding. Newton's method takes about five steps.
 STILL, MOST_STEPS = 1e-7, 100
 
 
 @dataclass(frozen=True)
 class Weighed:
-    """What is believed of the weights of some functions, of which tasks carry one array."""
+    """Belief about the weights of some functions; tasks receive it as one array."""
 
     active: np.ndarray
-    """numbers of the functions in the model, (m,)"""
+    """indices of the functions in the model, (m,)"""
     mean: np.ndarray
     """(m,)"""
     prior: np.ndarray
@@ -43,16 +44,16 @@ class Weighed:
     """(m, m)"""
 
     def to_array(self) -> np.ndarray:
-        """(3 + m, m)."""
+        """Store in one array (3 + m, m); inverse of `from_array`."""
         return np.vstack([self.active, self.mean, self.prior, self.covariance])
 
     @classmethod
     def from_array(cls, array) -> "Weighed":
-        """What `to_array` described."""
+        """Restore from the result of `to_array`."""
         return cls(array[0].astype(int), array[1], array[2], array[3:])
 
     def marginals(self, Phi) -> "Marginals":
-        """Of f at rows with functions Phi, (n, M)."""
+        """Marginal beliefs about f at rows with functions Phi, (n, M)."""
         some = Phi[:, self.active]
         return Marginals(some @ self.mean, some**2 @ self.prior, np.einsum("ij,ij->i", some @ self.covariance, some))
 
@@ -62,7 +63,7 @@ NOTHING = Weighed(np.empty(0, dtype=int), np.empty(0), np.empty(0), np.empty((0,
 
 @dataclass(frozen=True)
 class Marginals:
-    """What is believed of f at n rows, each on its own."""
+    """Marginal beliefs about f at n rows."""
 
     mean: np.ndarray
     """mu, (n,)"""
@@ -86,7 +87,7 @@ def naive(at: Marginals, omega) -> np.ndarray:
 
 
 def cavity(at: Marginals, omega) -> np.ndarray:
-    """V = Sig / (1 - Om Sig), at most K: on the way there a row may seem to say more than is known."""
+    """V = Sig / (1 - Om Sig), at most K; before convergence a site may be more informative than the posterior."""
     left = 1.0 - omega * at.variance
     return np.divide(at.variance, left, out=at.prior.copy(), where=at.variance <= at.prior * left)
 
@@ -99,12 +100,12 @@ FORMS: dict[str, Callable[[Marginals, np.ndarray], np.ndarray]] = {
 
 
 def sites(form: str, likelihood, obs, at: Marginals) -> tuple[np.ndarray, np.ndarray]:
-    """Om and nu of rows by a form, (n,) each, by Newton's steps m <- mu + V (Om mu - nu) from V = 0 on.
+    """Om and nu of rows, (n,) each, by Newton steps m <- mu + V (Om mu - nu) starting from V = 0.
 
     Raises
     ------
     EPNotConverged
-        Some m do not stand still.
+        m does not converge for some rows.
     """
     omega = likelihood.curvature(obs, at.mean)
     nu = omega * at.mean + likelihood.score(obs, at.mean)

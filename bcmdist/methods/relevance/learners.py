@@ -1,16 +1,17 @@
-"""Ways to learn which functions matter: a prior precision alpha_j for each weight, at the maximum of the evidence.
+"""Algorithms of sparse Bayesian learning: maximise the evidence in a prior precision alpha_j per weight.
 
     w_j ~ N(0, 1/alpha_j),  y ~ N(Phi w, s2):     L = log N(y; 0, s2 I + Phi A^-1 Phi')
 
-At a maximum most alpha_j are infinite, and their functions out of the model (Tipping 2001; thesis, section 2.2; SYSTEMS
-T3-T6). Everything here works on `Sums`; of the functions the last ones may be held: always in, with a precision of 1.
+At a maximum most alpha_j are infinite, and their functions leave the model (Tipping 2001; thesis, section 2.2; SYSTEMS
+T3-T6). All algorithms use only `Sums`. The last functions may be held: always in the model, with precision 1.
 
     fast      one function at a time: `bcmdist.methods.relevance.sequential`
     em        expectation maximisation: never lowers L, slow
     mackay    fixed point of MacKay (1992): faster, may lower L
     direct    L-BFGS in the logarithms
 
-All but the first begin with all functions, at a cubic cost a step. All end by dropping whatever L gains without.
+All but `fast` start with all functions, at a cubic cost per step. All end by dropping functions whose removal does not
+lower L.
 """
 
 from collections.abc import Callable
@@ -22,15 +23,16 @@ from scipy.optimize import minimize
 from bcmdist import linalg
 from bcmdist.methods.relevance.sums import Sums
 
-# A function of so much larger precision than the data have about it is out of the model, where L gains by that.
+# A function leaves the model where its precision exceeds the information of the data by this factor and L does not
+# fall.
 OUT = 1e6
-# Smallest precision, as a share of what the data know of the function alone: a prior as good as flat, at which an
-# identity matrix beside precisions of whitened weights is not yet lost in rounding, here and in committees.
+# Smallest precision, as a share of the information of the data about the function alone: practically a flat prior, but
+# an identity matrix added to precisions of whitened weights is not lost in rounding, here and in committees.
 LEAST_SHARE = 1e-12
-# Nats by which a step raises L, of the last one; and steps at most.
+# Convergence: gain of L in the last step, in nats; and largest number of steps.
 LEAST_GAIN = 1e-3
 MOST_STEPS = 1000
-LARGEST_LOG = 30.0  # of what `direct` may change a parameter by, either way
+LARGEST_LOG = 30.0  # largest log change of a parameter by `direct`
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,7 @@ class State:
     """The functions in the model with their precisions, and the noise variance."""
 
     active: np.ndarray
-    """their numbers, ascending, (m,)"""
+    """indices of the functions, ascending, (m,)"""
     alpha: np.ndarray
     """(m,)"""
     noise: float
@@ -46,7 +48,7 @@ class State:
 
 @dataclass(frozen=True)
 class Posterior:
-    """What sums and a state say of the weights in the model."""
+    """Posterior of the weights in the model, given sums and a state."""
 
     mean: np.ndarray
     """mu, (m,)"""
@@ -57,7 +59,7 @@ class Posterior:
     misfit: float
     """|y - Phi mu|^2, weighted"""
     factor: np.ndarray
-    """lower, of I + A^-1/2 G A^-1/2 / s2, (m, m)"""
+    """lower Cholesky factor of I + A^-1/2 G A^-1/2 / s2, (m, m)"""
 
     @property
     def variance(self) -> np.ndarray:
@@ -67,16 +69,16 @@ class Posterior:
 
 @dataclass(frozen=True)
 class Problem:
-    """Sums, and what is not to be learned."""
+    """The sums, and the restrictions on what is learned."""
 
     sums: Sums
     held: int = 0
-    """functions, the last ones, that stay in with precision 1"""
+    """number of functions, the last ones, that stay in the model with precision 1"""
     keep_noise: bool = False
     least: float = LEAST_SHARE
-    """smallest precision, as a share of what the data know of the function alone"""
+    """smallest precision, as a share of the information of the data about the function alone"""
     floor: float = 0.0
-    """smallest precision, whatever they know"""
+    """absolute lower bound of precisions"""
 
     def least_alpha(self, noise) -> np.ndarray:
         """Smallest precisions of all functions at a noise variance, (M,)."""
@@ -84,12 +86,12 @@ class Problem:
 
     @property
     def free(self) -> int:
-        """Number of functions to choose from."""
+        """Number of functions to select from."""
         return len(self.sums.cross) - self.held
 
 
 def posterior(sums: Sums, state: State) -> Posterior:
-    """Of the weights in the model (thesis, 2.18-2.21; the last one with N/2 log 2 pi)."""
+    """Posterior of the weights in the model (thesis, 2.18-2.21; with N/2 log 2 pi in the last one)."""
     some, s2 = sums.some(state.active), state.noise
     constant = some.rows * np.log(2.0 * np.pi * s2) - some.log_weight
     if not len(state.active):
@@ -107,7 +109,7 @@ def posterior(sums: Sums, state: State) -> Posterior:
 
 
 def apart(alpha, mean, variance) -> tuple[np.ndarray, np.ndarray]:
-    """Sparsity s and quality q of the functions in the model, each given the others (Faul & Tipping 2002), (m,) each.
+    """Sparsity s and quality q of each function in the model given the others (Faul & Tipping 2002), (m,) each.
 
     s = 1/Sigma_jj - alpha_j and q = mu_j/Sigma_jj, which need no difference of large numbers where s is large.
     """
@@ -115,24 +117,24 @@ def apart(alpha, mean, variance) -> tuple[np.ndarray, np.ndarray]:
 
 
 def share(alpha, s, q) -> np.ndarray:
-    """What a function of precision alpha adds to L, in nats: 1/2 [log alpha/(alpha + s) + q^2/(alpha + s)]."""
+    """Contribution of a function with precision alpha to L, in nats: 1/2 [log alpha/(alpha + s) + q^2/(alpha + s)]."""
     return 0.5 * (np.log(alpha / (alpha + s)) + q**2 / (alpha + s))
 
 
 def best_alpha(s, q, least=0.0) -> np.ndarray:
-    """Of the largest share: s^2/(q^2 - s), at least `least`, or infinite where q^2 <= s (thesis, 2.42)."""
+    """Precision of largest contribution: s^2/(q^2 - s), at least `least`; infinite where q^2 <= s (thesis, 2.42)."""
     with np.errstate(divide="ignore"):
         return np.where(q**2 > s, np.maximum(s**2 / np.maximum(q**2 - s, 0.0), least), np.inf)
 
 
 def bounded(problem: Problem, state: State) -> State:
-    """With the precisions that are smaller than the data can bear raised."""
+    """Raise precisions to their lower bounds."""
     least = problem.least_alpha(state.noise)[state.active]
     alpha = np.where(state.active < problem.free, np.maximum(state.alpha, least), state.alpha)
     return State(state.active, alpha, state.noise)
 
 
-# --- Steps that change all precisions ---
+# --- Updates of all precisions ---
 
 
 def em_step(problem: Problem, state: State, found: Posterior) -> State:
@@ -153,7 +155,7 @@ def _moved(problem, state, found, alpha, *, shrink):
 
 
 def next_noise(sums: Sums, state: State, found: Posterior, *, shrink) -> float:
-    """The noise variance that follows from a posterior: by MacKay, or by EM."""
+    """Update of the noise variance from a posterior: MacKay's with `shrink`, otherwise EM's."""
     gamma = float(np.sum(1.0 - state.alpha * found.variance))
     if shrink:
         return found.misfit / max(sums.rows - gamma, 1.0)
@@ -161,7 +163,7 @@ def next_noise(sums: Sums, state: State, found: Posterior, *, shrink) -> float:
 
 
 def stepwise(step: Callable[[Problem, State, Posterior], State]) -> Callable[..., State]:
-    """A learner that repeats a step from all functions on until L stands still."""
+    """Return a learner that repeats an update, starting from all functions, until L converges."""
 
     def learn(problem: Problem, noise, start: State | None = None) -> State:
         state = _all(problem, noise, start)
@@ -177,7 +179,7 @@ def stepwise(step: Callable[[Problem, State, Posterior], State]) -> Callable[...
 
 
 def _all(problem, noise, start) -> State:
-    """All functions, which together have the variance that targets have as they are scaled, 1; or as in a state."""
+    """State with all functions, at precisions for a total prior variance of 1 (scaled targets), or those of `start`."""
     count = len(problem.sums.cross)
     level = np.trace(problem.sums.gram[: problem.free, : problem.free]) / problem.sums.rows
     alpha = np.where(np.arange(count) < problem.free, level, 1.0)
@@ -187,14 +189,14 @@ def _all(problem, noise, start) -> State:
 
 
 def _without_far_out(problem, state):
-    """Without functions whose precision has grown out of what the data know, and that L does not miss."""
+    """Drop functions whose precision far exceeds the information of the data."""
     far = state.alpha > OUT * np.diag(problem.sums.gram)[state.active] / state.noise
     keep = ~far | (state.active >= problem.free)
     return State(state.active[keep], state.alpha[keep], state.noise)
 
 
 def dropped(problem: Problem, state: State) -> State:
-    """Without the functions that L gains without: those far out at once, then one by one, the best first."""
+    """Drop functions whose removal does not lower L: those of very large precision at once, the others one by one."""
     found = posterior(problem.sums, state)
     s, q = apart(state.alpha, found.mean, found.variance)
     out = (state.active < problem.free) & (state.alpha > OUT * s) & (q**2 <= s)
@@ -210,11 +212,11 @@ def dropped(problem: Problem, state: State) -> State:
     return state
 
 
-# --- Direct ---
+# --- Direct optimisation ---
 
 
 def direct(problem: Problem, noise, start: State | None = None) -> State:
-    """L-BFGS in log alpha and log s2 by the gradient (2.22)."""
+    """L-BFGS in log alpha and log s2 with the gradient (2.22)."""
     start = _all(problem, noise, start)
 
     def at(x):
@@ -235,7 +237,7 @@ def direct(problem: Problem, noise, start: State | None = None) -> State:
 
 
 def evidence_gradient(problem: Problem, state: State, found: Posterior) -> np.ndarray:
-    """dL in log alpha of the functions in the model, and in log s2 (thesis, 2.22), (m + 1,); 0 for what is held."""
+    """dL in log alpha of the functions in the model and in log s2 (thesis, 2.22), (m + 1,); 0 for fixed entries."""
     in_alpha = 0.5 - 0.5 * state.alpha * (found.mean**2 + found.variance)
     in_alpha[state.active >= problem.free] = 0.0
     seen = found.misfit / state.noise + float(np.sum(1.0 - state.alpha * found.variance))

@@ -1,9 +1,9 @@
-"""Lengthscales of the bumps by the evidence of relevance vectors (the adaptive RVM: thesis, section 2.3; SYSTEMS T7).
+"""Optimise the lengthscales of bumps by the evidence (the adaptive RVM: thesis, section 2.3; SYSTEMS T7).
 
     dL/dlog theta_d = 1/(s2 theta_d^2) sum_ij w_i D_ij phi_j(x_i) (x_id - c_jd)^2,   D = (y - Phi mu) mu' - Phi Sigma
 
-at fixed precisions and noise (2.38, printed with another sign and without 1/(s2 theta_d^2)). Both the evidence and this
-are sums over partitions, of the few functions in the model.
+at fixed precisions and noise (2.38, printed with the wrong sign and without 1/(s2 theta_d^2)). Both the evidence and
+its gradient are sums over partitions, for the few functions in the model.
 """
 
 from dataclasses import dataclass, replace
@@ -23,16 +23,16 @@ from bcmdist.storage.commits import BlobReference
 from bcmdist.storage.loading import load_array
 
 CLIMB_STEPS = 20
-LARGEST_LOG = float(np.log(10.0))  # of the factor by which one climb may change a lengthscale, either way
+LARGEST_LOG = float(np.log(10.0))  # largest log factor by which one optimisation may change a lengthscale
 
 
 @dataclass(frozen=True)
 class PullOfRows:
-    """The share of a partition in the gradient, (D,), times s2 theta_d^2."""
+    """Task: a partition's part of the gradient, (D,), times s2 theta_d^2."""
 
     functions: Functions
     mean: BlobReference
-    """mu of the weights of all these functions, (B + P,)"""
+    """mu of the weights of all functions in the model, (B + P,)"""
     covariance: BlobReference
     """Sigma, (B + P, B + P)"""
 
@@ -54,13 +54,13 @@ def pull(basis: Radial, X, Phi, y, weight, mean, covariance) -> np.ndarray:
 
 
 def summed(shared: Weights, ground: TrainingContext) -> Sums:
-    """What all rows say of functions, in one pass."""
+    """Sums of all rows for the given functions, in one pass."""
     with ground.transient(shared.basis.to_arrays()) as references:
         return ground.sum(RowSums(functions_of(shared, ground.scaling, references)))
 
 
 def gradient(shared: Weights, basis: Radial, found: Posterior, noise, ground: TrainingContext) -> np.ndarray:
-    """dL in the logarithms of the lengthscales of a basis, all of whose functions are in the model, (D,)."""
+    """dL in the log lengthscales of a basis all of whose functions are in the model, (D,)."""
     arrays = basis.to_arrays()
     with ground.transient(arrays | {"mean": found.mean, "covariance": found.covariance}) as references:
         functions = functions_of(shared, ground.scaling, {name: references[name] for name in arrays})
@@ -69,9 +69,9 @@ def gradient(shared: Weights, basis: Radial, found: Posterior, noise, ground: Tr
 
 
 def climbed(shared: Weights, basis: Radial, state: State, ground: TrainingContext) -> np.ndarray:
-    """Lengthscales (D,) of a larger evidence of the functions of a basis, with the precisions and noise of a state.
+    """Lengthscales (D,) that increase the evidence, at the precisions and noise of a state.
 
-    All change by one factor where the kernel has one lengthscale for all inputs, and those of a group do.
+    One common factor changes all lengthscales where the kernel has one, and one factor those of each group of inputs.
     """
     groups = ground.groups if len(shared.kernel.parameters["lengthscale"]) > 1 else (0,) * len(basis.lengthscale)
     steps, which = np.unique(groups or np.arange(len(basis.lengthscale)), return_inverse=True)

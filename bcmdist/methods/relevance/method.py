@@ -1,4 +1,4 @@
-"""Relevance vectors: `rvm`, and `rvm_star`, whose variances grow away from the rows."""
+"""The experts `rvm`, relevance vectors, and `rvm_star`, whose predictive variances grow away from the rows."""
 
 from bcmdist.errors import InvalidOption
 from bcmdist.learning.experts import register_method, weights_of
@@ -18,7 +18,7 @@ OPTIONS = ("rvm_update", "rvm_dictionary", "rvm_lengthscale")
 
 
 class RelevanceVectors(Method):
-    """Weights of radial basis functions at rows, of which those that raise the evidence are kept; no residual."""
+    """Weights of radial basis functions at rows, selected by the evidence; no residual."""
 
     residual = "none"
     training = Training()
@@ -29,7 +29,7 @@ class RelevanceVectors(Method):
         self.capabilities = Capabilities(
             kernels=("se", "se-iso"),
             likelihoods=likelihoods,
-            query_methods=("kmeans", "random"),  # both at random among rows
+            query_methods=("kmeans", "random"),  # both choose rows at random
             query_from=False,
         )
 

@@ -1,8 +1,8 @@
-"""Radial basis functions: bumps around centres, all of one shape.
+"""Radial basis functions: squared exponential bumps around centres, all of one shape.
 
     phi_j(x) = exp(-1/2 sum_d (x_d - c_jd)^2 / lengthscale_d^2)
 
-The dictionary of a relevance vector machine (Tipping 2001; thesis, eq. 2.6): its centres are rows of the data.
+The dictionary of a relevance vector machine (Tipping 2001; thesis, eq. 2.6); the centres are rows of the data.
 """
 
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ class Radial(Basis):
     lengthscale: np.ndarray
     """(D,)"""
     rows: np.ndarray
-    """numbers of the rows in the training data that the centres are, (B,)"""
+    """row numbers of the centres in the training data, (B,)"""
 
     @property
     def inputs(self) -> int:
@@ -53,10 +53,10 @@ class Radial(Basis):
         return cls(centres, lengthscale, rows)
 
     def some(self, which) -> "Radial":
-        """The functions of some numbers only."""
+        """The functions with the given indices."""
         return Radial(self.centres[which], self.lengthscale, self.rows[which])
 
     def summary(self, weights) -> dict[str, dict]:
-        """The relevance vectors: how many, which rows, and the posterior means of their weights, in scaled units."""
+        """The relevance vectors: number, rows, and posterior means of the weights, in scaled units."""
         vectors = {"number": self.functions, "rows": [int(row) for row in self.rows], "weights": weights.tolist()}
         return {"relevance_vectors": vectors}

@@ -1,7 +1,7 @@
-"""The sequential algorithm: add, change or drop the one function that gains most (Tipping & Faul 2003; SYSTEMS T6).
+"""The sequential algorithm: add, change or drop the function with the largest gain (Tipping & Faul 2003; SYSTEMS T6).
 
-With K = s2 I + Phi A^-1 Phi' of the functions in the model, S_m = phi_m'K^-1 phi_m and Q_m = phi_m'K^-1 y of all
-functions tell what each would add. A change of one precision changes K by rank one, and these with it, in O(M^2).
+With K = s2 I + Phi A^-1 Phi' of the functions in the model, S_m = phi_m'K^-1 phi_m and Q_m = phi_m'K^-1 y give the gain
+of every function. A change of one precision is a rank-one change of K, and updates S and Q in O(M^2).
 """
 
 from dataclasses import dataclass, replace
@@ -22,21 +22,21 @@ from bcmdist.methods.relevance.learners import (
     share,
 )
 
-# Share of a function that those in the model leave, below which rounding tells what they leave.
+# Share of a function left unexplained by those in the model, below which the remainder is rounding.
 LEAST_LEFT = 1e-9
-LEAST_KNOWN = 1e-100  # of a function by all rows, the square of which is a number; rows of classes may say less
+LEAST_KNOWN = 1e-100  # bound of the information on a function, whose square does not underflow
 MOST_ROUNDS = 10_000
-# Changes between two looks at the noise, with all computed again: so many at first, or a share of the functions in the
-# model; fewer where they gain other than they seem to, by a share of it. Functions that nearly determine each other
-# leave little but rounding after a few changes.
+# Changes between two exact recomputations with an update of the noise: initially, and as a share of the functions in
+# the model. Fewer where the true gain differs from the sum of the claimed gains by this share: with nearly dependent
+# functions a few changes leave little but rounding.
 FIRST_LENGTH, LONGEST_SHARE, DOUBT = 10, 0.25, 0.01
-# Nats that one of so many rounds must gain for another one: a round may lower the evidence by the noise that follows.
+# Smallest gain, in nats, and rounds without such a gain before stopping: the noise update of a round may lower L.
 LEAST_ROUND, PATIENCE = 0.1, 20
 
 
 @dataclass(frozen=True)
 class Sight:
-    """What all functions say of the rows beside those in the model."""
+    """Statistics of all functions given those in the model."""
 
     state: State
     mean: np.ndarray
@@ -44,13 +44,13 @@ class Sight:
     covariance: np.ndarray
     """Sigma, (m, m)"""
     S: np.ndarray
-    """of the M functions to choose from, (M,)"""
+    """S of the M functions to select from, (M,)"""
     Q: np.ndarray
-    """(M,)"""
+    """Q of these functions, (M,)"""
 
 
 def fast(problem: Problem, noise, start: State | None = None) -> State:
-    """Functions, precisions and noise at which no change of one gains; grows from none, or from a state."""
+    """Functions, precisions and noise at which no single change gains; starts from none, or from a state."""
     held = np.arange(problem.free, problem.free + problem.held)
     state = bounded(problem, start or State(held, np.ones(len(held)), noise))
     found, length = posterior(problem.sums, state), FIRST_LENGTH
@@ -76,7 +76,7 @@ def fast(problem: Problem, noise, start: State | None = None) -> State:
 
 
 def _with_noise(problem, state, found):
-    """The state with the noise that follows, and its posterior."""
+    """The state with an updated noise variance, and its posterior."""
     if problem.keep_noise:
         return state, found
     noise = next_noise(problem.sums, state, found, shrink=True)
@@ -85,7 +85,7 @@ def _with_noise(problem, state, found):
 
 
 def _changed_some(problem, sight, length):
-    """The state after some best changes, the nats that these seem to gain, and whether none is left to gain by."""
+    """State after up to `length` best changes, their claimed gain in nats, and whether no further change gains."""
     claimed = 0.0
     for _ in range(length):
         j, alpha, gain = best_change(problem, sight)
@@ -96,7 +96,7 @@ def _changed_some(problem, sight, length):
 
 
 def afresh(problem: Problem, state: State, found: Posterior) -> Sight:
-    """From the posterior of a state."""
+    """Compute the statistics from the posterior of a state."""
     G, b, free, s2 = problem.sums.gram, problem.sums.cross, problem.free, state.noise
     S, Q = np.diag(G)[:free] / s2, b[:free] / s2
     if len(state.active):
@@ -107,11 +107,11 @@ def afresh(problem: Problem, state: State, found: Posterior) -> Sight:
 
 
 def best_change(problem: Problem, sight: Sight) -> tuple[int, float, float]:
-    """The function to change, its new precision (infinite: out), and the nats that this gains."""
+    """The function to change, its new precision (infinite: drop), and the gain in nats."""
     state, G, free = sight.state, problem.sums.gram, problem.free
     inside = state.active[state.active < free]
     m, now = len(inside), np.full(free, np.inf)
-    said = np.maximum(LEAST_LEFT * np.diag(G)[:free] / state.noise, LEAST_KNOWN) >= sight.S  # by those in the model
+    said = np.maximum(LEAST_LEFT * np.diag(G)[:free] / state.noise, LEAST_KNOWN) >= sight.S  # explained
     s, q = np.where(said, 1.0, sight.S), np.where(said, 0.0, sight.Q)
     now[inside] = state.alpha[:m]
     s[inside], q[inside] = (one[:m] for one in apart(state.alpha, sight.mean, np.diag(sight.covariance)))
@@ -122,13 +122,13 @@ def best_change(problem: Problem, sight: Sight) -> tuple[int, float, float]:
 
 
 def _shares(alpha, s, q):
-    """As `share`, 0 for what is out."""
+    """As `share`, and 0 for functions out of the model."""
     inside = np.isfinite(alpha)
     return np.where(inside, share(np.where(inside, alpha, 1.0), s, q), 0.0)
 
 
 def changed(problem: Problem, sight: Sight, j, alpha) -> Sight:
-    """What is seen once function j has another precision."""
+    """Update the statistics for a new precision of function j."""
     state, Sigma, s2 = sight.state, sight.covariance, sight.state.noise
     G, b, free = problem.sums.gram, problem.sums.cross, problem.free
     place, row = int(np.searchsorted(state.active, j)), np.zeros(len(problem.sums.cross))
@@ -155,7 +155,7 @@ def changed(problem: Problem, sight: Sight, j, alpha) -> Sight:
 
 
 def _grown(Sigma, said, variance, place):
-    """The covariance with one more weight, whose column goes to a place."""
+    """The covariance with one more weight, inserted at `place`."""
     m = len(Sigma) + 1
     others, grown = np.delete(np.arange(m), place), np.empty((m, m))
     grown[np.ix_(others, others)] = Sigma + variance * np.outer(said, said)

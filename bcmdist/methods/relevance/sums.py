@@ -1,9 +1,9 @@
-"""Sums over rows from which all is learned about weights of given functions, without the rows (SYSTEMS I.9).
+"""Sums over rows that are sufficient for learning the weights of given functions (SYSTEMS I.9).
 
     y = Phi w + e,  e ~ N(0, s2 / row weight):     Phi'W Phi,  Phi'W y,  y'W y,  n
 
-They add over partitions, and give the evidence and the posterior for every noise variance s2 and every prior of the
-weights; those of some of the functions are a block of those of all.
+The sums add over partitions, and give the evidence and the posterior for any noise variance s2 and any prior of the
+weights. The sums for a subset of the functions are a block of the sums for all.
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from bcmdist.storage.loading import load_array
 
 @dataclass(frozen=True)
 class Sums:
-    """What some rows say of the weights of M functions, with W = diag(row weights)."""
+    """Sums over some rows for M functions, with W = diag(row weights)."""
 
     gram: np.ndarray
     """Phi'W Phi, (M, M)"""
@@ -46,12 +46,12 @@ class Sums:
         return self.gram.nbytes + self.cross.nbytes
 
     def some(self, which) -> "Sums":
-        """Those of the functions of some numbers."""
+        """Sums for the functions with the given indices."""
         return Sums(self.gram[np.ix_(which, which)], self.cross[which], self.square, self.rows, self.log_weight)
 
 
 def sums_of(Phi, y, weight) -> Sums:
-    """Of rows with functions Phi (n, M), targets y (n,) and row weights (n,)."""
+    """Sums over rows with functions Phi (n, M), targets y (n,) and row weights (n,)."""
     root = np.sqrt(weight)
     V, z = np.asfortranarray(Phi * root[:, None]), root * y
     return Sums(linalg.gram(V), V.T @ z, float(z @ z), len(y), float(np.log(weight).sum()))
@@ -59,7 +59,7 @@ def sums_of(Phi, y, weight) -> Sums:
 
 @dataclass(frozen=True)
 class Functions:
-    """Functions of scaled inputs that tasks carry by reference: those of a basis, and of the mean behind them."""
+    """Functions of scaled inputs, passed to tasks by reference: those of a basis, followed by those of the mean."""
 
     scaling: BlobReference
     basis: str
@@ -77,13 +77,13 @@ class Functions:
 
 
 def functions_of(weights: Weights, scaling: BlobReference, references) -> Functions:
-    """Those of shared weights, whose basis has arrays behind references by name."""
+    """Functions of shared weights, given references to the arrays of their basis by name."""
     return Functions(scaling, weights.basis.name, tuple(references.items()), weights.mean.name)
 
 
 @dataclass(frozen=True)
 class RowSums:
-    """The sums of a partition, for measurements."""
+    """Task: the sums of a partition, for Gaussian noise."""
 
     functions: Functions
 

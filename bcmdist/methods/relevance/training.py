@@ -1,8 +1,8 @@
-"""Relevance vectors of a fit: one pass over all rows sums up what they say of a dictionary; these tell which
-functions are worth keeping, with what prior, and the noise.
+"""Train relevance vectors: one pass over all rows computes the sums for a dictionary, from which functions, prior
+precisions and noise are learned.
 
-The message of a partition about the functions that are kept is then a block of what it said of all, times their prior
-scales, so that experts absorb the same once more, in a small share of the time, and enter the ledger as always.
+A partition's message about the selected functions equals a block of its sums, scaled by the prior. Experts nevertheless
+compute it again, in a small share of the time, so that partitions enter the ledger as usual.
 """
 
 from dataclasses import replace
@@ -24,9 +24,9 @@ from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.shared.interface import Shared
 from bcmdist.model.shared.weights import Weights
 
-# Turns of lengthscales and precisions, and the nats by which one that is followed by another gains.
+# Largest number of alternations between lengthscales and precisions, and smallest gain, in nats, for another one.
 MOST_TURNS, LEAST_TURN = 10, 1.0
-# Prior standard deviation of the one function that is kept where none matters: too small to matter.
+# Prior standard deviation of the single function that is kept where none is relevant: negligible.
 NEXT_TO_NOTHING = 1e-6
 
 
@@ -37,14 +37,14 @@ def drawn(known: BasisInputs) -> tuple[Radial, float]:
 
 
 def dictionary(sample, rows, kernel, count) -> tuple[Radial, float]:
-    """Functions around the first rows of a sample in random order, each place once, with weights of variance 1.
+    """Bumps around the first rows of a randomly ordered sample, without duplicates, with prior variance 1.
 
     Parameters
     ----------
     sample : (n, D)
     rows : numbers of these rows in the data, (n,)
     kernel : squared exponential; its lengthscales are those of the functions
-    count : of functions, at most
+    count : largest number of functions
     """
     first = np.sort(np.unique(sample, axis=0, return_index=True)[1])[:count]
     lengthscale = np.array(kernel.metric(sample.shape[1]))
@@ -52,8 +52,10 @@ def dictionary(sample, rows, kernel, count) -> tuple[Radial, float]:
 
 
 def trained(shared: Shared, likelihood, ground: TrainingContext) -> tuple[Shared, Likelihood]:
-    """The functions that the evidence of all rows keeps, and the noise of measurements, unless it was given; of classes
-    that stand against the rest those of each."""
+    """The functions selected by the evidence of all rows, and the likelihood with the learned noise.
+
+    The noise is kept where it was given. For one-against-rest, functions are selected for each class separately.
+    """
     if likelihood.apart:
         each = [grown(cast(Weights, shared), likelihood.each, ground, own=c) for c in range(likelihood.processes)]
         return side_by_side([relevant(tried, state) for tried, _, state in each]), likelihood
@@ -68,11 +70,11 @@ def trained(shared: Shared, likelihood, ground: TrainingContext) -> tuple[Shared
 def grown(
     whole: Weights, likelihood, ground: TrainingContext, *, own: int | None = None
 ) -> tuple[Weights, Problem, State]:
-    """Some functions of a dictionary, their sums, and which of them are in the model.
+    """Some functions of a dictionary, their sums, and the state with the selected ones.
 
-    Of a dictionary that is larger than sums may be, some functions at a time are tried, each once, together with those
-    in the model then; one pass over the rows each time. This is the subspace EM of section 2.4 of the thesis (SYSTEMS
-    T8) for whole blocks of functions and any learner.
+    A dictionary larger than `ground.count` is processed in blocks, each together with the functions selected so far, in
+    one pass over the rows per block. This is the subspace EM of section 2.4 of the thesis (SYSTEMS T8), for whole
+    blocks of functions and any learner.
     """
     held, learn = whole.mean.weights(whole.inputs), measured if likelihood.exact else partial(standing_still, own=own)
     kept, start = np.arange(0), None
@@ -89,15 +91,15 @@ def grown(
 
 
 def measured(tried: Weights, likelihood, ground: TrainingContext, start: State | None) -> tuple[Problem, State]:
-    """The sums of rows with Gaussian noise, and what they tell."""
+    """The sums of rows with Gaussian noise, and the state learned from them."""
     problem = Problem(summed(tried, ground), tried.size - tried.functions, keep_noise=not ground.learn)
     return problem, UPDATES[ground.options["rvm_update"]](problem, float(likelihood.noise_variance[0]), start)
 
 
 def adapted(shared: Weights, problem: Problem, state: State, ground: TrainingContext) -> tuple[Weights, State]:
-    """Dictionary and state of a larger evidence, by lengthscales and precisions in turn; one more pass each turn.
+    """Increase the evidence by alternating lengthscales and precisions, with more passes over the rows each time.
 
-    Everything stays as it is where the next turn does not gain.
+    Stops, without the last change, where the evidence does not increase.
     """
     best, lengths = posterior(problem.sums, state).evidence, len(shared.kernel.parameters["lengthscale"])
     for _ in range(MOST_TURNS):
@@ -117,7 +119,7 @@ def adapted(shared: Weights, problem: Problem, state: State, ground: TrainingCon
 
 
 def relevant(shared: Weights, state: State) -> Weights:
-    """The functions in the model with their prior scales; the first of all, next to nothing, where there are none."""
+    """The selected functions with their prior scales; if there are none, the first function with a negligible scale."""
     inside = state.active < shared.functions
     kept, scale = state.active[inside], 1.0 / np.sqrt(state.alpha[inside])
     if not len(kept):

@@ -1,11 +1,11 @@
-"""Ways to learn which functions matter, by the names by which users choose them."""
+"""Algorithms of sparse Bayesian learning by the names of `rvm_update`."""
 
 from collections.abc import Callable
 
 from bcmdist.methods.relevance.learners import State, direct, em_step, mackay_step, stepwise
 from bcmdist.methods.relevance.sequential import fast
 
-# From all functions, or none, with a noise to begin with; or from a state.
+# Called with a problem, an initial noise variance and optionally a state to start from.
 Learner = Callable[..., State]
 UPDATES: dict[str, Learner] = {
     "fast": fast,

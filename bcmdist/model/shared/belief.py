@@ -16,8 +16,7 @@ class Belief(ABC):
     """(..., S)"""
     factor: np.ndarray
     """L, lower Cholesky factor of the posterior *precision* Lambda = L L', (S, S) or (..., S, S); beliefs without a
-    factor raise `InvalidOption`
-    """
+    factor raise `InvalidOption`"""
 
     @property
     @abstractmethod
