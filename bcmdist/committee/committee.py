@@ -123,7 +123,7 @@ def query_advice(
     if wanted <= points:
         return f"{seen}: enough"
     more = advised.format(int(np.ceil(wanted / 100) * 100))
-    if estimated is not None and loss is None:  # more points always see more: whether it pays, rows have to say
+    if estimated is not None and loss is None:  # more points always capture more; held-out rows show if it pays
         return (
             f"{seen}: more than was estimated; `bcmdist report` on rows that were not absorbed shows if it is good "
             "enough"

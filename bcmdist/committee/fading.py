@@ -20,7 +20,7 @@ from bcmdist.storage.ledger import Entry
 
 @dataclass(frozen=True)
 class Weighting:
-    """How the weight of rows follows from their position in a source."""
+    """Weights of rows as a function of their position in a source."""
 
     source: str = ""
     """name of the source whose positions count; rows absorbed before its first ones have position 0"""

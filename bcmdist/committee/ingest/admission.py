@@ -267,7 +267,7 @@ class Admission:
         return not self._passed.isdisjoint(batch.entries)
 
     def overtaken(self, batch: Batch, known: LedgerState) -> Instructions:
-        """Handle a lost race for a commit: `absorb_again` holds what is left of the batch, given the ledger `known`."""
+        """Handle a lost race for a commit: `absorb_again` holds what is left of the batch, given the state `known`."""
         self.fading, failed = known.fading, list[BcmdistError]()
         theirs = {entry.key: entry.digest for entry in known.ledger}
         for key, entry in batch.entries.items():
