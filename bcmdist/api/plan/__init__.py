@@ -1,1 +1,1 @@
-"""What a fit would cost, before it runs: counted operations times rates that are measured where it would run."""
+"""Cost estimates of a fit before it runs: counted operations times rates measured on the runtime."""

@@ -1,8 +1,9 @@
-"""A plan: what a fit would cost where it would run, and how it might cost less.
+"""Estimate time, memory and traffic of a fit on a given runtime, and suggest options that reduce the time.
 
     plan("train.zarr", Settings(query=1000), runtime=runtime).projected_seconds["total"]
 
-Some rows are surveyed as a fit surveys all, so that what it would refuse of them is refused; nothing is written.
+A sample of the rows is surveyed as in a fit, so that the same invalid data and settings are refused. Nothing is
+written.
 """
 
 import math
@@ -40,55 +41,56 @@ from bcmdist.runtime.memory import FLOAT
 from bcmdist.runtime.serial import SerialRuntime
 from bcmdist.runtime.threads import one_thread
 
-# Rows that are surveyed, about, and chunks at least, spread over the data.
+# Approximate number of surveyed rows, and least number of chunks, evenly spread over the data.
 SURVEYED, LEAST_CHUNKS = 20_000, 4
-# Bytes of a ledger entry where it is told, and where it is written (measured).
+# Bytes of a ledger entry when sent to the client, and when stored (measured).
 TOLD_BYTES, WRITTEN_BYTES = 300, 250
-# Rows of a small choice of query points, for what k-means takes before it begins (its import).
+# Rows of a small selection of query points, to measure the fixed cost of k-means (its import).
 FEW_ROWS = 200
-# Savings worth a word, and so many words.
+# Least relative saving to suggest, and largest number of suggestions.
 WORTHWHILE, WORDS = 0.2, 2
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a fit would cost; seconds and flops by stage."""
+    """Projected cost of a fit."""
 
     rows: int
     partitions: int
     query: int
-    """points, about"""
+    """approximate number of query points"""
     likelihood: str
     threads: int
     evaluations: int
-    """of the evidence, about: how far a search goes is an estimate from its effort"""
+    """approximate number of evaluations of the evidence, estimated from the effort"""
     projected_seconds: dict[str, float]
-    """of wall time by stage, from the start of the runtime on, with the `total`"""
+    """wall time by stage, including the start of the runtime, and `total`"""
     projected_gflops: dict[str, float]
-    """by stage, with the `total`"""
+    """floating-point operations by stage, and `total`, in units of 1e9"""
     projected_megabytes: dict[str, float]
-    """`messages` that experts make, what goes `to_client` where workers are other processes, and `to_store`"""
+    """size of all `messages`, traffic `to_client` with workers in other processes, and writes `to_store`"""
     projected_peak_megabytes: float
-    """of a process with one thread"""
+    """peak memory of a process with one thread"""
     advice: str
+    """options that would reduce the time, in words"""
 
     def to_json(self) -> dict[str, Any]:
-        """As the command prints it; `seconds` are those that planning took, for who knows them."""
+        """Return the fields as the command prints them; the caller fills in `seconds`, the time that planning took."""
         return asdict(self) | {"seconds": None}
 
 
 @one_thread()
 def plan(source, settings: Settings | None = None, *, model=None, runtime: Runtime | None = None, begun=None) -> Plan:
-    """What a fit of a data set would cost.
+    """Estimate the cost of a fit to a data set.
 
     Parameters
     ----------
     source, settings, model, runtime : as of `GBCM.fit`
-    begun : by `time.perf_counter`, when whoever asks began to start the runtime
+    begun : when the caller began to start the runtime, by `time.perf_counter`; default: now
 
     Raises
     ------
-    As `GBCM.fit`, of what it refuses before it learns.
+    As `GBCM.fit` before it learns hyper-parameters; `InvalidOption` also for experts and inputs that cannot be planned.
     """
     begun = time.perf_counter() if begun is None else begun
     settings, runtime = settings or Settings(), runtime or SerialRuntime()
@@ -134,8 +136,13 @@ def plan(source, settings: Settings | None = None, *, model=None, runtime: Runti
 
 
 def _surveyed(data, settings, runtime):
-    """The case of a fit as some rows show it, and what is planned of it; seconds, and rows of each thread, of a look at
-    these; and what the first look takes beside."""
+    """Survey a sample of the rows, twice.
+
+    Returns
+    -------
+    The fit context; the `Planned` fit; seconds of the second survey, and its rows per thread; the extra seconds of the
+    first survey (warm-up).
+    """
     among = _some(all_parts := partitions(data, settings.rows_per_expert), data)
     first, again = (_timed(lambda: survey(data, settings, runtime, among=among)) for _ in range(2))
     case = fit_context(data, first[1], settings, runtime)
@@ -166,7 +173,7 @@ def _timed(work):
 
 
 def _some(parts: Sequence[Partition], data: Dataset) -> list[int]:
-    """Numbers of those in some whole chunks, evenly spread, as rows may be sorted by their targets."""
+    """Return indices of the partitions in some whole chunks, evenly spread since rows may be sorted by target."""
     size = max(1, data.chunk_rows // parts[0].rows)
     chunks = math.ceil(len(parts) / size)
     wanted = max(LEAST_CHUNKS, round(SURVEYED / max(data.chunk_rows, parts[0].rows)))
@@ -187,7 +194,7 @@ def _seconds(look, rates, row_seconds, extra):
 
 
 def _bytes(look, seconds) -> dict[str, float]:
-    """Messages as lower triangles; totals, ledger entries and the model as they are written."""
+    """Return bytes of messages (lower triangles), of traffic to the client, and of stored totals, entries and model."""
     S, copies, passes = look.query + 1, look.likelihood.copies, 1 + PASSES * look.several
     message = FLOAT * copies * (S * (S + 1) / 2 + S)
     commits = 1 + seconds["experts"] // COMMIT_SECONDS + passes
@@ -201,7 +208,7 @@ def _bytes(look, seconds) -> dict[str, float]:
 
 
 def _peak_bytes(look, kernel, data) -> float:
-    """By what a fit compares with the memory there is."""
+    """Return the peak memory of a process, by the same formulas that a fit compares with available memory."""
     parts, likelihood, learned = kernel_parts(kernel), look.likelihood, look.likelihood.learned_as()
     shared = look.query + Mean(first_mean(look.settings)).weights(look.inputs)
     kind = RESIDUALS[EXPERTS[look.settings.expert].residual]
@@ -220,7 +227,7 @@ def _peak_bytes(look, kernel, data) -> float:
 
 
 def _advice(look, rates, row_seconds, extra, seconds) -> str:
-    """What would save most, of what would save enough."""
+    """Suggest the changes that save most time, if they save at least the share `WORTHWHILE`."""
     total = seconds["total"]
     found = [(words, _seconds(other, at, row_seconds, extra)["total"]) for words, other, at in _others(look, rates)]
     best = sorted((one for one in found if one[1] < (1.0 - WORTHWHILE) * total), key=lambda one: one[1])[:WORDS]
@@ -231,7 +238,7 @@ def _advice(look, rates, row_seconds, extra, seconds) -> str:
 
 
 def _others(look, rates) -> Iterator[tuple[str, Planned, Rates]]:
-    """Other ways to fit: in words, as planned, and the rates at which."""
+    """Yield alternative fits: the option that selects it, the planned fit, and its rates."""
     settings = look.settings
     if settings.learn:
         points = BEGUN.get(settings.query_method, settings.query_method)

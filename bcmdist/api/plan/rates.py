@@ -1,7 +1,7 @@
-"""Rates: how long a unit of each kind of work takes where a fit would run, measured in about a second.
+"""Measured rates: seconds per unit of each kind of work on a runtime, measured in about a second.
 
-Matrices are random and about as large as those of the fit (`SIZES`); routines are those that the fit calls. All
-threads of a runtime measure at the same time, as they will work at the same time.
+Matrices are random, with sizes (`SIZES`) about those in the fit, and the routines are those that the fit calls. All
+threads of the runtime measure at the same time, since they also work at the same time.
 """
 
 import statistics
@@ -21,29 +21,28 @@ from bcmdist.runtime.interface import Runtime
 from bcmdist.runtime.memory import FLOAT
 from bcmdist.runtime.task import Task
 
-# Rows of matrices that rates are measured with: those of others are about those of the nearest size.
+# Rows of the matrices in measurements; rates for other sizes are those of the nearest size.
 SIZES = (125, 250, 500, 1000)
-# Repetitions of a measurement, of which the middle one counts; and tasks of nothing for each thread, by which the
-# overhead of one is told.
+# Repetitions of a measurement, whose median is used; and empty tasks per thread to measure the overhead of a task.
 REPEATS, NOTHINGS = 3, 16
 
 
 @dataclass(frozen=True)
 class Rates:
-    """Seconds of a unit, with all threads at work."""
+    """Seconds per unit of work, with all threads busy."""
 
     by_rows: dict[int, tuple[float, ...]]
-    """of each kind of `Work`, by the rows of the matrices that it was measured with"""
+    """seconds per unit of each kind of `Work`, by the rows of the matrices in the measurement"""
     task: float
-    """overhead of a partition, of one thread, in the groups in which they are absorbed"""
+    """overhead per partition and thread, in seconds, with partitions in groups as in a fit"""
     round: float
-    """of a sum, until the last result is here"""
+    """latency of a distributed sum, in seconds"""
     kept_round: float
-    """of one over rows that are kept where they are worked on, as learning asks for"""
+    """latency of a sum over rows kept in the workers' memory, as in learning, in seconds"""
     threads: int
 
     def seconds(self, work: Work, rows) -> float:
-        """That one thread takes for the work of matrices of so many rows."""
+        """Return the seconds of one thread for work with matrices of so many rows."""
         return float(np.dot(self.by_rows[_nearest(self.by_rows, rows)], work.counts))
 
 
@@ -52,12 +51,12 @@ def _nearest(sizes, rows) -> int:
 
 
 def measured(runtime: Runtime, sizes: Sequence[tuple[float, int]], kernel: Kernel, inputs, some: Partition) -> Rates:
-    """The rates of a runtime.
+    """Measure the rates of a runtime.
 
     Parameters
     ----------
-    sizes : rows of matrices, and shared variables beside them
-    some : rows of the data, for sums over rows that are kept
+    sizes : pairs of matrix rows and numbers of shared variables that occur in the fit
+    some : a partition of the data, for sums over rows kept in the workers' memory
     """
     measure = Measure(tuple({_nearest(SIZES, n): _nearest(SIZES, S) for n, S in sizes}.items()), inputs, kernel)
     spans = [Span(k, k + 1) for k in range(runtime.threads)]
@@ -74,7 +73,7 @@ def measured(runtime: Runtime, sizes: Sequence[tuple[float, int]], kernel: Kerne
 
 @dataclass(frozen=True)
 class Nothing:
-    """A task that does nothing, for its overhead."""
+    """An empty task, to measure overheads."""
 
     def __call__(self, part, rows) -> int:
         return 0
@@ -82,7 +81,10 @@ class Nothing:
 
 @dataclass(frozen=True)
 class Measure:
-    """A task that measures the seconds of a unit of each kind of `Work`, and a 1 behind them: (sizes, kinds + 1)."""
+    """A task that measures the seconds per unit of each kind of `Work`.
+
+    Returns (sizes, kinds + 1); the last column is 1, so that sums over tasks can be divided by their number.
+    """
 
     sizes: tuple[tuple[int, int], ...]
     inputs: int
@@ -117,7 +119,7 @@ class Measure:
 
 
 def _seconds(work: Callable, matrix=None) -> float:
-    """That a function takes of a copy of a matrix, which it may overwrite: the median of some."""
+    """Return the median seconds of a function applied to copies of a matrix, which the function may overwrite."""
     found = []
     for _ in range(REPEATS):
         copy = None if matrix is None else matrix.copy(order="F")

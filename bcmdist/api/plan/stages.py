@@ -1,4 +1,4 @@
-"""Stages of a fit as work: which tasks each of them has, how often, and what moves for it."""
+"""Stages of a fit as tasks: number, work, rounds, and rows read."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -30,17 +30,18 @@ from bcmdist.prediction.local.halos import CANDIDATE_ROWS, sizes_for
 from bcmdist.prediction.measuring import measurement
 from bcmdist.runtime.memory import FLOAT
 
-# Evaluations for each step that a search may take, with one lengthscale and from there on: of measurements as of
-# elevators (1.13, .76) and uci_power (1.10, .63), of others as of bike_hourly_counts (1.02, .48) and magic (.80, .35).
+# Evaluations of the evidence per allowed step of a search, with one common lengthscale and afterwards. For exact
+# likelihoods from elevators (1.13, .76) and uci_power (1.10, .63), for others from bike_hourly_counts (1.02, .48) and
+# magic (.80, .35).
 EVALUATIONS = {True: (1.1, 0.7), False: (0.9, 0.4)}
-# Times that judges look at rows left out of many neighbourhoods; further passes, where they go on until they stop; and
-# evaluations that settle the process of a varying scale, in two climbs.
+# Rounds of cross-validation over neighbourhoods; further passes until convergence; and evaluations to learn the
+# process of a varying noise scale, in two searches.
 JUDGEMENTS, PASSES, PROCESS_EVALUATIONS = 27, 6, 4 * heteroscedasticity.STEPS
 
 
 @dataclass(frozen=True)
 class Planned:
-    """What a plan knows of a fit."""
+    """Properties of a fit that determine its cost."""
 
     settings: Settings
     likelihood: Likelihood
@@ -48,24 +49,24 @@ class Planned:
     inputs: int
     chunk_rows: int
     parts: int
-    """partitions"""
+    """number of partitions"""
     largest: int
-    """rows of the largest of them"""
+    """rows of the largest partition"""
     query: int
-    """points, about"""
+    """approximate number of query points"""
     several: bool
-    """whether more passes follow the first one"""
+    """whether further passes follow the first"""
     spread: bool
-    """whether inputs differ in their units"""
+    """whether the scales of the inputs differ"""
 
     @property
     def expert_rows(self) -> float:
-        """Rows of a partition, in the mean."""
+        """Mean number of rows of a partition."""
         return self.rows / self.parts
 
     @property
     def apart(self) -> float:
-        """Rows that are read for a partition without its neighbours: chunks are whole."""
+        """Rows read for a single partition: at least one whole chunk."""
         return max(self.expert_rows, self.chunk_rows)
 
     @property
@@ -74,35 +75,36 @@ class Planned:
 
     @property
     def around(self) -> int:
-        """Rows that a local expert sees."""
+        """Number of rows of a local expert."""
         return min(sizes_for(self.rows, self.inputs, self.settings.effort).around, self.rows)
 
     @property
     def core(self) -> int:
-        """Rows of a cell."""
+        """Number of rows of a cell."""
         return sizes_for(self.rows, self.inputs, self.settings.effort).core
 
 
 @dataclass(frozen=True)
 class Step:
-    """Tasks that are alike, and so many rounds of them."""
+    """Rounds of similar tasks."""
 
     stage: str
     tasks: float
+    """tasks per round"""
     work: Work
-    """of a task"""
+    """work of one task"""
     size: float
-    """rows of its matrices"""
+    """rows of the matrices of a task"""
     rounds: float = 1.0
     read: float = 0.0
-    """rows that a task reads"""
+    """rows read by a task"""
     kept: bool = False
-    """whether its rows are where it is worked on"""
+    """whether the rows are kept in the memory of the worker"""
     alone: bool = False
-    """whether the client does it"""
+    """whether the tasks run in the client"""
 
     def seconds(self, rates: Rates, row_seconds) -> float:
-        """Of wall time: threads take turns with the tasks."""
+        """Return the wall time of all rounds; the tasks of a round are shared among the threads."""
         one = rates.seconds(self.work, self.size) + self.read * row_seconds
         if self.alone:
             return self.rounds * self.tasks * one
@@ -113,7 +115,7 @@ class Step:
 
 
 def steps(case: Planned) -> Iterator[Step]:
-    """All steps of a fit, in their order."""
+    """Yield all steps of a fit in order."""
     yield Step("survey", case.parts, Work(), case.expert_rows, read=case.expert_rows)
     if case.settings.learn:
         yield from _learning(case)
@@ -169,7 +171,11 @@ def _training(case) -> Iterator[Step]:
 
 
 def evaluations(case: Planned) -> tuple[float, float, float]:
-    """Of the evidence, about: over the first rows, over those near in the metric found there, and in further rounds."""
+    """Estimate the evaluations of the evidence: in the first search, in the search that follows, and in further rounds.
+
+    The first search uses the first blocks, the second one blocks of rows that are near in the metric found by the
+    first. Further rounds are made for spatial partitions only.
+    """
     effort = EFFORTS[case.settings.effort]
     exact = case.likelihood.learned_as().exact
     first, later = EVALUATIONS[exact]
@@ -211,17 +217,20 @@ def _learning(case) -> Iterator[Step]:
 
 
 def _looking(case, centres):
-    """One pass over the rows for neighbourhoods of some centres."""
+    """Return the step that finds the neighbourhoods of some centres, in one pass over the rows."""
     near = work.nearest(case.expert_rows, centres)
     return Step("learn", case.parts, near, case.expert_rows, read=case.expert_rows)
 
 
-# --- What rows that are left out tell ---
+# --- Held-out rows: calibration and errors ---
 
 
 def _calibration(case) -> Iterator[Step]:
-    """Rows held out of some partitions, which are absorbed twice; or left out, where the likelihood has
-    probabilities."""
+    """Yield the calibration of class probabilities.
+
+    Rows are held out of some partitions, which are absorbed twice; or leave-one-out predictions are used, where the
+    likelihood has probabilities.
+    """
     times = 2 * HELD_OUT_EVERY if case.likelihood.needs_calibration else 1
     parts = min(case.parts, max(1, times * CALIBRATION_ROWS / 2 / case.expert_rows))
     again = _message(case) + Work(solve=2 * case.expert_rows * case.query**2)
