@@ -1,13 +1,13 @@
 """Ingestion: read, absorb, commit and acknowledge partitions, in this order; each partition counts once.
 
-    source -> Delivery -> Admission -> runtime.each(Absorbing) -> Pending -> total -> commit (put if absent) -> ack
+    source -> Delivery -> Admission -> runtime.each(PartitionMessage) -> Pending -> total -> commit -> ack
 
 Committee, ledger and source offset are written in one record, so a crash at any time is safe: a partition that was not
 committed is delivered again, a committed one is in the ledger. A partition that arrives twice, late or out of order
-changes nothing; one with different bytes under the same key is refused. When two ingesters race for a commit number,
-the loser loads the winner's state, drops the partitions that the winner has absorbed, adds the rest of its own messages
-(messages commute) and retries. A writer that was suspended meanwhile finds its number taken. There are no locks, and
-clocks only decide when to commit.
+changes nothing; one with different bytes under the same key is refused. A commit is written only if its number is free.
+When two ingesters race for a number, the loser loads the winner's state, drops the partitions that the winner has
+absorbed, adds the rest of its own messages (messages commute) and retries. A writer that was suspended meanwhile finds
+its number taken. There are no locks, and clocks only decide when to commit.
 
 `admission` decides what to absorb and does no I/O; this module holds the source, the runtime, the store and the clocks.
 

@@ -21,7 +21,7 @@ from bcmdist.runtime.timing import StageTimer
 from bcmdist.storage.commits import BlobReference
 from bcmdist.storage.ledger import ResidualRecord, named_range
 
-# Approximate number of rows left out, and largest number of partitions they are taken from.
+# Approximate number of rows left out, and largest number of partitions they are taken from (more if these are small).
 ROWS, PARTITIONS = 4000, 16
 # For local prediction, which costs a local expert per cell: the share of all rows that is left out, and the limits of
 # their number; about one cell per partition. One in `COMMITTEE_EVERY` partitions also gives residuals of the committee.
