@@ -28,7 +28,7 @@ import numpy as np
 
 from bcmdist.errors import CommitConflict, ModelDamaged, ModelNotFound
 from bcmdist.storage import blobs, canary, history, leases, pruning, segments
-from bcmdist.storage.blobs import BlobReference as BlobReference  # re-exported beside `Reference`, for modules of tasks
+from bcmdist.storage.blobs import BlobReference as BlobReference  # re-exported with `Reference`, for modules of tasks
 from bcmdist.storage.blobs import sha256
 from bcmdist.storage.fields import read_back
 from bcmdist.storage.interface import Storage

@@ -156,7 +156,7 @@ class LocalStorage:
         self._swept.add(folder)
 
     def _sync_above(self, folder):
-        """Make the folder and those above it durable, once: another process may have made them and not synced yet."""
+        """Make folders durable up to the model directory, once: another process may have made them without a sync."""
         if folder in self._durable:
             return
         with contextlib.suppress(PermissionError):  # a folder of another user, which existed before

@@ -1,4 +1,4 @@
-"""Names of unfinished files. They contain the writing process, so that the files of killed processes can be removed.
+"""Names of unfinished files. They identify the writing process, so that files of killed processes can be removed.
 
     data.zarr.partial-<process>-<random>     an output, renamed when it is complete
     .tmp-<process>-<random>                  a file of a model, linked to its name when it is complete
@@ -30,7 +30,7 @@ OWNED = re.compile(
 
 
 def owned(prefix: str) -> str:
-    """Return a new name with this prefix that contains this process."""
+    """Return a new name with this prefix that identifies this process."""
     process = this_process()
     parts = [*(_short(process, name) for name in DIGITS), process["pid"], process["started"], uuid.uuid4().hex[:8]]
     return prefix + "-".join(map(str, parts))

@@ -103,7 +103,7 @@ class Inbox:
         return f"{self.url}/{gbcm.snapshot.identity}"
 
     def _write(self, gbcm, url, columns, schema, digest):
-        """Store rows durably. Return False if another process has stored rows under this key first."""
+        """Store rows durably. Return False if another writer has stored rows under this key first."""
         data = packed_dataset(columns, attributes={REQUEST: digest}, schema=schema, y=gbcm.model.y_name)
         folder, _, name = url.rpartition("/")
         return LocalStorage(folder).put_if_absent(name, data)
@@ -180,7 +180,7 @@ def _parts(gbcm, url):
 
 
 def _columns(gbcm, X, y, companions):
-    """Return the arrays to store, by name, and their schema; check them as far as possible without the model's data."""
+    """Return the arrays to store, by name, and their schema; check shapes, classes and that numbers are finite."""
     model = gbcm.model
     for name in companions.keys() - {"weight", "X_variance"}:
         refuse_unread(model, name)

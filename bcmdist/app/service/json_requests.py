@@ -25,7 +25,7 @@ from bcmdist.app.service.large import SMALL_BYTES
 
 PIECE_BYTES, PIECE_ITEMS = 2**16, 2**12  # parsed at once, in some milliseconds
 MOST_BYTES = 2**20  # of one text, and of PIECE_ITEMS items together
-FEW = 10_000  # rows whose lists are parsed under any limit of rows: covariances of a few rows are many lists
+FEW = 10_000  # least limit on the number of lists: covariances of a few rows are many lists
 SPACE = re.compile(rb"[ \t\n\r]*+")
 NAME = re.compile(rb'[ \t\n\r]*+"([^"\\]{0,80}+)"[ \t\n\r]*+:[ \t\n\r]*+')
 OPENING = re.compile(rb"(?:\[[ \t\n\r]*+){1,3}+")

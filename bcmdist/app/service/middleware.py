@@ -1,6 +1,6 @@
 """The security middleware: checks every request before its body is read, and adds headers to every response.
 
-- A header appears twice, so that a proxy may have read the other one: 400.
+- A header in `ONCE` appears twice (a proxy may have read the other one), or the length is given in two ways: 400.
 - The Host is not a name of this service: 400. The Origin is another site (cross-site request in a browser): 403.
 - Too many requests per second or at a time: 429.
 - The token is missing, wrong or expired: 401, except on the public paths `OPEN`.

@@ -16,7 +16,7 @@ from bcmdist.app.service.micro_batches import MOST_ROWS
 from bcmdist.app.service.served import Served
 
 PIECE_VALUES = 2**14  # numbers written as JSON at once, in some milliseconds
-FEW_PIECES = 8  # times PIECE_VALUES: largest response that releases its slot before the client has read it
+FEW_PIECES = 8  # of PIECE_VALUES numbers: the largest response whose slot is released before the client reads it
 
 
 async def answered_in_pieces(

@@ -1,6 +1,6 @@
 """The HTTP server: uvicorn with TLS checks, and with timeouts against slow or excessive connections.
 
-uvicorn alone would wait for ever in these cases:
+These cases are limited, which uvicorn alone does not do:
 
 1. The head of a request does not arrive: the connection is closed after `HEAD_SECONDS`.
 2. A request is answered before all of its body has arrived: for `UNFINISHED_SECONDS` the rest is left unread, so that

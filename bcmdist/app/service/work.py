@@ -141,5 +141,5 @@ class Work:
 
 
 def _is_within(root, path, name):
-    """Whether `path` is the entry `name` of `root` and no symbolic link leads out; always True on object stores."""
+    """Whether `path` is the entry `name` of `root` itself, not a symbolic link; always True on object stores."""
     return on_objects(root) or os.path.realpath(path) == os.path.join(os.path.realpath(str(root)), name)

@@ -1,4 +1,4 @@
-// Charts as SVG: no library, and every one says in words what it shows.
+// Charts as SVG, without a library; each has a text description.
 const WIDTH = 340, HEIGHT = 190, LEFT = 46, RIGHT = 10, TOP = 8, BOTTOM = 34;
 
 export function element(name, attributes = {}, ...children) {
@@ -16,7 +16,7 @@ export const short = (value) => {
   return size >= 1e5 || (size > 0 && size < 1e-3) ? number.toExponential(1) : String(Number(number.toPrecision(3)));
 };
 
-// Round numbers between two others, some four of them.
+// About four round numbers within limits, for axis ticks.
 function ticks(low, high) {
   const raw = (high - low) / 4, power = 10 ** Math.floor(Math.log10(raw));
   const step = [1, 2, 5, 10].map((k) => k * power).find((one) => one >= raw);
@@ -25,7 +25,7 @@ function ticks(low, high) {
   return found;
 }
 
-// Limits with some room, also of one value.
+// Axis limits with a margin; also for a single value.
 function limits(values, given) {
   if (given) return given;
   const [low, high] = [Math.min(...values), Math.max(...values)];
@@ -37,7 +37,7 @@ const points = (x, y) => x.map((value, k) => `${value.toFixed(1)} ${y[k].toFixed
 
 /* A chart of series against x.
    parts: {kind: "line" | "marks" | "aim", x, y} or {kind: "band", x, low, high}
-   said: what it shows, in words */
+   said: text description of the chart */
 export function chart(parts, { across, up, said, xlimits, ylimits }) {
   const xs = parts.flatMap((part) => part.x), ys = parts.flatMap((part) => part.y ?? [...part.low, ...part.high]);
   const [x0, x1] = limits(xs, xlimits), [y0, y1] = limits(ys, ylimits);
@@ -65,7 +65,7 @@ function shapes(part, px, py) {
   return [element("svg:path", { class: part.kind, d: `M${points(x, part.y.map(py)).join("L")}` })];
 }
 
-/* Bars along rows that are named; values between 0 and 1. */
+/* Horizontal bars with names; values are between 0 and 1. */
 export function bars(names, values, { labels, said }) {
   const high = 20 * names.length + 4;
   const drawn = names.flatMap((name, k) => [
@@ -76,7 +76,7 @@ export function bars(names, values, { labels, said }) {
   return element("svg:svg", { viewBox: `0 0 ${WIDTH} ${high}`, role: "img", "aria-label": said }, ...drawn);
 }
 
-/* A map of values over two axes, row by row of the second one; a stronger colour is more. */
+/* A heat map of values over two axes, one row per value of the second axis; a stronger colour is a larger value. */
 export function map([across, up], values, { columns, said }) {
   const [low, high] = [Math.min(...values), Math.max(...values)];
   const right = WIDTH - RIGHT, bottom = HEIGHT - BOTTOM;

@@ -1,4 +1,4 @@
-// What a model shows of itself, drawn.
+// Charts of a model: relevance, calibration, drift, history and predictions.
 import { bars, chart, element, map, short } from "./charts.js";
 
 const $ = (id) => document.getElementById(id);

@@ -1,4 +1,4 @@
-// Jobs with their progress, and the ends of their logs.
+// The list of jobs, with progress and the last lines of each log.
 import { element, short } from "./charts.js";
 
 export function showJobs(jobs) {

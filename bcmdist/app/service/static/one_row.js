@@ -1,4 +1,4 @@
-// A form that predicts one row, and the distribution that was predicted, drawn.
+// A form to predict at one row, and a chart of the predictive distribution.
 import { ask } from "./page.js";
 import { bars, chart, element, short } from "./charts.js";
 
@@ -21,7 +21,7 @@ export async function askFor(name) {
 export async function predict(event) {
   event.preventDefault();
   const X = [[...document.querySelectorAll("#inputs input")].map((input) => Number(input.value))];
-  if (!X[0].length) return; // those of the model are on their way
+  if (!X[0].length) return; // the inputs of the model are still loading
   const body = JSON.stringify(categorical ? { X } : { X, quantiles: LEVELS });
   const answer = await ask(`/models/${$("model").value}/predict`, { method: "POST", headers: { "Content-Type": "application/json" }, body });
   const found = await answer.json();
@@ -38,7 +38,7 @@ function drawn(found) {
   return [element("p", {}, text), density(LEVELS.map((level) => found[`quantile${level}`][0]), text)];
 }
 
-// A density from quantiles: mass over width between neighbours, at their middle.
+// A density from quantiles: probability mass divided by width between adjacent quantiles, at their midpoint.
 function density(edges, text) {
   const least = 1e-9 * (edges.at(-1) - edges[0]) || 1e-9;
   const middle = edges.slice(1).map((edge, k) => (edge + edges[k]) / 2);

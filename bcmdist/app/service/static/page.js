@@ -1,11 +1,11 @@
-// Listens to what changes, and shows it. A token stays in this tab only.
+// Receives events and updates the page. The token is kept in this browser tab only.
 import { element, short } from "./charts.js";
 import { show } from "./figures.js";
 import { showJobs } from "./jobs.js";
 import { askFor, predict } from "./one_row.js";
 
 const $ = (id) => document.getElementById(id);
-const AGAIN = 1000; // ms until a service that does not answer is asked again
+const AGAIN = 1000; // ms until the next attempt if the service does not respond
 let listening = null;
 
 export function ask(url, options = {}) {
@@ -47,10 +47,10 @@ function showModel(model) {
 
 function choose() {
   askFor($("model").value);
-  listening?.abort(); // the next stream is of this model
+  listening?.abort(); // then a stream for this model is opened
 }
 
-// One stream of events, until it ends. EventSource cannot show a token.
+// Reads one stream of events until it ends. EventSource cannot send a token.
 async function listen() {
   listening = new AbortController();
   const name = $("model").value;
