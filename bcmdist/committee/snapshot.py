@@ -323,7 +323,7 @@ def write_commit(
     identity=None,
     parent=None,
 ) -> Reference:
-    """Write a commit with a model, committee, ledger and facts, after checking that it can be read back.
+    """Write a commit after checking that it can be read back, and return its reference.
 
     Parameters
     ----------
@@ -331,10 +331,6 @@ def write_commit(
     offsets : offset from which to continue reading, by source name
     identity : identifier of the model; a new one by default, for a first commit
     parent : SHA-256 of the record of the previous commit; by default that of whatever commit is there
-
-    Returns
-    -------
-    The reference of the commit.
 
     Raises
     ------
