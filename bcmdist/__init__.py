@@ -16,7 +16,7 @@ eta, precision : natural parameters of a message; eta is not a mean, and precisi
 mean, variance : of the latent function f; those of observations are named `observation_*`
 Psi, Lam, R : noise covariance of a partition; cov(f | v); R = Psi + Lam = cov(y | v)
 W : the weights -d2 log p / df2 of a Laplace expert; `w` in the code
-pass : one reading of the data; the first linearises each expert at its own mean, later passes at the committee's mean
+pass : one reading of the data; the first linearises each expert at its own mode, later passes at the committee's mean
 site : a Gaussian approximation of the likelihood of one row
 deviance : twice the log density lost against a model with one parameter per row, mean over rows; the Poisson
     deviance for every count likelihood

@@ -185,5 +185,5 @@ def scoring(request: ScoreRequest) -> Iterator[tuple[str, Callable[[Any], Scores
 
 
 def score_figures(method: str, scores: Scores) -> dict:
-    """Figures of the command `score`."""
+    """Return the figures that `bcmdist score` prints."""
     return {"rows": int(scores.totals["rows"]), "method": method, **scores.summary()}

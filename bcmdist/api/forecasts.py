@@ -104,7 +104,7 @@ def last_values(snapshot: Snapshot, data=None, *, id=None) -> Series:
     if is_table(data):
         found = Lagged(_named_table(data), lags, id)
         found.read()
-        rows = np.stack([values[::-1] for values in found.last.values()])  # the newest first
+        rows = np.stack([values[::-1] for values in found.last.values()])  # newest first
         return Series(id, np.array(list(found.last)), rows[:, : lags.lags, 0], rows[:, : lags.x_lags, 1:])
     opened = open_data(data, x=snapshot.model.x_name, y=snapshot.model.y_name, schema=snapshot.model.schema)
     group: Any = open_group(data)

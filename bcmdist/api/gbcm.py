@@ -156,7 +156,7 @@ class GBCM(Facade):
         return self
 
     def info(self) -> dict:
-        """Summary of the model and its data (`bcmdist info`), JSON-ready. Warns of rows outside the cells."""
+        """Summary of model and data (`bcmdist info`), JSON-ready. Warns of rows that local prediction ignores."""
         warn_of_rows_outside(self.snapshot)
         return info(self.snapshot)
 
@@ -172,9 +172,9 @@ class GBCM(Facade):
     def absorb(self, parts: list[Partition], *, same_rows="warn", runtime: Where = None) -> "GBCM":
         """Add the partitions' messages and commit. Partitions already in the ledger are skipped.
 
-        `same_rows`: "warn" of, "refuse" or "allow" partitions whose rows were absorbed under another key, which would
-        count twice. Raises `DataChanged` where rows have changed since the survey, `InvalidData` where columns differ
-        or row ranges overlap, and errors of the runtime such as `WorkerLost`.
+        `same_rows`: "warn" about, "refuse" or "allow" partitions whose rows were absorbed under another key, so that
+        they count twice. Raises `DataChanged` where rows have changed since the survey, `InvalidData` where columns
+        differ or row ranges overlap, and errors of the runtime such as `WorkerLost`.
         """
         return GBCM(fit.absorb(self.snapshot, parts, runtime, same_rows=same_rows))
 

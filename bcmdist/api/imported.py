@@ -3,7 +3,7 @@
     MODEL.data/prices.parquet.zarr      next to the model, since the keys of its ledger contain the data set's path
 
 A file is imported once. The data set records its origin: the same command reuses it, and another file of the same
-name is refused. Where the fit or ingestion fails, the data set is removed.
+name is refused. A data set that no model uses in the end (after a check, a plan or a failure) is removed.
 """
 
 import contextlib

@@ -130,6 +130,7 @@ class Estimator(BaseEstimator):
         return self
 
     def _given(self, arrays, classes=()):
+        """Return the arrays as `InMemoryRows`, with column names and coding."""
         from bcmdist.api.in_memory_rows import InMemoryRows, Named  # quick start
 
         X, y = arrays["X"], arrays["y"]

@@ -1,4 +1,4 @@
-"""The only imports from scikit-learn that estimators use."""
+"""All imports from scikit-learn that the estimators need, in one place."""
 
 from bcmdist.errors import MissingExtra
 

@@ -144,6 +144,7 @@ def steps(case: Planned) -> Iterator[Step]:
 
 
 def _message(case, *, own=True) -> Work:
+    """Return the work of one partition's message; `own`: whether linearised at the expert's own mode."""
     n, exact, method = case.expert_rows, case.likelihood.exact, EXPERTS[case.settings.expert]
     if not RESIDUALS[method.residual].couples:
         copies = case.likelihood.each.copies
@@ -157,6 +158,7 @@ def _message(case, *, own=True) -> Work:
 
 
 def _training(case) -> Iterator[Step]:
+    """Yield the training of shared variables, for methods that train them."""
     method = EXPERTS[case.settings.expert]
     training = method.training
     if not training:
@@ -190,6 +192,7 @@ def evaluations(case: Planned) -> tuple[float, float, float]:
 
 
 def _learning(case) -> Iterator[Step]:
+    """Yield the search for hyper-parameters."""
     effort, likelihood = EFFORTS[case.settings.effort], case.likelihood.learned_as()
     coarse, fine, further = evaluations(case)
 
@@ -238,11 +241,13 @@ def _calibration(case) -> Iterator[Step]:
 
 
 def _local(case, predicted) -> Work:
+    """Return the work of a local expert that predicts at `predicted` rows."""
     how = {"exact": case.likelihood.exact, "copies": case.likelihood.copies}
     return work.local_expert(case.around, predicted, case.query, **how)
 
 
 def _halos(case) -> Iterator[Step]:
+    """Yield the search for halos (the rows around cells), and measurements and calibration of local predictions."""
     cells = case.expert_rows / case.core
     candidates = min(CANDIDATE_ROWS, case.rows)
     found = cells * work.halo(case.around, candidates)
@@ -255,6 +260,7 @@ def _halos(case) -> Iterator[Step]:
 
 
 def _errors(case) -> Iterator[Step]:
+    """Yield the measurement of the error distribution on left-out rows."""
     n, k = case.expert_rows, measurement.ROWS / min(measurement.PARTITIONS, case.parts)
     told, parts = min(measurement.ROWS, case.rows), min(measurement.PARTITIONS, case.parts)
     if case.spatial:
