@@ -1,14 +1,15 @@
-"""Adam on the tied energy, a few rows a step (Kingma & Ba 2015; Bui et al. 2016, section 6; SYSTEMS D7).
+"""Train layers by Adam on the tied energy, with a minibatch of rows per step (Kingma & Ba 2015; SYSTEMS D7).
 
     F ~ sum over layers + N/n sum over n rows of 1/p log Z
 
-As many steps are worth far more than evaluations of all rows: of 8,000 rows of kin40k, with 50 centres and two units,
-after a minute of one thread, log densities of 2,000 further training rows are -.71 by L-BFGS, and .09 so; of 628 of
-Energy with eight units those of rows left out are -2.0 after 600 iterations of L-BFGS, and -.3 so.
+(Bui et al. 2016, section 6.) Many cheap steps are worth far more than evaluations of all rows: on 8,000 rows of kin40k,
+with 50 centres and two units, after a minute of one thread, log densities of 2,000 further training rows are -.71 by
+L-BFGS and .09 by Adam. On 628 rows of Energy with eight units, those of left-out rows are -2.0 after 600 iterations of
+L-BFGS and -.3 by Adam.
 
-A step of `ROWS` rows takes 12 ms, which is about a round to a cluster and back. So it is processes that are climbed
-side by side, each by one worker, which keeps the rows, and what comes back after a round of steps is a process further
-on. A round that has been finished is found among the scratch by whoever comes after.
+A step of `ROWS` rows takes 12 ms, about as long as a round trip to a cluster. Parallelism is therefore over processes:
+one worker per process keeps the rows, and returns the process after a round of many steps. Finished rounds are stored
+in the scratch directory, from which an interrupted fit continues.
 """
 
 from collections.abc import Sequence
@@ -30,34 +31,34 @@ from bcmdist.model.targets import class_numbers
 from bcmdist.storage.commits import BlobReference
 from bcmdist.storage.loading import load_array
 
-# Rows of a step, at most, steps of an epoch, at least, and steps of a round.
+# Largest number of rows per step, smallest number of steps per epoch, and steps per round.
 ROWS, EPOCH, ROUND = 500, 4, 200
-# Steps in all; over the second half of them the rate falls to nothing.
+# Total number of steps; over the second half of them the rate falls to 0.
 STEPS = {"quick": 1000, "normal": 5000, "thorough": 20_000}
-# Length of a step at first; twice as long a one left kin40k where it began.
+# Initial step length; with twice this length kin40k made no progress.
 RATE = 0.1
-# How long Adam remembers slopes and their squares, and what is added to the root of these.
+# Decay rates of Adam's means of slopes and of their squares, and the constant added to the root of the latter.
 MEMORY, SQUARE_MEMORY, LEAST = 0.9, 0.999, 1e-8
 
 
 @dataclass(frozen=True)
 class Climber:
-    """The numbers of a process, and what Adam remembers of their slopes: (P,) each."""
+    """The parameters of a process and Adam's moments of their slopes: (P,) each."""
 
     numbers: np.ndarray
     first: np.ndarray
     second: np.ndarray
     steps: int = 0
-    """so far"""
+    """number of steps made"""
 
     @classmethod
     def at(cls, layers: Sequence[Layer]) -> "Climber":
-        """One that sets out."""
+        """Initial state for the given layers."""
         numbers = joined(layers)
         return cls(numbers, np.zeros_like(numbers), np.zeros_like(numbers))
 
     def stepped(self, slope, rate, within) -> "Climber":
-        """After a step up a slope (P,)."""
+        """State after one step along a slope (P,), within bounds."""
         first = MEMORY * self.first + (1.0 - MEMORY) * slope
         second = SQUARE_MEMORY * self.second + (1.0 - SQUARE_MEMORY) * slope**2
         k = self.steps + 1
@@ -65,19 +66,19 @@ class Climber:
         return Climber(np.clip(self.numbers + rate * step, within.lb, within.ub), first, second, k)
 
     def to_array(self) -> np.ndarray:
-        """All of it, (3 P + 1,)."""
+        """Store in one vector (3 P + 1,); inverse of `from_array`."""
         return np.concatenate([self.numbers, self.first, self.second, [self.steps]])
 
     @classmethod
     def from_array(cls, array) -> "Climber":
-        """What `to_array` wrote."""
+        """Restore from the result of `to_array`."""
         numbers, first, second = np.split(array[:-1], 3)
         return cls(numbers, first, second, int(array[-1]))
 
 
 @dataclass(frozen=True)
 class Further:
-    """What became of processes, by their number; such add."""
+    """States of processes after a round, by process number; objects add."""
 
     by_process: dict[int, np.ndarray]
 
@@ -87,23 +88,23 @@ class Further:
 
 @dataclass(frozen=True)
 class AdamRound:
-    """A round of steps of each process; spans number them."""
+    """Task: one round of steps of one process; the span gives the process number."""
 
     scaling: BlobReference
     climbers: tuple[BlobReference, ...]
-    """of `Climber.to_array`"""
+    """arrays of `Climber.to_array`, one per process"""
     shapes: tuple[Shape, ...]
     part: Partition
-    """all rows"""
+    """partition with all training rows"""
     likelihood: Likelihood
     powers: tuple[float, ...]
     classes: tuple[float, ...] | None
     size: int
-    """rows of a step"""
+    """rows per step"""
     until: int
-    """step of each after which the round ends"""
+    """step at which the round ends"""
     steps: int
-    """in all"""
+    """total number of steps"""
 
     def __call__(self, span, _) -> Further:
         k = span.start
@@ -126,7 +127,7 @@ class AdamRound:
         return scaling.inputs(rows.X), obs
 
     def _slope(self, layers, X, obs, rows, power) -> np.ndarray | None:
-        """Of the energy in the numbers of the layers, of some rows; None where a step went too far."""
+        """Gradient of the energy in the parameters of the layers, from some rows; None where a step went too far."""
         sites = len(X) / power
         try:
             stages = [layer.stage(1.0 - 1.0 / sites) for layer in layers]
@@ -138,17 +139,17 @@ class AdamRound:
 
 
 def few(rows) -> int:
-    """How many of all rows a step takes."""
+    """Number of rows per step."""
     return min(ROWS, -(-rows // EPOCH))
 
 
 def rate(done, steps) -> float:
-    """Length of the step after so many of all."""
+    """Step length after `done` of `steps` steps."""
     return RATE * min(1.0, 2.0 * (1.0 - done / steps))
 
 
 def drawn(done, rows, size, process) -> np.ndarray:
-    """A few of all rows, for the step after so many: each epoch in an order of its own."""
+    """Row numbers of the minibatch after `done` steps; each epoch has its own order."""
     of_epoch = -(-rows // size)
     epoch, turn = divmod(done, of_epoch)
     return np.random.default_rng([epoch, process]).permutation(rows)[turn::of_epoch]
@@ -156,15 +157,15 @@ def drawn(done, rows, size, process) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Climb:
-    """Processes that set out together, one for each power."""
+    """Joint training of processes from the same start, one per power."""
 
     objectives: Sequence[DeepObjective]
     start: Deep
     steps: int
-    """in all"""
+    """total number of steps"""
 
     def further(self, climbers: Sequence[Climber]) -> list[Climber]:
-        """After a round, or what a process that was killed has found after it."""
+        """States after another round, or the stored ones if an interrupted fit has finished this round."""
         first, powers = self.objectives[0], tuple(one.power for one in self.objectives)
         done = climbers[0].steps
 
@@ -185,7 +186,7 @@ class Climb:
 def climbed_jointly(
     objectives: Sequence[DeepObjective], start: Deep, held: Sequence[Partition], steps
 ) -> list[Reached]:
-    """The best that rounds of steps come to, by rows that were left out, of a process for each objective."""
+    """Train one process per objective; return the best state after any round, by the density of left-out rows."""
     climb, first = Climb(objectives, start, steps), objectives[0]
     climbers, best = [Climber.at(start.layers)] * len(objectives), [(-np.inf, start)] * len(objectives)
     while climbers[0].steps < steps:

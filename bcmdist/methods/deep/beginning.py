@@ -1,8 +1,8 @@
-"""Where the climb of a deep Gaussian process begins: layers that hand on what matters of the inputs.
+"""Initial layers of a deep Gaussian process, which pass on the relevant directions of the inputs.
 
-Hidden units begin as the directions along which inputs and targets vary together most (partial least squares; where
-there are no more of these, as random ones), so that the first layers are nearly planes, and the last one as the
-regression of the targets on these (Bui et al., section 8.1, begin near the identity).
+Hidden units start as the directions of largest covariance between inputs and targets (partial least squares; random
+directions where there are no more of these), so the first layers are nearly linear. The last layer starts as the
+regression of the targets on the hidden units. (Bui et al., section 8.1, start near the identity.)
 """
 
 from dataclasses import replace
@@ -12,12 +12,12 @@ import numpy as np
 from bcmdist.methods.deep.layer import Layer
 from bcmdist.methods.deep.rows import through
 
-# Noise variance with which rows first tell what hidden units are, that of these, and lengthscales of later layers in
-# units of their inputs. Arbitrary.
+# Noise variance of the initial regression on hidden units, the layers' noise variance, and lengthscales of later layers
+# in units of their inputs. Arbitrary.
 TOLD, HIDDEN_NOISE, LENGTHSCALE = 0.1, 1e-3, 1.5
-LEAST_SHARE = 1e-6  # added to a sum of precisions, of which a root is taken
-# Share of the length of all inputs below which what is left of them is no direction of its own: made as long as others,
-# it would be steep.
+LEAST_SHARE = 1e-6  # added to a sum of precisions before its root is computed
+# Remaining inputs shorter than this share of the total are no direction of their own: scaled up, such a unit would be
+# steep.
 SMALL = 0.05
 
 
@@ -41,7 +41,7 @@ def first_layers(centres, lengthscale, X, Y, units, depth, rng) -> list[Layer]:
 
 
 def last_layer(layers, centres, lengthscale, X, Y, noise, rng) -> Layer:
-    """The last layer, whose C processes regress targets Y (n, C) on what the others make of X."""
+    """The last layer, whose C processes regress the targets Y (n, C) on the outputs of the other layers at X."""
     H = X
     if layers:
         H = through([layer.stage() for layer in layers], X)[-1].mean
@@ -50,7 +50,7 @@ def last_layer(layers, centres, lengthscale, X, Y, noise, rng) -> Layer:
 
 
 def regression(centres, lengthscale, X, Y, *, told, noise) -> Layer:
-    """A layer that has absorbed targets Y (n, U) of the rows X (n, D), told with some noise variance."""
+    """A layer with the posterior given outputs Y (n, U) at the rows X (n, D), observed with noise variance `told`."""
     M, U = len(centres), Y.shape[1]
     nothing = np.zeros((U, M)), np.zeros((U, M, M))
     layer = Layer(centres, np.log(lengthscale), np.array(0.0), np.log(noise), *nothing)
@@ -61,9 +61,9 @@ def regression(centres, lengthscale, X, Y, *, told, noise) -> Layer:
 
 
 def directions(X, Y, units, rng) -> np.ndarray:
-    """Weights (D, units) of uncorrelated combinations of the inputs, each of unit variance over the rows.
+    """Weights (D, units) of uncorrelated linear combinations of the inputs, each of unit variance over the rows.
 
-    Of several targets Y (n, C), each goes with the combination of these that inputs vary most with.
+    For several targets Y (n, C), each unit uses the combination of targets with the largest covariance with the inputs.
     """
     centred, Y = X - X.mean(axis=0), Y - Y.mean(axis=0)
     left, scores = centred.copy(), np.empty((len(X), units))
@@ -79,13 +79,13 @@ def directions(X, Y, units, rng) -> np.ndarray:
 
 
 def _foremost(A):
-    """The combination A v (D,), |v| = 1, of columns (D, C) that is longest, with the sign of what it is mostly of."""
+    """The longest combination A v (D,), |v| = 1, of the columns of A (D, C), with the sign of its largest component."""
     v = np.linalg.svd(A)[2][0]
     return A @ (v * np.sign(v[np.abs(v).argmax()]))
 
 
 def spread_over(H, count, rng) -> np.ndarray:
-    """So many of the rows H (n, D), drawn at random; with some scatter where there are fewer."""
+    """`count` rows of H (n, D), drawn at random; with added scatter where there are fewer."""
     if len(H) >= count:
         return H[rng.permutation(len(H))[:count]].copy()
     return H[rng.integers(len(H), size=count)] + 0.1 * H.std(axis=0) * rng.normal(size=(count, H.shape[1]))

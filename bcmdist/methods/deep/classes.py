@@ -1,33 +1,33 @@
-"""What a row's class says of the processes of all classes, f_c ~ N(m_c, v_c), independently: averages of a softmax.
+"""Expectations of powers of the softmax over independent latents f_c ~ N(m_c, v_c), for class labels.
 
-The power q of a probability is an integral over a threshold x, below which each class stays by itself:
+The power q of a probability is an integral over a threshold x, given which the classes factorise:
 
     (e^f_y / sum_c e^f_c)^q = 1 / Gamma(q) int e^(q (f_y - x)) prod_c exp(-e^(f_c - x)) dx
     E softmax_y(f)^q        = 1 / Gamma(q) int e^(q (m_y - x)) prod_c H_c(x) dx,
     H_c(x) = E exp(q_c (f_c - m_c) - e^(f_c - x)),    q_y = q and 0 for the others
 
-(for q = 1: f_c + Gumbel noise, and y is the largest). So the average over C processes is one integral of C averages
-over one each, of which nothing is drawn: Gauss-Hermite in these, the trapezoidal rule in x. SYSTEMS D9 averages draws,
-whose logarithm is biased: with 256 quasi-random ones of six classes of variance 1 errors are 0.02, and more where rows
-surprise.
+(for q = 1: f_c + Gumbel noise, and y is the largest). The expectation over C processes is thus one integral of C
+one-dimensional expectations, without random draws: Gauss-Hermite for the latter, the trapezoidal rule in x. SYSTEMS D9
+averages draws, whose logarithm is biased: with 256 quasi-random draws for six classes of variance 1, errors are 0.02,
+and more for rows with small probabilities.
 """
 
 import numpy as np
 from numpy.polynomial.hermite_e import hermegauss
 from scipy.special import gammaln, log_ndtr
 
-# Nodes in each f_c and in x. Errors of the log of an average over 3 to 10 classes: 1e-5 up to variances of 1, 2e-3 up
-# to 4, 2e-2 up to 16 and 5e-2 up to 36, where a cavity knows next to nothing (measured in the tests).
+# Nodes in each f_c and in x. Errors of the log expectation over 3 to 10 classes: 1e-5 up to variances of 1, 2e-3 up to
+# 4, 2e-2 up to 16 and 5e-2 up to 36, where a cavity is almost uninformative (measured in the tests).
 NODES, THRESHOLDS = 20, 32
-# Variance above which that of a process counts as this one: the rule gets coarse, and a climb must not live on its
-# errors. Deviations of 6 between two classes are odds of 400.
+# Variances are capped at this value: above it the rule becomes inaccurate, and training must not exploit its errors. A
+# difference of 6 between two classes means odds of 400.
 LARGEST_VARIANCE = 36.0
-# The integral is cut where it has fallen by exp(-20) = 2e-9, which is looked for at so many places.
+# The integral is cut where it has fallen by exp(-20) = 2e-9, located on a grid of so many points.
 LOG_DROP, PLACES = 20.0, 48
-REACH = 7.0  # standard deviations, within which it is looked for
-# What a threshold of Gumbel noise alone adds to mean and variance.
+REACH = 7.0  # range of that grid in standard deviations
+# Mean and variance of the Gumbel noise of a threshold.
 GUMBEL_MEAN, GUMBEL_VARIANCE = np.euler_gamma, np.pi**2 / 6.0
-FURTHER = 2.0  # deviations beyond those of the noise by which places begin to spread beyond the peak; arbitrary
+FURTHER = 2.0  # deviations beyond those of the noise, right of the peak, from which points spread out; arbitrary
 LARGEST_EXPONENT = 300.0  # of one of two factors
 BLOCK_NUMBERS = 2**21
 
@@ -36,12 +36,12 @@ SHARES = np.column_stack([_share, _share * Z]) / _share.sum()
 
 
 def log_averages(y, q, m, v) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """log E softmax_y(f)^q over f ~ N(m, diag v) of each row, (n,), and its gradient in m and v, (n, C) each.
+    """log E softmax_y(f)^q over f ~ N(m, diag v) for each row, (n,), and its gradient in m and v, (n, C) each.
 
     Parameters
     ----------
     y : class numbers, (n,)
-    q : in (0, 1]; above, the rule is coarse
+    q : in (0, 1]; above, the rule is inaccurate
     m, v : (n, C)
     """
     step = max(1, BLOCK_NUMBERS // (NODES * THRESHOLDS * m.shape[1]))
@@ -76,10 +76,10 @@ def _exp(x):
 
 
 def _thresholds(own, q, m, v):
-    """Where thresholds c + x of each row lie, (n,), they and the logs of their widths, (n, X): x = u + e^u, u even.
+    """Grid of thresholds c + x for each row: c (n,), x and the log widths (n, X), with x = u + e^u and u equispaced.
 
-    To the right of the peak the integral falls as e^(-q x), and places may spread. Where it falls from is seen on
-    normal distributions with the variances of the threshold beside those of f.
+    Right of the peak the integral falls as e^(-q x), so points may spread out. The start of the decline is located with
+    normal approximations, whose variances are those of f plus that of the threshold.
     """
     sd = np.sqrt(v + GUMBEL_VARIANCE)
     middle = m + own * v + GUMBEL_MEAN

@@ -1,10 +1,10 @@
-"""A layer of Gaussian processes in the natural parameters of what is believed of it (SYSTEMS D2, D5).
+"""A layer of Gaussian processes with its posterior in natural parameters (SYSTEMS D2, D5).
 
-    u = L v,   L L' = K = k(z, z),   v ~ N(0, I) before rows are absorbed,   q(v) = N(mu, (I + P)^-1),  P = R R'
+    u = L v,   L L' = K = k(z, z),   v ~ N(0, I) a priori,   q(v) = N(mu, (I + P)^-1),  P = R R'
 
-of each of U processes, whose kernel and centres z are the same. (P, P mu + mu) is the sum of what rows say of v. A
-share c of it is that of c N of N rows, if each says the same: where one of them is to be predicted from the others, c =
-1 - 1 / N, its cavity.
+for each of U processes, which share the kernel and the centres z. (P, P mu + mu) is the sum of the rows' contributions
+to the natural parameters. Under the tied approximation each of N rows contributes the same, so a share c is that of c N
+rows; c = 1 - 1 / N is the cavity, for predicting one row from the others.
 """
 
 from dataclasses import dataclass, fields
@@ -15,13 +15,13 @@ import numpy as np
 from bcmdist import linalg
 from bcmdist.methods.deep.moments import Pull, Stage
 
-# Added to the variance of values at centres, as a share: as centres move they may meet. Part of the model.
+# Share of the variance added to the diagonal, because centres may coincide as they move. Part of the model.
 JITTER = 1e-6
 
 
 @dataclass(frozen=True)
 class Layer:
-    """U processes side by side, of D inputs."""
+    """U processes with D inputs."""
 
     centres: np.ndarray
     """z, (M, D)"""
@@ -30,7 +30,7 @@ class Layer:
     log_variance: np.ndarray
     """()"""
     log_noise: np.ndarray
-    """of each output, ()"""
+    """noise variance of each output, ()"""
     mean: np.ndarray
     """mu, (U, M)"""
     root: np.ndarray
@@ -38,7 +38,7 @@ class Layer:
 
     @classmethod
     def of_shape(cls, M, D, U) -> "Layer":
-        """M centres of D inputs, and U processes; all numbers are 0."""
+        """A layer with M centres of D inputs and U processes; all parameters are 0."""
         return cls(np.zeros((M, D)), np.zeros(D), np.zeros(()), np.zeros(()), np.zeros((U, M)), np.zeros((U, M, M)))
 
     @property
@@ -73,7 +73,7 @@ class Layer:
         return self.mean + np.einsum("ujk,uk->uj", self.precision, self.mean)
 
     def share(self, c) -> "Belief":
-        """N(m, C) from a share of what rows say."""
+        """Posterior N(m, C) given a share c of the rows' contributions."""
         if c not in self._shares:
             self._shares[c] = self._believed(c)
         return self._shares[c]
@@ -88,11 +88,11 @@ class Layer:
         return Belief(c, c * np.einsum("ujk,uk->uj", covariance, self.eta), covariance)
 
     def stage(self, c=1.0) -> Stage:
-        """The layer as rows see it, if they believe a share of what rows say."""
+        """The layer as used in propagation, given a share c of the rows' contributions."""
         return self.seen(self.share(c))
 
     def seen(self, believed: "Belief") -> Stage:
-        """The layer as rows see it that believe this."""
+        """The layer as used in propagation, given a belief about v."""
         W = self.whitener
         alpha = believed.mean @ W
         spread = W.T @ (believed.second - np.eye(len(W))) @ W
@@ -101,13 +101,13 @@ class Layer:
         return Stage(self.centres, lengthscale, variance, noise, alpha, 0.5 * (spread + spread.transpose(0, 2, 1)))
 
     def numbers(self) -> np.ndarray:
-        """All of it in one vector, for a climb; of R the lower triangle."""
+        """All parameters in one vector, for optimisation; the lower triangle of R."""
         j, k = np.tril_indices(len(self.centres))
         each = [getattr(self, f.name) for f in fields(self)[:-1]] + [self.root[:, j, k]]
         return np.concatenate([np.ravel(one) for one in each])
 
     def moved(self, numbers) -> "Layer":
-        """The layer of other numbers."""
+        """The layer with other parameters, given as in `numbers`."""
         j, k = np.tril_indices(len(self.centres))
         shapes = [getattr(self, f.name).shape for f in fields(self)[:-1]] + [(self.units, len(j))]
         ends = np.cumsum([int(np.prod(shape)) for shape in shapes])
@@ -119,7 +119,7 @@ class Layer:
 
 @dataclass(frozen=True)
 class Belief:
-    """What is believed of the v of each process from a share of what rows say."""
+    """Posterior of the v of each process given a share of the rows' contributions."""
 
     share: float
     mean: np.ndarray
@@ -138,15 +138,15 @@ class Belief:
 
 
 def tied_energy(layer: Layer, rows) -> float:
-    """(1 - N) phi + N phi of the cavity - phi of the prior, which is 0 here (SYSTEMS D5), summed over processes."""
+    """(1 - N) phi + N phi of the cavity - phi of the prior (which is 0), summed over processes (SYSTEMS D5)."""
     all_of_it, cavity = layer.share(1.0), layer.share(1.0 - 1.0 / rows)
     return (1.0 - rows) * all_of_it.normaliser(layer.eta) + rows * cavity.normaliser(layer.eta)
 
 
 def gradient(layer: Layer, rows, pull: Pull) -> Layer:
-    """The gradient of the tied energy and of a sum over rows, whose own is `pull`, in the numbers of a layer.
+    """Gradient, in a layer's parameters, of the tied energy plus a sum over rows with gradient `pull` in the stage.
 
-    With dphi/dh = m and dphi/dLambda = -(C + m m') / 2; the sum sees the cavity.
+    Uses dphi/dh = m and dphi/dLambda = -(C + m m') / 2; the sum over rows uses the cavity.
     """
     c = 1.0 - 1.0 / rows
     all_of_it, cavity = layer.share(1.0), layer.share(c)
@@ -172,7 +172,7 @@ def gradient(layer: Layer, rows, pull: Pull) -> Layer:
 
 
 def _through_stage(layer, believed, pull):
-    """From A = L'^-1 m and B = L'^-1 (C + m m' - I) L^-1 to m, C and L."""
+    """Gradients in m, C and L from those in A = L'^-1 m and B = L'^-1 (C + m m' - I) L^-1."""
     W = layer.whitener
     to_alpha = pull.alpha @ W.T
     to_second = W @ pull.spread @ W.T
@@ -183,14 +183,14 @@ def _through_stage(layer, believed, pull):
 
 
 def _through_cholesky(layer, to_factor):
-    """From L to K = L L', symmetric."""
+    """Gradient in K = L L', symmetric, from that in L."""
     inner = np.tril(layer.factor.T @ to_factor)
     inner[np.diag_indices_from(inner)] *= 0.5
     return _symmetric(layer.whitener.T @ inner @ layer.whitener)
 
 
 def _through_kernel(layer, to_covariance):
-    """From K to centres, log lengthscale and log variance."""
+    """Gradients in centres, log lengthscale and log variance from that in K."""
     weighed = to_covariance * layer.covariance
     to_variance = weighed.sum()
     weighed[np.diag_indices_from(weighed)] = 0.0

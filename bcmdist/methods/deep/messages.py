@@ -1,13 +1,14 @@
-"""Experts about the last layer of a deep Gaussian process: what rows say where training has left it.
+"""Messages about the last layer of a deep Gaussian process, linearised at the trained layers.
 
-Of other than Gaussian rows each has a site exp(nu f - tau f^2 / 2) that gives the belief N(m, v) in f which layers were
-trained to the moments of that belief and the row (expectation propagation; SYSTEMS D9):
+Each non-Gaussian row has a site exp(nu f - tau f^2 / 2) that gives the trained layers' belief N(m, v) in f the moments
+of belief times likelihood (expectation propagation; SYSTEMS D9):
 
     tau = t / (1 - v t),    t = (d log Z / dm)^2 - 2 d log Z / dv,    nu = (1 + v tau) d log Z / dm + tau m
 
-with Z = E p(y | f), of each class apart where there are several. It depends on the row and the layers only, so that
-messages add and are taken back exactly, in one pass. A mode would not do: where classes are far apart the belief around
-it is much wider than that of training (of new_thyroid training rows have log probabilities of -.08, and -.03 so).
+with Z = E p(y | f), for each class separately where there are several. A site depends only on the row and the layers,
+so messages add and subtract exactly, in one pass. Linearising at the mode would be worse: where classes are well
+separated the belief around the mode is much wider than the trained one (training rows of new_thyroid have log
+probabilities of -.08 with modes, and -.03 with these sites).
 """
 
 import numpy as np
@@ -18,11 +19,11 @@ from bcmdist.experts.residual import kind_of
 from bcmdist.methods.deep.classes import log_averages
 from bcmdist.model.likelihoods.tilted import tilted_site
 
-LEAST_LEFT = 1e-6  # of a variance, of what one row leaves; less is an error of the average
+LEAST_LEFT = 1e-6  # lower bound of the variance that one row leaves, as a share; less is an error of the expectation
 
 
 def trained_message(shared, likelihood, X, obs) -> Message:
-    """Message of the rows X (n, D), one or more, by their sites: eta (S,), or (C, S) for C classes.
+    """Message of the rows X (n, D), n >= 1, by their sites: eta (S,), or (C, S) for C classes.
 
     Parameters
     ----------
@@ -30,7 +31,7 @@ def trained_message(shared, likelihood, X, obs) -> Message:
     """
     m, v = shared.believed(X)
     log_z, tau, nu = _of_classes(likelihood, obs, m, v) if likelihood.per_class else _of_one(likelihood, obs, m, v)
-    # Constants of the sites: of each, log Z less the log of its average.
+    # Constant of each site: log Z minus the log of the site's average.
     shrunk = 1.0 + tau * v
     average = 0.5 * ((2.0 * nu * m + nu**2 * v - tau * m**2) / shrunk - np.log(shrunk))
     V = shared.design(X)
@@ -47,7 +48,7 @@ def _of_one(likelihood, obs, m, v):
 
 
 def _of_classes(likelihood, obs, m, v):
-    """The same, (n, C) each; a row of weight w says the same w times."""
+    """As `_of_one` for classes, (n, C) each; a row of weight w counts w times."""
     log_z, to_m, to_v = log_averages(obs.y, 1.0, m, v)
     shrink = np.maximum(to_m**2 - 2.0 * to_v, 0.0)
     tau = shrink / np.maximum(1.0 - v * shrink, LEAST_LEFT)

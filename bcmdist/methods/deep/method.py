@@ -1,4 +1,4 @@
-"""Deep Gaussian processes: `dgp`, whose last layer is shared and whose other layers are trained."""
+"""The expert `dgp`: a deep Gaussian process whose last layer is shared and whose other layers are trained."""
 
 from bcmdist.learning.experts import register_method
 from bcmdist.learning.method import Capabilities, Cost, Defaults, Method, Training
@@ -9,7 +9,7 @@ from bcmdist.model.shared.kinds import KINDS
 
 
 class DeepProcess(Method):
-    """Values of the last layer of a deep Gaussian process; the residual of each row independent."""
+    """Values of the last layer of a deep Gaussian process, with independent residuals."""
 
     residual = "diagonal"
     options = ("layers", "units", "deep_sites")

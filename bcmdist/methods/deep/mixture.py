@@ -1,6 +1,6 @@
-"""Deep Gaussian processes side by side, which were trained in other ways and end elsewhere; predictions mix them.
+"""Mixtures of deep Gaussian processes that were trained in different ways.
 
-Each absorbs all rows in the last layer of its own (`bcmdist.methods.deep.shared`), with a noise of its own.
+Each process absorbs all rows in its own last layer (`bcmdist.methods.deep.shared`), with its own noise.
 """
 
 from dataclasses import dataclass
@@ -16,19 +16,19 @@ from bcmdist.model.shared.interface import Arrays, Member, Shared
 from bcmdist.storage.fields import check_array, damaged
 
 NOISE = "deep_noise"
-NOISE_TOLERANCE = 1e-9  # by which rounding may keep the mean share of the noise from 1
+NOISE_TOLERANCE = 1e-9  # tolerance for the mean of the noise shares, which is 1 up to rounding
 
 
 @dataclass(frozen=True)
 class DeepMixture(Shared):
-    """K deep Gaussian processes, whose last layers have as many centres."""
+    """K deep Gaussian processes, whose last layers have equal numbers of centres."""
 
     kind: ClassVar[str] = "deep_mixture"
     noun: ClassVar[str] = Deep.noun
     exhaustive: ClassVar[bool] = False
     each: tuple[Deep, ...]
     noise: np.ndarray
-    """noise variance of each as a share of that of the likelihood, (K,), in the mean 1"""
+    """noise variance of each process relative to the likelihood's, (K,); the mean is 1"""
     kernel: Kernel
     mean: Mean
     residual: str = "diagonal"
@@ -56,7 +56,7 @@ class DeepMixture(Shared):
             one.fill(X, V[:, k * B : (k + 1) * B])
 
     def summary(self, belief, original) -> dict:
-        """Layers of each, as of one, each with the number of its process."""
+        """Layers of each process, in the form of `Deep.summary` with the process number."""
         said = (one.summary(belief[k], original)["layers"] for k, one in enumerate(self.each))
         return {"layers": [{"process": k, **layer} for k, layers in enumerate(said, 1) for layer in layers]}
 
@@ -89,13 +89,13 @@ class DeepMixture(Shared):
 
 
 def mixed(each: tuple[Deep, ...], noise) -> DeepMixture:
-    """Processes whose noise variances are `noise` (K,), as shares of their mean."""
+    """Mixture of processes with noise variances `noise` (K,)."""
     first = each[0]
     return DeepMixture(each, noise / noise.mean(), first.kernel, first.mean, first.residual)
 
 
 def _of(k):
-    """What names of the arrays of a process, counted from 1, begin with."""
+    """Prefix of the array names of process k, counted from 1."""
     return f"deep{k}_"
 
 

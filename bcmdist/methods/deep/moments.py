@@ -1,16 +1,16 @@
-"""Moments of what comes out of a layer where its input is uncertain, and their gradients (Bui et al. 2016, section 5
-and appendix D; SYSTEMS D6).
+"""Output moments of a layer with uncertain input, and their gradients.
 
-A layer has U processes of one squared exponential kernel a exp(-r^2/2) about M centres z. With N(m, s) believed of its
-input, dimension by dimension, and E, V of the processes at the centres, K their covariance:
+(Bui et al. 2016, section 5 and appendix D; SYSTEMS D6.) A layer has U processes with one squared exponential kernel a
+exp(-r^2/2) and M centres z. With input N(m, s), independent between dimensions, E and V the mean and covariance of the
+processes at the centres, and K their prior covariance:
 
     mean = psi1' A,      A = K^-1 E
     var  = noise + a + tr(B psi2) - mean^2,      B = K^-1 (V + E E') K^-1 - K^-1
     psi1_j  = a   prod_d (1 +   s/l^2)^-1/2 exp(-(m - z_j)^2 / 2 (l^2 + s))
     psi2_jk = a^2 prod_d (1 + 2 s/l^2)^-1/2 exp(-(z_j - z_k)^2 / 4 l^2 - (m - (z_j + z_k)/2)^2 / (l^2 + 2 s))
 
-psi2 is symmetric: of each pair j <= k there is one. Of a certain input it is psi1 psi1', and never written down.
-Gradients run backwards through the same products of matrices.
+psi2 is symmetric and stored for pairs j <= k only. For a certain input it equals psi1 psi1' and is never formed.
+Gradients are computed backwards through the same matrix products.
 """
 
 from dataclasses import dataclass, fields
@@ -21,7 +21,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Stage:
-    """A layer as rows see it."""
+    """A layer in the form used to propagate rows."""
 
     centres: np.ndarray
     """z, (M, D)"""
@@ -30,7 +30,7 @@ class Stage:
     variance: float
     """a"""
     noise: float
-    """variance that each output adds"""
+    """noise variance of each output"""
     alpha: np.ndarray
     """A, (U, M)"""
     spread: np.ndarray
@@ -42,14 +42,14 @@ class Stage:
 
     @cached_property
     def packed(self) -> np.ndarray:
-        """B as it weighs pairs, (U, p)."""
+        """B with the weights of pairs, (U, p)."""
         j, k = self.pairs.first, self.pairs.second
         return self.spread[:, j, k] * np.where(j == k, 1.0, 2.0)
 
 
 @dataclass(frozen=True)
 class Pairs:
-    """Pairs of centres j <= k, p = M (M + 1) / 2 of them."""
+    """Pairs of centres j <= k; p = M (M + 1) / 2."""
 
     first: np.ndarray
     second: np.ndarray
@@ -69,13 +69,13 @@ class Pairs:
 
 @dataclass(frozen=True)
 class Pull:
-    """The gradient of a sum over rows in what a `Stage` is made of; they add."""
+    """Gradient of a sum over rows in the fields of a `Stage`; objects add."""
 
     centres: np.ndarray
     log_lengthscale: np.ndarray
     log_variance: float
     noise: float
-    """in the variance itself"""
+    """in the variance itself, not its logarithm"""
     alpha: np.ndarray
     spread: np.ndarray
 
@@ -83,12 +83,12 @@ class Pull:
         return Pull(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
 
     def times(self, weight) -> "Pull":
-        """That of rows which count so often."""
+        """The same for rows that each count `weight` times."""
         return Pull(*(weight * getattr(self, f.name) for f in fields(self)))
 
 
 def nothing(stage: Stage) -> Pull:
-    """The gradient of a sum over no rows."""
+    """Gradient of a sum over no rows."""
     arrays = (stage.centres, stage.lengthscale, stage.alpha, stage.spread)
     Z, lengthscale, alpha, spread = (np.zeros_like(one) for one in arrays)
     return Pull(Z, lengthscale, 0.0, 0.0, alpha, spread)
@@ -96,7 +96,7 @@ def nothing(stage: Stage) -> Pull:
 
 @dataclass(frozen=True)
 class Passed:
-    """What went through a layer, and what its gradient needs."""
+    """Moments of rows propagated through a layer, with intermediate results for the gradient."""
 
     m: np.ndarray
     """(n, D)"""
@@ -113,7 +113,7 @@ class Passed:
 
 
 def passed(stage: Stage, m, s=None) -> Passed:
-    """Rows with inputs N(m, s), (n, D) each, through a layer."""
+    """Propagate rows with inputs N(m, s), (n, D) each, through a layer."""
     psi1 = _psi1(stage, m, s)
     mean = psi1 @ stage.alpha.T
     if s is None:
@@ -142,15 +142,15 @@ def _psi2(stage, m, s):
 
 
 def _exponents(w, m, z, level):
-    """level - sum_d w_d (m_d - z_jd)^2 as one product, (n, j), of w and m (n, D), z (j, D) and level (n,)."""
+    """level - sum_d w_d (m_d - z_jd)^2 as one matrix product, (n, j), for w and m (n, D), z (j, D) and level (n,)."""
     left = np.column_stack([2.0 * w * m, -w, level - (w * m**2).sum(axis=1)])
     return left @ np.column_stack([z, z**2, np.ones(len(z))]).T
 
 
 def pulled(stage: Stage, rows: Passed, to_mean, to_variance) -> tuple[Pull, np.ndarray, np.ndarray]:
-    """The gradient in a layer, and in m and s of its input, (n, D) each, from those in mean and variance, (n, U) each.
+    """Gradients in the layer and in its input's m and s, (n, D) each, from those in the output moments, (n, U) each.
 
-    Of a certain input the latter are those of psi1 alone, and of no use.
+    For a certain input the gradients in m and s include psi1 only, and are not used.
     """
     psi1, psi2 = rows.psi1, rows.psi2
     to_mean = to_mean - 2.0 * to_variance * rows.mean
@@ -188,7 +188,7 @@ def pulled(stage: Stage, rows: Passed, to_mean, to_variance) -> tuple[Pull, np.n
 
 
 def _through(g, w, m, z):
-    """The gradient in m, w and z of terms |w|^1/2 exp(-sum_d w (m - z)^2), from g (n, j): that in them, times them."""
+    """Gradients in m, w and z of terms |w|^1/2 exp(-sum_d w (m - z)^2), from g (n, j), gradient times term."""
     D = m.shape[1]
     row = g.sum(axis=1)[:, None]
     left = g @ np.column_stack([z, z**2])

@@ -21,22 +21,22 @@ from bcmdist.methods.deep.shared import Deep
 from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.shared.interface import Arrays
 
-# Of a log lengthscale and a log variance, in units of scaled inputs and targets: a step far beyond overflows.
+# Bounds of log lengthscales and log variances, in units of scaled inputs and targets; far beyond them a step overflows.
 LOG_BOUNDS = (-9.0, 9.0)
 NOISE = "noise_variance"
-LEAST_SHARE = 1e-9  # added to a sum of precisions, of which a root is taken
+LEAST_SHARE = 1e-9  # added to a sum of precisions before its root is computed
 
 
 @dataclass(frozen=True)
 class Evaluated:
-    """The tied energy of layers, and its gradient in their numbers."""
+    """The tied energy of layers, and its gradient in their parameters."""
 
     value: float
     gradient: np.ndarray
 
 
 class DeepObjective:
-    """The tied energy over some partitions of rows, with its gradient; one round each."""
+    """The tied energy over some partitions, with its gradient; one round per evaluation."""
 
     def __init__(self, ground: TrainingContext, parts: Sequence[Partition], likelihood: Likelihood, power=1.0):
         self.ground, self.parts, self.likelihood, self.power = ground, parts, likelihood, power
@@ -49,14 +49,14 @@ class DeepObjective:
         return Evaluated(value, slope(layers, sites, share.pulls))
 
     def place(self, what: Sequence, start: Sequence[Layer]) -> Path:
-        """Where is kept what is made of it and layers to begin with; `what` names it."""
+        """Path of a stored result of this objective, given a description of the computation and the initial layers."""
         asked = [self.ground.scaling.digest, self.likelihood.name, self.power, *what]
         digest = hashlib.sha256(json.dumps([*asked, *(part.key for part in self.parts)]).encode())
         digest.update(joined(start).tobytes())
         return Path(self.ground.scratch, f"deep-{digest.hexdigest()[:16]}.npz")
 
     def once(self, what: Sequence, start: Sequence[Layer], make: Callable[[], Arrays]) -> Arrays:
-        """What is made, or has been, by a process that was killed, and kept at the `place` of these."""
+        """Compute a result, or load it from its `place` if an interrupted fit has stored it."""
         path = self.place(what, start)
         if not path.exists():
             np.savez(f"{path}.tmp.npz", allow_pickle=False, **make())
@@ -65,13 +65,13 @@ class DeepObjective:
             return dict(kept)
 
     def density(self, layers: Sequence[Layer], parts: Sequence[Partition]) -> float:
-        """Sum of the log densities of other rows, if there are any (SYSTEMS D8)."""
+        """Sum of the log predictive densities of other rows; 0 without rows (SYSTEMS D8)."""
         if not parts:
             return 0.0
         return self._densities([layer.stage() for layer in layers], parts, 1.0).value
 
     def absorbed(self, shared: Deep) -> Deep:
-        """With what the messages of all rows say of the last layer, in place of what it was trained with."""
+        """Replace the trained belief of the last layer by the posterior from the messages of all rows."""
         last = shared.layers[-1]
         arrays, _ = shared.to_arrays()
         likelihood = noisy(self.likelihood, last)
@@ -85,7 +85,7 @@ class DeepObjective:
         return replace(shared, layers=(*shared.layers[:-1], known))
 
     def reached(self, shared: Deep, held: Sequence[Partition], evaluations) -> "Reached":
-        """Where a climb has come to, by so many evaluations."""
+        """Result of training after the given number of evaluations."""
         energy = self(shared.layers).value
         if self.likelihood.normal:
             shared = self.absorbed(shared)
@@ -100,38 +100,38 @@ class DeepObjective:
 
 
 def slope(layers: Sequence[Layer], sites, pulls: Sequence[Pull]) -> np.ndarray:
-    """The gradient of the energy in the numbers of all layers, of which rows see the cavities of so many sites."""
+    """Gradient of the energy in all layers' parameters; `pulls` are the rows' gradients at the cavities."""
     each = zip(layers, pulls, strict=True)
     return np.concatenate([gradient(layer, sites, pull).numbers() for layer, pull in each])
 
 
 def noisy(likelihood: Likelihood, last: Layer) -> Likelihood:
-    """The likelihood with the noise of the last layer, if it has normal errors."""
+    """The likelihood with the noise of the last layer, if the likelihood is Gaussian."""
     if not likelihood.normal:
         return likelihood
     return likelihood.with_parameters({NOISE: np.exp(last.log_noise).reshape(1)})
 
 
 def joined(layers: Sequence[Layer]) -> np.ndarray:
-    """The numbers of all layers."""
+    """The parameters of all layers in one vector."""
     return np.concatenate([layer.numbers() for layer in layers])
 
 
 def split(numbers, like: Sequence[Layer]) -> list[Layer]:
-    """Layers of the shapes of others from `joined` numbers."""
+    """Layers with the shapes of `like` from a vector of `joined`."""
     ends = np.cumsum([len(layer.numbers()) for layer in like])
     return [layer.moved(part) for layer, part in zip(like, np.split(numbers, ends[:-1]), strict=True)]
 
 
 def bounds(layers: Sequence[Layer]) -> Bounds:
-    """Of the numbers of all layers: lengthscales and variances have some."""
+    """Bounds of the parameters of all layers; only lengthscales and variances are bounded."""
 
     def bound(layer, sign, most):
         free = replace(layer, **{part.name: np.full_like(getattr(layer, part.name), np.inf) for part in fields(layer)})
         own = np.full_like(layer.log_lengthscale, LOG_BOUNDS[1]), np.array(most)
         return sign * replace(free, log_lengthscale=own[0], log_variance=own[1]).numbers()
 
-    last = np.log(LARGEST_VARIANCE) if layers[-1].units > 1 else LOG_BOUNDS[1]  # several processes are of classes
+    last = np.log(LARGEST_VARIANCE) if layers[-1].units > 1 else LOG_BOUNDS[1]  # several processes belong to classes
     most = [LOG_BOUNDS[1]] * (len(layers) - 1) + [last]
     least = [bound(layer, -1.0, LOG_BOUNDS[1]) for layer in layers]
     largest = [bound(layer, 1.0, one) for layer, one in zip(layers, most, strict=True)]
@@ -140,15 +140,15 @@ def bounds(layers: Sequence[Layer]) -> Bounds:
 
 @dataclass(frozen=True)
 class Reached:
-    """Where some rounds of a climb have come to."""
+    """The result of training a process."""
 
     shared: Deep
-    """its last layer knows what rows say of it; of others than numbers by what it was trained with"""
+    """the process; for Gaussian targets its last layer has the posterior of the rows, otherwise the trained belief"""
     energy: float | None
-    """that of the sites, where there are any; None without a climb, and where a cavity is no belief"""
+    """energy of the sites, where there are sites; None without training, and where a cavity is not positive definite"""
     density: float
-    """of rows that were left out, in all; the energy where none were"""
+    """total over left-out rows; 0 without them"""
     evaluations: int
-    """in all"""
+    """total number"""
     sites: dict[str, Any] | None = None
-    """what sweeps of expectation propagation have come to after that (`bcmdist.methods.deep.propagation`), if any"""
+    """report of the sweeps of expectation propagation after training (`bcmdist.methods.deep.propagation`), if any"""

@@ -1,9 +1,9 @@
-"""What a row says of what comes out of the last layer, f ~ N(m, v), to some power (Minka 2004, power EP; SYSTEMS D9).
+"""Log expectation of a power of a row's likelihood over the output f ~ N(m, v) of the last layer, with gradients.
 
     1 / power log E p(y | f)^power
 
-Power 1 is the log density of the row. Lower ones think less of how well a row is predicted and more of what it says of
-f: 0 is the bound of variational inference.
+(Minka 2004, power EP; SYSTEMS D9.) Power 1 gives the log predictive density of the row. Lower powers put less weight on
+the quality of predictions and more on the information about f; power 0 is the bound of variational inference.
 """
 
 from dataclasses import dataclass, replace
@@ -18,7 +18,7 @@ from bcmdist.model.likelihoods.tilted import tilted_site
 
 @dataclass(frozen=True)
 class Said:
-    """Of n rows, with the gradient in moments and in the noise of the layer."""
+    """Value for n rows, with gradients in the moments and in the noise of the layer."""
 
     value: float
     mean: np.ndarray
@@ -29,9 +29,9 @@ class Said:
 
 
 def said(likelihood: Likelihood, obs: Observations, m, v, noise, power=1.0) -> Said:
-    """Of f ~ N(m, v), (n, U) each, of one process or of one for each class, independent.
+    """Log expectation for f ~ N(m, v), (n, U) each, of one process or of one independent process per class.
 
-    `noise`, which v has in it, is that of normal errors, and of other targets none.
+    `noise` is the part of v that is Gaussian noise; it is not used for other targets.
     """
     if likelihood.per_class:
         return _of_classes(obs, m, v, power)
@@ -42,14 +42,14 @@ def said(likelihood: Likelihood, obs: Observations, m, v, noise, power=1.0) -> S
 
 
 def _of_classes(obs, m, v, power) -> Said:
-    """By the softmax; a row of weight w counts as w rows."""
+    """Softmax; a row of weight w counts as w rows."""
     value, to_mean, to_variance = log_averages(obs.y, power, m, v)
     share = obs.weight / power
     return Said(float(value @ share), to_mean * share[:, None], to_variance * share[:, None], 0.0)
 
 
 def _of_numbers(y, m, v, noise, share, power) -> Said:
-    """By log E N(y; f, s)^p = log N(y; m, v + s / p) + (1 - p) / 2 log 2 pi s - 1/2 log p."""
+    """Gaussian: log E N(y; f, s)^p = log N(y; m, v + s / p) + (1 - p) / 2 log 2 pi s - 1/2 log p."""
     s = noise * share
     error, variance = y - m, v + s / power
     value = -0.5 * (error**2 / variance + np.log(variance) + power * np.log(2.0 * np.pi) + np.log(power))
@@ -61,7 +61,7 @@ def _of_numbers(y, m, v, noise, share, power) -> Said:
 
 
 def _of_targets(likelihood, obs, m, v, power) -> Said:
-    """By the site that gives N(m, v) the moments of what is believed with the row: in its terms
+    """From the site that gives N(m, v) the moments of belief times likelihood:
 
     d/dm = (nu - tau m) / (1 + tau v),   d/dv = ((d/dm)^2 - tau / (1 + tau v)) / 2
     """

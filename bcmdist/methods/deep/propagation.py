@@ -1,16 +1,17 @@
 """Sweeps of expectation propagation over the factors of rows about all layers (`bcmdist.methods.deep.sites`).
 
-Layers that have climbed the tied energy believe that each of their rows says the same. From there, groups of rows hold
-factors of their own: all rows one (stochastic expectation propagation, SYSTEMS D4), each partition (distributed, the
-D-expert of way a), or each row (D3). All groups are matched at once to the total of the sweep before, and go part of
-the way: a sweep is a sum over partitions, the same wherever and in whatever order they are computed, and of factors of
-rows whatever partitions there are. The part is halved until what all rows say leaves a belief (SYSTEMS I.7).
+Layers trained by the tied energy assume that all their rows contribute the same factor. From there, groups of rows get
+factors of their own: one group of all rows (stochastic expectation propagation, SYSTEMS D4), one per partition
+(distributed, the D-expert of way a), or one per row (D3). All groups are matched in parallel to the total of the
+previous sweep, with damping. A sweep is a sum over partitions, independent of where and in which order they are
+computed; with one factor per row it is also independent of the partitioning. The step is halved until the total leaves
+a positive definite precision (SYSTEMS I.7).
 
-At the end the energy is that of expectation propagation (D3), by groups
+The final energy is that of expectation propagation (D3), by groups
 
     (1 - N/p) phi + sum_i n_i/p phi of the cavity of i - phi of the prior + sum_n 1/p log Z_n
 
-of one group the tied energy, of rows on their own, in one layer, the log evidence of FITC.
+With one group it is the tied energy; with one group per row and one layer it is the log evidence of FITC.
 """
 
 import math
@@ -28,54 +29,54 @@ from bcmdist.methods.deep.shared import Deep
 from bcmdist.methods.deep.sites import Factor, definite, normaliser, telling, told, unpacked
 from bcmdist.methods.deep.sweep import Grouping, SiteShare, SiteSweep
 
-TIED = "tied"  # no sites: layers stay as they have climbed the tied energy
-# Mean log densities of training rows that nothing has seen: on three splits of Boston -2.745 tied, -2.734 shared and of
-# partitions, -2.718 of rows; on two of Concrete -3.139, -3.145 and -3.142, where errors are 1 % smaller.
+TIED = "tied"  # no sites: layers stay as trained by the tied energy
+# Mean log densities of unseen training rows: on three splits of Boston -2.745 tied, -2.734 shared and per partition,
+# -2.718 per row; on two splits of Concrete -3.139, -3.145 and -3.142, where errors are 1 % smaller.
 GROUPINGS = {"shared": Grouping(False, False), "partition": Grouping(True, False), "row": Grouping(True, True)}
-# Part of the way that a sweep goes at most (of two layers, whole ones go round in circles), and how many there are by
-# effort. They end where a whole sweep would change factors by no more than such a share, and means of v by no more of
-# their standard deviations: what all rows say together may be right from the beginning, when no row's share of it is.
+# Largest step of a sweep (with two layers, full steps oscillate), and largest number of sweeps by effort. Sweeps end
+# where a full step would change no factor by more than this share, and no mean of v by more than this share of its
+# standard deviation: the total may be right from the beginning while the rows' factors are not.
 STEP, SWEEPS, TOLERANCE = 0.5, {"quick": 10, "normal": 40, "thorough": 100}, 1e-3
-GROUPED, SINGLE = 20.0, 200.0  # evaluations of the tied energy that take as long as one, of groups of rows and of rows
-MOST_NUMBERS = 2**25  # of the factors of all rows: 256 MiB, which travel in every sweep
+GROUPED, SINGLE = 20.0, 200.0  # values in the factors of all rows: 256 MiB, sent in every sweep
+MOST_NUMBERS = 2**25  # values in the factors of all rows: 256 MiB, sent in every sweep
 
 Factors = Mapping[str, np.ndarray]
-"""of groups, (G, K), by key"""
+"""factors of groups, (G, K), by key"""
 
 
 @dataclass(frozen=True)
 class Swept:
-    """Where some sweeps have come to."""
+    """State after some sweeps."""
 
     factors: Factors
     sweeps: int
     energy: float
-    """of these factors, once no sweep follows; nan before, and where a cavity is no belief"""
+    """energy of these factors after the last sweep; nan before, and where a cavity is not positive definite"""
     moved: float
-    """how far the last sweep would have gone as a whole: of the factors of a layer, as a share of their length, or of
-    means of v, in their standard deviations; the most"""
+    """largest change by a full step of the last sweep: of a layer's factors as a share of their length, or of means of
+    v in standard deviations"""
     skipped: float
-    """rows whose factors the last sweep left"""
+    """number of rows whose factors the last sweep did not update"""
 
     def to_json(self) -> dict[str, Any]:
-        """All but the factors."""
+        """All fields but the factors."""
         energy = float(self.energy) if np.isfinite(self.energy) else None
         return {"sweeps": self.sweeps, "energy": energy, "moved": self.moved, "skipped": self.skipped}
 
 
 def swept_as(settings) -> float:
-    """As many evaluations of the tied energy take as long as the sweeps of a process, about."""
+    """Approximate cost of the sweeps of a process, as a number of evaluations of the tied energy."""
     if settings.deep_sites == TIED:
         return 0.0
     return SWEEPS[settings.effort] * (SINGLE if GROUPINGS[settings.deep_sites].single else GROUPED)
 
 
 def refuse_factors(sites: str, rows: int, numbers: int) -> None:
-    """Raise `InvalidOption` where factors of so many rows, of so many numbers each, would be too large.
+    """Raise `InvalidOption` where the factors of `rows` rows, with `numbers` values each, would be too large.
 
     Parameters
     ----------
-    sites : what they are of, by name
+    sites : name of the grouping
     """
     if sites != TIED and GROUPINGS[sites].single and rows * numbers > MOST_NUMBERS:
         raise InvalidOption(
@@ -85,7 +86,7 @@ def refuse_factors(sites: str, rows: int, numbers: int) -> None:
 
 
 class Sweeps:
-    """Of the rows of an objective, about layers whose numbers are known."""
+    """Sweeps over the rows of an objective, for given layers."""
 
     def __init__(self, objective: DeepObjective, start: Deep, grouping: Grouping):
         self.objective, self.start, self.grouping = objective, start, grouping
@@ -99,21 +100,20 @@ class Sweeps:
         self.rows = sum(part.weight * part.rows for part in self.parts)
 
     def begun(self) -> Swept:
-        """Each row says its share of what all have said."""
+        """Initial state: each row's factor is its equal share of the trained total."""
         share = told(self.layers) / self.rows
         return Swept({key: np.tile(share, (count, 1)) for key, count in self.groups.items()}, 0, np.nan, np.inf, 0.0)
 
     def total(self, factors: Factors) -> np.ndarray:
-        """What all rows say, (K,)."""
+        """Sum of the factors of all rows, (K,)."""
         return np.sum([self.counted[key] * factors[key].sum(axis=0) for key in sorted(factors)], axis=0)
 
     def deep(self, at: Swept) -> Deep:
-        """Layers of which the rows have said all that they say."""
+        """The process whose layers have the posterior given all factors."""
         return replace(self.start, layers=tuple(telling(self.layers, self.total(at.factors))))
 
     def after(self, at: Swept) -> Swept:
-        """One more."""
-        """Its energy is not known yet."""
+        """State after one more sweep, with the energy not yet computed."""
         share, total = self._said(at.factors), self.total(at.factors)
         targets = {key: share.sums[key] / self.counted[key] for key in at.factors}
         step = STEP
@@ -134,7 +134,7 @@ class Sweeps:
             return ground.sum(SiteSweep(ground.scaling, *what, *how), self.parts)
 
     def energy(self, at: Swept) -> float:
-        """Of its factors; nan where a cavity is no belief."""
+        """Energy of the factors; nan where a cavity is not positive definite."""
         share, factors = self._said(at.factors), unpacked(self.total(at.factors), self.layers)
         phi = normaliser(factors, [one.believed() for one in factors])
         return (1.0 - self.rows / self.objective.power) * phi + share.normaliser + share.log_z
@@ -151,8 +151,7 @@ class Sweeps:
         return far
 
     def _changed(self, factors, targets):
-        """Length of the way from factors to targets as a share of the length of these, of natural parameters of the
-        layer where it is longest."""
+        """Distance from factors to targets, relative to the targets' length, for the layer where it is largest."""
         before, after = (np.concatenate([each[key] for key in sorted(factors)]) for each in (factors, targets))
         ways, whole = (unpacked(numbers, self.layers) for numbers in (after - before, after))
         lengths = zip(map(_length, ways), map(_length, whole), strict=True)
@@ -160,7 +159,7 @@ class Sweeps:
 
 
 def swept_on(objective: DeepObjective, at: Reached, held: Sequence[Partition], sites: str) -> Reached:
-    """With what each row says of all layers kept apart as far as `sites`, a name, tells, in place of tied."""
+    """Continue a trained process with sweeps, with the factors grouped as named by `sites`."""
     if sites == TIED:
         return at
     sweeps = Sweeps(objective, at.shared, GROUPINGS[sites])
@@ -175,8 +174,10 @@ def swept_on(objective: DeepObjective, at: Reached, held: Sequence[Partition], s
 
 
 def settled(sweeps: Sweeps, most: int, *, tolerance: float = TOLERANCE) -> Swept:
-    """Where sweeps change nothing, or so many have been, with its energy; from where a process that was killed had come
-    to."""
+    """Sweep until convergence, or `most` times; return the state with its energy.
+
+    Continues from the state that an interrupted fit has stored.
+    """
     path = sweeps.objective.place(["sites", *astuple(sweeps.grouping)], sweeps.layers)
     at = _kept(path, sweeps.groups) if path.exists() else sweeps.begun()
     while at.sweeps < most and at.moved > tolerance:
@@ -186,7 +187,7 @@ def settled(sweeps: Sweeps, most: int, *, tolerance: float = TOLERANCE) -> Swept
 
 
 def _length(factor: Factor) -> float:
-    """Of all numbers of a factor, or of many."""
+    """Norm of all numbers of one or several factors."""
     return math.hypot(float(np.linalg.norm(factor.eta)), float(np.linalg.norm(factor.precision)))
 
 

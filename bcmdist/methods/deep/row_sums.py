@@ -1,7 +1,8 @@
-"""What rows say of all layers of a deep Gaussian process, as sums over partitions (SYSTEMS D7, way b of the experts).
+"""Tasks: log densities of rows under all layers, with gradients, and messages about the last layer.
 
-One round each: partitions get the layers as rows see them, and send the sum of their log densities with its gradient in
-these; what follows from the natural parameters of layers is the combiner's (`bcmdist.methods.deep.layer`).
+Sums over partitions (SYSTEMS D7, way b of the experts), one round each. Partitions receive the layers in the form of
+`Stage` and return the sum of their log densities with its gradient in the stages; `bcmdist.methods.deep.layer`
+continues the gradient to the natural parameters.
 """
 
 from collections.abc import Sequence
@@ -23,12 +24,12 @@ from bcmdist.storage.commits import BlobReference
 from bcmdist.storage.loading import load_array
 
 Shape = tuple[int, int, int]
-"""centres, inputs and units of a layer"""
+"""numbers of centres, inputs and units of a layer"""
 
 
 @dataclass(frozen=True)
 class DeepShare:
-    """A partition's log densities, with their gradient; they add."""
+    """A partition's log densities, with their gradient; objects add."""
 
     value: float
     pulls: tuple[Pull, ...]
@@ -40,17 +41,17 @@ class DeepShare:
 
 @dataclass(frozen=True)
 class DeepDensities:
-    """The log densities of a partition's rows under the layers on trial."""
+    """Task: the log densities of a partition's rows under candidate layers."""
 
     scaling: BlobReference
     stages: BlobReference
-    """their numbers"""
+    """vector of `numbers_of`"""
     shapes: tuple[Shape, ...]
     likelihood: Likelihood
     power: float
-    """to which rows say what they say (`bcmdist.methods.deep.outputs`)"""
+    """power of the rows' likelihoods (`bcmdist.methods.deep.outputs`)"""
     classes: tuple[float, ...] | None
-    """labels that targets number, where they do"""
+    """class labels, where targets are classes"""
 
     def __call__(self, part, rows) -> DeepShare:
         scaling = load_scaling(self.scaling)
@@ -62,11 +63,11 @@ class DeepDensities:
 
 @dataclass(frozen=True)
 class DeepMessage:
-    """The message of a partition about the last layer, given the others."""
+    """Task: the message of a partition about the last layer, given the other layers."""
 
     scaling: BlobReference
     arrays: tuple[tuple[str, BlobReference], ...]
-    """of `Deep.to_arrays`, by name"""
+    """arrays of `Deep.to_arrays`, by name"""
     kernel: Kernel
     likelihood: Likelihood
 
@@ -79,7 +80,7 @@ class DeepMessage:
 
 
 def numbers_of(stages: Sequence[Stage]) -> tuple[np.ndarray, tuple[Shape, ...]]:
-    """Layers in one vector, and their shapes."""
+    """Stages in one vector, and their shapes."""
     parts = [np.ravel(part) for stage in stages for part in _parts(stage)]
     return np.concatenate(parts), tuple((*stage.centres.shape, len(stage.alpha)) for stage in stages)
 
@@ -89,7 +90,7 @@ def _parts(stage):
 
 
 def stages_of(numbers, shapes: Sequence[Shape]) -> list[Stage]:
-    """The layers that `numbers_of` wrote."""
+    """Stages from the results of `numbers_of`."""
     found = []
     for M, D, U in shapes:
         sizes = np.cumsum([M * D, D, 1, 1, U * M, U * M * M])

@@ -1,4 +1,7 @@
-"""Rows through all layers of a deep Gaussian process, and back (Bui et al. 2016, section 5; SYSTEMS D6)."""
+"""Propagate rows forwards through all layers of a deep Gaussian process, and gradients back.
+
+(Bui et al. 2016, section 5; SYSTEMS D6.)
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -7,19 +10,19 @@ from bcmdist.data.observations import Observations
 from bcmdist.methods.deep.moments import Passed, Pull, Stage, nothing, passed, pulled
 from bcmdist.methods.deep.outputs import said
 
-# Numbers in a matrix of rows and pairs of centres, at most: a few of them stay in a cache.
+# Largest number of entries of a matrix of rows by pairs of centres: a few such matrices fit in a cache.
 BLOCK_NUMBERS = 2**18
 
 
 def blocks(stages: Sequence[Stage], rows) -> Iterator[slice]:
-    """Of rows, so that no matrix of them and of pairs of centres grows large."""
+    """Blocks of rows, so that matrices of rows by pairs of centres stay small."""
     pairs = max(len(stage.pairs.first) for stage in stages)
     step = max(1, BLOCK_NUMBERS // pairs)
     return (slice(start, start + step) for start in range(0, rows, step))
 
 
 def through(stages: Sequence[Stage], X) -> list[Passed]:
-    """What each layer makes of the rows X (n, D)."""
+    """Output of each layer for the rows X (n, D)."""
     found = [passed(stages[0], X)]
     for stage in stages[1:]:
         found.append(passed(stage, found[-1].mean, found[-1].variance))
@@ -27,7 +30,7 @@ def through(stages: Sequence[Stage], X) -> list[Passed]:
 
 
 def log_densities(stages: Sequence[Stage], X, obs: Observations, likelihood, power=1.0) -> tuple[float, list[Pull]]:
-    """Sum over rows (n, D) of 1 / power log E p(y | f)^power, f ~ N(m_L, v_L), and its gradient in the layers."""
+    """Sum over rows (n, D) of 1 / power log E p(y | f)^power, f ~ N(m_L, v_L), and its gradient in the stages."""
     value, pulls, noise = 0.0, [nothing(stage) for stage in stages], stages[-1].noise
     for some in blocks(stages, len(X)):
         rows = through(stages, X[some])
@@ -40,7 +43,7 @@ def log_densities(stages: Sequence[Stage], X, obs: Observations, likelihood, pow
 
 
 def _back(stages, rows, to_mean, to_variance):
-    """The gradient in all layers from that in the mean and variance of the last."""
+    """Gradients in all stages from those in the mean and variance of the last."""
     pulls = []
     for stage, one in zip(stages[::-1], rows[::-1], strict=True):
         pull, to_mean, to_variance = pulled(stage, one, to_mean, to_variance)

@@ -1,16 +1,17 @@
-"""The last layer of a deep Gaussian process as shared variables: what the others make of an input is known.
+"""Shared variables: the last layer of a deep Gaussian process, with the other layers fixed.
 
-    f(x) = b(x)' v + r(x),    b(x) = L^-1 E k(z, h),    h ~ N(m(x), s(x)) from the layers before
+    f(x) = b(x)' v + r(x),    b(x) = L^-1 E k(z, h),    h ~ N(m(x), s(x)) from the previous layers
 
-v are the whitened values of the last layer at its centres, so that messages about it add: rows are absorbed, forgotten
-and merged by it, while the layers before stay as they were trained (`bcmdist.methods.deep`). What v leaves is, with P2
-= L^-1 E k(z, h) k(h, z) L'^-1,
+v are the whitened values of the last layer at its centres, so messages about v add: rows are absorbed, forgotten and
+merged through v, while the previous layers stay as trained (`bcmdist.methods.deep`). The residual variance given v is,
+with P2 = L^-1 E k(z, h) k(h, z) L'^-1,
 
     var r = a - tr P2 + tr((C + m m')(P2 - b b'))
 
-the part of the last layer that its centres do not explain, and that of not knowing h, in which the v that rows were
-trained with, N(m, C), stands for the v of now. Of that belief, predictions are the moments of all layers (SYSTEMS D8).
-Of classes there are as many v and f, with the same b(x); what these leave is that of all classes in the mean.
+It consists of the part of the last layer that its centres do not explain and of the uncertainty of h; for the latter,
+the trained belief N(m, C) about v is used instead of the current one. With the trained belief, predictions equal the
+moments of all layers (SYSTEMS D8). With several classes there are as many v and f with the same b(x); the residual
+variance is averaged over classes.
 """
 
 from dataclasses import dataclass
@@ -35,7 +36,7 @@ PARTS = ("centres", "log_lengthscale", "log_variance", "log_noise", "mean", "roo
 
 
 def array_name(layer, part) -> str:
-    """Under which a part of a layer, counted from 1, is stored."""
+    """Name of the stored array of a part of a layer, counted from 1."""
     return f"layer{layer}_{part}"
 
 
@@ -48,7 +49,7 @@ class Deep(Shared):
     exhaustive: ClassVar[bool] = False
     layers: tuple[Layer, ...]
     kernel: Kernel
-    """of the inputs, by whose lengthscales the first layer began"""
+    """kernel of the inputs, from whose lengthscales the first layer started"""
     mean: Mean
     residual: str = "diagonal"
     jitter: float = 0.0
@@ -63,7 +64,7 @@ class Deep(Shared):
 
     @property
     def units(self) -> int:
-        """Hidden units of a layer; 0 where there is one layer."""
+        """Number of hidden units per layer; 0 for a single layer."""
         return self.layers[0].units if len(self.layers) > 1 else 0
 
     @cached_property
@@ -72,7 +73,7 @@ class Deep(Shared):
 
     @cached_property
     def _trained(self):
-        """C of the belief in v that rows were trained with, (M, M); of classes in the mean."""
+        """Covariance C of the trained belief about v, (M, M); averaged over classes."""
         return self.layers[-1].share(1.0).covariance.mean(axis=0)
 
     def fill(self, X, V) -> None:
@@ -84,7 +85,7 @@ class Deep(Shared):
         return through(self._stages, X)[-1]
 
     def believed(self, X) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and variance of f at the rows X (n, D) as layers were trained, (n, U) each."""
+        """Mean and variance of f at the rows X (n, D) under the trained layers, (n, U) each."""
         found = [self._last(X[some]) for some in blocks(self._stages, len(X))]
         variance = np.concatenate([one.variance for one in found]) - self._stages[-1].noise
         return np.concatenate([one.mean for one in found]), variance
@@ -98,17 +99,17 @@ class Deep(Shared):
         return found
 
     def expert_message(self, likelihood, X, obs, general) -> Message:
-        """By sites where layers were trained; exact of Gaussian rows."""
+        """Message by sites at the trained layers; exact for Gaussian rows."""
         if likelihood.exact or len(X) == 0:
             return general(self, likelihood, X, obs)
         return trained_message(self, likelihood, X, obs)
 
     def conditional_message(self, likelihood, X, obs, mean, general) -> Linearised:
-        """The same, whatever the shared values: sites are where layers were trained."""
+        """The same for any shared values, since sites are computed at the trained layers."""
         return Linearised(expert_message(self, likelihood, X, obs), 0.0, None)
 
     def summary(self, belief, original) -> dict:
-        """Layers with their units and lengthscales, in units of their scaled inputs."""
+        """Units, centres, variances and lengthscales of the layers, in units of their scaled inputs."""
         return {
             "layers": [
                 {
@@ -166,7 +167,7 @@ class Deep(Shared):
 
 
 def _processes(facts):
-    """Processes of the last layer."""
+    """Number of processes of the last layer."""
     return len(facts["classes"]) if LIKELIHOODS[facts["likelihood"]].per_class else 1
 
 

@@ -1,17 +1,17 @@
-"""What each row says of all layers, by expectation propagation (Bui et al. 2016, section 4.1, appendices B, C; D3, D4).
+"""Factors of rows about all layers by expectation propagation (Bui et al. 2016, section 4.1, appendices B, C; D3, D4).
 
     q(v) = N(v; 0, I) prod_i g_i(v)^n_i,   cavity of a row  q / g_i^p,   Z_n = E p(y_n | f)^p under the cavity
 
-Groups i of n_i rows hold the factor that each of these says on average: of groups of one row this is expectation
-propagation, of one group stochastic expectation propagation. p is a power; 1 is the paper's. A factor has natural
-parameters (eta, P) of the whitened v = L^-1 u of each process, so that factors, as messages, add. With m and C of the
-cavity, g = d log Z / dm and W = g g' - 2 d log Z / dC, moments of the row and the cavity together are m + C g and
-C - C W C, that is
+Groups i of n_i rows share the average factor of their rows: with groups of one row this is expectation propagation,
+with a single group stochastic expectation propagation. p is a power; the paper uses 1. A factor has natural parameters
+(eta, P) of the whitened v = L^-1 u of each process, so factors add like messages. With m and C of the cavity, g = d log
+Z / dm and W = g g' - 2 d log Z / dC, the moments of cavity times row are m + C g and C - C W C, hence
 
-    P_n = (I - W C)^-1 W,   eta_n = g + P_n (m + C g),   both of them over p
+    P_n = (I - W C)^-1 W,   eta_n = g + P_n (m + C g),   both divided by p
 
-No covariance is inverted. As log Z is that of the moments of layers, I - W C may be indefinite: no belief has such
-moments, and the row says nothing new (SYSTEMS I.7). P_n need not be definite; damped, all rows and the prior are.
+No covariance is inverted. As log Z is approximated by the moments of layers, I - W C may be indefinite: then no
+Gaussian has these moments, and the row's factor is not updated (SYSTEMS I.7). P_n need not be definite; with damping,
+the total including the prior is.
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,12 +26,12 @@ from bcmdist.methods.deep.moments import Passed, Stage, pulled
 from bcmdist.methods.deep.outputs import said
 from bcmdist.methods.deep.rows import blocks, through
 
-LEAST_PRECISION = 1e-9  # of a direction in which rows say less than nothing, once their sum is to be a layer's
+LEAST_PRECISION = 1e-9  # lower bound of the total precision in any direction, when it becomes a layer's
 
 
 @dataclass(frozen=True)
 class Factor:
-    """What is said of the v of a layer, or of many such things each."""
+    """Natural parameters of a factor about the v of a layer; leading axes for several factors."""
 
     eta: np.ndarray
     """(..., U, M)"""
@@ -40,16 +40,16 @@ class Factor:
 
     @property
     def known(self) -> np.ndarray:
-        """I + P, with the prior, (..., U, M, M)."""
+        """I + P: the precision including the prior, (..., U, M, M)."""
         return np.eye(self.eta.shape[-1]) + self.precision
 
     def believed(self) -> Belief:
-        """N(m, C) with the prior.
+        """Belief N(m, C) from factor and prior.
 
         Raises
         ------
         NotPositiveDefinite
-            Prior and factor are no belief.
+            The precision of prior and factor is indefinite.
         """
         if not definite(self.known).all():
             raise NotPositiveDefinite("sites: expected a belief about all layers, got an indefinite precision; damp")
@@ -59,7 +59,7 @@ class Factor:
 
 
 def packed(factors: Sequence[Factor]) -> np.ndarray:
-    """The numbers of factors of all layers side by side, (..., K); of precisions the lower triangles."""
+    """Factors of all layers in one array, (..., K); lower triangles of the precisions."""
     parts = []
     for one in factors:
         j, k = np.tril_indices(one.eta.shape[-1])
@@ -69,7 +69,7 @@ def packed(factors: Sequence[Factor]) -> np.ndarray:
 
 
 def unpacked(numbers, layers: Sequence[Layer]) -> list[Factor]:
-    """The factors that `packed` wrote."""
+    """Factors from the result of `packed`."""
     found = []
     for U, M in (layer.mean.shape for layer in layers):
         size = site_numbers(M)
@@ -83,19 +83,19 @@ def unpacked(numbers, layers: Sequence[Layer]) -> list[Factor]:
 
 
 def site_numbers(centres: int) -> int:
-    """In a factor of a process."""
+    """Number of values in a factor of one process."""
     return centres + centres * (centres + 1) // 2
 
 
 def told(layers: Sequence[Layer]) -> np.ndarray:
-    """What all rows have said of layers, (K,)."""
+    """Total of the rows' factors in trained layers, (K,)."""
     return packed([Factor(layer.eta, layer.precision) for layer in layers])
 
 
 def telling(layers: Sequence[Layer], total) -> list[Layer]:
-    """Layers of which rows have said a total, (K,).
+    """Layers with the posterior given the total of the rows' factors, (K,).
 
-    Directions in which they have said less than nothing are projected to nothing: a layer holds a root of precisions.
+    Directions of negative precision are projected to `LEAST_PRECISION`: a layer stores a root of the precision.
     """
     found = []
     for layer, factor in zip(layers, unpacked(total, layers), strict=True):
@@ -116,26 +116,26 @@ def definite(A) -> np.ndarray:
 
 
 def normaliser(factors: Sequence[Factor], beliefs: Sequence[Belief]) -> float:
-    """phi of what factors and prior say, summed over layers and processes; that of the prior is 0."""
+    """phi of factors and prior, summed over layers and processes; that of the prior is 0."""
     return sum(believed.normaliser(one.eta) for one, believed in zip(factors, beliefs, strict=True))
 
 
 @dataclass(frozen=True)
 class RowFactors:
-    """What some rows say."""
+    """Factors of some rows."""
 
     log_z: float
     """sum of 1/p log Z"""
     factors: np.ndarray
     """(n, K)"""
     proper: np.ndarray
-    """whether it is that of a belief, of finite numbers, (n,)"""
+    """whether the moments are those of a Gaussian and all numbers are finite, (n,)"""
 
 
 def row_factors(
     layers: Sequence[Layer], cavity: Sequence[Belief], X, obs: Observations, likelihood, power=1.0
 ) -> Iterator[RowFactors]:
-    """What each of the rows X (n, D) says, in blocks of rows, if they share a cavity."""
+    """Yield the factors of the rows X (n, D), in blocks, for a common cavity."""
     stages = [layer.seen(believed) for layer, believed in zip(layers, cavity, strict=True)]
     for some in blocks(stages, len(X)):
         rows = through(stages, X[some])
@@ -153,7 +153,7 @@ def row_factors(
 
 
 def _matched(layer, believed, stage: Stage, rows: Passed, to_mean, to_variance) -> tuple[Factor, np.ndarray]:
-    """By the gradients of log Z in the mean and variance of what comes out of a layer, (n, U) each."""
+    """Factors about one layer from the gradients of log Z in the mean and variance of its output, (n, U) each."""
     b = np.linalg.solve(layer.factor, rows.psi1.T).T
     if rows.psi2 is None:
         return _matched_at(b, believed, to_mean, to_variance)
@@ -172,7 +172,7 @@ def _matched(layer, believed, stage: Stage, rows: Passed, to_mean, to_variance) 
 
 
 def _matched_at(b, believed, to_mean, to_variance):
-    """Of certain inputs, where g = d b and W = w b b' are known by a number each."""
+    """As `_matched` for certain inputs, where g = d b and W = w b b' with scalars d and w."""
     bC = np.einsum("ij,ujk->iuk", b, believed.covariance)
     c, mean = np.einsum("iuk,ik->iu", bC, b), b @ believed.mean.T
     w = to_mean**2 - 2.0 * to_variance
@@ -184,7 +184,7 @@ def _matched_at(b, believed, to_mean, to_variance):
 
 
 def _whitened(layer, stage, packed):
-    """L^-1 psi2 L'^-1, (n, M, M)."""
+    """Return L^-1 psi2 L'^-1, (n, M, M)."""
     M = len(stage.centres)
     psi2 = np.empty((len(packed), M, M))
     psi2[:, stage.pairs.first, stage.pairs.second] = psi2[:, stage.pairs.second, stage.pairs.first] = packed

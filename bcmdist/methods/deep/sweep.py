@@ -1,8 +1,8 @@
-"""Sweeps of sites of deep Gaussian processes over partitions (SYSTEMS D3, D4, and D-expert way a).
+"""Tasks: sweeps of expectation propagation over the partitions of rows (SYSTEMS D3, D4, and D-expert way a).
 
-One round each: a partition gets what all rows say of the layers and the factors of its own groups of rows, takes each
-of these from the total, and sends the sums of what the rows of a group say now. Of groups that are partitions this is
-the message of an expert, which replaces its last one.
+One round per sweep. A partition receives the total of all factors and the factors of its own groups of rows, removes
+each group's factor from the total, and returns the sums of the rows' new factors per group. Where groups are
+partitions, this is the message of an expert, which replaces its previous message.
 """
 
 from collections.abc import Sequence
@@ -24,34 +24,34 @@ from bcmdist.storage.loading import load_array
 
 @dataclass(frozen=True)
 class Grouping:
-    """Which rows hold a factor together."""
+    """Which rows share a factor."""
 
     apart: bool
-    """whether partitions have factors of their own"""
+    """whether each partition has its own factors"""
     single: bool
-    """whether each row has"""
+    """whether each row has its own factor"""
 
     def key(self, part: Partition) -> str:
-        """Under which the factors of the rows of a partition are kept."""
+        """Key of the factors of a partition's rows."""
         return part.key if self.apart else ""
 
     def count(self, rows: int) -> int:
-        """Groups of so many rows of a partition."""
+        """Number of groups in a partition of `rows` rows."""
         return rows if self.single else 1
 
 
 @dataclass(frozen=True)
 class SiteShare:
-    """What rows of some groups say, summed over them, with what the energy needs; they add."""
+    """Sums of new factors over the rows of some groups, with the terms of the energy; objects add."""
 
     sums: dict[str, np.ndarray]
-    """of factors of rows, (G, K) by key of groups"""
+    """sums of rows' factors, (G, K), by key of groups"""
     log_z: float
-    """sum of 1/p log Z; nan where a cavity is no belief"""
+    """sum of 1/p log Z; nan where a cavity is not positive definite"""
     normaliser: float
     """sum over rows of 1/p phi of their cavity"""
     skipped: float
-    """rows whose factors stay as they were"""
+    """number of rows whose factors are not updated"""
 
     def __add__(self, other: "SiteShare") -> "SiteShare":
         sums = self.sums | other.sums
@@ -62,22 +62,22 @@ class SiteShare:
 
 @dataclass(frozen=True)
 class SiteSweep:
-    """What the rows of a partition say now, by the cavities of their groups."""
+    """Task: new factors of the rows of a partition, given the cavities of their groups."""
 
     scaling: BlobReference
     layers: BlobReference
-    """their numbers"""
+    """vector of the layers' parameters"""
     shapes: tuple[Shape, ...]
     total: BlobReference
-    """what all rows say, (K,)"""
+    """total of all rows' factors, (K,)"""
     factors: tuple[tuple[str, BlobReference], ...]
-    """of groups, (G, K), by their key"""
+    """factors of groups, (G, K), by key"""
     grouping: Grouping
     likelihood: Likelihood
     power: float
-    """to which rows say what they say (`bcmdist.methods.deep.outputs`)"""
+    """power of the rows' likelihoods (`bcmdist.methods.deep.outputs`)"""
     classes: tuple[float, ...] | None
-    """labels that targets number, where they do"""
+    """class labels, where targets are classes"""
 
     def __call__(self, part, rows) -> SiteShare:
         key, scaling = self.grouping.key(part), load_scaling(self.scaling)
@@ -89,7 +89,7 @@ class SiteSweep:
 
 
 def swept(layers: Sequence[Layer], total, factors, X, obs, likelihood, power=1.0) -> tuple[np.ndarray, np.ndarray]:
-    """Sums (G, K) and figures of the `SiteShare` of rows (n, D), whose groups, of about as many each, hold factors."""
+    """Sums (G, K) and figures of the `SiteShare` of rows (n, D), split evenly into groups with the given factors."""
     sums, figures = np.zeros_like(factors), np.zeros(3)
     for group, some in enumerate(np.array_split(np.arange(len(X)), len(factors))):
         own = factors[group]
@@ -98,7 +98,7 @@ def swept(layers: Sequence[Layer], total, factors, X, obs, likelihood, power=1.0
             beliefs = [one.believed() for one in cavity]
         except NotPositiveDefinite:
             sums[group] = len(some) * own
-            figures += np.nan, 0.0, len(some)  # there is no Z
+            figures += np.nan, 0.0, len(some)  # Z does not exist
             continue
         figures += 0.0, len(some) / power * normaliser(cavity, beliefs), 0.0
         for said in row_factors(layers, beliefs, X[some], obs[some], likelihood, power):
@@ -109,7 +109,7 @@ def swept(layers: Sequence[Layer], total, factors, X, obs, likelihood, power=1.0
 
 
 def layers_of(numbers, shapes: Sequence[Shape]) -> list[Layer]:
-    """Layers from their numbers, one after the other."""
+    """Layers from a vector of their concatenated parameters."""
     found = []
     for like in (Layer.of_shape(*shape) for shape in shapes):
         size = len(like.numbers())

@@ -1,22 +1,21 @@
-"""Deep Gaussian processes: layers that begin near planes, and climb the tied energy of all rows (Bui et al. 2016).
+"""Train deep Gaussian processes: nearly linear initial layers, then ascent of the tied energy (Bui et al. 2016).
 
     F = sum over layers of (1 - N/p) phi + N/p phi of the cavity - phi of the prior, + sum_n 1/p log Z_n   (SYSTEMS D5)
 
-What rows say of each layer is tied: each of N says a share of it. Z_n is the mean of the density of a row to a power p,
-with layers that believe the others and 1 - p of what it says itself, by the moments of `bcmdist.methods.deep`; p = 1 is
-the paper's. Adam climbs F in centres, kernels, noises and beliefs of all layers, by some rows a step (`adam`), in O(n L
-M^2) of n of them. F is no bound, and no evidence to compare with other experts'.
+The rows' factors about each layer are tied: each of N rows contributes an equal share. Z_n is the expectation of the
+density of a row to a power p under the cavity, computed with the moments of `bcmdist.methods.deep`; the paper uses
+p = 1. Adam maximises F in centres, kernels, noises and beliefs of all layers with minibatches (`adam`), in O(n L M^2)
+for n rows. F is neither a bound nor an evidence that can be compared with other experts'.
 
-Of every ten rows one is left out, and says which round was the best. Each of two powers trains layers of its own. Of
-numbers, predictions are their equal mixture (`bcmdist.methods.deep.mixture`): which one is better differs from set
-to set, and the few rows that are left out are a poor judge of it. Of classes and counts these rows choose one.
+One in ten blocks of rows is left out, and selects the best round. Layers are trained separately for two powers. For
+Gaussian targets predictions are their equal mixture (`bcmdist.methods.deep.mixture`): the better power differs between
+data sets, and the few left-out rows select it poorly. For classes and counts these rows select one power.
 
-From there, sweeps of expectation propagation go on where sites are asked for (`bcmdist.methods.deep.propagation`).
+Then sweeps of expectation propagation follow where sites are requested (`bcmdist.methods.deep.propagation`).
 
 After training, messages about the values of the last layer give its posterior (`bcmdist.methods.deep.shared`): exactly
-for Gaussian rows; for classes and counts, whose layers are trained by quadrature, by sites where training has left the
-layers (`bcmdist.methods.deep.messages`). With more than two classes the last layer has a process of each, and the
-likelihood is the softmax of these.
+for Gaussian rows, and by sites at the trained layers for classes and counts (`bcmdist.methods.deep.messages`). With
+more than two classes the last layer has one process per class, and the likelihood is their softmax.
 """
 
 from collections.abc import Sequence
@@ -40,24 +39,24 @@ from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.shared.interface import Shared
 
 KERNEL = "se"
-# What stands for options that are not given: centres of a layer and hidden units.
+# Defaults of the options: centres of a layer, and hidden units.
 CENTRES, UNITS = 50, 8
-# Rows whose energy is climbed, at most, and those of a block of them.
+# Largest number of rows in training, and rows per sampled block.
 ROWS, BLOCK = 50_000, 2000
-LEFT_OUT = 10  # one of so many blocks is left out, and says which round of steps was best
-# Powers of the factors of rows; predictions mix one process for each. Mean log densities on validation rows, of two
-# splits each of 200 to 400 rows: two layers on seven sets .04 with power 1, .12 with .5, .15 with the one that left-out
-# rows choose, .20 with the equal mixture. One layer on sinc and steps: -2.89 with 1 (it takes noise of .17 for .004),
-# -.48 with .5, -.90 chosen, -.52 mixed: left-out rows are too few to see what power 1 overfits.
+LEFT_OUT = 10  # one in so many blocks is left out, to select the best round
+# Powers of the likelihood; predictions mix one process per power. Mean log densities on validation rows, two splits
+# each of 200 to 400 rows: with two layers on seven data sets .04 for power 1, .12 for .5, .15 for the power selected by
+# left-out rows, .20 for the equal mixture. With one layer on sinc and steps: -2.89 for 1 (its noise is .17 instead of
+# .004), -.48 for .5, -.90 selected, -.52 mixed: the left-out rows are too few to detect the overfitting of power 1.
 POWERS = (1.0, 0.5)
-MESSAGES = 40.0  # that take as long as an evaluation of as many rows
+MESSAGES = 40.0  # cost, in messages, of an evaluation for as many rows
 NOISELESS = 1e-6  # noise variance of a last layer that is a latent process
 
 
 def begun(known: BasisInputs) -> Deep:
-    """Layers as they begin: the first one about centres of the inputs, in the metric of the kernel that was learned.
+    """Initial layers: the first with centres among the inputs, in the metric of the learned kernel.
 
-    There are as many as the kernel has degrees of freedom at the sample where that is less than was asked for.
+    There are fewer centres than requested where some are determined by the others (`select_points`).
     """
     X, rng = known.sample, np.random.default_rng(known.seed)
     centres = select_points(X, known.count, kernel=known.kernel, method=known.method, seed=known.seed)
@@ -71,19 +70,19 @@ def begun(known: BasisInputs) -> Deep:
 
 
 def messages(settings, rows) -> float:
-    """How many messages about the last layer of one process take as long as training it on so many rows, about."""
+    """Approximate cost of training one process on `rows` rows, as a number of messages about its last layer."""
     evaluations = adam.STEPS[settings.effort] * adam.few(rows) / rows
     return MESSAGES * (evaluations * settings.learn + swept_as(settings))
 
 
 def processes(settings) -> int:
-    """How many are trained."""
+    """Number of processes trained."""
     return len(POWERS) if settings.learn else 1
 
 
 def refuse_rows(settings, rows: int) -> None:
-    """Raise `InvalidOption` where sites of so many rows of data would be too large."""
-    if isinstance(settings.query, str):  # known once the kernel is
+    """Raise `InvalidOption` where the sites of `rows` rows would be too large."""
+    if isinstance(settings.query, str):  # chosen after the kernel is learned
         return
     units, query = settings.units or UNITS, settings.query or CENTRES
     processes = units * (settings.layers - 1) + 1
@@ -91,9 +90,9 @@ def refuse_rows(settings, rows: int) -> None:
 
 
 def trained(shared: Deep, likelihood: Likelihood, ground: TrainingContext) -> tuple[Shared, Likelihood]:
-    """Layers at higher tied energy, and the likelihood with the noise that they have found; then sites, if asked for.
+    """Train the layers, with sweeps if requested; return them and the likelihood with the learned noise.
 
-    As they began where nothing is learned, but for the sites.
+    Without learning the layers stay initial, except for the sweeps.
     """
     if not ground.learn and ground.options["deep_sites"] == TIED:
         return shared, likelihood
@@ -125,7 +124,7 @@ def trained(shared: Deep, likelihood: Likelihood, ground: TrainingContext) -> tu
 
 
 def _looked_at(ground) -> tuple[list[Partition], list[Partition]]:
-    """Partitions that are trained on, and others: of a sample; all rows, and none, where nothing is learned."""
+    """Training and left-out partitions, from a sample of rows; without learning all partitions and none."""
     if not ground.learn:
         return list(ground.parts), []
     rows = min(ROWS, sum(part.rows for part in ground.parts))
@@ -135,7 +134,7 @@ def _looked_at(ground) -> tuple[list[Partition], list[Partition]]:
 
 
 def _climbed(objectives, start, held) -> list[Reached]:
-    """Where processes come to by the tied energy: as they begin where nothing is learned."""
+    """Processes trained by the tied energy; without learning, the initial process for each objective."""
     ground = objectives[0].ground
     if not ground.learn:
         return [Reached(start, None, 0.0, 0) for _ in objectives]
@@ -143,9 +142,9 @@ def _climbed(objectives, start, held) -> list[Reached]:
 
 
 def side_by_side(each: Sequence[Deep], likelihood: Likelihood) -> tuple[Shared, Likelihood]:
-    """The equal mixture of processes of numbers, if they are several, and the likelihood with their mean noise.
+    """Mixture of processes with Gaussian noise, if there are several, and the likelihood with their mean noise.
 
-    Those shares of it are what makes the variance of an observation that of f plus the noise of the likelihood.
+    With that mean, and each noise relative to it, the observation variance of the mixture is that of f plus the noise.
     """
     if len(each) == 1:
         return each[0], noisy(likelihood, each[0].layers[-1])
