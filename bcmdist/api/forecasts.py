@@ -204,7 +204,7 @@ def forecast_table(
 ) -> dict:
     """Return a forecast as columns by name, with one row per series and step.
 
-    Columns: the identifier of the series if there are several, `step` (from 1), `observation_mean`,
+    Columns: the identifier of the series if there is one, `step` (from 1), `observation_mean`,
     `observation_variance`, `lower95` and `upper95`.
 
     Raises
