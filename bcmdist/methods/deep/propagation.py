@@ -37,7 +37,7 @@ GROUPINGS = {"shared": Grouping(False, False), "partition": Grouping(True, False
 # where a full step would change no factor by more than this share, and no mean of v by more than this share of its
 # standard deviation: the total may be right from the beginning while the rows' factors are not.
 STEP, SWEEPS, TOLERANCE = 0.5, {"quick": 10, "normal": 40, "thorough": 100}, 1e-3
-GROUPED, SINGLE = 20.0, 200.0  # values in the factors of all rows: 256 MiB, sent in every sweep
+GROUPED, SINGLE = 20.0, 200.0  # cost of a sweep in evaluations of the tied energy, for groups and for single rows
 MOST_NUMBERS = 2**25  # values in the factors of all rows: 256 MiB, sent in every sweep
 
 Factors = Mapping[str, np.ndarray]
