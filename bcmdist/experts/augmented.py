@@ -4,8 +4,8 @@
 
 The reduced-rank Gaussian process of the support rows s, augmented jointly by all query points (RRGP* of Quinonero-
 Candela's thesis, 3.3.3, with the sign of its variance corrected). At the query points the prior is exact, and no n x n
-matrix is formed. With all rows in the support this is the block residual of the committee machine, with none subset of
-regressors. The support has as many rows as there are query points, evenly spaced over the partition.
+matrix is formed. With all rows in the support this is the block residual of the committee machine; with none it is
+subset of regressors. The support has as many rows as there are query points, evenly spaced over the partition.
 """
 
 from dataclasses import dataclass

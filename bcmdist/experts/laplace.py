@@ -32,8 +32,8 @@ LONGEST_STEP = 2.0**10
 # Weights in a step are capped at one of these over the prior variance: with larger ones rounding of K may make
 # I + w K singular.
 MOST_INFORMATION = (np.inf, 1e9, 1e6, 1e3)
-# Rows are steep where the curvature exceeds this many times the curvature at the row's own maximum, or one over the
-# prior variance; and halvings of the interval in which steepness begins.
+# Rows are steep where the curvature exceeds this many times the curvature at the row's own maximum or one over the
+# prior variance, whichever is larger; and bisection steps for the edge where steepness begins.
 STEEP, EDGE_HALVINGS = 1e9, 30
 # Convergence: the score equals K^-1 (f - prior mean) to this change of f.
 SCORE_TOLERANCE = 1e-9
@@ -85,7 +85,7 @@ def laplace_mode(K, obs, likelihood, prior_mean=None) -> np.ndarray:
     if np.any(w > np.finfo(float).eps):  # otherwise all rows are class labels or zeros, whose maxima are infinite
         first = newton(likelihood, alone, w * (alone - prior_mean) + likelihood.score(obs, alone), w)
         a = first * (_line_search(a, first, K, prior_mean, obs, tame, 0.0, longest=1.0) or 0.0)
-    # Search the mode of the tamed likelihood first, then that of the likelihood itself; once where no row is steep.
+    # Search the mode with quadratic tails first, where any row is steep, and then the mode of the likelihood itself.
     for model in (tame, likelihood) if tame.side.any() else (likelihood,):
         a = climb(K, obs, model, prior_mean, partial(newton, model), partial(model.curvature, obs), a)
     return prior_mean + K @ a

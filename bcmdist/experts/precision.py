@@ -15,6 +15,7 @@ with 250 to 2,000 rows per expert and noise from a thousandth of the variance up
 and 128,000 rows do not differ. An expert computes its message in double precision where the bound exceeds
 `LARGEST_ERROR` (functions that the shared variables explain, with noise below a tenth of the variance) or rounding
 makes R indefinite.
+
 The rule depends only on the model and the rows: the same rows give the same message on the same machine. On another
 machine the message may differ by as much as its error, so it cannot be subtracted exactly.
 """

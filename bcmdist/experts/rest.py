@@ -54,7 +54,7 @@ class Kind(ABC):
     together: bool = True
     """whether the modes of several processes can be searched jointly, as for a softmax"""
     keeps: float = 1.0
-    """share of the residual variance that rows retain, even if only independently per row"""
+    """share of the residual variance that f keeps at each row, correlated between rows or not; 0 without a residual"""
 
     @abstractmethod
     def residual(self, shared: Shared, V, X) -> Residual:

@@ -21,8 +21,8 @@ from bcmdist.methods.fourier.shared import Fourier
 from bcmdist.model.kernels import Kernel, parse_kernel
 
 MAX_INPUTS, MAX_WEIGHTS = 3, 1_000_000
-# Margin of the box on each side, as a share of the extent of the data; and its smallest extent, in units of the
-# effective range of the kernel, where inputs hardly vary.
+# Margin of the box on each side, as a share of the extent of the data; and its lower bound for inputs that hardly vary,
+# as a share of the effective range of the kernel.
 MARGIN, LEAST_EXTENT = 0.05, 0.01
 # Extent of standardised inputs before the data are read: six standard deviations.
 TYPICAL_EXTENT = 6.0

@@ -136,7 +136,7 @@ class SVM(TwoClass):
 
     so the curvature cost/(2 z) is a majoriser, and undamped steps never raise the cost (SYSTEMS G14). exp(log p) does
     not sum to one over y: its evidence cannot be compared with that of likelihoods, and `cost` is not learned.
-    Probabilities are the normalised exponentials of the two costs, a rough indication only.
+    Probabilities are proportional to exp(-cost) of the two classes, a rough indication only.
     """
 
     cost: float = 1.0
