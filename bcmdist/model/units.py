@@ -13,7 +13,7 @@ from scipy.special import expit, logit
 
 from bcmdist.data.observations import Observations
 
-# Exponents of ruler positions are clipped here, so that every target is finite.
+# Positions (`Units.place`) are clipped here before exp, so that every target is finite.
 LARGEST_PLACE = 600.0
 
 

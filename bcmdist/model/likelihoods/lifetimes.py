@@ -23,9 +23,9 @@ from bcmdist.model.likelihoods.interface import (
 )
 from bcmdist.model.units import POSITIVE
 
-# Times are scaled to mean 1. A recorded 0 (died on the day of entry) means a time below the resolution of the clock;
-# there the densities of Weibull shapes other than 1 are 0 or infinite. A clock with fewer than 10,000 steps per mean
-# lifetime would resolve less than this.
+# Times are scaled to mean 1. A recorded 0 (died on the day of entry) means a time below the unit of the clock; at 0
+# the densities of Weibull shapes other than 1 are 0 or infinite. This value is below the unit of every clock with fewer
+# than 10,000 steps per mean lifetime; finer clocks are rare.
 LEAST_TIME = 1e-4
 
 COLUMNS = (*NUMBERS, "median")
