@@ -30,7 +30,7 @@ class Layer:
     log_variance: np.ndarray
     """()"""
     log_noise: np.ndarray
-    """noise variance of each output, ()"""
+    """log noise variance, common to all outputs, ()"""
     mean: np.ndarray
     """mu, (U, M)"""
     root: np.ndarray
@@ -101,7 +101,7 @@ class Layer:
         return Stage(self.centres, lengthscale, variance, noise, alpha, 0.5 * (spread + spread.transpose(0, 2, 1)))
 
     def numbers(self) -> np.ndarray:
-        """All parameters in one vector, for optimisation; the lower triangle of R."""
+        """All parameters in one vector, for optimisation; only the lower triangle of R."""
         j, k = np.tril_indices(len(self.centres))
         each = [getattr(self, f.name) for f in fields(self)[:-1]] + [self.root[:, j, k]]
         return np.concatenate([np.ravel(one) for one in each])
