@@ -50,7 +50,11 @@ def of_learning_again(snapshot: Snapshot) -> str | None:
 
 
 def of_targets(snapshot: Snapshot) -> str | None:
-    """Warn that regression targets look like classes or counts."""
+    """Return advice if the targets of a regression model look like classes or counts, else None.
+
+    They do if they take 3 to `FEW_VALUES` distinct values, all whole, with at least `ROWS_OF_EACH` rows per value on
+    average.
+    """
     count = snapshot.facts.whole_targets or 0
     many = snapshot.committee.total.rows >= ROWS_OF_EACH * count
     if not many or not 2 < count <= FEW_VALUES or snapshot.model.likelihood.task != "regression":

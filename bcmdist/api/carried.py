@@ -49,7 +49,10 @@ def _halos(snapshot):
 
 
 class _Names:
-    """Replacements for the URLs of arrays: the same name for the same URL."""
+    """Placeholder names `rows-1/x`, `rows-2/x`, ... that replace the data URLs in ledger keys of a portable copy.
+
+    Equal URLs get equal names, so that keys remain distinct and consistent; no data are copied.
+    """
 
     def __init__(self):
         self.known: dict[str, str] = {}

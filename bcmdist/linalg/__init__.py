@@ -44,12 +44,14 @@ def _routines(A, B=None) -> Routines:
 
 
 def cholesky(A, *, name) -> np.ndarray:
-    """Lower Cholesky factor of the symmetric `A`; reads and overwrites its lower triangle.
+    """Return the lower Cholesky factor of the symmetric `A`, with zeros above the diagonal; reads the lower triangle only.
+
+    Overwrites all of `A` if it is Fortran-ordered and has the dtype of the result: do not use `A` again.
 
     Raises
     ------
     NotPositiveDefinite
-        The message names the matrix, the failed pivot and a lower bound of the condition number.
+        The message names the matrix (`name`), the failed pivot and a lower bound of the condition number.
     """
     L, info = _routines(A).potrf(A)
     if info == 0:

@@ -95,10 +95,11 @@ def _step(likelihood, obs):
 
 
 def _cut_belief(mean, sd, center, reach):
-    """Latent nodes and weights (n, K) for averages over N(mean, sd^2), cut at center and center +- reach.
+    """Return quadrature nodes f and weights, (n, K) each, for averages of a cdf F(y | f) over f ~ N(mean, sd^2).
 
-    Nodes are placed in f between the cuts. In the tails, where F hardly changes, they are placed in the posterior
-    probability u.
+    F falls from 1 to 0 around `center`, within `center` +- `reach`. The domain is cut at these three points. Between
+    them, nodes are Gauss-Legendre in f; outside, where F hardly changes, they are Gauss-Legendre in the tail
+    probability of N(mean, sd^2).
     """
     low, high = (np.clip((center + side * reach - mean) / sd, -BELIEF_SD, BELIEF_SD) for side in (-1.0, 1.0))
     middle = np.clip((center - mean) / sd, low, high)

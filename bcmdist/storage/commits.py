@@ -143,7 +143,10 @@ class ModelStore:
         return [number for number in recorded if number > pruned or number in held]
 
     def recorded(self) -> list[int]:
-        """Return the numbers of all records, ascending, including those that pruning is about to remove."""
+        """Return the numbers of all commit records in the directory, ascending.
+
+        Unlike `numbers`, this includes commits that are marked as pruned and not held by a lease, until they are removed.
+        """
         names = self.storage.names("commits")
         return [int(n.removesuffix(".json")) for n in names if RECORD_NAME.fullmatch(n)]
 

@@ -247,7 +247,11 @@ def _local(case, predicted) -> Work:
 
 
 def _halos(case) -> Iterator[Step]:
-    """Yield the search for halos (the rows around cells), and measurements and calibration of local predictions."""
+    """Yield the planned steps (`Step`) that prepare local prediction.
+
+    They are the search for the rows around each cell (halos), the measurement of jumps at cell borders and of the loss
+    with half of the query points and, for class likelihoods, the calibration of probabilities.
+    """
     cells = case.expert_rows / case.core
     candidates = min(CANDIDATE_ROWS, case.rows)
     found = cells * work.halo(case.around, candidates)

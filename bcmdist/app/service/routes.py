@@ -84,7 +84,11 @@ async def in_thread(service: Service, function: Callable, *arguments) -> Any:
 
 
 async def in_thread_or_large(request: Request, service: Service, function: Callable, *arguments) -> Any:
-    """Run a function as `in_thread`; if the request is large, in the thread for large requests."""
+    """Run a function in a worker thread, with a time limit; return its result.
+
+    A request that holds a slot for large requests (see `large`) uses their single low-priority thread, any other
+    request the general threads (`in_thread`).
+    """
     large = request.scope["large"]
     if not large.entered:
         return await in_thread(service, function, *arguments)

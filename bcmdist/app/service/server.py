@@ -250,7 +250,10 @@ def serve(folder, where: Listening, limits: Limits, **work) -> None:
 
 
 class _Server(uvicorn.Server):
-    """A server with a long listen queue. On a signal it sets `Service.ending`, which ends streams of events."""
+    """uvicorn's server with a listen queue of `WAITING` connections.
+
+    When a termination signal arrives, it sets `Service.ending`, so that open server-sent event streams end.
+    """
 
     def __init__(self, config, service: Service):
         super().__init__(config)

@@ -15,7 +15,11 @@ BLOCK_NUMBERS = 2**18
 
 
 def blocks(stages: Sequence[Stage], rows) -> Iterator[slice]:
-    """Blocks of rows, so that matrices of rows by pairs of centres stay small."""
+    """Return slices that split `rows` rows (a number) into consecutive blocks.
+
+    A matrix of a block's rows by the pairs j <= k of a layer's centres (inducing inputs) has at most `BLOCK_NUMBERS`
+    entries in every layer, unless a single row has more.
+    """
     pairs = max(len(stage.pairs.first) for stage in stages)
     step = max(1, BLOCK_NUMBERS // pairs)
     return (slice(start, start + step) for start in range(0, rows, step))

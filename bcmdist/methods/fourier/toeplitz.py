@@ -41,7 +41,7 @@ class Gram:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Number 2 m_d + 1 of frequencies of each axis."""
+        """Size 2 m_d + 1 of the frequency grid along each axis d, where m_d is the largest frequency."""
         return tuple((n + 1) // 2 for n in self.lags.shape)
 
     @cached_property

@@ -88,7 +88,20 @@ class Shared(ABC):
     @classmethod
     @abstractmethod
     def check_arrays(cls, arrays: Arrays, facts: dict, inputs: int, where: str) -> None:
-        """Raise `ModelDamaged` where the arrays or facts are not valid for `from_arrays`."""
+        """Check stored arrays and facts before `from_arrays`: presence, shapes, and valid single values.
+
+        Agreement between values is checked by `check`, after loading.
+
+        Parameters
+        ----------
+        arrays, facts : as returned by `to_arrays`
+        inputs : number D of input columns of the model
+        where : place of the stored model, for error messages
+
+        Raises
+        ------
+        ModelDamaged
+        """
 
     @abstractmethod
     def check(self, where: str) -> None:

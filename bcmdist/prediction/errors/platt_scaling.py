@@ -65,7 +65,10 @@ def uncalibrated(classes) -> Calibration:
 
 
 def per_class(mean, variance) -> tuple[np.ndarray, np.ndarray]:
-    """Latent means and variances as (n, C); a single latent (n,) of two classes is f_1 - f_0."""
+    """Return latent means and variances per class, (n, C) each.
+
+    For two classes with a single latent f = f_1 - f_0, (n,), the means are -f/2 and f/2, with half the variance each.
+    """
     if mean.ndim == 2:
         return mean, variance
     return np.column_stack([-0.5 * mean, 0.5 * mean]), np.column_stack([0.5 * variance] * 2)

@@ -67,14 +67,20 @@ STEPS: dict[str, Step] = {"naive": _naive, "exact": _exact, "taylor": _taylor}
 
 
 def forecast(predictor: LatentPredictor, state, known, way: str, *, seed: int = 0) -> Forecast:
-    """Forecast series K steps ahead from their last values `state` (n, L), newest first, in original units.
+    """Forecast n series K steps ahead, feeding predictions back as inputs; arguments and result in original units.
 
     Parameters
     ----------
-    predictor : of a model of numbers whose inputs are the last L values, newest first, then the known inputs
-    known : (n, K, D - L), the known inputs at each step
-    way : naive, exact, taylor or montecarlo
-    seed : random seed of the paths
+    predictor : of a model with a normal likelihood, whose inputs are the last L values, newest first, then known inputs
+    state : (n, L), last values of each series, newest first
+    known : (n, K, D - L), known inputs at each step
+    way : how the uncertainty of predicted inputs is propagated: "naive" (ignored), "exact" (closed-form moments), "taylor"
+        (moments from slopes and curvatures) or "montecarlo" (sample paths)
+    seed : random seed of the sample paths of "montecarlo"
+
+    Returns
+    -------
+    Mean, variance and 95 % limits of the measurement at each step, (n, K) each.
     """
     if way == "montecarlo":
         return _paths(predictor, np.asarray(state, dtype=float), known, np.random.default_rng(seed))

@@ -60,16 +60,18 @@ class Flight:
 
 
 class Flights:
-    """Tasks in flight under one label.
+    """Submit the tasks of one operation to Dask, and return each result as soon as it is available.
+
+    A task that takes much longer than the others is sent a second time, to another worker; the first success counts.
 
     Parameters
     ----------
     telling : EventChannel
-        Channel of the client's summaries.
+        Submits tasks with `Parted` results, and receives the small part of each; the large part stays on its worker.
     pulse : Heartbeat
-        Liveness checks of the cluster.
+        Checks that the scheduler and workers are alive; its label names the operation.
     prefix : str
-        Prefix of the task keys.
+        Start of the keys of the Dask tasks, before the label.
     """
 
     def __init__(self, telling: EventChannel, pulse: Heartbeat, prefix: str):
