@@ -39,7 +39,8 @@ class Partition:
         return f"{self.data.url}/{self.data.x}[{self.start}:{self.stop}]"
 
     def head(self, rows) -> "Partition":
-        """Return the range of the first `rows` rows (or all, if fewer), with weight 1 and without a stored expert state."""
+        """Return the range of the first `rows` rows (or all, if fewer), with weight 1 and without a stored expert
+        state."""
         return Partition(self.data, self.start, min(self.stop, self.start + rows))
 
 

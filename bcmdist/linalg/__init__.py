@@ -44,7 +44,8 @@ def _routines(A, B=None) -> Routines:
 
 
 def cholesky(A, *, name) -> np.ndarray:
-    """Return the lower Cholesky factor of the symmetric `A`, with zeros above the diagonal; reads the lower triangle only.
+    """Return the lower Cholesky factor of the symmetric `A`, with zeros above the diagonal; reads the lower triangle
+    only.
 
     Overwrites all of `A` if it is Fortran-ordered and has the dtype of the result: do not use `A` again.
 

@@ -145,7 +145,8 @@ class ModelStore:
     def recorded(self) -> list[int]:
         """Return the numbers of all commit records in the directory, ascending.
 
-        Unlike `numbers`, this includes commits that are marked as pruned and not held by a lease, until they are removed.
+        Unlike `numbers`, this includes commits that are marked as pruned and not held by a lease, until they are
+        removed.
         """
         names = self.storage.names("commits")
         return [int(n.removesuffix(".json")) for n in names if RECORD_NAME.fullmatch(n)]

@@ -74,7 +74,8 @@ def forecast(predictor: LatentPredictor, state, known, way: str, *, seed: int = 
     predictor : of a model with a normal likelihood, whose inputs are the last L values, newest first, then known inputs
     state : (n, L), last values of each series, newest first
     known : (n, K, D - L), known inputs at each step
-    way : how the uncertainty of predicted inputs is propagated: "naive" (ignored), "exact" (closed-form moments), "taylor"
+    way : how the uncertainty of predicted inputs is propagated: "naive" (ignored), "exact" (closed-form moments),
+    "taylor"
         (moments from slopes and curvatures) or "montecarlo" (sample paths)
     seed : random seed of the sample paths of "montecarlo"
 
