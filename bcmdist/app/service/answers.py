@@ -76,7 +76,7 @@ def refused(error: Exception, folders: Iterable[str] = ()) -> Refused:
         status, name = 507, "DiskFull"
     if status >= 500:
         again = {"Retry_After": "5"} if status == 503 else {}
-        text = f"expected to do this, got {name}; see the log of the service"
+        text = f"expected to answer, got an internal error {name}; see the log of the service"
         return Refused(status, name, text, **again)
     return Refused(status, name, without_places(str(error)[:LONGEST_TEXT], folders))
 

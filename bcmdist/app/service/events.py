@@ -53,7 +53,7 @@ class _Stream(StreamingResponse):
 
     async def __call__(self, scope, receive, send) -> None:
         if self._service.streams >= MOST_STREAMS:
-            raise Refused(503, "TooManyStreams", "expected fewer who watch, got too many; come again", Retry_After="5")
+            raise Refused(503, "TooManyStreams", "expected fewer event streams; try again later", Retry_After="5")
         self._service.streams += 1
         try:
             await super().__call__(scope, receive, send)

@@ -40,7 +40,7 @@ async def answered_in_pieces(
     with served.using() as loaded:
         for piece in question.pieces(MOST_ROWS):
             if await gone():
-                raise Refused(408, "Timeout", "expected somebody who waits for an answer; ask again")
+                raise Refused(408, "Timeout", "expected the client to wait for the answer; ask again")
             found += await visit.run(answered_by, loaded, served.name, [piece])
             width = sum(values[0].size for values in found[0].values.values())
             if len(question.X) * width > most_values:

@@ -105,7 +105,7 @@ async def health() -> Response:
 async def ready(service: Asked) -> Response:
     """Report whether the service is ready: it is not stopping, and no ingester that should wait for rows is dead."""
     if service.closing:
-        raise Refused(503, "Closing", "expected a service that goes on, it is ending; ask another one", Retry_After="5")
+        raise Refused(503, "Closing", "expected a running service, it stops; ask another one", Retry_After="5")
     if dead := service.catalogue.dead_ingesters:
         text = f"expected an ingester for each source that rows come from, {dead} ended before their time; start"
         raise Refused(503, "IngesterDead", f"{text} `bcmdist ingest --watch` again", Retry_After="5")
