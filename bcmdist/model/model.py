@@ -135,7 +135,7 @@ def from_arrays(arrays, facts) -> Model:
     shared = kind.from_arrays(arrays, facts, kernel, Mean(facts["mean"]), residual)
     classes = facts.get("classes")
     return Model(
-        Scaling(arrays["x_mean"], arrays["x_scale"], facts["y_mean"], facts["y_scale"]),
+        Scaling(arrays["x_mean"], arrays["x_scale"], float(facts["y_mean"]), float(facts["y_scale"])),
         shared,
         likelihood_from(facts["likelihood"], facts["likelihood_parameters"], classes),
         facts["kernel"],

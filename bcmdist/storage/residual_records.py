@@ -20,6 +20,7 @@ from bcmdist.storage.ledger import Entry, ResidualRecord
 
 RESIDUAL_ARRAYS = ("residuals", "residual_counts", "residual_digests")
 DIGEST_BYTES = 32
+LARGEST = 1e100  # of stored numbers: distances between places stay finite
 
 
 def residual_arrays(ledger: Sequence[Entry]) -> dict[str, np.ndarray]:
@@ -83,6 +84,8 @@ def _check(arrays, where):
     check_array(digests, where, "residual_digests", shape=(n, DIGEST_BYTES), dtype=np.uint8)
     check_array(counts, where, "residual_counts", shape=(n, 3), dtype=np.int64)
     check_array(table, where, "residuals", shape=table.shape)
+    if np.abs(table).max(initial=0.0) > LARGEST:
+        raise damaged(where, f"numbers of at most {LARGEST:g} in residuals", f"{np.abs(table).max():g}")
     most = counts[:, :2].max(axis=1, initial=0)
     agree = (counts[:, :2] == most[:, None]) | (counts[:, :2] == 0)
     if not agree.all() or (counts < 0).any() or (most > len(table)).any() or most.sum() != len(table):

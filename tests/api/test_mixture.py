@@ -16,7 +16,6 @@ from bcmdist import GBCM, Settings
 from bcmdist.api import sampling
 from bcmdist.api.mixture import Mixture
 from bcmdist.api.sampling import Coordinates, default_objective, local_objective, sample_posterior, thinned
-from bcmdist.committee.facts import Facts
 from bcmdist.data.dataset import open_data
 from bcmdist.data.partition import partitions
 from bcmdist.errors import (
@@ -338,18 +337,6 @@ def test_a_run_that_was_killed_is_continued(data, tmp_path, monkeypatch):
     assert [Path(url, "commits", "00000002.json").stat().st_mtime_ns for url in fitted] == stamps
     X = np.zeros((1, 2))
     np.testing.assert_array_equal(resumed.predict(X)["mean"], whole.predict(X)["mean"])
-
-
-def test_chains_of_before_means_were_decided_are_gone_on_with(data, tmp_path, monkeypatch):
-    """The default was a constant mean then, and facts noted no decisions. Another mean is another job."""
-    kept, url = Facts.to_json, tmp_path / "m"
-    monkeypatch.setattr(Facts, "to_json", lambda facts: {k: v for k, v in kept(facts).items() if k != "decisions"})
-    before = sample_posterior(data, replace(SETTINGS, mean="constant"), model=url, samples=1, chains=1, hmc=SHORT)
-    monkeypatch.undo()
-    again = sample_posterior(data, replace(SETTINGS, mean="auto"), model=url, samples=1, chains=1, hmc=SHORT)
-    assert [one.snapshot.reference for one in again.members] == [one.snapshot.reference for one in before.members]
-    with pytest.raises(ModelExists):
-        sample_posterior(data, replace(SETTINGS, mean="zero"), model=url, samples=1, chains=1, hmc=SHORT)
 
 
 def test_a_directory_of_another_job_is_refused(data, tmp_path):

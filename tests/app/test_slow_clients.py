@@ -10,6 +10,7 @@ import pytest
 from processes import LONG
 from services import Server, fitted, httpx
 
+from bcmdist.app.service import server as limits_of_connections
 from bcmdist.app.service.limits import Limits
 from bcmdist.app.service.tokens import add_token
 
@@ -103,7 +104,7 @@ def test_sockets_without_a_token_keep_nobody_out(serving, connect):
         begun = time.monotonic()
         codes = {http.get("/models").status_code for _ in range(5)}
     assert codes == {200}
-    assert time.monotonic() - begun < server.HEAD_SECONDS  # nobody had to leave by himself
+    assert time.monotonic() - begun < limits_of_connections.HEAD_SECONDS  # nobody had to leave by himself
     assert len(silent) > Limits().connections
 
 
@@ -133,7 +134,7 @@ def test_answers_that_nobody_reads_are_given_up(serving, connect):
     for _ in range(count):
         one.sendall(head("GET", "/openapi.json", bearing))
         time.sleep(0.006)  # fewer in a second than may be
-    time.sleep(3.0 * server.UNREAD_SECONDS)
+    time.sleep(3.0 * limits_of_connections.UNREAD_SECONDS)
     text = b""
     with contextlib.suppress(ConnectionResetError):
         while more := one.recv(2**20):

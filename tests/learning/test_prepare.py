@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from bcmdist import GBCM, SerialRuntime, Settings
-from bcmdist.committee.facts import Facts
 from bcmdist.data.dataset import open_data
 from bcmdist.data.partition import partitions
 from bcmdist.data.writing import write_dataset
@@ -397,21 +396,7 @@ def test_a_mean_that_was_asked_for_is_not_decided(wave, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_fit_of_before_means_were_decided_is_continued(wave, tmp_path, monkeypatch):
-    """Its default was a constant one. What notes its decisions is of now, and a constant mean was asked for."""
-    constant = replace(SETTINGS, mean="constant")
-    now = tmp_path / "now"
-    prepared(wave[0], constant, now)
+def test_a_fit_with_another_mean_is_another_fit(wave, tmp_path):
+    prepared(wave[0], replace(SETTINGS, mean="constant"), tmp_path / "now")
     with pytest.raises(ModelExists, match="other data or settings"):
-        prepared(wave[0], SETTINGS, now)
-    before = tmp_path / "before"
-    kept = Facts.to_json
-    monkeypatch.setattr(Facts, "to_json", lambda facts: {k: v for k, v in kept(facts).items() if k != "decisions"})
-    prepared(wave[0], constant, before)
-    monkeypatch.undo()
-    for settings in (SETTINGS, constant):
-        gbcm, evaluations = prepared(wave[0], settings, before)
-        assert (gbcm.model.shared.mean.name, evaluations) == ("constant", 0)
-    for other in ("zero", "linear"):
-        with pytest.raises(ModelExists, match="other data or settings"):
-            prepared(wave[0], replace(SETTINGS, mean=other), before)
+        prepared(wave[0], SETTINGS, tmp_path / "now")
