@@ -174,7 +174,7 @@ def register_residual(name: str, kind: Kind, *, shared: Shared | None = None) ->
     InvalidOption
         The name is taken, or the residual fails `bcmdist.testing.check_residual`.
     """
-    from bcmdist.testing import check_residual  # deferred for a fast start
+    from bcmdist.testing import check_residual  # quick start
 
     checked_at: Any = shared or _few_values()
     check_residual(kind, replace(checked_at, residual=name))

@@ -137,7 +137,7 @@ class Settings:
         return self.rows_per_expert
 
     def __post_init__(self):
-        from bcmdist.learning.settings_checks import refuse, usual_rows  # imported here for a quick start
+        from bcmdist.learning.settings_checks import refuse, usual_rows  # quick start
 
         if self.rows_per_expert is None:
             object.__setattr__(self, "rows_per_expert", usual_rows(self))

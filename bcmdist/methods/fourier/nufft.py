@@ -45,7 +45,7 @@ def require_finufft() -> None:
 
 def _finufft():
     try:
-        import finufft  # optional dependency
+        import finufft  # optional
     except ImportError as error:
         raise MissingExtra(
             "expert fourier: expected the package finufft, which is not installed; pip install 'bcmdist[fourier]', on "
