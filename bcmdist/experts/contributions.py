@@ -66,8 +66,8 @@ class Expert:
         densities = densities_of(model.likelihood, obs)
         entry = Entry(part.key, rows.digest, part.rows, part.weight, at, densities=densities)
         if self.at is None:
-            compute_messages = PRECISIONS[model.precision]
-            found = Linearised(compute_messages(model.shared, model.likelihood, X, obs), 0.0, None)
+            message_of = PRECISIONS[model.precision]
+            found = Linearised(message_of(model.shared, model.likelihood, X, obs), 0.0, None)
         else:
             found = conditional_message(model.shared, model.likelihood, X, obs, load_values(self.at, model))
         if part.weight != 1.0:

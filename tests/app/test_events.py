@@ -182,7 +182,7 @@ def test_waiting_rows_are_behind(wave, monkeypatch):
     go_on = threading.Event()
     with asked(folder) as client:
         served = client.service.catalogue["wave"]
-        monkeypatch.setattr(served.writer, "_hear", lambda requests: go_on.wait(LONG))
+        monkeypatch.setattr(served.writer, "_commit_rows", lambda requests: go_on.wait(LONG))
         *_, done = submit(served, "a", NewRows(**new_rows()), most_rows=100)
         told = client.get("/models/wave").json()
         text = client.get("/metrics").text
@@ -206,8 +206,8 @@ def test_senders_are_slowed_down_before_memory_fills(wave, monkeypatch):
     go_on = threading.Event()
     with asked(folder, limits=Limits(waiting_rows=60)) as client:
         served = client.service.catalogue["wave"]
-        compute_messages = served.writer._hear
-        monkeypatch.setattr(served.writer, "_hear", lambda requests: go_on.wait(LONG) and compute_messages(requests))
+        commit_rows = served.writer._commit_rows
+        monkeypatch.setattr(served.writer, "_commit_rows", lambda requests: go_on.wait(LONG) and commit_rows(requests))
         sent = [submit(served, str(k), NewRows(**new_rows(k)), most_rows=100)[-1] for k in range(2)]
         refused = [send(client, new_rows(k), str(k)) for k in (2, 3)]
         assert served.writer.waiting == 60

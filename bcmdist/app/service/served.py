@@ -40,12 +40,12 @@ class Writer:
 
     Parameters
     ----------
-    compute_messages : commits the rows of several requests; where it fails, it is called again with each request
+    commit_rows : commits the rows of several requests; where it fails, it is called again with each request
         alone, so that a failing request does not affect the others
     """
 
-    def __init__(self, name: str, compute_messages: Callable[[Sequence[Received]], None]):
-        self._hear = compute_messages
+    def __init__(self, name: str, commit_rows: Callable[[Sequence[Received]], None]):
+        self._commit_rows = commit_rows
         self._queue: queue.SimpleQueue[tuple[Received, Future] | None] = queue.SimpleQueue()
         self._waiting: dict[Future, tuple[int, float]] = {}
         """number of rows and arrival time (monotonic) of each waiting request, in order of arrival"""
@@ -70,7 +70,7 @@ class Writer:
 
         Returns
         -------
-        A future, done once the rows are committed; it fails with the error of `compute_messages`.
+        A future, done once the rows are committed; it fails with the error of `commit_rows`.
 
         Raises
         ------
@@ -106,7 +106,7 @@ class Writer:
         if not batch:
             return
         try:
-            self._hear([request for request, _ in batch])
+            self._commit_rows([request for request, _ in batch])
         except Exception as error:
             if len(batch) > 1:
                 for one in batch:
@@ -169,7 +169,7 @@ class Served:
         self._users[self._newest] = 1  # reference of this object
         self.inbox = Inbox(rows_url)
         self.writer = Writer(name, self._absorb)
-        self.heard_at = time.time()
+        self.renewed_at = time.time()
         """when the state was last replaced, in seconds since the epoch"""
         self.ingesters: list[Heartbeat] = []
         """newest heartbeat of each source whose ingester should wait for rows"""
@@ -218,7 +218,7 @@ class Served:
         """Replace the newest state."""
         with self._lock:
             before = self._newest
-            self._newest, self._users[loaded], self.heard_at = loaded, 1, time.time()
+            self._newest, self._users[loaded], self.renewed_at = loaded, 1, time.time()
         self._leave(before)
 
     def behind(self) -> dict[str, float | None]:

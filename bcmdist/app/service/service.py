@@ -74,7 +74,7 @@ class Service:
             known["categorical"] = loaded.snapshot.model.likelihood.categorical
         behind = {"waiting_rows": served.writer.waiting, "lag": served.behind()}
         ingesters = [{"alive": one.alive, "seconds": one.seconds} for one in served.ingesters]
-        return finite(known | {"model": name, **behind, "ingesters": ingesters, "renewed": served.heard_at})
+        return finite(known | {"model": name, **behind, "ingesters": ingesters, "renewed": served.renewed_at})
 
     def calibration(self, name, *, under_model) -> dict:
         """Return the coverage of predictive intervals at rows predicted before they were absorbed.
@@ -126,7 +126,7 @@ class Service:
                     "bcmdist_model_lag_seconds": behind["seconds"],
                     "bcmdist_model_ingesters": len(served.ingesters) - served.dead_ingesters,
                     "bcmdist_model_dead_ingesters": served.dead_ingesters,
-                    "bcmdist_model_renewed_timestamp_seconds": served.heard_at,
+                    "bcmdist_model_renewed_timestamp_seconds": served.renewed_at,
                 }
             for metric, value in values.items():
                 if value is not None:
