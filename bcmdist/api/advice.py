@@ -73,7 +73,7 @@ def of_solution(snapshot: Snapshot) -> str | None:
     return f"means are solved for within {error:.2g} of their standard deviations, where rounding or gaps hold them up"
 
 
-def of_repeats(snapshot: Snapshot) -> str | None:
+def of_replicates(snapshot: Snapshot) -> str | None:
     """Report replicates (rows with equal inputs): the scatter of their targets bounds what a kernel can predict."""
     found = snapshot.facts.repeats
     if not found or found["share"] < TOLD_SHARE or snapshot.model.likelihood.task != "regression":
@@ -144,7 +144,7 @@ ADVISERS: tuple[Callable[[Snapshot], str | None], ...] = (
     of_learning_again,
     of_solution,
     of_targets,
-    of_repeats,
+    of_replicates,
     of_labels,
     of_errors,
     of_rows_outside,

@@ -50,7 +50,7 @@ def fitted(request: FitRequest) -> Iterator[FitRequest]:
         yield request
         return
     roles = roles_of(request.table, settings.y, x=None if settings.x == Settings.x else settings.x)
-    with _beside(request.model, request.data, roles, functools.partial(_is_fitted_to, request.model)) as place:
+    with _imported_nearby(request.model, request.data, roles, functools.partial(_is_fitted_to, request.model)) as place:
         yield replace(request, data=place, settings=replace(settings, x="X", y="y"))
 
 
@@ -93,7 +93,7 @@ def ingested(model: Model, url, source, *, unseen=None, stays: Callable[[], bool
         _refuse_unseen(source, unseen)
         yield source
         return
-    with _beside(url, source, like_training(model, source, unseen=unseen), lambda _: stays()) as place:
+    with _imported_nearby(url, source, like_training(model, source, unseen=unseen), lambda _: stays()) as place:
         yield place
 
 
@@ -126,7 +126,7 @@ def _refuse_unseen(data, unseen):
 
 
 @contextlib.contextmanager
-def _beside(model, file, roles, stays):
+def _imported_nearby(model, file, roles, stays):
     """Context manager: return the data set imported from a table file, next to the model.
 
     A data set that was imported here is removed on exit unless `stays(place)`.

@@ -36,7 +36,7 @@ def info(snapshot: Snapshot) -> dict:
         "precision": model.precision,
         "inputs": model.inputs,
         "columns": list(model.schema.columns),
-        "coded": model.schema.coding.told() if model.schema.coding else None,
+        "coded": model.schema.coding.descriptions() if model.schema.coding else None,
         "p_eff": degrees,
         "advice": advice(snapshot),
         "log_evidence": passes.log_evidence(model, facts, snapshot.ledger, snapshot.committee),

@@ -206,7 +206,7 @@ def _chain(model, coordinates, objective, hmc, settings, number, prepared):
     job = {"hmc": asdict(hmc), "settings": asdict(settings), "data": prepared.snapshot.facts.job, "chain": number}
     if number + 1 in store.numbers():
         commit = store.load(number + 1)
-        if _known(commit.facts["job"]) != _known(job):
+        if _comparable_job(commit.facts["job"]) != _comparable_job(job):
             raise ModelExists(f"{model}: expected chains of this job, it holds others; choose another model directory")
         return chain_from(commit)
     density = coordinates.log_density(objective)
@@ -217,7 +217,7 @@ def _chain(model, coordinates, objective, hmc, settings, number, prepared):
     return chain
 
 
-def _known(job):
+def _comparable_job(job):
     """Return a chain's job as an earlier version would have recorded it, for comparison.
 
     In earlier versions the default mean was "constant", which is what "auto" means for chains. "auto" and "constant"

@@ -105,7 +105,7 @@ class Watch:
         self._waiting: collections.deque = collections.deque()  # other events, queued by other threads
         self._begun = self._last = self._written = time.monotonic()
         self._sum_begun = self._begun
-        self._told: dict = {}
+        self._recorded: dict = {}
         self._over = threading.Event()
         self._command_thread = threading.main_thread().ident or 0
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -137,7 +137,7 @@ class Watch:
             "seconds_by_stage": shown,
         }
 
-    def tell(self, event, **facts) -> None:
+    def report(self, event, **facts) -> None:
         """Queue an event; the watching thread writes it soon."""
         self._waiting.append((event, facts))
 
@@ -147,10 +147,10 @@ class Watch:
             event, facts = self._waiting[0]
             self.claim.record(event, **facts)
             self._waiting.popleft()
-        if self._facts != self._told:
+        if self._facts != self._recorded:
             facts = self._facts
             self.claim.record("progress", **facts)
-            self._told, self._written = facts, time.monotonic()
+            self._recorded, self._written = facts, time.monotonic()
 
     def _run(self):
         while not self._over.wait(LOOK_SECONDS):
@@ -168,7 +168,7 @@ class Watch:
     def _look(self):
         now = time.monotonic()
         every = max(PROGRESS_SECONDS, PROGRESS_SHARE * (now - self._begun))
-        fresh = self._facts.get("stage") != self._told.get("stage")
+        fresh = self._facts.get("stage") != self._recorded.get("stage")
         if self._waiting or fresh or now - self._written >= every:
             self.flush()
         else:
@@ -193,8 +193,8 @@ class WatchedRuntime:
         with contextlib.closing(self._runtime.each(work, label=label)) as outcomes:
             for outcome in outcomes:
                 if outcome.error is not None:
-                    said = {"error": type(outcome.error).__name__, "message": str(outcome.error)}
-                    self._watch.tell("quarantined", key=outcome.parts[0].key, **said)
+                    failure = {"error": type(outcome.error).__name__, "message": str(outcome.error)}
+                    self._watch.report("quarantined", key=outcome.parts[0].key, **failure)
                 else:
                     self._watch.absorbed += sum(part.rows for part in outcome.parts)
                 yield outcome
@@ -222,12 +222,12 @@ def on_cluster(address, watch: Watch) -> Any:
     portion = asked_portion(watch.claim.journal)
 
     def waits(words):
-        watch.tell("waiting", message=words)
+        watch.report("waiting", message=words)
 
     runtime = DaskRuntime(address, **portion.fields(), progress=watch.progress, waits=waits)
     if portion:
-        watch.tell("allotted", threads=runtime.threads)
-    runtime.watch_workers(lambda worker: watch.tell("worker lost", worker=worker))
+        watch.report("allotted", threads=runtime.threads)
+    runtime.watch_workers(lambda worker: watch.report("worker lost", worker=worker))
     return runtime
 
 
@@ -254,7 +254,7 @@ def _outcome(claim, watch, make_runtime):
         address = asked_scheduler(claim.journal)
         if claim.cancelled:
             return "cancelled", {}
-        with watch, _warnings_told(watch):
+        with watch, _warnings_as_events(watch):
             request = _request(claim.journal.request)
             figures = carry_out(request, lambda: WatchedRuntime(make_runtime(address, watch), watch))
         if claim.cancelled:  # ingestion that watches a source returns normally when interrupted
@@ -293,16 +293,16 @@ def _request(record) -> Request:
 
 
 @contextlib.contextmanager
-def _warnings_told(watch):
+def _warnings_as_events(watch):
     """Context in which a `BcmdistWarning` becomes a "warning" event."""
 
-    def tell(message, category, filename, lineno, file=None, line=None):
+    def report_warning(message, category, filename, lineno, file=None, line=None):
         if issubclass(category, BcmdistWarning):
-            watch.tell("warning", message=str(message))
+            watch.report("warning", message=str(message))
 
     with warnings.catch_warnings():
         warnings.simplefilter("always", BcmdistWarning)
-        warnings.showwarning = tell
+        warnings.showwarning = report_warning
         yield
 
 

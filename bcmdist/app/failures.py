@@ -19,11 +19,11 @@ def described(error: OSError) -> tuple[str, str]:
         return "DiskFull", str(disk_full(path or os.getcwd(), error, "what was to be written"))
     if _is_of_connection(error):
         return name, (
-            f"expected the other end of a connection to answer, got {_said(error)}; see that the scheduler, workers, "
+            f"expected the other end of a connection to answer, got {_text(error)}; see that the scheduler, workers, "
             "stores and servers of this command run and can be reached, and run the same command again"
         )
     if path is None:
-        return name, f"expected files that can be read and written, got {_said(error)}; run the same command again"
+        return name, f"expected files that can be read and written, got {_text(error)}; run the same command again"
     if link := leads_nowhere(path):
         return name, f"expected {path} to be there, {link}; correct it"
     if isinstance(error, FileNotFoundError):
@@ -57,7 +57,7 @@ def _is_of_connection(error):
     return isinstance(error, of_connection) or ours or error.errno in UNREACHABLE
 
 
-def _said(error):
+def _text(error):
     return str(error) or type(error).__name__
 
 

@@ -31,7 +31,7 @@ class RowRanges:
         """Return whether any rows of the partition's array were absorbed."""
         return named_range(part.key)[0] in self._ranges
 
-    def rest(self, part: Partition) -> list[Partition]:
+    def remaining(self, part: Partition) -> list[Partition]:
         """Return the parts of a partition that were not absorbed, in order: [900:1000] without [900:950] is [950:1000].
 
         The partition itself is returned if none of its rows were absorbed, and nothing if all were.
@@ -115,7 +115,7 @@ def same_rows_warning(twins: dict[str, str]) -> str:
     )
 
 
-def unheard(parts: Iterable[Partition], keys: Iterable[str]) -> list[Partition]:
+def remaining_parts(parts: Iterable[Partition], keys: Iterable[str]) -> list[Partition]:
     """Return the partitions without the rows that `keys` name, in order."""
     absorbed = RowRanges(keys)
-    return [rest for part in parts for rest in absorbed.rest(part)]
+    return [rows for part in parts for rows in absorbed.remaining(part)]

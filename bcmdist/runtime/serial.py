@@ -61,4 +61,4 @@ def _outcomes(task, parts):
 
 
 def _outcome(parts, result, *, parted):
-    return Outcome(parts, result.told, kept=result.kept) if parted else Outcome(parts, result)
+    return Outcome(parts, result.summary, kept=result.kept) if parted else Outcome(parts, result)

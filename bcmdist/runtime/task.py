@@ -31,16 +31,16 @@ class Task(Protocol):
 
 @dataclass(frozen=True)
 class Parted:
-    """A result in two parts: a small summary `told`, sent to the client, and a large part `kept` on the worker.
+    """A result in two parts: a small `summary`, sent to the client, and a large part `kept` on the worker.
 
     Both parts can be added; `kept` also has a method `weighted`.
     """
 
-    told: Any
+    summary: Any
     kept: Any
 
     def __add__(self, other: "Parted") -> "Parted":
-        return Parted(self.told + other.told, self.kept + other.kept)
+        return Parted(self.summary + other.summary, self.kept + other.kept)
 
     def __sizeof__(self):
         """Approximate size of `kept`, by which Dask decides about spilling and moving results."""

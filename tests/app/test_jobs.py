@@ -512,7 +512,7 @@ def test_a_failure_is_told_and_can_be_mended(wave, tmp_path):
 
 def test_workers_lost_and_warnings_are_events(wave, tmp_path):
     def make(address, watch):
-        watch.tell("worker lost", worker="tcp://a:1")
+        watch.report("worker lost", worker="tcp://a:1")
         warnings.warn(BcmdistWarning("mind the gap"), stacklevel=2)
         return serial(address, watch)
 

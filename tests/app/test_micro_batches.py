@@ -41,7 +41,7 @@ def all_at_once(client, bodies, sizes, go_on, name="wave"):
     """Answers to requests of which the first is being computed while the others come."""
 
     async def run():
-        waiting, served = client.service.together._waiting, client.service.catalogue[name]
+        waiting, served = client.service.micro_batcher._waiting, client.service.catalogue[name]
         asks = []
         for count, body in enumerate(bodies):
             asks.append(asyncio.create_task(client.http.post(f"/models/{name}/predict", json=body)))

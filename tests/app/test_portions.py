@@ -73,7 +73,7 @@ def test_a_job_keeps_its_portion_until_another_is_asked_for(wave, tmp_path, mach
 
     def make(address, watch):
         asked_for.append(jobs.asked_portion(watch.claim.journal))
-        watch.tell("waiting", message="waiting for worker threads: other jobs hold 2 of 2")
+        watch.report("waiting", message="waiting for worker threads: other jobs hold 2 of 2")
         raise KeyboardInterrupt
 
     machine.make_runtime = make
@@ -96,7 +96,7 @@ def test_a_job_says_what_it_waits_for_until_it_goes_on(wave, tmp_path, machine, 
     def make(address, watch):
         journal = open_job(tmp_path / "jobs", watch.claim.journal.id)
         for event in ("waiting", "allotted"):
-            watch.tell(event, message="waiting for worker threads: other jobs hold 2 of 2")
+            watch.report(event, message="waiting for worker threads: other jobs hold 2 of 2")
             wait_until(lambda name=event: journal.news() and names(journal)[-1] == name, event)
             told.append(jobs.status(journal)["waiting"])
         return SerialRuntime(progress=watch.progress)

@@ -30,7 +30,7 @@ WANTED = "told_bytes_per_partition <= 2000 at Q 500"
 def counted():
     """Bytes that clients fetch meanwhile: of what is told of results that stay on workers, and of other results."""
     found = {"told": 0, "fetched": 0}
-    gather, told = Client._gather_remote, EventChannel.told
+    gather, told = Client._gather_remote, EventChannel.summary
 
     async def gathering(self, *arguments, **options):
         response = await gather(self, *arguments, **options)
@@ -42,11 +42,11 @@ def counted():
         found["told"] += len(pickle.dumps(answer))
         return answer
 
-    Client._gather_remote, EventChannel.told = gathering, telling
+    Client._gather_remote, EventChannel.summary = gathering, telling
     try:
         yield found
     finally:
-        Client._gather_remote, EventChannel.told = gather, told
+        Client._gather_remote, EventChannel.summary = gather, told
 
 
 def write_rows(path, rows):

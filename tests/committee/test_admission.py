@@ -13,7 +13,7 @@ from bcmdist.committee.ingest.options import IngestOptions
 from bcmdist.committee.ingest.race import absorbed_again
 from bcmdist.data.dataset import Dataset
 from bcmdist.data.partition import Partition
-from bcmdist.data.row_ranges import unheard
+from bcmdist.data.row_ranges import remaining_parts
 from bcmdist.data.sources.delivery import Delivery
 from bcmdist.errors import BcmdistError, ChunkConflict, DataChanged, InvalidData, InvalidOption, SameRows
 from bcmdist.experts.contributions import Contribution
@@ -402,7 +402,7 @@ class World:
 
     def somebody_commits(self, start, rows):
         """Somebody else absorbs what nobody has, at once."""
-        for p in unheard([part(start, min(start + rows, ROWS))], [e.key for e in self.ledger]):
+        for p in remaining_parts([part(start, min(start + rows, ROWS))], [e.key for e in self.ledger]):
             self.ledger.append(entry(p))
             self.total += message(p).evidence
             self.delivered |= set(range(p.start, p.stop))

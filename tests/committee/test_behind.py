@@ -46,23 +46,23 @@ def figures(told):
 
 
 def test_nobody_knows_before_the_first_look(looking):
-    assert LagMeter(Told()).told(0, 10.0) is None
-    assert looking(0.0, 0, None).told(0, 10.0) is None
+    assert LagMeter(Told()).lag(0, 10.0) is None
+    assert looking(0.0, 0, None).lag(0, 10.0) is None
 
 
 def test_the_age_is_that_of_the_oldest_that_waits(looking):
-    assert figures(looking(0.0, 0, 3).told(0, 10.0)) == (3, 30, 0.0)
-    assert figures(looking(10.0, 3, 4).told(2, 10.0)) == (5, 50, 10.0)  # the third one has been there from the start
-    assert figures(looking(12.0, 5, 2).told(3, 10.0)) == (4, 40, 2.0)  # those from 10 on
-    assert figures(looking(15.0, 7, 0).told(7, 10.0)) == (0, 0, 0.0)
-    assert figures(looking(20.0, 7, 1).told(7, 10.0)) == (1, 10, 0.0)
+    assert figures(looking(0.0, 0, 3).lag(0, 10.0)) == (3, 30, 0.0)
+    assert figures(looking(10.0, 3, 4).lag(2, 10.0)) == (5, 50, 10.0)  # the third one has been there from the start
+    assert figures(looking(12.0, 5, 2).lag(3, 10.0)) == (4, 40, 2.0)  # those from 10 on
+    assert figures(looking(15.0, 7, 0).lag(7, 10.0)) == (0, 0, 0.0)
+    assert figures(looking(20.0, 7, 1).lag(7, 10.0)) == (1, 10, 0.0)
 
 
 def test_a_source_is_not_asked_all_the_time_and_may_be_away(looking):
     looking(0.0, 0, 3)
-    assert figures(looking(0.5 * LOOK_SECONDS, 0, 9).told(0, 1.0))[0] == 3
-    assert figures(looking(LOOK_SECONDS, 0, "gone").told(0, 1.0))[0] == 3
-    assert figures(looking(2.0 * LOOK_SECONDS, 0, 9).told(0, 1.0))[0] == 9
+    assert figures(looking(0.5 * LOOK_SECONDS, 0, 9).lag(0, 1.0))[0] == 3
+    assert figures(looking(LOOK_SECONDS, 0, "gone").lag(0, 1.0))[0] == 3
+    assert figures(looking(2.0 * LOOK_SECONDS, 0, 9).lag(0, 1.0))[0] == 9
 
 
 class Counted:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from bcmdist.data.dataset import Dataset, open_data
 from bcmdist.data.partition import Partition, aligned_partitions, partitions, refuse_overlap, steady_partitions
-from bcmdist.data.row_ranges import unheard
+from bcmdist.data.row_ranges import remaining_parts
 from bcmdist.data.rows import read_all, read_rows, row_numbers
 from bcmdist.errors import DataDamaged, DataNotFound, InvalidData, InvalidDtype, InvalidOption, MisalignedChunks
 
@@ -58,21 +58,21 @@ def test_unheard_rows_are_those_that_no_key_names(absorbed, wanted, random):
     random.shuffle(keys)
     parts = partitions(data, wanted)
     random.shuffle(parts)
-    left = unheard(parts, keys)
+    left = remaining_parts(parts, keys)
     named = {row for a, n in absorbed for row in range(a, a + n)}
     covered = [row for part in left for row in range(part.start, part.stop)]
     assert set(covered) == set(range(120)) - named
     assert len(set(covered)) == len(covered)
     whole = [part for part in parts if named.isdisjoint(range(part.start, part.stop))]
     assert [part for part in left if part in parts] == whole  # the same partitions, in the same order
-    assert unheard(left, keys) == left
-    assert unheard(parts, [part.key for part in parts]) == []
+    assert remaining_parts(left, keys) == left
+    assert remaining_parts(parts, [part.key for part in parts]) == []
     refuse_overlap(left, list({Partition(data, a, a + 1).key for a in named}))
 
 
 def test_the_tail_of_a_partition_that_was_heard_shorter():
     part = Partition(shape_only(1000), 900, 1000, weight=2.0)
-    (left,) = unheard([part], [Partition(shape_only(950), 900, 950).key])
+    (left,) = remaining_parts([part], [Partition(shape_only(950), 900, 950).key])
     assert left == Partition(shape_only(1000), 950, 1000, weight=2.0)
 
 

@@ -123,6 +123,6 @@ def test_what_kills_every_worker_is_said(wave, own):
 
 
 def test_partitions_are_spread_by_their_rows():
-    assert pinned.spread([500, 500, 300, 250], {"b": 1, "a": 1}) == {"a": [[0, 2]], "b": [[1, 3]]}
-    assert pinned.spread([3, 2, 1], {"a": 4, "b": 1}) == {"a": [[0], [2]], "b": [[1]]}
-    assert pinned.spread([1], {"a": 2, "b": 2}) == {"a": [[0]]}
+    assert pinned.distribute([500, 500, 300, 250], {"b": 1, "a": 1}) == {"a": [[0, 2]], "b": [[1, 3]]}
+    assert pinned.distribute([3, 2, 1], {"a": 4, "b": 1}) == {"a": [[0], [2]], "b": [[1]]}
+    assert pinned.distribute([1], {"a": 2, "b": 2}) == {"a": [[0]]}

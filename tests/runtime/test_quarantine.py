@@ -24,7 +24,7 @@ def test_two_deaths_convict_where_nothing_else_kills():
     quarantine, deaths = Quarantine(), ["worker 0"]
     quarantine.accuse(TASK, PARTS, "worker 0")
     tried(quarantine, lambda part: part is PARTS[2], deaths)
-    (guilty,) = quarantine.judge(deaths)
+    (guilty,) = quarantine.convict(deaths)
     assert (guilty.part, guilty.deaths, guilty.trials) == (PARTS[2], 2, 1)
     assert not quarantine.waiting
     assert not quarantine.convicted
@@ -35,7 +35,7 @@ def test_two_poisons_of_one_worker_explain_each_other():
     quarantine.accuse(TASK, PARTS[:2], "worker 0")
     quarantine.accuse(TASK, PARTS[2:], "worker 0")
     tried(quarantine, lambda part: part in PARTS[1:3], deaths)
-    assert [s.part for s in quarantine.judge(deaths)] == PARTS[1:3]
+    assert [s.part for s in quarantine.convict(deaths)] == PARTS[1:3]
 
 
 @pytest.mark.parametrize("why", ["its suspects survived", "nobody was suspected"])
@@ -45,10 +45,10 @@ def test_after_an_unexplained_death_the_convicted_are_tried_again(why):
     if why == "its suspects survived":
         quarantine.accuse(TASK, PARTS[1:], "worker 1")
     tried(quarantine, lambda part: part is PARTS[0], deaths)
-    assert quarantine.judge(deaths) == []
+    assert quarantine.convict(deaths) == []
     assert [s.part for s in quarantine.waiting] == PARTS[:1]
     tried(quarantine, lambda part: False, deaths)
-    assert quarantine.judge(deaths) == []
+    assert quarantine.convict(deaths) == []
     assert not quarantine.waiting
 
 
@@ -58,5 +58,5 @@ def test_a_partition_that_always_kills_is_given_up_in_the_end():
     guilty = []
     while quarantine.waiting:
         tried(quarantine, lambda part: True, deaths)
-        guilty = quarantine.judge(deaths)
+        guilty = quarantine.convict(deaths)
     assert [(s.part, s.trials, s.deaths) for s in guilty] == [(PARTS[0], MOST_TRIALS, MOST_TRIALS + 1)]

@@ -63,22 +63,22 @@ def test_nobody_is_asked_what_is_told(cluster, asked):
 def test_nothing_is_kept_of_what_was_told(cluster):
     list(cluster.each([(Naming(), [span]) for span in SPANS], label="forget"))
     deadline = time.monotonic() + 5
-    while (cluster._telling._wanted or cluster._telling._absorbed) and time.monotonic() < deadline:
+    while (cluster._channel._expected or cluster._channel._received) and time.monotonic() < deadline:
         time.sleep(0.02)
-    assert (cluster._telling._wanted, cluster._telling._absorbed) == (set(), {})
+    assert (cluster._channel._expected, cluster._channel._received) == (set(), {})
 
 
 def test_what_nobody_has_told_is_fetched_as_a_whole(cluster, monkeypatch):
     monkeypatch.setattr(summaries, "LATE_SECONDS", 0.2)
     client = cluster._client
     future = client.submit(run_batch, Naming(), SPANS[:3], key="silent")
-    found = asyncio.run_coroutine_threadsafe(cluster._telling.told(future), client.loop.asyncio_loop).result(60)
+    found = asyncio.run_coroutine_threadsafe(cluster._channel.summary(future), client.loop.asyncio_loop).result(60)
     assert found == summaries.Summary(tuple(span.key for span in SPANS[:3]), "")
 
 
 def test_what_others_log_for_the_client_is_left_alone(cluster):
     client = cluster._client
-    client.log_event(client.id, {"key": "another", "told": b"", "worker": ""})
+    client.log_event(client.id, {"key": "another", "summary": b"", "worker": ""})
     client.log_event(client.id, {"action": "something"})
     (outcome,) = cluster.each([(Naming(), SPANS[:1])], label="others")
     assert outcome.result == (SPANS[0].key,)

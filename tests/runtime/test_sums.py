@@ -138,7 +138,7 @@ def test_what_fails_in_a_batch_is_no_part_of_the_total(runtime, tmp_path):
 
 
 def test_little_is_fetched_before_the_total(cluster, tmp_path, monkeypatch):
-    fetched, answers, gather, tell = [], [], distributed.Client._gather_remote, EventChannel.told
+    fetched, answers, gather, report = [], [], distributed.Client._gather_remote, EventChannel.summary
 
     async def gathering(self, *arguments, **options):
         response = await gather(self, *arguments, **options)
@@ -146,11 +146,11 @@ def test_little_is_fetched_before_the_total(cluster, tmp_path, monkeypatch):
         return response
 
     async def telling(self, future):
-        answers.append(await tell(self, future))
+        answers.append(await report(self, future))
         return answers[-1]
 
     monkeypatch.setattr(distributed.Client, "_gather_remote", gathering)
-    monkeypatch.setattr(EventChannel, "told", telling)
+    monkeypatch.setattr(EventChannel, "summary", telling)
     kept, _ = kept_of(cluster.each([(Keeping(str(tmp_path)), batch) for batch in BATCHES], label="bytes"))
     assert not fetched
     assert len(answers) == len(BATCHES)

@@ -115,21 +115,21 @@ class Estimator(BaseEstimator):
         from bcmdist.api.running import running_for  # quick start
 
         settings = self._settings()
-        given = self._given(ordered(arrays, settings.partition_rows), classes)
-        with running_for(self.runtime, len(given.y)) as runtime:
-            self.gbcm_ = GBCM.fit(given, settings, runtime=runtime)
+        rows = self._in_memory_rows(ordered(arrays, settings.partition_rows), classes)
+        with running_for(self.runtime, len(rows.y)) as runtime:
+            self.gbcm_ = GBCM.fit(rows, settings, runtime=runtime)
         return self
 
     def _more(self, arrays, classes=()) -> Self:
         """Absorb further rows into the fitted committee."""
         from bcmdist.api.running import running_for  # quick start
 
-        given = self._given(arrays, classes)
-        with running_for(self.runtime, len(given.y)) as runtime:
-            self.gbcm_ = self.gbcm_.partial_fit(given, runtime=runtime)
+        rows = self._in_memory_rows(arrays, classes)
+        with running_for(self.runtime, len(rows.y)) as runtime:
+            self.gbcm_ = self.gbcm_.partial_fit(rows, runtime=runtime)
         return self
 
-    def _given(self, arrays, classes=()):
+    def _in_memory_rows(self, arrays, classes=()):
         """Return the arrays as `InMemoryRows`, with column names and coding."""
         from bcmdist.api.in_memory_rows import InMemoryRows, Named  # quick start
 

@@ -53,7 +53,7 @@ class GBCMLifetimeRegressor(NumberEstimator):
         arrays = self._timed(X, y, None, event, first=False)
         if X_std is not None:
             arrays["X_variance"] = self._variances(X_std, len(arrays["X"]))
-        return float(self.gbcm_.scores(self._given(arrays)).summary()["concordance"])
+        return float(self.gbcm_.scores(self._in_memory_rows(arrays)).summary()["concordance"])
 
     def _timed(self, X, y, sample_weight, event, *, first):
         arrays = self._rows(X, y, first=first)

@@ -144,7 +144,7 @@ class Value:
         """(n,) -> (n, 1)."""
         return self.graph.apply("Unsqueeze", self, np.array([1]))
 
-    def beside(self, *others) -> "Value":
+    def concat_columns(self, *others) -> "Value":
         """(n, K) each -> (n, sum of K)."""
         return self.graph.apply("Concat", self, *others, axis=1)
 
@@ -252,13 +252,13 @@ def design(shared: Query, X: Value) -> tuple[Value, Value]:
     whiten = linalg.solve_lower(shared.factor, np.eye(len(shared.points))).T
     own = cross(shared.kernel, X, shared.points) @ whiten
     mean = _mean(shared.mean, X)
-    return (own if mean is None else own.beside(mean)), own
+    return (own if mean is None else own.concat_columns(mean)), own
 
 
 def _mean(mean: Mean, X: Value):
     """Return the basis of the prior mean times the prior standard deviation of its weights, (n, P); None if zero."""
     ones = (X.sum_of_rows() * 0.0 + WEIGHT_SD).columns()
-    return {"zero": None, "constant": ones, "linear": ones.beside(X * WEIGHT_SD)}[mean.name]
+    return {"zero": None, "constant": ones, "linear": ones.concat_columns(X * WEIGHT_SD)}[mean.name]
 
 
 def _squared_distance(kernel, X, Z):
@@ -364,6 +364,6 @@ def _latent(fitted: Fitted, X: Value) -> tuple[Value, Value]:
 
 def _widening(scale: Scale, X: Value, said: Value) -> Value:
     """Return the factors of observation variances, (n,); see `bcmdist.prediction.errors.heteroscedasticity`."""
-    places = X.beside(said.clip(*FINITE).log().columns())
+    places = X.concat_columns(said.clip(*FINITE).log().columns())
     B, _ = design(scale.shared, places)
     return (B @ scale.mean - scale.level).clip(-LARGEST_LOG, LARGEST_LOG).exp()

@@ -35,12 +35,12 @@ def attributes(target, outputs, found: Mapping[str, Any], source, classes=()) ->
     classes : class labels, if any
     """
     kept = {name: value for name, value in found.items() if name not in ABOUT_VALUES}
-    beside = [variable_of(target, output) for output in outputs if output not in ("mean", "label")]
-    field = kept | {"ancillary_variables": " ".join(beside), "source": source}
+    ancillary = [variable_of(target, output) for output in outputs if output not in ("mean", "label")]
+    field = kept | {"ancillary_variables": " ".join(ancillary), "source": source}
     if classes:
         probability = {"long_name": f"probability of {target}", "units": "1"}
         return {"label": field | _flags(classes), "probability": probability}
-    return {output: field if output == "mean" else _beside(target, output, kept) for output in outputs}
+    return {output: field if output == "mean" else _ancillary(target, output, kept) for output in outputs}
 
 
 def _flags(classes) -> dict[str, Any]:
@@ -49,17 +49,17 @@ def _flags(classes) -> dict[str, Any]:
     return {"flag_values": list(range(len(classes)) if named else classes), "flag_meanings": meanings}
 
 
-def _beside(target, output, kept) -> dict[str, Any]:
+def _ancillary(target, output, kept) -> dict[str, Any]:
     """Return the attributes of a standard deviation or a quantile."""
     shared = {name: kept[name] for name in ("units", "grid_mapping") if name in kept}
     if output != "standard_error":
         return shared | {"long_name": f"{output.removeprefix('quantile')} quantile of a new {target}"}
-    said = shared | {"long_name": f"standard deviation of a new {target}"}
+    attrs = shared | {"long_name": f"standard deviation of a new {target}"}
     if "standard_name" in kept:
-        said["standard_name"] = f"{kept['standard_name']} standard_error"
+        attrs["standard_name"] = f"{kept['standard_name']} standard_error"
     if str(kept.get("units", "")).lower().replace(" ", "_") in ON_A_SCALE:
-        said["units_metadata"] = "temperature: difference"
-    return said
+        attrs["units_metadata"] = "temperature: difference"
+    return attrs
 
 
 def encoding(output) -> dict[str, Any]:
@@ -70,5 +70,5 @@ def encoding(output) -> dict[str, Any]:
 def about(data, used) -> list[str]:
     """Return the variables that others refer to as grid mapping or bounds."""
     spoken = [data[name].attrs | data[name].encoding for name in (*used, *data.coords) if name in data.variables]
-    named = [word for said in spoken for key in ("grid_mapping", "bounds") for word in str(said.get(key, "")).split()]
+    named = [word for attrs in spoken for key in ("grid_mapping", "bounds") for word in str(attrs.get(key, "")).split()]
     return [name for name in dict.fromkeys(named) if name in data.data_vars]

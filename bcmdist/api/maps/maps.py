@@ -253,7 +253,7 @@ def _regions(data, sizes, target) -> dict[str, int]:
     return found
 
 
-def _wanted(data, sizes, task, target, gaps, chunks):
+def _cells_to_predict(data, sizes, task, target, gaps, chunks):
     """Return a boolean variable on the grid: the cells to predict (`gaps`: only where the target is missing).
 
     It is chunked like a lazy target, or else by `chunks` and the chunks of the inputs; otherwise in memory.
@@ -262,10 +262,10 @@ def _wanted(data, sizes, task, target, gaps, chunks):
         return data[target].variable.isnull()
     if target in data.variables and data[target].chunks:
         return xarray.ones_like(data[target].variable, dtype=bool)
-    wanted = xarray.Variable(tuple(sizes), np.ones(tuple(sizes.values()), bool))
+    cells = xarray.Variable(tuple(sizes), np.ones(tuple(sizes.values()), bool))
     known = dict(data[list(task.needs)].unify_chunks().chunks) | chunks
     known = {dim: lengths for dim, lengths in known.items() if dim in sizes}
-    return wanted.chunk(known) if known else wanted
+    return cells.chunk(known) if known else cells
 
 
 def _predicted(data, task: BlockPredictor, target, attrs, *, gaps=False, chunks=None):
@@ -277,14 +277,14 @@ def _predicted(data, task: BlockPredictor, target, attrs, *, gaps=False, chunks=
         data = data.chunk({dim: length for dim, length in chunks.items() if dim in sizes})
     said = xarray.apply_ufunc(
         NamedTask(task),
-        _wanted(data, sizes, task, target, gaps, chunks or {}),
+        _cells_to_predict(data, sizes, task, target, gaps, chunks or {}),
         *(data[name].variable for name in task.needs),
         output_core_dims=[["class"] * len(shape) for shape in task.outputs.values()],
         dask="parallelized",
         output_dtypes=[np.int32 if name == "label" else float for name in outputs],
         dask_gufunc_kwargs={"output_sizes": {"class": len(task.classes)} if task.classes else {}},
     )
-    named = attributes(target, outputs, found, task.said(), task.classes)
+    named = attributes(target, outputs, found, task.source_attribute(), task.classes)
     fields = {
         variable_of(target, name): (variable.dims, variable.data, named[name], encoding(name))
         for name, variable in zip(outputs, said, strict=True)

@@ -77,7 +77,7 @@ class BlockPredictor:
             return {"label": (), "probability": (len(self.classes),)}
         return dict.fromkeys(["mean", "standard_error", *(f"quantile{q:g}" for q in self.quantiles)], ())
 
-    def said(self) -> str:
+    def source_attribute(self) -> str:
         """Describe the origin of predictions, for the attribute `source`."""
         return f"bcmdist {__version__}, commit {self.snapshot.commit} of the model, method {self.method}"
 

@@ -26,7 +26,7 @@ def _numbers(subject):
     rows = subject.judged
     mean, y = rows.columns["observation_mean"], rows.y
     name = target_name(subject)
-    title = f"Observed against predicted {name}: {subject.told}"
+    title = f"Observed against predicted {name}: {subject.description}"
     name = paper.plain(name)
     figure, (left, right) = paper.sheet(title, width=9.5, height=4.4, ncols=2)
     seen = rows.columns["seen"]
@@ -78,7 +78,7 @@ def _confusion(subject):
     table = np.bincount(C * rows.y.astype(int) + predicted, minlength=C * C).reshape(C, C)
     share = table / np.maximum(table.sum(axis=1, keepdims=True), 1)
     right = np.trace(table) / table.sum()
-    title = f"Classes confused: {subject.told}, {right:.1%} right"
+    title = f"Classes confused: {subject.description}, {right:.1%} right"
     figure, axes = paper.sheet(title, width=6.4, height=5.4)
     image = axes.imshow(share, cmap="Blues", vmin=0.0, vmax=1.0)
     figure.colorbar(image, ax=axes, label="share of the rows of a class")

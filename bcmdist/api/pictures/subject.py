@@ -47,7 +47,7 @@ class Subject:
         return predict(self.of.predictive, X, method=self.method)
 
     @property
-    def told(self) -> str:
+    def description(self) -> str:
         """Number and origin of the rows, in words."""
         count = 0 if self.rows is None else len(self.rows)
         some = "" if count >= self.whole else f" of {self.whole:,}"

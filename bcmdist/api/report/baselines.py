@@ -43,7 +43,7 @@ class Training:
     """targets and companions, in the units of the model"""
     y: np.ndarray
     """targets in original units; class numbers for classes; (n,)"""
-    told: str
+    description: str
     """number and origin of the rows, in words"""
 
 
@@ -79,8 +79,8 @@ def training_rows(snapshot: Snapshot, data: Dataset, *, named, seed=0) -> Traini
     X, obs = read_rows(data, rows)
     obs = model_observations(model, Partition(data, 0, data.rows), obs)
     y = obs.y if model.likelihood.categorical else model.scaling.targets(obs.y, model.likelihood.units)
-    told = f"{len(rows):,} of the {data.rows:,} rows of {named}"
-    return Training(model.scaling.inputs(X), obs, y, told)
+    description = f"{len(rows):,} of the {data.rows:,} rows of {named}"
+    return Training(model.scaling.inputs(X), obs, y, description)
 
 
 def baselines(snapshot: Snapshot, training: Training, rows: Judged) -> dict[str, dict[str, float]]:

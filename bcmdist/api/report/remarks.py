@@ -26,12 +26,12 @@ def of_baselines(scores: dict, baselines: dict[str, dict[str, float]]) -> str | 
         return None
     best = min(others, key=others.__getitem__)
     ours, theirs = scores[name], others[best]
-    told = f"the {CALLED[name]} is {ours:.4g}, {theirs:.4g} of the best simple baseline ({best})"
+    description = f"the {CALLED[name]} is {ours:.4g}, {theirs:.4g} of the best simple baseline ({best})"
     if ours > theirs * (1.0 + AS_GOOD):
-        return f"worse than a simple baseline: {told}; do not use it before you know why"
+        return f"worse than a simple baseline: {description}; do not use it before you know why"
     if ours > theirs * (1.0 - AS_GOOD):
-        return f"no better than a simple baseline: {told}"
-    return f"better than simple baselines: {told}, {1.0 - ours / theirs:.0%} less"
+        return f"no better than a simple baseline: {description}"
+    return f"better than simple baselines: {description}, {1.0 - ours / theirs:.0%} less"
 
 
 def of_capped_targets(y) -> str | None:

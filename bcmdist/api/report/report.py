@@ -116,10 +116,10 @@ def found_of(of: Facade, source, runtime: Runtime, *, train=None, x=None, y=None
     data = training_data(snapshot, train)
     beside: dict[str, dict[str, float]] = {}
     if isinstance(data, str):
-        told = data
+        note = data
     else:
         training = training_rows(snapshot, data, named=_name(data.url))
-        told = f"learned from {training.told}"
+        note = f"learned from {training.description}"
         beside = baselines(snapshot, training, rows)
     said = [
         verdict(totals),
@@ -129,7 +129,7 @@ def found_of(of: Facade, source, runtime: Runtime, *, train=None, x=None, y=None
         remarks.of_capped_targets(rows.y) if "crps" in rows.columns else None,
         *of.advised(),
     ]
-    return Found(subject, scores, beside, told, subject.losses(), [one for one in said if one])
+    return Found(subject, scores, beside, note, subject.losses(), [one for one in said if one])
 
 
 def _same(one, other):
@@ -190,7 +190,7 @@ def _head(found):
     model, many = snapshot.model, subject.several
     judge = f"commit {snapshot.commit}" if many == 1 else f"the mixture of {many} committees, which count alike,"
     return (
-        f"{subject.told}, judged by {judge} of {subject.of.url}: {snapshot.committee.total.rows:,} rows "
+        f"{subject.description}, judged by {judge} of {subject.of.url}: {snapshot.committee.total.rows:,} rows "
         f"absorbed in {len(snapshot.ledger):,} partitions; expert {snapshot.facts.expert}, kernel {model.kernel_name}, "
         f"likelihood {model.likelihood.name}, method {subject.method}."
     )
@@ -201,8 +201,8 @@ def _scores(found):
     names = [name for name in ours if not found.baselines or any(name in one for one in found.baselines.values())]
     rows = [[f"this model ({found.subject.method})", *(ours[name] for name in names)]]
     rows += [[name, *(one.get(figure) for figure in names)] for name, one in found.baselines.items()]
-    told = f"Baselines: {found.learned_from}. {MEANING[_kind(ours)]}"
-    return page.table(["", *(SHOWN[name] for name in names)], rows, first_best=True) + page.paragraph(told, note=True)
+    note = f"Baselines: {found.learned_from}. {MEANING[_kind(ours)]}"
+    return page.table(["", *(SHOWN[name] for name in names)], rows, first_best=True) + page.paragraph(note, note=True)
 
 
 def _kind(figures):

@@ -52,13 +52,13 @@ class ModelLines:
             head = open_store(self._url).head()
             if head != self._head:
                 with GBCM.held(self._url) as gbcm:
-                    self._lines, self._head = told(gbcm.snapshot), head
+                    self._lines, self._head = model_summary(gbcm.snapshot), head
         except (BcmdistError, OSError):  # the model may not be complete yet, or may be a mixture
             pass
         return self._lines
 
 
-def told(snapshot) -> list[tuple[str, str]]:
+def model_summary(snapshot) -> list[tuple[str, str]]:
     """Describe a commit by pairs of name and text: rows, learning curve, drift, calibration and relevance."""
     from bcmdist.app import figures  # quick start
 
@@ -222,11 +222,11 @@ def list_jobs(directory, as_json) -> None:
     """
     from bcmdist.app import jobs  # quick start
 
-    told = jobs.listed(directory)
+    summaries = jobs.listed(directory)
     if as_json:
-        click.echo(json.dumps(finite({"jobs": told, "directory": directory})))
+        click.echo(json.dumps(finite({"jobs": summaries, "directory": directory})))
         return
-    for one in told:
+    for one in summaries:
         done = f"{one['stage']} {one['partitions_done']}/{one['partitions']}" if one.get("stage") else ""
         done = one.get("waiting") or done
         place = one["message"] if one["state"] == "unreadable" else one.get("out") or one.get("model", "")
@@ -334,8 +334,8 @@ def resume(job, scheduler, share, workers, tls_ca, tls_cert, tls_key, directory,
 def _brief(journal):
     from bcmdist.app import jobs  # quick start
 
-    told = jobs.status(journal)
-    return {name: told[name] for name in ("command", "state", "model", "out") if name in told}
+    status = jobs.status(journal)
+    return {name: status[name] for name in ("command", "state", "model", "out") if name in status}
 
 
 COMMANDS = (submit, list_jobs, status, logs, cancel, resume)

@@ -80,7 +80,7 @@ class Question:
 class Predicted:
     """Predictions for one question, and their computing time."""
 
-    told: dict
+    summary: dict
     """model, commit, method and rows, as in the response"""
     values: dict[str, np.ndarray]
     """predictions by name"""
@@ -159,12 +159,12 @@ def answered_by(loaded: Loaded, name: str, questions: Sequence[Question]) -> lis
     start = time.perf_counter()
     method, found = loaded.predict(X, method=first.method, quantiles=first.levels, **uncertain, **first.companions)
     seconds = time.perf_counter() - start
-    told = {"model": name, "commit": loaded.state, "method": method}
+    summary = {"model": name, "commit": loaded.state, "method": method}
     named = with_deviations(found)
     ends = np.cumsum([len(one.X) for one in questions])
     return [
         Predicted(
-            told | {"rows": len(one.X)},
+            summary | {"rows": len(one.X)},
             _shown(one, named, slice(end - len(one.X), end)),
             seconds,
             len(one.X) / len(X),

@@ -74,7 +74,7 @@ class Board:
 
 
 def _brief(served: Served) -> dict:
-    lag = served.behind()
+    lag = served.lag()
     with served.using() as loaded:
         snapshot = loaded.snapshot
         return {

@@ -51,13 +51,13 @@ async def answered_in_pieces(
                     f"{width}; ask for fewer rows, quantiles or intervals",
                 )
     values = {name: np.concatenate([one.values[name] for one in found]) for name in found[0].values}
-    told = found[0].told | {"rows": len(question.X)}
-    return Predicted(told, values, sum(one.seconds for one in found), 1.0)
+    summary = found[0].summary | {"rows": len(question.X)}
+    return Predicted(summary, values, sum(one.seconds for one in found), 1.0)
 
 
 async def written_in_pieces(found: Predicted) -> AsyncIterator[bytes]:
     """Yield a response as JSON in pieces; other requests are served between two pieces."""
-    yield written(found.told)[:-1] + b',"predictions":{'
+    yield written(found.summary)[:-1] + b',"predictions":{'
     for number, (name, values) in enumerate(found.values.items()):
         yield (b"," if number else b"") + written(name) + b":["
         rows = max(1, PIECE_VALUES // values[0].size)

@@ -127,7 +127,7 @@ async def models(service: Asked) -> Response:
 @router.get("/models/{name}", dependencies=[READ], response_model=Figures)
 async def model(name: Name, service: Asked) -> Response:
     """Describe a model and the data that it has absorbed."""
-    return encoded(await in_thread(service, service.told, name))
+    return encoded(await in_thread(service, service.describe, name))
 
 
 @router.get("/models/{name}/history", dependencies=[READ], response_model=Figures)
@@ -167,25 +167,25 @@ async def predicted(
             large.leave()
         return found
 
-    async def together() -> Predicted:
-        return await service.together.ask(served, ask())
+    async def batched() -> Predicted:
+        return await service.micro_batcher.ask(served, ask())
 
-    return await in_time(service, together)
+    return await in_time(service, batched)
 
 
 def answer(request: Request, service: Service, found: Predicted) -> Response:
     """Return predictions as JSON, or as an Arrow stream if the Accept header lists its media type."""
-    name, rows = found.told["model"], found.told["rows"]
+    name, rows = found.summary["model"], found.summary["rows"]
     service.metrics.count("bcmdist_predicted_rows_total", rows, model=name)
     service.metrics.count("bcmdist_predict_compute_seconds_total", found.share * found.seconds, model=name)
     took = {"Server-Timing": f"model;dur={1e3 * found.seconds:.3f}", "Vary": "Accept"}
     if MEDIA_TYPE in request.headers.get("accept", ""):
-        about = {name: str(value) for name, value in found.told.items()}
+        about = {name: str(value) for name, value in found.summary.items()}
         return Response(write_table(found.values, about), headers=took, media_type=MEDIA_TYPE)
     if found.size > PIECE_VALUES:
         return StreamingResponse(written_in_pieces(found), headers=took, media_type="application/json")
     values = {name: one.tolist() for name, one in found.values.items()}
-    return encoded(found.told | {"predictions": values}, headers=took)
+    return encoded(found.summary | {"predictions": values}, headers=took)
 
 
 IN_ARROW: dict[str, Any] = {

@@ -59,7 +59,7 @@ class Writer:
             return sum(rows for rows, _ in self._waiting.values())
 
     @property
-    def behind(self) -> float:
+    def waiting_seconds(self) -> float:
         """Seconds that the oldest uncommitted request has waited; 0 if there is none."""
         with self._lock:
             begun = next((begun for _, begun in self._waiting.values()), None)
@@ -221,7 +221,7 @@ class Served:
             self._newest, self._users[loaded], self.renewed_at = loaded, 1, time.time()
         self._leave(before)
 
-    def behind(self) -> dict[str, float | None]:
+    def lag(self) -> dict[str, float | None]:
         """Return `rows`, the number of waiting rows, and `seconds`, the age of the oldest.
 
         Both cover the rows of requests and, as of the newest commit, those in sources. Both are None if the lag of a
@@ -233,7 +233,7 @@ class Served:
         if unknown:
             return {"rows": None, "seconds": None}
         rows = self.writer.waiting + sum(one["rows"] for one in known)
-        return {"rows": rows, "seconds": max([self.writer.behind, *(one["seconds"] for one in known)])}
+        return {"rows": rows, "seconds": max([self.writer.waiting_seconds, *(one["seconds"] for one in known)])}
 
     @property
     def dead_ingesters(self) -> int:

@@ -56,7 +56,7 @@ class Service:
         self.work = Work(absolute(jobs), self.catalogue.folder, data, scheduler, portion, machine)
         self.board = Board(self.catalogue, self.work)
         self.computing = anyio.CapacityLimiter(max(2, os.cpu_count() or 1))
-        self.together = MicroBatcher(self.computing)
+        self.micro_batcher = MicroBatcher(self.computing)
         self.large = LargeRequests(limits.answer_seconds)
         self.watching = anyio.CapacityLimiter(1)  # separate from `computing`: viewers do not delay predictions
         self.streams, self.ending = 0, False
@@ -66,15 +66,15 @@ class Service:
         """List the models, including unreadable ones."""
         return {"models": self.board.models()}
 
-    def told(self, name) -> dict:
+    def describe(self, name) -> dict:
         """Return the figures of `bcmdist info` without paths, with waiting rows, lag and ingesters."""
         served = self.catalogue[name]
         with served.using() as loaded:
             known = of_figures(loaded.fitted.info(), loaded.snapshot.ledger)
             known["categorical"] = loaded.snapshot.model.likelihood.categorical
-        behind = {"waiting_rows": served.writer.waiting, "lag": served.behind()}
+        lag = {"waiting_rows": served.writer.waiting, "lag": served.lag()}
         ingesters = [{"alive": one.alive, "seconds": one.seconds} for one in served.ingesters]
-        return finite(known | {"model": name, **behind, "ingesters": ingesters, "renewed": served.renewed_at})
+        return finite(known | {"model": name, **lag, "ingesters": ingesters, "renewed": served.renewed_at})
 
     def calibration(self, name, *, under_model) -> dict:
         """Return the coverage of predictive intervals at rows predicted before they were absorbed.
@@ -115,15 +115,15 @@ class Service:
         """Return all metrics in Prometheus' text format."""
         gauges: dict[str, list] = {"bcmdist_models_unreadable": [({}, float(len(self.catalogue.unreadable)))]}
         for name, served in self.catalogue:
-            behind = served.behind()
+            lag = served.lag()
             with served.using() as loaded:
                 values = {
                     "bcmdist_model_rows": loaded.snapshot.committee.total.rows,
                     "bcmdist_model_partitions": len(loaded.snapshot.ledger),
                     "bcmdist_model_commit": loaded.snapshot.commit,
                     "bcmdist_model_waiting_rows": served.writer.waiting,
-                    "bcmdist_model_lag_rows": behind["rows"],
-                    "bcmdist_model_lag_seconds": behind["seconds"],
+                    "bcmdist_model_lag_rows": lag["rows"],
+                    "bcmdist_model_lag_seconds": lag["seconds"],
                     "bcmdist_model_ingesters": len(served.ingesters) - served.dead_ingesters,
                     "bcmdist_model_dead_ingesters": served.dead_ingesters,
                     "bcmdist_model_renewed_timestamp_seconds": served.renewed_at,

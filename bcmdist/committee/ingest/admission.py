@@ -154,7 +154,7 @@ class Admission:
         new = []
         for part in delivery.parts:
             if part.key not in self.digests and part.key not in self.pending:
-                left = self._absorbed.rest(part) if part.rows or not self._absorbed.knows(part) else []
+                left = self._absorbed.remaining(part) if part.rows or not self._absorbed.knows(part) else []
                 self.report.duplicates += not left
                 new += left
         return new

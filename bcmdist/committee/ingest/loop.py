@@ -138,7 +138,7 @@ class _Loop:
         if fading.window:
             refuse_inexact(snapshot.model.precision, snapshot.url, "keep a --window")
         self.expert = snapshot.expert()
-        self.admission = Admission(self._known(fading), snapshot.surveyed, options, self._unfit)
+        self.admission = Admission(self._ledger_state(fading), snapshot.surveyed, options, self._unfit)
         self.watch, self.before = watch, snapshot.ledger
         """the observer; the ledger when this ingestion began"""
         self.lag: dict[str, float] | None = None
@@ -149,7 +149,7 @@ class _Loop:
         self.passed_over = 0
         """number of delivered partitions not submitted: absorbed before, or outside the window"""
         self.label = "ingest" if source.name else "experts"
-        self.behind = LagMeter(source)
+        self.lag_meter = LagMeter(source)
         self.failures: list[BcmdistError] = []
         self.committed, self.commit_seconds, self.unpruned = time.monotonic(), 0.0, 0
         self.message_task = self.watch.message_task(self.expert, self.snapshot)
@@ -161,7 +161,7 @@ class _Loop:
     def _fading_on(self) -> Weighting:
         return going_on(self.admission.fading, self._fading(), self.snapshot.url)
 
-    def _known(self, fading) -> LedgerState:
+    def _ledger_state(self, fading) -> LedgerState:
         return LedgerState(self.snapshot.ledger, absorbed_in_cells(self.snapshot), fading)
 
     def _unfit(self, part):
@@ -202,7 +202,7 @@ class _Loop:
                 time.sleep(POLL_SECONDS)
         self._prune()
         self._progress(finished=True)
-        self._tell()
+        self._warn_at_end()
         if self.failures:
             raise self.failures[0]
         self.admission.report.waiting = self.source.lag(self.read_to)
@@ -299,12 +299,12 @@ class _Loop:
         if self.admission.is_overtaken(batch):
             batch = self._left_of(batch)
         absorbed, watching = self.admission.digests, self.options.watch
-        if says_more(self.snapshot, batch, self._beside, absorbed=absorbed, watching=watching):
+        if says_more(self.snapshot, batch, self._commit_details, absorbed=absorbed, watching=watching):
             start, pause, stages = time.monotonic(), PAUSE, StageTimer()
             stages.seconds[self.label] = start - self.committed
             while True:
                 try:
-                    self.snapshot = successor(self.snapshot, batch, self._beside, self.runtime, stages)
+                    self.snapshot = successor(self.snapshot, batch, self._commit_details, self.runtime, stages)
                     break
                 except CommitConflict:
                     overtaken = True
@@ -323,20 +323,20 @@ class _Loop:
         if self.unpruned >= self.options.keep:
             self._prune()
         if self.options.watch:  # this may run for long: do not wait for the end to warn
-            self._tell()
+            self._warn_at_end()
 
     def _left_of(self, batch: Batch) -> Batch:
         """The part of a batch that is still to be committed after another process has committed."""
         fading = self._fading_on()
         refuse_absorbed_in_cells(self.snapshot, batch.parts.values())
-        left = self._do(self.admission.overtaken(batch, self._known(fading))).absorb_again
+        left = self._do(self.admission.overtaken(batch, self._ledger_state(fading))).absorb_again
         return batch if left is None else absorbed_again(batch, left, self._absorb_again)
 
     def _absorb_again(self, parts) -> Contribution:
         return self.snapshot.compute_messages(parts, self.runtime, label="absorb again")
 
     @property
-    def _beside(self):
+    def _commit_details(self):
         """Facts of the next commit other than the batch itself: fading, skipped partitions, lag, the observer's."""
         facts = self.watch.facts(self.snapshot.facts)
         known = self.snapshot.facts.lag or {}
@@ -355,10 +355,10 @@ class _Loop:
         some = [entry.rows for entry in self.snapshot.ledger[-100:]]
         rows = sum(some) / len(some) if some else self.snapshot.facts.rows_per_expert
         absorbed = report.partitions + self.admission.uncommitted
-        return self.behind.told(absorbed + len(report.skipped) + self.passed_over, rows)
+        return self.lag_meter.lag(absorbed + len(report.skipped) + self.passed_over, rows)
 
     def _look(self):
-        self.behind.look(self.read_to, self.given + self.passed_over)
+        self.lag_meter.look(self.read_to, self.given + self.passed_over)
 
     def _prune(self):
         if self.unpruned:
@@ -368,7 +368,7 @@ class _Loop:
                 warnings.warn(BcmdistWarning(f"old commits were not pruned: {error}"), stacklevel=2)
             self.unpruned = 0
 
-    def _tell(self):
+    def _warn_at_end(self):
         """Warn of duplicate rows and, if partitions were committed, of drift as reported by `watch`."""
         drift = self.watch.warning(self.snapshot, self.before) if self.admission.report.partitions else None
         for text in filter(None, (self.admission.warning(), drift)):
@@ -379,5 +379,5 @@ class _Loop:
         done = self.admission.report.partitions + self.admission.uncommitted
         if not finished:
             self._look()
-        total = done if finished else max(self.behind.announced - self.passed_over, self.given, done + 1)
+        total = done if finished else max(self.lag_meter.announced - self.passed_over, self.given, done + 1)
         self.runtime.progress(self.label, done, total)

@@ -10,14 +10,14 @@ from dataclasses import replace
 
 from bcmdist.committee.ingest.uncommitted import Batch, remainder_of
 from bcmdist.data.partition import Partition
-from bcmdist.data.row_ranges import unheard
+from bcmdist.data.row_ranges import remaining_parts
 from bcmdist.experts.contributions import Contribution
 from bcmdist.storage.ledger import Entry
 
 
 def parts_left(batch: Batch, keys: Collection[str], refused: Collection[str]) -> list[Partition]:
     """The partitions of a batch, cut to the rows that `keys` do not name, without the `refused` ones."""
-    return unheard([part for key, part in batch.parts.items() if key not in keys and key not in refused], keys)
+    return remaining_parts([part for key, part in batch.parts.items() if key not in keys and key not in refused], keys)
 
 
 def with_entry(batch: Batch, part: Partition) -> tuple[Partition, Entry]:

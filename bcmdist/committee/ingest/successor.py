@@ -29,7 +29,7 @@ class CommitDetails:
 
 
 def says_more(
-    snapshot: Snapshot, batch: Batch, beside: CommitDetails, *, absorbed: Collection[str], watching: bool
+    snapshot: Snapshot, batch: Batch, details: CommitDetails, *, absorbed: Collection[str], watching: bool
 ) -> bool:
     """Whether a commit would record anything that `snapshot` does not: if not, none is made.
 
@@ -38,14 +38,14 @@ def says_more(
     absorbed : keys that were ever in the ledger; a failure under one of them is not recorded
     watching : whether an advanced offset alone is worth a commit
     """
-    advanced = batch.offset is not None and batch.offset != snapshot.offsets.get(beside.source)
-    begins_to_fade = beside.fading.fades and not snapshot.facts.fading.fades
+    advanced = batch.offset is not None and batch.offset != snapshot.offsets.get(details.source)
+    begins_to_fade = details.fading.fades and not snapshot.facts.fading.fades
     told = snapshot.facts.skipped
-    failed = any(name not in told and name not in absorbed for name in beside.skipped)
+    failed = any(name not in told and name not in absorbed for name in details.skipped)
     return batch.message is not None or (watching and advanced) or failed or begins_to_fade
 
 
-def successor(snapshot: Snapshot, batch: Batch, beside: CommitDetails, runtime, stages: StageTimer) -> Snapshot:
+def successor(snapshot: Snapshot, batch: Batch, details: CommitDetails, runtime, stages: StageTimer) -> Snapshot:
     """Write the commit after `snapshot` that absorbs `batch`, and return its snapshot.
 
     Raises
@@ -58,7 +58,7 @@ def successor(snapshot: Snapshot, batch: Batch, beside: CommitDetails, runtime, 
     entries = sorted(batch.entries.values(), key=lambda entry: named_range(entry.key))
     ledger: list[Entry] = [*snapshot.ledger, *entries]
     known = snapshot.facts.fading
-    before = known if known.fades else beside.fading
+    before = known if known.fades else details.fading
     after = before.at(batch.fading.position)
     gone = [entry for entry in ledger if after.expired(entry.position)] if after.window else []
     with stages("committee"):
@@ -69,10 +69,10 @@ def successor(snapshot: Snapshot, batch: Batch, beside: CommitDetails, runtime, 
     facts: dict[str, Any] = {"fading": after}
     if entries:
         facts |= passes.first_pass(snapshot.facts)
-    facts |= beside.facts
-    skipped = {*snapshot.facts.skipped, *beside.skipped}
+    facts |= details.facts
+    skipped = {*snapshot.facts.skipped, *details.skipped}
     facts["skipped"] = tuple(sorted(skipped and skipped - _names(ledger)))
-    offsets = snapshot.offsets if batch.offset is None else snapshot.offsets | {beside.source: batch.offset}
+    offsets = snapshot.offsets if batch.offset is None else snapshot.offsets | {details.source: batch.offset}
     new = [entry for entry in ledger if not after.expired(entry.position)] if gone else entries
     return snapshot.successor(committee, new, rewrite=bool(gone), stages=stages, offsets=offsets, **facts)
 

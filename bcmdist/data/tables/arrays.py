@@ -45,8 +45,8 @@ def select(arrays, file, roles, *, mask=None, part="all") -> Selected:
     named = arrays.pop(FEATURE_NAMES, None)
     if own:
         arrays = _joined_parts(arrays, file, part)
-    wanted = _wanted(arrays, file, roles)
-    columns = {ours: arrays[name] for ours, name in wanted.items() if name not in roles.drop}
+    names = _array_names(arrays, file, roles)
+    columns = {ours: arrays[name] for ours, name in names.items() if name not in roles.drop}
     classes: tuple[str, ...] = ()
     X = columns["X"]
     if X.ndim != 2 or X.shape[1] == 0:
@@ -56,7 +56,7 @@ def select(arrays, file, roles, *, mask=None, part="all") -> Selected:
         if name != "X" and values.ndim != 1:
             what = "target" if name == "y" else "value"
             raise InvalidData(
-                f"{file}: expected one {what} per row in {wanted[name]}, got shape {values.shape}; save the wanted "
+                f"{file}: expected one {what} per row in {names[name]}, got shape {values.shape}; save the wanted "
                 "column as an array of its own and name that"
             )
         if name == "y":
@@ -67,7 +67,7 @@ def select(arrays, file, roles, *, mask=None, part="all") -> Selected:
             _check_array(name, values, file)
     columns_of_X = () if named is None else _input_names(named, X, file)
     masks = {mask: arrays[mask]} if mask in arrays else {}
-    others = [name for name in arrays if name not in {*wanted.values(), *roles.drop, *masks}]
+    others = [name for name in arrays if name not in {*names.values(), *roles.drop, *masks}]
     unused = dict.fromkeys(roles.drop, "--drop") | dict.fromkeys(others, "no role has that name")
     if not roles.target and roles.y in arrays:
         unused[roles.y] = "the target, --no-target"
@@ -81,23 +81,23 @@ def select(arrays, file, roles, *, mask=None, part="all") -> Selected:
     return Selected(columns, Schema(columns_of_X, classes), unused, masks, own)
 
 
-def _wanted(arrays, file, roles):
+def _array_names(arrays, file, roles):
     """Return the names of the arrays in the file, by role."""
     for name in roles.drop:
         if name not in arrays or name == "X":
             known = few(other for other in arrays if other != "X")
             raise DataNotFound(f"{file}: expected an array {name!r} to drop, found {known}; correct --drop")
-    wanted = {"X": "X"} | ({"y": roles.y} if roles.target else {})
-    wanted |= {name: name for name in COMPANIONS if name in arrays}
-    wanted |= dict(roles.companions) | ({roles.id: roles.id} if roles.id else {})
-    missing = [name for name in wanted.values() if name not in arrays]
+    names = {"X": "X"} | ({"y": roles.y} if roles.target else {})
+    names |= {name: name for name in COMPANIONS if name in arrays}
+    names |= dict(roles.companions) | ({roles.id: roles.id} if roles.id else {})
+    missing = [name for name in names.values() if name not in arrays]
     if missing:
         raise DataNotFound(
             f"{file}: expected arrays X and {roles.y}, found {few(arrays)}; name the target with --y"
             if {*missing} <= {"X", roles.y}
             else f"{file}: expected an array {missing[0]!r}, found {few(arrays)}; correct the name"
         )
-    return wanted
+    return names
 
 
 def _input_names(named, X, file):

@@ -43,7 +43,7 @@ class Code(Protocol):
         unseen : treatment of unknown categories: "error", or "other"
         """
 
-    def said(self) -> str:
+    def describe(self) -> str:
         """Describe the code in words."""
 
 
@@ -68,8 +68,8 @@ class Number:
             _refuse_infinite(values, column.name, where, start)
         return values[:, None] if self.mean is None else _filled(values[:, None], np.isnan(values), self.mean)
 
-    def said(self) -> str:
-        return "numbers" + _gaps_said(self.mean)
+    def describe(self) -> str:
+        return "numbers" + _gaps_described(self.mean)
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ class Category:
         found[strange] = self.unseen
         return found
 
-    def said(self) -> str:
+    def describe(self) -> str:
         return f"category of {len(self.levels)} levels" + (", gaps indicated" if self.gaps else "")
 
 
@@ -142,9 +142,9 @@ class Date:
         filled = found if self.mean is None else np.where(np.isnan(found), self.mean, found)
         return _filled(np.column_stack([filled, *around]), np.isnan(found), 0.0 if self.mean is not None else None)
 
-    def said(self) -> str:
+    def describe(self) -> str:
         zone = "UTC days of times with a zone" if self.zoned else "days of times without a zone, taken for UTC"
-        return zone + "".join(f", {cycle} as a circle" for cycle in self.cycles) + _gaps_said(self.mean)
+        return zone + "".join(f", {cycle} as a circle" for cycle in self.cycles) + _gaps_described(self.mean)
 
 
 CODES: dict[str, type] = {code.kind: code for code in (Number, Category, Date)}
@@ -197,9 +197,9 @@ class Coding:
         found = [code.numbers(columns[code.name], where, **how) for code in self.codes]
         return found[0] if len(found) == 1 else np.concatenate(found, axis=1)
 
-    def told(self) -> dict[str, str]:
+    def descriptions(self) -> dict[str, str]:
         """Describe the columns that are not plain numbers in words, by name."""
-        return {code.name: code.said() for code in self.codes if code != Number(code.name)}
+        return {code.name: code.describe() for code in self.codes if code != Number(code.name)}
 
     def to_json(self) -> dict:
         """Return the coding as JSON, for `from_json`."""
@@ -263,7 +263,7 @@ def _with_indicator(inputs, name, indicated):
     return (*inputs, f"{name} missing") if indicated else inputs
 
 
-def _gaps_said(mean):
+def _gaps_described(mean):
     return "" if mean is None else f", gaps filled with {mean:.6g} and indicated"
 
 

@@ -83,7 +83,7 @@ def plan(table: Named, roles: Roles, *, mask=None, count=False) -> Plan:
 def _are_numbers(table, inputs, roles):
     """Return whether the file's types show that all inputs are numbers, so that no first pass is needed."""
     kinds = table.kinds or {}
-    return not roles.said and roles.missing != "indicate" and all(kinds.get(name) == NUMBERS for name in inputs)
+    return not roles.type_options and roles.missing != "indicate" and all(kinds.get(name) == NUMBERS for name in inputs)
 
 
 def _target_dtype(table, roles):

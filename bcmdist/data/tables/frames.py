@@ -77,7 +77,7 @@ def is_uncoded(X, coding: Coding) -> bool:
 
     A frame that already contains all inputs as numbers is coded, for example if a column of dates holds days.
     """
-    if not (hasattr(X, "iloc") and coding.told()):
+    if not (hasattr(X, "iloc") and coding.descriptions()):
         return False
     known = {str(name): name for name in X.columns}
     if set(coding.inputs) <= set(known) and not has_categories(X[[known[name] for name in coding.inputs]]):

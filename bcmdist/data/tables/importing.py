@@ -96,8 +96,8 @@ def import_file(file, url, *, y="y", roles=None, split=None, rows_per_chunk=ROWS
 
 
 def _write_arrays(found, file, url, roles, split, how):
-    if roles.coding is None and (roles.said or roles.inputs or roles.missing != "error"):
-        option = next(iter(roles.said.values()), "--x" if roles.inputs else "--missing")
+    if roles.coding is None and (roles.type_options or roles.inputs or roles.missing != "error"):
+        option = next(iter(roles.type_options.values()), "--x" if roles.inputs else "--missing")
         raise InvalidOption(f"{file}: expected a table with {option}, got arrays; leave it out, or save a .csv")
     whole = arrays.select(found, file, roles, mask=split.mask, part=split.part)
     if len(whole.columns["X"]) == 0:
@@ -139,7 +139,7 @@ def _write_table(table: Named, file, url, roles, split, how):
     if dropped:
         warn(f"{file}: {dropped} rows left out: they have gaps (--missing drop)")
     figures = _figures(written, len(schema.columns), schema, roles, pieces.names, made.unused)
-    return figures | {"coded": made.coding.told()} | ({"dropped": dropped} if roles.missing == "drop" else {})
+    return figures | {"coded": made.coding.descriptions()} | ({"dropped": dropped} if roles.missing == "drop" else {})
 
 
 def _write_series(found, file, url, roles, split, how):
@@ -149,7 +149,7 @@ def _write_series(found, file, url, roles, split, how):
             f"{file}: expected a table with --lags, all of it and with its target, got arrays, a part or --no-target; "
             "leave out --lags or these"
         )
-    others = [*roles.said.values(), *(f"--{role}" for role in roles.companions)]
+    others = [*roles.type_options.values(), *(f"--{role}" for role in roles.companions)]
     if others:
         raise InvalidOption(
             f"{file}: expected only --y, --x, --id and --drop with --lags, got {others[0]}; leave it out"

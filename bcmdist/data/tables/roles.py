@@ -67,7 +67,7 @@ class Roles:
         if self.target or self.y not in self.inputs:
             given.append(self.y)
         twice = next((name for name, count in Counter(given).items() if count > 1), None)
-        twice = twice or next((name for name in self.said if name in {*given} - {*self.inputs}), None)
+        twice = twice or next((name for name in self.type_options if name in {*given} - {*self.inputs}), None)
         if twice:
             raise InvalidOption(
                 f"roles: expected one role for a column, got {twice!r} for several; leave out the others"
@@ -81,7 +81,7 @@ class Roles:
             )
 
     @property
-    def said(self) -> dict[str, str]:
+    def type_options(self) -> dict[str, str]:
         """Inputs whose type was given by an option, with that option."""
         return (
             dict.fromkeys(self.category, "--category")
@@ -162,7 +162,7 @@ def named_columns(names, file, roles: Roles, *, besides=()) -> tuple[list[str], 
                 f"{file}: expected a column {name!r}, found {few(names)}; name another with {option}"
                 + (", or give --no-target" if option == "--y" else "")
             )
-    for name, option in (dict.fromkeys(roles.drop, "--drop") | roles.said).items():
+    for name, option in (dict.fromkeys(roles.drop, "--drop") | roles.type_options).items():
         if name not in names:
             what = " to drop" if option == "--drop" else ""
             raise DataNotFound(f"{file}: expected a column {name!r}{what}, found {few(names)}; correct {option}")
@@ -171,13 +171,13 @@ def named_columns(names, file, roles: Roles, *, besides=()) -> tuple[list[str], 
         unused[roles.y] = "the target of training" if roles.coding else "the target, --no-target"
     inputs = [name for name in names if name not in {*named.values(), *unused}]
     if roles.inputs:
-        inputs, unused = _wanted(names, inputs, unused, file, roles)
+        inputs, unused = _named_inputs(names, inputs, unused, file, roles)
     if not inputs:
         raise InvalidData(f"{file}: expected columns besides {', '.join(named.values())}, found none; add inputs")
     return inputs, unused
 
 
-def _wanted(names, inputs, unused, file, roles):
+def _named_inputs(names, inputs, unused, file, roles):
     """Restrict the possible inputs to `roles.inputs`; also return why other columns are not used."""
     missing = [name for name in roles.inputs if name not in inputs]
     if missing:

@@ -173,16 +173,16 @@ def await_allotment(pulse: Heartbeat, portion: Portion, waits: Callable[[str], N
     ------
     SchedulerLost
     """
-    client, told = pulse.client, ""
+    client, reported = pulse.client, ""
     client.register_plugin(Allotting())
-    while not (said := pulse.ask("bcmdist_ask", client=client.id, **asdict(portion))).get("mine"):
+    while not (answer := pulse.ask("bcmdist_ask", client=client.id, **asdict(portion))).get("mine"):
         pulse.check_scheduler()
-        if said and told != (told := _waited_for(said)):
-            waits(told)
+        if answer and reported != (reported := _waited_for(answer)):
+            waits(reported)
         time.sleep(LOOK_SECONDS)
 
 
-def _waited_for(said):
-    if not said["threads"]:
+def _waited_for(answer):
+    if not answer["threads"]:
         return "waiting for a worker: the cluster has none"
-    return f"waiting for worker threads: other jobs hold {said['held']} of {said['threads']}"
+    return f"waiting for worker threads: other jobs hold {answer['held']} of {answer['threads']}"

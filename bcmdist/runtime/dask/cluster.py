@@ -108,7 +108,7 @@ class DaskRuntime:
                     self._cluster = local_cluster(workers, self._scratch.name)
             self._client = connect(address or self._cluster, connect_seconds, security)
             self._scheduler = self._client.scheduler_info(n_workers=0)["id"]
-            self._telling = EventChannel(self._client)
+            self._channel = EventChannel(self._client)
             pulse = self._pulse("start")
             with pulse.connected():
                 self._prepare_workers(waits)
@@ -222,7 +222,7 @@ class DaskRuntime:
         """Yield the outcome of each pair of a task and partitions, in the order of completion."""
         pulse = self._pulse(label)
         pulse.check_scheduler()
-        return OneByOne(self._telling, self.threads, pulse).outcomes(work)
+        return OneByOne(self._channel, self.threads, pulse).outcomes(work)
 
     def total(self, kept, *, label) -> Any:
         """Fetch the sum of the kept results, after their workers have added them."""
@@ -300,19 +300,19 @@ class DaskRuntime:
     def watch_workers(self, lost: Callable[[str], None]) -> None:
         """Call `lost`, from another thread, with the address of each worker that leaves unexpectedly."""
 
-        def told(event):
+        def remove_worker(event):
             message = event[1]
             if message.get("action") == "remove-worker" and not message.get("expected"):
                 lost(message["worker"])
 
-        self._client.subscribe_topic("all", told)
+        self._client.subscribe_topic("all", remove_worker)
 
     def close(self) -> None:
         """Disconnect from the cluster; shut down a local cluster that this runtime started."""
-        client, telling = getattr(self, "_client", None), getattr(self, "_telling", None)
+        client, channel = getattr(self, "_client", None), getattr(self, "_channel", None)
         if client is not None:
-            if telling is not None and client.status == "running":
-                telling.close()
+            if channel is not None and client.status == "running":
+                channel.close()
             if self._cluster is None and client.status == "running":
                 for plugin in self._lent:
                     with contextlib.suppress(OSError, ValueError):  # never registered, or the cluster is gone

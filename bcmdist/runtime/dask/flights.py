@@ -66,7 +66,7 @@ class Flights:
 
     Parameters
     ----------
-    telling : EventChannel
+    channel : EventChannel
         Submits tasks with `Parted` results, and receives the small part of each; the large part stays on its worker.
     pulse : Heartbeat
         Checks that the scheduler and workers are alive; its label names the operation.
@@ -74,8 +74,8 @@ class Flights:
         Start of the keys of the Dask tasks, before the label.
     """
 
-    def __init__(self, telling: EventChannel, pulse: Heartbeat, prefix: str):
-        self.telling, self.client = telling, telling.client
+    def __init__(self, channel: EventChannel, pulse: Heartbeat, prefix: str):
+        self.channel, self.client = channel, channel.client
         self.pulse = pulse
         self.flying: list[Flight] = []
         self._prefix = f"{prefix}{pulse.label}-{uuid.uuid4().hex[:12]}"
@@ -112,7 +112,7 @@ class Flights:
     def _send(self, flight, workers):
         self._submitted += 1
         parted = is_parted(flight.task)
-        future = (self.telling if parted else self.client).submit(
+        future = (self.channel if parted else self.client).submit(
             flight.run,
             flight.task,
             flight.parts,
@@ -122,7 +122,7 @@ class Flights:
             allow_other_workers=bool(workers),  # the given ones may be gone when the task arrives
         )
         # A coroutine in the client's event loop: many results are fetched concurrently, without blocking this thread.
-        fetch = self.telling.told(future) if parted else self.client.gather(future, asynchronous=True)
+        fetch = self.channel.summary(future) if parted else self.client.gather(future, asynchronous=True)
         fetched = asyncio.run_coroutine_threadsafe(fetch, self.client.loop.asyncio_loop)
         flight.copies.append(Copy(future, fetched, time.monotonic()))
 
@@ -147,7 +147,7 @@ class Flights:
         if not is_parted(flight.task):
             return Outcome(flight.parts, result)
         term = Term(copy.future, result.worker, len(flight.parts))
-        return Outcome(flight.parts, result.told, kept=one_term(self.client, term))
+        return Outcome(flight.parts, result.value, kept=one_term(self.client, term))
 
     def _repeat_late(self):
         """Send a second copy of each late flight to another worker, if there is one."""

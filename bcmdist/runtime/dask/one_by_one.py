@@ -47,7 +47,7 @@ class LastSeen:
     """largest resident memory of the worker in any note, in bytes"""
 
 
-def run_noted(task, parts) -> Any:
+def run_with_notes(task, parts) -> Any:
     """Run a batch as `run_batch` does, while a thread logs notes about its progress on the scheduler."""
     worker, key = distributed.get_worker(), parts[0].key
     thread, homes = threading.get_ident(), {"bcmdist", type(task).__module__.partition(".")[0]}
@@ -56,13 +56,13 @@ def run_noted(task, parts) -> Any:
     def note(phase):
         worker.log_event(TOPIC, {"key": key, "phase": phase, "resident": psutil.Process().memory_info().rss})
 
-    def keep_noting():
+    def take_notes():
         while not ended.wait(NOTE_SECONDS):
             note(_innermost(sys._current_frames().get(thread), homes))
 
     note("start")
     time.sleep(FIRST_SECONDS)
-    notes = threading.Thread(target=keep_noting, daemon=True)
+    notes = threading.Thread(target=take_notes, daemon=True)
     notes.start()
     try:
         return run_batch(task, parts)
@@ -115,7 +115,7 @@ class Quarantine:
         self.waiting: deque[Suspect] = deque()
         """suspects to be run alone"""
         self.convicted: list[Suspect] = []
-        """suspects that ran alone when their worker died; `judge` decides about them"""
+        """suspects that ran alone when their worker died; `convict` decides about them"""
         self._deaths: dict[str, list[Suspect]] = {}
 
     @property
@@ -146,7 +146,7 @@ class Quarantine:
         """Whether any death in `died` is unexplained, so that something else kills workers too."""
         return any(not self._deaths.get(death) for death in died)
 
-    def judge(self, died) -> list[Suspect]:
+    def convict(self, died) -> list[Suspect]:
         """Return the guilty among the convicted, given all deaths on the cluster; queue the others to run again."""
         others_kill = self.others_kill(died)
         guilty = [s for s in self.convicted if not others_kill or s.trials >= MOST_TRIALS]
@@ -193,11 +193,11 @@ PREFIX = "each-"  # prefix of the keys of these tasks
 class OneByOne:
     """One call of `Runtime.each` on a cluster with `threads` worker threads."""
 
-    def __init__(self, telling: EventChannel, threads, pulse: Heartbeat):
-        self.client = telling.client
+    def __init__(self, channel: EventChannel, threads, pulse: Heartbeat):
+        self.client = channel.client
         self.window = WINDOW * threads
         self.pulse = pulse
-        self.flights = Flights(telling, self.pulse, PREFIX)
+        self.flights = Flights(channel, self.pulse, PREFIX)
         self.again: collections.deque = collections.deque()
         self.quarantine = Quarantine()
         self.killed_at = 0.0
@@ -205,16 +205,16 @@ class OneByOne:
     def outcomes(self, work) -> Iterator[Outcome]:
         """Yield the outcome of each pair of a task and partitions, in the order of completion."""
         try:
-            yield from self._together(iter(work))
+            yield from self._in_parallel(iter(work))
             while self.quarantine.waiting or self.quarantine.convicted:
-                yield from self._alone()
+                yield from self._one_at_a_time()
                 yield from self._verdicts()
         except ClosedClientError as error:
             raise self.pulse.lost() from error
         finally:
             self.flights.cancel()
 
-    def _together(self, waiting):
+    def _in_parallel(self, waiting):
         while True:
             while len(self.flights) < self.window:
                 pair = self.again.popleft() if self.again else next(waiting, None)
@@ -233,7 +233,7 @@ class OneByOne:
                 else:
                     yield self._outcome(flight, outcome, error)
 
-    def _alone(self):
+    def _one_at_a_time(self):
         """Yield the outcomes of suspects, each run on a worker that has no other task of ours."""
         trials: dict[Flight, Suspect] = {}
         while self.quarantine.waiting or trials:
@@ -241,7 +241,7 @@ class OneByOne:
             for worker in self.pulse.check():
                 if worker not in taken and self.quarantine.waiting:
                     suspect = self.quarantine.waiting.popleft()
-                    flight = self.flights.submit(run_noted, suspect.task, [suspect.part], worker=worker)
+                    flight = self.flights.submit(run_with_notes, suspect.task, [suspect.part], worker=worker)
                     trials[flight] = suspect
             if not trials:
                 time.sleep(AGAIN_SECONDS)
@@ -269,7 +269,7 @@ class OneByOne:
                 break
             time.sleep(PULSE_SECONDS)
             self.pulse.check()
-        for suspect in self.quarantine.judge(died):
+        for suspect in self.quarantine.convict(died):
             seen = last_seen(self.client, suspect.part)
             error = PoisonChunk(
                 f"{suspect.part.key} killed {suspect.deaths} workers (last phase {seen.phase}, estimated "

@@ -61,7 +61,7 @@ class PinnedPartitions:
         if not threads:
             raise NoAnswer
         self.client: Any = client
-        self.numbers = spread([part.rows for part in parts], threads)
+        self.numbers = distribute([part.rows for part in parts], threads)
         """indices into `parts` for each thread of each worker, by worker address"""
         self.futures: list[distributed.Future] = []
         for worker, groups in self.numbers.items():
@@ -113,7 +113,7 @@ class PinnedPartitions:
         return answer.result()
 
 
-def spread(rows: Sequence[int], threads: dict[str, int]) -> dict[str, list[list[int]]]:
+def distribute(rows: Sequence[int], threads: dict[str, int]) -> dict[str, list[list[int]]]:
     """Distribute partitions over threads greedily: the largest first, each to the thread with the fewest rows.
 
     Parameters

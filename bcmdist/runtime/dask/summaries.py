@@ -26,7 +26,7 @@ AGAIN_SECONDS = 0.05  # between checks for the summary
 class Summary:
     """The small part of a `Parted` result, and the address of the worker that keeps the large part."""
 
-    told: Any
+    value: Any
     worker: str
 
 
@@ -35,15 +35,15 @@ class EventChannel:
 
     def __init__(self, client):
         self.client = client
-        self._wanted: set[str] = set()
+        self._expected: set[str] = set()
         """keys of tasks whose summaries are expected"""
-        self._absorbed: dict[str, Summary] = {}
-        """summaries received and not yet returned by `told`, by task key"""
+        self._received: dict[str, Summary] = {}
+        """summaries received and not yet returned by `summary`, by task key"""
         client.subscribe_topic(client.id, self._receive)  # in the client's event loop
 
     def submit(self, run, task, parts, **options) -> distributed.Future:
         """Submit a task with `Parted` results, as `Client.submit` does; options must include `key`."""
-        self._wanted.add(options["key"])
+        self._expected.add(options["key"])
         return self.client.submit(run_and_publish, run, self.client.id, task, parts, **options)
 
     def close(self) -> None:
@@ -51,11 +51,11 @@ class EventChannel:
         self.client.unsubscribe_topic(self.client.id)
 
     def _receive(self, event):
-        said = event[1]
-        if said.get("key") in self._wanted:  # Dask logs other events under this topic too
-            self._absorbed[said["key"]] = Summary(pickle.loads(said["told"]), said["worker"])
+        fields = event[1]
+        if fields.get("key") in self._expected:  # Dask logs other events under this topic too
+            self._received[fields["key"]] = Summary(pickle.loads(fields["summary"]), fields["worker"])
 
-    async def told(self, future) -> Summary:
+    async def summary(self, future) -> Summary:
         """Wait for the summary of a result that stays on its worker; raises the errors that gathering it would."""
         try:
             with contextlib.suppress(distributed.CancelledError), self.client.as_current():
@@ -63,14 +63,14 @@ class EventChannel:
             for _ in range(int(LATE_SECONDS / AGAIN_SECONDS)):
                 if future.status != "finished":
                     break
-                if future.key in self._absorbed:
-                    return self._absorbed[future.key]
+                if future.key in self._received:
+                    return self._received[future.key]
                 await asyncio.sleep(AGAIN_SECONDS)
             whole: Parted = await self.client.gather(future, asynchronous=True)
-            return Summary(whole.told, "")
+            return Summary(whole.summary, "")
         finally:
-            self._wanted.discard(future.key)
-            self._absorbed.pop(future.key, None)
+            self._expected.discard(future.key)
+            self._received.pop(future.key, None)
 
 
 def run_and_publish(run, topic, task, parts) -> Parted:
@@ -78,6 +78,6 @@ def run_and_publish(run, topic, task, parts) -> Parted:
     found: Parted = run(task, parts)
     worker = distributed.get_worker()
     # Sent before the message that the task is done: both go through the worker's event loop, in this order.
-    told = pickle.dumps(found.told)
-    worker.log_event(topic, {"key": worker.get_current_task(), "worker": worker.address, "told": told})
+    summary = pickle.dumps(found.summary)
+    worker.log_event(topic, {"key": worker.get_current_task(), "worker": worker.address, "summary": summary})
     return found
