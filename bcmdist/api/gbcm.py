@@ -19,7 +19,7 @@ from bcmdist.api.carried import write_portable
 from bcmdist.api.display import health_html, summary
 from bcmdist.api.facade import Facade
 from bcmdist.api.info import info
-from bcmdist.api.places import asked
+from bcmdist.api.places import asked, source_of_rows
 from bcmdist.api.relevance import Lengthscales, lengthscales
 from bcmdist.api.running import Where, runs
 from bcmdist.committee import fading, passes, revision
@@ -197,7 +197,7 @@ class GBCM(Facade):
         y (n,) and `companions` as in `fit`. `same_rows` as in `absorb`. Raises as `absorb`; `ChunkConflict` where an
         absorbed partition holds other rows now; `SameRows` where `same_rows` is "refuse".
         """
-        source, _ = asked(source, y, None, companions)
+        source = source_of_rows(source, y, companions)
         return GBCM(fit.partial_fit(self.snapshot, source, runtime, same_rows=same_rows))
 
     def source(self, url, *, watch=False, **options) -> Source:

@@ -14,7 +14,7 @@ from bcmdist.storage.scratch import Scratch
 
 
 def asked(source, y, settings, companions) -> tuple[Any, Settings]:
-    """Return the source (a path, a URL or `InMemoryRows`) and the settings.
+    """Return the source (`source_of_rows`) and the settings.
 
     The arguments are (source, settings) or (X, y, settings): `Settings` may be passed in the place of y.
 
@@ -24,11 +24,21 @@ def asked(source, y, settings, companions) -> tuple[Any, Settings]:
     """
     if isinstance(y, Settings):
         y, settings = None, y
+    return source_of_rows(source, y, companions), settings or Settings()
+
+
+def source_of_rows(source, y, companions) -> Any:
+    """Return the source: a path or URL, or the rows X, y and companions as `InMemoryRows` where y is given.
+
+    Raises
+    ------
+    InvalidOption
+    """
     if y is not None:
-        source = InMemoryRows(source, y, companions or {})
-    elif companions:
+        return InMemoryRows(source, y, companions or {})
+    if companions:
         raise InvalidOption("companions: expected rows X and y that they stand beside, got a place; store them there")
-    return source, settings or Settings()
+    return source
 
 
 def places(source, model) -> tuple[tuple[Scratch, ...], Any, Any]:
@@ -68,12 +78,7 @@ def targets_of(source, y, companions, names, *, like: Schema = UNNAMED) -> Itera
     names : name of the target array in training, the default
     like : schema of the training data
     """
-    if y is None or isinstance(y, str):
-        source, _ = asked(source, None, None, companions)
-        name = y or names
-    else:
-        source, _ = asked(source, y, None, companions)
-        name = "y"
-    keep, url = placed(source, like=like)
+    name, y = (y or names, None) if y is None or isinstance(y, str) else ("y", y)
+    keep, url = placed(source_of_rows(source, y, companions), like=like)
     yield url, "y" if keep else name
     del keep

@@ -1,5 +1,7 @@
 """Load and check the committee and facts of a commit, for snapshots and for tasks on workers."""
 
+from functools import lru_cache
+
 import numpy as np
 
 from bcmdist.committee.committee import Committee
@@ -27,8 +29,9 @@ def load_committee(reference: Reference) -> Committee:
     return committee_from(arrays, record["facts"], model)
 
 
+@lru_cache(maxsize=8)
 def load_facts(reference: Reference) -> Facts:
-    """Load the facts of a commit."""
+    """Load the facts of a commit; cached, for tasks on workers."""
     return Facts.from_json(load_record(reference)["facts"]["fit"])
 
 

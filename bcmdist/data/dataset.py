@@ -7,7 +7,7 @@ rows that only the shape of the arrays announces.
 """
 
 import itertools
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from bcmdist.data.coordinates import schema_of
 from bcmdist.data.groups import (
@@ -89,10 +89,29 @@ def open_data(url, *, x="X", y="y", schema=UNNAMED, uncertain=False) -> Dataset:
     """
     if reader := reader_of(url):
         return entry_data(url, x, y, reader.shape(url, x, y, COMPANIONS), schema)
+    group, arrays, rows = _open_whole(url, x, y, uncertain)
+    found = UNNAMED if schema == UNNAMED else _names(url, x, y, group, arrays)
+    return _data(url, x, y, group, arrays, rows, found, schema)
+
+
+def open_named(url, *, x="X", y="y", schema, uncertain=False) -> Dataset:
+    """Open a data set like `open_data`, and check the names of its columns and classes (`check_names`)."""
+    if reader := reader_of(url):
+        entry = reader.shape(url, x, y, COMPANIONS)
+        data, found = entry_data(url, x, y, entry, schema), Schema(entry.columns)
+    else:
+        group, arrays, rows = _open_whole(url, x, y, uncertain)
+        found = _names(url, x, y, group, arrays)
+        data = _data(url, x, y, group, arrays, rows, found, schema)
+    _check_names(data, found, schema)
+    return data
+
+
+def _open_whole(url, x, y, uncertain):
+    """Return the group, its arrays by name, and the number of rows, after all checks that need no rows."""
     group, arrays = _open_arrays(url, x, y)
     variance = VARIANCE.format(x)
-    uncertain = uncertain and find_array(group, url, variance) is not None
-    if uncertain:
+    if uncertain and find_array(group, url, variance) is not None:
         arrays[variance] = open_array(group, url, variance)
         _check_variance(url, x, arrays[x], variance, arrays[variance])
     complete = complete_rows(group, url)
@@ -109,8 +128,7 @@ def open_data(url, *, x="X", y="y", schema=UNNAMED, uncertain=False) -> Dataset:
         raise InvalidData(
             f"{url}: expected at least one row and one column in {x}, got shape {(rows, arrays[x].shape[1])}; add data"
         )
-    data = _data(url, x, y, group, arrays, rows, schema)
-    return replace(data, variance=variance) if uncertain else data
+    return group, arrays, rows
 
 
 def entry_data(url, x, y, entry: EntryShape, schema) -> Dataset:
@@ -138,7 +156,8 @@ def open_growing(url, *, x="X", y="y", schema=UNNAMED, start=0, most=None) -> Da
     elif start < rows:
         wanted = rows if most is None else min(rows, start + most)
         rows = min(whole_rows(array, start, wanted) for array in arrays.values())
-    return _data(url, x, y, group, arrays, rows, schema)
+    found = UNNAMED if schema == UNNAMED else _names(url, x, y, group, arrays)
+    return _data(url, x, y, group, arrays, rows, found, schema)
 
 
 def complete_rows(group, url) -> int | None:
@@ -177,14 +196,19 @@ def _open_arrays(url, x, y):
     return group, arrays
 
 
-def _data(url, x, y, group, arrays, rows, schema):
+def _names(url, x, y, group, arrays) -> Schema:
+    """Return the names of the columns and classes of an opened group."""
+    return schema_of(url, group, arrays[x], None if y is None else arrays[y])
+
+
+def _data(url, x, y, group, arrays, rows, found, schema):
     companions = tuple(name for name in COMPANIONS if name in arrays)
     chunk_bytes = max(group.store.encoding(array.path).decoded_bytes for array in arrays.values())
-    X = arrays[x]
-    found = UNNAMED if schema == UNNAMED else schema_of(url, group, X, None if y is None else arrays[y])
+    X, variance = arrays[x], VARIANCE.format(x)
     take, recode = taken(found, schema, f"{url}: {x}"), recoded(found, schema)
     inputs = len(take) or X.shape[1]
     named = {"chunk_bytes": chunk_bytes, "take": take, "recode": recode}
+    named["variance"] = variance if variance in arrays else ""
     return Dataset(absolute_url(url), x, y, rows, inputs, chunk_rows(X), companions, **named)
 
 
@@ -209,7 +233,10 @@ def check_names(data: Dataset, schema: Schema) -> None:
     InvalidData
         Classes have names in only one of the two.
     """
-    found = read_schema(data.url, x=data.x, y=data.y)
+    _check_names(data, read_schema(data.url, x=data.x, y=data.y), schema)
+
+
+def _check_names(data, found, schema):
     warn_of_columns(found, schema, data.url)
     if data.y is not None:
         refuse_other_classes(found, schema, f"{data.url}: {data.y}")

@@ -95,8 +95,9 @@ def read_rows(data: Dataset, rows) -> tuple[np.ndarray, Observations]:
 
     def column(name):
         around = slice(int(rows[0]), int(rows[-1]) + 1)
-        stored = _decoded(group[name], data.url, around, lambda array: array.oindex[rows])
-        return _meant(data, name, numbers(group[name], stored, f"{data.url}: {name}", start=int(rows[0])), int(rows[0]))
+        array = group[name]
+        stored = _decoded(array, data.url, around, lambda array: array.oindex[rows])
+        return _meant(data, name, numbers(array, stored, f"{data.url}: {name}", start=int(rows[0])), int(rows[0]))
 
     y = np.full(len(rows), np.nan) if data.y is None else column(data.y)
     companions = {"weight": np.ones(len(y))} | {name: column(name) for name in data.companions}
@@ -153,8 +154,9 @@ def _opened(data, rows) -> tuple[Callable[[str], np.ndarray], Mapping[str, Chunk
     group = open_group(data.url)
 
     def stored(name):
-        values = _decoded(group[name], data.url, rows, lambda array: array[rows])
-        return numbers(group[name], values, f"{data.url}: {name}", start=rows.start)
+        array = group[name]
+        values = _decoded(array, data.url, rows, lambda array: array[rows])
+        return numbers(array, values, f"{data.url}: {name}", start=rows.start)
 
     return stored, group.store.seen  # type: ignore[attr-defined]
 

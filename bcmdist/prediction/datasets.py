@@ -11,7 +11,7 @@ import numpy as np
 from bcmdist import __version__
 from bcmdist.committee.cells import refuse_cells_on_objects
 from bcmdist.committee.snapshot import Snapshot
-from bcmdist.data.dataset import VARIANCE, Dataset, check_names, describe, open_data
+from bcmdist.data.dataset import VARIANCE, Dataset, describe, open_named
 from bcmdist.data.observations import unweighted
 from bcmdist.data.outputs import new_output
 from bcmdist.data.partition import Partition, aligned_partitions
@@ -151,9 +151,8 @@ def open_new_rows(snapshot: Snapshot, source, *, x=None, y) -> Dataset:
     ------
     DataNotFound, InvalidData
     """
-    data = open_data(source, x=x or snapshot.model.x_name, y=y, schema=snapshot.model.schema, uncertain=True)
+    data = open_named(source, x=x or snapshot.model.x_name, y=y, schema=snapshot.model.schema, uncertain=True)
     snapshot.refuse_unlike([Partition(data, 0, data.rows)])
-    check_names(data, snapshot.model.schema)
     return data
 
 

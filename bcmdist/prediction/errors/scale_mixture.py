@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 import numpy as np
-from scipy.special import logsumexp, ndtr, ndtri
+from scipy.special import ndtr, ndtri
 
 # |z| is counted at geometrically spaced nodes; values beyond the outermost nodes count there.
 SMALLEST, LARGEST, NODES = 1e-3, 1e3, 500
@@ -47,7 +47,7 @@ class Shape:
         """log p(z), in the shape of z."""
         weights, scales = self._arrays
         terms = np.log(weights / scales) - 0.5 * (np.asarray(z)[..., None] / scales) ** 2
-        return logsumexp(terms, axis=-1) - 0.5 * math.log(2.0 * math.pi)
+        return np.logaddexp.reduce(terms, axis=-1) - 0.5 * math.log(2.0 * math.pi)
 
     def cdf(self, z) -> np.ndarray:
         """P(Z <= z), in the shape of z."""
