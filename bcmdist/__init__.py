@@ -60,7 +60,7 @@ a likelihood : a class after model/likelihoods/interface.py, and `register_likel
 a source of rows : a function that opens URLs of one scheme, after data/sources/open.py, and `register_source`
 a shared basis, or an expert : shared variables after those in model/shared, the treatment of the residual f - E[f | v],
     and `register_expert`
-a treatment of the residual f - E[f | v] : a `Kind` after experts/rest.py, and `register_residual`
+a treatment of the residual f - E[f | v] : a `Kind` after experts/residual_interface.py, and `register_residual`
 an expert with its own options, training or limits : a class after learning/method.py, and `register_method`; the
     built-in ones are folders in methods, whose `method` module registers everything that the core needs
 a predictor : a class after prediction/interface.py, and `register_predictor`

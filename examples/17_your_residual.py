@@ -10,7 +10,7 @@ import numpy as np
 
 from bcmdist import GBCM, Settings, register_expert, register_residual
 from bcmdist.experts.residual import RESIDUALS, Block
-from bcmdist.experts.rest import Kept
+from bcmdist.experts.residual_interface import Kept
 from bcmdist.learning.experts import query_values
 from bcmdist.model.kernels import parse_kernel
 from bcmdist.model.mean import Mean

@@ -67,7 +67,7 @@ def of_targets(snapshot: Snapshot) -> str | None:
 
 def of_solution(snapshot: Snapshot) -> str | None:
     """Warn that the iterative solution for the posterior mean is inaccurate."""
-    error = snapshot.committee.posterior.told.get("mean_error", 0.0)
+    error = snapshot.committee.posterior.accuracy.get("mean_error", 0.0)
     if error <= TOLD_ERROR:
         return None
     return f"means are solved for within {error:.2g} of their standard deviations, where rounding or gaps hold them up"

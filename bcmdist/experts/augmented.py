@@ -15,7 +15,7 @@ import numpy as np
 from bcmdist import linalg
 from bcmdist.experts.factor import Rotated
 from bcmdist.experts.low_rank import LowRank
-from bcmdist.experts.rest import Kept, Residual
+from bcmdist.experts.residual_interface import Kept, Residual
 from bcmdist.model.shared.interface import refuse_negative
 from bcmdist.runtime import memory
 

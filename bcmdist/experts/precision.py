@@ -54,24 +54,24 @@ def mixed_message(shared: Shared, likelihood: Likelihood, X, obs: Observations) 
     if len(X) == 0:
         return zero_message(shared, likelihood)
     V, y, noise = shared.design(X), likelihood.targets(obs), likelihood.noise(obs)
-    if _error(_said_apart(shared, V, X, noise), len(X)) <= LARGEST_ERROR:
+    if _error(_diagonal_information(shared, V, X, noise), len(X)) <= LARGEST_ERROR:
         try:
             message = _single_message(shared, V, X, y, noise)
         except NotPositiveDefinite:  # by rounding or because R is indefinite: double precision decides
             pass
         else:
-            said = np.trace(message.precision[: shared.functions, : shared.functions])
-            if _error(said, len(X)) <= LARGEST_ERROR:
+            information = np.trace(message.precision[: shared.functions, : shared.functions])
+            if _error(information, len(X)) <= LARGEST_ERROR:
                 return message
     return gaussian_message(V, kind_of(shared).residual(shared, V, X), y, noise)
 
 
-def _error(said, rows) -> float:
+def _error(information, rows) -> float:
     """Bound on the movement of means by rounding, from said = tr(V'R^-1 V)."""
-    return GROWTH * EPS * said / np.sqrt(rows)
+    return GROWTH * EPS * information / np.sqrt(rows)
 
 
-def _said_apart(shared, V, X, noise) -> float:
+def _diagonal_information(shared, V, X, noise) -> float:
     """tr(V'R^-1 V) as if R were diagonal, a lower bound: if this is too large, mixed precision is not tried."""
     prior, residual = shared.kernel.diagonal(X), np.maximum(shared.residual_variance(V, X), 0.0)
     return float(((prior - residual) / (residual + noise)).sum())

@@ -22,7 +22,7 @@ from bcmdist.errors import InvalidOption
 from bcmdist.experts.augmented import Augmented
 from bcmdist.experts.factor import Scales, Triangular
 from bcmdist.experts.low_rank import LowRank
-from bcmdist.experts.rest import Kept, Kind, Residual, left_variance
+from bcmdist.experts.residual_interface import Kept, Kind, Residual, left_variance
 from bcmdist.model.kernels import cross_lower, parse_kernel
 from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.mean import Mean
@@ -206,8 +206,8 @@ def prior_covariance(K, mean, X) -> np.ndarray:
 
 def refuse_coupled_classes(residual: str, likelihood: Likelihood) -> None:
     """Raise `InvalidOption` for processes whose modes are searched jointly where the residual does not support it."""
-    together = likelihood.processes > 1 and not (likelihood.exact or likelihood.apart)
-    if together and not RESIDUALS[residual].together:
+    joint = likelihood.processes > 1 and not (likelihood.exact or likelihood.apart)
+    if joint and not RESIDUALS[residual].joint_modes:
         raise InvalidOption(
             f"likelihood {likelihood.name}: expected an expert whose rows have a matrix or a design that is written "
             f"down, got residual {residual}; take --likelihood onehot, or --expert bcm"

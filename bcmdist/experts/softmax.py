@@ -118,7 +118,7 @@ class _LowRankCoupling:
         inner[np.diag_indices_from(inner)] += 1.0
         self.factor = linalg.cholesky(inner, name="I + U'A U of all classes of an expert")
 
-    def _apart(self, B):
+    def _times_a(self, B):
         """Return A B for B (n, C)."""
         EB = self.e * B
         return EB - self.e * (EB.sum(axis=1) / self.sum)[:, None]
@@ -137,11 +137,11 @@ class _LowRankCoupling:
 
     def solve(self, B) -> np.ndarray:
         """Return (W^-1 + K)^-1 B for B (n, C)."""
-        AB = self._apart(B)
+        AB = self._times_a(B)
         if not self.U.shape[1]:
             return AB
         common = linalg.cholesky_solve(self.factor, (self.U.T @ AB).T.ravel())
-        return AB - self._apart(self.U @ common.reshape(B.shape[1], -1).T)
+        return AB - self._times_a(self.U @ common.reshape(B.shape[1], -1).T)
 
     def gram(self, V) -> np.ndarray:
         """Return V'(W^-1 + K)^-1_cd V in blocks by class, (C S, C S)."""

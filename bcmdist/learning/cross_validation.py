@@ -37,9 +37,9 @@ LeaveOneOutScore = Callable[[Kernel, Likelihood], Score]
 class CrossValidation:
     """Scores of a candidate under one prior mean; all use neighbourhoods that are near in one metric."""
 
-    settling: LeaveOneOutScore
+    noise_score: LeaveOneOutScore
     """score by which variances are adjusted"""
-    deciding: LeaveOneOutScore
+    model_score: LeaveOneOutScore
     """score by which kernel and mean are chosen"""
     trend: "CrossValidation | None" = None
     """the same scores under a linear mean, if the mean is still to be chosen"""
@@ -94,16 +94,16 @@ class ValidationData:
         """Number and size of the neighbourhoods."""
         return (JUDGED_LABELS if self.likelihood.on_labels else JUDGED).among(self.near.data.rows)
 
-    def judges(self, metric_of: Kernel) -> "Folds":
+    def folds(self, metric_of: Kernel) -> "Folds":
         """Draw folds whose neighbourhoods are near in the metric of a kernel."""
-        near = self.near.around(metric_of, np.ones(self.sizes.count), self.sizes.rows)
+        near = self.near.neighbourhoods(metric_of, np.ones(self.sizes.count), self.sizes.rows)
         unit = metric(metric_of, self.near.data.inputs)
         gaps = (
             gaps_in(self.near.sample / unit, self.near.data.rows, GAP_BLOCKS, GAP_ROWS)
             if self.likelihood.normal
             else None
         )
-        blocks = self.near.around(metric_of, gaps.shares, GAP_ROWS) if gaps else []
+        blocks = self.near.neighbourhoods(metric_of, gaps.shares, GAP_ROWS) if gaps else []
         return Folds(self, near, gaps, blocks, tuple(unit.tolist()))
 
 
@@ -111,7 +111,7 @@ class ValidationData:
 class Folds:
     """Neighbourhoods drawn for cross-validation, under any prior mean."""
 
-    bench: ValidationData
+    validation: ValidationData
     near: list[Partition]
     gaps: Gaps | None
     blocks: list[Partition]
@@ -121,29 +121,29 @@ class Folds:
     def under(self, mean: str, trend: CrossValidation | None = None) -> CrossValidation:
         """Return the scores under a prior mean, with the scores under a linear mean attached as `trend`."""
 
-        def settling(kernel, likelihood):
+        def noise_score(kernel, likelihood):
             return Score((self._rows(kernel, likelihood, mean, normal_density),))
 
-        def deciding(kernel, likelihood):
+        def model_score(kernel, likelihood):
             rows = self._rows(kernel, likelihood, mean, densities_of_errors)
             return self._with_gaps(rows, kernel, likelihood, mean)
 
-        return CrossValidation(settling, deciding, trend)
+        return CrossValidation(noise_score, model_score, trend)
 
     def _rows(self, kernel, likelihood, mean, densities):
         """Leave-one-out log densities of the central rows, (n,)."""
-        bench = self.bench
-        task = LeftOut(bench.reference, kernel, mean, likelihood, bench.classes, bench.sizes.central)
-        said = bench.runtime.sum(task, self.near, label="judge").said
-        return densities(*said) if likelihood.normal else said[np.argmax(said.sum(axis=1))]
+        data = self.validation
+        task = LeftOut(data.reference, kernel, mean, likelihood, data.classes, data.sizes.central)
+        values = data.runtime.sum(task, self.near, label="judge").values
+        return densities(*values) if likelihood.normal else values[np.argmax(values.sum(axis=1))]
 
     def _with_gaps(self, rows, kernel, likelihood, mean):
         """Score of the rows and, if there are gaps, of the left-out blocks."""
         if self.gaps is None:
             return Score((rows,))
-        bench = self.bench
-        task = BlockLeftOut(bench.reference, kernel, mean, likelihood, bench.classes, self.gaps.radius, self.unit)
-        blocks = bench.runtime.sum(task, self.blocks, label="gaps").said[0]
+        data = self.validation
+        task = BlockLeftOut(data.reference, kernel, mean, likelihood, data.classes, self.gaps.radius, self.unit)
+        blocks = data.runtime.sum(task, self.blocks, label="gaps").values[0]
         return Score((rows, blocks), (1.0 - self.gaps.share, self.gaps.share))
 
 

@@ -148,7 +148,7 @@ def _prepare(data, surveyed, settings, runtime, store, stages):
             seconds=stages.seconds,
             expert=settings.expert,
             method=EXPERTS[settings.expert].defaults.predictor,
-            noise=settings.noise if tells_errors(settings) else None,
+            noise=settings.noise if measures_errors(settings) else None,
             **found,
         )
         nothing = Committee(zero_message(made.shared, made.likelihood), made.shared.belief)
@@ -161,7 +161,7 @@ def _prepare(data, surveyed, settings, runtime, store, stages):
             # Another fit has committed and removed the files that this one read; it may use other scratch by now.
             store.storage.remove(f"{SCRATCH}/{scratch.name}")
             raise store.taken(1) from error
-        if store.alone():
+        if store.only_lease():
             open_storage(f"{store.storage.url}/{SCRATCH}").remove_all()
             store.discard_uncommitted()
         store.storage.remove(f"{SCRATCH}/{scratch.name}")  # and the directory, if it is empty
@@ -169,7 +169,7 @@ def _prepare(data, surveyed, settings, runtime, store, stages):
     open_storage(f"{store.storage.url}/{SCRATCH}").remove_all()
 
 
-def tells_errors(settings) -> bool:
+def measures_errors(settings) -> bool:
     """Whether leave-one-out residuals measure prediction errors; not so if inputs were moved to fit their targets."""
     return settings.noisy_inputs == EXACT_INPUTS and left_out_errors(EXPERTS[settings.expert], settings)
 

@@ -41,14 +41,14 @@ def gap_places(rows, centres, seed) -> np.ndarray:
     """
     if rows.shape[1] > FEW_INPUTS:
         return rows[:0]
-    places = _uncovered(_drawn(rows, np.random.default_rng(seed)), rows, centres)
+    places = _points_in_gaps(_drawn(rows, np.random.default_rng(seed)), rows, centres)
     places = places[cKDTree(rows).query(places)[0] <= REACH]
     if len(places) < LEAST_GAPS * len(rows):
         return rows[:0]
     return places[np.sort(np.unique(places, axis=0, return_index=True)[1])]  # points of discrete inputs repeat
 
 
-def _uncovered(places, rows, centres):
+def _points_in_gaps(places, rows, centres):
     """Return the points that no centre covers."""
     tree = cKDTree(centres)
     away, nearest = tree.query(rows)

@@ -103,7 +103,7 @@ RESCALE_BLOCKS = 2
 
 
 def find_hyperparameters(
-    settings, blocks, near, reference, spread, likelihood, classes, runtime, log, *, groups, sloping, affordable
+    settings, blocks, near, reference, spread, likelihood, classes, runtime, log, *, groups, sloping, representable
 ) -> tuple[str, Kernel, Likelihood, str, dict[str, Any]]:
     """Learn or take over the hyper-parameters: kernel name, kernel, likelihood, mean, and findings for `Facts`.
 
@@ -116,7 +116,7 @@ def find_hyperparameters(
     log : path of the log of evaluations (`CachedObjective`)
     groups : (D,) for each input the first input that shares its lengthscale; () if each input has its own
     sloping : whether a linear mean may replace the constant one
-    affordable : function of a kernel: whether shared variables can represent it
+    representable : function of a kernel: whether shared variables can represent it
 
     Raises
     ------
@@ -124,28 +124,29 @@ def find_hyperparameters(
     """
     inputs = len(spread)
     if not settings.learn:
-        return _given(settings, inputs, groups, likelihood)
+        return _fixed_hyperparameters(settings, inputs, groups, likelihood)
     wanted, likelihood = likelihood, likelihood.learned_as()
     classes = classes or ((0.0, 1.0) if likelihood is not wanted else None)
     mean = first_mean(settings)
     task = BLOCKWISE.get(settings.objective, LocalEvidence)
     objective = LocalObjective(runtime, blocks(None), scaling=reference, mean=mean, classes=classes, task=task)
-    bench = ValidationData(near, reference, runtime, classes, likelihood) if near else None
-    _refuse_large_evidence(max(blocks.largest, bench.sizes.rows if bench else 0), inputs, settings, likelihood, runtime)
+    validation = ValidationData(near, reference, runtime, classes, likelihood) if near else None
+    most = max(blocks.largest, validation.sizes.rows if validation else 0)
+    _refuse_large_evidence(most, inputs, settings, likelihood, runtime)
     remembered = CachedObjective(objective, log)
-    ground = _Ground(objective, remembered, blocks, mean, sloping)
+    objectives = _Objectives(objective, remembered, blocks, mean, sloping)
     try:
         learned = learn(
-            ground.objective_for,
+            objectives.objective_for,
             requested_kernel(settings),
             likelihood,
             inputs=inputs,
             effort=EFFORTS[settings.effort],
             groups=groups,
             spread=spread,
-            validation_for=ground.validation_on(bench) if bench else None,
-            trend=ground.trend,
-            affordable=affordable,
+            validation_for=objectives.validation_on(validation) if validation else None,
+            trend=objectives.trend,
+            representable=representable,
         )
     except NotPositiveDefinite as error:
         raise NotPositiveDefinite(f"{error}; the last failure: {(remembered.reasons or ['none'])[-1]}") from error
@@ -153,7 +154,7 @@ def find_hyperparameters(
         "kernels_tried": learned.tried,
         "at_bounds": learned.at_bounds,
         "evaluations": learned.evaluations,
-        "settled": learned.settled,
+        "settled": learned.noise_factors,
         "decisions": [decision.to_json() for decision in learned.decisions],
     }
     kernel, mean = learned.kernel, LINEAR if learned.linear else mean
@@ -162,7 +163,7 @@ def find_hyperparameters(
     return learned.kernel_name, kernel, learned.likelihood if likelihood is wanted else wanted, mean, found
 
 
-def _given(settings, inputs, groups, likelihood):
+def _fixed_hyperparameters(settings, inputs, groups, likelihood):
     """As `find_hyperparameters`, with given instead of learned hyper-parameters."""
     name = first_kernel(settings)
     made = with_hyperparameters(parse_kernel(name, inputs=inputs), likelihood, settings.set, groups=groups)
@@ -171,7 +172,7 @@ def _given(settings, inputs, groups, likelihood):
 
 
 @dataclass(frozen=True)
-class _Ground:
+class _Objectives:
     """The objective of learning, with the rows and the mean of the current round."""
 
     objective: LocalObjective
@@ -192,12 +193,12 @@ class _Ground:
         """The objective over the current rows under a linear mean; None if the mean is not to be chosen."""
         return self._under(LINEAR) if self.open_mean else None
 
-    def validation_on(self, bench):
+    def validation_on(self, data):
         """Return a function of a kernel: cross-validation on rows that are near in its metric."""
 
         def validation_for(kernel):
-            seats = bench.judges(kernel)
-            return seats.under(self.mean, seats.under(LINEAR) if self.open_mean else None)
+            folds = data.folds(kernel)
+            return folds.under(self.mean, folds.under(LINEAR) if self.open_mean else None)
 
         return validation_for
 

@@ -30,29 +30,29 @@ class Judged:
 
 
 def select_model(
-    judges: CrossValidation, best: Point, others: list[Point], climbed: Callable[[Point], Point]
+    validation: CrossValidation, best: Point, others: list[Point], climbed: Callable[[Point], Point]
 ) -> Judged:
     """Select the best of a point of largest evidence and of the most promising others.
 
     Parameters
     ----------
-    judges : scores by left-out rows
+    validation : scores by left-out rows
     best : the point of largest evidence
     climbed : function that searches on from one of the other points
     """
-    points = [best, *map(climbed, _promising(judges, best, others))]
+    points = [best, *map(climbed, _promising(validation, best, others))]
     # Compared with adjusted variances: a point with too little noise loses to any other because of a few rows.
-    choices = [_settled(judges, point) for point in points]
-    scores = [judges.deciding(chosen.kernel, chosen.likelihood) for chosen in choices]
+    choices = [_noise_adjusted(validation, point) for point in points]
+    scores = [validation.model_score(chosen.kernel, chosen.likelihood) for chosen in choices]
     values = [score.value for score in scores]
     values[0] += 0.0 if best.likelihood.on_labels else DECISIVE_NATS
     taken = int(np.argmax(values))
     decisions = [_between(of, points, scores, taken) for of in ("kernel", "lengthscales")]
-    decisions.append(_of_variances(judges, points[taken], choices[taken]))
+    decisions.append(_of_variances(validation, points[taken], choices[taken]))
     return Judged(points[taken], choices[taken], tuple(one for one in decisions if one))
 
 
-def _promising(judges, best, others):
+def _promising(validation, best, others):
     """Return at most `CONTENDERS` of the other points, the most promising first.
 
     Points are ranked by left-out rows; for labels, where this would cost as much as the final comparison, by evidence.
@@ -61,14 +61,14 @@ def _promising(judges, best, others):
         return sorted(others, key=lambda point: point.objective, reverse=True)[:CONTENDERS]
     if not others:
         return []
-    least = judges.deciding(best.kernel, best.likelihood).value - HOPELESS_NATS
-    values = [judges.deciding(point.kernel, point.likelihood).value for point in others]
+    least = validation.model_score(best.kernel, best.likelihood).value - HOPELESS_NATS
+    values = [validation.model_score(point.kernel, point.likelihood).value for point in others]
     order = np.argsort(values)[::-1][:CONTENDERS]
     return [others[k] for k in order if values[k] >= least]
 
 
-def _settled(judges, point) -> NoiseAdjusted:
-    return noise_adjusted(lambda *at: judges.settling(*at).total, point.kernel, point.likelihood)
+def _noise_adjusted(validation, point) -> NoiseAdjusted:
+    return noise_adjusted(lambda *at: validation.noise_score(*at).total, point.kernel, point.likelihood)
 
 
 def _between(of, points, scores, taken) -> Decision | None:
@@ -97,10 +97,10 @@ def _lengthscales(point):
 KINDS: dict[str, Callable[[Point], str]] = {"kernel": lambda point: point.name, "lengthscales": _lengthscales}
 
 
-def _of_variances(judges, point, chosen) -> Decision | None:
+def _of_variances(validation, point, chosen) -> Decision | None:
     """Record the gain of adjusted over learned variances; None if nothing changed."""
     if all(factor == 1.0 for factor in chosen.factors.values()):
         return None
-    scores = [judges.settling(one.kernel, one.likelihood) for one in (chosen, point)]
+    scores = [validation.noise_score(one.kernel, one.likelihood) for one in (chosen, point)]
     taken = ", ".join(f"{name} x {factor:.3g}" for name, factor in chosen.factors.items())
     return Decision("variances", taken, ROWS_LEFT_OUT, {"as learned": margin(*scores)})

@@ -105,9 +105,9 @@ def survey(data: Dataset, settings: Settings, runtime: Runtime, *, among: Sequen
     likelihood = settings.likelihood
     if likelihood is None and task is not None:  # for classification: one that accepts any labels
         likelihood = MANY_CLASSES if task == "classification" else tasks()[task][0]
-    affordable = _affordable_rows(data)
-    sample = min(TREE_SAMPLE, affordable) if settings.partition == "spatial" else SAMPLE_LEAST
-    needed = SAMPLE_PER_QUERY * _most_query(settings, data), min(sample_rows(method, settings), affordable)
+    largest = _largest_sample(data)
+    sample = min(TREE_SAMPLE, largest) if settings.partition == "spatial" else SAMPLE_LEAST
+    needed = SAMPLE_PER_QUERY * _most_query(settings, data), min(sample_rows(method, settings), largest)
     sample = max(sample, _learning_rows(settings, data), *needed)
     look = Survey(settings.seed, sample, likelihood)
     shared = min(_least_query(settings, data), data.rows) + Mean(first_mean(settings)).weights(data.inputs)
@@ -165,12 +165,12 @@ def prepare_model(
     if learn := INPUT_METHODS[settings.noisy_inputs].learn:
         with place.stages("inputs"):
             start = Point(kernel_name, kernel, likelihood, -math.inf, groups=groups)
-            ground = _ground(case, groups, reference, store, place, found)
+            ground = _training_context(case, groups, reference, store, place, found)
             point, errors = learn(start, ground, mean, settings)
             kernel, likelihood = point.kernel, point.likelihood
     with place.stages("query"):
         shared = _shared(case, kernel, likelihood, Mean(mean), found)
-    ground = _ground(case, groups, reference, store, place, found)
+    ground = _training_context(case, groups, reference, store, place, found)
     if case.method.training:
         with place.stages("train"):
             shared, likelihood = case.method.train(shared, likelihood, ground)
@@ -217,7 +217,7 @@ def fit_context(data, surveyed, settings, runtime) -> FitContext:
 
 def _learned(case, reference, store, place):
     """Learn or take over the hyper-parameters: kernel name, kernel, likelihood, mean, and findings on the way."""
-    near, affordable = _neighbourhoods(case, reference, store, place), BasisBudget(case.settings, *case.box)
+    near, budget = _neighbourhoods(case, reference, store, place), BasisBudget(case.settings, *case.box)
     learned = find_hyperparameters(
         case.settings,
         near or _sampled(case, place),
@@ -230,9 +230,9 @@ def _learned(case, reference, store, place):
         place.log,
         groups=case.schema.groups,
         sloping=case.sloping,
-        affordable=affordable,
+        representable=budget,
     )
-    affordable.warn(taken=learned[0])
+    budget.warn(taken=learned[0])
     return learned
 
 
@@ -270,15 +270,15 @@ def _polished(case, shared, kernel_name, likelihood, ground, log) -> tuple[Share
     query, settings = cast(Query, shared), case.settings  # settings refuse other shared variables
 
     def choose(kernel, likelihood, turn):
-        known = _known(case, kernel, likelihood, query.mean, ground.count)
-        return query_points(replace(known, seed=settings.seed + turn))
+        basis = _basis_inputs(case, kernel, likelihood, query.mean, ground.count)
+        return query_points(replace(basis, seed=settings.seed + turn))
 
     start = Point(kernel_name, query.kernel, likelihood, -math.inf, groups=ground.groups)
     how = {"residual": case.method.capabilities.climbs, "method": settings.query_method, "choose": choose, "log": log}
     return polished(query, start, ground, **how)
 
 
-def _ground(case, groups, reference, store, place, found) -> TrainingContext:
+def _training_context(case, groups, reference, store, place, found) -> TrainingContext:
     """The `TrainingContext` of the fit: all partitions, and samples of rows stored for the workers."""
 
     def sampled(rows, size):
@@ -303,16 +303,16 @@ def _shared(case, kernel, likelihood, mean, found) -> Shared:
         count, found["degrees_estimated"] = automatic_count(case.inputs, noise, data.rows, kernel, fits)
     found["query_asked"] = count
     places = read_prediction_inputs(settings, data, max(SAMPLE_LEAST, SAMPLE_PER_QUERY * count), case.runtime)
-    known = _known(case, kernel, likelihood, mean, count)
-    made = shared_of(case.method, replace(known, places=None if places is None else case.scaling.inputs(places)))
+    basis = _basis_inputs(case, kernel, likelihood, mean, count)
+    made = shared_of(case.method, replace(basis, places=None if places is None else case.scaling.inputs(places)))
     if case.method.training is None and made.kind == Weights.kind:  # excludes weights trained later, and query values
-        warn_of_poor_basis(made, known)
+        warn_of_poor_basis(made, basis)
     if settings.query_method in STOPPING:
         found["query_asked"] = made.functions
     return made
 
 
-def _known(case, kernel, likelihood, mean, count) -> BasisInputs:
+def _basis_inputs(case, kernel, likelihood, mean, count) -> BasisInputs:
     """`BasisInputs` from the sample at given hyper-parameters."""
     obs = _observed(case, likelihood)
     return BasisInputs(
@@ -345,7 +345,7 @@ def _labels(case, kernel):
     return {case.schema.columns[k] if case.schema.columns else f"X[{k}]": count for k, count in found.items()}
 
 
-def _affordable_rows(data):
+def _largest_sample(data):
     """Maximum rows of a sample, which is sent over the network."""
     return SAMPLE_BYTES // (memory.FLOAT * data.inputs)
 
@@ -356,7 +356,7 @@ def _learning_rows(settings, data):
     if settings.objective == "subset":
         return rows
     sampled = settings.learn and settings.partition == "chunks"
-    return min(rows, max(SAMPLE_LEAST, _affordable_rows(data))) if sampled else 0
+    return min(rows, max(SAMPLE_LEAST, _largest_sample(data))) if sampled else 0
 
 
 def _grow_cells(sample, kernel, rows, settings):
@@ -370,7 +370,7 @@ def _grow_cells(sample, kernel, rows, settings):
         partition_rows=max(LEAST_SAMPLED, share * settings.rows_per_expert),
         seed=settings.seed,
     )
-    return tree, Cells(sizes.core, sizes.around)
+    return tree, Cells(sizes.core, sizes.with_halo)
 
 
 def query_count(settings, data) -> int | Literal["auto"]:

@@ -95,7 +95,7 @@ class Learned:
     """parameters that ended at a bound"""
     tried: dict[str, float]
     """best objective of each kernel tried, over the same rows"""
-    settled: dict[str, float] = field(default_factory=dict)
+    noise_factors: dict[str, float] = field(default_factory=dict)
     """factors by which left-out rows changed variances; see `NoiseAdjusted.factors`"""
     linear: bool = False
     """whether a linear mean replaced the constant one"""
@@ -179,7 +179,7 @@ def learn(
     spread=None,
     validation_for: Callable[[Kernel], CrossValidation] | None = None,
     trend: Objective | None = None,
-    affordable: Callable[[Kernel], bool] = lambda _: True,
+    representable: Callable[[Kernel], bool] = lambda _: True,
 ) -> Learned:
     """Maximise an objective over the parameters of a kernel and a likelihood.
 
@@ -191,7 +191,7 @@ def learn(
     spread : (D,) divisors of the original inputs: one lengthscale for unscaled inputs is tried too
     validation_for : cross-validation near in a kernel's metric, which chooses the model; None: the evidence chooses
     trend : the objective over the current rows under a linear mean, which may replace the constant mean
-    affordable : whether a kernel may be chosen; if none may, all may
+    representable : whether a kernel may be chosen; if none may, all may
 
     Raises
     ------
@@ -212,21 +212,21 @@ def learn(
     places = {p.name: [best, expanded(p, inputs)] for p in sorted(points, key=_objective) if p.name != best.name}
     others = [search.climb(_begun(search, n, at), effort.isotropic_steps) for n, at in places.items()]
     tried = _best_by_name([best, *others])
-    best, *others = _affordable(sorted([best, *others], key=_objective, reverse=True), affordable)
+    best, *others = _representable(sorted([best, *others], key=_objective, reverse=True), representable)
     if validation_for is None:
         return _by_evidence(search, best, others, tried, trend, effort)
     for _ in range(effort.rounds):
         search.objective = objective_for(best.kernel)
         best = search.climb(search.again(best), effort.steps // 2)
-    judges = validation_for(best.kernel)
-    best, judges, linear, of_mean = _mean_by_rows(search, best, judges, trend, effort)
+    validation = validation_for(best.kernel)
+    best, validation, linear, of_mean = _mean_by_rows(search, best, validation, trend, effort)
 
     def climbed(point):
         begun = point if point.name == best.name else _begun(search, point.name, [best, point])
         return search.climb(begun, effort.isotropic_steps)
 
     other_lengths = [*_plain(search, coarse, best), *filter(None, [freed(best)])]
-    won = select_model(judges, best, [*others, *other_lengths], climbed)
+    won = select_model(validation, best, [*others, *other_lengths], climbed)
     return _concluded(search, won, tried, linear, of_mean)
 
 
@@ -238,9 +238,9 @@ def _by_evidence(search, best, others, tried, trend, effort):
     return _learned(search, best, tried, linear=linear, decisions=of_kernel + of_levels + of_mean)
 
 
-def _affordable(points, affordable):
+def _representable(points, representable):
     """Points whose kernels may be chosen; all points if none may."""
-    return [point for point in points if affordable(point.kernel)] or points
+    return [point for point in points if representable(point.kernel)] or points
 
 
 def _concluded(search, won: Judged, tried, linear, of_mean):
@@ -279,22 +279,22 @@ def _mean_by_evidence(search, best, trend):
     return sloping if linear else level, linear, (_of_mean(linear, EVIDENCE, found, IN_ALL),)
 
 
-def _mean_by_rows(search, best, judges, trend, effort):
+def _mean_by_rows(search, best, validation, trend, effort):
     """Choose a constant or linear mean by left-out rows: point, its cross-validation, whether linear, the decision.
 
     Both means are scored at the same kernel, which was learned under a constant mean: that is where predictions
     between distant rows differ most.
     """
-    if trend is None or judges.trend is None:
-        return best, judges, False, ()
-    constant, sloping = (one.deciding(best.kernel, best.likelihood) for one in (judges, judges.trend))
+    if trend is None or validation.trend is None:
+        return best, validation, False, ()
+    constant, sloping = (one.model_score(best.kernel, best.likelihood) for one in (validation, validation.trend))
     gain = margin(sloping, constant)
     linear = gain.nats > max(DECISIVE_NATS, gain.error or 0.0)
     decision = _of_mean(linear, ROWS_LEFT_OUT, gain if linear else margin(constant, sloping))
     if not linear:
-        return best, judges, False, (decision,)
+        return best, validation, False, (decision,)
     search.objective = trend
-    return search.climb(search.again(best), effort.steps // 2), judges.trend, True, (decision,)
+    return search.climb(search.again(best), effort.steps // 2), validation.trend, True, (decision,)
 
 
 def _of_mean(linear, judge, found, unit=A_ROW):
@@ -345,7 +345,7 @@ def _isotropic(search, names, likelihood, effort, spread):
         starts.append(search.at(names[0], kernel.with_parameters(values), likelihood))
     points = [search.climb(start, effort.isotropic_steps) for start in starts]
     if spread is not None and np.ptp(spread) > 0:
-        given = [_as_given(search, names[0], factor, spread, likelihood) for factor in START_LENGTHSCALES]
+        given = [_unscaled_start(search, names[0], factor, spread, likelihood) for factor in START_LENGTHSCALES]
         points.append(search.climb(max(given, key=_objective), effort.isotropic_steps))
     for name in names[1:]:
         # A smooth kernel fits badly at the longer lengthscales of a rough kernel's optimum: the starts are tried too.
@@ -360,7 +360,7 @@ def _isotropic(search, names, likelihood, effort, spread):
     )
 
 
-def _as_given(search, name, factor, spread, likelihood):
+def _unscaled_start(search, name, factor, spread, likelihood):
     """Start with one lengthscale for the unscaled inputs, in units of their joint standard deviation."""
     kernel = parse_kernel(name, inputs=search.inputs)
     along = factor * np.linalg.norm(spread) / spread

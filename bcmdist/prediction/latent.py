@@ -38,18 +38,18 @@ def predict_latent(shared: Shared, belief: Belief, X) -> tuple[np.ndarray, np.nd
         variance is their covariance (n, C, C)
     """
     if shared.members:
-        return beside(shared, [predict_latent(one.shared, belief[k], X) for k, one in enumerate(shared.members)])
+        return of_members(shared, [predict_latent(one.shared, belief[k], X) for k, one in enumerate(shared.members)])
     return shared.predict_latent(belief, X, _predict_latent)
 
 
-def beside(shared: Shared, each: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
+def of_members(shared: Shared, each: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
     """Combine the predictions of the members, (n,) each: mixture moments (n,), or one column per class (n, C)."""
     return mixed(each) if shared.mixture else _of_classes(each)
 
 
-def _of_classes(said) -> tuple[np.ndarray, np.ndarray]:
+def _of_classes(predictions) -> tuple[np.ndarray, np.ndarray]:
     """Means and variances (n, C) from one pair (n,), (n,) per class."""
-    means, variances = zip(*said, strict=True)
+    means, variances = zip(*predictions, strict=True)
     return np.column_stack(means), np.column_stack(variances)
 
 
@@ -63,9 +63,9 @@ def _predict_latent(shared, belief, X):
     return np.concatenate(mean), np.concatenate(variance)
 
 
-def mixed(said: Iterable[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
+def mixed(predictions: Iterable[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
     """Mean and variance, (n,) each, of the equal mixture of Gaussians with means and variances (n,)."""
-    means, variances = (np.stack(parts) for parts in zip(*said, strict=True))
+    means, variances = (np.stack(parts) for parts in zip(*predictions, strict=True))
     return mixture_moments(means, variances)
 
 

@@ -70,7 +70,7 @@ def discard_uncommitted(store) -> None:
     The caller must hold a lease of commit 0, taken before it stored any blob.
     """
     left = store.storage.names("blobs")  # listed before leases are read: a later writer stores blobs after its lease
-    if not store.numbers() and store.alone():
+    if not store.numbers() and store.only_lease():
         for digest in left:
             store.storage.remove(blob_name(digest))
 

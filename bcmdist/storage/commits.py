@@ -86,7 +86,7 @@ class ModelStore:
     put_arrays, get_array, transient = blobs.put_arrays, blobs.get_array, blobs.transient
     copy_blobs, discard_uncommitted = blobs.copy_blobs, blobs.discard_uncommitted
     put_segment, get_segment, extended = segments.put_segment, segments.get_segment, segments.extended
-    hold, opened, held, alone = leases.hold, leases.opened, leases.held, leases.alone
+    hold, opened, held, only_lease = leases.hold, leases.opened, leases.held, leases.only_lease
     prune, history, canary = pruning.prune, history.history, canary.canary
 
     def __init__(self, storage: Storage):

@@ -7,7 +7,7 @@ a dead process is void. Only processes of this host can be found dead; a lease o
 ends it (or the file is removed by hand). Process ids are reused, so that a process is identified by its start time too,
 in ticks since the machine booted: no adjustable clock is involved.
 
-`hold`, `opened`, `held` and `alone` are methods of `ModelStore`.
+`hold`, `opened`, `held` and `only_lease` are methods of `ModelStore`.
 """
 
 import contextlib
@@ -101,7 +101,7 @@ def held(store) -> dict[int, list[str]]:
     return found
 
 
-def alone(store) -> bool:
+def only_lease(store) -> bool:
     """Whether no lease exists except one of the caller, which must hold one."""
     return sum(map(len, held(store).values())) <= 1
 

@@ -121,7 +121,7 @@ def test_little_noise_is_heard_in_double_precision(rng, in_single, monkeypatch):
 def test_rows_that_say_more_together_than_apart_are_heard_again(rng, in_single, monkeypatch):
     """Where the diagonal of R has promised less than its factor keeps."""
     query, X, obs, _ = problem(rng, "se", 2, 1.5, 1e-2)
-    monkeypatch.setattr(precision, "_said_apart", lambda *_: 0.0)
+    monkeypatch.setattr(precision, "_diagonal_information", lambda *_: 0.0)
     one, other = (
         compute_messages(query, Gaussian(1e-2), X, obs) for compute_messages in (expert_message, mixed_message)
     )

@@ -223,8 +223,8 @@ def test_rounds_differ_and_seeds_repeat(cells):
     blocks = cells()
     rounds = [targets(blocks(None)), targets(blocks(KERNEL)), targets(blocks(KERNEL))]
     assert len({str(one) for one in rounds}) == 3
-    assert targets(blocks.around(KERNEL, np.ones(3), 9)) != targets(
-        blocks.around(KERNEL, np.ones(3), 9)
+    assert targets(blocks.neighbourhoods(KERNEL, np.ones(3), 9)) != targets(
+        blocks.neighbourhoods(KERNEL, np.ones(3), 9)
     )  # other centres
     again = cells("again")
     assert [targets(again(k)) for k in (None, KERNEL, KERNEL)] == rounds
@@ -256,7 +256,7 @@ def test_nothing_else_is_left_behind(setting, cells, tmp_path):
 
 def shares_of(blocks, kernel, monkeypatch):
     asked = []
-    monkeypatch.setattr(CellBlocks, "around", lambda self, kernel, shares, size: asked.extend(shares))
+    monkeypatch.setattr(CellBlocks, "neighbourhoods", lambda self, kernel, shares, size: asked.extend(shares))
     blocks.round = ROUGH_ROUNDS if kernel else 0
     blocks(kernel)
     return asked
@@ -279,7 +279,7 @@ def test_fewer_rows_than_a_block(cells):
 
 def test_blocks_without_rows_are_left_out(cells):
     """A thin share of few rows may be nobody."""
-    blocks = cells(size=3).around(None, [1.0, 1e-12, 1.0], 3)
+    blocks = cells(size=3).neighbourhoods(None, [1.0, 1e-12, 1.0], 3)
     assert [block.rows for block in blocks] == [3, 3]
 
 
@@ -288,7 +288,7 @@ def test_a_dense_block_is_narrow_in_the_metric_and_a_thin_one_is_wide(setting, c
     blocks = cells(size=12)
     spreads = []
     for _ in range(10):
-        dense, thin = blocks.around(KERNEL, [1.0, 0.2], 12)
+        dense, thin = blocks.neighbourhoods(KERNEL, [1.0, 0.2], 12)
         spreads.append([SCALING.inputs(rows.X).std(axis=0) for _, rows in read_all([dense, thin])])
     dense, thin = np.mean(spreads, axis=0)
     assert dense[0] < 0.5 * dense[1]  # lengthscales are 0.2 and 5

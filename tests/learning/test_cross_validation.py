@@ -180,8 +180,8 @@ def test_gaps_choose_the_kernel_that_reaches_across_them(make_data, tmp_path, rn
         near = CellBlocks(data, parts, X[seen], url=str(tmp_path / name), **common)
         if name == "rows":
             monkeypatch.setattr(cross_validation, "gaps_in", lambda *_: None)
-        seats = ValidationData(near, reference, runtime, None, Gaussian()).judges(smooth.kernel)
-        taken[name] = select_model(seats.under("zero"), kinked, [smooth], as_found)
+        folds = ValidationData(near, reference, runtime, None, Gaussian()).folds(smooth.kernel)
+        taken[name] = select_model(folds.under("zero"), kinked, [smooth], as_found)
         monkeypatch.undo()
     assert {name: won.point.name for name, won in taken.items()} == {"rows": "matern12", "gaps": "se"}
     off = {}

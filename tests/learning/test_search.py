@@ -42,13 +42,13 @@ def judged_by(judge):
     return seated(judge, judge)
 
 
-def seated(settling, deciding):
+def seated(noise_score, model_score):
     """Judges of numbers, or of one a row."""
 
     def scored(judge):
         return lambda *at: Score((np.atleast_1d(judge(*at)),))
 
-    return always(CrossValidation(scored(settling), scored(deciding)))
+    return always(CrossValidation(scored(noise_score), scored(model_score)))
 
 
 def sample(rng, kernel, rows, noise):
@@ -83,7 +83,11 @@ def test_a_kernel_that_may_not_be_taken_is_tried_only(rng):
     how = {"inputs": 2, "effort": EFFORTS["quick"]}
     for may, taken in (({"se", "matern52"}, {"se", "matern52"}), (set(), {"matern12"})):
         found = learn(
-            always(objective_of(X, y)), "auto", Gaussian(0.5), **how, affordable=lambda k, may=may: k.expression in may
+            always(objective_of(X, y)),
+            "auto",
+            Gaussian(0.5),
+            **how,
+            representable=lambda k, may=may: k.expression in may,
         )
         assert max(found.tried, key=lambda name: found.tried[name]) == "matern12"
         assert found.kernel_name in taken
@@ -216,7 +220,7 @@ def test_parameters_of_a_likelihood_are_learned(rng, judged):
             effort=EFFORTS["quick"],
             validation_for=validation_for if judged else None,
         )
-        assert found.settled == ({"dispersion": 1.0} if judged else {})  # the judge is what was climbed
+        assert found.noise_factors == ({"dispersion": 1.0} if judged else {})  # the judge is what was climbed
         value = found.likelihood.parameters[parameter][0]
         assert truth / 1.6 < value < truth * 1.6
 
@@ -348,13 +352,13 @@ def test_noise_is_settled_upwards_where_neighbours_left_out_disagree(rng, disagr
     found = learn(
         always(objective), "se", Gaussian(0.1), inputs=1, effort=EFFORTS["quick"], validation_for=judged_by(judge)
     )
-    noise = found.likelihood.noise_variance[0] / found.settled["noise"]
+    noise = found.likelihood.noise_variance[0] / found.noise_factors["noise"]
     assert noise == pytest.approx(0.01, rel=0.4)  # that of the rows whose evidence was climbed
     if disagreement:
-        assert found.settled["noise"] > 8.0
+        assert found.noise_factors["noise"] > 8.0
         assert 0.13 < found.likelihood.noise_variance[0] < 0.52  # steps are powers of four
     else:
-        assert found.settled["noise"] == 1.0
+        assert found.noise_factors["noise"] == 1.0
 
 
 def test_kernels_are_compared_with_settled_variances():
@@ -372,23 +376,23 @@ def test_kernels_are_compared_with_settled_variances():
         always(objective), "auto", Gaussian(0.1), inputs=2, effort=EFFORTS["quick"], validation_for=judged_by(judge)
     )
     assert found.kernel_name == "se"
-    assert found.settled["noise"] == 4.0
+    assert found.noise_factors["noise"] == 4.0
 
 
 def test_who_settles_variances_does_not_decide():
     def objective(kernel, likelihood):
         return float(kernel.expression == "se"), np.zeros(len(kernel.theta) + 1)
 
-    def settling(kernel, likelihood):
+    def noise_score(kernel, likelihood):
         return 10.0 * (kernel.expression == "se") + 5.0 * (likelihood.noise_variance[0] > 0.3)
 
-    def deciding(kernel, likelihood):
+    def model_score(kernel, likelihood):
         return -1.0 * (kernel.expression == "se")
 
-    judges, effort = seated(settling, deciding), EFFORTS["quick"]
+    judges, effort = seated(noise_score, model_score), EFFORTS["quick"]
     found = learn(always(objective), "auto", Gaussian(0.1), inputs=2, effort=effort, validation_for=judges)
     assert found.kernel_name != "se"
-    assert found.settled["noise"] == 4.0
+    assert found.noise_factors["noise"] == 4.0
 
 
 @pytest.mark.parametrize("sign", [1.0, -1.0])

@@ -138,14 +138,16 @@ def test_heard_pieces_are_those_of_the_array_in_order():
 
 def test_sizes_grow_with_inputs_and_effort():
     assert list(EFFORT_FACTORS) == ["quick", "normal", "thorough"]
-    sizes = [sizes_for(1000, inputs, "normal").around for inputs in (1, 4, 100)]
+    sizes = [sizes_for(1000, inputs, "normal").with_halo for inputs in (1, 4, 100)]
     assert sizes == sorted(sizes)
     efforts = [sizes_for(1000, 3, effort) for effort in EFFORT_FACTORS]
-    assert [s.around for s in efforts] == sorted(s.around for s in efforts)
-    assert all(s.core < s.around for s in efforts)
+    assert [s.with_halo for s in efforts] == sorted(s.with_halo for s in efforts)
+    assert all(s.core < s.with_halo for s in efforts)
 
 
 def test_many_rows_thin_what_surrounds_a_point_later_where_inputs_are_many():
-    few, many = ([sizes_for(rows, inputs, "normal").around for rows in (10_000, 60_000, 240_000)] for inputs in (8, 40))
+    few, many = (
+        [sizes_for(rows, inputs, "normal").with_halo for rows in (10_000, 60_000, 240_000)] for inputs in (8, 40)
+    )
     assert few[0] > few[1] > few[2]
     assert many[0] == many[1] > many[2] > few[2]

@@ -76,7 +76,7 @@ class Planned:
     @property
     def around(self) -> int:
         """Number of rows of a local expert."""
-        return min(sizes_for(self.rows, self.inputs, self.settings.effort).around, self.rows)
+        return min(sizes_for(self.rows, self.inputs, self.settings.effort).with_halo, self.rows)
 
     @property
     def core(self) -> int:
@@ -243,7 +243,7 @@ def _calibration(case) -> Iterator[Step]:
 def _local(case, predicted) -> Work:
     """Return the work of a local expert that predicts at `predicted` rows."""
     how = {"exact": case.likelihood.exact, "copies": case.likelihood.copies}
-    return work.local_expert(case.around, predicted, case.query, **how)
+    return work.local_expert(case.with_halo, predicted, case.query, **how)
 
 
 def _halos(case) -> Iterator[Step]:
@@ -254,13 +254,13 @@ def _halos(case) -> Iterator[Step]:
     """
     cells = case.expert_rows / case.core
     candidates = min(CANDIDATE_ROWS, case.rows)
-    found = cells * work.halo(case.around, candidates)
-    yield Step("halos", case.parts, found, case.around, read=case.expert_rows)
-    close = 3 * _local(case, 10) + 2 * work.halving(case.around, case.core, case.query)
-    yield Step("halos", min(MEASURED_PARTITIONS, case.parts), close, case.around, read=candidates)
+    found = cells * work.halo(case.with_halo, candidates)
+    yield Step("halos", case.parts, found, case.with_halo, read=case.expert_rows)
+    close = 3 * _local(case, 10) + 2 * work.halving(case.with_halo, case.core, case.query)
+    yield Step("halos", min(MEASURED_PARTITIONS, case.parts), close, case.with_halo, read=candidates)
     if case.likelihood.categorical:
         left = cells * _local(case, case.core)
-        yield Step("halos", min(CALIBRATED_PARTITIONS, case.parts), left, case.around, read=candidates)
+        yield Step("halos", min(CALIBRATED_PARTITIONS, case.parts), left, case.with_halo, read=candidates)
 
 
 def _errors(case) -> Iterator[Step]:
@@ -271,7 +271,7 @@ def _errors(case) -> Iterator[Step]:
         told = float(np.clip(measurement.LOCAL_SHARE * case.rows, *measurement.LOCAL_ROWS))
         cells, parts = told / case.core, min(case.parts, round(told / case.core))
         near = cells / parts * _local(case, case.core)
-        yield Step("errors", parts, near, case.around, read=min(CANDIDATE_ROWS, case.rows))
+        yield Step("errors", parts, near, case.with_halo, read=min(CANDIDATE_ROWS, case.rows))
         k, parts = told / parts, -(-parts // measurement.COMMITTEE_EVERY)
     one = work.left_out_of_committee(n, min(k, n), case.query, exact=case.likelihood.exact)
     yield Step("errors", parts, one, n, read=case.apart)

@@ -182,9 +182,10 @@ class CellBlocks:
         least = min(1.0, self.size / self.data.rows)
         densities = 1 + int(np.ceil(np.log(least) / np.log(THINNING) - 1e-9))
         shares = np.geomspace(1.0, least, densities) if densities > 1 else np.ones(1)
-        return self.around(kernel, np.tile(shares, 1 if self.round < ROUGH_ROUNDS else self.per_density), self.size)
+        copies = 1 if self.round < ROUGH_ROUNDS else self.per_density
+        return self.neighbourhoods(kernel, np.tile(shares, copies), self.size)
 
-    def around(self, kernel, shares, size) -> list[Partition]:
+    def neighbourhoods(self, kernel, shares, size) -> list[Partition]:
         """Neighbourhoods of `size` rows around new random centres, each among a share of all rows, nearest first."""
         unit = np.ones(self.data.inputs) if kernel is None else metric(kernel, self.data.inputs)
         self.round += 1

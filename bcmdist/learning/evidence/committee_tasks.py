@@ -12,7 +12,7 @@ import numpy as np
 from bcmdist.data.observations import Observations
 from bcmdist.experts.contributions import Contribution
 from bcmdist.experts.expert import conditional_message, expert_message
-from bcmdist.learning.evidence import apart_gradient
+from bcmdist.learning.evidence import independent_rows_gradient
 from bcmdist.learning.evidence.committee_gradient import ModeShare, expert_share, mode_share, points_share
 from bcmdist.model.kernels import Kernel
 from bcmdist.model.likelihoods import OneProcess
@@ -178,8 +178,10 @@ class TrialGradients:
 
     def __call__(self, part, rows) -> Gradients:
         query, likelihood, X, obs = self.trial.case(rows)
-        found = apart_gradient.adjoints(
+        found = independent_rows_gradient.adjoints(
             query, likelihood, X, obs, load_array(self.mean), np.asfortranarray(load_array(self.covariance))
         )
-        parameters = apart_gradient.expert_share(query, X, found)
-        return Gradients(part.weight * parameters, part.weight * apart_gradient.points_share(query, X, found))
+        parameters = independent_rows_gradient.expert_share(query, X, found)
+        return Gradients(
+            part.weight * parameters, part.weight * independent_rows_gradient.points_share(query, X, found)
+        )

@@ -1,7 +1,7 @@
 """Log evidence of a committee with independent rows given v (fitc, sor), in hyper-parameters and query points.
 
-Both gradients come from the same two rounds over the rows (`apart_gradient`), in O(n Q^2). So the query points, the
-pseudo-inputs of Snelson & Ghahramani (2006), and the hyper-parameters can be optimised jointly.
+Both gradients come from the same two rounds over the rows (`independent_rows_gradient`), in O(n Q^2). So the query
+points, the pseudo-inputs of Snelson & Ghahramani (2006), and the hyper-parameters can be optimised jointly.
 """
 
 import hashlib

@@ -95,10 +95,10 @@ class RowsLeftOut:
     likelihoods: one log density (k = 1).
     """
 
-    said: np.ndarray
+    values: np.ndarray
 
     def __add__(self, other: "RowsLeftOut") -> "RowsLeftOut":
-        return RowsLeftOut(np.concatenate([self.said, other.said], axis=1))
+        return RowsLeftOut(np.concatenate([self.values, other.values], axis=1))
 
 
 @dataclass(frozen=True)

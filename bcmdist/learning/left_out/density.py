@@ -36,7 +36,7 @@ def left_out_labels(K, likelihood: Likelihood, obs, rows: int) -> np.ndarray:
     return np.array([log_softmax(steep * logits, axis=1)[own] for steep in STEEPNESS])
 
 
-def _first_given_others(K, likelihood, obs, rows):
+def _conditional_factor(K, likelihood, obs, rows):
     """Factor of the covariance of the first targets given those after them, and these targets whitened by it.
 
     Both are of the first `rows` rows in reverse order, for which the last block of the factor of all rows suffices. K
@@ -57,7 +57,7 @@ def left_out_errors(K, likelihood: Likelihood, obs, rows: int) -> tuple[np.ndarr
     ------
     NotPositiveDefinite
     """
-    corner, white = _first_given_others(K, likelihood, obs, rows)
+    corner, white = _conditional_factor(K, likelihood, obs, rows)
     pull = linalg.solve_lower_transposed(corner, white)[::-1]
     precision = np.diag(linalg.inverse(corner))[::-1].reshape(rows, *[1] * (pull.ndim - 1))
     return pull / precision, 1.0 / precision
@@ -72,7 +72,7 @@ def block_errors(K, likelihood: Likelihood, obs, rows: int) -> tuple[np.ndarray,
     ------
     NotPositiveDefinite
     """
-    corner, white = _first_given_others(K, likelihood, obs, rows)
+    corner, white = _conditional_factor(K, likelihood, obs, rows)
     lower = np.tril(corner)
     return (lower @ white)[::-1], (lower**2).sum(axis=1)[::-1]
 

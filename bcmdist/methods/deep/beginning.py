@@ -34,7 +34,7 @@ def first_layers(centres, lengthscale, X, Y, units, depth, rng) -> list[Layer]:
     for k in range(depth - 1):
         inputs = X if k == 0 else H
         if k:
-            centres, lengthscale = spread_over(H, len(centres), rng), np.full(units, LENGTHSCALE)
+            centres, lengthscale = drawn_rows(H, len(centres), rng), np.full(units, LENGTHSCALE)
         layers.append(regression(centres, lengthscale, inputs, H, told=TOLD, noise=HIDDEN_NOISE))
         H = through([layers[-1].stage()], inputs)[-1].mean
     return layers
@@ -45,7 +45,7 @@ def last_layer(layers, centres, lengthscale, X, Y, noise, rng) -> Layer:
     H = X
     if layers:
         H = through([layer.stage() for layer in layers], X)[-1].mean
-        centres, lengthscale = spread_over(H, len(centres), rng), np.full(H.shape[1], LENGTHSCALE)
+        centres, lengthscale = drawn_rows(H, len(centres), rng), np.full(H.shape[1], LENGTHSCALE)
     return regression(centres, lengthscale, H, Y, told=noise, noise=noise)
 
 
@@ -84,7 +84,7 @@ def _foremost(A):
     return A @ (v * np.sign(v[np.abs(v).argmax()]))
 
 
-def spread_over(H, count, rng) -> np.ndarray:
+def drawn_rows(H, count, rng) -> np.ndarray:
     """`count` rows of H (n, D), drawn at random; with added scatter where there are fewer."""
     if len(H) >= count:
         return H[rng.permutation(len(H))[:count]].copy()

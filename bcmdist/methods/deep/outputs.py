@@ -17,7 +17,7 @@ from bcmdist.model.likelihoods.tilted import tilted_site
 
 
 @dataclass(frozen=True)
-class Said:
+class LogExpectation:
     """Value for n rows, with gradients in the moments and in the noise of the layer."""
 
     value: float
@@ -28,7 +28,7 @@ class Said:
     noise: float
 
 
-def said(likelihood: Likelihood, obs: Observations, m, v, noise, power=1.0) -> Said:
+def log_expectation(likelihood: Likelihood, obs: Observations, m, v, noise, power=1.0) -> LogExpectation:
     """Log expectation for f ~ N(m, v), (n, U) each, of one process or of one independent process per class.
 
     `noise` is the part of v that is Gaussian noise; it is not used for other targets.
@@ -41,14 +41,14 @@ def said(likelihood: Likelihood, obs: Observations, m, v, noise, power=1.0) -> S
     return _of_targets(likelihood, replace(obs, weight=power * obs.weight), m, v, power)
 
 
-def _of_classes(obs, m, v, power) -> Said:
+def _of_classes(obs, m, v, power) -> LogExpectation:
     """Softmax; a row of weight w counts as w rows."""
     value, to_mean, to_variance = log_averages(obs.y, power, m, v)
     share = obs.weight / power
-    return Said(float(value @ share), to_mean * share[:, None], to_variance * share[:, None], 0.0)
+    return LogExpectation(float(value @ share), to_mean * share[:, None], to_variance * share[:, None], 0.0)
 
 
-def _of_numbers(y, m, v, noise, share, power) -> Said:
+def _of_numbers(y, m, v, noise, share, power) -> LogExpectation:
     """Gaussian: log E N(y; f, s)^p = log N(y; m, v + s / p) + (1 - p) / 2 log 2 pi s - 1/2 log p."""
     s = noise * share
     error, variance = y - m, v + s / power
@@ -57,10 +57,10 @@ def _of_numbers(y, m, v, noise, share, power) -> Said:
     noise_slope = (to_variance @ share + 0.5 * (1.0 - power) * len(y) * power / noise) / power
     value = (value + 0.5 * (1.0 - power) * np.log(s)).sum() / power
     mean, variance = error / variance / power, to_variance / power
-    return Said(float(value), mean[:, None], variance[:, None], float(noise_slope / power))
+    return LogExpectation(float(value), mean[:, None], variance[:, None], float(noise_slope / power))
 
 
-def _of_targets(likelihood, obs, m, v, power) -> Said:
+def _of_targets(likelihood, obs, m, v, power) -> LogExpectation:
     """From the site that gives N(m, v) the moments of belief times likelihood:
 
     d/dm = (nu - tau m) / (1 + tau v),   d/dv = ((d/dm)^2 - tau / (1 + tau v)) / 2
@@ -68,4 +68,4 @@ def _of_targets(likelihood, obs, m, v, power) -> Said:
     log_z, tau, nu = tilted_site(likelihood, obs, m, v)
     slope = (nu - tau * m) / (1.0 + tau * v)
     bend = 0.5 * (slope**2 - tau / (1.0 + tau * v))
-    return Said(float(log_z.sum()) / power, slope[:, None] / power, bend[:, None] / power, 0.0)
+    return LogExpectation(float(log_z.sum()) / power, slope[:, None] / power, bend[:, None] / power, 0.0)

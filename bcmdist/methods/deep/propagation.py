@@ -26,7 +26,7 @@ from bcmdist.data.partition import Partition
 from bcmdist.errors import InvalidOption
 from bcmdist.methods.deep.objective import DeepObjective, Reached, joined
 from bcmdist.methods.deep.shared import Deep
-from bcmdist.methods.deep.sites import Factor, definite, normaliser, telling, told, unpacked
+from bcmdist.methods.deep.sites import Factor, definite, normaliser, site_totals, unpacked, with_site_totals
 from bcmdist.methods.deep.sweep import Grouping, SiteShare, SiteSweep
 
 TIED = "tied"  # no sites: layers stay as trained by the tied energy
@@ -101,7 +101,7 @@ class Sweeps:
 
     def begun(self) -> Swept:
         """Initial state: each row's factor is its equal share of the trained total."""
-        share = told(self.layers) / self.rows
+        share = site_totals(self.layers) / self.rows
         return Swept({key: np.tile(share, (count, 1)) for key, count in self.groups.items()}, 0, np.nan, np.inf, 0.0)
 
     def total(self, factors: Factors) -> np.ndarray:
@@ -110,11 +110,11 @@ class Sweeps:
 
     def deep(self, at: Swept) -> Deep:
         """The process whose layers have the posterior given all factors."""
-        return replace(self.start, layers=tuple(telling(self.layers, self.total(at.factors))))
+        return replace(self.start, layers=tuple(with_site_totals(self.layers, self.total(at.factors))))
 
     def after(self, at: Swept) -> Swept:
         """State after one more sweep, with the energy not yet computed."""
-        share, total = self._said(at.factors), self.total(at.factors)
+        share, total = self._site_share(at.factors), self.total(at.factors)
         targets = {key: share.sums[key] / self.counted[key] for key in at.factors}
         step = STEP
         while not self._believable(self.total(further := _between(at.factors, targets, step))):
@@ -122,7 +122,7 @@ class Sweeps:
         moved = max(self._moved(total, self.total(further)) / step, self._changed(at.factors, targets))
         return Swept(further, at.sweeps + 1, np.nan, moved, share.skipped)
 
-    def _said(self, factors) -> SiteShare:
+    def _site_share(self, factors) -> SiteShare:
         objective, ground = self.objective, self.objective.ground
         keys = sorted(factors)
         arrays = {"layers": joined(self.layers), "total": self.total(factors)}
@@ -135,12 +135,12 @@ class Sweeps:
 
     def energy(self, at: Swept) -> float:
         """Energy of the factors; nan where a cavity is not positive definite."""
-        share, factors = self._said(at.factors), unpacked(self.total(at.factors), self.layers)
+        share, factors = self._site_share(at.factors), unpacked(self.total(at.factors), self.layers)
         phi = normaliser(factors, [one.believed() for one in factors])
         return (1.0 - self.rows / self.objective.power) * phi + share.normaliser + share.log_z
 
     def _believable(self, total):
-        return all(definite(one.known).all() for one in unpacked(total, self.layers))
+        return all(definite(one.total_precision).all() for one in unpacked(total, self.layers))
 
     def _moved(self, before, after):
         far = 0.0
@@ -163,17 +163,17 @@ def swept_on(objective: DeepObjective, at: Reached, held: Sequence[Partition], s
     if sites == TIED:
         return at
     sweeps = Sweeps(objective, at.shared, GROUPINGS[sites])
-    found = settled(sweeps, SWEEPS[objective.ground.effort])
+    found = run_sweeps(sweeps, SWEEPS[objective.ground.effort])
     shared = sweeps.deep(found)
     if objective.likelihood.normal:
         shared = objective.absorbed(shared)
     density = objective.density(shared.layers, held) if held else 0.0
     tied = at.density / sum(part.rows for part in held) if held else None
-    told = found.to_json()
-    return replace(at, shared=shared, energy=told["energy"], density=density, sites=told | {"density_tied": tied})
+    figures = found.to_json()
+    return replace(at, shared=shared, energy=figures["energy"], density=density, sites=figures | {"density_tied": tied})
 
 
-def settled(sweeps: Sweeps, most: int, *, tolerance: float = TOLERANCE) -> Swept:
+def run_sweeps(sweeps: Sweeps, most: int, *, tolerance: float = TOLERANCE) -> Swept:
     """Sweep until convergence, or `most` times; return the state with its energy.
 
     Continues from the state that an interrupted fit has stored.

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from bcmdist.data.observations import Observations
 from bcmdist.methods.deep.moments import Passed, Pull, Stage, nothing, passed, pulled
-from bcmdist.methods.deep.outputs import said
+from bcmdist.methods.deep.outputs import log_expectation
 
 # Largest number of entries of a matrix of rows by pairs of centres: a few such matrices fit in a cache.
 BLOCK_NUMBERS = 2**18
@@ -38,7 +38,7 @@ def log_densities(stages: Sequence[Stage], X, obs: Observations, likelihood, pow
     value, pulls, noise = 0.0, [nothing(stage) for stage in stages], stages[-1].noise
     for some in blocks(stages, len(X)):
         rows = through(stages, X[some])
-        found = said(likelihood, obs[some], rows[-1].mean, rows[-1].variance, noise, power)
+        found = log_expectation(likelihood, obs[some], rows[-1].mean, rows[-1].variance, noise, power)
         value += found.value
         more = _back(stages, rows, found.mean, found.variance)
         more[-1] = replace(more[-1], noise=found.noise)

@@ -23,7 +23,7 @@ from bcmdist.data.observations import Observations
 from bcmdist.errors import NotPositiveDefinite
 from bcmdist.methods.deep.layer import Belief, Layer
 from bcmdist.methods.deep.moments import Passed, Stage, pulled
-from bcmdist.methods.deep.outputs import said
+from bcmdist.methods.deep.outputs import log_expectation
 from bcmdist.methods.deep.rows import blocks, through
 
 LEAST_PRECISION = 1e-9  # lower bound of the total precision in any direction, when it becomes a layer's
@@ -39,7 +39,7 @@ class Factor:
     """(..., U, M, M)"""
 
     @property
-    def known(self) -> np.ndarray:
+    def total_precision(self) -> np.ndarray:
         """I + P: the precision including the prior, (..., U, M, M)."""
         return np.eye(self.eta.shape[-1]) + self.precision
 
@@ -51,9 +51,9 @@ class Factor:
         NotPositiveDefinite
             The precision of prior and factor is indefinite.
         """
-        if not definite(self.known).all():
+        if not definite(self.total_precision).all():
             raise NotPositiveDefinite("sites: expected a belief about all layers, got an indefinite precision; damp")
-        covariance = np.linalg.inv(self.known)
+        covariance = np.linalg.inv(self.total_precision)
         covariance = 0.5 * (covariance + np.swapaxes(covariance, -1, -2))
         return Belief(1.0, np.einsum("...jk,...k->...j", covariance, self.eta), covariance)
 
@@ -87,12 +87,12 @@ def site_numbers(centres: int) -> int:
     return centres + centres * (centres + 1) // 2
 
 
-def told(layers: Sequence[Layer]) -> np.ndarray:
+def site_totals(layers: Sequence[Layer]) -> np.ndarray:
     """Total of the rows' factors in trained layers, (K,)."""
     return packed([Factor(layer.eta, layer.precision) for layer in layers])
 
 
-def telling(layers: Sequence[Layer], total) -> list[Layer]:
+def with_site_totals(layers: Sequence[Layer], total) -> list[Layer]:
     """Layers with the posterior given the total of the rows' factors, (K,).
 
     Directions of negative precision are projected to `LEAST_PRECISION`: a layer stores a root of the precision.
@@ -139,7 +139,7 @@ def row_factors(
     stages = [layer.seen(believed) for layer, believed in zip(layers, cavity, strict=True)]
     for some in blocks(stages, len(X)):
         rows = through(stages, X[some])
-        found = said(likelihood, obs[some], rows[-1].mean, rows[-1].variance, stages[-1].noise, power)
+        found = log_expectation(likelihood, obs[some], rows[-1].mean, rows[-1].variance, stages[-1].noise, power)
         slopes = power * found.mean, power * found.variance
         factors, proper = [], np.ones(len(rows[0].m), dtype=bool)
         for k in reversed(range(len(layers))):

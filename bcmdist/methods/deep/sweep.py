@@ -26,14 +26,14 @@ from bcmdist.storage.loading import load_array
 class Grouping:
     """Which rows share a factor."""
 
-    apart: bool
+    per_partition: bool
     """whether each partition has its own factors"""
     single: bool
     """whether each row has its own factor"""
 
     def key(self, part: Partition) -> str:
         """Key of the factors of a partition's rows."""
-        return part.key if self.apart else ""
+        return part.key if self.per_partition else ""
 
     def count(self, rows: int) -> int:
         """Number of groups in a partition of `rows` rows."""

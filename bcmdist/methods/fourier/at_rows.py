@@ -58,6 +58,6 @@ class FourierAtRows(CommitteeAtRows):
     def left_variance(self, V, X) -> np.ndarray:
         return self.shared.kernel.diagonal(X) + self.shared.residual_less_kernel(np.zeros((1, X.shape[1])))
 
-    def known(self, A, k) -> np.ndarray:
+    def belief_variance(self, A, k) -> np.ndarray:
         roots = A[:, self.belief.mean.size // self.shared.size :]
         return np.einsum("ij,ij->i", roots, roots)

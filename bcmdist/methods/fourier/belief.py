@@ -132,7 +132,7 @@ class IterativeBelief(Belief):
         return self.mean.size // self.precision.size
 
     @property
-    def told(self) -> dict[str, float]:
+    def accuracy(self) -> dict[str, float]:
         logs = [one.log_determinant for one in self.probes(TRACE_PROBES)]
         return {
             "mean_error": self.residual,

@@ -44,14 +44,14 @@ def fourier_features(known: BasisInputs) -> Fourier:
     """
     tolerance, place = known.options["tolerance"], (known.kernel, known.low, known.high)
     if known.learned:
-        tolerance = _affordable_tolerance(*place, tolerance)
+        tolerance = _reachable_tolerance(*place, tolerance)
     step, most, margin = _grid(*place, tolerance)
     refuse_many(most, tolerance)
     low, high = known.low - margin, known.high + margin
     return Fourier(step, most, low, high, tolerance, known.kernel, known.mean, known.residual)
 
 
-def affordable(kernel: Kernel, low, high, tolerance) -> bool:
+def fits_weights(kernel: Kernel, low, high, tolerance) -> bool:
     """Whether features in the box of rows from `low` to `high` (D,) approximate a kernel within `MAX_WEIGHTS`."""
     return _count(_grid(kernel, low, high, tolerance)[1]) <= MAX_WEIGHTS
 
@@ -65,10 +65,10 @@ def _grid(kernel, low, high, tolerance):
     return step, _highest_frequencies(kernel, step, share), margin
 
 
-def _affordable_tolerance(kernel, low, high, asked):
+def _reachable_tolerance(kernel, low, high, asked):
     """The requested tolerance, or the next larger one that needs at most `MAX_WEIGHTS`."""
     tolerance = asked
-    while tolerance < MAX_TOLERANCE and not affordable(kernel, low, high, tolerance):
+    while tolerance < MAX_TOLERANCE and not fits_weights(kernel, low, high, tolerance):
         tolerance = min(LOOSENING * tolerance, MAX_TOLERANCE)
     if tolerance > asked:
         warnings.warn(

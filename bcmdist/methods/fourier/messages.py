@@ -46,7 +46,7 @@ def _gaussian_message(shared, X, y, noise):
     return Message(eta if y.ndim > 1 else eta[0], precision, float(evidence), len(y))
 
 
-def mode_given(shared, likelihood: OneProcess, X, obs: Observations, mean) -> tuple[np.ndarray, np.ndarray]:
+def conditional_mode(shared, likelihood: OneProcess, X, obs: Observations, mean) -> tuple[np.ndarray, np.ndarray]:
     """Mode f of the rows given v = mean (S,), and b'v at the rows, (n,) each."""
     prior_mean = shared.design_product(X, mean[None])[0]
     own = LowRank(np.full(len(X), shared.truncated_variance), np.empty((len(X), 0)))

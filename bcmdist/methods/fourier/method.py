@@ -39,7 +39,7 @@ class FourierFeatures(Method):
         frequency_grid.refuse_early(kernel, inputs, settings.tolerance)
 
     def represents(self, kernel, low, high, settings) -> bool:
-        return frequency_grid.affordable(kernel, low, high, settings.tolerance)
+        return frequency_grid.fits_weights(kernel, low, high, settings.tolerance)
 
 
 KINDS.add(Fourier.kind, Fourier)

@@ -7,7 +7,7 @@ import numpy as np
 
 from bcmdist import linalg
 from bcmdist.experts.expert import find_mode
-from bcmdist.methods.fourier.messages import FourierCovariance, mode_given
+from bcmdist.methods.fourier.messages import FourierCovariance, conditional_mode
 from bcmdist.model.shared.belief import Factored
 from bcmdist.prediction.latent import predict_latent
 from bcmdist.prediction.leave_one_out import left_out
@@ -60,7 +60,7 @@ def leave_one_out(shared, likelihood, X, obs, belief, rows, copies, at) -> tuple
         score = curvature * (likelihood.targets(obs)[rows] - mean)
     else:
         prior = FourierCovariance(shared, X)
-        f = find_mode(prior, obs, likelihood) if at is None else mode_given(shared, likelihood, X, obs, at)[0]
+        f = find_mode(prior, obs, likelihood) if at is None else conditional_mode(shared, likelihood, X, obs, at)[0]
         f, obs = f[rows], obs[rows]
         w = likelihood.curvature(obs, f)
         share = copies / (1.0 + w * t)
@@ -75,6 +75,6 @@ def degrees_share(shared, likelihood, X, obs, belief) -> float:
     if likelihood.exact:
         w = 1.0 / likelihood.noise(obs)
     else:
-        w = likelihood.curvature(obs, mode_given(shared, likelihood, X, obs, belief.mean)[0])
+        w = likelihood.curvature(obs, conditional_mode(shared, likelihood, X, obs, belief.mean)[0])
     scale = 1.0 + w * t
     return float(np.mean((w / scale**2) @ (variance - t)) + np.sum(w * t / scale))

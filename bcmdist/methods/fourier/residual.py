@@ -17,7 +17,7 @@ ROW_NUMBERS, WEIGHT_NUMBERS = 24, 400
 class EqualVariances(IndependentRows):
     """Lam = t I with the variance t of the truncated frequencies (`Fourier.truncated_variance`)."""
 
-    together = False
+    joint_modes = False
 
     def variance(self, shared, V, X) -> np.ndarray:
         return np.full(len(X), shared.truncated_variance)

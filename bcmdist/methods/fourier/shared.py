@@ -195,7 +195,7 @@ class Fourier(Shared):
         return messages.expert_message(self, likelihood, X, obs)
 
     def conditional_message(self, likelihood, X, obs, mean, general) -> Linearised:
-        f, prior_mean = messages.mode_given(self, likelihood, X, obs, mean)
+        f, prior_mean = messages.conditional_mode(self, likelihood, X, obs, mean)
         step = None if likelihood.log_concave else messages.step_message_at(self, likelihood, X, obs, f)
         message = messages.message_at(self, likelihood, X, obs, f)
         return Linearised(message, log_joint(obs, likelihood, f, prior_mean), step)
@@ -256,7 +256,7 @@ class Fourier(Shared):
             "box": original(np.array([self.low, self.high])).tolist(),
             "message_bytes": 8 * (self.message_length + self.size),
         }
-        return {"waves": facts | belief.told}
+        return {"waves": facts | belief.accuracy}
 
     # --- Storage ---
 

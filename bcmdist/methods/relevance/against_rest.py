@@ -26,21 +26,21 @@ class OneAgainstRest(PerClass):
         return Bernoulli()
 
     def log_density(self, obs, f) -> np.ndarray:
-        return np.sum([self.each.log_density(*one) for one in self._apart(obs, f)], axis=0)
+        return np.sum([self.each.log_density(*one) for one in self._by_class(obs, f)], axis=0)
 
     def score(self, obs, f) -> np.ndarray:
-        return np.column_stack([self.each.score(*one) for one in self._apart(obs, f)])
+        return np.column_stack([self.each.score(*one) for one in self._by_class(obs, f)])
 
     def curvature(self, obs, f) -> np.ndarray:
-        return np.column_stack([self.each.curvature(*one) for one in self._apart(obs, f)])
+        return np.column_stack([self.each.curvature(*one) for one in self._by_class(obs, f)])
 
     def class_probability(self, mean, variance) -> np.ndarray:
-        said = np.column_stack([self.each.average(m, v) for m, v in zip(mean.T, variance.T, strict=True)])
-        return said / np.maximum(said.sum(axis=1, keepdims=True), np.finfo(float).tiny)
+        p = np.column_stack([self.each.average(m, v) for m, v in zip(mean.T, variance.T, strict=True)])
+        return p / np.maximum(p.sum(axis=1, keepdims=True), np.finfo(float).tiny)
 
     def learned_as(self) -> OneHot:
         return OneHot.default(max(2, self.processes))
 
-    def _apart(self, obs, f):
+    def _by_class(self, obs, f):
         """Observations of each class against the rest, with the latent of the class."""
         return [(replace(obs, y=(obs.y == c) * 1.0), f[:, c]) for c in range(self.processes)]

@@ -108,7 +108,7 @@ def posterior(sums: Sums, state: State) -> Posterior:
     return Posterior(mean, covariance, -0.5 * (constant + linalg.log_determinant(L) + fit / s2), max(misfit, 0.0), L)
 
 
-def apart(alpha, mean, variance) -> tuple[np.ndarray, np.ndarray]:
+def sparsity_and_quality(alpha, mean, variance) -> tuple[np.ndarray, np.ndarray]:
     """Sparsity s and quality q of each function in the model given the others (Faul & Tipping 2002), (m,) each.
 
     s = 1/Sigma_jj - alpha_j and q = mu_j/Sigma_jj, which need no difference of large numbers where s is large.
@@ -198,12 +198,12 @@ def _without_far_out(problem, state):
 def dropped(problem: Problem, state: State) -> State:
     """Drop functions whose removal does not lower L: those of very large precision at once, the others one by one."""
     found = posterior(problem.sums, state)
-    s, q = apart(state.alpha, found.mean, found.variance)
+    s, q = sparsity_and_quality(state.alpha, found.mean, found.variance)
     out = (state.active < problem.free) & (state.alpha > OUT * s) & (q**2 <= s)
     state = State(state.active[~out], state.alpha[~out], state.noise)
     while np.any(state.active < problem.free):
         found = posterior(problem.sums, state)
-        loss = share(state.alpha, *apart(state.alpha, found.mean, found.variance))
+        loss = share(state.alpha, *sparsity_and_quality(state.alpha, found.mean, found.variance))
         loss[state.active >= problem.free] = np.inf
         worst = int(loss.argmin())
         if loss[worst] > 0.0:

@@ -14,12 +14,12 @@ from bcmdist.methods.relevance.learners import (
     Posterior,
     Problem,
     State,
-    apart,
     best_alpha,
     bounded,
     next_noise,
     posterior,
     share,
+    sparsity_and_quality,
 )
 
 # Share of a function left unexplained by those in the model, below which the remainder is rounding.
@@ -114,7 +114,7 @@ def best_change(problem: Problem, sight: Sight) -> tuple[int, float, float]:
     said = np.maximum(LEAST_LEFT * np.diag(G)[:free] / state.noise, LEAST_KNOWN) >= sight.S  # explained
     s, q = np.where(said, 1.0, sight.S), np.where(said, 0.0, sight.Q)
     now[inside] = state.alpha[:m]
-    s[inside], q[inside] = (one[:m] for one in apart(state.alpha, sight.mean, np.diag(sight.covariance)))
+    s[inside], q[inside] = (one[:m] for one in sparsity_and_quality(state.alpha, sight.mean, np.diag(sight.covariance)))
     best = best_alpha(s, q, problem.least_alpha(state.noise)[:free])
     gain = _shares(best, s, q) - _shares(now, s, q)
     j = int(gain.argmax())

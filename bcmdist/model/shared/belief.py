@@ -41,7 +41,7 @@ class Belief(ABC):
 
     @property
     @abstractmethod
-    def told(self) -> dict[str, float]:
+    def accuracy(self) -> dict[str, float]:
         """Report of the numerical accuracy of the belief, JSON-ready; empty where the only error is rounding."""
 
 
@@ -73,7 +73,7 @@ class Factored(Belief):
         return Factored(self.mean[k], self.factor[k])
 
     @property
-    def told(self) -> dict[str, float]:
+    def accuracy(self) -> dict[str, float]:
         return {}
 
 

@@ -75,7 +75,7 @@ class Halo:
         for cell in range(arrangement.tree.first[number], arrangement.tree.first[number + 1]):
             own = (where >= arrangement.edges[cell]) & (where < arrangement.edges[cell + 1])
             core, others = candidates[own], np.flatnonzero(~own)
-            most = max(0, arrangement.sizes.around - len(core)) if len(core) else 0
+            most = max(0, arrangement.sizes.with_halo - len(core)) if len(core) else 0
             halos.append(np.sort(where[others[nearest_rows(core, candidates[others], most)]]) if most else where[:0])
         offsets = np.cumsum([0, *map(len, halos)])
         blob = np.concatenate([offsets, *halos]).astype(np.int64)

@@ -42,7 +42,7 @@ class CommitteeAtRows(ABC):
         """Diagonal of cov(f | v), (n,)."""
 
     @abstractmethod
-    def known(self, A, k) -> np.ndarray:
+    def belief_variance(self, A, k) -> np.ndarray:
         """a' Lambda^-1 a under the k-th posterior, (n,), for rows (or sums of rows) a with columns A (n, K).
 
         May overwrite A.
@@ -77,7 +77,7 @@ class Designed(CommitteeAtRows):
     def left_variance(self, V, X) -> np.ndarray:
         return self.shared.residual_variance(V, X)
 
-    def known(self, A, k) -> np.ndarray:
+    def belief_variance(self, A, k) -> np.ndarray:
         factor = self.belief.factor if self.belief.factor.ndim == 2 else self.belief.factor[k]
         s = linalg.solve_right_transposed(factor, np.asfortranarray(A))
         return np.einsum("ij,ij->i", s, s)

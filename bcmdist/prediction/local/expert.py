@@ -109,7 +109,7 @@ def _block(seen, expert, X, B):
         Tc, explained = site.times(c)
         residual = prior - explained
         refuse_negative(residual, seen.shared.kernel.diagonal(X))
-        variances.append(np.maximum(residual, 0.0) + seen.known(B - Tc.T @ expert.V, k))
+        variances.append(np.maximum(residual, 0.0) + seen.belief_variance(B - Tc.T @ expert.V, k))
     if mean.ndim == 1:
         return mean, variances[0]
     return mean, np.stack(variances * (mean.shape[1] // len(variances)), axis=1)

@@ -32,7 +32,7 @@ class HaloSizes:
     """Approximate numbers of rows: of a core, and of core and halo together."""
 
     core: int
-    around: int
+    with_halo: int
 
 
 # Rows of a local expert. With few inputs, fewer rows surround a point. With many rows there are many experts, each at
@@ -47,10 +47,10 @@ EFFORT_FACTORS = {"quick": 0.5, "normal": 1.0, "thorough": 3.0}
 
 def sizes_for(rows, inputs, effort) -> HaloSizes:
     """Halo sizes for data with `rows` rows and `inputs` inputs."""
-    around = min(LEAST_AROUND + AROUND_PER_INPUT * inputs, MOST_AROUND)
+    nearby = min(LEAST_AROUND + AROUND_PER_INPUT * inputs, MOST_AROUND)
     few = max(FEW_ROWS, FEW_PER_SQUARE * inputs**2)
-    affordable = MOST_AROUND * (few / max(rows, few)) ** THINNING_POWER
-    return HaloSizes(CORE, int(EFFORT_FACTORS[effort] * min(around, affordable)))
+    most = MOST_AROUND * (few / max(rows, few)) ** THINNING_POWER
+    return HaloSizes(CORE, int(EFFORT_FACTORS[effort] * min(nearby, most)))
 
 
 # Neighbours of each core row that are ranked, and the nearest candidates considered, as a multiple of the requested
@@ -139,7 +139,7 @@ class Arrangement:
     def core(self, cell) -> np.ndarray:
         """Rows of a cell; an evenly spaced subset if it has more than a local expert may use."""
         a, b = self.edges[cell : cell + 2]
-        return np.unique(np.linspace(a, b - 1, min(b - a, self.sizes.around)).astype(np.int64))
+        return np.unique(np.linspace(a, b - 1, min(b - a, self.sizes.with_halo)).astype(np.int64))
 
 
 @lru_cache(maxsize=4)

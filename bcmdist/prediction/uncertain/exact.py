@@ -21,7 +21,7 @@ from bcmdist.experts.residual import kind_of
 from bcmdist.model.shared.belief import Belief, Factored
 from bcmdist.model.shared.interface import Shared
 from bcmdist.prediction.fitted import Fitted
-from bcmdist.prediction.latent import beside, mixed
+from bcmdist.prediction.latent import mixed, of_members
 
 
 def refuse(predictor, snapshot) -> None:
@@ -53,7 +53,7 @@ def moments(predictor: Fitted, U, S) -> tuple[np.ndarray, np.ndarray]:
 
 def _moments(shared, belief, U, S):
     if shared.members:
-        return beside(shared, [_moments(one.shared, belief[k], U, S) for k, one in enumerate(shared.members)])
+        return of_members(shared, [_moments(one.shared, belief[k], U, S) for k, one in enumerate(shared.members)])
     processes = belief.mean.shape[:-1]
     mean, variance = np.empty((len(U), *processes)), np.empty((len(U), *processes))
     for i, (u, s) in enumerate(zip(U, S, strict=True)):

@@ -11,7 +11,7 @@ from bcmdist.experts.expert import expert_message
 from bcmdist.methods.deep.beginning import directions, first_layers, last_layer
 from bcmdist.methods.deep.layer import JITTER, Layer, gradient, tied_energy
 from bcmdist.methods.deep.moments import passed
-from bcmdist.methods.deep.outputs import said
+from bcmdist.methods.deep.outputs import log_expectation
 from bcmdist.methods.deep.rows import log_densities, through
 from bcmdist.methods.deep.shared import Deep
 from bcmdist.model.kernels import parse_kernel
@@ -208,7 +208,7 @@ def test_what_rows_say_is_an_average_and_its_slopes_are_those_of_differences(rng
         s = 0.0
 
     def value(m, v, noise):
-        return said(likelihood, obs, m[:, None], v[:, None], noise, power).value
+        return log_expectation(likelihood, obs, m[:, None], v[:, None], noise, power).value
 
     # Of 120 nodes over ten deviations of a smooth function, to rounding.
     nodes, weights = np.polynomial.legendre.leggauss(120)
@@ -216,7 +216,7 @@ def test_what_rows_say_is_an_average_and_its_slopes_are_those_of_differences(rng
     belief = norm.pdf(10 * nodes) * 10 * weights
     each = np.exp(power * likelihood.log_density(Observations(*(part[:, None] for part in vars(obs).values())), f))
     assert value(m, v, noise) == pytest.approx(np.log(each @ belief).sum() / power, abs=1e-9)
-    found, h = said(likelihood, obs, m[:, None], v[:, None], noise, power), 1e-5
+    found, h = log_expectation(likelihood, obs, m[:, None], v[:, None], noise, power), 1e-5
     for k in range(3):
         step = h * (np.arange(3) == k)
         # Differences by steps of 1e-5 have six digits.
@@ -265,7 +265,7 @@ def test_a_site_gives_the_belief_of_training_the_moments_that_rows_leave(rng, na
     shared, X, obs = shared_by([one], 2), rng.standard_normal((1, 2)), unweighted(np.ones(1))
     message = expert_message(shared, likelihood, X, obs)
     m, v = shared.believed(X)
-    found = said(likelihood, obs, m, v, 0.0)
+    found = log_expectation(likelihood, obs, m, v, 0.0)
     eta, precision = message.eta.reshape(C, 5), message.precision.reshape(C, 5, 5)
     b, left = shared.design(X)[0], shared.residual_variance(shared.design(X), X)[0]
     for c in range(C):

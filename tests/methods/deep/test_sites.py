@@ -11,7 +11,16 @@ from bcmdist.errors import NotPositiveDefinite
 from bcmdist.methods.deep.beginning import first_layers, last_layer
 from bcmdist.methods.deep.layer import Belief, Layer, tied_energy
 from bcmdist.methods.deep.rows import log_densities
-from bcmdist.methods.deep.sites import Factor, definite, normaliser, packed, row_factors, telling, told, unpacked
+from bcmdist.methods.deep.sites import (
+    Factor,
+    definite,
+    normaliser,
+    packed,
+    row_factors,
+    site_totals,
+    unpacked,
+    with_site_totals,
+)
 from bcmdist.methods.deep.sweep import swept
 from bcmdist.model.likelihoods import make_likelihood
 from oracles import fitc
@@ -45,7 +54,7 @@ def energy(layers, total, figures, rows, power=1.0):
 def sweeps(layers, rows, groups, count, step=0.5, power=1.0):
     """Factors (G, K) after some sweeps, and how far the last one moved them."""
     (X, y), each = rows, len(rows[1]) / groups
-    factors = np.tile(told(layers) / len(X), (groups, 1))
+    factors = np.tile(site_totals(layers) / len(X), (groups, 1))
     for _ in range(count):
         sums, figures = swept(layers, each * factors.sum(axis=0), factors, X, unweighted(y), NORMAL, power)
         moved = np.max(np.abs(sums / each - factors))
@@ -139,7 +148,7 @@ def test_a_layer_of_rows_on_their_own_is_fitc(rng, rows, power):
     """Its posterior after one whole sweep from anywhere, since what rows say is normal, and its evidence after that."""
     layers = begun(rng, rows, 1)
     (X, y), N = rows, len(rows[1])
-    factors = np.tile(told(layers) / N, (N, 1))
+    factors = np.tile(site_totals(layers) / N, (N, 1))
     value, *expected = fitc(layers[0], X, y, power)
     factors, _ = swept(layers, factors.sum(axis=0), factors, X, unweighted(y), NORMAL, power)
     total = factors.sum(axis=0)
@@ -164,7 +173,7 @@ def test_the_posterior_of_a_layer_is_that_of_fitc_by_any_groups(rng, rows, group
 @pytest.mark.parametrize("depth", [1, 3])
 def test_of_one_group_the_energy_is_the_tied_one(rng, rows, depth, power):
     layers, (X, y) = begun(rng, rows, depth), rows
-    N, total = len(X), told(layers)
+    N, total = len(X), site_totals(layers)
     _, figures = swept(layers, total, total[None] / N, X, unweighted(y), NORMAL, power)
     stages = [layer.stage(1 - power / N) for layer in layers]
     tied = log_densities(stages, X, unweighted(y), NORMAL, power)[0]
@@ -180,7 +189,7 @@ def test_sweeps_of_two_layers_end_where_another_changes_nothing(rng, rows, group
     factors, moved = sweeps(layers, rows, groups, 1200)
     # Linear convergence, by some percent a sweep.
     assert moved < 1e-6 * np.max(np.abs(factors))
-    assert np.max(np.abs(factors - told(layers) / 24)) > 1e3 * moved
+    assert np.max(np.abs(factors - site_totals(layers) / 24)) > 1e3 * moved
 
 
 @pytest.mark.slow
@@ -205,7 +214,7 @@ def test_one_group_ends_where_stochastic_expectation_propagation_does(rng, rows)
 def test_a_factor_that_leaves_no_belief_is_not_taken(rng, rows):
     """A row far off, of which the cavity is sure, in a layer whose input is uncertain (SYSTEMS I.7)."""
     layers, (X, y) = begun(rng, rows, 2), rows
-    factors = np.tile(told(layers) / len(X), (24, 1))
+    factors = np.tile(site_totals(layers) / len(X), (24, 1))
     total = factors.sum(axis=0)
     far = y.copy()
     far[3] = 40.0
@@ -218,10 +227,10 @@ def test_a_factor_that_leaves_no_belief_is_not_taken(rng, rows):
 
 def test_a_group_without_a_cavity_stays(rng, rows):
     layers, (X, y) = begun(rng, rows, 1), rows
-    factors = np.tile(told(layers) / len(X), (24, 1))
+    factors = np.tile(site_totals(layers) / len(X), (24, 1))
     (one,) = unpacked(factors[5], layers)
     factors[5] = packed([Factor(one.eta, one.precision + 1e6 * np.eye(5))])
-    total = told(layers)  # in which less of it is left
+    total = site_totals(layers)  # in which less of it is left
     sums, figures = swept(layers, total, factors, X, unweighted(y), NORMAL)
     assert figures[2] == 1
     np.testing.assert_array_equal(sums[5], factors[5])
@@ -237,14 +246,14 @@ def test_what_is_no_belief_is_refused(rng):
 def test_a_layer_is_told_what_rows_say_but_for_less_than_nothing(rng, rows):
     """Directions of negative precision are projected to 0; others, and eta, are kept."""
     layers = begun(rng, rows, 2)
-    again = telling(layers, told(layers))
+    again = with_site_totals(layers, site_totals(layers))
     for one, other in zip(layers, again, strict=True):
         # Eigenvalues are of the order of 1e3, and thirteen digits are kept.
         np.testing.assert_allclose(other.precision, one.precision, atol=1e-8)
         np.testing.assert_allclose(other.mean, one.mean, atol=1e-8)
     V = np.linalg.qr(rng.standard_normal((5, 5)))[0]
     says = Factor(rng.standard_normal((1, 5)), (V * np.array([3.0, 2.0, 1.0, -0.5, -0.1]) @ V.T)[None])
-    (found,) = telling(layers[1:], packed([says]))
+    (found,) = with_site_totals(layers[1:], packed([says]))
     expected = V * np.array([3.0, 2.0, 1.0, 0.0, 0.0]) @ V.T
     np.testing.assert_allclose(found.precision[0], expected, atol=1e-8)
     np.testing.assert_allclose(found.eta, says.eta, atol=1e-8)

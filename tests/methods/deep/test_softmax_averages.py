@@ -6,7 +6,7 @@ from scipy.special import logsumexp, roots_hermitenorm
 
 from bcmdist.data.observations import Observations
 from bcmdist.methods.deep.classes import LARGEST_VARIANCE, log_averages
-from bcmdist.methods.deep.outputs import said
+from bcmdist.methods.deep.outputs import log_expectation
 from bcmdist.model.likelihoods import make_likelihood
 
 DRAWS = 10**6
@@ -79,9 +79,9 @@ def test_the_gradient_is_that_of_differences(rng, C, power):
     )
 
     def value(m, v):
-        return said(likelihood, obs, m, v, 0.0, power).value
+        return log_expectation(likelihood, obs, m, v, 0.0, power).value
 
-    found, h = said(likelihood, obs, m, v, 0.0, power), 1e-4
+    found, h = log_expectation(likelihood, obs, m, v, 0.0, power), 1e-4
     assert (found.mean.shape, found.variance.shape, found.noise) == ((6, C), (6, C), 0.0)
     for k in range(6):
         for c in range(C):

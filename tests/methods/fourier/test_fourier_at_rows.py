@@ -105,9 +105,9 @@ def test_few_waves_are_seen_as_by_their_design(rows):
     waved, designed = committee_at_rows(shared, belief), Designed(shared, belief)
     A, B = waved.columns(X), designed.columns(X)
     np.testing.assert_allclose(waved.mean(A), designed.mean(B), atol=1e-10)
-    np.testing.assert_allclose(waved.known(A.copy(), 0), designed.known(B.copy("F"), 0), atol=1e-10)
+    np.testing.assert_allclose(waved.belief_variance(A.copy(), 0), designed.belief_variance(B.copy("F"), 0), atol=1e-10)
     W = y.T  # sums of rows are seen as sums of their columns
-    np.testing.assert_allclose(waved.known(W @ A, 0), designed.known(W @ B, 0), rtol=1e-9)
+    np.testing.assert_allclose(waved.belief_variance(W @ A, 0), designed.belief_variance(W @ B, 0), rtol=1e-9)
 
 
 def test_many_waves_are_seen_through_probes(rows):

@@ -210,8 +210,8 @@ def test_variances_err_by_what_is_stated(plane, beliefs_of_both, rng):
     mean, variance = plane.moments(few, X)
     exact = (np.linalg.solve(dense.factor, plane.design(X).T) ** 2).sum(axis=0)
     off = variance / exact - 1.0
-    assert few.told["variance_error"] <= 0.01
-    assert np.abs(off).max() <= few.told["variance_error"]
+    assert few.accuracy["variance_error"] <= 0.01
+    assert np.abs(off).max() <= few.accuracy["variance_error"]
     np.testing.assert_allclose(mean, plane.design(X) @ few.mean, atol=1e-9)
     again = plane.moments(iterative_belief(beliefs_of_both[2], few.precision), X[3:5])
     np.testing.assert_allclose(again[1], variance[3:5], rtol=1e-9)
@@ -219,7 +219,7 @@ def test_variances_err_by_what_is_stated(plane, beliefs_of_both, rng):
 
 def test_traces_and_determinants_err_by_what_is_stated(beliefs_of_both):
     few, dense, _ = beliefs_of_both
-    error = 2.0 * few.told["log_evidence_error"]
+    error = 2.0 * few.accuracy["log_evidence_error"]
     assert abs(few.log_determinant - dense.log_determinant) <= 4.0 * error + 0.5
     assert few.degrees_of_freedom == pytest.approx(dense.degrees_of_freedom, rel=0.1)
     with pytest.raises(InvalidOption, match="few enough weights to factor their precision"):

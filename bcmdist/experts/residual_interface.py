@@ -51,7 +51,7 @@ class Kind(ABC):
 
     couples: bool
     """whether it couples the rows of a partition, which requires n x n matrices"""
-    together: bool = True
+    joint_modes: bool = True
     """whether the modes of several processes can be searched jointly, as for a softmax"""
     keeps: float = 1.0
     """share of the residual variance that f keeps at each row, correlated between rows or not; 0 without a residual"""
