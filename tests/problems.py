@@ -13,8 +13,7 @@ from bcmdist.committee.committee import Committee
 from bcmdist.data.dataset import open_data
 from bcmdist.data.observations import Observations, unweighted
 from bcmdist.data.partition import partitions
-from bcmdist.data.sources.delivery import Delivery
-from bcmdist.data.sources.listed import Listed
+from bcmdist.data.sources.delivery import Delivery, Listed
 from bcmdist.errors import ModelDamaged
 from bcmdist.experts.expert import expert_message
 from bcmdist.experts.message import zero

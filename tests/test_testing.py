@@ -11,8 +11,7 @@ import bcmdist
 from bcmdist import GBCM, Settings
 from bcmdist.data.dataset import open_data
 from bcmdist.data.partition import partitions
-from bcmdist.data.sources.delivery import Delivery
-from bcmdist.data.sources.listed import Listed
+from bcmdist.data.sources.delivery import Delivery, Listed
 from bcmdist.errors import InvalidOption
 from bcmdist.experts.residual import RESIDUALS, Diagonal, Variances
 from bcmdist.learning.basis_inputs import BasisInputs

@@ -13,7 +13,7 @@ from bcmdist.committee.snapshot import Snapshot, from_commit
 from bcmdist.data.dataset import Dataset, open_data
 from bcmdist.data.partition import partitions, refuse_overlap
 from bcmdist.data.slices import SLICED
-from bcmdist.data.sources.listed import Listed
+from bcmdist.data.sources.delivery import Listed
 from bcmdist.data.sources.open import Source
 from bcmdist.learning import first_commit
 from bcmdist.learning.input_methods import EXACT_INPUTS, INPUT_METHODS

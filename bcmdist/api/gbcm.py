@@ -29,7 +29,7 @@ from bcmdist.committee.ingest.source import source_of
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.partition import Partition
 from bcmdist.data.sources.open import Source
-from bcmdist.learning.evidence.gradient import evidence_gradient
+from bcmdist.learning.evidence.objectives import evidence_gradient
 from bcmdist.model.model import Model
 from bcmdist.prediction import in_memory
 from bcmdist.prediction.diagnosis import diagnosis
@@ -257,7 +257,7 @@ class GBCM(Facade):
 
     @runs
     def evidence_gradient(self, *, runtime: Where = None) -> dict[str, np.ndarray]:
-        """Gradient of `committee.log_evidence` in the log hyper-parameters, by name; see `evidence.gradient`."""
+        """Gradient of `committee.log_evidence` in the log hyper-parameters, by name; see `objectives`."""
         with self.snapshot.held() as snapshot:
             return evidence_gradient(snapshot, runtime)
 

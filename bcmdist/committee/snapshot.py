@@ -23,7 +23,7 @@ from bcmdist.data.schema import UNNAMED, warn
 from bcmdist.errors import CommitConflict, InvalidData, ModelNotFound, NotFinite
 from bcmdist.experts.contributions import Contribution, EPExpert, Expert
 from bcmdist.model.model import Model
-from bcmdist.runtime.task import Task
+from bcmdist.runtime.interface import Task
 from bcmdist.runtime.timing import StageTimer
 from bcmdist.storage.blobs import canonical_json
 from bcmdist.storage.commits import Commit, ModelStore, Reference, open_store

@@ -17,7 +17,7 @@ from bcmdist.errors import LaplaceNotConverged, NotPositiveDefinite
 from bcmdist.experts.factor import Factor
 from bcmdist.experts.low_rank import LowRank
 from bcmdist.experts.message import Message
-from bcmdist.experts.residual import Residual
+from bcmdist.experts.residual_interface import Residual
 from bcmdist.model.likelihoods.interface import LARGEST_EXPONENT, OneProcess
 
 NEWTON_STEPS = 100

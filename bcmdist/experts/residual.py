@@ -3,11 +3,20 @@
     none        Lam = 0            the shared variables are the whole model (subset of regressors, weights of a basis)
     diagonal    diag(Lam)          independent residuals per row (FITC); no n x n matrix
     block       Lam                correlated residuals within a partition (BCM, PITC)
-    augmented   Lam_is Lam_ss^-1 Lam_si     correlated through support rows s of a partition (RRGP*): see `augmented`
+    augmented   Lam_is Lam_ss^-1 Lam_si     correlated through support rows s of a partition (RRGP*)
 
 Their messages differ in nothing else (SYSTEMS I.2): precision = V'(Psi + Lam)^-1 V and so on. A `Kind` has a name and
 is part of the model; a `Residual` holds the numbers of one partition's rows. To add a residual, write a class of each
 and call `register_residual`.
+
+With `augmented`, rows of a partition are correlated given v through some support rows (SYSTEMS I.2 and T13):
+
+    Lam ~ Lam_is Lam_ss^-1 Lam_si = B B',    Lam_ab = k(a, b) - V_a V_b'
+
+The reduced-rank Gaussian process of the support rows s, augmented jointly by all query points (RRGP* of Quinonero-
+Candela's thesis, 3.3.3, with the sign of its variance corrected). At the query points the prior is exact, and no n x n
+matrix is formed. With all rows in the support this is the block residual of the committee machine; with none it is
+subset of regressors. The support has as many rows as there are query points, evenly spaced over the partition.
 """
 
 from dataclasses import dataclass, replace
@@ -19,16 +28,89 @@ import numpy as np
 from bcmdist import linalg
 from bcmdist.data.registry import Registry
 from bcmdist.errors import InvalidOption
-from bcmdist.experts.augmented import Augmented
-from bcmdist.experts.factor import Scales, Triangular
+from bcmdist.experts.factor import Rotated, Scales, Triangular
 from bcmdist.experts.low_rank import LowRank
 from bcmdist.experts.residual_interface import Kept, Kind, Residual, left_variance
 from bcmdist.model.kernels import cross_lower, parse_kernel
 from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.mean import Mean
-from bcmdist.model.shared.interface import Shared
+from bcmdist.model.shared.interface import Shared, refuse_negative
 from bcmdist.model.shared.query import prepare
 from bcmdist.runtime import memory
+
+# Residual variances of support rows below this share of the prior variance are rounding, or determined by the others.
+LEAST_LEFT = 1e-8
+
+
+@dataclass(frozen=True)
+class Spanned(Residual):
+    """Lam = B B'."""
+
+    B: np.ndarray
+    """(n, M), Fortran-ordered"""
+
+    @property
+    def covariance(self) -> LowRank:
+        return LowRank(np.zeros(len(self.B)), self.B)
+
+    def factor(self, noise) -> Rotated:
+        sd = np.sqrt(noise + np.zeros(len(self.B)))
+        return Rotated(sd, self.B / sd[:, None])
+
+    def site(self, w) -> Rotated:
+        return Rotated(np.ones(len(self.B)), np.sqrt(w)[:, None] * self.B)
+
+    def __matmul__(self, x):
+        return self.B @ (self.B.T @ x)
+
+    def pull(self, h, B) -> np.ndarray:
+        inner = np.eye(self.B.shape[1]) + self.B.T @ (h[:, None] * self.B)
+        return B - h[:, None] * (self.B @ np.linalg.solve(inner, self.B.T @ B))
+
+    def left(self, w, V) -> tuple[np.ndarray, np.ndarray]:
+        wB = w[:, None] * self.B
+        L = linalg.cholesky(np.asfortranarray(np.eye(self.B.shape[1]) + self.B.T @ wB), name="I + B'w B of an expert")
+        left = linalg.solve_right_transposed(L, self.B.copy(order="F"))
+        return np.einsum("ij,ij->i", left, left), V - self.B @ linalg.cholesky_solve(L, wB.T @ V)
+
+    def plus(self, A) -> LowRank:
+        return LowRank(np.zeros(len(self.B)), np.hstack([self.B, A]))
+
+
+class Augmented(Kept):
+    """Residuals correlated through the support rows of the partition; new points keep their full residual variance."""
+
+    couples = False
+
+    def residual(self, shared, V, X) -> Spanned:
+        some = support(len(X), shared.functions)
+        Lam_ss = shared.residual_cross(V[some], X[some], V[some], X[some])
+        prior = shared.kernel.diagonal(X[some])
+        refuse_negative(np.diag(Lam_ss), prior)
+        kept = _independent(Lam_ss, LEAST_LEFT * prior.mean())
+        some, Lam_ss = some[kept], np.asfortranarray(Lam_ss[np.ix_(kept, kept)])
+        L = linalg.cholesky(Lam_ss, name="cov(support rows | query) of an augmented expert")
+        Lam_is = shared.residual_cross(V, X, V[some], X[some])
+        return Spanned(np.asfortranarray(linalg.solve_right_transposed(L, np.asfortranarray(Lam_is))))
+
+    def own_prior(self, shared, V, X) -> tuple[LowRank, Spanned]:
+        residual = self.residual(shared, V, X)
+        return residual.plus(V), residual
+
+    def expert_bytes(self, rows, shared, *, kernels, laplace, classes, coupled) -> float:
+        how = {"kernels": kernels, "laplace": laplace, "classes": classes, "coupled": coupled}
+        return 2 * memory.independent_expert_bytes(rows, shared, **how)
+
+
+def support(rows: int, count: int) -> np.ndarray:
+    """Indices of at most `count` of `rows` rows, evenly spaced."""
+    return np.unique(np.linspace(0, rows - 1, min(rows, count)).round().astype(int))
+
+
+def _independent(Lam, least):
+    """Indices, ascending, of rows whose variance given the others exceeds `least`."""
+    mean = np.diag(Lam).mean()
+    return linalg.independent_rows(Lam, least / mean) if mean > least else np.empty(0, dtype=int)
 
 
 @dataclass(frozen=True)
@@ -174,7 +256,7 @@ def register_residual(name: str, kind: Kind, *, shared: Shared | None = None) ->
     InvalidOption
         The name is taken, or the residual fails `bcmdist.testing.check_residual`.
     """
-    from bcmdist.testing import check_residual  # quick start
+    from bcmdist.testing.shared import check_residual  # quick start
 
     checked_at: Any = shared or _few_values()
     check_residual(kind, replace(checked_at, residual=name))

@@ -18,7 +18,7 @@ from bcmdist import linalg
 from bcmdist.experts.laplace import REUSED_SHARE, climb, site_message
 from bcmdist.experts.low_rank import LowRank
 from bcmdist.experts.message import Message
-from bcmdist.experts.residual import Residual
+from bcmdist.experts.residual_interface import Residual
 
 
 def softmax_mode(K, obs, likelihood, prior_mean=None) -> np.ndarray:

@@ -21,8 +21,8 @@ import numpy as np
 
 from bcmdist.data.partition import Partition
 from bcmdist.learning.blocks.blocks import CellBlocks
-from bcmdist.learning.blocks.gaps import Gaps, gaps_in
 from bcmdist.learning.evidence.local_tasks import BlockLeftOut, LeftOut, normal_density
+from bcmdist.learning.gap_points import Gaps, gaps_in
 from bcmdist.learning.left_out.score import Score
 from bcmdist.model.kernels import Kernel, metric
 from bcmdist.model.likelihoods import Likelihood

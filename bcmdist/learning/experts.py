@@ -195,7 +195,7 @@ def weights_of(basis: Callable[[BasisInputs], tuple[Basis, np.ndarray | float]])
     """Return a maker of weights, from a function that returns a basis and prior standard deviations of weights (B,)."""
 
     def make(known: BasisInputs) -> Weights:
-        from bcmdist.testing import check_basis  # quick start
+        from bcmdist.testing.shared import check_basis  # quick start
 
         if known.places is not None:
             raise InvalidOption(

@@ -18,11 +18,10 @@ from bcmdist.data.partition import Partition, partitions
 from bcmdist.data.schema import Schema, with_two_classes
 from bcmdist.data.slices import share_between
 from bcmdist.experts.limits import expert_fits, refuse_expert_of
-from bcmdist.learning.basis_budget import BasisBudget
-from bcmdist.learning.basis_evidence import warn_of_poor_basis
+from bcmdist.learning.basis_evidence import BasisBudget, warn_of_poor_basis
 from bcmdist.learning.basis_inputs import BasisInputs
 from bcmdist.learning.blocks.blocks import LEARNING_BLOCK, Blocks, CellBlocks, SampleBlocks
-from bcmdist.learning.category_lengthscales import shared_by
+from bcmdist.learning.category_lengthscales import shared_by, unordered_values
 from bcmdist.learning.choices import MANY_CLASSES, choose_likelihood, warn_of_data, warn_of_roles, warn_of_slices
 from bcmdist.learning.evidence.objectives import BLOCKWISE
 from bcmdist.learning.evidence_refinement import polished
@@ -51,7 +50,6 @@ from bcmdist.learning.settings import Settings
 from bcmdist.learning.settings_checks import TWO_CLASSES
 from bcmdist.learning.survey import Survey, SurveyResult
 from bcmdist.learning.training_context import TrainingContext
-from bcmdist.learning.unordered_inputs import unordered_values
 from bcmdist.model.kernels import kernel_parts, metric, parse_kernel
 from bcmdist.model.likelihoods import Likelihood, make_likelihood, tasks
 from bcmdist.model.mean import Mean

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bcmdist.model.model import Model
-from bcmdist.prediction.interface import Predictor
-from bcmdist.prediction.latent_predictor import Latent
+from bcmdist.prediction.interface import Latent, Predictor
 from bcmdist.prediction.scored_rows import predict_rows, score_predictions
 from bcmdist.prediction.scoring.judged import Judged
 from bcmdist.storage.commits import Reference

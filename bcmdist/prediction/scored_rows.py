@@ -12,8 +12,8 @@ import numpy as np
 from bcmdist.errors import NotFinite
 from bcmdist.model.likelihoods import OneProcess
 from bcmdist.prediction.errors.platt_scaling import uncalibrated
+from bcmdist.prediction.interface import Latent, LatentOfRows, LatentPredictor
 from bcmdist.prediction.latent import marginal
-from bcmdist.prediction.latent_predictor import Latent, LatentOfRows, LatentPredictor
 from bcmdist.prediction.observation import observe, predictive, unit_deviance
 from bcmdist.prediction.scoring.judged import Judged
 from bcmdist.prediction.scoring.pit import pit_ranges

@@ -17,8 +17,8 @@ import numpy as np
 
 from bcmdist.data.tables.coding import Category
 from bcmdist.model.model import Model
+from bcmdist.prediction.interface import LatentPredictor
 from bcmdist.prediction.latent import marginal
-from bcmdist.prediction.latent_predictor import LatentPredictor
 
 Latent = Callable[[np.ndarray, Any], tuple[np.ndarray, np.ndarray]]
 

@@ -6,8 +6,7 @@ from typing import Any
 import psutil
 
 from bcmdist.errors import BcmdistError
-from bcmdist.runtime.interface import Outcome, Progress, silent
-from bcmdist.runtime.task import is_parted, run_batch, shares
+from bcmdist.runtime.interface import Outcome, Progress, is_parted, run_batch, shares, silent
 
 
 class SerialRuntime:

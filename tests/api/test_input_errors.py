@@ -9,7 +9,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 from bcmdist import GBCMClassifier, GBCMCountRegressor, GBCMLifetimeRegressor, GBCMRegressor
-from bcmdist.api.estimators.input_errors import variances
+from bcmdist.api.estimators.rows import variances
 from bcmdist.errors import InvalidData, InvalidOption
 
 pandas = pytest.importorskip("pandas", reason="data frames: pip install 'bcmdist[tables]'")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("fastapi", reason="the service: pip install 'bcmdist[serve]'")
 
-from bcmdist.app.service.json import read, written
+from bcmdist.app.service.answers import read, written
 
 LEAVES = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
 VALUES = st.recursive(LEAVES, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=20)

@@ -9,7 +9,7 @@ import pytest
 from services import asked, fitted
 
 from bcmdist import GBCM
-from bcmdist.app.service import micro_batches
+from bcmdist.app.service import asking
 from bcmdist.app.service.asking import Question
 
 ROUNDED = {"rtol": 1e-12, "atol": 1e-14}  # matrix products of other shapes add up in another order
@@ -26,14 +26,14 @@ def models(tmp_path_factory):
 @pytest.fixture
 def computed(monkeypatch):
     """How many questions were computed together, each time; the first waits until `go_on`."""
-    sizes, go_on, compute = [], threading.Event(), micro_batches.answered
+    sizes, go_on, compute = [], threading.Event(), asking.answered
 
     def held(served, questions):
         sizes.append(len(questions))
         assert len(sizes) > 1 or go_on.wait(20)
         return compute(served, questions)
 
-    monkeypatch.setattr(micro_batches, "answered", held)
+    monkeypatch.setattr(asking, "answered", held)
     return sizes, go_on
 
 
@@ -98,14 +98,14 @@ def test_those_that_take_long_are_not_together_with_many():
     X, variance = np.zeros((10, 1)), np.ones((10, 1))
     ask = [(Question(X, None, (), {}, {}, variance), loop.create_future()) for _ in range(3)]
     waiting = collections.deque(ask)
-    assert micro_batches.taken(waiting) == ask[:1]  # ten count as 2560
+    assert asking._batch(waiting) == ask[:1]  # ten count as 2560
     assert list(waiting) == ask[1:]
     loop.close()
 
 
 def test_one_that_fails_spoils_no_other(models, computed, monkeypatch):
     sizes, go_on = computed
-    compute = micro_batches.answered
+    compute = asking.answered
 
     def picky(served, questions):
         found = compute(served, questions)
@@ -113,7 +113,7 @@ def test_one_that_fails_spoils_no_other(models, computed, monkeypatch):
             raise MemoryError
         return found
 
-    monkeypatch.setattr(micro_batches, "answered", picky)
+    monkeypatch.setattr(asking, "answered", picky)
     with asked(models) as client:
         answers = all_at_once(client, [{"X": [[x, 0.0]]} for x in (0.0, 1.0, 7.0, 2.0)], sizes, go_on)
     assert [answer.status_code for answer in answers] == [200, 200, 500, 200]
@@ -131,6 +131,6 @@ def test_those_that_have_gone_are_left_out():
     ask = [(Question(np.zeros((1500, 1)), None, (), {}, {}), loop.create_future()) for _ in range(5)]
     waiting = collections.deque(ask)
     ask[1][1].cancel()
-    assert micro_batches.taken(waiting) == [ask[0], ask[2]]  # a third would be more than 4096 rows
+    assert asking._batch(waiting) == [ask[0], ask[2]]  # a third would be more than 4096 rows
     assert list(waiting) == [ask[3], ask[4]]
     loop.close()

@@ -321,7 +321,7 @@ def test_too_many_points_are_refused(models):
 
 def test_work_that_takes_too_long_is_given_up(models, monkeypatch):
     with asked(models, limits=Limits(answer_seconds=0.1)) as client:
-        monkeypatch.setattr("bcmdist.app.service.micro_batches.answered", lambda *_: time.sleep(0.5))
+        monkeypatch.setattr("bcmdist.app.service.asking.answered", lambda *_: time.sleep(0.5))
         answer = client.post("/models/wave/predict", json=POINTS)
     assert (answer.status_code, answer.json()["error"]) == (504, "Timeout")
 

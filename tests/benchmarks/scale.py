@@ -36,7 +36,7 @@ from bcmdist.committee.ingest.options import IngestOptions
 from bcmdist.data.dataset import open_data
 from bcmdist.data.observations import unweighted
 from bcmdist.data.partition import Partition
-from bcmdist.data.sources.listed import Listed
+from bcmdist.data.sources.delivery import Listed
 from bcmdist.experts.expert import expert_message
 from bcmdist.model.kernels import parse_kernel
 from bcmdist.model.likelihoods import Gaussian

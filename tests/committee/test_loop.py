@@ -16,7 +16,7 @@ from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.checks.checked_store import recorded
 from bcmdist.data.dataset import open_data
 from bcmdist.data.partition import partitions
-from bcmdist.data.sources.listed import Listed
+from bcmdist.data.sources.delivery import Listed
 from bcmdist.data.writing import append_rows, write_dataset
 from bcmdist.errors import (
     BcmdistError,

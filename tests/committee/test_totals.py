@@ -16,8 +16,7 @@ from bcmdist.data.checks.checked_store import recorded
 from bcmdist.data.dataset import open_data
 from bcmdist.data.partition import partitions
 from bcmdist.errors import DataChanged
-from bcmdist.runtime.interface import SumLost
-from bcmdist.runtime.task import Parted
+from bcmdist.runtime.interface import Parted, SumLost
 from problems import assert_same_committee
 
 GIVEN = Settings(kernel="se", learn=False, query=20, rows_per_expert=20)

@@ -11,8 +11,8 @@ import pytest
 from bcmdist.data.dataset import open_data
 from bcmdist.data.partition import Partition, from_key, partitions
 from bcmdist.data.rows import read_all
+from bcmdist.data.sources.delivery import Listed
 from bcmdist.data.sources.directory import Directory, GrownArray
-from bcmdist.data.sources.listed import Listed
 from bcmdist.data.sources.open import open_source
 from bcmdist.data.writing import append_rows, write_dataset
 from bcmdist.errors import BcmdistWarning, DataChanged, DataNotFound, InvalidData, MissingChunk, UnsafeData

@@ -24,7 +24,7 @@ from bcmdist.data.reorder.external_sort import Run, Shuffle, room_for
 from bcmdist.data.reorder.reorder import Gather, Scatter, reorder, restore
 from bcmdist.data.writing import write_dataset, write_rows
 from bcmdist.errors import DataChanged, DataDamaged, DataExists, DiskFull, InvalidOption
-from bcmdist.runtime.task import run_batch
+from bcmdist.runtime.interface import run_batch
 from bcmdist.storage.commits import open_store
 
 CELLS = 7

@@ -13,14 +13,13 @@ from bcmdist.data.dataset import open_data
 from bcmdist.data.observations import unweighted
 from bcmdist.data.partition import partitions
 from bcmdist.errors import InvalidOption
-from bcmdist.experts.augmented import Spanned, support
 from bcmdist.experts.expert import conditional_message, expert_message, zero_message
-from bcmdist.experts.residual import kind_of
+from bcmdist.experts.residual import Spanned, kind_of, support
 from bcmdist.model.likelihoods import Bernoulli, Gaussian, make_likelihood
 from bcmdist.model.mean import Mean
 from bcmdist.model.shared.query import prepare
 from bcmdist.prediction.diagnosis.diagnosis import degrees_share
-from bcmdist.prediction.joint import joint_latent
+from bcmdist.prediction.in_memory import joint_latent
 from bcmdist.prediction.latent import predict_latent
 from bcmdist.prediction.leave_one_out import left_out_of_committee
 from oracles import laplace_prediction, linear_regression

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from bcmdist.learning.unordered_inputs import unordered_values
+from bcmdist.learning.category_lengthscales import unordered_values
 from bcmdist.model.kernels import parse_kernel
 
 

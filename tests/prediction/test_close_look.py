@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bcmdist import GBCM, Settings
-from bcmdist.prediction.local.cell_tasks import mean_and_error
+from bcmdist.prediction.local.arrange import mean_and_error
 
 GIVEN = {"learn": False, "kernel": "se", "query": 10, "rows_per_expert": 100, "partition": "spatial"}
 

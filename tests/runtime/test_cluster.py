@@ -40,7 +40,7 @@ from bcmdist.model.scaling import Scaling
 from bcmdist.runtime.dask import cluster as module
 from bcmdist.runtime.dask import connection
 from bcmdist.runtime.dask.cluster import DaskRuntime
-from bcmdist.runtime.task import run_batch
+from bcmdist.runtime.interface import run_batch
 from bcmdist.storage.commits import Reference
 from problems import GIVEN, assert_same_committee
 

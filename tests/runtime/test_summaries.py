@@ -11,7 +11,7 @@ import pytest
 from bcmdist import DaskRuntime
 from bcmdist.data.partition import Span
 from bcmdist.runtime.dask import summaries
-from bcmdist.runtime.task import Parted, run_batch
+from bcmdist.runtime.interface import Parted, run_batch
 
 SPANS = [Span(k, k + 1) for k in range(40)]
 

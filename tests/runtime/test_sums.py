@@ -22,8 +22,7 @@ from bcmdist.errors import NotPositiveDefinite
 from bcmdist.runtime.dask import flights
 from bcmdist.runtime.dask.summaries import EventChannel
 from bcmdist.runtime.dask.sums import FAN_IN, FEW, Term, one_term
-from bcmdist.runtime.interface import SumLost
-from bcmdist.runtime.task import Parted
+from bcmdist.runtime.interface import Parted, SumLost
 
 pytestmark = pytest.mark.alone
 

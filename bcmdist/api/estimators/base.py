@@ -8,8 +8,7 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from bcmdist.api.estimators.input_errors import variances
-from bcmdist.api.estimators.rows import ordered, refuse_texts
+from bcmdist.api.estimators.rows import ordered, refuse_texts, variances
 from bcmdist.api.estimators.scikit import (
     BaseEstimator,
     check_array,

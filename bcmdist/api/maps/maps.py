@@ -24,8 +24,7 @@ import numpy as np
 from bcmdist.api.gbcm import GBCM
 from bcmdist.api.in_memory_rows import Rows, refuse_companions
 from bcmdist.api.lazy import NamedTask
-from bcmdist.api.maps.attributes import CONVENTIONS, about, attributes, encoding, variable_of
-from bcmdist.api.maps.predicted import BlockPredictor
+from bcmdist.api.maps.predicted import CONVENTIONS, BlockPredictor, about, attributes, encoding, variable_of
 from bcmdist.api.running import Where
 from bcmdist.data.outputs import refuse_existing
 from bcmdist.data.regions import write_regions

@@ -17,9 +17,8 @@ from bcmdist.api.plan.work import Work
 from bcmdist.committee.ingest.loop import GROUP
 from bcmdist.data.partition import Partition, Span
 from bcmdist.model.kernels import Kernel, cross_lower
-from bcmdist.runtime.interface import Runtime
+from bcmdist.runtime.interface import Runtime, Task
 from bcmdist.runtime.memory import FLOAT
-from bcmdist.runtime.task import Task
 
 # Rows of the matrices in measurements; rates for other sizes are those of the nearest size.
 SIZES = (125, 250, 500, 1000)

@@ -14,7 +14,6 @@ import click
 
 from bcmdist.api.requests import REQUESTS, located, request_of
 from bcmdist.app.cli.fit import fit
-from bcmdist.app.cli.ingest import ingest
 from bcmdist.app.cli.options import (
     Command,
     chosen_place,
@@ -25,6 +24,7 @@ from bcmdist.app.cli.options import (
 )
 from bcmdist.app.cli.output import one_line, readable, report
 from bcmdist.app.cli.predict import predict
+from bcmdist.app.cli.revision import ingest
 from bcmdist.app.finite import finite
 from bcmdist.app.journal import Journal
 from bcmdist.errors import BcmdistError

@@ -17,21 +17,19 @@ import click
 from bcmdist import __version__
 from bcmdist.app import failures
 from bcmdist.app.cli import jobs
-from bcmdist.app.cli.certs import certs
 from bcmdist.app.cli.config import read_defaults
 from bcmdist.app.cli.demo import demo
 from bcmdist.app.cli.doctor import doctor
 from bcmdist.app.cli.fit import fit
 from bcmdist.app.cli.importing import import_
 from bcmdist.app.cli.info import info
-from bcmdist.app.cli.ingest import ingest
 from bcmdist.app.cli.options import Command
 from bcmdist.app.cli.output import note_warning, one_line
 from bcmdist.app.cli.plot import plot
 from bcmdist.app.cli.predict import forecast, predict, score
 from bcmdist.app.cli.report import report
-from bcmdist.app.cli.revision import forget, merge, prune
-from bcmdist.app.cli.serve import serve, tokens
+from bcmdist.app.cli.revision import forget, ingest, merge, prune
+from bcmdist.app.cli.serve import certs, serve, tokens
 from bcmdist.errors import BcmdistError, BcmdistWarning
 from bcmdist.runtime.signals import heeded, interruptible
 from bcmdist.storage.urls import without_users

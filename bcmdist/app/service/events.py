@@ -13,9 +13,8 @@ import anyio
 from fastapi import APIRouter, Query, Response
 from fastapi.responses import StreamingResponse
 
-from bcmdist.app.service.answers import Refused, refused
+from bcmdist.app.service.answers import Refused, refused, written
 from bcmdist.app.service.board import LOOK_SECONDS
-from bcmdist.app.service.json import written
 from bcmdist.app.service.names import NAME
 from bcmdist.app.service.routes import PROBLEMS, READ, Asked, in_thread
 from bcmdist.app.service.service import Service

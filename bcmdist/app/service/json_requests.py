@@ -18,9 +18,8 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from pydantic_core import from_json
 
-from bcmdist.app.service.answers import Refused, invalid
+from bcmdist.app.service.answers import Refused, invalid, read
 from bcmdist.app.service.bodies import MOST_COLUMNS, Rows
-from bcmdist.app.service.json import read
 from bcmdist.app.service.large import SMALL_BYTES
 
 PIECE_BYTES, PIECE_ITEMS = 2**16, 2**12  # parsed at once, in some milliseconds

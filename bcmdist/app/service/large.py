@@ -1,7 +1,7 @@
 """Large requests: a few at a time, at most one per client, in a thread of lower priority.
 
 A request is large once it has sent more than `SMALL_BYTES`, or asks for more than fits one micro-batch
-(`bcmdist.app.service.micro_batches`). The rest of its body is read only when it has a slot, which it keeps until it is
+(`bcmdist.app.service.asking`). The rest of its body is read only when it has a slot, which it keeps until it is
 answered: this bounds the memory of all large requests. Small requests never wait for large ones.
 """
 

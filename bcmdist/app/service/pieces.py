@@ -8,11 +8,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import anyio
 import numpy as np
 
-from bcmdist.app.service.answers import Refused
-from bcmdist.app.service.asking import Predicted, Question, answered_by
-from bcmdist.app.service.json import written
+from bcmdist.app.service.answers import Refused, written
+from bcmdist.app.service.asking import MOST_ROWS, Predicted, Question, answered_by
 from bcmdist.app.service.large import Visit
-from bcmdist.app.service.micro_batches import MOST_ROWS
 from bcmdist.app.service.served import Served
 
 PIECE_VALUES = 2**14  # numbers written as JSON at once, in some milliseconds

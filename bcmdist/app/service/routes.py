@@ -11,11 +11,10 @@ from fastapi.security import HTTPBearer
 
 from bcmdist.app.journal import ID
 from bcmdist.app.service.answers import Refused, encoded, refused
-from bcmdist.app.service.asking import Predicted, Question, load, question, refuse_lag, submit
+from bcmdist.app.service.asking import MOST_ROWS, Predicted, Question, load, question, refuse_lag, submit
 from bcmdist.app.service.bodies import Figures, Job, Jobs, Kept, Listed, NewRows, Points, Predictions, Problem
 from bcmdist.app.service.json_requests import JSONRoute
 from bcmdist.app.service.metrics import CONTENT_TYPE
-from bcmdist.app.service.micro_batches import MOST_ROWS
 from bcmdist.app.service.names import NAME
 from bcmdist.app.service.pieces import FEW_PIECES, PIECE_VALUES, answered_in_pieces, written_in_pieces
 from bcmdist.app.service.served import Served

@@ -13,12 +13,12 @@ from bcmdist.api.requests import absolute
 from bcmdist.app import figures
 from bcmdist.app.finite import finite
 from bcmdist.app.service.answers import Refused
+from bcmdist.app.service.asking import MicroBatcher
 from bcmdist.app.service.board import Board
 from bcmdist.app.service.catalogue import KEEP_DAYS, Catalogue
 from bcmdist.app.service.large import LargeRequests
 from bcmdist.app.service.limits import Limits
 from bcmdist.app.service.metrics import Metrics
-from bcmdist.app.service.micro_batches import MicroBatcher
 from bcmdist.app.service.names import of_figures
 from bcmdist.app.service.work import Work
 from bcmdist.errors import DataNotFound

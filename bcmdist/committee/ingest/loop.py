@@ -29,8 +29,7 @@ from typing import Any
 from bcmdist.committee.cells import absorbed_in_cells, refuse_absorbed_in_cells
 from bcmdist.committee.fading import Weighting, chosen_fading, going_on
 from bcmdist.committee.ingest.admission import Admission, Instructions, LedgerState
-from bcmdist.committee.ingest.digests import Digests, Found, PartitionMessage, identity
-from bcmdist.committee.ingest.in_turn import ingest_in_turn
+from bcmdist.committee.ingest.in_turn import Digests, Found, PartitionMessage, identity, ingest_in_turn
 from bcmdist.committee.ingest.lag_meter import LagMeter
 from bcmdist.committee.ingest.options import IngestOptions, IngestReport
 from bcmdist.committee.ingest.race import absorbed_again

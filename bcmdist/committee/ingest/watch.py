@@ -5,8 +5,7 @@ from typing import Any, Never, Protocol
 
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.partition import Partition
-from bcmdist.runtime.interface import Outcome
-from bcmdist.runtime.task import Task
+from bcmdist.runtime.interface import Outcome, Task
 from bcmdist.storage.ledger import Entry
 
 

@@ -1,8 +1,8 @@
 """A Redis Stream as a source: each entry is a partition, see `bcmdist.data.entries`.
 
 Entries are read in the order of their ids, from the offset in the model's own commit; the server's record of earlier
-readers is not used. Several ingesters of one model directory share the work by claims (`claims`). An entry that another
-ingester is processing is deferred, and the offset stays before it until it is delivered here too, or has been
+readers is not used. Several ingesters of one model directory share the work by claims (`stream_state`). An entry that
+another ingester is processing is deferred, and the offset stays before it until it is delivered here too, or has been
 committed. This module never deletes entries.
 """
 
@@ -18,9 +18,8 @@ from bcmdist.data.entries import shape_of
 from bcmdist.data.partition import Partition
 from bcmdist.data.redis import ENTRY, patiently, redis_errors, redis_stream
 from bcmdist.data.schema import UNNAMED, Schema, warn_of_columns
-from bcmdist.data.sources.claims import Claims
 from bcmdist.data.sources.delivery import Delivery
-from bcmdist.data.sources.stream_state import Offset, StreamState, following, order, position_of
+from bcmdist.data.sources.stream_state import Claims, Offset, StreamState, following, order, position_of
 from bcmdist.errors import BcmdistWarning, InvalidData, InvalidOption, MissingChunk, UnsafeData
 from bcmdist.storage.ledger import named_range
 

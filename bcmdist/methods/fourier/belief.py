@@ -8,8 +8,8 @@ since Lambda >= I: |r| bounds the error of any prediction in posterior standard 
 by row, until doubling the number of steps changes them by no more than `VARIANCE_CHANGE`. They are too small by about
 that share at most, and do not depend on the other rows of a request.
 
-Traces, the determinant, and the variances in local predictions (`at_rows`) are averages over probes: seeded vectors z
-of random signs. With C C' near Lambda and A = C^-1 Lambda C^-T,
+Traces, the determinant, and the variances in local predictions (`predictions`) are averages over probes: seeded vectors
+z of random signs. With C C' near Lambda and A = C^-1 Lambda C^-T,
 
     sd(x)^2 ~ mean (b(x)'C^-T A^-1/2 z)^2,     log|Lambda| ~ log|C C'| + mean z'log(A) z
 

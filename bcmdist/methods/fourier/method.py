@@ -1,13 +1,46 @@
-"""The expert `fourier`: Fourier features, for up to three inputs and millions of rows."""
+"""The expert `fourier`: Fourier features, for up to three inputs and millions of rows.
+
+In its residual, `waves`, every row has the same independent variance, that of the truncated frequencies. Messages are
+sums by fast transforms, without a design matrix.
+"""
+
+import numpy as np
 
 from bcmdist.errors import InvalidOption
-from bcmdist.experts.residual import RESIDUALS
+from bcmdist.experts.residual import RESIDUALS, IndependentRows
 from bcmdist.learning.experts import register_method
 from bcmdist.learning.method import Capabilities, Defaults, Method
 from bcmdist.methods.fourier import frequency_grid
-from bcmdist.methods.fourier.residual import EqualVariances
+from bcmdist.methods.fourier.belief import MAX_FACTORED, PREDICTION_ROWS, PROBES
 from bcmdist.methods.fourier.shared import Fourier
 from bcmdist.model.shared.kinds import KINDS
+from bcmdist.runtime import memory
+
+# Numbers per row during a transform: inputs, phases, strengths and their positions on the grid. Numbers per weight:
+# grids at twice the lags, and the messages in memory.
+ROW_NUMBERS, WEIGHT_NUMBERS = 24, 400
+
+
+class EqualVariances(IndependentRows):
+    """Lam = t I with the variance t of the truncated frequencies (`Fourier.truncated_variance`)."""
+
+    joint_modes = False
+
+    def variance(self, shared, V, X) -> np.ndarray:
+        return np.full(len(X), shared.truncated_variance)
+
+    def expert_bytes(self, rows, shared, *, kernels, laplace, classes, coupled) -> float:
+        return memory.FLOAT * (ROW_NUMBERS * rows + WEIGHT_NUMBERS * shared)
+
+    def prediction_bytes(self, rows, shared, *, kernels) -> float:
+        """Peak bytes of probes with their grids, a block of rows, variance solutions, and a factor."""
+        return memory.FLOAT * (240 * PREDICTION_ROWS + 1000 * shared + 4 * 2000**2)
+
+    def local_bytes(self, around, rows, shared, *, kernels, classes) -> float:
+        columns = classes + (shared if shared <= MAX_FACTORED else PROBES)
+        near = memory.local_bytes(around, min(rows, PREDICTION_ROWS), columns, kernels=kernels, classes=classes)
+        return near + self.prediction_bytes(rows, shared, kernels=kernels)
+
 
 LEAST_TOLERANCE = 1e-9  # the transforms are accurate to twelve digits
 ROWS = 250_000  # per partition; a transform has a fixed cost of some 50,000 rows

@@ -8,8 +8,11 @@ transform, almost independent of the number of weights.
 
 The features have the period 1/h, which exceeds the box of the rows by enough that rows at opposite sides are not
 correlated. f has the kernel's covariance only inside the box, and rows outside are refused.
+
+A discrete grid of frequencies adds the covariance of all other periods to the kernel: sum_{n != 0} k(lag - n / h).
 """
 
+import itertools
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
@@ -22,11 +25,10 @@ from bcmdist.experts.laplace import log_joint
 from bcmdist.experts.message import Message
 from bcmdist.experts.residual import refuse_coupled_classes
 from bcmdist.methods.fourier import messages, predictions
-from bcmdist.methods.fourier.aliasing import aliased_covariance
-from bcmdist.methods.fourier.at_rows import FourierAtRows
 from bcmdist.methods.fourier.belief import MAX_FACTORED, PREDICTION_ROWS, IterativeBelief, iterative_belief
 from bcmdist.methods.fourier.nufft import sums_over_rows, values_at_rows
 from bcmdist.methods.fourier.precision import FeaturePrecision
+from bcmdist.methods.fourier.predictions import FourierAtRows
 from bcmdist.methods.fourier.toeplitz import Gram, cas_sums, exponential_weights, flipped
 from bcmdist.model.kernels import Kernel
 from bcmdist.model.mean import Mean
@@ -34,6 +36,33 @@ from bcmdist.model.shared.belief import Belief, Factored, factored
 from bcmdist.model.shared.interface import Arrays, Shared
 from bcmdist.storage.fields import check_array, check_fields, damaged
 from bcmdist.storage.kinds import POSITIVE
+
+# Covariances below this share of the variance are neglected.
+NEGLIGIBLE = 1e-10
+# Number of lags per block.
+BLOCK_LAGS = 2**13
+
+
+def aliased_covariance(kernel: Kernel, step, lags) -> np.ndarray:
+    """Sum of the aliases at lags (N, D), for a frequency spacing `step` (D,): (N,)."""
+    found, shifts = np.zeros(len(lags)), _significant_shifts(kernel, step, np.abs(lags).max(axis=0, initial=0.0))
+    for a in range(0, len(lags) if len(shifts) else 0, BLOCK_LAGS):
+        found[a : a + BLOCK_LAGS] = kernel.cross(lags[a : a + BLOCK_LAGS], shifts).sum(axis=1)
+    return found
+
+
+def _significant_shifts(kernel, step, most):
+    """Shifts n / h, n != 0, that are correlated with lags up to `most` (D,) in either direction, (K, D)."""
+    here, found, significant = np.zeros((1, len(step))), [np.zeros((0, len(step)))], np.ones(1, bool)
+    while significant.any():
+        ring = len(found)
+        numbers = np.array(list(itertools.product(range(-ring, ring + 1), repeat=len(step))))
+        shifts = numbers[np.abs(numbers).max(axis=1) == ring] / step
+        nearest = np.maximum(np.abs(shifts) - most, 0.0)
+        significant = kernel.cross(nearest, here)[:, 0] > NEGLIGIBLE * kernel.diagonal(here)
+        found.append(shifts[significant])
+    return np.vstack(found)
+
 
 # Rows per block of a design.
 BLOCK_ROWS = 1024

@@ -16,8 +16,7 @@ from bcmdist.experts.evidence import local_evidence
 from bcmdist.learning.evidence.local_tasks import Evidence, normal_density
 from bcmdist.methods.noisy_inputs.expert import NormalErrors
 from bcmdist.methods.noisy_inputs.hmc import STEP, log_evidence, sampled
-from bcmdist.methods.noisy_inputs.map_inputs import maximized
-from bcmdist.methods.noisy_inputs.posterior import NoisyRows, Process
+from bcmdist.methods.noisy_inputs.posterior import NoisyRows, Process, maximized
 from bcmdist.model.kernels import Kernel
 from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.loading import load_scaling

@@ -7,13 +7,23 @@ constant,
 
 Whitened steps Z are used instead, x_n = u_n + R_n z_n, where R_n R_n' is the error covariance of a row, diagonal or
 not: log p(y | X) - 1/2 |Z|^2. An input without error then stays in place, and the effect of errors vanishes with them.
+
+Most probable inputs of noisy rows (cleanGP; Quinonero-Candela 2004, 4.3.1; SYSTEMS T23).
+
+The posterior of inputs has many spurious maxima, at which rows have moved to wherever they fit. Therefore the noise
+variance of targets is lowered gradually from a value at which hardly any row needs to move (4.3.1.2), and each search
+starts from the result of the previous one.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+from scipy.optimize import minimize
 
 from bcmdist.data.observations import Observations
+from bcmdist.errors import NotPositiveDefinite
 from bcmdist.experts.evidence import evidence_of_inputs
 from bcmdist.model.kernels import Kernel
 from bcmdist.model.likelihoods import Likelihood
@@ -70,3 +80,42 @@ def log_density(process: Process, rows: NoisyRows, steps) -> tuple[float, np.nda
     X = rows.at(steps)
     value, gradient = evidence_of_inputs(process.kernel, process.mean, process.likelihood, X, rows.obs)
     return value - 0.5 * float(np.vdot(steps, steps)), np.einsum("nde,nd->ne", rows.root, gradient) - steps
+
+
+COOLING, STEPS = 0.5, 60  # ratio of successive noise variances, and iterations at each
+FAILED = 1e12  # loss where the covariance is not positive definite
+
+
+def map_steps(process: Process, rows: NoisyRows, highest: float) -> np.ndarray:
+    """Steps Z (n, D) to a local maximum of `log_density`, while lowering the noise variance from `highest`."""
+    steps = np.zeros(rows.inputs.shape)
+    for noise in noise_levels(highest, process.noise):
+        steps = maximized(process.at_noise(noise), rows, steps, STEPS)
+    return steps
+
+
+def noise_levels(highest: float, lowest: float) -> Iterator[float]:
+    """Noise variances descending from `highest` to `lowest`, which is always the last."""
+    noise = highest
+    while noise > lowest:
+        yield noise
+        noise *= COOLING
+    yield lowest
+
+
+def maximized(process: Process, rows: NoisyRows, start, iterations: int) -> np.ndarray:
+    """The best steps Z (n, D) found by L-BFGS in at most `iterations` iterations; never worse than the start."""
+    best: list[Any] = [-np.inf, start]
+
+    def loss(flat):
+        steps = flat.reshape(start.shape)
+        try:
+            value, gradient = log_density(process, rows, steps)
+        except NotPositiveDefinite:  # the search went too far
+            return FAILED, np.zeros_like(flat)
+        if value > best[0]:
+            best[:] = [value, steps.copy()]
+        return -value, -gradient.ravel()
+
+    minimize(loss, np.ravel(start), jac=True, method="L-BFGS-B", options={"maxiter": iterations})
+    return best[1]

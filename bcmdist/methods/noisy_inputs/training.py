@@ -39,8 +39,7 @@ from bcmdist.methods.noisy_inputs.evidence import (
     SamplingTask,
 )
 from bcmdist.methods.noisy_inputs.expert import CLEAN, NormalErrors
-from bcmdist.methods.noisy_inputs.map_inputs import COOLING
-from bcmdist.methods.noisy_inputs.posterior import NOISE
+from bcmdist.methods.noisy_inputs.posterior import COOLING, NOISE
 from bcmdist.model.model import described
 
 NOISE_NAME = f"likelihood.{NOISE}"  # fixed with clean: if free, it would shrink until all rows are fitted exactly

@@ -28,7 +28,7 @@ from bcmdist.data.observations import Observations
 from bcmdist.data.partition import Partition
 from bcmdist.data.rows import read_all
 from bcmdist.errors import BcmdistError, DataChanged, DataNotFound, InvalidOption
-from bcmdist.methods.relevance.radial import Radial
+from bcmdist.methods.relevance.dictionaries import Radial
 from bcmdist.model.model import Model
 from bcmdist.model.shared.belief import Belief
 from bcmdist.model.shared.weights import Weights

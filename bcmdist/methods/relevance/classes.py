@@ -1,29 +1,150 @@
 """Relevance vectors for two classes, from Gaussian sites of all rows (Tipping 2001; SYSTEMS T25).
 
-At f = Phi w a row is equivalent to a Gaussian observation of weight Om and target nu / Om; `forms` computes these
-sites. The sums over such rows determine precisions and weights, as for Gaussian noise of variance 1. Sites are
+At f = Phi w a row is equivalent to a Gaussian observation of weight Om and target nu / Om, computed by one of three
+forms of sites. The sums over such rows determine precisions and weights, as for Gaussian noise of variance 1. Sites are
 recomputed in one pass over the rows per iteration until the weights converge. With the form "laplace", w is then the
 joint mode of all rows, Phi'dlog p/df = A w, and L is the Laplace evidence.
+
+Gaussian sites of rows of two classes, with three forms of the cavity variance (SYSTEMS T25).
+
+At a row, the posterior is f ~ N(mu, Sig), the prior f ~ N(0, K), K = [Phi A^-1 Phi']_ii, and the distribution without
+this row (cavity) f ~ N(m, V), where
+
+    laplace   V = 0: the joint mode of all rows
+    naive     V = K: naive mean field
+    cavity    1/V = 1/Sig - Om: the cavity of expectation propagation (adaptive TAP)
+
+and m is such that N(m, V) p(y | f) has mean mu: m = mu - V tau,  tau = dlog Z/dm,  Z = E p(y | m + V^1/2 z).
+The row is then replaced by the site exp(nu f - 1/2 Om f^2),
+
+    Om = -tau'/(1 + V tau'),   nu = tau + Om mu,
+
+so that A w = Phi'tau once the weights w converge (Quinonero-Candela 2004, paper C, section 4, whose (18) counts the
+noise of the probit twice: Z = Phi(+-m / (1 + V)^1/2)). Z is computed by quadrature, which also handles row weights, for
+probit and bernoulli alike; the paper covers the probit only.
 """
 
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from bcmdist import linalg
-from bcmdist.errors import BcmdistWarning
+from bcmdist.errors import BcmdistWarning, EPNotConverged
 from bcmdist.learning.training_context import TrainingContext
-from bcmdist.methods.relevance.forms import NOTHING, Weighed, sites
 from bcmdist.methods.relevance.learners import Posterior, Problem, State, posterior
+from bcmdist.methods.relevance.sequential import UPDATES, Learner
 from bcmdist.methods.relevance.sums import Functions, Sums, functions_of
-from bcmdist.methods.relevance.updates import UPDATES, Learner
 from bcmdist.model.likelihoods import Likelihood
+from bcmdist.model.likelihoods.tilted import tilted_site
 from bcmdist.model.loading import load_scaling
 from bcmdist.model.shared.weights import Weights
 from bcmdist.model.targets import class_numbers
 from bcmdist.storage.commits import BlobReference
 from bcmdist.storage.loading import load_array
+
+# Convergence: moves of m, in units of V^1/2, and of log V; far below the tolerance of the passes over all rows, and
+# above rounding. Newton's method takes about five steps.
+STILL_CAVITY, MOST_STEPS = 1e-7, 100
+
+
+@dataclass(frozen=True)
+class Weighed:
+    """Belief about the weights of some functions; tasks receive it as one array."""
+
+    active: np.ndarray
+    """indices of the functions in the model, (m,)"""
+    mean: np.ndarray
+    """(m,)"""
+    prior: np.ndarray
+    """prior variances 1/alpha, (m,)"""
+    covariance: np.ndarray
+    """(m, m)"""
+
+    def to_array(self) -> np.ndarray:
+        """Store in one array (3 + m, m); inverse of `from_array`."""
+        return np.vstack([self.active, self.mean, self.prior, self.covariance])
+
+    @classmethod
+    def from_array(cls, array) -> "Weighed":
+        """Restore from the result of `to_array`."""
+        return cls(array[0].astype(int), array[1], array[2], array[3:])
+
+    def marginals(self, Phi) -> "Marginals":
+        """Marginal beliefs about f at rows with functions Phi, (n, M)."""
+        some = Phi[:, self.active]
+        return Marginals(some @ self.mean, some**2 @ self.prior, np.einsum("ij,ij->i", some @ self.covariance, some))
+
+
+NOTHING = Weighed(np.empty(0, dtype=int), np.empty(0), np.empty(0), np.empty((0, 0)))
+
+
+@dataclass(frozen=True)
+class Marginals:
+    """Marginal beliefs about f at n rows."""
+
+    mean: np.ndarray
+    """mu, (n,)"""
+    prior: np.ndarray
+    """K, (n,)"""
+    variance: np.ndarray
+    """Sig, (n,)"""
+
+    def __getitem__(self, rows) -> "Marginals":
+        return Marginals(self.mean[rows], self.prior[rows], self.variance[rows])
+
+
+def laplace(at: Marginals, omega) -> np.ndarray:
+    """V = 0."""
+    return np.zeros_like(omega)
+
+
+def naive(at: Marginals, omega) -> np.ndarray:
+    """V = K."""
+    return at.prior
+
+
+def cavity(at: Marginals, omega) -> np.ndarray:
+    """V = Sig / (1 - Om Sig), at most K; before convergence a site may be more informative than the posterior."""
+    left = 1.0 - omega * at.variance
+    return np.divide(at.variance, left, out=at.prior.copy(), where=at.variance <= at.prior * left)
+
+
+FORMS: dict[str, Callable[[Marginals, np.ndarray], np.ndarray]] = {
+    "laplace": laplace,
+    "naive": naive,
+    "cavity": cavity,
+}
+
+
+def sites(form: str, likelihood, obs, at: Marginals) -> tuple[np.ndarray, np.ndarray]:
+    """Om and nu of rows, (n,) each, by Newton steps m <- mu + V (Om mu - nu) starting from V = 0.
+
+    Raises
+    ------
+    EPNotConverged
+        m does not converge for some rows.
+    """
+    omega = likelihood.curvature(obs, at.mean)
+    nu = omega * at.mean + likelihood.score(obs, at.mean)
+    moving, centre, without = np.arange(len(nu)), at.mean.copy(), np.zeros_like(nu)
+    for _ in range(MOST_STEPS):
+        some, tau = at[moving], omega[moving]
+        V = FORMS[form](some, tau)
+        m = some.mean + V * (tau * some.mean - nu[moving])
+        still = np.abs(m - centre[moving]) <= STILL_CAVITY * np.sqrt(V)
+        still &= np.abs(V - without[moving]) <= STILL_CAVITY * V
+        centre[moving], without[moving] = m, V
+        moving = moving[~still]
+        if not len(moving):
+            return omega, nu
+        _, omega[moving], nu[moving] = tilted_site(likelihood, obs[moving], centre[moving], without[moving])
+    raise EPNotConverged(
+        f"rvm_classes: expected {form} to find rows without what they say themselves, after {MOST_STEPS} steps "
+        f"{len(moving)} still move; give --rvm-classes laplace"
+    )
+
 
 # Convergence: a pass moves f by less than this, in units of the information of the rows; and largest number of passes.
 STILL, MOST_PASSES = 1e-4, 50

@@ -4,6 +4,7 @@ With K = s2 I + Phi A^-1 Phi' of the functions in the model, S_m = phi_m'K^-1 ph
 of every function. A change of one precision is a rank-one change of K, and updates S and Q in O(M^2).
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,10 +17,14 @@ from bcmdist.methods.relevance.learners import (
     State,
     best_alpha,
     bounded,
+    direct,
+    em_step,
+    mackay_step,
     next_noise,
     posterior,
     share,
     sparsity_and_quality,
+    stepwise,
 )
 
 # Share of a function left unexplained by those in the model, below which the remainder is rounding.
@@ -162,3 +167,13 @@ def _grown(Sigma, said, variance, place):
     grown[place, others] = grown[others, place] = -variance * said
     grown[place, place] = variance
     return grown
+
+
+# Called with a problem, an initial noise variance and optionally a state to start from.
+Learner = Callable[..., State]
+UPDATES: dict[str, Learner] = {
+    "fast": fast,
+    "em": stepwise(em_step),
+    "mackay": stepwise(mackay_step),
+    "direct": direct,
+}

@@ -84,7 +84,8 @@ def register_kernel(kernel: type[Leaf]) -> type[Leaf]:
         The name is not valid in an expression or is taken, a parameter has no default within its bounds, or values or
         derivatives fail `bcmdist.testing.check_kernel`.
     """
-    from bcmdist.testing import LENIENT_ROUNDING, LENIENT_TOLERANCE, check_kernel  # quick start
+    from bcmdist.testing.checked import LENIENT_ROUNDING, LENIENT_TOLERANCE  # quick start
+    from bcmdist.testing.model import check_kernel  # quick start
 
     name = str(getattr(kernel, "name", None))
     alike = [known for known in KERNELS if _numbered(known, name) or _numbered(name, known)]

@@ -65,7 +65,8 @@ def register_likelihood(likelihood: type[Likelihood]) -> type[Likelihood]:
     InvalidOption
         The name is taken, or the likelihood fails `bcmdist.testing.check_likelihood`.
     """
-    from bcmdist.testing import LENIENT_ROUNDING, LENIENT_TOLERANCE, check_likelihood  # quick start
+    from bcmdist.testing.checked import LENIENT_ROUNDING, LENIENT_TOLERANCE  # quick start
+    from bcmdist.testing.model import check_likelihood  # quick start
 
     check_likelihood(likelihood.default(CHECKED_CLASSES), tolerance=LENIENT_TOLERANCE, rounding=LENIENT_ROUNDING)
     return LIKELIHOODS.add(likelihood.name, likelihood)

@@ -17,7 +17,7 @@ from bcmdist.prediction.errors.standardised_residuals import seed_of, standardis
 from bcmdist.prediction.fitted import Fitted, load_fitted
 from bcmdist.prediction.scored_rows import score_rows
 from bcmdist.prediction.scoring import excess_loss
-from bcmdist.runtime.task import Task
+from bcmdist.runtime.interface import Task
 from bcmdist.storage.commits import Reference
 from bcmdist.storage.ledger import ResidualRecord
 from bcmdist.storage.loading import load_record

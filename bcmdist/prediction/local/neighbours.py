@@ -25,9 +25,8 @@ from bcmdist.prediction.latent import predict_latent
 from bcmdist.prediction.limits import MemoryNeed, local_memory
 from bcmdist.prediction.local.committee_at_rows import committee_at_rows
 from bcmdist.prediction.local.expert import LocalExpert, local_expert, predict_local
-from bcmdist.prediction.local.halos import Arrangement, load_arrangement
+from bcmdist.prediction.local.halos import Arrangement, check_halo, check_halos, load_arrangement
 from bcmdist.prediction.local.query_sufficiency import query_losses
-from bcmdist.prediction.local.soundness import check_halo, check_halos
 from bcmdist.runtime.memory import LOCAL_BYTES
 from bcmdist.storage.cache import get_or_make, least_recently_used
 from bcmdist.storage.commits import BlobReference, ModelStore, Reference, open_store

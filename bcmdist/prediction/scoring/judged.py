@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from bcmdist.data.observations import Observations, joined
-from bcmdist.prediction.latent_predictor import LatentOfRows
+from bcmdist.prediction.interface import LatentOfRows
 from bcmdist.prediction.scoring.pit import Places
 from bcmdist.prediction.scoring.scores import Scores, class_scores, event_scores, real_scores
 

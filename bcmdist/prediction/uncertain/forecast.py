@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bcmdist.data.observations import unweighted
-from bcmdist.prediction.latent_predictor import LatentPredictor
+from bcmdist.prediction.interface import LatentPredictor
 from bcmdist.prediction.normal_mixtures import mixture_moments, mixture_quantile
 from bcmdist.prediction.scored_rows import predict_rows
 from bcmdist.prediction.uncertain import exact, taylor

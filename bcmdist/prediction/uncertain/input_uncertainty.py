@@ -16,7 +16,7 @@ import numpy as np
 from bcmdist.errors import InvalidOption
 from bcmdist.model.kernels import Kernel
 from bcmdist.model.scaling import Scaling
-from bcmdist.prediction.latent_predictor import LatentPredictor
+from bcmdist.prediction.interface import LatentPredictor
 from bcmdist.prediction.uncertain import exact, sampled, taylor
 from bcmdist.prediction.unseen import averaged_over_categories
 

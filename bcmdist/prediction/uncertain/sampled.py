@@ -11,7 +11,7 @@ from functools import cache
 import numpy as np
 from scipy.stats import qmc
 
-from bcmdist.prediction.latent_predictor import LatentPredictor
+from bcmdist.prediction.interface import LatentPredictor
 from bcmdist.prediction.uncertain.taylor import roots, squared
 
 DRAWS = 256  # Sobol sequences need a power of two

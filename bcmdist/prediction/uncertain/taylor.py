@@ -8,8 +8,8 @@ predictor, local prediction included, and any kernel with slopes.
 
 import numpy as np
 
+from bcmdist.prediction.interface import LatentPredictor
 from bcmdist.prediction.latent import marginal
-from bcmdist.prediction.latent_predictor import LatentPredictor
 
 # Step in standard deviations of the input: the next terms of the series are 1e-4 of those used, and rounding is 1e-12.
 STEP = 1e-2

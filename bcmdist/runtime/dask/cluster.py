@@ -40,10 +40,9 @@ from bcmdist.runtime.dask.one_by_one import WINDOW, DeathIsFinal, OneByOne
 from bcmdist.runtime.dask.pinned import NoAnswer, PinnedPartitions
 from bcmdist.runtime.dask.summaries import EventChannel
 from bcmdist.runtime.dask.sums import FAN_IN, SUM_PRIORITY
-from bcmdist.runtime.interface import Outcome, Progress, SumLost, silent
+from bcmdist.runtime.interface import Outcome, Progress, SumLost, run_batch, silent
 from bcmdist.runtime.portion import ALL, Portion, untold
 from bcmdist.runtime.signals import finished_first
-from bcmdist.runtime.task import run_batch
 
 BATCHES_PER_THREAD = 8  # enough that the last batches end at about the same time
 BATCH_PARTITIONS = 16  # when a worker dies, its batch in flight is repeated, and the sums it held

@@ -17,8 +17,7 @@ from bcmdist.data.partition import Work
 from bcmdist.runtime.dask.heartbeat import PULSE_SECONDS, Heartbeat
 from bcmdist.runtime.dask.summaries import EventChannel
 from bcmdist.runtime.dask.sums import Term, one_term
-from bcmdist.runtime.interface import Outcome
-from bcmdist.runtime.task import Task, is_parted
+from bcmdist.runtime.interface import Outcome, Task, is_parted
 
 # A flight is late after `LATE_FACTOR` times the longest duration so far, and at least `LATE_SECONDS`: its worker may be
 # stopped, paused for lack of memory, or disconnected. A late flight is sent a second time, to another worker.

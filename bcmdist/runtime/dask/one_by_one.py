@@ -29,8 +29,7 @@ from bcmdist.errors import BcmdistError, PoisonChunk
 from bcmdist.runtime.dask.flights import Flight, Flights, NeverArrived
 from bcmdist.runtime.dask.heartbeat import PULSE_SECONDS, Heartbeat
 from bcmdist.runtime.dask.summaries import EventChannel
-from bcmdist.runtime.interface import Outcome
-from bcmdist.runtime.task import Task, run_batch
+from bcmdist.runtime.interface import Outcome, Task, run_batch
 
 TOPIC = "bcmdist-notes"
 NOTE_SECONDS = 0.1

@@ -18,7 +18,7 @@ import distributed
 
 from bcmdist.data.partition import Partition
 from bcmdist.runtime.dask.heartbeat import Heartbeat
-from bcmdist.runtime.task import Task, shares
+from bcmdist.runtime.interface import Task, shares
 
 LOOK_SECONDS = 0.5  # between liveness checks of the cluster while no answer arrives
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import distributed
 
-from bcmdist.runtime.task import Parted
+from bcmdist.runtime.interface import Parted
 
 LATE_SECONDS = 5.0  # wait for a summary after its task is done, before the whole result is fetched
 AGAIN_SECONDS = 0.05  # between checks for the summary

@@ -18,7 +18,7 @@ import distributed
 from distributed.client import ClosedClientError
 
 from bcmdist.errors import SchedulerLost
-from bcmdist.runtime.task import Parted
+from bcmdist.runtime.interface import Parted
 
 FEW = 4  # terms of a sum on one worker before they are added; with terms in flight, at most `SUMS_ALIVE`
 FAN_IN = 8  # terms of different workers that are added by one task

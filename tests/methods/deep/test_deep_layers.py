@@ -8,12 +8,12 @@ from scipy.stats import norm
 
 from bcmdist.data.observations import Observations, unweighted
 from bcmdist.experts.expert import expert_message
-from bcmdist.methods.deep.beginning import directions, first_layers, last_layer
 from bcmdist.methods.deep.layer import JITTER, Layer, gradient, tied_energy
 from bcmdist.methods.deep.moments import passed
 from bcmdist.methods.deep.outputs import log_expectation
 from bcmdist.methods.deep.rows import log_densities, through
 from bcmdist.methods.deep.shared import Deep
+from bcmdist.methods.deep.training import directions, first_layers, last_layer
 from bcmdist.model.kernels import parse_kernel
 from bcmdist.model.likelihoods import make_likelihood
 from bcmdist.model.mean import Mean

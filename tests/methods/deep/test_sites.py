@@ -8,8 +8,8 @@ from scipy.stats import norm
 
 from bcmdist.data.observations import Observations, unweighted
 from bcmdist.errors import NotPositiveDefinite
-from bcmdist.methods.deep.beginning import first_layers, last_layer
 from bcmdist.methods.deep.layer import Belief, Layer, tied_energy
+from bcmdist.methods.deep.propagation import swept
 from bcmdist.methods.deep.rows import log_densities
 from bcmdist.methods.deep.sites import (
     Factor,
@@ -21,7 +21,7 @@ from bcmdist.methods.deep.sites import (
     unpacked,
     with_site_totals,
 )
-from bcmdist.methods.deep.sweep import swept
+from bcmdist.methods.deep.training import first_layers, last_layer
 from bcmdist.model.likelihoods import make_likelihood
 from oracles import fitc
 

@@ -7,9 +7,9 @@ from fourier_problems import make_fourier
 from numpy.linalg import eigvalsh, inv, solve
 
 from bcmdist.data.observations import Observations
-from bcmdist.methods.fourier.at_rows import FourierAtRows
 from bcmdist.methods.fourier.belief import PROBES, iterative_belief
 from bcmdist.methods.fourier.messages import expert_message
+from bcmdist.methods.fourier.predictions import FourierAtRows
 from bcmdist.model.likelihoods import Gaussian
 from bcmdist.model.shared.belief import Factored, factored
 from bcmdist.prediction.latent import predict_latent

@@ -21,11 +21,9 @@ from bcmdist.learning.first_commit import _job
 from bcmdist.learning.input_methods import INPUT_METHODS
 from bcmdist.learning.point import Point
 from bcmdist.methods.noisy_inputs.evidence import InputSteps, kept_rows, left_out_density
-from bcmdist.methods.noisy_inputs.expert import NormalErrors, load_draws
+from bcmdist.methods.noisy_inputs.expert import NormalErrors, load_draws, matched
 from bcmdist.methods.noisy_inputs.hmc import log_evidence, sampled
-from bcmdist.methods.noisy_inputs.map_inputs import maximized, noise_levels
-from bcmdist.methods.noisy_inputs.moment_matching import matched
-from bcmdist.methods.noisy_inputs.posterior import NoisyRows, Process, log_density
+from bcmdist.methods.noisy_inputs.posterior import NoisyRows, Process, log_density, maximized, noise_levels
 from bcmdist.methods.noisy_inputs.training import AlternatingLearner, Estimate, learn_inputs
 from bcmdist.model.likelihoods import make_likelihood
 from bcmdist.model.mean import Mean

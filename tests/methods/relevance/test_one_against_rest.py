@@ -18,8 +18,8 @@ from bcmdist.data.observations import unweighted
 from bcmdist.data.partition import partitions
 from bcmdist.data.writing import write_dataset
 from bcmdist.errors import InvalidOption, ModelDamaged
-from bcmdist.methods.relevance.against_rest import OneAgainstRest
 from bcmdist.methods.relevance.dictionaries import Dictionaries
+from bcmdist.methods.relevance.method import OneAgainstRest
 from bcmdist.model.likelihoods import logistic_average
 from oracles import central_differences
 from problems import assert_same_committee

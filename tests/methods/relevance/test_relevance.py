@@ -4,14 +4,13 @@ import numpy as np
 import pytest
 
 from bcmdist.methods.relevance import learners
-from bcmdist.methods.relevance.against_rest import OneAgainstRest
 from bcmdist.methods.relevance.classes import closed
+from bcmdist.methods.relevance.dictionaries import Radial
 from bcmdist.methods.relevance.learners import Problem, State, posterior
-from bcmdist.methods.relevance.lengthscales import pull
-from bcmdist.methods.relevance.radial import Radial
-from bcmdist.methods.relevance.sequential import afresh, changed
+from bcmdist.methods.relevance.method import OneAgainstRest
+from bcmdist.methods.relevance.sequential import UPDATES, afresh, changed
 from bcmdist.methods.relevance.sums import Sums, sums_of
-from bcmdist.methods.relevance.updates import UPDATES
+from bcmdist.methods.relevance.training import pull
 from bcmdist.testing import check_basis, check_likelihood
 from oracles import (
     central_differences,

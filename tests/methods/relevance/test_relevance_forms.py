@@ -7,8 +7,7 @@ from scipy.stats import norm
 
 from bcmdist.data.observations import unweighted
 from bcmdist.experts.ep import fit_sites
-from bcmdist.methods.relevance.classes import site_sums
-from bcmdist.methods.relevance.forms import FORMS, NOTHING, Marginals, Weighed, sites
+from bcmdist.methods.relevance.classes import FORMS, NOTHING, Marginals, Weighed, site_sums, sites
 from bcmdist.methods.relevance.learners import State, posterior
 from bcmdist.model.likelihoods import Bernoulli, Probit
 from oracles import central_differences

@@ -13,7 +13,7 @@ from bcmdist.data.writing import write_dataset
 from bcmdist.errors import InvalidOption
 from bcmdist.experts.expert import expert_message
 from bcmdist.experts.message import zero
-from bcmdist.methods.relevance.radial import Radial
+from bcmdist.methods.relevance.dictionaries import Radial
 from bcmdist.model.likelihoods import Gaussian
 from bcmdist.model.mean import Mean
 from bcmdist.model.shared.weights import Weights

@@ -17,13 +17,12 @@ from bcmdist.data.partition import partitions
 from bcmdist.errors import InvalidOption, ModelsDiffer
 from bcmdist.learning import first_commit
 from bcmdist.methods.relevance import learners
-from bcmdist.methods.relevance.classes import site_sums
-from bcmdist.methods.relevance.forms import NOTHING, Marginals, Weighed, sites
+from bcmdist.methods.relevance.classes import NOTHING, Marginals, Weighed, site_sums, sites
+from bcmdist.methods.relevance.dictionaries import Radial
 from bcmdist.methods.relevance.learners import Problem, State, posterior
-from bcmdist.methods.relevance.radial import Radial
+from bcmdist.methods.relevance.sequential import UPDATES
 from bcmdist.methods.relevance.sums import sums_of
 from bcmdist.methods.relevance.training import dictionary
-from bcmdist.methods.relevance.updates import UPDATES
 from bcmdist.model.likelihoods import Bernoulli
 from bcmdist.runtime.serial import SerialRuntime
 from oracles import independent_rest
