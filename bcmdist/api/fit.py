@@ -16,8 +16,9 @@ from bcmdist.data.slices import SLICED
 from bcmdist.data.sources.delivery import Listed
 from bcmdist.data.sources.open import Source
 from bcmdist.learning import first_commit
-from bcmdist.learning.input_methods import EXACT_INPUTS, INPUT_METHODS
+from bcmdist.learning.experts import method_of
 from bcmdist.learning.settings import Settings
+from bcmdist.model.input_errors import refuse_unknown_errors
 from bcmdist.prediction.errors.arrival_watch import ArrivalWatch
 from bcmdist.prediction.errors.class_probabilities import calibrated
 from bcmdist.prediction.local import arrange
@@ -47,8 +48,10 @@ def fit(source, settings: Settings, model, runtime: Runtime) -> Snapshot:
 def prepare(source, settings: Settings, model, runtime: Runtime) -> tuple[Snapshot, Dataset]:
     """Return the unfinished fit in the model directory, else a new committee without data; and the data set."""
     keep, source, model = places(source, model)
-    data = open_data(source, x=settings.x, y=settings.y, uncertain=settings.noisy_inputs != EXACT_INPUTS)
-    INPUT_METHODS[settings.noisy_inputs].refuse_data(settings, data)
+    method = method_of(settings)
+    data = open_data(source, x=settings.x, y=settings.y, uncertain=method.capabilities.input_errors)
+    if method.needs_variances(settings):
+        refuse_unknown_errors(data)
     asked = (data, settings, model, runtime)
     commit = first_commit.resumed(*asked) or first_commit.prepared(*asked)
     return from_commit(open_store(model), commit).kept(*keep), data

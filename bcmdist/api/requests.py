@@ -17,6 +17,7 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar
 from bcmdist.committee.ingest.options import IngestOptions
 from bcmdist.data.tables.options import TableOptions
 from bcmdist.errors import InvalidOption, InvalidRequest
+from bcmdist.learning.method_options import method_options, option_kinds
 from bcmdist.learning.option_fields import fits, has_fields, said, words
 from bcmdist.learning.settings import Settings
 from bcmdist.storage.bounds import Bounds, option_name, refuse_outside
@@ -191,13 +192,16 @@ def absolute(place: str) -> str:
 def request_of(kind: type[Said], values: dict) -> Said:
     """Make a request, or a dataclass nested in one, from a flat mapping of field names to values.
 
-    Names of nested fields are on the same level. Missing fields have their default values.
+    Names of nested fields are on the same level, and options of methods on that of `Settings`. Missing fields have
+    their default values.
     """
     made = {
         name: request_of(hint, values) if has_fields(hint) else values[name]
         for name, hint in said(kind).items()
         if has_fields(hint) or name in values
     }
+    if kind is Settings:
+        made |= {name: values[name] for name in method_options() if name in values}
     return kind(**made)
 
 
@@ -213,7 +217,11 @@ def to_json(request: Request) -> dict:
 def _written(value):
     if not is_dataclass(value):
         return value
-    return {name: _written(getattr(value, name)) for name in said(type(value))}
+    written = {name: _written(getattr(value, name)) for name in said(type(value))}
+    if isinstance(value, Settings):  # options of the method stand on the level of the fields
+        kinds = option_kinds(value.expert)
+        return {**written, **{one.name: getattr(value, one.name) for kind in kinds for one in fields(kind)}}
+    return written
 
 
 def from_json(found: Any) -> Request:
@@ -236,6 +244,8 @@ def from_json(found: Any) -> Request:
 
 def _read(kind, found, where):
     hints = said(kind)
+    if kind is Settings:
+        hints |= {name: option.hint for name, option in method_options(named=found.keys() - hints.keys()).items()}
     for name in found.keys() - hints.keys():
         raise InvalidRequest(
             f"request: expected fields of {where} ({', '.join(hints)}), got {name!r:.80}; leave it out, or upgrade "

@@ -15,7 +15,7 @@ and targets. Step size, starting points and prior refer to these coordinates, no
 
 import json
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 
 import numpy as np
 
@@ -27,9 +27,8 @@ from bcmdist.data.partition import Partition, partitions
 from bcmdist.errors import InvalidOption, ModelExists
 from bcmdist.experts.hmc import HMC, Chain, LogDensity, sample, with_normal_prior
 from bcmdist.learning.evidence.objectives import CommitteeObjective, LocalObjective
-from bcmdist.learning.experts import FIRST
+from bcmdist.learning.experts import FIRST, method_of
 from bcmdist.learning.hyperparameters import AUTO_MEAN
-from bcmdist.learning.input_methods import EXACT_INPUTS
 from bcmdist.learning.point import Point, moves_of
 from bcmdist.learning.sampling.chains import FOLDER, chain_from, chain_store
 from bcmdist.learning.search import Objective
@@ -59,7 +58,7 @@ LARGEST_LOG = 30.0
 
 MEMBERS = "members"
 # Settings added by later versions. Chains of earlier versions were sampled with the defaults of these.
-LATER = ("expert", "noise", "noisy_inputs", "query_from", "precision")
+LATER = ("expert", "noise", "query_from", "precision")
 
 MakeObjective = Callable[[GBCM, list[Partition], Runtime], Objective]
 """Function from a prepared committee, its partitions and a runtime to an objective of kernel and likelihood."""
@@ -203,7 +202,7 @@ def thinned(chains: list[Chain], samples) -> np.ndarray:
 def _chain(model, coordinates, objective, hmc, settings, number, prepared):
     """Return a chain from an earlier run of the same job, or sample and commit it."""
     store = chain_store(model)
-    job = {"hmc": asdict(hmc), "settings": asdict(settings), "data": prepared.snapshot.facts.job, "chain": number}
+    job = {"hmc": asdict(hmc), "settings": settings.flat(), "data": prepared.snapshot.facts.job, "chain": number}
     if number + 1 in store.numbers():
         commit = store.load(number + 1)
         if _comparable_job(commit.facts["job"]) != _comparable_job(job):
@@ -223,7 +222,8 @@ def _comparable_job(job):
     In earlier versions the default mean was "constant", which is what "auto" means for chains. "auto" and "constant"
     still give different jobs, since the job includes the fit job of the prepared committee.
     """
-    asked = {n: v for n, v in job["settings"].items() if n not in LATER or v != getattr(Settings(), n)}
+    early, default = {one.name for one in fields(Settings)} - {*LATER}, Settings()
+    asked = {n: v for n, v in job["settings"].items() if n in early or v != getattr(default, n, None)}
     if asked["mean"] == AUTO_MEAN:
         asked["mean"] = "constant"
     return job | {"settings": asked}
@@ -263,10 +263,10 @@ def _refuse(settings, samples, chains, hmc):
         raise InvalidOption(
             f"hmc: expected the expert {FIRST}, whose evidence has a gradient, got {settings.expert}; leave it out"
         )
-    if settings.noisy_inputs != EXACT_INPUTS:
+    if method_of(settings).capabilities.input_errors:
         raise InvalidOption(
-            f"hmc: expected inputs as they were seen, got noisy_inputs {settings.noisy_inputs}; leave it out, or fit "
-            "with it and without samples of hyper-parameters"
+            f"hmc: expected inputs as they were seen, got {method_of(settings).name}; leave it out, or fit with it and "
+            "without samples of hyper-parameters"
         )
     if settings.partition == "spatial":
         raise InvalidOption(

@@ -1,8 +1,8 @@
 """Registries: objects that users choose by name, from bcmdist and from other packages.
 
-bcmdist registers its own objects where they are defined. The methods (`bcmdist.methods`), which import the modules
-that contain registries, are loaded like plugins when a name is not found, because a task with a stored model may reach
-a worker before anything else has imported them.
+bcmdist registers its own objects where they are defined. The methods (`bcmdist.methods.every`), which import the
+modules that contain registries, are loaded like plugins when a name is not found, because a task with a stored model
+may reach a worker before anything else has imported them.
 
 Another package registers an object where it is defined, and lists that module under the entry points
 `bcmdist.plugins`, so that workers and command lines load it without importing it explicitly:
@@ -14,13 +14,13 @@ Another package registers an object where it is defined, and lists that module u
 from collections.abc import Iterator
 from functools import cache
 from importlib import import_module
-from importlib.metadata import entry_points
 from typing import Generic, TypeVar
 
 from bcmdist.errors import InvalidOption
 
 Thing = TypeVar("Thing")
 METHODS = "bcmdist.methods"
+EVERY_METHOD = "bcmdist.methods.every"
 PLUGINS = "bcmdist.plugins"
 
 
@@ -81,6 +81,14 @@ class Registry(Generic[Thing]):
 @cache
 def load_plugins() -> None:
     """Import the package's methods and the plugin modules of other packages, once per process."""
-    import_module(METHODS)
+    import_module(EVERY_METHOD)
+    load_packages()
+
+
+@cache
+def load_packages() -> None:
+    """Import the plugin modules of other packages, once per process."""
+    from importlib.metadata import entry_points  # quick start
+
     for entry in entry_points(group=PLUGINS):
         entry.load()

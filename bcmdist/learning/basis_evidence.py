@@ -9,7 +9,7 @@ from bcmdist.data.schema import warn
 from bcmdist.errors import BcmdistWarning
 from bcmdist.experts.residual import kind_of, prior_covariance
 from bcmdist.learning.basis_inputs import BasisInputs
-from bcmdist.learning.experts import EXPERTS
+from bcmdist.learning.experts import method_of
 from bcmdist.learning.settings import Settings
 from bcmdist.model.kernels import Kernel
 from bcmdist.model.shared.interface import Shared
@@ -29,19 +29,20 @@ class BasisBudget:
         """expressions of the kernels that were excluded"""
 
     def __call__(self, kernel: Kernel) -> bool:
-        if EXPERTS[self.settings.expert].represents(kernel, self.low, self.high, self.settings):
+        if method_of(self.settings).represents(kernel, self.low, self.high, self.settings):
             return True
         self.left.add(kernel.expression)
         return False
 
     def warn(self, taken: str) -> None:
         """Warn of the kernels that were excluded, other than the chosen one."""
-        left = sorted(self.left - {taken})
+        left, method = sorted(self.left - {taken}), method_of(self.settings)
         if left:
+            value = getattr(self.settings.of(method.options), method.size)
             warnings.warn(
                 BcmdistWarning(
-                    f"kernel: {', '.join(left)} left out, which would take too many weights for a tolerance of "
-                    f"{self.settings.tolerance:g}; raise --tolerance to choose among all"
+                    f"kernel: {', '.join(left)} left out, which would take too many weights for a {method.size} of "
+                    f"{value:g}; raise --{method.size} to choose among all"
                 ),
                 stacklevel=2,
             )

@@ -1,7 +1,6 @@
 """The inputs from which a method makes the shared variables of a fit."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,7 +24,7 @@ class BasisInputs:
     kernel: Kernel
     mean: Mean
     count: int
-    """requested maximum of functions or query points (`--query`), or units of a network (`--units`)"""
+    """requested maximum of functions or query points (`Method.size`)"""
     method: str
     """method that chooses query points"""
     seed: int
@@ -41,5 +40,5 @@ class BasisInputs:
     """index of each row of the sample in the data, (n,)"""
     learned: bool = False
     """whether hyper-parameters were learned, not given"""
-    options: Mapping[str, Any] = field(default_factory=dict)
-    """options of the expert's own, by their names in `Settings`"""
+    options: Any = None
+    """options of the method, as its `options`"""

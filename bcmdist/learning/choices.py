@@ -8,8 +8,7 @@ from bcmdist.data.schema import CLASSES
 from bcmdist.data.slices import SLICED
 from bcmdist.errors import BcmdistWarning, InvalidOption, UnsupportedTarget
 from bcmdist.experts.precision import refuse_single
-from bcmdist.learning.experts import EXPERTS, refuse_likelihood
-from bcmdist.learning.input_methods import INPUT_METHODS
+from bcmdist.learning.experts import method_of, refuse_likelihood
 from bcmdist.learning.settings_checks import (
     TWO_CLASSES,
     refuse_leaving_out,
@@ -61,14 +60,13 @@ def choose_likelihood(data, surveyed, settings, schema) -> tuple[Likelihood, tup
         )
     two = binary or (labels is not None and len(labels) == 2)
     many = task == "classification" and not two
-    name = settings.likelihood or (EXPERTS[settings.expert].defaults.classes if many else tasks()[task][0])
+    name = settings.likelihood or (method_of(settings).defaults.classes if many else tasks()[task][0])
     likely = make_likelihood(name, TWO_CLASSES)
-    EXPERTS[settings.expert].refuse(settings, likely)
-    INPUT_METHODS[settings.noisy_inputs].refuse(settings, likely)
+    method_of(settings).refuse(settings, likely)
     single, per_class = likely.single, likely.per_class
     refuse_leaving_out(settings.objective, likely)
-    refuse_single(settings.precision, EXPERTS[settings.expert].residual, likely)
-    refuse_likelihood(EXPERTS[settings.expert], likely)
+    refuse_single(settings.precision, method_of(settings).residual, likely)
+    refuse_likelihood(method_of(settings), likely)
     if settings.noise == "varying" and not likely.measured:
         raise InvalidOption(
             f"{data.url}: expected numbers as targets for --noise varying, got the likelihood {name}; leave it out"

@@ -10,12 +10,13 @@ Methods with query points differ in the residual of f given the query values:
 
 Methods with other shared variables are in `bcmdist.methods`. A method with a basis of its own is a function that makes
 the shared variables from `BasisInputs`, and the name of a residual (`bcmdist.experts.residual`); a method that does
-more is a subclass of `Method`:
+more, or has options of its own, is a subclass of `Method`:
 
     register_expert("mine", weights_of(basis), residual="none")
 """
 
 from collections.abc import Callable
+from dataclasses import fields
 
 import numpy as np
 
@@ -24,6 +25,7 @@ from bcmdist.errors import InvalidOption
 from bcmdist.experts.residual import RESIDUALS
 from bcmdist.learning.basis_inputs import BasisInputs
 from bcmdist.learning.method import Capabilities, Defaults, Method
+from bcmdist.learning.method_options import NoOptions, declare_options, option_kinds
 from bcmdist.learning.query_selection import select_points
 from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.shared.interface import Shared
@@ -33,6 +35,8 @@ from bcmdist.model.shared.weights import Basis, Weights
 Maker = Callable[[BasisInputs], Shared]
 
 EXPERTS: Registry[Method] = Registry("expert")
+VARIANTS: dict[type, Method] = {}
+"""methods by the dataclasses of their options, for experts whose methods have others (`register_variant`)"""
 FIRST = "bcm"
 CHECKED_ROWS = 4  # rows of the sample at which each basis is checked
 
@@ -49,15 +53,48 @@ class MadeBy(Method):
 
 
 def register_method(method: Method) -> Method:
-    """Add a method under its name for `Settings.expert`.
+    """Add a method under its name for `Settings.expert`, and its options for `Settings` and `fit`.
 
     Raises
     ------
     InvalidOption
-        The name is taken, or the method's residual is not registered.
+        The name is taken, the method's residual is not registered, or an option is not as `declare_options` expects.
     """
     assert RESIDUALS[method.residual]  # raises `InvalidOption` if missing
-    return EXPERTS.add(method.name, method)
+    EXPERTS.add(method.name, method)
+    if method.options is not NoOptions:
+        declare_options(method.name, method.options)
+    return method
+
+
+def register_variant(expert: str, method: Method) -> Method:
+    """Add a method that fits in place of an expert where one of its options is given, and these options.
+
+    Raises
+    ------
+    InvalidOption
+        As `register_method`.
+    """
+    assert RESIDUALS[method.residual]
+    declare_options(expert, method.options)
+    return VARIANTS.setdefault(method.options, method)
+
+
+def method_of(settings) -> Method:
+    """Return the method of a fit: that of its expert, or the variant that reads an option given.
+
+    Raises
+    ------
+    InvalidOption
+        No method is registered under the name.
+    """
+    method = EXPERTS[settings.expert]
+    if settings.options:
+        load_plugins()
+        for kind in option_kinds(settings.expert):
+            if kind in VARIANTS and settings.options.keys() & {one.name for one in fields(kind)}:
+                return VARIANTS[kind]
+    return method
 
 
 def register_expert(
@@ -90,13 +127,6 @@ def experts() -> dict[str, Method]:
     """Return all methods by name, including those of other packages."""
     load_plugins()
     return {name: EXPERTS[name] for name in EXPERTS}
-
-
-def method_options() -> dict[str, list[str]]:
-    """Return the `Settings` fields that only some methods read, with the names of these methods."""
-    known = experts()
-    fields = dict.fromkeys(option for method in known.values() for option in method.options)
-    return {option: [name for name, method in known.items() if option in method.options] for option in fields}
 
 
 def shared_of(method: Method, known: BasisInputs) -> Shared:

@@ -10,7 +10,6 @@ import functools
 import hashlib
 import json
 import uuid
-from dataclasses import asdict
 from pathlib import Path
 
 from bcmdist.committee.cells import refuse_cells_on_objects
@@ -27,12 +26,10 @@ from bcmdist.errors import (
     WorkerLost,
 )
 from bcmdist.experts.expert import zero_message
-from bcmdist.learning.experts import EXPERTS, FIRST, method_options
-from bcmdist.learning.input_methods import EXACT_INPUTS
+from bcmdist.learning.experts import FIRST, method_of
 from bcmdist.learning.method import left_out_errors
 from bcmdist.learning.prediction_inputs import check_prediction_inputs
 from bcmdist.learning.prepare import FitResources, prepare_model, survey
-from bcmdist.learning.settings import Settings
 from bcmdist.model.model import FIRST_PRECISION
 from bcmdist.runtime.timing import StageTimer
 from bcmdist.storage.commits import SCRATCH, Commit, open_store
@@ -84,22 +81,17 @@ def resumed(data, settings, model, runtime) -> Commit | None:
 
 def _job(data, settings):
     """Hash of data and settings of a fit; equal to that of earlier versions if new options have their defaults."""
-    asked = asdict(settings) | {"passes": settings.passes or "1"}  # the value that earlier versions hashed
+    asked = settings.flat() | {"passes": settings.passes or "1"}  # the value that earlier versions hashed
     if settings.expert == FIRST:  # the only expert of the first version
         del asked["expert"]
     if settings.query_from is None:
         del asked["query_from"]
     else:
         asked["query_from"] = absolute_url(settings.query_from)
-    if settings.noisy_inputs == EXACT_INPUTS:
-        del asked["noisy_inputs"]
     if settings.noise == "auto":  # replaces the only value of earlier versions; absorbing rows does not depend on it
         del asked["noise"]
     if settings.precision == FIRST_PRECISION:
         del asked["precision"]
-    for name in method_options():  # unknown to earlier versions
-        if getattr(settings, name) == getattr(Settings, name):
-            del asked[name]
     job = {"data": describe(data.url, data.x, data.y), "url": data.url, "settings": asked}
     return hashlib.sha256(json.dumps(job, sort_keys=True).encode()).hexdigest()
 
@@ -147,7 +139,7 @@ def _prepare(data, surveyed, settings, runtime, store, stages):
             rows_per_expert=settings.rows_per_expert,
             seconds=stages.seconds,
             expert=settings.expert,
-            method=EXPERTS[settings.expert].defaults.predictor,
+            method=method_of(settings).defaults.predictor,
             noise=settings.noise if measures_errors(settings) else None,
             **found,
         )
@@ -170,8 +162,8 @@ def _prepare(data, surveyed, settings, runtime, store, stages):
 
 
 def measures_errors(settings) -> bool:
-    """Whether leave-one-out residuals measure prediction errors; not so if inputs were moved to fit their targets."""
-    return settings.noisy_inputs == EXACT_INPUTS and left_out_errors(EXPERTS[settings.expert], settings)
+    """Whether leave-one-out residuals measure prediction errors."""
+    return left_out_errors(method_of(settings), settings)
 
 
 def _scratch(url, job):

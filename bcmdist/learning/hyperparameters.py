@@ -13,8 +13,7 @@ from bcmdist.learning.cross_validation import ValidationData
 from bcmdist.learning.evidence.cached import CachedObjective
 from bcmdist.learning.evidence.local_tasks import ClassEvidence, LocalEvidence
 from bcmdist.learning.evidence.objectives import BLOCKWISE, LocalObjective
-from bcmdist.learning.experts import EXPERTS
-from bcmdist.learning.input_methods import INPUT_METHODS
+from bcmdist.learning.experts import method_of
 from bcmdist.learning.method import first_mean_of
 from bcmdist.learning.search import AUTO_KERNELS, EFFORTS, GAIN_NATS, PRIOR_SD, learn
 from bcmdist.model.kernels import Kernel, kernel_parts, parse_kernel
@@ -235,12 +234,12 @@ def first_mean(settings) -> str:
     """Return the prior mean; for `auto` the one used before the choice."""
     if settings.mean != AUTO_MEAN:
         return settings.mean
-    return first_mean_of(EXPERTS[settings.expert])
+    return first_mean_of(method_of(settings))
 
 
 def may_slope(settings, likelihood) -> bool:
     """Whether a linear mean may be chosen: for learning with Gaussian noise, by an expert with a prior mean."""
-    open_to_it = settings.mean == AUTO_MEAN and EXPERTS[settings.expert].capabilities.mean
+    open_to_it = settings.mean == AUTO_MEAN and method_of(settings).capabilities.mean
     return open_to_it and settings.learn and likelihood.learned_as().normal
 
 
@@ -254,4 +253,4 @@ def requested_kernel(settings) -> str:
     """Return the kernel's expression, or `auto` if learning chooses it; a method may have its own default."""
     if settings.kernel != AUTO_KERNEL:
         return settings.kernel
-    return INPUT_METHODS[settings.noisy_inputs].kernel or EXPERTS[settings.expert].defaults.kernel
+    return method_of(settings).defaults.kernel

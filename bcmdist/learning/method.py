@@ -5,14 +5,16 @@ their own are in `bcmdist.methods`. Attributes are data where possible; `shared`
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
 from bcmdist.learning.basis_inputs import BasisInputs
+from bcmdist.learning.method_options import NoOptions
+from bcmdist.learning.point import Point
 from bcmdist.learning.training_context import TrainingContext
+from bcmdist.model.input_errors import InputErrors
 from bcmdist.model.kernels import Kernel
 from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.shared.interface import Shared
@@ -40,6 +42,8 @@ class Capabilities:
     """residual of the committee, with the same query points, whose evidence refines the hyper-parameters; "": none"""
     planned: bool = True
     """`--plan`: the cost is matrix products, whose rates are measured"""
+    input_errors: bool = False
+    """training inputs with measurement errors (array X_variance), whose sizes `learn_input_errors` returns"""
 
 
 @dataclass(frozen=True)
@@ -55,8 +59,8 @@ class Defaults:
     """approximate rows of a partition"""
     cell_rows: int = ROWS
     """approximate rows of a partition in the order of cells"""
-    options: Mapping[str, Any] = field(default_factory=dict)
-    """defaults of the method's options that are None"""
+    query: int | None = None
+    """number of query points, where it is not that of all methods"""
 
 
 @dataclass(frozen=True)
@@ -91,8 +95,8 @@ class Method(ABC):
 
     residual: str
     """a name of `bcmdist.experts.residual`"""
-    options: tuple[str, ...] = ()
-    """fields of `Settings` that are refused with methods that do not read them"""
+    options: type = NoOptions
+    """dataclass of the options that only this method reads (`bcmdist.learning.method_options`)"""
     size: str = "query"
     """option that determines the number of shared variables"""
     capabilities: Capabilities = Capabilities()
@@ -111,6 +115,22 @@ class Method(ABC):
         """Train shared variables and likelihood on rows; by default return them unchanged."""
         return shared, likelihood
 
+    def needs_variances(self, settings) -> bool:
+        """Whether data without variances of the errors of inputs are refused."""
+        return False
+
+    def learn_input_errors(
+        self, start: Point, context: TrainingContext, mean: str, settings
+    ) -> tuple[Point, InputErrors | None]:
+        """Learn hyper-parameters that account for errors of inputs, and these errors; by default there are none.
+
+        Parameters
+        ----------
+        start : hyper-parameters learned as if inputs were exact
+        mean : name of the prior mean
+        """
+        return start, None
+
     def refuse(self, settings, likelihood: Likelihood | None) -> None:  # noqa: B027  (most refuse nothing more)
         """Raise `InvalidOption` for settings that the method does not support, beyond its capabilities.
 
@@ -126,6 +146,10 @@ class Method(ABC):
         """Whether shared variables can represent a kernel for scaled inputs between `low` and `high`, (D,) each."""
         return True
 
+    def count(self, settings) -> int | None:
+        """Return the number of query points or functions where `--query` is not given; None for that of all methods."""
+        return self.defaults.query
+
     def candidates(self, settings) -> int:
         """Sampled rows from which shared variables are made, if more than there are shared variables; else 0."""
         return 0
@@ -135,17 +159,6 @@ class Method(ABC):
         return Cost()
 
 
-def option_values(method: Method, settings) -> dict[str, Any]:
-    """Return the options of a method by name, with defaults in place of None."""
-    return {name: option_value(method, settings, name) for name in method.options}
-
-
-def option_value(method: Method, settings, name: str) -> Any:
-    """Return a field of the settings, or the method's default if it is None."""
-    value = getattr(settings, name)
-    return method.defaults.options.get(name) if value is None else value
-
-
 def sample_rows(method: Method, settings) -> int:
     """Rows of the uniform sample that a method needs at most."""
     trained = method.training.rows if method.training and settings.learn else 0
@@ -153,10 +166,12 @@ def sample_rows(method: Method, settings) -> int:
 
 
 def left_out_errors(method: Method, settings) -> bool:
-    """Whether the errors at rows left out of the messages estimate prediction errors."""
-    return method.defaults.predictor == COMMITTEE and not (
-        settings.learn and method.training and method.training.memorises
-    )
+    """Whether the errors at rows left out of the messages estimate prediction errors.
+
+    They do not where rows are memorised in training, or inputs are moved to fit their targets.
+    """
+    memorised = settings.learn and method.training and method.training.memorises
+    return method.defaults.predictor == COMMITTEE and not method.capabilities.input_errors and not memorised
 
 
 def first_mean_of(method: Method) -> str:

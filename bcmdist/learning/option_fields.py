@@ -5,20 +5,29 @@ the definitions through this module, which imports nothing heavy.
 """
 
 import ast
+import functools
 import inspect
+import operator
 import sys
 from collections.abc import Callable
 from dataclasses import is_dataclass
-from functools import cache
 from itertools import pairwise
 from types import UnionType
 from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origin, get_type_hints
 
 
+class Further:
+    """Marks a field, `Annotated[dict[str, Any], Further]`, whose entries are given in the same way as the fields."""
+
+
 def said(kind) -> dict[str, Any]:
-    """Return the types of a dataclass's fields by name, without functions and class variables."""
+    """Return the types of a dataclass's fields by name, without functions, class variables and `Further` options."""
     hints = get_type_hints(kind, include_extras=True)
-    return {name: hint for name, hint in hints.items() if get_origin(hint) not in (Callable, ClassVar)}
+    return {
+        name: hint
+        for name, hint in hints.items()
+        if get_origin(hint) not in (Callable, ClassVar) and Further not in get_args(hint)
+    }
 
 
 def types_of(hint) -> tuple:
@@ -45,9 +54,10 @@ def called(hint) -> str | None:
 
 
 def texts_of(kind) -> dict[str, str]:
-    """Return the docstrings below the fields of a dataclass, each on one line, by name."""
+    """Return the docstrings below the fields of a dataclass, also of inherited fields, each on one line, by name."""
+    inherited = [texts_of(base) for base in kind.__bases__ if is_dataclass(base)]
     body = _classes(kind.__module__)[kind.__name__].body
-    return {
+    return functools.reduce(operator.or_, inherited, {}) | {
         field.target.id: " ".join(text.value.value.split())
         for field, text in pairwise(body)
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
@@ -55,7 +65,7 @@ def texts_of(kind) -> dict[str, str]:
     }
 
 
-@cache
+@functools.cache
 def _classes(module):
     """Return the syntax trees of a module's classes, by name."""
     tree = ast.parse(inspect.getsource(sys.modules[module]))

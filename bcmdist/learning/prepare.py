@@ -25,7 +25,7 @@ from bcmdist.learning.category_lengthscales import shared_by, unordered_values
 from bcmdist.learning.choices import MANY_CLASSES, choose_likelihood, warn_of_data, warn_of_roles, warn_of_slices
 from bcmdist.learning.evidence.objectives import BLOCKWISE
 from bcmdist.learning.evidence_refinement import polished
-from bcmdist.learning.experts import EXPERTS, query_points, refuse_climbing, refuse_likelihood, shared_of
+from bcmdist.learning.experts import method_of, query_points, refuse_climbing, refuse_likelihood, shared_of
 from bcmdist.learning.gap_points import FEW_INPUTS
 from bcmdist.learning.hyperparameters import (
     LINEAR,
@@ -34,8 +34,7 @@ from bcmdist.learning.hyperparameters import (
     first_mean,
     may_slope,
 )
-from bcmdist.learning.input_methods import INPUT_METHODS
-from bcmdist.learning.method import Method, option_value, option_values, sample_rows
+from bcmdist.learning.method import Method, sample_rows
 from bcmdist.learning.point import Point
 from bcmdist.learning.prediction_inputs import read_prediction_inputs
 from bcmdist.learning.query_selection import (
@@ -97,7 +96,7 @@ class FitResources:
 
 def survey(data: Dataset, settings: Settings, runtime: Runtime, *, among: Sequence[int] = ()) -> SurveyResult:
     """Check every row of the data, or of the partitions numbered in `among`, in one pass; writes nothing."""
-    parts, method = partitions(data, settings.partition_rows), EXPERTS[settings.expert]
+    parts, method = partitions(data, settings.partition_rows), method_of(settings)
     method.refuse_data(settings, first_kernel(settings), data.inputs, data.rows)
     task = settings.task
     likelihood = settings.likelihood
@@ -137,7 +136,7 @@ class FitContext:
 
     @property
     def method(self) -> Method:
-        return EXPERTS[self.settings.expert]
+        return method_of(self.settings)
 
     @property
     def box(self) -> tuple[np.ndarray, np.ndarray]:
@@ -160,11 +159,11 @@ def prepare_model(
         kernel_name, kernel, likelihood, mean, found = _learned(case, reference, store, place)
         groups = shared_by(kernel, case.schema.groups)
     errors = None
-    if learn := INPUT_METHODS[settings.noisy_inputs].learn:
+    if case.method.capabilities.input_errors:
         with place.stages("inputs"):
             start = Point(kernel_name, kernel, likelihood, -math.inf, groups=groups)
             ground = _training_context(case, groups, reference, store, place, found)
-            point, errors = learn(start, ground, mean, settings)
+            point, errors = case.method.learn_input_errors(start, ground, mean, settings)
             kernel, likelihood = point.kernel, point.likelihood
     with place.stages("query"):
         shared = _shared(case, kernel, likelihood, Mean(mean), found)
@@ -192,16 +191,16 @@ def fit_context(data, surveyed, settings, runtime) -> FitContext:
     """Collect what learning needs. Warn of oddities in the data; refuse experts that do not fit in memory."""
     schema = with_two_classes(read_schema(data.url, x=data.x, y=data.y))
     likelihood, classes = choose_likelihood(data, surveyed, settings, schema)
-    refuse_likelihood(EXPERTS[settings.expert], likelihood)
+    refuse_likelihood(method_of(settings), likelihood)
     if settings.objective == "committee":
-        refuse_climbing(EXPERTS[settings.expert], likelihood)
+        refuse_climbing(method_of(settings), likelihood)
     warn_of_data(data, surveyed, settings, schema, likelihood)
     warn_of_roles(data, surveyed, settings, schema, likelihood)
     scaling = scaling_from(surveyed.x, surveyed.y, surveyed.exposure, likelihood.units, schema.groups)
     parts = partitions(data, settings.partition_rows)
     sliced = share_between(surveyed.sample.obs.y, surveyed.sample.row, np.array([part.start for part in parts]))
     warn_of_slices(data, settings, likelihood, sliced)
-    least, residual = min(_least_query(settings, data), data.rows), EXPERTS[settings.expert].residual
+    least, residual = min(_least_query(settings, data), data.rows), method_of(settings).residual
     kernel = parse_kernel(first_kernel(settings), inputs=data.inputs)
     shared = least + Mean(first_mean(settings)).weights(data.inputs)
     refuse_expert_of(parts, shared, kernel_parts(kernel), runtime, likelihood, residual=residual)
@@ -285,7 +284,7 @@ def _training_context(case, groups, reference, store, place, found) -> TrainingC
         return SampleBlocks(X, obs, case.data.companions, f"{place.rows_url}/train", size=size).cut(size)
 
     settings, asked = case.settings, found.get("query_asked", 0)  # 0 before the number of query points is chosen
-    where, options = (reference, store, place.scratch), option_values(case.method, settings)
+    where, options = (reference, store, place.scratch), settings.of(case.method.options)
     how = {"learn": settings.learn, "effort": settings.effort, "count": asked, "options": options, "found": found}
     return TrainingContext(case.runtime, case.parts, sampled, *where, **how, classes=case.classes, groups=groups)
 
@@ -328,7 +327,7 @@ def _basis_inputs(case, kernel, likelihood, mean, count) -> BasisInputs:
         high=case.box[1],
         row=case.surveyed.sample.row,
         learned=case.settings.learn,
-        options=option_values(case.method, case.settings),
+        options=case.settings.of(case.method.options),
     )
 
 
@@ -375,9 +374,8 @@ def query_count(settings, data) -> int | Literal["auto"]:
     """Requested number of query points ("auto" possible), or of functions for experts with their own size option."""
     if settings.query is not None:
         return settings.query
-    method = EXPERTS[settings.expert]
-    if isinstance(asked := option_value(method, settings, method.size), int):
-        return asked
+    if (usual := method_of(settings).count(settings)) is not None:
+        return usual
     few = settings.partition == "spatial" and data.inputs <= FEW_INPUTS and data.rows >= MANY_ROWS
     return 2 * QUERY if few else QUERY
 

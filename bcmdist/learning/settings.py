@@ -1,15 +1,25 @@
 """Settings of a fit: one dataclass, from which the command line derives its options and their help.
 
+Options that only some methods read are declared by these (`bcmdist.learning.method_options`), and are given in the same
+way: `Settings(expert="dgp", layers=3)`.
+
 An option is a field: its name, its type (a `Literal` lists the choices; with `| str` other packages may add to them),
 its default, and the text below it, which is its help. `Annotated` adds the placeholder of its value, as in
 `--likelihood NAME`. `bcmdist.learning.settings_checks` refuses invalid combinations when settings are created; it is
 imported only then, so that nothing heavy is imported here.
 """
 
-from dataclasses import dataclass, field
-from typing import Annotated, Literal
+import copy
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
-from bcmdist.storage.bounds import COUNT, SEED, Bounds
+from bcmdist.learning.method_options import changed_options, method_options, reserve_names
+from bcmdist.learning.option_fields import Further
+from bcmdist.storage.bounds import COUNT, SEED
+
+Options = TypeVar("Options")
 
 
 @dataclass(frozen=True)
@@ -92,43 +102,11 @@ class Settings:
     noise: Literal["auto", "constant", "varying"] = "auto"
     """noise of numeric targets: constant, or varying with the inputs as estimated from left-out rows; auto: varying
     where it predicts left-out rows better"""
-    noisy_inputs: Literal["no", "clean", "hmc"] = "no"
-    """whether inputs have normal measurement errors, with (co)variances in an array X_variance next to X: clean learns
-    at the most probable inputs, as far as this predicts left-out rows better; hmc learns from draws of the inputs,
-    estimates the noise better and, without X_variance, learns one error variance per column, in several times the time
-    (both for measurements; messages are averaged over 20 draws of the inputs)"""
     precision: Literal["double", "mixed"] = "double"
     """arithmetic of experts with Gaussian noise: mixed takes about three quarters of the time, moves means by less than
     a thousandth of their standard deviations, and refuses to forget"""
-
-    units: Annotated[int | None, "H", Bounds(1, 10**6)] = None
-    """hidden units: of a network of mnn or mnnmix [default: 250]; of each layer of dgp except the last [default: 8]"""
-    networks: Annotated[int, "K", Bounds(1, 1000)] = 4
-    """number of networks that mnnmix mixes"""
-    layers: Annotated[int, "L", Bounds(1, 100)] = 2
-    """layers of dgp; 1: values at query points (fitc), which are trained as layers are"""
-    deep_sites: Literal["tied", "shared", "partition", "row"] = "tied"
-    """approximation of the layers of dgp: one shared factor, optimised (tied, AEP); or, starting from there,
-    expectation propagation with one factor for all training rows (shared, SEP), for each partition of these, or for
-    each row (EP: up to a few thousand rows)"""
-    rvm_update: Literal["fast", "em", "mackay", "direct"] = "fast"
-    """how rvm selects basis functions: one at a time; or starting from all, by expectation maximisation, by MacKay's
-    fixed point, or by a quasi-Newton method, each at a cubic cost per step"""
-
-    rvm_dictionary: Annotated[int | None, "M", COUNT] = None
-    """candidate basis functions of rvm: --query of them at a time are added to those kept, with a pass over all rows
-    each time [default: as many as --query]"""
-    rvm_lengthscale: Literal["kernel", "adapted"] = "kernel"
-    """lengthscales of the basis functions of rvm: those learned for the kernel; or adapted from there to the evidence
-    of all rows, in up to some hundreds of fast passes"""
-    rvm_classes: Literal["laplace", "naive", "cavity"] = "laplace"
-    """how rvm approximates rows of two classes while selecting: at the joint mode (laplace), by mean field (naive), or
-    with the cavities of expectation propagation (cavity); the last two take about .4 ms per row and pass (messages are
-    always Laplace's)"""
-    tolerance: float = 0.001
-    """allowed error of the covariance of the Fourier features, as a share of the kernel's variance. Above 2,000 weights
-    the variance of each new row is solved for, to .1 %, in 3 ms of one core at 5,000 weights and 10 to 40 at 12,000,
-    more where noise is small; with --partition spatial it is the mean of 64 random draws"""
+    options: Annotated[dict[str, Any], Further] = field(default_factory=dict)
+    """options of the method that are not their defaults, by name; each may be given as a keyword argument of its own"""
 
     @property
     def partition_rows(self) -> int:
@@ -136,11 +114,46 @@ class Settings:
         assert self.rows_per_expert is not None, "settings have filled it in"
         return self.rows_per_expert
 
+    def of(self, kind: type[Options]) -> Options:
+        """Return the options that a method declares as a dataclass, with the defaults of those that are not given."""
+        return kind(**{one.name: self.options[one.name] for one in fields(kind) if one.name in self.options})  # type: ignore[arg-type]
+
+    def flat(self) -> dict[str, Any]:
+        """Return fields and options by name, on one level; options at their defaults are left out."""
+        shared = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "options"}
+        return copy.deepcopy(shared | self.options)
+
+    if not TYPE_CHECKING:  # type checkers know the fields only
+
+        def __getattr__(self, name: str) -> Any:
+            """Return an option of a method by name, or its default."""
+            if name.startswith("_") or name == "options" or name not in (known := method_options(named=[name])):
+                raise AttributeError(f"Settings: expected a field or an option of a method, got {name!r}")
+            return self.options.get(name, known[name].default)
+
     def __post_init__(self):
         from bcmdist.learning.settings_checks import refuse, usual_rows  # quick start
 
+        object.__setattr__(self, "options", changed_options(self.options))
         if self.rows_per_expert is None:
             object.__setattr__(self, "rows_per_expert", usual_rows(self))
         if self.passes is not None:
             object.__setattr__(self, "passes", str(self.passes))
         refuse(self)
+
+
+def _taking_options(make: Callable[..., None]) -> Callable[..., None]:
+    """Return an initialiser of `Settings` that takes options of methods as keyword arguments, too."""
+    names = {one.name for one in fields(Settings)}
+
+    @functools.wraps(make)
+    def initialise(self, *given, options=None, **named):
+        own = {name: value for name, value in named.items() if name in names}
+        others = {name: value for name, value in named.items() if name not in names}
+        make(self, *given, **own, options={**(options or {}), **others})
+
+    return initialise
+
+
+Settings.__init__ = _taking_options(Settings.__init__)  # type: ignore[method-assign]
+reserve_names(one.name for one in fields(Settings))

@@ -7,16 +7,15 @@ from bcmdist.experts.precision import refuse_single
 from bcmdist.experts.residual import refuse_coupled_classes, refuse_uncoupled
 from bcmdist.learning.evidence.objectives import LEAVE_ONE_OUT
 from bcmdist.learning.experts import (
-    EXPERTS,
     FIRST,
     experts,
-    method_options,
+    method_of,
     refuse_climbing,
     refuse_likelihood,
     refuse_unable,
 )
-from bcmdist.learning.input_methods import INPUT_METHODS
 from bcmdist.learning.method import left_out_errors
+from bcmdist.learning.method_options import method_options
 from bcmdist.learning.option_fields import choices_of, fits, said, types_of
 from bcmdist.learning.query_selection import BEGUN, PLACED, TARGETED, has_working_targets
 from bcmdist.model.kernels import parse_kernel
@@ -29,15 +28,19 @@ TWO_CLASSES = 2  # number of classes assumed while it is unknown
 
 def refuse(settings) -> None:
     """Raise `InvalidOption` for settings that are invalid or cannot be combined."""
-    _refuse_choices(settings)
-    _refuse_numbers(settings)
+    read = method_options(named=settings.options) if settings.options else {}
+    kinds = dict.fromkeys(kind for name in settings.options for kind in read[name].kinds)
+    for options in (settings, *map(settings.of, kinds)):
+        _refuse_choices(options)
+        refuse_outside(options)
+    if isinstance(settings.seed, Integral):
+        refuse_seed(settings.seed)
     _refuse_likelihood(settings)
     _refuse_approximation(settings)
     _refuse_learning(settings)
     _refuse_expert(settings)
     _refuse_precision(settings)
     wanted = _wanted(settings)
-    INPUT_METHODS[settings.noisy_inputs].refuse(settings, wanted)
     if settings.partition == "spatial" and wanted and wanted.coupled:
         raise InvalidOption(
             f"partition: expected chunks with {settings.likelihood}, got spatial, whose local experts keep classes "
@@ -49,9 +52,8 @@ def refuse(settings) -> None:
 
 def usual_rows(settings) -> int:
     """Return the default rows of a partition."""
-    defaults = EXPERTS[settings.expert].defaults
-    usual = defaults.cell_rows if settings.partition == "spatial" else defaults.rows
-    return INPUT_METHODS[settings.noisy_inputs].rows or usual
+    defaults = method_of(settings).defaults
+    return defaults.cell_rows if settings.partition == "spatial" else defaults.rows
 
 
 def refuse_seed(seed) -> None:
@@ -67,18 +69,12 @@ def _wanted(settings) -> Likelihood | None:
     return settings.likelihood and make_likelihood(settings.likelihood, TWO_CLASSES)
 
 
-def _refuse_choices(settings):
+def _refuse_choices(options):
     """Refuse a text that is not one of the choices of its field, if the field has choices."""
-    for name, hint in said(type(settings)).items():
-        value, choices = getattr(settings, name), choices_of(hint)
+    for name, hint in said(type(options)).items():
+        value, choices = getattr(options, name), choices_of(hint)
         if choices and not fits(value, hint) and (isinstance(value, str) or int not in types_of(hint)):
             _expect_one_of(name, value, choices)
-
-
-def _refuse_numbers(settings):
-    if isinstance(settings.seed, Integral):
-        refuse_seed(settings.seed)
-    refuse_outside(settings)
 
 
 def _refuse_likelihood(settings):
@@ -136,11 +132,12 @@ def _refuse_learning(settings):
 
 def _refuse_expert(settings):
     """Refuse what the chosen expert does not support."""
-    name, method, wanted = settings.expert, EXPERTS[settings.expert], _wanted(settings)
+    name, method, wanted = settings.expert, method_of(settings), _wanted(settings)
     residual = method.residual
     refuse_unable(method, settings)
-    _refuse_options(settings, name, method)
+    _refuse_unread(settings)
     method.refuse(settings, wanted)
+    _refuse_options(settings, name, method)
     if settings.approximation == "ep":
         refuse_uncoupled(residual, "approximation ep", "take --approximation laplace")
     if wanted:
@@ -156,14 +153,18 @@ def _refuse_expert(settings):
         refuse_climbing(method, wanted)
 
 
-def _refuse_options(settings, name, method):
-    """Refuse options that the expert does not read."""
-    for option, having in method_options().items():
-        if name not in having and getattr(settings, option) != getattr(type(settings), option):
+def _refuse_unread(settings):
+    """Refuse options of other methods than the expert's."""
+    for option in method_options(named=settings.options).values() if settings.options else ():
+        if option.name in settings.options and settings.expert not in option.experts:
             raise InvalidOption(
-                f"{option}: expected the expert {' or '.join(having)} with it, got {name}; leave it out, or take "
-                f"--expert {having[0]}"
+                f"{option.name}: expected the expert {' or '.join(option.experts)} with it, got {settings.expert}; "
+                f"leave it out, or take --expert {option.experts[0]}"
             )
+
+
+def _refuse_options(settings, name, method):
+    """Refuse options that all fits share and the expert does not read."""
     if method.size != "query" and settings.query is not None:
         raise InvalidOption(
             f"query: expected --{method.size} with {name}, which has no query points, got {settings.query}; give that "
@@ -180,7 +181,7 @@ def _refuse_options(settings, name, method):
 
 def _refuse_precision(settings):
     """Refuse mixed precision where experts compute in double precision only."""
-    refuse_single(settings.precision, EXPERTS[settings.expert].residual, _wanted(settings))
+    refuse_single(settings.precision, method_of(settings).residual, _wanted(settings))
     ways = (settings.approximation, settings.linearise)
     if settings.precision != FIRST_PRECISION and ways != ("laplace", "own"):
         raise InvalidOption(

@@ -34,8 +34,8 @@ class TrainingContext:
     """training effort: quick, normal or thorough"""
     count: int
     """requested number of basis functions or query points; 0 before it is chosen"""
-    options: Mapping[str, Any]
-    """options of the expert's own, by their names in `Settings`"""
+    options: Any
+    """options of the method, as its `options`"""
     found: dict[str, Any]
     """findings of the fit, by their field names in `Facts`; training adds to it"""
     classes: tuple[float, ...] | None = None

@@ -22,12 +22,15 @@ from bcmdist.api.requests import (
 )
 from bcmdist.committee.ingest.options import IngestOptions
 from bcmdist.errors import BcmdistError, DataExists, DataNotFound, InvalidOption, InvalidRequest, ModelNotFound
+from bcmdist.learning.option_fields import said
 from problems import assert_same_committee
 
 QUICK = Settings(learn=False, kernel="se", query=30, rows_per_expert=60)
 SOME = [
     FitRequest("d", "m", replace(QUICK, set={"kernel.lengthscale": [0.5, 2.0], "kernel.variance": 1.5}), "hmc", 3, 1),
     FitRequest("d", "m", Settings(query="auto", passes="auto"), prepare_only=True),
+    FitRequest("d", "m", Settings(expert="dgp", layers=3, units=5)),
+    FitRequest("d", "m", Settings(noisy_inputs="hmc")),
     IngestRequest("m", "s", IngestOptions(watch=True, half_life=100, window=7, skip=True, same_rows="allow"), 2.5),
     PredictRequest("m", "d", "o", method="another", id="name"),
     ScoreRequest("m", "d", y="target"),
@@ -43,8 +46,8 @@ def test_every_value_is_written():
     """What a request means does not change with defaults; what a later version adds is as by default."""
     written = to_json(FitRequest("d", "m"))
     assert written["request"] == "fit"
-    assert written["settings"] == {name: getattr(Settings(), name) for name in Settings.__dataclass_fields__}
-    assert "stop" not in to_json(SOME[2])["options"]
+    assert written["settings"] == {name: getattr(Settings(), name) for name in (*said(Settings), "noisy_inputs")}
+    assert "stop" not in to_json(SOME[4])["options"]
     assert from_json({"request": "fit", "data": "d", "model": "m"}) == FitRequest("d", "m")
 
 
@@ -54,7 +57,7 @@ def test_every_value_is_written():
         ({"request": "refit"}, r"one of fit, ingest, predict, score, got \{'request': 'refit'"),
         ({"request": None}, "expected an object whose request is one of"),
         ({"querry": 3}, r"expected fields of fit \(data, model, settings, .*\), got 'querry'; leave it out"),
-        ({"settings": {"querry": 3}}, r"expected fields of fit.settings \(task, .*, got 'querry'"),
+        ({"settings": {"querry": 3}}, r"expected fields of fit.settings \(task, .*, layers, .*, got 'querry'"),
         ({"settings": {"query": 1.5}}, 'a whole number or "auto" or null as fit.settings.query, got 1.5; correct it'),
         ({"settings": {"seed": True}}, "a whole number as fit.settings.seed, got True"),
         ({"settings": {"learn": 1}}, "true or false as fit.settings.learn, got 1"),
@@ -91,8 +94,23 @@ def test_values_are_checked_as_when_they_are_said():
 
 
 def test_values_by_the_names_of_fields():
-    given = {"data": "d", "model": "m", "query": 7, "samples": 3, "unheard": "of"}
-    assert request_of(FitRequest, given) == FitRequest("d", "m", Settings(query=7), samples=3)
+    given = {"data": "d", "model": "m", "query": 7, "samples": 3, "layers": 3, "expert": "dgp", "unheard": "of"}
+    settings = Settings(query=7, expert="dgp", layers=3)
+    assert request_of(FitRequest, given) == FitRequest("d", "m", settings, samples=3)
+
+
+def test_options_of_methods_stand_among_the_fields_of_settings():
+    """As jobs of earlier versions have them: those of all methods, at their defaults where the expert reads others."""
+    settings = to_json(FitRequest("d", "m", Settings(expert="dgp", layers=3)))["settings"]
+    assert settings.items() >= {"layers": 3, "units": None, "deep_sites": "tied"}.items()
+    assert "networks" not in settings
+    earlier = settings | {"networks": 4, "tolerance": 0.001, "rvm_dictionary": None, "noisy_inputs": "no"}
+    found = from_json({"request": "fit", "data": "d", "model": "m", "settings": earlier})
+    assert found == FitRequest("d", "m", Settings(expert="dgp", layers=3))
+    with pytest.raises(InvalidOption, match="networks: expected the expert mnnmix with it, got dgp"):
+        from_json({"request": "fit", "data": "d", "model": "m", "settings": settings | {"networks": 5}})
+    with pytest.raises(InvalidRequest, match=r"expected a whole number as fit\.settings\.layers, got '3'"):
+        from_json({"request": "fit", "data": "d", "model": "m", "settings": settings | {"layers": "3"}})
 
 
 def test_places_are_absolute_and_hold_no_password(tmp_path, monkeypatch):

@@ -13,6 +13,8 @@ from bcmdist.api.requests import REQUESTS, from_json
 from bcmdist.app.cli.main import cli
 from bcmdist.committee.ingest.options import IngestOptions
 from bcmdist.errors import BcmdistWarning, InvalidOption, InvalidRequest
+from bcmdist.learning.experts import experts
+from bcmdist.learning.method_options import method_options, option_kinds
 from bcmdist.learning.option_fields import has_fields, said, types_of
 from bcmdist.learning.settings import Settings
 from bcmdist.runtime.portion import Portion
@@ -33,6 +35,9 @@ def dataclasses_of(kind):
 
 
 OPTIONS = {one.__name__: one for kind in REQUESTS.values() for one in dataclasses_of(kind)}
+METHODS = {kind.__name__: kind for option in method_options().values() for kind in option.kinds}
+OPTIONS |= METHODS
+EXPERTS_OF = {kind.__name__: expert for expert in experts() for kind in option_kinds(expert)}
 NUMBERS = [
     (name, field.name)
     for name, kind in OPTIONS.items()
@@ -42,7 +47,9 @@ NUMBERS = [
 
 
 def made(kind, **values):
-    """Options with some values; a request with names of places."""
+    """Options with some values, those of a method in settings of its expert; a request with names of places."""
+    if kind in METHODS.values():
+        return Settings(expert=EXPERTS_OF[kind.__name__], **values)
     return kind(**{place: place for place in getattr(kind, "places", ())}, **values)
 
 

@@ -55,7 +55,7 @@ class Field:
             *(np.zeros((0, 2)), None, np.ones(0), 0, kernel, Mean("zero"), 0, "", 0, "waves"),
             low=np.full(2, -EDGE),
             high=np.full(2, EDGE),
-            options={"tolerance": self.tolerance},
+            options=EXPERTS["fourier"].options(self.tolerance),
         )
         shared = EXPERTS["fourier"].shared(known)
         weights = np.random.default_rng(self.seed).standard_normal((1, shared.size))

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,7 +16,6 @@ from bcmdist.experts import precision
 from bcmdist.experts.expert import expert_message
 from bcmdist.experts.message import zero
 from bcmdist.experts.precision import LARGEST_ERROR, mixed_message
-from bcmdist.learning.experts import method_options
 from bcmdist.learning.first_commit import _job
 from bcmdist.model.kernels import parse_kernel
 from bcmdist.model.likelihoods import Gaussian, OneHot
@@ -212,8 +211,8 @@ def test_two_classes_are_refused_once_they_are_known(classes, tmp_path):
 def test_jobs_of_before_are_the_same(wave):
     """Nothing is noted of a precision that everybody had."""
     path, *_ = wave
-    data, later = open_data(path), ("expert", "query_from", "noisy_inputs", "noise", "precision", *method_options())
-    asked = {name: value for name, value in asdict(SETTINGS).items() if name not in later} | {"passes": "1"}
+    data, later = open_data(path), ("expert", "query_from", "noise", "precision")
+    asked = {name: value for name, value in SETTINGS.flat().items() if name not in later} | {"passes": "1"}
     job = {"data": describe(data.url, data.x, data.y), "url": data.url, "settings": asked}
     assert _job(data, SETTINGS) == hashlib.sha256(json.dumps(job, sort_keys=True).encode()).hexdigest()
     assert _job(data, MIXED) != _job(data, SETTINGS)

@@ -6,11 +6,13 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 import bcmdist
+from bcmdist.learning.method_options import method_options
 from bcmdist.methods import METHODS
 
 ROOT = Path(bcmdist.__file__).parents[1]
@@ -20,11 +22,20 @@ ASKED = {
     "deep": ("expert", "dgp"),
     "fourier": ("expert", "fourier"),
     "networks": ("expert", "mnn"),
-    "noisy_inputs": ("noisy_inputs", "clean"),
+    "noisy_inputs": ("noisy_inputs", "clean"),  # an option that no expert of the core reads
     "relevance": ("expert", "rvm"),
 }
-# The values of these options that the core has.
-CORE = {"expert": "bcm, fitc, sor, rrgp_star", "noisy_inputs": "no"}
+CORE = "bcm, fitc, sor, rrgp_star"
+# The dataclasses of options that are declared in each folder.
+OPTIONS = {
+    name: {
+        kind
+        for option in method_options().values()
+        for kind in option.kinds
+        if kind.__module__ == f"bcmdist.methods.{name}.options"
+    }
+    for name in METHODS
+}
 CORE_TESTS = [
     "tests/test_layout.py",
     "tests/test_declared.py",
@@ -51,6 +62,7 @@ print(bcmdist.__file__, np.abs(gbcm.predict(X)["mean"] - np.sin(2 * X[:, 0])).ma
 
 def test_every_method_is_asked_for():
     assert sorted(ASKED) == sorted(METHODS)
+    assert all(OPTIONS.values())
 
 
 def test_no_test_of_the_core_imports_a_method():
@@ -99,10 +111,18 @@ def test_the_core_does_without(without):
     option, value = ASKED[name]
     asked = (f"--{option.replace('_', '-')}", value)
     done = run(place, "-m", "bcmdist", "fit", "data.zarr", "--model", "model", "--json", *asked)
-    assert done.returncode == 1
     told = json.loads(done.stdout)
-    assert told["error"] == "InvalidOption"
-    assert told["message"].startswith(f"{option}: expected one of {CORE[option]}")
-    assert f"got '{value}'; give one of these" in told["message"]
+    if option == "expert":
+        assert (done.returncode, told["error"]) == (1, "InvalidOption")
+        assert told["message"].startswith(f"expert: expected one of {CORE}")
+        assert f"got '{value}'; give one of these" in told["message"]
+    else:
+        assert (done.returncode, told["error"]) == (2, "UsageError")
+        assert "No such option '--noisy-inputs'" in told["message"].replace(":", "")
+    declared = {one.name for kind in OPTIONS[name] for one in fields(kind)}
+    others = {one.name for folder in METHODS if folder != name for kind in OPTIONS[folder] for one in fields(kind)}
+    shown = run(place, "-m", "bcmdist", "fit", "--help").stdout
+    options = {option: f"--{option.replace('_', '-')} " in shown for option in declared | others}
+    assert options == {option: option in others for option in options}
     done = run(place, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *CORE_TESTS)
     assert done.returncode == 0, done.stdout

@@ -4,6 +4,7 @@ import inspect
 import re
 from pathlib import Path
 
+import click
 import pytest
 import snippets
 from test_layout import names_missing
@@ -47,7 +48,8 @@ def test_options_exist(page):
     """Options that a page names are those of some command."""
     from bcmdist.app.cli.main import cli
 
-    known = {name for command in cli.commands.values() for p in command.params for name in (*p.opts, *p.secondary_opts)}
+    params = [p for command in cli.commands.values() for p in command.get_params(click.Context(command))]
+    known = {name for p in params for name in (*p.opts, *p.secondary_opts)}
     named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", page.read_text()))
     assert named - known - {"--help", "--version"} == set()
 

@@ -26,10 +26,9 @@ from bcmdist.data.slices import SLICED
 from bcmdist.errors import InvalidOption
 from bcmdist.experts.limits import _reading_bytes
 from bcmdist.experts.residual import RESIDUALS
-from bcmdist.learning.experts import EXPERTS
+from bcmdist.learning.experts import method_of
 from bcmdist.learning.first_commit import same_fit
 from bcmdist.learning.hyperparameters import first_kernel, first_mean
-from bcmdist.learning.input_methods import EXACT_INPUTS
 from bcmdist.learning.prepare import QUERY, fit_context, query_count, survey
 from bcmdist.learning.query_selection import BEGUN, select_points
 from bcmdist.learning.settings import Settings
@@ -94,15 +93,15 @@ def plan(source, settings: Settings | None = None, *, model=None, runtime: Runti
     """
     begun = time.perf_counter() if begun is None else begun
     settings, runtime = settings or Settings(), runtime or SerialRuntime()
-    if not EXPERTS[settings.expert].capabilities.planned:
+    if not method_of(settings).capabilities.planned:
         raise InvalidOption(
             f"--plan: expected an expert whose work is products of matrices, as the rates that are measured, got "
             f"{settings.expert}; leave it out: some seconds for a million rows are what to expect"
         )
-    if settings.noisy_inputs != EXACT_INPUTS:
+    if method_of(settings).capabilities.input_errors:
         raise InvalidOption(
-            f"--plan: expected inputs as they were seen, got --noisy-inputs {settings.noisy_inputs}, whose searches "
-            "end where rows say; leave one of them out"
+            f"--plan: expected inputs as they were seen, got {method_of(settings).name}, whose searches end where rows "
+            "say; leave one of them out"
         )
     keep, source, _ = places(source, "")
     data = open_data(source, x=settings.x, y=settings.y)
@@ -211,7 +210,7 @@ def _peak_bytes(look, kernel, data) -> float:
     """Return the peak memory of a process, by the same formulas that a fit compares with available memory."""
     parts, likelihood, learned = kernel_parts(kernel), look.likelihood, look.likelihood.learned_as()
     shared = look.query + Mean(first_mean(look.settings)).weights(look.inputs)
-    kind = RESIDUALS[EXPERTS[look.settings.expert].residual]
+    kind = RESIDUALS[method_of(look.settings).residual]
     how = {"kernels": parts, "classes": likelihood.copies}
     needs = [kind.expert_bytes(look.largest, shared, laplace=not likelihood.exact, coupled=likelihood.coupled, **how)]
     needs[0] += _reading_bytes(data)
@@ -248,7 +247,7 @@ def _others(look, rates) -> Iterator[tuple[str, Planned, Rates]]:
         if settings.effort != "quick":
             yield "--effort quick", replace(look, settings=replace(settings, effort="quick")), rates
     if look.query > 1:
-        yield f"--{EXPERTS[settings.expert].size} {look.query // 2}", replace(look, query=look.query // 2), rates
+        yield f"--{method_of(settings).size} {look.query // 2}", replace(look, query=look.query // 2), rates
     rows = settings.rows_per_expert // 2
     if rows and look.parts > 1:
         smaller = replace(settings, rows_per_expert=rows)

@@ -13,7 +13,7 @@ from bcmdist.learning.blocks.blocks import FIRST_BLOCK, LEARNING_BLOCK, ROUGH_RO
 from bcmdist.learning.cross_validation import JUDGED
 from bcmdist.learning.evidence.objectives import BLOCKWISE
 from bcmdist.learning.evidence_refinement import most_steps
-from bcmdist.learning.experts import EXPERTS
+from bcmdist.learning.experts import method_of
 from bcmdist.learning.hyperparameters import AUTO_KERNEL, may_slope, requested_kernel
 from bcmdist.learning.method import left_out_errors
 from bcmdist.learning.model_selection import CONTENDERS
@@ -125,7 +125,7 @@ def steps(case: Planned) -> Iterator[Step]:
     yield from _training(case)
     if case.settings.objective == "committee":
         told = _message(case, own=False)
-        couples = RESIDUALS[EXPERTS[case.settings.expert].capabilities.climbs].couples
+        couples = RESIDUALS[method_of(case.settings).capabilities.climbs].couples
         rounds = most_steps(case.settings.query_method, case.settings.effort, couples=couples)
         yield Step("polish", case.parts, told + 3 * told, case.expert_rows, rounds=rounds, read=case.expert_rows)
     if case.spatial:
@@ -139,13 +139,13 @@ def steps(case: Planned) -> Iterator[Step]:
     if case.spatial:
         yield from _halos(case)
     measured = case.likelihood.measured and case.rows >= LEAST
-    if measured and left_out_errors(EXPERTS[case.settings.expert], case.settings):
+    if measured and left_out_errors(method_of(case.settings), case.settings):
         yield from _errors(case)
 
 
 def _message(case, *, own=True) -> Work:
     """Return the work of one partition's message; `own`: whether linearised at the expert's own mode."""
-    n, exact, method = case.expert_rows, case.likelihood.exact, EXPERTS[case.settings.expert]
+    n, exact, method = case.expert_rows, case.likelihood.exact, method_of(case.settings)
     if not RESIDUALS[method.residual].couples:
         copies = case.likelihood.each.copies
         models = method.cost(case.settings, case.rows).models
@@ -159,7 +159,7 @@ def _message(case, *, own=True) -> Work:
 
 def _training(case) -> Iterator[Step]:
     """Yield the training of shared variables, for methods that train them."""
-    method = EXPERTS[case.settings.expert]
+    method = method_of(case.settings)
     training = method.training
     if not training:
         return

@@ -43,7 +43,8 @@ def _read(path):
 
 def _defaults(command, values, path) -> dict:
     """Convert `values`, by option name, into defaults by parameter name; raise `InvalidOption` for wrong ones."""
-    options = [p for p in command.params if isinstance(p, click.Option)]
+    given = command.get_params(click.Context(command))
+    options = [p for p in given if isinstance(p, click.Option) and p.name != "help"]
     names = {name.removeprefix("--"): p for p in options for name in p.opts}
     negated = {name.removeprefix("--"): p for p in options for name in p.secondary_opts}
     unknown = sorted(set(values) - set(names) - set(negated))

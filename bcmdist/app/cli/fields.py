@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from bcmdist.learning.method_options import MethodOption
 from bcmdist.learning.option_fields import called, choices_of, has_fields, said, texts_of, types_of
 
 
@@ -91,6 +92,11 @@ def _made(kind, arguments, leave_out, changed):
             yield click.argument(field.name)
         else:
             yield _option(field, hint, texts[field.name], changed.get(field.name, {}))
+
+
+def option_of(option: MethodOption) -> click.Option:
+    """Return the command-line option for an option of a method."""
+    return _option(option, option.hint, option.text, {})(lambda: None).__click_params__[0]
 
 
 def _option(field, hint, text, changed):

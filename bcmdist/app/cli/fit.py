@@ -6,9 +6,13 @@ import click
 
 from bcmdist.api.requests import FitRequest, request_of
 from bcmdist.app.cli.config import config_option
-from bcmdist.app.cli.fields import options_of
+from bcmdist.app.cli.fields import option_of, options_of
 from bcmdist.app.cli.options import Command, json_option, runtime_options
 from bcmdist.app.cli.output import report
+from bcmdist.data.registry import load_packages
+from bcmdist.learning.method_options import method_options
+from bcmdist.learning.option_fields import said
+from bcmdist.learning.settings import Settings
 
 # The end of `fit --help`; f is the latent function. After \b click does not rewrap the lines of a block.
 FAMILIES = """\b
@@ -29,7 +33,20 @@ other families the row counts as w equal ones (a frequency).
 """
 
 
-@click.command(cls=Command, epilog=FAMILIES)
+class Fit(Command):
+    """A command with the options of methods after those of all fits."""
+
+    def get_params(self, ctx) -> list[click.Parameter]:
+        """Return the command's parameters. Methods, also of other packages, are asked for theirs when first needed."""
+        known = [parameter.name for parameter in self.params]
+        load_packages()
+        added = [option_of(one) for name, one in method_options().items() if name not in known]
+        last = max(number for number, name in enumerate(known, 1) if name in said(Settings))
+        self.params[last:last] = added
+        return super().get_params(ctx)
+
+
+@click.command(cls=Fit, epilog=FAMILIES)
 @config_option
 @options_of(FitRequest, arguments=("data",))
 @runtime_options

@@ -199,7 +199,7 @@ def _submitting(command, kind):
         report({"id": journal.id, **_brief(journal), "scheduler": scheduler, "jobs": journal.storage.url}, as_json)
 
     text = command.help.replace("Example: bcmdist", "Example: bcmdist submit") + " --scheduler tcp://HOST:8786"
-    return Command(command.name, params=[*command.params, *_params(jobs_option)], callback=callback, help=text)
+    return type(command)(command.name, params=[*command.params, *_params(jobs_option)], callback=callback, help=text)
 
 
 for name, command in {"fit": fit, "ingest": ingest, "predict": predict}.items():

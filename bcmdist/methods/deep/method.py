@@ -4,6 +4,7 @@ from bcmdist.learning.experts import register_method
 from bcmdist.learning.method import Capabilities, Cost, Defaults, Method, Training
 from bcmdist.methods.deep import training
 from bcmdist.methods.deep.mixture import DeepMixture
+from bcmdist.methods.deep.options import DeepOptions
 from bcmdist.methods.deep.shared import Deep
 from bcmdist.model.shared.kinds import KINDS
 
@@ -12,7 +13,7 @@ class DeepProcess(Method):
     """Values of the last layer of a deep Gaussian process, with independent residuals."""
 
     residual = "diagonal"
-    options = ("layers", "units", "deep_sites")
+    options = DeepOptions
     capabilities = Capabilities(
         kernels=("se", "se-iso"),
         likelihoods=("gaussian", "bernoulli", "probit", "poisson", "softmax"),
@@ -21,9 +22,7 @@ class DeepProcess(Method):
         mean=False,
         running=False,
     )
-    defaults = Defaults(
-        kernel=training.KERNEL, classes="softmax", options={"query": training.CENTRES, "units": training.UNITS}
-    )
+    defaults = Defaults(kernel=training.KERNEL, classes="softmax", query=training.CENTRES)
     training = Training(training.ROWS, training.BLOCK, memorises=True)
 
     def shared(self, known) -> Deep:

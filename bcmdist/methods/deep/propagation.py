@@ -30,6 +30,7 @@ from bcmdist.data.partition import Partition
 from bcmdist.errors import InvalidOption, NotPositiveDefinite
 from bcmdist.methods.deep.layer import Layer
 from bcmdist.methods.deep.objective import DeepObjective, Reached, joined
+from bcmdist.methods.deep.options import DeepOptions
 from bcmdist.methods.deep.row_sums import Shape
 from bcmdist.methods.deep.shared import Deep
 from bcmdist.methods.deep.sites import (
@@ -181,9 +182,9 @@ class Swept:
 
 def swept_as(settings) -> float:
     """Approximate cost of the sweeps of a process, as a number of evaluations of the tied energy."""
-    if settings.deep_sites == TIED:
+    if settings.of(DeepOptions).deep_sites == TIED:
         return 0.0
-    return SWEEPS[settings.effort] * (SINGLE if GROUPINGS[settings.deep_sites].single else GROUPED)
+    return SWEEPS[settings.effort] * (SINGLE if GROUPINGS[settings.of(DeepOptions).deep_sites].single else GROUPED)
 
 
 def refuse_factors(sites: str, rows: int, numbers: int) -> None:

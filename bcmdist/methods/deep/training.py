@@ -37,6 +37,7 @@ from bcmdist.methods.deep import adam
 from bcmdist.methods.deep.layer import Layer
 from bcmdist.methods.deep.mixture import mixed
 from bcmdist.methods.deep.objective import NOISE, DeepObjective, Reached, noisy
+from bcmdist.methods.deep.options import DeepOptions
 from bcmdist.methods.deep.propagation import TIED, refuse_factors, swept_as, swept_on
 from bcmdist.methods.deep.rows import through
 from bcmdist.methods.deep.shared import Deep
@@ -148,7 +149,7 @@ def begun(known: BasisInputs) -> Deep:
     centres = select_points(X, known.count, kernel=known.kernel, method=known.method, seed=known.seed)
     lengthscale = metric(known.kernel, X.shape[1])
     Y = known.targets if known.targets is not None else np.zeros((len(X), 1))
-    depth, units = known.options["layers"], known.options["units"]
+    depth, units = known.options.layers, known.options.units or UNITS
     layers = first_layers(centres, lengthscale, X, Y, units, depth, rng)
     noise = float(np.median(known.noise))
     layers.append(last_layer(layers, centres, lengthscale, X, Y, noise, rng))
@@ -170,9 +171,9 @@ def refuse_rows(settings, rows: int) -> None:
     """Raise `InvalidOption` where the sites of `rows` rows would be too large."""
     if isinstance(settings.query, str):  # chosen after the kernel is learned
         return
-    units, query = settings.units or UNITS, settings.query or CENTRES
-    processes = units * (settings.layers - 1) + 1
-    refuse_factors(settings.deep_sites, min(rows, ROWS) if settings.learn else rows, processes * site_numbers(query))
+    options, query = settings.of(DeepOptions), settings.query or CENTRES
+    processes = (options.units or UNITS) * (options.layers - 1) + 1
+    refuse_factors(options.deep_sites, min(rows, ROWS) if settings.learn else rows, processes * site_numbers(query))
 
 
 def trained(shared: Deep, likelihood: Likelihood, ground: TrainingContext) -> tuple[Shared, Likelihood]:
@@ -180,18 +181,18 @@ def trained(shared: Deep, likelihood: Likelihood, ground: TrainingContext) -> tu
 
     Without learning the layers stay initial, except for the sweeps.
     """
-    if not ground.learn and ground.options["deep_sites"] == TIED:
+    if not ground.learn and ground.options.deep_sites == TIED:
         return shared, likelihood
     if not likelihood.normal:
         last = replace(shared.layers[-1], log_noise=np.log(NOISELESS))
         shared = replace(shared, layers=(*shared.layers[:-1], last))
     parts, held = _looked_at(ground)
     numbers = sum(layer.units * site_numbers(len(layer.centres)) for layer in shared.layers)
-    refuse_factors(ground.options["deep_sites"], sum(part.rows for part in parts), numbers)
+    refuse_factors(ground.options.deep_sites, sum(part.rows for part in parts), numbers)
     powers = POWERS if held else POWERS[:1]
     objectives = [DeepObjective(ground, parts, likelihood, power) for power in powers]
     ways = zip(objectives, _climbed(objectives, shared, held), strict=True)
-    reached = [swept_on(objective, at, held, ground.options["deep_sites"]) for objective, at in ways]
+    reached = [swept_on(objective, at, held, ground.options.deep_sites) for objective, at in ways]
     left_out = sum(part.rows for part in held)
     densities = [found.density / left_out for found in reached] if held else []
     ground.found["deep"] = {

@@ -42,7 +42,7 @@ def fourier_features(known: BasisInputs) -> Fourier:
     InvalidOption
         The features would be too many, or the kernel has no spectral density.
     """
-    tolerance, place = known.options["tolerance"], (known.kernel, known.low, known.high)
+    tolerance, place = known.options.tolerance, (known.kernel, known.low, known.high)
     if known.learned:
         tolerance = _reachable_tolerance(*place, tolerance)
     step, most, margin = _grid(*place, tolerance)

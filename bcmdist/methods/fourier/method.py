@@ -12,6 +12,7 @@ from bcmdist.learning.experts import register_method
 from bcmdist.learning.method import Capabilities, Defaults, Method
 from bcmdist.methods.fourier import frequency_grid
 from bcmdist.methods.fourier.belief import MAX_FACTORED, PREDICTION_ROWS, PROBES
+from bcmdist.methods.fourier.options import FourierOptions
 from bcmdist.methods.fourier.shared import Fourier
 from bcmdist.model.shared.kinds import KINDS
 from bcmdist.runtime import memory
@@ -51,7 +52,7 @@ class FourierFeatures(Method):
     """Weights of Fourier features on a grid of frequencies."""
 
     residual = "waves"
-    options = ("tolerance",)
+    options = FourierOptions
     size = "tolerance"
     capabilities = Capabilities(query_methods=("kmeans",), query_from=False, running=False, local=True, planned=False)
     defaults = Defaults(rows=ROWS, cell_rows=CELL_ROWS)
@@ -60,19 +61,20 @@ class FourierFeatures(Method):
         return frequency_grid.fourier_features(known)
 
     def refuse(self, settings, likelihood) -> None:
-        if not LEAST_TOLERANCE <= settings.tolerance < 1.0:
+        tolerance = settings.of(FourierOptions).tolerance
+        if not LEAST_TOLERANCE <= tolerance < 1.0:
             raise InvalidOption(
-                f"tolerance: expected a share of the variance from {LEAST_TOLERANCE:g} to 1, got "
-                f"{settings.tolerance:g}; give another"
+                f"tolerance: expected a share of the variance from {LEAST_TOLERANCE:g} to 1, got {tolerance:g}; give "
+                "another"
             )
         if settings.kernel != "auto":
-            frequency_grid.refuse_early(settings.kernel, 1, settings.tolerance)
+            frequency_grid.refuse_early(settings.kernel, 1, tolerance)
 
     def refuse_data(self, settings, kernel, inputs, rows) -> None:
-        frequency_grid.refuse_early(kernel, inputs, settings.tolerance)
+        frequency_grid.refuse_early(kernel, inputs, settings.of(FourierOptions).tolerance)
 
     def represents(self, kernel, low, high, settings) -> bool:
-        return frequency_grid.fits_weights(kernel, low, high, settings.tolerance)
+        return frequency_grid.fits_weights(kernel, low, high, settings.of(FourierOptions).tolerance)
 
 
 KINDS.add(Fourier.kind, Fourier)

@@ -3,6 +3,7 @@
 from bcmdist.learning.experts import register_method
 from bcmdist.learning.method import Capabilities, Cost, Defaults, Method, Training
 from bcmdist.methods.networks import training
+from bcmdist.methods.networks.options import MixtureOptions, NetworkOptions
 from bcmdist.methods.networks.shared import Networks
 from bcmdist.model.shared.kinds import KINDS
 
@@ -13,12 +14,15 @@ class MarginalisedNetworks(Method):
     residual = "none"
     size = "units"
     capabilities = Capabilities(likelihoods=("gaussian",), query_methods=("kmeans",), query_from=False, running=False)
-    defaults = Defaults(kernel=training.KERNEL, options={"units": training.UNITS})
+    defaults = Defaults(kernel=training.KERNEL)
     training = Training(training.ROWS, training.BLOCK, memorises=True)
 
-    def __init__(self, name: str, options: tuple[str, ...]):
+    def __init__(self, name: str, options: type[NetworkOptions]):
         super().__init__(name)
         self.options = options
+
+    def count(self, settings) -> int:
+        return settings.of(NetworkOptions).units or training.UNITS
 
     def shared(self, known) -> Networks:
         return training.drawn(known)
@@ -27,10 +31,9 @@ class MarginalisedNetworks(Method):
         return training.trained(shared, likelihood, context)
 
     def cost(self, settings, rows) -> Cost:
-        models = settings.networks if "networks" in self.options else 1
-        return Cost(models, training.messages(settings, rows))
+        return Cost(training.number(settings.of(self.options)), training.messages(settings, rows))
 
 
 KINDS.add(Networks.kind, Networks)
-register_method(MarginalisedNetworks("mnn", ("units",)))
-register_method(MarginalisedNetworks("mnnmix", ("units", "networks")))
+register_method(MarginalisedNetworks("mnn", NetworkOptions))
+register_method(MarginalisedNetworks("mnnmix", MixtureOptions))

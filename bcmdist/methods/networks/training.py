@@ -40,6 +40,7 @@ from bcmdist.experts.residual import kind_of
 from bcmdist.learning.basis_inputs import BasisInputs
 from bcmdist.learning.search import stop_when_idle
 from bcmdist.learning.training_context import TrainingContext
+from bcmdist.methods.networks.options import MixtureOptions, NetworkOptions
 from bcmdist.methods.networks.shared import Networks, Units, activations, one_network
 from bcmdist.model.kernels import Kernel, metric
 from bcmdist.model.likelihoods import OneProcess
@@ -171,7 +172,7 @@ def drawn(known: BasisInputs) -> Networks:
     sample, equals the kernel's.
     """
     rng, widths = np.random.default_rng(known.seed), inner_widths(known.kernel, known.sample.shape[1])
-    count = known.options.get("networks", 1)
+    count = number(known.options)
     inner = rng.standard_normal((count, known.count, len(widths))) * widths
     variance = known.kernel.diagonal(known.sample).mean()
     scale = [np.sqrt(variance / (Units(one).features(known.sample) ** 2).sum(axis=1).mean()) for one in inner]
@@ -291,6 +292,11 @@ def _identity(objective, start, steps):
     digest = hashlib.sha256(json.dumps([how, rows, steps]).encode())
     digest.update(start.inner.tobytes())
     return digest.hexdigest()[:16]
+
+
+def number(options: NetworkOptions) -> int:
+    """Number of networks, one without a mixture."""
+    return options.networks if isinstance(options, MixtureOptions) else 1
 
 
 def messages(settings, rows) -> float:

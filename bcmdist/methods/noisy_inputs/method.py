@@ -4,18 +4,21 @@ For both ways of learning hyper-parameters, the message of a partition is averag
 inputs, to which the ledger entry refers.
 """
 
+from dataclasses import replace
+
 from bcmdist.errors import InvalidOption
-from bcmdist.learning.experts import FIRST
-from bcmdist.learning.input_methods import INPUT_METHODS, InputMethod
+from bcmdist.learning.experts import EXPERTS, FIRST, register_variant
+from bcmdist.learning.method import Defaults, Method
 from bcmdist.methods.noisy_inputs.expert import CLEAN, WAYS, NormalErrors
+from bcmdist.methods.noisy_inputs.options import InputOptions
 from bcmdist.methods.noisy_inputs.training import learn_inputs
-from bcmdist.model.input_errors import INPUT_ERRORS, refuse_unknown_errors
+from bcmdist.model.input_errors import INPUT_ERRORS
 from bcmdist.model.model import FIRST_PRECISION
+from bcmdist.model.shared.interface import Shared
 
 ROWS = 200  # per partition by default: each draw costs several decompositions
 # Required values of other settings, with the reason for the error text.
 REQUIRED = {
-    "expert": (FIRST, "whose rows of a partition are a Gaussian process of their own"),
     "partition": ("chunks", "since local experts read rows as they are stored"),
     "approximation": ("laplace", "as of measurements"),
     "linearise": ("own", "as of measurements"),
@@ -24,34 +27,43 @@ REQUIRED = {
 }
 
 
-def refuse(settings, likelihood) -> None:
-    """Raise `InvalidOption` for settings or a likelihood that cannot be combined with errors of inputs."""
-    way = settings.noisy_inputs
-    for name, (expected, why) in REQUIRED.items():
-        if getattr(settings, name) != expected:
+class NoisyInputs(Method):
+    """The expert `bcm` with errors of inputs."""
+
+    residual = EXPERTS[FIRST].residual
+    options = InputOptions
+    capabilities = replace(EXPERTS[FIRST].capabilities, input_errors=True)
+    defaults = Defaults(kernel="se", rows=ROWS, cell_rows=ROWS)  # inputs move along the gradient of the kernel
+
+    def shared(self, known) -> Shared:
+        return EXPERTS[FIRST].shared(known)
+
+    def needs_variances(self, settings) -> bool:
+        return settings.of(InputOptions).noisy_inputs == CLEAN or not settings.learn
+
+    def learn_input_errors(self, start, context, mean, settings) -> tuple:
+        return learn_inputs(start, context, mean, settings)
+
+    def refuse(self, settings, likelihood) -> None:
+        way = settings.of(InputOptions).noisy_inputs
+        for name, (expected, why) in REQUIRED.items():
+            if getattr(settings, name) != expected:
+                raise InvalidOption(
+                    f"{name}: expected {expected} with noisy_inputs {way}, {why}, got {getattr(settings, name)}; leave "
+                    "one of them out"
+                )
+        if settings.objective == "committee":
             raise InvalidOption(
-                f"{name}: expected {expected} with noisy_inputs {way}, {why}, got {getattr(settings, name)}; leave one "
-                "of them out"
+                f"objective: expected local, leave-one-out or subset with noisy_inputs {way}, where learning begins, "
+                "got committee, which would learn again from inputs as they were seen; leave it out"
             )
-    if settings.objective == "committee":
-        raise InvalidOption(
-            f"objective: expected local, leave-one-out or subset with noisy_inputs {way}, where learning begins, got "
-            "committee, which would learn again from inputs as they were seen; leave it out"
-        )
-    if likelihood and (not likelihood.normal or likelihood.processes > 1):
-        raise InvalidOption(
-            f"likelihood: expected gaussian with noisy_inputs {way}, got {likelihood.name}; leave out --noisy-inputs"
-        )
+        if likelihood and (not likelihood.normal or likelihood.processes > 1):
+            raise InvalidOption(
+                f"likelihood: expected gaussian with noisy_inputs {way}, got {likelihood.name}; leave out "
+                "--noisy-inputs"
+            )
 
 
-def refuse_data(settings, data) -> None:
-    """Raise `InvalidData` where error variances are neither stored with the data nor learned."""
-    if settings.noisy_inputs == CLEAN or not settings.learn:
-        refuse_unknown_errors(data)
-
-
-# The kernel must be differentiable, because inputs move along its gradient.
-METHOD = InputMethod(learn_inputs, kernel="se", rows=ROWS, refuse=refuse, refuse_data=refuse_data)
+register_variant(FIRST, NoisyInputs(f"{FIRST} with noisy inputs"))
 for _way in WAYS:
-    INPUT_METHODS.add(_way, METHOD)
     INPUT_ERRORS.add(_way, NormalErrors)

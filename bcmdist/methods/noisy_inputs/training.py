@@ -39,6 +39,7 @@ from bcmdist.methods.noisy_inputs.evidence import (
     SamplingTask,
 )
 from bcmdist.methods.noisy_inputs.expert import CLEAN, NormalErrors
+from bcmdist.methods.noisy_inputs.options import InputOptions
 from bcmdist.methods.noisy_inputs.posterior import COOLING, NOISE
 from bcmdist.model.model import described
 
@@ -178,7 +179,11 @@ def learn_inputs(start: Point, context: TrainingContext, mean: str, settings) ->
 
     With --no-learn the hyper-parameters are unchanged. A report is added to the context.
     """
-    way, seed, noise = settings.noisy_inputs, settings.seed, float(start.likelihood.parameters[NOISE][0])
+    way, seed, noise = (
+        settings.of(InputOptions).noisy_inputs,
+        settings.seed,
+        float(start.likelihood.parameters[NOISE][0]),
+    )
     if not context.learn:
         return start, NormalErrors(way, max(noise, HIGHEST_GIVEN), seed=seed)
     learner = AlternatingLearner(context, evenly(context.parts, ROWS[context.effort]), mean)

@@ -221,10 +221,10 @@ def standing_still(
     for number in range(MOST_PASSES):
         with ground.transient(arrays | {"weighed": weighed.to_array()}) as references:
             functions = functions_of(tried, ground.scaling, {name: references[name] for name in arrays})
-            how = (ground.options["rvm_classes"], references["weighed"], own)
+            how = (ground.options.rvm_classes, references["weighed"], own)
             sums = ground.sum(SiteSums(functions, likelihood, ground.classes, *how))
         problem = Problem(sums, tried.size - tried.functions, keep_noise=True, least=LEAST_SHARE, floor=LEAST_PRECISION)
-        update = UPDATES[ground.options["rvm_update"]]
+        update = UPDATES[ground.options.rvm_update]
         shut = start if number >= OPEN_PASSES else None
         start = state = closed(update, problem, shut) if shut else update(problem, 1.0, start)
         found, step = posterior(sums, state), -weights

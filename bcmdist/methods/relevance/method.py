@@ -10,6 +10,7 @@ from bcmdist.learning.method import Capabilities, Cost, Defaults, Method, Traini
 from bcmdist.methods.relevance import training
 from bcmdist.methods.relevance.augmented import Augmented
 from bcmdist.methods.relevance.dictionaries import Dictionaries, Radial
+from bcmdist.methods.relevance.options import RelevanceOptions, SelectionOptions
 from bcmdist.model.likelihoods import LIKELIHOODS
 from bcmdist.model.likelihoods.classes import Bernoulli
 from bcmdist.model.likelihoods.multiclass import OneHot, PerClass
@@ -57,16 +58,13 @@ class OneAgainstRest(PerClass):
         return [(replace(obs, y=(obs.y == c) * 1.0), f[:, c]) for c in range(self.processes)]
 
 
-OPTIONS = ("rvm_update", "rvm_dictionary", "rvm_lengthscale")
-
-
 class RelevanceVectors(Method):
     """Weights of radial basis functions at rows, selected by the evidence; no residual."""
 
     residual = "none"
     training = Training()
 
-    def __init__(self, name: str, options: tuple[str, ...], likelihoods: tuple[str, ...], defaults: Defaults):
+    def __init__(self, name: str, options: type[SelectionOptions], likelihoods: tuple[str, ...], defaults: Defaults):
         super().__init__(name)
         self.options, self.defaults = options, defaults
         self.capabilities = Capabilities(
@@ -83,21 +81,23 @@ class RelevanceVectors(Method):
         return training.trained(shared, likelihood, context)
 
     def refuse(self, settings, likelihood) -> None:
-        if settings.rvm_lengthscale == "adapted" and not settings.learn:
+        options = settings.of(self.options)
+        if options.rvm_lengthscale == "adapted" and not settings.learn:
             raise InvalidOption("rvm_lengthscale: expected learning with adapted, got no-learn; leave out one of them")
-        if settings.rvm_lengthscale == "adapted" and likelihood and not likelihood.exact:
+        if options.rvm_lengthscale == "adapted" and likelihood and not likelihood.exact:
             raise InvalidOption(
                 f"rvm_lengthscale: expected measurements with adapted, got the likelihood {likelihood.name}; leave it "
                 "out"
             )
-        if settings.rvm_classes != "laplace" and likelihood and likelihood.exact:
+        classes = options.rvm_classes if isinstance(options, RelevanceOptions) else "laplace"
+        if classes != "laplace" and likelihood and likelihood.exact:
             raise InvalidOption(
-                f"rvm_classes: expected classes with {settings.rvm_classes}, got the likelihood {likelihood.name}, "
+                f"rvm_classes: expected classes with {classes}, got the likelihood {likelihood.name}, "
                 "whose rows say the same in all ways; leave it out"
             )
 
     def candidates(self, settings) -> int:
-        return settings.rvm_dictionary or 0
+        return settings.of(SelectionOptions).rvm_dictionary or 0
 
     def cost(self, settings, rows) -> Cost:
         return Cost(messages=1.0)
@@ -110,9 +110,11 @@ register_predictor("augmented", Augmented)
 register_method(
     RelevanceVectors(
         "rvm",
-        (*OPTIONS, "rvm_classes"),
+        RelevanceOptions,
         ("gaussian", "bernoulli", "probit", "one_against_rest"),
         Defaults(kernel="se", classes="one_against_rest"),
     )
 )
-register_method(RelevanceVectors("rvm_star", OPTIONS, ("gaussian",), Defaults(kernel="se", predictor="augmented")))
+register_method(
+    RelevanceVectors("rvm_star", SelectionOptions, ("gaussian",), Defaults(kernel="se", predictor="augmented"))
+)

@@ -111,7 +111,7 @@ NEXT_TO_NOTHING = 1e-6
 def drawn(known: BasisInputs) -> tuple[Radial, float]:
     """Bumps around sampled rows, drawn at random."""
     assert known.row is not None
-    return dictionary(known.sample, known.row, known.kernel, known.options["rvm_dictionary"] or known.count)
+    return dictionary(known.sample, known.row, known.kernel, known.options.rvm_dictionary or known.count)
 
 
 def dictionary(sample, rows, kernel, count) -> tuple[Radial, float]:
@@ -140,7 +140,7 @@ def trained(shared: Shared, likelihood, ground: TrainingContext) -> tuple[Shared
     tried, problem, state = grown(cast(Weights, shared), likelihood, ground)
     if not likelihood.exact:
         return relevant(tried, state), likelihood
-    if ground.options["rvm_lengthscale"] == "adapted" and np.any(state.active < problem.free):
+    if ground.options.rvm_lengthscale == "adapted" and np.any(state.active < problem.free):
         tried, state = adapted(tried, problem, state, ground)
     return relevant(tried, state), replace(likelihood, noise_variance=np.array([state.noise]))
 
@@ -171,7 +171,7 @@ def grown(
 def measured(tried: Weights, likelihood, ground: TrainingContext, start: State | None) -> tuple[Problem, State]:
     """The sums of rows with Gaussian noise, and the state learned from them."""
     problem = Problem(summed(tried, ground), tried.size - tried.functions, keep_noise=not ground.learn)
-    return problem, UPDATES[ground.options["rvm_update"]](problem, float(likelihood.noise_variance[0]), start)
+    return problem, UPDATES[ground.options.rvm_update](problem, float(likelihood.noise_variance[0]), start)
 
 
 def adapted(shared: Weights, problem: Problem, state: State, ground: TrainingContext) -> tuple[Weights, State]:
@@ -186,7 +186,7 @@ def adapted(shared: Weights, problem: Problem, state: State, ground: TrainingCon
         kernel = replace(cast(SquaredExponential, shared.kernel), lengthscale=theta[:lengths])
         moved = replace(shared, basis=replace(basis, lengthscale=theta), kernel=kernel)
         problem = replace(problem, sums=summed(moved, ground))
-        after = UPDATES[ground.options["rvm_update"]](problem, state.noise, state)
+        after = UPDATES[ground.options.rvm_update](problem, state.noise, state)
         evidence = posterior(problem.sums, after).evidence
         if evidence <= best:
             break

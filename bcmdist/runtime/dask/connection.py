@@ -40,7 +40,7 @@ LOST_WORKER = "1 day"
 # fraction of a second.
 PRELOADED = [
     "distributed",
-    "bcmdist.methods",
+    "bcmdist.methods.every",
     "bcmdist.prediction.errors.arrivals",
     "bcmdist.prediction.scored_rows",
     "bcmdist.runtime.dask.connection",

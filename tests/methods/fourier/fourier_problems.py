@@ -4,6 +4,7 @@ import numpy as np
 
 from bcmdist.learning.basis_inputs import BasisInputs
 from bcmdist.methods.fourier.frequency_grid import fourier_features
+from bcmdist.methods.fourier.options import FourierOptions
 from bcmdist.model.mean import Mean
 
 
@@ -24,6 +25,6 @@ def make_fourier(kernel, inputs, *, tolerance=1e-3, mean="constant", extent=1.0)
             residual="waves",
             low=low,
             high=-low,
-            options={"tolerance": tolerance},
+            options=FourierOptions(tolerance),
         )
     )

@@ -10,6 +10,7 @@ from bcmdist.data.dataset import open_data
 from bcmdist.data.partition import partitions
 from bcmdist.learning.basis_inputs import BasisInputs
 from bcmdist.learning.training_context import TrainingContext
+from bcmdist.methods.networks.options import MixtureOptions
 from bcmdist.methods.networks.shared import Units
 from bcmdist.methods.networks.training import Network, NetworkObjective, climbed, climbed_once, drawn, inner_widths
 from bcmdist.model.kernels import parse_kernel
@@ -126,7 +127,9 @@ def test_networks_are_drawn_from_the_kernel(rng):
     kernel = KERNEL.with_parameters(KERNEL.parameters | {"lengthscale": lengthscale, "variance": np.array([2.0])})
     sample = rng.standard_normal((500, 2))
     rows, box = (sample, None, np.ones(500), 500), (sample.min(axis=0), sample.max(axis=0))
-    known = BasisInputs(*rows, kernel, Mean("zero"), 2000, "kmeans", 3, "none", *box, options={"networks": 2})
+    known = BasisInputs(
+        *rows, kernel, Mean("zero"), 2000, "kmeans", 3, "none", *box, options=MixtureOptions(networks=2)
+    )
     made = drawn(known)
     assert made.inner.shape == (2, 2000, 3)
     widths = np.array([np.hypot(2.0, 1 / 3.0), 2.0, 1 / 3.0])

@@ -18,7 +18,6 @@ from bcmdist.data.writing import write_dataset
 from bcmdist.errors import InvalidData, InvalidOption, ModelDamaged
 from bcmdist.experts.message import Message
 from bcmdist.learning.first_commit import _job
-from bcmdist.learning.input_methods import INPUT_METHODS
 from bcmdist.learning.point import Point
 from bcmdist.methods.noisy_inputs.evidence import InputSteps, kept_rows, left_out_density
 from bcmdist.methods.noisy_inputs.expert import NormalErrors, load_draws, matched
@@ -402,7 +401,7 @@ def test_data_that_do_not_say_how_far_off_they_are_are_refused(folder, cleaned):
 @pytest.mark.parametrize(
     ("other", "expected"),
     [
-        ({"expert": "fitc"}, "expert: expected bcm with noisy_inputs clean"),
+        ({"expert": "fitc"}, "noisy_inputs: expected the expert bcm with it, got fitc"),
         ({"partition": "spatial"}, "partition: expected chunks with noisy_inputs clean"),
         ({"approximation": "ep"}, "approximation: expected laplace"),
         ({"linearise": "running"}, "linearise: expected own"),
@@ -499,8 +498,7 @@ def test_it_begins_smoothly_too_and_the_best_end_counts(way, folder, monkeypatch
     monkeypatch.setattr("bcmdist.methods.noisy_inputs.training._score", lambda *_: next(scores))
     monkeypatch.setattr("bcmdist.methods.noisy_inputs.training.ROUNDS", {"normal": 2})
     monkeypatch.setattr("bcmdist.methods.noisy_inputs.training.LEVELS", 2)
-    rough = replace(INPUT_METHODS[way], learn=begun_roughly)
-    monkeypatch.setitem(INPUT_METHODS._things, way, rough)
+    monkeypatch.setattr("bcmdist.methods.noisy_inputs.method.learn_inputs", begun_roughly)
     asked = replace(CLEAN, noisy_inputs=way, kernel="se", rows_per_expert=40, effort="normal")
     info = GBCM.fit(few, asked).info()
     assert info["input_errors"]["beginnings"] == [-3.0, -1.0, -2.0]
