@@ -57,7 +57,7 @@ REMAINING: dict[str, set[str]] = {
     "api/forecasts.py": {"known"},
     "api/plan/stages.py": {"alone", "apart", "around", "spread"},
     "api/plan/work.py": {"halving", "message_apart"},
-    "committee/facts.py": {"around", "halving_loss", "repeats", "settled", "spread"},
+    "committee/facts.py": {"around", "halving_loss", "judge", "repeats", "settled", "spread", "surprise"},
     "committee/ingest/watch.py": {"beside", "noted"},
     "learning/decisions.py": {"judge"},
     "learning/option_fields.py": {"said"},

@@ -29,18 +29,18 @@ def of_query(snapshot: Snapshot) -> str:
     """Whether there are enough query points (always reported)."""
     facts, shared = snapshot.facts, snapshot.model.shared
     functions = shared.functions // max(1, len(shared.members))
-    asked = facts.query_asked if shared.fewer else functions
-    loss = facts.halving_loss if facts.method == "local" else None
+    asked = facts.query.query_asked if shared.fewer else functions
+    loss = facts.query.halving_loss if facts.method == "local" else None
     how = {"of": shared.noun, "advised": shared.advised, "fewer": shared.fewer, "loss": loss}
-    return query_advice(snapshot.degrees_of_freedom, functions, asked, facts.degrees_estimated, **how)
+    return query_advice(snapshot.degrees_of_freedom, functions, asked, facts.query.degrees_estimated, **how)
 
 
 def of_learning_again(snapshot: Snapshot) -> str | None:
     """How to refit with more query points but the learned hyper-parameters, where there are too few query points."""
     facts, shared = snapshot.facts, snapshot.model.shared
-    asked = facts.query_asked if shared.fewer else shared.functions
+    asked = facts.query.query_asked if shared.fewer else shared.functions
     limited = query_limits(snapshot.degrees_of_freedom, shared.functions, asked)
-    learned = facts.evaluations and facts.degrees_estimated is None and facts.method != "local"
+    learned = facts.learning.evaluations and facts.query.degrees_estimated is None and facts.method != "local"
     if not learned or not limited or "--query" not in shared.advised:
         return None
     given = f"--no-learn --kernel '{snapshot.model.kernel_name}' --mean {shared.mean.name}"
@@ -55,7 +55,7 @@ def of_targets(snapshot: Snapshot) -> str | None:
     They do if they take 3 to `FEW_VALUES` distinct values, all whole, with at least `ROWS_OF_EACH` rows per value on
     average.
     """
-    count = snapshot.facts.whole_targets or 0
+    count = snapshot.facts.survey.whole_targets or 0
     many = snapshot.committee.total.rows >= ROWS_OF_EACH * count
     if not many or not 2 < count <= FEW_VALUES or snapshot.model.likelihood.task != "regression":
         return None
@@ -75,17 +75,17 @@ def of_solution(snapshot: Snapshot) -> str | None:
 
 def of_replicates(snapshot: Snapshot) -> str | None:
     """Report replicates (rows with equal inputs): the scatter of their targets bounds what a kernel can predict."""
-    found = snapshot.facts.repeats
-    if not found or found["share"] < TOLD_SHARE or snapshot.model.likelihood.task != "regression":
+    found = snapshot.facts.survey.repeats
+    if not found or found.share < TOLD_SHARE or snapshot.model.likelihood.task != "regression":
         return None
-    if found["deviation"] == 0.0:
+    if found.deviation == 0.0:
         return (
-            f"{found['share']:.0%} of rows repeat inputs and targets of others: if they are copies, leave them out, "
+            f"{found.share:.0%} of rows repeat inputs and targets of others: if they are copies, leave them out, "
             "since each counts as a measurement of its own"
         )
     return (
-        f"{found['share']:.0%} of rows repeat inputs: the noise is what repeats disagree by, a standard deviation of "
-        f"{found['deviation']:.3g}"
+        f"{found.share:.0%} of rows repeat inputs: the noise is what repeats disagree by, a standard deviation of "
+        f"{found.deviation:.3g}"
     )
 
 
@@ -93,7 +93,7 @@ def of_labels(snapshot: Snapshot) -> str | None:
     """Report inputs that are treated as unordered labels, since nearby values are unrelated."""
     found = [
         f"{name} has {count} distinct values and a lengthscale at its bound: it is used as a label"
-        for name, count in (snapshot.facts.labels or {}).items()
+        for name, count in (snapshot.facts.survey.labels or {}).items()
     ]
     return "; ".join(found) or None
 
@@ -120,14 +120,14 @@ def of_errors(snapshot: Snapshot) -> str | None:
 def errors(snapshot: Snapshot) -> dict | None:
     """Return the error distribution of the model's predictions, JSON-ready; None where it was not measured."""
     facts = snapshot.facts
-    if facts.spread is None:
+    if facts.errors.spread is None:
         return None
     spread = error_distribution_of(snapshot, facts.method)
     shape = spread.shape
     return {
         "scale": "constant" if spread.scale is None else "varying",
-        "gain": facts.spread["gain"],
-        "gain_error": facts.spread["gain_error"],
+        "gain": facts.errors.spread.gain,
+        "gain_error": facts.errors.spread.gain_error,
         "shape": {"weights": list(shape.weights), "scales": list(shape.scales)},
         "residuals": residuals_of(facts, snapshot.ledger, facts.method).count,
     }

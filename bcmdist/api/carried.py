@@ -28,15 +28,20 @@ def portable(snapshot: Snapshot, store: ModelStore) -> Snapshot:
     facts, surveyed = snapshot.facts, list(snapshot.surveyed.values())
     names = _Names()
     ledger, surveyed = names.of_entries(snapshot.ledger), names.of_entries(surveyed)
-    cells = facts.cells if facts.cells.array is None else replace(facts.cells, array=names.of(facts.cells.array))
-    blobs = {entry.state for entry in ledger} | {facts.linearised_at, cells.edges, cells.halos, *_halos(snapshot)}
+    cells = facts.cells if facts.cells.array is None else facts.cells.changed(array=names.of(facts.cells.array))
+    blobs = {entry.state for entry in ledger} | {
+        facts.linearisation.linearised_at,
+        cells.edges,
+        cells.halos,
+        *_halos(snapshot),
+    }
     store.copy_blobs(snapshot.store, sorted(blob for blob in blobs if blob))
     facts = facts.changed(
         data=None,
         job="portable",
         chunks=None,
         cells=cells,
-        skipped=tuple(names.of_key(key) for key in facts.skipped),
+        skipped=tuple(names.of_key(key) for key in facts.ingestion.skipped),
         surveyed=store.put_segment(surveyed),
     )
     return snapshot.written(store, snapshot.committee, ledger, facts)

@@ -112,5 +112,5 @@ def _makes_several(settings: Settings, facts: Facts) -> bool:
     sorted targets and each expert was linearised on its own."""
     if settings.passes is not None:
         return settings.passes == "auto"
-    sliced = settings.partition == "chunks" and (facts.between_partitions or 0.0) >= SLICED
+    sliced = settings.partition == "chunks" and (facts.survey.between_partitions or 0.0) >= SLICED
     return sliced and settings.linearise == "own"

@@ -95,7 +95,7 @@ def last_values(snapshot: Snapshot, data=None, *, id=None) -> Series:
     ------
     DataNotFound, InvalidData, InvalidDtype, InvalidOption
     """
-    lags, data = lags_of_model(snapshot), data or snapshot.facts.data
+    lags, data = lags_of_model(snapshot), data or snapshot.facts.survey.data
     if data is None:
         raise InvalidOption(
             f"{snapshot.url}: expected a model that knows the rows it was fitted to, it does not; give a table of the "

@@ -2,6 +2,7 @@
 
 from dataclasses import asdict
 
+import msgspec
 import numpy as np
 
 from bcmdist.api.advice import advice, errors
@@ -30,8 +31,8 @@ def info(snapshot: Snapshot) -> dict:
         "commit": snapshot.commit,
         "query": count,
         "expert": facts.expert,
-        "networks": {"count": members, **facts.networks} if facts.networks else None,
-        "deep": facts.deep,
+        "networks": {"count": members, **facts.training.networks} if facts.training.networks else None,
+        "deep": facts.training.deep,
         "input_errors": _input_errors(snapshot),
         "precision": model.precision,
         "inputs": model.inputs,
@@ -47,22 +48,22 @@ def info(snapshot: Snapshot) -> dict:
             name: value.tolist() for name, value in named_parameters(shared.kernel, model.likelihood).items()
         },
         "classes": list(model.schema.classes) or model.classes,
-        "approximation": facts.approximation,
-        "passes": [entry.to_json() for entry in facts.passes],
+        "approximation": facts.linearisation.approximation,
+        "passes": [entry.to_json() for entry in facts.linearisation.passes],
         "converged": passes.converged(facts),
         "jitter": shared.jitter,
         "waves": None,
         "shared_lengthscales": _shared_lengthscales(shared.kernel),
         "lengthscales": _by_column(snapshot),
-        "kernels_tried": facts.kernels_tried,
-        "decisions": facts.decisions or [],
-        "at_bounds": facts.at_bounds,
+        "kernels_tried": facts.learning.kernels_tried,
+        "decisions": facts.learning.decisions or [],
+        "at_bounds": facts.learning.at_bounds,
         "method": facts.method,
-        "recalibration": facts.recalibration,
+        "recalibration": msgspec.to_builtins(facts.errors.recalibration),
         "errors": errors(snapshot),
-        "drift": told(snapshot.ledger, from_facts(facts.expected)),
+        "drift": told(snapshot.ledger, from_facts(facts.errors.expected)),
         "fading": asdict(facts.fading) if facts.fading.fades else None,
-        "skipped": list(facts.skipped),
+        "skipped": list(facts.ingestion.skipped),
         "lag": _lag(snapshot, ingesters),
         "ingesters": [asdict(one) for one in ingesters] or None,
         "cells": _cells(snapshot),
@@ -87,7 +88,7 @@ def _input_errors(snapshot):
         return None
     scale = snapshot.model.scaling.x_scale
     learned = None if errors.variance is None else (np.sqrt(errors.variance) * scale).tolist()
-    return {"way": errors.way, "deviations": learned, **(snapshot.facts.input_errors or {})}
+    return {"way": errors.way, "deviations": learned, **(snapshot.facts.training.input_errors or {})}
 
 
 def _lag(snapshot, ingesters):

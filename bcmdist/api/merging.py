@@ -51,4 +51,4 @@ def _looked_at(snapshot) -> str:
     if likelihood.categorical:
         corrected = likelihood.single and sites_repeat(snapshot.facts)
         return "class probabilities" if likelihood.needs_calibration or corrected else ""
-    return "distributions of errors" if likelihood.measured and snapshot.facts.noise else ""
+    return "distributions of errors" if likelihood.measured and snapshot.facts.errors.noise else ""

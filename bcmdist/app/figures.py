@@ -57,7 +57,7 @@ def _names(values):
 
 def drift(snapshot: Snapshot) -> dict:
     """Return whether new data still look as the model expects: `drift` (`verdict` and figures), and the `curve`."""
-    found = told(snapshot.ledger, from_facts(snapshot.facts.expected))
+    found = told(snapshot.ledger, from_facts(snapshot.facts.errors.expected))
     return {"drift": found, "curve": curve(snapshot)}
 
 

@@ -17,10 +17,14 @@ import json
 import os
 import re
 from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
 
 from bcmdist.errors import JobDamaged, JobNotFound, UnsafeData
+from bcmdist.storage.fields import Count, Number, converted
 from bcmdist.storage.interface import Storage
-from bcmdist.storage.kinds import COUNT, NAMED, NUMBER, TEXT, Kind, each, fields, maybe, shown, wrong_fields
 from bcmdist.storage.locate import open_storage
 
 STATES = {
@@ -33,33 +37,100 @@ STATES = {
     "interrupted": "interrupted",
 }
 """the state of a job after an event; other events do not change it"""
-# Entries of records, with the values they may have.
-PLACES = Kind(
-    "texts by data, model, out or source",
-    lambda value: isinstance(value, dict) and value.keys() <= {"data", "model", "out", "source"} and _are_texts(value),
-)
-PROCESS = Kind("the id of a process", lambda value: type(value) is int and 0 < value < 2**31)
-REQUEST = {"command": TEXT, "request": NAMED, "places": PLACES}
-EVENT = {"event": TEXT, "at": TEXT}
-ASKED = {"scheduler": TEXT, "share": maybe(NUMBER), "workers": maybe(COUNT)}
-SECONDS = {"seconds_by_stage": each(NUMBER).perhaps}
-ENDED = {"error": TEXT, "message": TEXT} | SECONDS
-EVENTS: dict[str, dict[str, Kind]] = {
-    "submitted": ASKED,
-    "resumed": ASKED,
-    "started": {"host": TEXT, "pid": PROCESS, "by": TEXT},
-    "waiting": {"message": TEXT},
-    "progress": {
-        "stage": maybe(TEXT),
-        "partitions_done": maybe(COUNT),
-        "partitions": maybe(COUNT),
-        "rows_per_second": maybe(NUMBER),
-    }
-    | SECONDS,
-    "quarantined": {"key": TEXT},
-    "finished": {"result": fields({"rows": maybe(NUMBER), "seconds": maybe(NUMBER)})} | SECONDS,
-    "failed": ENDED,
-    "interrupted": ENDED,
+
+
+class Places(msgspec.Struct, forbid_unknown_fields=True):
+    """Paths and URLs of a request."""
+
+    data: str | msgspec.UnsetType = msgspec.UNSET
+    model: str | msgspec.UnsetType = msgspec.UNSET
+    out: str | msgspec.UnsetType = msgspec.UNSET
+    source: str | msgspec.UnsetType = msgspec.UNSET
+
+
+class StoredRequest(msgspec.Struct):
+    """The record of a request."""
+
+    command: str
+    request: dict[str, Any]
+    places: Places
+
+
+class Event(msgspec.Struct, kw_only=True):
+    """An event of any kind; further fields belong to kinds that are not in `EVENTS`."""
+
+    event: str
+    at: str
+    seconds_by_stage: dict[str, Number] = {}
+
+
+class Asked(Event, kw_only=True):
+    """A request to run the job."""
+
+    scheduler: str
+    share: Number | None = None
+    workers: Count | None = None
+
+
+class Started(Event, kw_only=True):
+    """A coordinator has begun."""
+
+    host: str
+    pid: Annotated[int, Meta(gt=0, lt=2**31)]
+    by: str
+
+
+class Waiting(Event, kw_only=True):
+    """What a coordinator waits for."""
+
+    message: str
+
+
+class Progress(Event, kw_only=True):
+    """Partitions done so far in the current stage."""
+
+    stage: str | None = None
+    partitions_done: Count | None = None
+    partitions: Count | None = None
+    rows_per_second: Number | None = None
+
+
+class Quarantined(Event, kw_only=True):
+    """A partition was set aside after it had failed."""
+
+    key: str
+
+
+class Figures(msgspec.Struct):
+    """The part of a result that lists of jobs show."""
+
+    rows: Number | None = None
+    seconds: Number | None = None
+
+
+class Finished(Event, kw_only=True):
+    """The request was carried out."""
+
+    result: Figures
+
+
+class Ended(Event, kw_only=True):
+    """The request failed, or was interrupted."""
+
+    error: str
+    message: str
+
+
+EVENTS: dict[str, type[Event]] = {
+    "submitted": Asked,
+    "resumed": Asked,
+    "started": Started,
+    "waiting": Waiting,
+    "progress": Progress,
+    "quarantined": Quarantined,
+    "finished": Finished,
+    "failed": Ended,
+    "interrupted": Ended,
 }
 OUTPUT = "output.txt"  # output of coordinators, next to the events on a local disk
 ID = re.compile(r"[0-9]{8}-[0-9]{6}-[0-9a-z]{4}")
@@ -76,7 +147,7 @@ class Journal:
     @property
     def request(self) -> dict:
         """The stored record: `command`, `request`, `places`, `software`."""
-        return self._read("request.json", REQUEST)
+        return self._read("request.json", StoredRequest)
 
     @property
     def output(self) -> str | None:
@@ -88,7 +159,7 @@ class Journal:
         known = len(self.events)
         while True:
             try:
-                event = self._read(self._name(len(self.events) + 1), EVENT)
+                event = self._read(self._name(len(self.events) + 1), Event)
             except FileNotFoundError:
                 return self.events[known:]
             self.events.append(event)
@@ -128,17 +199,16 @@ class Journal:
                     "directory of that job by --jobs, or remove the link"
                 )
 
-    def _read(self, name, wanted):
-        """Read a record of the job: a JSON object with at least the entries `wanted`, of the right types."""
+    def _read(self, name, kind):
+        """Read a record of the job as a JSON object, and check its fields; an event has those of its own kind."""
         self.refuse_links(name)
         data = self.storage.get(f"{self.id}/{name}")
         try:
             found = json.loads(data)
-            for entry, kind in wrong_fields(found, _entries(found, wanted)):
-                if entry not in found:
-                    raise KeyError(entry)
-                raise TypeError(f"expected {kind.words}, {entry} {shown(found[entry])}")
-        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            checked = converted(kind, found)
+            if isinstance(checked, Event):
+                converted(EVENTS.get(checked.event, Event), found)
+        except (ValueError, TypeError, RecursionError) as error:
             raise JobDamaged(
                 f"{self.storage.url}/{self.id}/{name}: expected a record of a job, found something else "
                 f"({type(error).__name__}: {error}); remove this job's directory"
@@ -147,19 +217,6 @@ class Journal:
 
     def _name(self, number):
         return f"events/{number:08d}.json"
-
-
-def _entries(found, wanted):
-    """The required entries of a record, by name; an event also has the entries of its kind."""
-    if not isinstance(found, dict):
-        raise TypeError(shown(found))
-    if wanted is EVENT and isinstance(found.get("event"), str):
-        return wanted | EVENTS.get(found["event"], {})
-    return wanted
-
-
-def _are_texts(places):
-    return all(isinstance(place, str) for place in places.values())
 
 
 def job_ids(directory) -> list[str]:

@@ -112,7 +112,7 @@ def query_advice(
     of : name of the shared variables
     advised : what to do if the points limit the fit; "{}" is replaced by a number of points
     fewer : why fewer points than asked for suffice
-    loss : for local predictions: "nats" per row lost with half of the query points, and its standard "error"
+    loss : for local predictions: the loss with half of the query points (`bcmdist.committee.facts.QueryLoss`)
     """
     wanted = POINTS_PER_DEGREE * degrees_of_freedom
     seen = f"{degrees_of_freedom:.0f} effective degrees of freedom are seen through {points} {of}"
@@ -130,10 +130,10 @@ def query_advice(
         )
     if loss is None or points < LEAST_HALVED:
         return f"{seen}: the query set limits the fit; {more}"
-    with_half = f"with half of them rows left out are predicted worse by {loss['nats']:.2g} nats a row"
-    if loss["nats"] > max(MEASURABLE_NATS, loss["error"]):
+    with_half = f"with half of them rows left out are predicted worse by {loss.nats:.2g} nats a row"
+    if loss.nats > max(MEASURABLE_NATS, loss.error):
         return f"{seen}: {with_half}; {more}"
     return (
         f"{seen}: enough for local predictions, with half of which rows left out are predicted as well (to "
-        f"{max(abs(loss['nats']), loss['error']):.2g} nats a row); for --method committee, {more}"
+        f"{max(abs(loss.nats), loss.error):.2g} nats a row); for --method committee, {more}"
     )

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bcmdist.errors import InvalidOption
+from bcmdist.storage.fields import Count, CountFromOne, Positive
 from bcmdist.storage.ledger import Entry
 
 
@@ -24,11 +25,11 @@ class Weighting:
 
     source: str = ""
     """name of the source whose positions count; rows absorbed before its first ones have position 0"""
-    position: int = 0
+    position: Count = 0
     """T, the newest row absorbed"""
-    half_life: float | None = None
+    half_life: Positive | None = None
     """H in rows; None: no decay"""
-    window: int | None = None
+    window: CountFromOne | None = None
     """W in rows; None: no limit"""
 
     def __post_init__(self):

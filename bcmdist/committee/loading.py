@@ -1,18 +1,37 @@
-"""Load and check the committee and facts of a commit, for snapshots and for tasks on workers."""
+"""Load the committee and facts of a commit, and check types, shapes, and that the ledger adds up to the committee."""
 
 from functools import lru_cache
+from typing import Any
 
+import msgspec
 import numpy as np
 
 from bcmdist.committee.committee import Committee
 from bcmdist.committee.facts import Facts
-from bcmdist.committee.soundness import check_belief, check_ledger
+from bcmdist.experts.expert import zero_message
 from bcmdist.experts.message import Message
 from bcmdist.model.loading import load_model
-from bcmdist.model.model import Model
+from bcmdist.model.model import COMMITTEE_ARRAYS, Model
 from bcmdist.model.soundness import sound_model
 from bcmdist.storage.commits import Commit, Reference, open_store
+from bcmdist.storage.fields import Blob, Count, Number, check_array, damaged, decode, require_arrays, shown
+from bcmdist.storage.ledger import CLASSES_NOTED, NUMBERS_NOTED
 from bcmdist.storage.loading import load_record
+
+# Fields that local prediction needs, in the order in which a fit adds them.
+CELL_STEPS = ("edges", "halos", "border_jump")
+# Tolerated rounding error of a sum of precisions after withdrawals, as a share of its largest entry.
+PRECISION_TOLERANCE = 1e-6
+
+
+class Stored(msgspec.Struct):
+    """The part `facts` of a commit's record."""
+
+    model: dict[str, Any]
+    fit: dict[str, Any]
+    evidence: Number
+    rows: Count
+    partitions: Count | None = None
 
 
 def load_committee(reference: Reference) -> Committee:
@@ -22,35 +41,118 @@ def load_committee(reference: Reference) -> Committee:
     ------
     ModelDamaged, ModelNotFound
     """
-    store, record = open_store(reference.url), load_record(reference)
-    model, found = load_model(reference), {name: record["arrays"].get(name) for name in ("eta", "precision")}
-    arrays = {name: store.get_array(digest) for name, digest in found.items() if digest}
-    check_belief(arrays, record["facts"], model, reference.place)
-    return committee_from(arrays, record["facts"], model)
+    store, record, where = open_store(reference.url), load_record(reference), reference.place
+    stored, model = decode(Stored, record["facts"], where), load_model(reference)
+    require_arrays(record["arrays"], COMMITTEE_ARRAYS, where)
+    return _committee(
+        {name: store.get_array(record["arrays"][name]) for name in COMMITTEE_ARRAYS}, stored, model, where
+    )
 
 
 @lru_cache(maxsize=8)
 def load_facts(reference: Reference) -> Facts:
-    """Load the facts of a commit; cached, for tasks on workers."""
-    return Facts.from_json(load_record(reference)["facts"]["fit"])
+    """Load the facts of a commit; cached, for tasks on workers.
+
+    Raises
+    ------
+    ModelDamaged, ModelNotFound
+    """
+    where, model = reference.place, load_model(reference)
+    return sound_facts(decode(Stored, load_record(reference)["facts"], where).fit, model, where)
 
 
-def sound_committee(url, commit: Commit) -> tuple[Model, Committee]:
-    """Model and committee of a commit, checked for consistency.
+def sound_committee(url, commit: Commit) -> tuple[Model, Committee, Facts]:
+    """Model, committee and facts of a commit, checked for consistency.
 
     Raises
     ------
     ModelDamaged
-        The contents are inconsistent although the checksums match (`bcmdist.model.soundness`).
+        The contents are inconsistent although the checksums match.
     """
     where = f"{url}: commit {commit.number}"
-    model = sound_model(commit.arrays, commit.facts.get("model"), where)
-    check_belief(commit.arrays, commit.facts, model, where)
-    check_ledger(commit.ledger, commit.facts, model.inputs, where)
-    return model, committee_from(commit.arrays, commit.facts, model)
+    stored = decode(Stored, commit.facts, where)
+    model = sound_model(commit.arrays, stored.model, where)
+    committee = _committee(commit.arrays, stored, model, where)
+    facts = sound_facts(stored.fit, model, where)
+    _check_ledger(commit.ledger, stored, model.inputs, where)
+    return model, committee, facts
 
 
-def committee_from(arrays, facts, model: Model) -> Committee:
-    """Build the committee from a commit's arrays and facts."""
-    precision = np.asfortranarray(arrays["precision"])
-    return Committee(Message(arrays["eta"], precision, facts["evidence"], facts["rows"]), model.shared.belief)
+def _committee(arrays, stored, model, where):
+    """Build the committee, after checking shapes, and that the precision is symmetric and positive semi-definite."""
+    expected = zero_message(model.shared, model.likelihood)
+    require_arrays(arrays, COMMITTEE_ARRAYS, where)
+    for name in COMMITTEE_ARRAYS:
+        check_array(arrays[name], where, name, shape=getattr(expected, name).shape)
+    eta, precision = (arrays[name] for name in COMMITTEE_ARRAYS)
+    if precision.ndim > 1:
+        _check_matrix(precision, where)
+    message = Message(eta, np.asfortranarray(precision), stored.evidence, stored.rows)
+    return Committee(message, model.shared.belief)
+
+
+def _check_matrix(precision, where):
+    """Raise `ModelDamaged` unless a precision is symmetric with a non-negative diagonal, up to rounding."""
+    most = np.abs(precision).max(initial=0.0) * PRECISION_TOLERANCE
+    if np.abs(precision - np.swapaxes(precision, -1, -2)).max(initial=0.0) > most:
+        raise damaged(where, "a symmetric matrix in precision", "another one")
+    diagonal = np.diagonal(precision, axis1=-2, axis2=-1)
+    if diagonal.min(initial=0.0) < -max(most, PRECISION_TOLERANCE):
+        raise damaged(where, "a positive semi-definite matrix in precision", f"{diagonal.min():g} on its diagonal")
+
+
+def sound_facts(fit, model: Model, where: str) -> Facts:
+    """Decode the facts of a fit, and check that they agree with the model and with each other.
+
+    Raises
+    ------
+    ModelDamaged
+    """
+    facts = Facts.from_json(fit, where)
+    if model.input_errors is not None and facts.training.input_errors is not None:
+        decode(model.input_errors.FACTS, facts.training.input_errors, f"{where}: input_errors")
+    if facts.errors.spread and facts.errors.spread.process:
+        _check_process(facts.errors.spread.process, model.inputs, where)
+    classes = len(model.classes or (0, 1))
+    for name in ("calibration", "local_calibration"):
+        calibration = getattr(facts.errors, name)
+        if calibration and len(calibration.bias) != classes:
+            raise damaged(where, f"{classes} numbers as bias of {name}", shown(calibration.bias))
+    cells = facts.cells.to_json()
+    steps = [name for name in CELL_STEPS if name in cells]
+    complete = {"core", "around", "array"} <= cells.keys() and model.cells is not None
+    if steps != list(CELL_STEPS[: len(steps)]) or (steps and not complete):
+        raise damaged(where, "cells with core, around, array, edges, halos and border_jump", shown(sorted(cells)))
+    if facts.method == "local" and not facts.cells.surrounded:
+        raise damaged(where, "cells, for the method local", shown(sorted(cells)))
+    return facts
+
+
+def _check_process(process, inputs, where):
+    """Raise `ModelDamaged` unless points and lengthscales of the error-scale process have `inputs` + 1 numbers each."""
+    widths = {len(point) for point in [*process.points, process.lengthscale]}
+    if widths != {inputs + 1} or not process.points:
+        raise damaged(where, f"{inputs + 1} numbers in each point and lengthscale of spread", f"{sorted(widths)}")
+
+
+def _check_ledger(ledger, stored, inputs, where):
+    """Raise `ModelDamaged` if ledger entries are invalid or do not add up to the rows and partitions in `stored`."""
+    keys = [entry.key for entry in ledger]
+    if len(set(keys)) < len(keys):
+        raise damaged(where, "each partition once in the ledger", f"{len(keys) - len(set(keys))} twice")
+    noted = {len(entry.arrival) for entry in ledger if entry.arrival}
+    if len(noted) > 1 or noted - {len(CLASSES_NOTED), len(NUMBERS_NOTED)}:
+        raise damaged(where, "as many numbers as arrival of each ledger entry", f"{sorted(noted)} of them")
+    if any(len(entry.surprise) not in (0, 2) for entry in ledger):
+        raise damaged(where, "a mean and its variance as surprise of each ledger entry", "others")
+    for entry in ledger:
+        if entry.residuals and entry.residuals.places.shape[1] != inputs + 1:
+            found = f"{entry.residuals.places.shape[1]} numbers each"
+            raise damaged(where, f"residuals at places of {inputs} inputs and a variance for {entry.key}", found)
+        if entry.residuals:
+            decode(Blob, entry.digest, where, f"digest of {entry.key}, which has residuals")
+    rows = sum(entry.rows for entry in ledger)
+    if rows != stored.rows:
+        raise damaged(where, f"{stored.rows} rows in the ledger, as absorbed", f"{rows}")
+    if stored.partitions not in (None, len(ledger)):
+        raise damaged(where, f"{stored.partitions} partitions in the ledger", f"{len(ledger)}")

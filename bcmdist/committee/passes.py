@@ -44,14 +44,14 @@ ROUNDING = 1e-12
 
 def first_pass(facts: Facts) -> dict[str, Any]:
     """Facts to change when messages of a first pass are added: the numbering of passes starts again."""
-    done = facts.passes
+    done = facts.linearisation.passes
     fresh = not done or done[-1].change is not None
     return {"passes": (*done, Pass(1)) if fresh else done, "objective": None}
 
 
 def passes_made(facts: Facts) -> int:
     """Number of passes since first-pass messages were last added, including the first pass."""
-    return facts.passes[-1].number if facts.passes else 0
+    return facts.linearisation.passes[-1].number if facts.linearisation.passes else 0
 
 
 def log_evidence(model: Model, facts: Facts, ledger, committee) -> float | None:
@@ -75,7 +75,7 @@ def log_evidence(model: Model, facts: Facts, ledger, committee) -> float | None:
 def changes_made(facts: Facts) -> list[float]:
     """`Pass.change` of each further pass since first-pass messages were last added."""
     made = passes_made(facts)
-    return [entry.change for entry in facts.passes[-made:] if entry.change is not None] if made else []
+    return [entry.change for entry in facts.linearisation.passes[-made:] if entry.change is not None] if made else []
 
 
 def converged(facts: Facts) -> bool | None:
@@ -109,18 +109,19 @@ def refine(snapshot: Snapshot, runtime, *, most: int | None = None, tolerance=TO
 
     Returns
     -------
-    The snapshot of the refined committee; `facts.passes` lists change and log evidence of each pass. The snapshot is
-    returned unchanged if the likelihood is exact after one pass or needs calibration (svm), if messages are linearised
-    at the running posterior, or if the ledger is empty.
+    The snapshot of the refined committee; `facts.linearisation.passes` lists change and log evidence of each pass. The
+    snapshot is returned unchanged if the likelihood is exact after one pass or needs calibration (svm), if messages are
+    linearised at the running posterior, or if the ledger is empty.
     """
     likelihood = snapshot.model.likelihood
-    if likelihood.exact or likelihood.needs_calibration or snapshot.facts.linearise == RUNNING or not snapshot.ledger:
+    once = likelihood.exact or likelihood.needs_calibration or snapshot.facts.linearisation.linearise == RUNNING
+    if once or not snapshot.ledger:
         return snapshot
     parts = absorbed_partitions(snapshot)
     values, halvings = _balanced(snapshot.committee.posterior.mean, likelihood), 0
-    at = snapshot.facts.linearised_at
+    at = snapshot.facts.linearisation.linearised_at
     previous = snapshot.store.get_array(at) if at else None
-    done = snapshot.facts.passes
+    done = snapshot.facts.linearisation.passes
     if not done:
         raise damaged(f"{snapshot.url}: commit {snapshot.commit}", "a pass in which partitions were absorbed", "none")
     while not within(done[-1], tolerance):
@@ -129,7 +130,7 @@ def refine(snapshot: Snapshot, runtime, *, most: int | None = None, tolerance=TO
         stages, number = StageTimer(), done[-1].number + 1
         with stages("passes"):
             absorbed, facts = _next_pass(snapshot, parts, values, runtime, label=f"pass {number}")
-        objective, last = facts["objective"], snapshot.facts.objective
+        objective, last = facts["objective"], snapshot.facts.linearisation.objective
         if last is not None and objective < last - ROUNDING * abs(last) and halvings < HALVINGS:
             values, halvings = 0.5 * (values + previous), halvings + 1
             continue
@@ -157,10 +158,10 @@ def refine(snapshot: Snapshot, runtime, *, most: int | None = None, tolerance=TO
 
 def _next_pass(snapshot, parts, values, runtime, *, label):
     """Messages of one more pass, and the facts to change after it."""
-    if snapshot.facts.approximation == "ep":
+    if snapshot.facts.linearisation.approximation == "ep":
         total, changes = (
             snapshot.committee.total,
-            [entry.change for entry in snapshot.facts.passes if entry.change is not None],
+            [entry.change for entry in snapshot.facts.linearisation.passes if entry.change is not None],
         )
         slow = len(changes) > 1 and changes[-1] > SLOW_SHARE * changes[-2]
         with snapshot.store.transient({"eta": total.eta, "precision": total.precision}) as references:

@@ -89,7 +89,10 @@ def reweight(snapshot: Snapshot, wanted: Mapping[str, float], runtime) -> Snapsh
         if not old:
             return None
         new = {entry.key: replace(entry, weight=wanted[entry.key]) for entry in old}
-        before, after = weights(snapshot.facts.fading, old), weights(snapshot.facts.fading, new.values())
+        before, after = (
+            weights(snapshot.facts.fading, old),
+            weights(snapshot.facts.fading, new.values()),
+        )
         change = recall(snapshot, old, {key: after[key] - before[key] for key in after})
         return snapshot.committee.absorb(replace(change, rows=0)), [
             new.get(entry.key, entry) for entry in snapshot.ledger
@@ -142,7 +145,7 @@ def _revised(snapshot, revise, runtime):
 def _committed(snapshot, committee, ledger):
     """Write the next commit; return it, and whether messages depend on each other, so that a pass must follow."""
     refined = any(entry.at for entry in ledger) or (
-        snapshot.facts.approximation == "ep" and len(snapshot.facts.passes) > 1
+        snapshot.facts.linearisation.approximation == "ep" and len(snapshot.facts.linearisation.passes) > 1
     )
     facts = passes.first_pass(snapshot.facts) if refined else {"objective": None}
     return snapshot.successor(committee, ledger, rewrite=True, withdrawn_error=None, **facts), refined
@@ -256,10 +259,12 @@ def merge(one: Snapshot, other: Snapshot, model) -> Snapshot:
     for snapshot in (one, other):  # the state that experts keep is stored in separate blobs
         store.copy_blobs(snapshot.store, {entry.state for entry in snapshot.ledger if entry.state})
     base = larger(one, other)
-    surveyed = {e.key: e for snapshot in (one, other) for e in snapshot.store.get_segment(snapshot.facts.surveyed)}
+    surveyed = {
+        e.key: e for snapshot in (one, other) for e in snapshot.store.get_segment(snapshot.facts.survey.surveyed)
+    }
     facts = base.facts.changed(cells=Cells(), local_calibration=None, spread=None)  # halos stay in the old directory
-    outdated = {name: getattr(facts, name) for name in ("calibration", "recalibration")}
-    facts = facts.changed(**{name: fact and fact | {"rows": 0} for name, fact in outdated.items()})
+    outdated = {name: getattr(facts.errors, name) for name in ("calibration", "recalibration")}
+    facts = facts.changed(**{name: fact and fact.changed(rows=0) for name, fact in outdated.items()})
     if base.facts.method == "local":
         facts = facts.changed(method="committee")
     arrays = [snapshot.facts.cells.array for snapshot in (one, other) if absorbed_in_cells(snapshot)]
@@ -295,7 +300,9 @@ def _refuse_different(one, other):
     different = [name for name in names if not np.array_equal(arrays[name], other_arrays.get(name))]
     different += [name for name in facts | other_facts if facts.get(name) != other_facts.get(name)]
     different += [
-        name for name in ("approximation", "linearise") if getattr(one.facts, name) != getattr(other.facts, name)
+        name
+        for name in ("approximation", "linearise")
+        if getattr(one.facts.linearisation, name) != getattr(other.facts.linearisation, name)
     ]
     for snapshot in (one, other):
         if snapshot.facts.fading.fades:
@@ -303,7 +310,7 @@ def _refuse_different(one, other):
                 f"{snapshot.url}: expected rows that do not fade, those of this model do, each by its position; "
                 "ingest the sources into one model without --half-life and --window"
             )
-        if any(entry.at for entry in snapshot.ledger) or len(snapshot.facts.passes) > 1:
+        if any(entry.at for entry in snapshot.ledger) or len(snapshot.facts.linearisation.passes) > 1:
             raise ModelsDiffer(
                 f"{snapshot.url}: expected messages of a first pass, its messages were linearised at what it believed; "
                 "fit it with --passes 1 and --linearise own, merge, and refine then"

@@ -142,7 +142,7 @@ class Snapshot:
     @property
     def surveyed(self) -> dict[str, Entry]:
         """Ledger entries of the partitions as surveyed, by key."""
-        blob = self.facts.surveyed
+        blob = self.facts.survey.surveyed
         if blob not in self.read:
             self.read[blob] = {entry.key: entry for entry in self.store.get_segment(blob)}
         return self.read[blob]
@@ -150,7 +150,7 @@ class Snapshot:
     @property
     def chunks(self) -> dict[str, Chunk]:
         """Chunks that the survey recorded, by key (`recorded_chunks`)."""
-        blob = self.facts.chunks
+        blob = self.facts.survey.chunks
         if blob not in self.read:
             self.read[blob] = recorded_chunks(self.store, self.facts)
         return self.read[blob]
@@ -186,7 +186,9 @@ class Snapshot:
         """The task that computes messages under this model; `at` as in `compute_messages`."""
         if self.model.input_errors is not None:
             return self.model.input_errors.expert(self.reference)
-        return EPExpert(self.reference) if self.facts.approximation == "ep" else Expert(self.reference, at)
+        return (
+            EPExpert(self.reference) if self.facts.linearisation.approximation == "ep" else Expert(self.reference, at)
+        )
 
     def messages_of(self, task, parts, runtime, *, label) -> Contribution:
         """Like `compute_messages`, with another task.
@@ -240,7 +242,7 @@ class Snapshot:
         InvalidData
             The array `event` is missing, so that censored lifetimes would count as ended.
         """
-        known, read = self.facts.companions, self.model.likelihood.companions
+        known, read = self.facts.survey.companions, self.model.likelihood.companions
         if known is None:
             return
         missing = {name for name in known if name in read} - set(data.companions)
@@ -275,7 +277,8 @@ class Snapshot:
         segments = store.extended(() if rewrite else self.segments, entries, after=self.commit)
         offsets = self.offsets | (offsets or {})
         stages = stages or StageTimer()
-        known = self.facts.changed(**{"seconds": stages.added_to(self.facts.seconds)} | facts)
+        with read_back(f"{self.url}: commit {self.commit + 1}"):
+            known = self.facts.changed(**{"seconds": stages.added_to(self.facts.seconds)} | facts)
         absorbed = {"segments": segments, "ledger": ledger, "offsets": offsets, "identity": self.identity}
         made = write_commit(store, self.commit + 1, self.model, committee, known, parent=self.digest, **absorbed)
         changed = {"segments": segments, "ledger": ledger, "offsets": offsets, "facts": known, "digest": made.digest}
@@ -295,7 +298,7 @@ def from_commit(store: ModelStore, commit: Commit) -> Snapshot:
     ------
     ModelDamaged
     """
-    model, committee = sound_committee(store.storage.url, commit)
+    model, committee, facts = sound_committee(store.storage.url, commit)
     return Snapshot(
         model=model,
         committee=committee,
@@ -304,7 +307,7 @@ def from_commit(store: ModelStore, commit: Commit) -> Snapshot:
         identity=commit.identity,
         segments=commit.segments,
         ledger=commit.ledger,
-        facts=Facts.from_json(commit.facts["fit"]),
+        facts=facts,
         offsets=commit.offsets,
         digest=commit.digest,
     )

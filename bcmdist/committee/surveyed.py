@@ -52,12 +52,12 @@ def recorded_chunks(store: ModelStore, facts: Facts) -> dict[str, Chunk]:
     ModelDamaged
         The recorded table cannot be parsed.
     """
-    if facts.chunks is None:
+    if facts.survey.chunks is None:
         return {}
     try:
-        return from_table(store.get_array(facts.chunks))
+        return from_table(store.get_array(facts.survey.chunks))
     except (ValueError, AttributeError, TypeError) as error:
-        raise damaged(f"{store.storage.url}: blob {facts.chunks[:12]}", "lines of chunks", str(error)) from error
+        raise damaged(f"{store.storage.url}: blob {facts.survey.chunks[:12]}", "lines of chunks", str(error)) from error
 
 
 def _named(key, chunks):

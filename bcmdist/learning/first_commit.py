@@ -14,7 +14,7 @@ from pathlib import Path
 
 from bcmdist.committee.cells import refuse_cells_on_objects
 from bcmdist.committee.committee import Committee
-from bcmdist.committee.facts import Facts
+from bcmdist.committee.facts import Facts, json_values
 from bcmdist.committee.snapshot import write_commit
 from bcmdist.committee.surveyed import recorded_chunks, refuse_changed
 from bcmdist.data.checks.manifest import to_table
@@ -33,6 +33,7 @@ from bcmdist.learning.prepare import FitResources, prepare_model, survey
 from bcmdist.model.model import FIRST_PRECISION
 from bcmdist.runtime.timing import StageTimer
 from bcmdist.storage.commits import SCRATCH, Commit, open_store
+from bcmdist.storage.fields import read_back
 from bcmdist.storage.locate import open_storage
 from bcmdist.storage.scratch import Scratch
 from bcmdist.storage.urls import on_objects
@@ -74,7 +75,7 @@ def resumed(data, settings, model, runtime) -> Commit | None:
     if commit is None:
         return None
     facts = Facts.from_json(commit.facts["fit"])
-    surveyed, chunks = store.get_segment(facts.surveyed), recorded_chunks(store, facts)
+    surveyed, chunks = store.get_segment(facts.survey.surveyed), recorded_chunks(store, facts)
     refuse_changed(survey(data, settings, runtime).entries.values(), surveyed, chunks)
     return commit
 
@@ -129,20 +130,22 @@ def _prepare(data, surveyed, settings, runtime, store, stages):
         made, found = prepare_model(
             data, surveyed, settings, runtime, store, FitResources(stages, str(scratch), rows_url)
         )
-        facts = Facts(
-            job=job,
-            data=data.url,
-            surveyed=store.put_segment(list(surveyed.entries.values())),
-            chunks=store.put_arrays({"": to_table(surveyed.chunks)})[""] if surveyed.chunks else None,
-            approximation=settings.approximation,
-            linearise=settings.linearise,
-            rows_per_expert=settings.rows_per_expert,
-            seconds=stages.seconds,
-            expert=settings.expert,
-            method=method_of(settings).defaults.predictor,
-            noise=settings.noise if measures_errors(settings) else None,
+        flat = {
+            "job": job,
+            "data": data.url,
+            "surveyed": store.put_segment(list(surveyed.entries.values())),
+            "chunks": store.put_arrays({"": to_table(surveyed.chunks)})[""] if surveyed.chunks else None,
+            "approximation": settings.approximation,
+            "linearise": settings.linearise,
+            "rows_per_expert": settings.rows_per_expert,
+            "seconds": stages.seconds,
+            "expert": settings.expert,
+            "method": method_of(settings).defaults.predictor,
+            "noise": settings.noise if measures_errors(settings) else None,
             **found,
-        )
+        }
+        with read_back(f"{store.storage.url}: commit 1"):
+            facts = Facts.from_json(json_values(flat))
         nothing = Committee(zero_message(made.shared, made.likelihood), made.shared.belief)
         write_commit(store, 1, made, nothing, facts)
     except (SchedulerUnreachable, WorkerLost):

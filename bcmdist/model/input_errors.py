@@ -6,33 +6,22 @@ from typing import Any, ClassVar
 
 from bcmdist.data.registry import Registry
 from bcmdist.errors import InvalidData
-from bcmdist.storage.fields import check_fields, damaged
-from bcmdist.storage.kinds import Kind, shown
+from bcmdist.storage.fields import damaged, decode, shown
 
 
 class InputErrors(ABC):
     """The errors of inputs that experts account for; stored as `input_errors` among the facts of a model.
 
-    Each implementation is registered in `INPUT_ERRORS` under every `way` that it stores.
+    Each implementation is a dataclass, registered in `INPUT_ERRORS` under every `way` that it stores. The annotations
+    of its fields are checked when it is loaded.
     """
 
     way: str
     """value of the option `noisy_inputs` with which the model was fitted"""
     variance: tuple[float, ...] | None
     """learned error variance of each scaled input, (D,); None: rows have an array X_variance"""
-    FIELDS: ClassVar[Mapping[str, Kind]]
-    """fields of the stored form, by name"""
-    FACTS: ClassVar[Mapping[str, Kind]]
-    """fields of the learning report, by name"""
-
-    @classmethod
-    @abstractmethod
-    def from_json(cls, value: Mapping[str, Any]) -> "InputErrors":
-        """Restore from the result of `to_json`."""
-
-    @abstractmethod
-    def to_json(self) -> dict[str, Any]:
-        """JSON-ready fields, including `way` and `variance`."""
+    FACTS: ClassVar[type]
+    """type of the learning report"""
 
     @abstractmethod
     def expert(self, model) -> Callable[[Any, Any], Any]:
@@ -62,11 +51,18 @@ def refuse_unknown_errors(data) -> None:
         )
 
 
-def check_input_errors(value, inputs: int, where: str) -> None:
-    """Raise `ModelDamaged` where the stored `input_errors` are invalid for their method or for `inputs` columns."""
+def load_input_errors(value: Mapping[str, Any], inputs: int, where: str) -> InputErrors:
+    """Restore input errors of `inputs` columns from their fields.
+
+    Raises
+    ------
+    ModelDamaged
+        The method is unknown, or fields are invalid for it.
+    """
     way = value.get("way")
     if not isinstance(way, str) or way not in INPUT_ERRORS:
         raise damaged(where, "input_errors of a method that is known here", shown(way))
-    check_fields(value, INPUT_ERRORS[way].FIELDS, f"{where}: input_errors")
-    if value.get("variance") is not None and len(value["variance"]) != inputs:
-        raise damaged(where, f"{inputs} variances of input_errors", shown(value["variance"]))
+    found = decode(INPUT_ERRORS[way], value, f"{where}: input_errors")
+    if found.variance is not None and len(found.variance) != inputs:
+        raise damaged(where, f"{inputs} variances of input_errors", shown(found.variance))
+    return found

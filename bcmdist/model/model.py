@@ -7,19 +7,18 @@ by reference. Two committees can be added if and only if their models are equal.
 from dataclasses import dataclass
 from typing import cast
 
+import msgspec
 import numpy as np
 
 from bcmdist.data.cell_tree import CellTree
 from bcmdist.data.schema import UNNAMED, Schema
-from bcmdist.data.tables.coding import from_json
 from bcmdist.errors import InvalidOption
-from bcmdist.model.input_errors import INPUT_ERRORS, InputErrors
-from bcmdist.model.kernels import Kernel, parse_kernel
-from bcmdist.model.likelihoods import Likelihood, make_likelihood
-from bcmdist.model.mean import Mean
+from bcmdist.model.input_errors import InputErrors
+from bcmdist.model.kernels import Kernel
+from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.scaling import Scaling
 from bcmdist.model.shared.interface import Shared
-from bcmdist.model.shared.kinds import FIRST_KIND, FIRST_RESIDUAL, KINDS
+from bcmdist.model.shared.kinds import FIRST_KIND, FIRST_RESIDUAL
 from bcmdist.model.shared.query import Query
 
 # Names of the arrays in a commit: the committee's; every model's, besides those of its shared variables; and the cell
@@ -99,7 +98,7 @@ class Model:
         return cast(Query, self.shared)
 
     def to_arrays(self) -> tuple[dict[str, np.ndarray], dict]:
-        """Arrays and JSON-ready facts from which `from_arrays` restores the same model, bit for bit."""
+        """Arrays and JSON-ready facts from which `soundness.sound_model` restores the same model, bit for bit."""
         arrays, own = self.shared.to_arrays()
         arrays = arrays | {"x_mean": self.scaling.x_mean, "x_scale": self.scaling.x_scale}
         if self.cells is not None:
@@ -124,38 +123,8 @@ class Model:
         if self.precision != FIRST_PRECISION:
             facts["precision"] = self.precision
         if self.input_errors is not None:
-            facts["input_errors"] = self.input_errors.to_json()
+            facts["input_errors"] = msgspec.to_builtins(self.input_errors)
         return arrays, facts | own
-
-
-def from_arrays(arrays, facts) -> Model:
-    """Restore a model from the result of `to_arrays`."""
-    kernel = kernel_from(facts["kernel"], facts["kernel_parameters"], inputs=len(arrays["x_mean"]))
-    kind, residual = KINDS[facts.get("shared", FIRST_KIND)], facts.get("residual", FIRST_RESIDUAL)
-    shared = kind.from_arrays(arrays, facts, kernel, Mean(facts["mean"]), residual)
-    classes = facts.get("classes")
-    return Model(
-        Scaling(arrays["x_mean"], arrays["x_scale"], float(facts["y_mean"]), float(facts["y_scale"])),
-        shared,
-        likelihood_from(facts["likelihood"], facts["likelihood_parameters"], classes),
-        facts["kernel"],
-        facts["x"],
-        facts["y"],
-        classes and tuple(classes),
-        CellTree(*(arrays[name] for name in CELL_ARRAYS)) if CELL_ARRAYS[0] in arrays else None,
-        _schema(facts),
-        facts.get("precision", FIRST_PRECISION),
-        _input_errors(facts.get("input_errors")),
-    )
-
-
-def _input_errors(stored):
-    return None if stored is None else INPUT_ERRORS[stored["way"]].from_json(stored)
-
-
-def _schema(facts):
-    coding = facts.get("coding")
-    return Schema(facts.get("columns", ()), facts.get("class_names", ()), coding and from_json(coding, "model"))
 
 
 def described(kernel: Kernel, likelihood: Likelihood) -> dict:
@@ -166,20 +135,6 @@ def described(kernel: Kernel, likelihood: Likelihood) -> dict:
         "likelihood": likelihood.name,
         "likelihood_parameters": {name: value.tolist() for name, value in likelihood.parameters.items()},
     }
-
-
-def kernel_from(expression, parameters, *, inputs) -> Kernel:
-    """Kernel of an expression with the given natural parameters."""
-    return parse_kernel(expression, inputs=inputs).with_parameters(_vectors(parameters))
-
-
-def likelihood_from(name, parameters, classes=None) -> Likelihood:
-    """Likelihood of a name with the given natural parameters and class labels."""
-    return make_likelihood(name, classes and len(classes)).with_parameters(_vectors(parameters))
-
-
-def _vectors(parameters):
-    return {name: np.array(value, dtype=float) for name, value in parameters.items()}
 
 
 def named_parameters(kernel: Kernel, likelihood: Likelihood) -> dict[str, np.ndarray]:

@@ -1,67 +1,54 @@
 """Validate the stored form of a model: fields by type, arrays by shape, and numbers that must agree.
 
-Every load of a commit runs these checks; `storage.fields` describes the checks of single fields. A change that is
+Every load of a commit runs these checks. A change that is
 consistent in itself (another eta) cannot be detected. A wrong factor of the query covariance can: each kind of shared
 variables has a method `check`.
 """
 
 import itertools
+from typing import Annotated, Any, Literal
 
+import msgspec
 import numpy as np
+from msgspec import Meta
 
-from bcmdist.data.tables.coding import from_json, is_coding
-from bcmdist.errors import BcmdistError
-from bcmdist.model.input_errors import check_input_errors
+from bcmdist.data.cell_tree import CellTree
+from bcmdist.data.schema import Schema
+from bcmdist.data.tables.coding import from_json
+from bcmdist.errors import BcmdistError, DataDamaged
+from bcmdist.model.input_errors import load_input_errors
 from bcmdist.model.kernels import parse_kernel
 from bcmdist.model.likelihoods import LIKELIHOODS, make_likelihood
-from bcmdist.model.mean import MEAN_NAMES
-from bcmdist.model.model import CELL_ARRAYS, SCALING_ARRAYS, Model, from_arrays
-from bcmdist.model.scaling import CONSTANT_SHARE
-from bcmdist.model.shared.kinds import FIRST_KIND, KINDS
-from bcmdist.storage.fields import check_array, check_fields, damaged
-from bcmdist.storage.kinds import (
-    NAMED,
-    NOT_NEGATIVE,
-    NUMBER,
-    POSITIVE,
-    TEXT,
-    Kind,
-    each,
-    every,
-    is_number,
-    maybe,
-    one_of,
-    shown,
-)
+from bcmdist.model.mean import Mean
+from bcmdist.model.model import CELL_ARRAYS, FIRST_PRECISION, SCALING_ARRAYS, Model
+from bcmdist.model.scaling import CONSTANT_SHARE, Scaling
+from bcmdist.model.shared.kinds import FIRST_KIND, FIRST_RESIDUAL, KINDS
+from bcmdist.storage.fields import NotNegative, Number, Positive, check_array, damaged, decode, require_arrays, shown
 
-SCALE = Kind(
-    "a positive number whose square is one",
-    lambda value: is_number(value) and value > 0 and 0 < float(value) * float(value) < np.inf,
-)
-LIKELIHOOD = Kind(
-    "the name of a likelihood that is known here", lambda value: isinstance(value, str) and value in LIKELIHOODS
-)
-CODING = Kind("how columns were coded, as `coding.Coding` writes it", is_coding)
-MODEL = {
-    "kernel": TEXT,
-    "kernel_parameters": each(every(POSITIVE)),
-    "mean": one_of(MEAN_NAMES),
-    "jitter": NOT_NEGATIVE,
-    "shared": TEXT.perhaps,
-    "residual": TEXT.perhaps,
-    "precision": TEXT.perhaps,
-    "likelihood": LIKELIHOOD,
-    "likelihood_parameters": each(every(POSITIVE)),
-    "y_mean": NUMBER,
-    "y_scale": SCALE,
-    "x": TEXT,
-    "y": TEXT,
-    "classes": maybe(every(NUMBER)),
-    "columns": every(TEXT).perhaps,
-    "class_names": every(TEXT).perhaps,
-    "coding": CODING.perhaps,
-    "input_errors": NAMED.perhaps,
-}
+Scale = Annotated[float, Meta(gt=2.3e-162, lt=1.34e154)]  # the square is positive and finite
+
+
+class ModelFacts(msgspec.Struct):
+    """The fields of a stored model (`Model.to_arrays`); further fields belong to the kind of shared variables."""
+
+    kernel: str
+    kernel_parameters: dict[str, list[Positive]]
+    mean: Literal["zero", "constant", "linear"]
+    jitter: NotNegative
+    likelihood: str
+    likelihood_parameters: dict[str, list[Positive]]
+    y_mean: Number
+    y_scale: Scale
+    x: str
+    y: str
+    shared: str = FIRST_KIND
+    residual: str = FIRST_RESIDUAL
+    precision: str = FIRST_PRECISION
+    classes: list[Number] | None = None
+    columns: list[str] = []
+    class_names: list[str] = []
+    coding: Any = None
+    input_errors: dict[str, Any] | None = None
 
 
 def sound_model(arrays, facts, where: str) -> Model:
@@ -71,61 +58,81 @@ def sound_model(arrays, facts, where: str) -> Model:
     ------
     ModelDamaged
     """
-    check_fields(facts, MODEL, where)
-    for name in SCALING_ARRAYS:
-        if name not in arrays:
-            raise damaged(where, f"an array {name}", "none")
+    stored = decode(ModelFacts, facts, where)
+    require_arrays(arrays, SCALING_ARRAYS, where)
     D = arrays["x_mean"].size
-    _check_parts(facts, D, where)
-    KINDS[facts.get("shared", FIRST_KIND)].check_arrays(arrays, facts, D, where)
+    classes = _classes(stored, where)
+    kernel = _with_parameters(_kernel(stored.kernel, D, where), stored.kernel_parameters, "kernel_parameters", where)
+    likelihood = make_likelihood(stored.likelihood, classes and len(classes))
+    likelihood = _with_parameters(likelihood, stored.likelihood_parameters, "likelihood_parameters", where)
+    schema = _schema(stored, D, where)
+    input_errors = None if stored.input_errors is None else load_input_errors(stored.input_errors, D, where)
+    kind = KINDS[stored.shared]
+    kind.check_arrays(arrays, facts, D, where)
     check_array(arrays["x_mean"], where, "x_mean", shape=(D,))
     check_array(arrays["x_scale"], where, "x_scale", shape=(D,), positive=True)
     _check_inputs(arrays["x_mean"], arrays["x_scale"], where)
-    if CELL_ARRAYS[0] in arrays:
-        _check_tree(arrays, D, where)
-    model = from_arrays(arrays, facts)
+    shared = kind.from_arrays(arrays, facts, kernel, Mean(stored.mean), stored.residual)
     with np.errstate(all="ignore"):
-        model.shared.check(where)
-    return model
+        shared.check(where)
+    return Model(
+        Scaling(arrays["x_mean"], arrays["x_scale"], stored.y_mean, stored.y_scale),
+        shared,
+        likelihood,
+        stored.kernel,
+        stored.x,
+        stored.y,
+        classes,
+        _cell_tree(arrays, D, where) if CELL_ARRAYS[0] in arrays else None,
+        schema,
+        stored.precision,
+        input_errors,
+    )
 
 
-def _check_parts(facts, inputs, where):
-    """Check names and lengths of the kernel and likelihood parameters, and that classes exist where they are needed."""
+def _kernel(expression, inputs, where):
     try:
-        kernel = parse_kernel(facts["kernel"], inputs=inputs)
+        return parse_kernel(expression, inputs=inputs)
     except BcmdistError as error:
-        raise damaged(where, "the name of a kernel as kernel", shown(facts["kernel"])) from error
-    classes, likelihood = facts.get("classes"), LIKELIHOODS[facts["likelihood"]]
+        raise damaged(where, "the name of a kernel as kernel", shown(expression)) from error
+
+
+def _with_parameters(made, values, field, where):
+    """Return a kernel or likelihood with its stored parameters, after checking their names and lengths."""
+    own, found = ({n: len(value) for n, value in some.items()} for some in (made.parameters, values))
+    if own != found:
+        raise damaged(where, f"numbers of {own} as {field}", shown(found))
+    return made.with_parameters({name: np.array(value, dtype=float) for name, value in values.items()})
+
+
+def _classes(stored, where):
+    """Return the class labels as a tuple, or None, after checking that they suit the likelihood."""
+    if stored.likelihood not in LIKELIHOODS:
+        raise damaged(where, "the name of a known likelihood as likelihood", shown(stored.likelihood))
+    classes, likelihood = stored.classes, LIKELIHOODS[stored.likelihood]
     ascending = classes is None or (len(classes) > 0 and all(a < b for a, b in itertools.pairwise(classes)))
     fitting = len(classes or (0, 1)) <= 2 or likelihood.per_class
     needed = classes is not None or not likelihood.per_class
     if not (ascending and fitting and needed) or (classes and not likelihood.categorical):
         raise damaged(where, f"the labels of {likelihood.name} as classes", shown(classes))
-    _check_names(facts, inputs, where)
-    if "input_errors" in facts:
-        check_input_errors(facts["input_errors"], inputs, where)
-    likely = make_likelihood(likelihood.name, classes and len(classes))
-    for parameters, field in (
-        (kernel.parameters, "kernel_parameters"),
-        (likely.parameters, "likelihood_parameters"),
-    ):
-        own = {n: len(value) for n, value in parameters.items()}
-        found = {n: len(value) for n, value in facts[field].items()}
-        if own != found:
-            raise damaged(where, f"numbers of {own} as {field}", shown(found))
+    return classes and tuple(classes)
 
 
-def _check_names(facts, inputs, where):
-    """Check that all inputs have different names or none has, and that all classes have names or none has."""
-    columns, names = facts.get("columns", []), facts.get("class_names", [])
+def _schema(stored, inputs, where):
+    """Return the schema, after checking that all inputs have different names or none has, and the same for classes."""
+    columns, names = stored.columns, stored.class_names
     if len(columns) not in (0, inputs) or len(set(columns)) < len(columns):
         raise damaged(where, f"{inputs} different names as columns", shown(columns))
-    coding = facts.get("coding")
-    if coding and from_json(coding, where).inputs != tuple(columns):
-        raise damaged(where, f"the code of columns that become {shown(columns)} as coding", shown(coding))
-    numbers = facts.get("classes") or (0, 1)
-    if names and (not LIKELIHOODS[facts["likelihood"]].categorical or not set(numbers) <= set(range(len(names)))):
+    try:
+        coding = None if stored.coding is None else from_json(stored.coding, where)
+    except DataDamaged as error:
+        raise damaged(where, "how columns were coded, as `coding.Coding` writes it, as coding", str(error)) from error
+    if coding and coding.inputs != tuple(columns):
+        raise damaged(where, f"the code of columns that become {shown(columns)} as coding", shown(stored.coding))
+    numbers = stored.classes or (0, 1)
+    if names and (not LIKELIHOODS[stored.likelihood].categorical or not set(numbers) <= set(range(len(names)))):
         raise damaged(where, f"names of the classes {shown(numbers)} as class_names", shown(names))
+    return Schema(tuple(columns), tuple(names), coding)
 
 
 def _check_inputs(mean, scale, where):
@@ -136,11 +143,10 @@ def _check_inputs(mean, scale, where):
         raise damaged(where, "columns of X that vary beside their means in x_mean", found)
 
 
-def _check_tree(arrays, inputs, where):
-    """Check for a binary tree numbered as in `cell_tree.grow`: children after their node, cells from left to right."""
-    for name in CELL_ARRAYS:
-        if name not in arrays:
-            raise damaged(where, f"an array {name}", "none")
+def _cell_tree(arrays, inputs, where):
+    """Return the tree of cells, after checking that it is a binary tree numbered as in `cell_tree.grow`: children after
+    their node, cells from left to right."""
+    require_arrays(arrays, CELL_ARRAYS, where)
     direction, threshold, child, first = (arrays[name] for name in CELL_ARRAYS)
     nodes = len(threshold) if threshold.ndim else 0
     check_array(threshold, where, "cell_threshold", shape=(nodes,))
@@ -154,3 +160,4 @@ def _check_tree(arrays, inputs, where):
         raise damaged(where, f"a tree of {nodes} nodes and {nodes + 1} cells in cell_child", "none")
     if len(first) < 2 or first[0] != 0 or first[-1] != nodes + 1 or np.any(np.diff(first) <= 0):
         raise damaged(where, f"partitions of {nodes + 1} cells in cell_first", shown(first.tolist()))
+    return CellTree(direction, threshold, child, first)

@@ -58,7 +58,7 @@ class Fitted(Predictor):
 
 def _corrected(fitted, facts, spread):
     """`fitted` with class probabilities recalibrated and the error distribution estimated from held-out rows."""
-    recalibrated = recalibrated_from(facts.recalibration, fitted.model.likelihood)
+    recalibrated = recalibrated_from(facts.errors.recalibration, fitted.model.likelihood)
     return replace(fitted, calibration=fitted.calibration or recalibrated, spread=spread)
 
 
@@ -68,10 +68,10 @@ def load_fitted(reference: Reference) -> Fitted:
 
     Arrivals are compared with these predictions.
     """
-    calibration = calibration_from(load_facts(reference).calibration)
+    calibration = calibration_from(load_facts(reference).errors.calibration)
     return Fitted(load_model(reference), load_committee(reference).posterior, calibration)
 
 
 def fitted_of(snapshot: Snapshot) -> Fitted:
     """Model and posterior of a snapshot in memory, without error distribution or recalibration."""
-    return Fitted(snapshot.model, snapshot.committee.posterior, calibration_from(snapshot.facts.calibration))
+    return Fitted(snapshot.model, snapshot.committee.posterior, calibration_from(snapshot.facts.errors.calibration))

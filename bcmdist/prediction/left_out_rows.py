@@ -35,7 +35,7 @@ def sites_repeat(facts: Facts) -> bool:
     Sites of expectation propagation match moments, and those of a running linearisation depend on the order of the
     rows; neither can be recomputed.
     """
-    return facts.approximation == "laplace" and facts.linearise != RUNNING
+    return facts.linearisation.approximation == "laplace" and facts.linearisation.linearise != RUNNING
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,7 @@ def local_memory(snapshot) -> MemoryNeed:
     shared, around, likelihood = snapshot.model.shared, snapshot.facts.cells.around, snapshot.model.likelihood
     need = kind_of(shared).local_bytes(
         around,
-        snapshot.facts.rows_per_expert,
+        snapshot.facts.survey.rows_per_expert,
         shared.size,
         kernels=kernel_parts(shared.kernel),
         classes=likelihood.copies,

@@ -1,37 +1,128 @@
-"""Checks of stored content when it is read: arrays, ledger entries, and JSON fields by type.
+"""Checks of stored content when it is read: JSON documents decoded into declared types, and arrays.
 
 Checksums detect damage, but not invalid content that was stored with a correct checksum, by hand or by other software.
-Such content is refused here, with an error that names the blob or record and the field.
+Such content is refused here, with an error that names the blob or record and the field. Types are declared as
+`msgspec.Struct` or dataclass with the annotations below; fields that a type does not declare are ignored.
 """
 
 import contextlib
+import copy
 import io
-import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+import re
+import sys
+from collections.abc import Container, Iterable, Iterator
+from typing import Annotated, Any
 
+import msgspec
 import numpy as np
+from msgspec import Meta
 
 from bcmdist.errors import CommitRefused, ModelDamaged
-from bcmdist.storage.kinds import (
-    COUNT,
-    NAMED,
-    NOT_NEGATIVE,
-    NUMBER,
-    TEXT,
-    Kind,
-    every,
-    maybe,
-    shown,
-    wrong_fields,
-)
 
 RESTORE = "; restore the directory from a copy"
 # Blanks that may follow an array, so that the same array makes another blob.
 BLANKS, MOST_BLANKS = b" \t", 128
 # dtype kinds of arrays in a model directory: numbers, hashes as bytes, lines of text.
 ARRAY_KINDS = "fiubS"
+LONGEST_SHOWN = 40
+
+# The bounds exclude NaN and infinity, which Python's JSON parser accepts, and integers that no 64-bit array holds.
+_LARGEST = sys.float_info.max
+Number = Annotated[float, Meta(ge=-_LARGEST, le=_LARGEST)]
+Positive = Annotated[float, Meta(gt=0, le=_LARGEST)]
+NotNegative = Annotated[float, Meta(ge=0, le=_LARGEST)]
+Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+CountFromOne = Annotated[int, Meta(ge=1, le=2**63 - 1)]
+Blob = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
+"""SHA-256 in hexadecimal, the name of a blob"""
+
+_TYPES = {
+    "int": "a whole number",
+    "float": "a number",
+    "str": "a text",
+    "object": "an object",
+    "array": "a list",
+    "bool": "true or false",
+}
+
+
+def converted(kind: Any, document: Any, name: str = "") -> Any:
+    """Convert a parsed JSON document to a type.
+
+    Parameters
+    ----------
+    kind : a type that msgspec converts to
+    name : name of the document where it is a single field of a record, for the error
+
+    Raises
+    ------
+    TypeError
+        A field is missing, of another type or out of bounds; the error names it.
+    """
+    try:
+        return msgspec.convert(document, kind)
+    except (msgspec.ValidationError, UnicodeError) as error:
+        wanted, found = _mismatch(kind, document, str(error), name)
+        raise TypeError(f"expected {wanted}, found {found}") from error
+
+
+def decode(kind: Any, document: Any, where: str, name: str = "") -> Any:
+    """Convert a stored document as `converted` does.
+
+    Raises
+    ------
+    ModelDamaged
+        With the place `where`.
+    """
+    try:
+        return converted(kind, document, name)
+    except TypeError as error:
+        raise ModelDamaged(f"{where}: {error}{RESTORE}") from error
+
+
+def _mismatch(kind, document, error, name):
+    """Return what was expected, and what was found, from the text of msgspec's error."""
+    text, _, path = error.partition(" - at `$")
+    whole = copy.deepcopy(document) if "[...]" in path else document
+    value, place = whole, name
+    for step in re.findall(r"\.\w+|\[\d+\]|\[\.\.\.\]", path):
+        if step == "[...]":  # some key of an object
+            key = _wrong_key(kind, whole, value, error)
+            value, step = value[key], f".{key}"
+        else:
+            value = value[int(step[1:-1]) if step[0] == "[" else step[1:]]
+        place += step
+    place = place.lstrip(".")
+    if missing := re.search("missing required field `(.*)`", text):
+        return f"a field {missing[1]}" + (f" in {place}" if place else ""), "nothing"
+    text = re.sub("Invalid enum value .*", "a known name", text)
+    text = re.sub("`str` matching regex .*", "the hash of a blob", text)  # the only pattern
+    words = re.sub("`([^`]*)`", _in_words, text.removeprefix("Expected ").partition(", got ")[0])
+    return words + (f" as {place}" if place else ""), shown(value)
+
+
+def _wrong_key(kind, whole, part, error):
+    """Return the key of an object `part` of a document whose value gives the error, and leave only this key."""
+    for key, value in list(part.items()):
+        part.clear()
+        part[key] = value
+        try:
+            msgspec.convert(whole, kind)
+        except (msgspec.ValidationError, UnicodeError) as found:
+            if str(found) == error:
+                break
+    return key
+
+
+def _in_words(quoted):
+    return " or ".join(_TYPES.get(name, name) for name in quoted[1].split(" | "))
+
+
+def shown(value: Any) -> str:
+    """Return the `repr` of a value, shortened."""
+    text = repr(value)
+    return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}..."
 
 
 def damaged(where: str, wanted: str, found: str) -> ModelDamaged:
@@ -52,36 +143,15 @@ def read_back(where: str) -> Iterator[None]:
         yield
     except (ModelDamaged, TypeError, ValueError) as error:  # the last two: JSON cannot represent a value
         reason = str(error).removesuffix(RESTORE)
-        named = "" if reason.startswith(where) else f"{where}: expected JSON with finite numbers, got another value: "
+        if not isinstance(error, ModelDamaged):
+            reason = f"expected JSON with finite numbers, got another value: {reason}"
+        named = "" if reason.startswith(where) else f"{where}: "
         raise CommitRefused(
             f"{named}{reason}; nothing was committed: give options other values, or report this with the command"
         ) from error
 
 
-def check_fields(document, kinds: Mapping[str, Kind], where: str) -> None:
-    """Raise `ModelDamaged`, naming the field, if a field of a document is missing or of another kind."""
-    if not isinstance(document, dict):
-        raise damaged(where, NAMED.words, shown(document))
-    for name, kind in wrong_fields(document, kinds):
-        raise damaged(where, f"{kind.words} as {name}", shown(document[name]) if name in document else "nothing")
-
-
-# --- Bytes ---
-
-
-def read_json(text: bytes, where: str) -> Any:
-    """Parse a JSON document with finite numbers.
-
-    Raises
-    ------
-    ModelDamaged
-    """
-    try:
-        document = json.loads(text)
-        json.dumps(document, allow_nan=False)
-    except (ValueError, RecursionError) as error:
-        raise damaged(where, "JSON with finite numbers", f"something else ({_line(error)})") from error
-    return document
+# --- Arrays ---
 
 
 def read_array(data: bytes, where: str) -> np.ndarray:
@@ -112,7 +182,11 @@ def _line(error):
     return (str(error).splitlines() or [type(error).__name__])[0][:80]
 
 
-# --- Arrays by name ---
+def require_arrays(arrays: Container[str], names: Iterable[str], where: str) -> None:
+    """Raise `ModelDamaged` if an array of these names is missing."""
+    for name in names:
+        if name not in arrays:
+            raise damaged(where, f"an array {name}", "none")
 
 
 def check_array(array, where: str, name: str, *, shape: tuple[int, ...], dtype=np.float64, positive=False) -> None:
@@ -126,42 +200,3 @@ def check_array(array, where: str, name: str, *, shape: tuple[int, ...], dtype=n
         place = tuple(np.argwhere(wrong)[0].tolist())
         wanted = "positive numbers" if positive else "finite numbers"
         raise damaged(where, f"{wanted} in {name}", f"{array[place]} at {place}")
-
-
-# --- Ledger entries ---
-
-ENTRY = (
-    *(TEXT, TEXT, COUNT, NOT_NEGATIVE, TEXT, TEXT, maybe(COUNT)),
-    *(every(NUMBER), every(NUMBER), maybe(NOT_NEGATIVE)),
-)
-# Further values of a line in formats before 4.
-RESIDUALS = dict.fromkeys(("places", "residuals", "local_residuals"), every(NUMBER))
-SHORTEST = 3  # values of a line in the oldest segments: key, digest and rows
-
-
-def read_entries(text: bytes, names: Iterable[str], where: str, *, residuals=False) -> list[list]:
-    """Parse a ledger segment into lines, each a list of the values of an entry, in the order of `names`.
-
-    names : fields of an entry, for error messages
-    residuals : whether to keep the `RESIDUALS` at the end of lines; they are dropped otherwise
-
-    Raises
-    ------
-    ModelDamaged
-        A line is too short or too long, or a value is not of the kind in `ENTRY`.
-    """
-    lines = read_json(text, where)
-    names, kinds = (*names, *RESIDUALS), (*ENTRY, *RESIDUALS.values())
-    most = len(kinds)
-    if not isinstance(lines, list):
-        raise damaged(where, "a list of ledger entries", shown(lines))
-    for number, line in enumerate(lines):
-        if not isinstance(line, list) or not SHORTEST <= len(line) <= most:
-            wanted = f"{SHORTEST} to {most} values in ledger entry {number}"
-            raise damaged(where, wanted, shown(line))
-        if not residuals:
-            del line[len(ENTRY) :]
-        for name, kind, value in zip(names, kinds, line, strict=False):
-            if not kind.holds(value):
-                raise damaged(where, f"{kind.words} as {name} of ledger entry {number}", shown(value))
-    return lines

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from bcmdist.storage.fields import Count, NotNegative, Number
+
 # `Entry.at` of a message that is linearised at the posterior of its moment, so that it depends on earlier partitions.
 RUNNING = "running"
 # Scores of a partition before it is absorbed, in the order of `Entry.arrival`: for numeric targets, and for classes.
@@ -50,21 +52,21 @@ class Entry:
 
     key: str
     digest: str
-    rows: int
-    weight: float = 1.0
+    rows: Count
+    weight: NotNegative = 1.0
     at: str = ""
     """where the message is linearised: "" at its own mode, `RUNNING` at the posterior of the moment, otherwise given
     the shared values in the blob of this hash"""
     state: str = ""
     """hash of the blob with the expert's state: Gaussian sites of its rows (expectation propagation), or true inputs
     drawn from their posterior (`bcmdist.model.input_errors`)"""
-    position: int | None = None
+    position: Count | None = None
     """number of rows of the source up to the end of the partition, if the source numbers its rows"""
-    arrival: tuple[float, ...] = ()
+    arrival: tuple[Number, ...] = ()
     """scores of the predictions of its rows before it was absorbed (`bcmdist.prediction.errors.drift`)"""
-    surprise: tuple[float, ...] = ()
+    surprise: tuple[Number, ...] = ()
     """how much worse than expected these predictions were (`bcmdist.prediction.scoring.excess_loss`)"""
-    densities: float | None = None
+    densities: NotNegative | None = None
     """number of target densities in the product that is its evidence, where counted: `Likelihood.densities`"""
     residuals: ResidualRecord | None = field(default=None, compare=False, repr=False)
     """residuals at some of its rows; stored separately (`bcmdist.storage.residual_records`)"""

@@ -2,28 +2,35 @@
 
 import json
 from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
 
 from bcmdist import __version__
 from bcmdist.errors import ModelDamaged, VersionMismatch
 from bcmdist.storage.blobs import canonical_json, sha256
-from bcmdist.storage.fields import check_fields
-from bcmdist.storage.kinds import BLOB, NAMED, SEVERAL, TEXT, each, every
+from bcmdist.storage.fields import Blob, CountFromOne, decode
 
 # Format 1 had no offsets, and no positions in the ledger; format 2 had no names, surprises and densities. Missing
 # values are read as empty. Up to format 3 residuals were in lines of the ledger, since 4 in arrays
 # (`residual_records`).
 FORMAT = 4
 RESIDUAL_ARRAYS_SINCE = 4
-RECORD = {
-    "format": SEVERAL,
-    "identity": TEXT.perhaps,
-    "arrays": each(BLOB),
-    "segments": every(BLOB),
-    "facts": NAMED,
-    "offsets": NAMED.perhaps,
-}
 # Arrays that differ between the commits of one model: no part of an identity derived by `identity_of`.
 COMMITTEE_ARRAYS = {"eta", "precision"}
+
+
+class Record(msgspec.Struct):
+    """The fields of a record, of which `read_record` checks the types."""
+
+    format: CountFromOne
+    arrays: dict[str, Blob]
+    """hashes of arrays, by name"""
+    segments: list[Blob]
+    """hashes of the ledger's segments"""
+    facts: dict[str, Any]
+    identity: str = ""
+    offsets: dict[str, Any] = {}
 
 
 def record_name(number: int) -> str:
@@ -80,5 +87,5 @@ def read_record(number: int, text: bytes, url: str) -> dict:
             f"{url}: expected model format {FORMAT} or older, got {record['format']}; use bcmdist "
             f"{record.get('software', 'of the version that wrote it')} or newer, this is {__version__}"
         )
-    check_fields(record, RECORD, f"{url}: commit {number}")
+    decode(Record, record, f"{url}: commit {number}")
     return {"offsets": {}} | record

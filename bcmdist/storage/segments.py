@@ -4,15 +4,37 @@ A segment is a JSON list of ledger entries, each a list of the entry's fields. T
 `ModelStore`.
 """
 
+import json
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import MISSING, fields
+from typing import Any, get_type_hints
 
+import msgspec
 import numpy as np
 
 from bcmdist.errors import ModelDamaged
 from bcmdist.storage.blobs import blob_label, canonical_json
-from bcmdist.storage.fields import damaged, read_back, read_entries
+from bcmdist.storage.fields import Number, damaged, decode, read_back
 from bcmdist.storage.ledger import STORED, Entry, ResidualRecord
+
+# A line of a segment: the fields of an entry in order, of which the last may be missing.
+_HINTS = get_type_hints(Entry, include_extras=True)
+_Line: Any = msgspec.defstruct(
+    "_Line",
+    [
+        (field.name, _HINTS[field.name], *([] if field.default is MISSING else [field.default]))
+        for field in fields(Entry)
+        if field.name in STORED
+    ],
+    array_like=True,
+)
+# Residuals that follow in formats before 4: places, residuals of the committee and of local prediction.
+_LineBefore4: Any = msgspec.defstruct(
+    "_LineBefore4",
+    [(name, tuple[Number, ...], ()) for name in ("places", "residuals", "local_residuals")],
+    bases=(_Line,),
+    array_like=True,
+)
 
 
 def put_segment(store, entries: Sequence[Entry]) -> str:
@@ -26,7 +48,7 @@ def put_segment(store, entries: Sequence[Entry]) -> str:
     where = f"{store.storage.url}: ledger"
     with read_back(where):
         text = canonical_json([[getattr(entry, name) for name in STORED] for entry in entries])
-        read_entries(text, STORED, where)
+        _lines(text, _Line, where)
     return store._put_blob(text)
 
 
@@ -36,22 +58,39 @@ def get_segment(store, digest: str, *, residuals=False) -> list[Entry]:
     residuals : whether to load the residuals in lines of formats before 4
     """
     where = blob_label(store.storage, digest)
-    lines = read_entries(store._get_blob(digest), STORED, where, residuals=residuals)
+    lines = _lines(store._get_blob(digest), _LineBefore4 if residuals else _Line, where)
     return [_entry(line, where) for line in lines]
 
 
-def _entry(line, where):
-    """Convert a line to an entry; residuals of formats before 4 follow the fields `STORED`."""
-    values = (tuple(value) if isinstance(value, list) else value for value in line)
-    stored: dict[str, Any] = dict(zip(STORED, values, strict=False))
-    if not any(line[len(STORED) :]):
-        return Entry(**stored)
-    places, *both = (np.array(values, dtype=float) for values in line[len(STORED) :])
-    committee, local = (values if values.size else None for values in (*both, np.zeros(0), np.zeros(0))[:2])
+def _lines(text, line, where) -> list:
+    """Parse a segment.
+
+    Raises
+    ------
+    ModelDamaged
+    """
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise damaged(where, "JSON", f"something else ({str(error)[:80]})") from error
+    return decode(list[line], found, where, "ledger entry ")
+
+
+def _entry(line, where) -> Entry:
+    stored: dict[str, Any] = {name: getattr(line, name) for name in STORED}
+    return Entry(**stored, residuals=_residuals(line, where))
+
+
+def _residuals(line, where) -> ResidualRecord | None:
+    """Return the residuals in a line of a format before 4; None if there are none."""
+    if not isinstance(line, _LineBefore4) or not (line.places or line.residuals or line.local_residuals):
+        return None
+    committee, local = (np.array(values) if values else None for values in (line.residuals, line.local_residuals))
     counts = {len(values) for values in (committee, local) if values is not None}
-    if len(counts) != 1 or places.size % min(counts):
-        raise damaged(where, f"residuals at places in the ledger entry {line[0]}", f"{sorted(counts)}, {places.size}")
-    return Entry(**stored, residuals=ResidualRecord(places.reshape(min(counts), -1), committee, local))
+    if len(counts) != 1 or len(line.places) % min(counts):
+        found = f"{sorted(counts)}, {len(line.places)}"
+        raise damaged(where, f"residuals at places in the ledger entry {line.key}", found)
+    return ResidualRecord(np.array(line.places).reshape(min(counts), -1), committee, local)
 
 
 def extended(store, segments: Sequence[str], entries: Sequence[Entry], *, after=0) -> tuple[str, ...]:

@@ -42,7 +42,7 @@ def test_local_predictions_are_told_so_only_where_it_would_better_them(wavy):
     X, y = wavy
     given = {"set": {"kernel.lengthscale": 0.15, "likelihood.noise_variance": 0.01}, "partition": "spatial"}
     model = fitted(X, y, query=100, **given)
-    assert model.snapshot.facts.halving_loss["nats"] < 0.01  # a local expert sees all rows
+    assert model.snapshot.facts.query.halving_loss.nats < 0.01  # a local expert sees all rows
     told = model.info()["advice"]
     assert "enough for local predictions, with half of which rows left out are predicted as well (to" in told
     assert "nats a row); for --method committee, set --query to 200 or more. " in told
@@ -99,7 +99,7 @@ def test_targets_that_look_like_classes_are_told(wavy):
     assert "these targets look like classes or counts, they take 5 whole values only" in model.info()["advice"]
     for count in (None, 2, 21):
         assert "targets" not in advice(with_facts(model, whole_targets=count))
-    assert fitted(X, y, query=20).snapshot.facts.whole_targets is None
+    assert fitted(X, y, query=20).snapshot.facts.survey.whole_targets is None
 
 
 # --- Repeated inputs ---
@@ -148,8 +148,8 @@ def test_an_input_that_is_used_as_a_label_is_told(rng):
     y = np.sin(X[:, 0]) + level[X[:, 1].astype(int)] + 0.05 * rng.standard_normal(600)
     said = "has 20 distinct values and a lengthscale at its bound: it is used as a label"
     model = GBCM.fit((X, y), Settings(kernel="matern32", effort="quick", query=100))
-    labels = model.snapshot.facts.labels
-    at_bound = "kernel.lengthscale[1]" in model.snapshot.facts.at_bounds
+    labels = model.snapshot.facts.survey.labels
+    at_bound = "kernel.lengthscale[1]" in model.snapshot.facts.learning.at_bounds
     assert labels == ({"X[1]": 20} if at_bound else {})
     assert (said in model.info()["advice"]) == at_bound
     assert f"X[1] {said}" in advice(with_facts(model, labels={"X[1]": 20}))
@@ -160,7 +160,7 @@ def test_a_smooth_input_of_few_values_is_no_label(rng):
     X = np.column_stack([rng.uniform(-2, 2, 600), rng.integers(0, 20, 600) / 5.0])
     y = np.sin(X[:, 0]) + np.sin(X[:, 1]) + 0.05 * rng.standard_normal(600)
     model = GBCM.fit((X, y), Settings(kernel="matern32", effort="quick", query=100))
-    assert model.snapshot.facts.labels == {}
+    assert model.snapshot.facts.survey.labels == {}
     assert "label" not in model.info()["advice"]
 
 

@@ -137,12 +137,20 @@ def test_an_older_coordinator_cannot_write(journal):
     ("name", "text", "reason"),
     [
         ("request.json", b"{", "JSONDecodeError"),
-        ("request.json", b'{"command": "fit"}', "KeyError: 'request'"),
+        ("request.json", b'{"command": "fit"}', "TypeError: expected a field request, found nothing"),
         ("request.json", b'["fit"]', "TypeError"),
         ("request.json", b"[" * 10**5, "RecursionError"),
         ("events/00000002.json", b"\xff", "UnicodeDecodeError"),
-        ("events/00000002.json", b'{"event": "started", "at": "now", "host": "h", "by": "me"}', "KeyError: 'pid'"),
-        ("events/00000002.json", b'{"event": "finished", "at": "now", "result": 3}', "TypeError: .*, result 3"),
+        (
+            "events/00000002.json",
+            b'{"event": "started", "at": "now", "host": "h", "by": "me"}',
+            "TypeError: .*a field pid",
+        ),
+        (
+            "events/00000002.json",
+            b'{"event": "finished", "at": "now", "result": 3}',
+            "TypeError: .*as result, found 3",
+        ),
     ],
 )
 def test_a_job_that_cannot_be_read_is_listed_with_the_reason(journal, name, text, reason, tmp_path, machine):

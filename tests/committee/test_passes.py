@@ -272,18 +272,18 @@ def test_what_was_surveyed_is_read_once_however_many_partitions_are_heard(unlist
         monkeypatch.setattr(ModelStore, name, lambda store, digest, own=own: read.append(digest) or own(store, digest))
     gbcm = GBCM.prepare(unlisted, settings(linearise="running"), model=tmp_path / "model")
     parts, facts = partitions(open_data(unlisted), 8), gbcm.snapshot.facts
-    assert facts.chunks is not None
+    assert facts.survey.chunks is not None
     del read[:]
     absorbed = gbcm.absorb(parts)
     assert len(absorbed.ledger) == len(parts) > 20
-    assert (read.count(facts.surveyed), read.count(facts.chunks)) == (1, 1)
+    assert (read.count(facts.survey.surveyed), read.count(facts.survey.chunks)) == (1, 1)
 
 
 def test_rows_that_change_while_they_are_heard_in_turn_are_noticed(unlisted, tmp_path):
     gbcm = GBCM.prepare(unlisted, settings(linearise="running"), model=tmp_path / "model")
     zarr.open_group(unlisted)["y"][100:] = 1
     with pytest.raises(DataChanged, match=r"expected the rows that were surveyed .* from key y/c/"):
-        gbcm.absorb(partitions(open_data(unlisted), gbcm.snapshot.facts.rows_per_expert))
+        gbcm.absorb(partitions(open_data(unlisted), gbcm.snapshot.facts.survey.rows_per_expert))
 
 
 # --- Expectation propagation behind the same interface ---

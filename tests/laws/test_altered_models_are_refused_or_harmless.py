@@ -474,17 +474,26 @@ def test_decisions_and_cells_of_other_versions_are_read(originals, tmp_path):
         (with_array("query_points", lambda a: a[::-1]), "query_factor to be that of the kernel at query_points"),
         (with_array("x_mean", lambda a: a.astype("U8")), "blob [0-9a-f]{12}: expected an array of numbers, found <U8"),
         (with_fact("facts/model/kernel_parameters/variance", [2.0]), "query_factor to be that of the kernel"),
-        (with_fact("facts/model/kernel_parameters/variance", [-1.0]), "positive number by name as kernel_parameters"),
-        (with_fact("facts/model/y_scale", 0.0), "a positive number whose square is one as y_scale, found 0.0"),
-        (with_fact("facts/model/y_scale", 1e300), r"a positive number whose square is one as y_scale, found 1e\+300"),
-        (with_fact("facts/fit/passes", [{"pass": "x"}]), "as passes, found"),
+        (
+            with_fact("facts/model/kernel_parameters/variance", [-1.0]),
+            "a number > 0.0 as kernel_parameters.variance",
+        ),
+        (with_fact("facts/model/y_scale", 0.0), "a number > .* as y_scale, found 0.0"),
+        (with_fact("facts/model/y_scale", 1e300), r"a number < .* as y_scale, found 1e\+300"),
+        (with_fact("facts/fit/passes", [{"pass": "x"}]), r"a whole number as passes\[0\].pass, found 'x'"),
         (with_fact("facts/fit/method", "local"), "cells, for the method local, found"),
         (with_fact("facts/rows", 61), "61 rows in the ledger, as absorbed, found 60"),
         (with_fact("facts/partitions", 4), "4 partitions in the ledger, found 3"),
         (with_fact("segments", []), "60 rows in the ledger, as absorbed, found 0"),
-        (with_fact("facts/fit/decisions", [DECISION | {"over": {"linear": {"nats": 1.0}}}]), "as decisions, found"),
-        (with_fact("facts/fit/decisions", [DECISION | {"over": {"linear": {"error": 1.0}}}]), "as decisions, found"),
-        (with_fact("arrays/eta", "x"), "the hash of a blob by name as arrays, found"),
+        (
+            with_fact("facts/fit/decisions", [DECISION | {"over": {"linear": {"nats": 1.0}}}]),
+            "a field error in decisions",
+        ),
+        (
+            with_fact("facts/fit/decisions", [DECISION | {"over": {"linear": {"error": 1.0}}}]),
+            "a field nats in decisions",
+        ),
+        (with_fact("arrays/eta", "x"), "the hash of a blob as arrays.eta, found .x."),
     ],
 )
 def test_what_cannot_be_is_named(originals, tmp_path, change, text):

@@ -363,7 +363,7 @@ def test_names_of_others_are_refused(beta):
 def test_a_model_of_a_likelihood_that_is_not_there(beta, tmp_path, rng, monkeypatch):
     GBCM.fit(shares(rng, 60), asked(), model=tmp_path / "model")
     monkeypatch.delitem(LIKELIHOODS._things, "beta")
-    with pytest.raises(ModelDamaged, match=r"the name of a likelihood that is known here.*'beta'"):
+    with pytest.raises(ModelDamaged, match=r"the name of a known likelihood as likelihood, found 'beta'"):
         GBCM.load(tmp_path / "model").model  # noqa: B018
 
 

@@ -229,7 +229,7 @@ def test_an_error_distribution_that_cannot_be_is_refused_by_writers_and_readers(
     path, *_ = odd
     gbcm = GBCM.fit(path, GIVEN, model=tmp_path / "model")
     snapshot = gbcm.snapshot
-    entries, known = list(gbcm.ledger), snapshot.facts.spread
+    entries, known = list(gbcm.ledger), snapshot.facts.errors.spread
     if damage == "process":
         known = known | {"process": known["process"] | {"lengthscale": [1.0]}}
     elif damage == "places":

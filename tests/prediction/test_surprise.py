@@ -12,6 +12,7 @@ from scipy.stats import norm, poisson
 
 from bcmdist import GBCM, SerialRuntime, Settings
 from bcmdist.app.cli.main import cli
+from bcmdist.committee.facts import ExpectedLoss
 from bcmdist.committee.ingest.options import IngestOptions
 from bcmdist.committee.passes import absorbed_partitions
 from bcmdist.data.writing import write_dataset
@@ -22,6 +23,7 @@ from bcmdist.prediction.errors.drift import told
 from bcmdist.prediction.scoring import excess_loss
 from bcmdist.prediction.scoring.excess_loss import Change, Expected, changes, expected, of_classes, of_numbers
 from bcmdist.prediction.scoring.pit import Places
+from bcmdist.storage.fields import decode
 from bcmdist.storage.ledger import Entry
 
 ROWS = 50
@@ -266,7 +268,7 @@ def test_ingest_prints_the_verdict(fitted, tmp_path, rng):
 
 def test_facts_of_a_commit_say_what_is_expected():
     known = Expected(3, 0.1, 1.2, 12, (-1.0, 0.9, 0.5))
-    assert excess_loss.from_facts(json.loads(json.dumps(vars(known)))) == known
+    assert excess_loss.from_facts(decode(ExpectedLoss, json.loads(json.dumps(vars(known))), "here")) == known
     assert excess_loss.from_facts(None) is None
 
 

@@ -56,7 +56,7 @@ def training_data(snapshot: Snapshot, train) -> Dataset | str:
         `train` cannot be used.
     """
     model = snapshot.model
-    url = train or snapshot.facts.data
+    url = train or snapshot.facts.survey.data
     if url is None:
         return "the model does not say which rows it was fitted to; give --train TRAIN.zarr"
     try:

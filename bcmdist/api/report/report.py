@@ -123,7 +123,7 @@ def found_of(of: Facade, source, runtime: Runtime, *, train=None, x=None, y=None
         beside = baselines(snapshot, training, rows)
     said = [
         verdict(totals),
-        remarks.of_same_rows(_same(snapshot.facts.data, source)),
+        remarks.of_same_rows(_same(snapshot.facts.survey.data, source)),
         remarks.of_few_rows(rows),
         remarks.of_baselines(scores, beside),
         remarks.of_capped_targets(rows.y) if "crps" in rows.columns else None,

@@ -176,7 +176,7 @@ def _refuse_unfit(gbcm, parts, url, *, new):
 def _parts(gbcm, url):
     model = gbcm.model
     data = open_data(url, x=model.x_name, y=model.y_name, schema=model.schema)
-    return partitions(data, gbcm.snapshot.facts.rows_per_expert)
+    return partitions(data, gbcm.snapshot.facts.survey.rows_per_expert)
 
 
 def _columns(gbcm, X, y, companions):

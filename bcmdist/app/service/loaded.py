@@ -7,6 +7,7 @@ import numpy as np
 
 from bcmdist.api.gbcm import GBCM
 from bcmdist.api.mixture import Mixture, contents_of, is_mixture, opened
+from bcmdist.committee.facts import Lag
 from bcmdist.committee.ingest.lag_meter import lags
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.prediction.in_memory import predict_by
@@ -57,7 +58,7 @@ class Loaded:
         return self.model.snapshot
 
     @property
-    def lag(self) -> dict[str, dict | None]:
+    def lag(self) -> dict[str, Lag | None]:
         """Lag of ingestion behind each source at this commit; None where it is unknown."""
         return lags(self.snapshot)
 

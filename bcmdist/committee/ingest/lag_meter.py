@@ -9,6 +9,7 @@ import contextlib
 import math
 import time
 
+from bcmdist.committee.facts import Lag
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.sources.open import Source
 from bcmdist.errors import BcmdistError
@@ -16,9 +17,10 @@ from bcmdist.errors import BcmdistError
 LOOK_SECONDS = 2.0  # least time between two polls of the number of waiting partitions
 
 
-def lags(snapshot: Snapshot) -> dict[str, dict[str, float] | None]:
+def lags(snapshot: Snapshot) -> dict[str, Lag | None]:
     """Lag of each source's ingestion at its last commit, by source name (see `Facts.lag`); None where unknown."""
-    return dict.fromkeys(filter(None, snapshot.offsets)) | (snapshot.facts.lag or {})
+    unknown: dict[str, Lag | None] = dict.fromkeys(filter(None, snapshot.offsets))
+    return unknown | (snapshot.facts.ingestion.lag or {})
 
 
 class LagMeter:
@@ -49,7 +51,7 @@ class LagMeter:
             if not self._looks or self._looks[-1][1] < self.announced:
                 self._looks.append((now, self.announced))
 
-    def lag(self, done: int, rows: float) -> dict[str, float] | None:
+    def lag(self, done: int, rows: float) -> Lag | None:
         """The lag once `done` partitions are absorbed, given mean `rows` per partition; None where unknown.
 
         Keys: `partitions`, `rows`, `seconds`, and `at`, the time of the call in seconds since the epoch.

@@ -27,6 +27,7 @@ from dataclasses import replace
 from typing import Any
 
 from bcmdist.committee.cells import absorbed_in_cells, refuse_absorbed_in_cells
+from bcmdist.committee.facts import Lag
 from bcmdist.committee.fading import Weighting, chosen_fading, going_on
 from bcmdist.committee.ingest.admission import Admission, Instructions, LedgerState
 from bcmdist.committee.ingest.in_turn import Digests, Found, PartitionMessage, identity, ingest_in_turn
@@ -120,7 +121,7 @@ def ingest(
     """
     options = options or IngestOptions()
     snapshot.refuse_replaced()
-    if snapshot.facts.linearise == RUNNING:
+    if snapshot.facts.linearisation.linearise == RUNNING:
         return ingest_in_turn(snapshot, source, runtime, options)
     runtime.check_same(functools.partial(record_digest, snapshot.url, snapshot.commit), url=snapshot.url)
     loop = _Loop(snapshot, source, runtime, options, (source.name and watch) or Unwatched())
@@ -140,7 +141,7 @@ class _Loop:
         self.admission = Admission(self._ledger_state(fading), snapshot.surveyed, options, self._unfit)
         self.watch, self.before = watch, snapshot.ledger
         """the observer; the ledger when this ingestion began"""
-        self.lag: dict[str, float] | None = None
+        self.lag: Lag | None = None
         """lag behind the source at the commit being made"""
         self.read_to = snapshot.offsets.get(source.name) if options.watch else None
         self.given = 0
@@ -338,7 +339,7 @@ class _Loop:
     def _commit_details(self):
         """Facts of the next commit other than the batch itself: fading, skipped partitions, lag, the observer's."""
         facts = self.watch.facts(self.snapshot.facts)
-        known = self.snapshot.facts.lag or {}
+        known = self.snapshot.facts.ingestion.lag or {}
         if self.lag is not None:
             facts["lag"] = known | {self.source.name: self.lag}
         elif self.source.name in known:  # unknown now: drop the outdated value
@@ -352,7 +353,7 @@ class _Loop:
         report = self.admission.report
         self._look()
         some = [entry.rows for entry in self.snapshot.ledger[-100:]]
-        rows = sum(some) / len(some) if some else self.snapshot.facts.rows_per_expert
+        rows = sum(some) / len(some) if some else self.snapshot.facts.survey.rows_per_expert
         absorbed = report.partitions + self.admission.uncommitted
         return self.lag_meter.lag(absorbed + len(report.skipped) + self.passed_over, rows)
 

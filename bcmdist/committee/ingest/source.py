@@ -21,7 +21,7 @@ def source_of(snapshot: Snapshot, url, *, watch=False, **options) -> Source:
         url,
         **names,
         schema=model.schema,
-        rows_per_expert=snapshot.facts.rows_per_expert,
+        rows_per_expert=snapshot.facts.survey.rows_per_expert,
         watch=watch,
         group=f"bcmdist-{snapshot.identity}",
         offsets=snapshot.offsets,

@@ -40,7 +40,7 @@ def says_more(
     """
     advanced = batch.offset is not None and batch.offset != snapshot.offsets.get(details.source)
     begins_to_fade = details.fading.fades and not snapshot.facts.fading.fades
-    told = snapshot.facts.skipped
+    told = snapshot.facts.ingestion.skipped
     failed = any(name not in told and name not in absorbed for name in details.skipped)
     return batch.message is not None or (watching and advanced) or failed or begins_to_fade
 
@@ -70,7 +70,7 @@ def successor(snapshot: Snapshot, batch: Batch, details: CommitDetails, runtime,
     if entries:
         facts |= passes.first_pass(snapshot.facts)
     facts |= details.facts
-    skipped = {*snapshot.facts.skipped, *details.skipped}
+    skipped = {*snapshot.facts.ingestion.skipped, *details.skipped}
     facts["skipped"] = tuple(sorted(skipped and skipped - _names(ledger)))
     offsets = snapshot.offsets if batch.offset is None else snapshot.offsets | {details.source: batch.offset}
     new = [entry for entry in ledger if not after.expired(entry.position)] if gone else entries

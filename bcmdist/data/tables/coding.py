@@ -229,15 +229,6 @@ def from_json(found: Any, where) -> Coding:
         ) from error
 
 
-def is_coding(found: Any) -> bool:
-    """Return whether `from_json` can read a JSON value."""
-    try:
-        from_json(found, "coding")
-    except DataDamaged:
-        return False
-    return True
-
-
 def _code(said) -> Code:
     said = {name: tuple(value) if isinstance(value, list) else value for name, value in said.items()}
     code = CODES[said.pop("kind")](**said)

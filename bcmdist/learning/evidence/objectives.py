@@ -289,7 +289,7 @@ def evidence_gradient(snapshot: Snapshot, runtime) -> dict[str, np.ndarray]:
     InvalidOption
         The likelihood has several processes, or is not Gaussian and the passes have not converged.
     """
-    model, how, done = snapshot.model, snapshot.facts.approximation, snapshot.facts.passes
+    model, how, done = snapshot.model, snapshot.facts.linearisation.approximation, snapshot.facts.linearisation.passes
     query, likelihood = model.query, model.likelihood
     model.refuse_moved_inputs("gradient")
     converged = likelihood.exact or (how == "laplace" and done and passes.within(done[-1]))

@@ -45,7 +45,7 @@ from bcmdist.model.likelihoods import LIKELIHOODS
 from bcmdist.model.likelihoods.tilted import tilted_site
 from bcmdist.model.mean import Mean
 from bcmdist.model.shared.interface import Arrays, Shared
-from bcmdist.storage.fields import check_array, damaged
+from bcmdist.storage.fields import check_array, damaged, require_arrays
 
 LEAST_LEFT = 1e-6  # lower bound of the variance that one row leaves, as a share; less is an error of the expectation
 
@@ -198,9 +198,7 @@ class Deep(Shared):
         if not depth:
             raise damaged(where, f"an array {array_name(1, PARTS[0])}", "none")
         for k in range(1, depth + 1):
-            missing = [array_name(k, part) for part in PARTS if array_name(k, part) not in arrays]
-            if missing:
-                raise damaged(where, f"an array {missing[0]}", "none")
+            require_arrays(arrays, (array_name(k, part) for part in PARTS), where)
             centres, mean = (arrays[array_name(k, part)] for part in ("centres", "mean"))
             if centres.ndim != 2 or mean.ndim != 2 or 0 in (*centres.shape, *mean.shape):
                 raise damaged(where, f"centres and units in layer {k}", f"shapes {centres.shape} and {mean.shape}")

@@ -34,8 +34,7 @@ from bcmdist.model.kernels import Kernel
 from bcmdist.model.mean import Mean
 from bcmdist.model.shared.belief import Belief, Factored, factored
 from bcmdist.model.shared.interface import Arrays, Shared
-from bcmdist.storage.fields import check_array, check_fields, damaged
-from bcmdist.storage.kinds import POSITIVE
+from bcmdist.storage.fields import Positive, check_array, damaged, decode, require_arrays
 
 # Covariances below this share of the variance are neglected.
 NEGLIGIBLE = 1e-10
@@ -300,10 +299,8 @@ class Fourier(Shared):
 
     @classmethod
     def check_arrays(cls, arrays, facts, inputs, where) -> None:
-        check_fields(facts, {"tolerance": POSITIVE}, where)
-        for name in ("step", "most", "low", "high"):
-            if f"fourier_{name}" not in arrays:
-                raise damaged(where, f"an array fourier_{name}", "none")
+        decode(Positive, facts.get("tolerance"), where, "tolerance")
+        require_arrays(arrays, ("fourier_step", "fourier_most", "fourier_low", "fourier_high"), where)
         check_array(arrays["fourier_step"], where, "fourier_step", shape=(inputs,), positive=True)
         check_array(arrays["fourier_most"], where, "fourier_most", shape=(inputs,), dtype=np.int64, positive=True)
         for name in ("fourier_low", "fourier_high"):

@@ -19,7 +19,7 @@ from bcmdist.model.kernels.expected import Expected, expected_units
 from bcmdist.model.mean import Mean
 from bcmdist.model.shared.interface import Arrays, Member, Shared
 from bcmdist.model.shared.weights import Basis, Weights, register_basis
-from bcmdist.storage.fields import check_array, damaged
+from bcmdist.storage.fields import check_array, damaged, require_arrays
 
 INNER, SCALE, NOISE = "network_inner", "network_scale", "network_noise"
 NOISE_TOLERANCE = 1e-9  # tolerance for the mean of the noise shares, which is 1 up to rounding
@@ -117,9 +117,7 @@ class Networks(Shared):
 
     @classmethod
     def check_arrays(cls, arrays, facts, inputs, where) -> None:
-        for name in (INNER, SCALE, NOISE):
-            if name not in arrays:
-                raise damaged(where, f"an array {name}", "none")
+        require_arrays(arrays, (INNER, SCALE, NOISE), where)
         K, M = arrays[INNER].shape[:2] if arrays[INNER].ndim == 3 else (0, 0)
         if not (K and M):
             raise damaged(where, "networks with units in network_inner", f"shape {arrays[INNER].shape}")

@@ -12,10 +12,11 @@ limited to 1.
 The evidence of the prior with this message is the mean of log p(y | X_k) (eq. 4.38).
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
 
+import msgspec
 import numpy as np
 
 from bcmdist import linalg
@@ -30,8 +31,7 @@ from bcmdist.model.model import Model
 from bcmdist.model.shared.belief import Factored, factored
 from bcmdist.model.targets import model_observations
 from bcmdist.storage.commits import BlobReference, Reference, open_store
-from bcmdist.storage.fields import check_array, damaged
-from bcmdist.storage.kinds import COUNT, NOT_NEGATIVE, NUMBER, POSITIVE, SEVERAL, Kind, every, maybe, one_of
+from bcmdist.storage.fields import Count, CountFromOne, NotNegative, Number, Positive, check_array, damaged
 from bcmdist.storage.ledger import Entry
 
 
@@ -64,38 +64,32 @@ CLEAN, HMC = WAYS = "clean", "hmc"
 DRAWS, BURN_IN = 20, 60
 
 
+class LearningReport(msgspec.Struct):
+    """The fact `input_errors` of a fit, which describes how the errors were learned."""
+
+    rows: CountFromOne
+    noise_seen: Positive
+    """noise variance of scaled targets learned before, with inputs taken as exact"""
+    beginnings: list[Number | None] = []
+    """score of each start, None where it failed, if there were several"""
+    densities: list[Number | None] = []
+    """clean: log densities of left-out rows by noise level, None where they failed"""
+    rounds: CountFromOne = 1
+    """hmc: number of rounds"""
+
+
 @dataclass(frozen=True)
 class NormalErrors(InputErrors):
     """Independent Gaussian errors of the inputs of each row."""
 
     way: str
     """method of learning hyper-parameters: clean: at the most probable inputs; hmc: at draws of the inputs"""
-    highest: float
+    highest: Positive
     """noise variance of scaled targets at which the search for inputs starts; lowered to the likelihood's"""
-    variance: tuple[float, ...] | None = None
-    seed: int = 0
+    variance: tuple[NotNegative, ...] | None = None
+    seed: Count = 0
     """of the draws"""
-    FIELDS: ClassVar[Mapping[str, Kind]] = {
-        "way": one_of(WAYS),
-        "highest": POSITIVE,
-        "variance": maybe(every(NOT_NEGATIVE)),
-        "seed": COUNT,
-    }
-    FACTS: ClassVar[Mapping[str, Kind]] = {
-        "rows": SEVERAL,
-        "noise_seen": POSITIVE,
-        "beginnings": every(maybe(NUMBER)).perhaps,
-        "densities": every(maybe(NUMBER)).perhaps,
-        "rounds": SEVERAL.perhaps,
-    }
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> "NormalErrors":
-        variance = value.get("variance")
-        return cls(value["way"], value["highest"], None if variance is None else tuple(variance), value["seed"])
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+    FACTS: ClassVar[type] = LearningReport
 
     def expert(self, model: Reference) -> "NoisyExpert":
         return NoisyExpert(model)

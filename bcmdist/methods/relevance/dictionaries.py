@@ -23,7 +23,7 @@ from bcmdist.model.kernels.expected import Expected, expected_bumps
 from bcmdist.model.mean import Mean
 from bcmdist.model.shared.interface import Arrays, Member, Shared
 from bcmdist.model.shared.weights import Basis, Weights
-from bcmdist.storage.fields import check_array, damaged
+from bcmdist.storage.fields import check_array, damaged, require_arrays
 
 
 @dataclass(frozen=True)
@@ -147,9 +147,7 @@ class Dictionaries(Shared):
 
     @classmethod
     def check_arrays(cls, arrays, facts, inputs, where) -> None:
-        for name in (CENTRES, LENGTHSCALE, ROWS, SCALE):
-            if name not in arrays:
-                raise damaged(where, f"an array {name}", "none")
+        require_arrays(arrays, (CENTRES, LENGTHSCALE, ROWS, SCALE), where)
         if arrays[SCALE].ndim != 2 or 0 in arrays[SCALE].shape:
             raise damaged(where, f"classes with functions in {SCALE}", f"shape {arrays[SCALE].shape}")
         C, B = arrays[SCALE].shape

@@ -19,7 +19,7 @@ from bcmdist.model.kernels import Kernel, fill_cross
 from bcmdist.model.mean import Mean
 from bcmdist.model.shared.expected import ExpectedDesign, expected_design
 from bcmdist.model.shared.interface import Arrays, Shared
-from bcmdist.storage.fields import check_array, damaged
+from bcmdist.storage.fields import check_array, damaged, require_arrays
 
 # Number of columns in which the factor is checked, and its tolerance in units of the prior standard deviations: between
 # machines the kernel of nearby points may differ by the square root of rounding. Arbitrary.
@@ -82,9 +82,7 @@ class Query(Shared):
 
     @classmethod
     def check_arrays(cls, arrays, facts, inputs, where) -> None:
-        for name in ("query_points", "query_factor"):
-            if name not in arrays:
-                raise damaged(where, f"an array {name}", "none")
+        require_arrays(arrays, ("query_points", "query_factor"), where)
         points = arrays["query_points"]
         if points.ndim != 2 or 0 in points.shape:
             raise damaged(where, "rows and columns in query_points", f"shape {points.shape}")

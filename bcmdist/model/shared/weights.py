@@ -21,8 +21,7 @@ from bcmdist.model.kernels.expected import Expected
 from bcmdist.model.mean import Mean
 from bcmdist.model.shared.expected import ExpectedDesign, expected_design
 from bcmdist.model.shared.interface import Arrays, Shared
-from bcmdist.storage.fields import check_array, check_fields, damaged
-from bcmdist.storage.kinds import TEXT
+from bcmdist.storage.fields import check_array, damaged, decode, require_arrays
 
 SCALE = "weight_scale"
 PREFIX = "basis_"
@@ -142,9 +141,8 @@ class Weights(Shared):
 
     @classmethod
     def check_arrays(cls, arrays, facts, inputs, where) -> None:
-        check_fields(facts, {"basis": TEXT}, where)
-        if SCALE not in arrays:
-            raise damaged(where, f"an array {SCALE}", "none")
+        decode(str, facts.get("basis"), where, "basis")
+        require_arrays(arrays, [SCALE], where)
         for name in [SCALE, *(name for name in arrays if name.startswith(PREFIX))]:
             check_array(arrays[name], where, name, shape=arrays[name].shape, positive=name == SCALE)
         kind = BASES[facts["basis"]]

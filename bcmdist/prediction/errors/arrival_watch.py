@@ -33,7 +33,7 @@ class ArrivalWatch:
 
         `before` : the ledger at the start of the ingestion
         """
-        found = None if self._warned else told(snapshot.ledger, excess_loss.from_facts(snapshot.facts.expected))
+        found = None if self._warned else told(snapshot.ledger, excess_loss.from_facts(snapshot.facts.errors.expected))
         if not found or not (found["worse"] or _is_new(found["last_since"], snapshot, before)):
             return None
         self._warned = True

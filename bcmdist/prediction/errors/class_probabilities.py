@@ -37,8 +37,8 @@ def calibrated(snapshot: Snapshot, runtime, *, since=0) -> Snapshot:
 
 
 def _calibrated(snapshot, runtime):
-    rows, before = snapshot.committee.total.rows, snapshot.facts.calibration
-    if before and not _many(rows, before["rows"]):
+    rows, before = snapshot.committee.total.rows, snapshot.facts.errors.calibration
+    if before and not _many(rows, before.rows):
         return snapshot
     held_out, without = without_some(snapshot, runtime)
     if not held_out:
@@ -52,12 +52,12 @@ def _calibrated(snapshot, runtime):
 
 def _recalibrated(snapshot, runtime, since):
     """Recalibrate the probabilities of Laplace approximations, whose sites can be recomputed, if they are outdated."""
-    facts, rows, at = snapshot.facts, snapshot.committee.total.rows, snapshot.facts.linearised_at
-    before = facts.recalibration
-    moved = before["linearised_at"] != at if before else False
+    facts, rows, at = snapshot.facts, snapshot.committee.total.rows, snapshot.facts.linearisation.linearised_at
+    before = facts.errors.recalibration
+    moved = before.linearised_at != at if before else False
     if not sites_repeat(facts):
         return snapshot
-    if not moved and not (_many(rows, before["rows"]) if before else _passed(rows, since)):
+    if not moved and not (_many(rows, before.rows) if before else _passed(rows, since)):
         return snapshot
     parts = some_of(readable_partitions(snapshot), CALIBRATION_ROWS)
     if not parts:
@@ -95,4 +95,4 @@ def _learned(snapshot):
     """Number of hyper-parameters that were learned; 0 if learning was off."""
     model = snapshot.model
     parameters = named_parameters(model.shared.kernel, model.likelihood)
-    return sum(map(len, parameters.values())) if snapshot.facts.evaluations != 0 else 0
+    return sum(map(len, parameters.values())) if snapshot.facts.learning.evaluations != 0 else 0

@@ -147,5 +147,5 @@ def residuals_of(facts: Facts, ledger, method: str) -> Residuals:
 
 
 def _error_distribution(facts, ledger, method):
-    process = (facts.spread or {}).get("process") if method == facts.method else None
+    process = facts.errors.spread.process if facts.errors.spread and method == facts.method else None
     return fit_error_distribution(residuals_of(facts, ledger, method), process and Process.from_json(process))

@@ -80,8 +80,8 @@ class Process:
 
     @classmethod
     def from_json(cls, known) -> "Process":
-        """Inverse of `to_json`."""
-        return cls(np.array(known["points"]), known["variance"], np.array(known["lengthscale"]))
+        """From the stored process (`bcmdist.committee.facts.ScaleProcess`)."""
+        return cls(np.array(known.points), known.variance, np.array(known.lengthscale))
 
 
 @dataclass(frozen=True)

@@ -121,4 +121,4 @@ def _smoothed_targets(target, classes):
 
 def calibration_from(facts) -> Calibration | None:
     """The calibration stored in a commit's facts; None if there is none."""
-    return None if facts is None else Calibration(facts["slope"], tuple(facts["bias"]))
+    return None if facts is None else Calibration(facts.slope, tuple(facts.bias))

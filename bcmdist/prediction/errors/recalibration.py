@@ -11,7 +11,6 @@ smoothed (Platt 2000), so that separable classes do not get probabilities of 0.
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from scipy.optimize import minimize
@@ -58,9 +57,9 @@ class Recalibrated:
         return self.by.corrected(self.likelihood.class_probability(mean, variance))
 
 
-def recalibrated_from(facts: dict[str, Any] | None, likelihood) -> Recalibrated | None:
+def recalibrated_from(facts, likelihood) -> Recalibrated | None:
     """The likelihood with the recalibration stored in a commit's facts; None if there is none."""
-    return None if facts is None else Recalibrated(likelihood, Recalibration(facts["slope"], facts["intercept"]))
+    return None if facts is None else Recalibrated(likelihood, Recalibration(facts.slope, facts.intercept))
 
 
 def fit_recalibration(left_out: HeldOutRows, likelihood: Likelihood, learned: int) -> Recalibration | None:

@@ -25,7 +25,7 @@ class Withholding:
     """The expected surprise of arrivals (`expected`), or the tasks and partial results that lead to it."""
 
     def __init__(self, facts: Facts):
-        self.expected = excess_loss.from_facts(facts.expected)
+        self.expected = excess_loss.from_facts(facts.errors.expected)
         self.asked = self.expected is not None
         self._waiting = set[str]()
         """keys of the partitions in flight"""
@@ -59,4 +59,4 @@ class Withholding:
 
     def facts(self, known) -> dict[str, Any]:
         """Facts to change in the commit that follows one with the facts `known`."""
-        return {} if self.expected is None or known.expected else {"expected": asdict(self.expected)}
+        return {} if self.expected is None or known.errors.expected else {"expected": asdict(self.expected)}

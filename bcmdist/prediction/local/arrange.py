@@ -195,10 +195,10 @@ def arrange(snapshot: Snapshot, data: Dataset, runtime) -> Snapshot:
     refuse_large_prediction(local_memory(snapshot), data, runtime)
     stages = StageTimer()
     job = hashlib.sha256(
-        f"{snapshot.facts.job} {snapshot.facts.surveyed} {snapshot.reference.digest}".encode()
+        f"{snapshot.facts.job} {snapshot.facts.survey.surveyed} {snapshot.reference.digest}".encode()
     ).hexdigest()
     with stages("cells"):
-        parts = partitions(data, snapshot.facts.rows_per_expert)
+        parts = partitions(data, snapshot.facts.survey.rows_per_expert)
         router = CellRouter(snapshot.reference)
         copy, edges, read = reorder(
             data,
@@ -213,18 +213,18 @@ def arrange(snapshot: Snapshot, data: Dataset, runtime) -> Snapshot:
         )
         try:
             chunks = recorded_chunks(snapshot.store, snapshot.facts)
-            refuse_changed(read.values(), snapshot.store.get_segment(snapshot.facts.surveyed), chunks)
+            refuse_changed(read.values(), snapshot.store.get_segment(snapshot.facts.survey.surveyed), chunks)
         except DataChanged:
             shutil.rmtree(place)
             raise
         edges_name = snapshot.store.put_arrays({"": edges})[""]
-        cells = replace(snapshot.facts.cells, edges=edges_name, array=f"{copy.url}/{copy.x}")
+        cells = snapshot.facts.cells.changed(edges=edges_name, array=f"{copy.url}/{copy.x}")
     return snapshot.successor(snapshot.committee, [], stages=stages, cells=cells)
 
 
 def cell_partitions(snapshot: Snapshot) -> list[Partition]:
     """The partitions of a model whose rows have been arranged."""
-    return load_arrangement(snapshot.reference).partitions(2 * snapshot.facts.rows_per_expert)
+    return load_arrangement(snapshot.reference).partitions(2 * snapshot.facts.survey.rows_per_expert)
 
 
 def surround(snapshot: Snapshot, runtime) -> Snapshot:
@@ -253,7 +253,7 @@ def surround(snapshot: Snapshot, runtime) -> Snapshot:
         snapshot.committee,
         [],
         stages=stages,
-        cells=replace(snapshot.facts.cells, border_jump=jump, border_jump_error=error),
+        cells=snapshot.facts.cells.changed(border_jump=jump, border_jump_error=error),
         method="local",
         **facts,
     )
@@ -279,7 +279,7 @@ def _with_halos(snapshot, runtime, stages):
     empty = snapshot.store.put_arrays({"": np.zeros(0, np.int64)})[""]
     hashes = [names.get(number, empty) for number in range(len(table))]
     table = np.array([list(bytes.fromhex(name)) for name in hashes], dtype=np.uint8)
-    cells = replace(snapshot.facts.cells, halos=snapshot.store.put_arrays({"": table})[""])
+    cells = snapshot.facts.cells.changed(halos=snapshot.store.put_arrays({"": table})[""])
     return snapshot.successor(snapshot.committee, [], stages=stages, cells=cells)
 
 

@@ -12,15 +12,12 @@ from functools import lru_cache
 import numpy as np
 
 from bcmdist.committee.loading import load_facts
-from bcmdist.committee.soundness import check_fit
 from bcmdist.data.cell_tree import CellTree
 from bcmdist.data.dataset import Dataset, open_data
 from bcmdist.data.partition import Partition
 from bcmdist.model.loading import load_model
 from bcmdist.storage.commits import CELL_DATA, Reference, open_store
-from bcmdist.storage.fields import check_array, damaged
-from bcmdist.storage.kinds import shown
-from bcmdist.storage.loading import load_record
+from bcmdist.storage.fields import check_array, damaged, shown
 
 
 def check_edges(edges, cells, rows, where: str) -> None:
@@ -176,7 +173,6 @@ class Arrangement:
 @lru_cache(maxsize=4)
 def load_arrangement(reference: Reference) -> Arrangement:
     """The arrangement of a commit with spatial partitions."""
-    check_fit(load_record(reference)["facts"]["fit"], load_model(reference), reference.place)
     cells, model = load_facts(reference).cells, load_model(reference)
     assert model.cells is not None, "a model of spatial partitions has cells"
     edges = open_store(reference.url).get_array(cells.edges)

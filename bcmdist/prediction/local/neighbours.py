@@ -220,7 +220,7 @@ class LocallyFitted(Predictor):
 
     @classmethod
     def of_commit(cls, reference) -> "LocallyFitted":
-        calibration = calibration_from(load_facts(reference).local_calibration)
+        calibration = calibration_from(load_facts(reference).errors.local_calibration)
         spread = load_error_distribution(reference, "local")
         return cls(load_fitted(reference).model, calibration, load_neighbours(reference), spread)
 

@@ -46,7 +46,7 @@ def measured(snapshot: Snapshot, runtime, *, read=True) -> Snapshot:
     read : whether absorbed rows may be read; if not, only residuals in the ledger are used
     """
     facts, rows = snapshot.facts, snapshot.committee.total.rows
-    if not _measurable(snapshot) or (facts.spread and rows < AGAIN * facts.spread["rows"]):
+    if not _measurable(snapshot) or (facts.errors.spread and rows < AGAIN * facts.errors.spread.rows):
         return snapshot
     stages, ledger = StageTimer(), snapshot.ledger
     with stages("errors"):
@@ -79,7 +79,7 @@ def measured_anew(snapshot: Snapshot, runtime) -> Snapshot:
 
 def _measurable(snapshot):
     rows, likelihood = snapshot.committee.total.rows, snapshot.model.likelihood
-    return snapshot.facts.noise is not None and likelihood.measured and rows >= LEAST
+    return snapshot.facts.errors.noise is not None and likelihood.measured and rows >= LEAST
 
 
 def _with(snapshot, ledger, spread, stages):
@@ -109,7 +109,7 @@ def _left_out(snapshot, runtime):
     least = int(np.ceil(2 * LEAST * len(parts) / rows))
     most = max(1, round(wanted / (facts.cells.core or 1))) if local else max(PARTITIONS, least)
     chosen = [parts[k] for k in np.sort(np.random.default_rng(SEED).permutation(len(parts))[:most])]
-    at = BlobReference(snapshot.url, facts.linearised_at) if facts.linearised_at else None
+    at = BlobReference(snapshot.url, facts.linearisation.linearised_at) if facts.linearisation.linearised_at else None
     task = functools.partial(LeaveOut, snapshot.reference, int(np.ceil(wanted / len(chosen))), local, at=at)
     every, found = (
         COMMITTEE_EVERY if local and wanted >= 2 * LEAST * COMMITTEE_EVERY else 1,
@@ -134,7 +134,7 @@ def _error_distribution(snapshot, ledger) -> dict:
     """The fact `spread` from the residuals of a ledger: the process of the scale of errors, if it varies."""
     residuals = residuals_of(snapshot.facts, ledger, snapshot.facts.method)
     known = {"rows": snapshot.committee.total.rows, "gain": None, "gain_error": None, "process": None}
-    if snapshot.facts.noise == "constant" or residuals.count < LEAST:
+    if snapshot.facts.errors.noise == "constant" or residuals.count < LEAST:
         return known
     places, z, _ = residuals.together()
     inputs = snapshot.model.inputs
@@ -142,7 +142,7 @@ def _error_distribution(snapshot, ledger) -> dict:
         places, z, [np.full(inputs, np.sqrt(inputs)), metric(snapshot.model.shared.kernel, inputs)]
     )
     gain = gain_of(residuals, process)
-    taken = gain.decisive or snapshot.facts.noise == "varying"
+    taken = gain.decisive or snapshot.facts.errors.noise == "varying"
     return known | {
         "gain": gain.nats,
         "gain_error": gain.error,

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 from scipy.special import ndtri
 
@@ -131,7 +132,7 @@ def expected(samples: Sequence[Sequence[tuple[tuple[float, ...], tuple[float, ..
 
 def from_facts(known) -> Expected | None:
     """Baseline from the fact `expected` of a commit; None if nothing has been withheld yet."""
-    return known and Expected(**known | {"figures": tuple(known["figures"])})
+    return known and Expected(**msgspec.structs.asdict(known) | {"figures": tuple(known.figures)})
 
 
 def withheld(ledger: Sequence[Entry]) -> list[Entry]:

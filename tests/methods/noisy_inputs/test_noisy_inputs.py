@@ -9,8 +9,8 @@ from threadpoolctl import threadpool_limits
 
 from bcmdist import GBCM, Settings, sample_posterior
 from bcmdist.api.plan.plan import plan
+from bcmdist.committee.loading import sound_facts
 from bcmdist.committee.passes import absorbed_partitions
-from bcmdist.committee.soundness import check_fit
 from bcmdist.data.dataset import open_data
 from bcmdist.data.groups import open_group
 from bcmdist.data.observations import unweighted
@@ -429,9 +429,9 @@ def test_a_chain_of_another_shape_is_damage(cleaned):
     [
         ({"way": "washed"}, "input_errors of a method that is known here"),
         ({"way": ["clean"]}, "input_errors of a method that is known here"),
-        ({"highest": 0.0}, "input_errors: expected a positive number as highest"),
+        ({"highest": 0.0}, "input_errors: expected a number > 0.0 as highest"),
         ({"variance": [0.1, 0.2]}, "expected 1 variances of input_errors"),
-        ({"seed": -1}, "input_errors: expected a whole number of at least 0 as seed"),
+        ({"seed": -1}, "input_errors: expected a whole number >= 0 as seed"),
     ],
 )
 def test_a_stored_part_that_cannot_be_is_damage(cleaned, changed, expected):
@@ -445,10 +445,10 @@ def test_a_stored_part_that_cannot_be_is_damage(cleaned, changed, expected):
 @pytest.mark.parametrize("changed", [{"rows": 0}, {"noise_seen": "loud"}, {"rounds": 0}, {"densities": [True]}])
 def test_facts_that_cannot_be_are_damage(cleaned, changed):
     facts = cleaned.snapshot.facts.to_json() | {"input_errors": {"rows": 200, "noise_seen": 0.1}}
-    check_fit(facts, cleaned.model, "here")
+    sound_facts(facts, cleaned.model, "here")
     (name,) = changed
     with pytest.raises(ModelDamaged, match=f"here: input_errors: .* as {name}"):
-        check_fit(facts | {"input_errors": facts["input_errors"] | changed}, cleaned.model, "here")
+        sound_facts(facts | {"input_errors": facts["input_errors"] | changed}, cleaned.model, "here")
 
 
 def test_fits_of_before_are_the_same_job(cleaned):
