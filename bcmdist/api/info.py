@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 
 from bcmdist.api.advice import advice, errors
-from bcmdist.api.relevance import features, lengthscales
+from bcmdist.api.relevance import column_names, features, lengthscales
 from bcmdist.committee import passes
 from bcmdist.committee.cells import rows_outside
 from bcmdist.committee.ingest.lag_meter import lags
@@ -55,6 +55,7 @@ def info(snapshot: Snapshot) -> dict:
         "waves": None,
         "shared_lengthscales": _shared_lengthscales(shared.kernel),
         "lengthscales": _by_column(snapshot),
+        "warp": {column_names(model)[k]: kind for k, kind in model.scaling.warping.kinds().items()},
         "kernels_tried": facts.learning.kernels_tried,
         "decisions": facts.learning.decisions or [],
         "at_bounds": facts.learning.at_bounds,
@@ -86,7 +87,7 @@ def _input_errors(snapshot):
     errors = snapshot.model.input_errors
     if errors is None:
         return None
-    scale = snapshot.model.scaling.x_scale
+    scale = snapshot.model.scaling.input_units
     learned = None if errors.variance is None else (np.sqrt(errors.variance) * scale).tolist()
     return {"way": errors.way, "deviations": learned, **(snapshot.facts.training.input_errors or {})}
 

@@ -73,7 +73,7 @@ class Lengthscales:
     scaled: np.ndarray
     """in units of the scaled inputs, (F,)"""
     original: np.ndarray
-    """in the original units of the inputs, (F,)"""
+    """in the original units of the inputs, (F,); of warped inputs at their mean"""
 
     @property
     def shared(self) -> bool:
@@ -93,7 +93,7 @@ def lengthscales(snapshot: Snapshot) -> list[Lengthscales]:
     versions.
     """
     first = [feature.inputs[0] for feature in features(snapshot.model)]
-    kernel, scale = snapshot.model.shared.kernel, snapshot.model.scaling.x_scale
+    kernel, scale = snapshot.model.shared.kernel, snapshot.model.scaling.input_units
     values = [(name, kernel.parameters[name]) for name in kernel.lengthscales]
     spread = [(name, np.broadcast_to(value, scale.shape)) for name, value in values]
     return [

@@ -134,8 +134,7 @@ class Folds:
         """Leave-one-out log densities of the central rows, (n,)."""
         data = self.validation
         task = LeftOut(data.reference, kernel, mean, likelihood, data.classes, data.sizes.central)
-        values = data.runtime.sum(task, self.near, label="judge").values
-        return densities(*values) if likelihood.normal else values[np.argmax(values.sum(axis=1))]
+        return left_out_densities(data.runtime, task, self.near, densities)
 
     def _with_gaps(self, rows, kernel, likelihood, mean):
         """Score of the rows and, if there are gaps, of the left-out blocks."""
@@ -153,3 +152,12 @@ def densities_of_errors(error, variance) -> np.ndarray:
         return np.full(len(error), -np.inf)
     z = error / np.sqrt(variance)
     return fit_shape(z).log_density(z) - 0.5 * np.log(variance)
+
+
+def left_out_densities(runtime: Runtime, task: LeftOut, parts, densities=densities_of_errors) -> np.ndarray:
+    """Log densities (n,) of left-out rows; `densities` is a function of errors and variances, for normal likelihoods.
+
+    For class labels, of the steepness at which the probabilities are best.
+    """
+    values = runtime.sum(task, parts, label="judge").values
+    return densities(*values) if task.likelihood.normal else values[np.argmax(values.sum(axis=1))]

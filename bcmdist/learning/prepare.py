@@ -4,7 +4,7 @@ One pass over the data checks every row; nothing is written before all rows have
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, cast
 
@@ -34,6 +34,7 @@ from bcmdist.learning.hyperparameters import (
     first_mean,
     may_slope,
 )
+from bcmdist.learning.input_warping import choose_warps, requested_warps, warped_scaling
 from bcmdist.learning.method import Method, sample_rows
 from bcmdist.learning.point import Point
 from bcmdist.learning.prediction_inputs import read_prediction_inputs
@@ -53,7 +54,7 @@ from bcmdist.model.kernels import kernel_parts, metric, parse_kernel
 from bcmdist.model.likelihoods import Likelihood, make_likelihood, tasks
 from bcmdist.model.mean import Mean
 from bcmdist.model.model import Model
-from bcmdist.model.scaling import Scaling, scaling_from, scaling_to_array
+from bcmdist.model.scaling import Scaling, scaling_to_array
 from bcmdist.model.shared.interface import Shared
 from bcmdist.model.shared.query import Query
 from bcmdist.model.shared.weights import Weights
@@ -133,6 +134,8 @@ class FitContext:
     """share of the variance of the targets that lies between partitions"""
     sloping: bool
     """whether a linear mean may be chosen; with many inputs its weights may not fit in memory"""
+    warps: Mapping[int, str]
+    """kinds of warps asked for, by number of the input (`input_warping.requested_warps`)"""
 
     @property
     def method(self) -> Method:
@@ -154,9 +157,12 @@ def prepare_model(
     """Return the model for surveyed data, and the findings of preparation by their field names in `Facts`."""
     case = fit_context(data, surveyed, settings, runtime)
     with place.stages("learn"):
+        scaling, of_warp = choose_warps(case, store, f"{place.rows_url}/warp")
+        case = replace(case, scaling=scaling, inputs=scaling.inputs(surveyed.sample.X))
         array = store.put_arrays({"scaling": scaling_to_array(case.scaling)})["scaling"]
         reference = BlobReference(store.storage.url, array)
         kernel_name, kernel, likelihood, mean, found = _learned(case, reference, store, place)
+        found["decisions"] = of_warp + found["decisions"]
         groups = shared_by(kernel, case.schema.groups)
     errors = None
     if case.method.capabilities.input_errors:
@@ -182,8 +188,7 @@ def prepare_model(
     found |= {"repeats": {"share": surveyed.replicates.share, "deviation": surveyed.replicates.deviation}}
     found |= {"labels": _labels(case, kernel)}
     found |= {"whole_targets": None if surveyed.labels is None else len(surveyed.labels)}
-    names = (settings.x, settings.y)
-    about = (*names, case.classes, cells, case.schema, settings.precision, errors)
+    about = (settings.x, settings.y, case.classes, cells, case.schema, settings.precision, errors)
     return Model(case.scaling, shared, likelihood, kernel_name, *about), found
 
 
@@ -196,7 +201,8 @@ def fit_context(data, surveyed, settings, runtime) -> FitContext:
         refuse_climbing(method_of(settings), likelihood)
     warn_of_data(data, surveyed, settings, schema, likelihood)
     warn_of_roles(data, surveyed, settings, schema, likelihood)
-    scaling = scaling_from(surveyed.x, surveyed.y, surveyed.exposure, likelihood.units, schema.groups)
+    warps = requested_warps(settings, surveyed, schema, data.url)
+    scaling = warped_scaling(surveyed, warps, likelihood.units, schema.groups)
     parts = partitions(data, settings.partition_rows)
     sliced = share_between(surveyed.sample.obs.y, surveyed.sample.row, np.array([part.start for part in parts]))
     warn_of_slices(data, settings, likelihood, sliced)
@@ -206,10 +212,8 @@ def fit_context(data, surveyed, settings, runtime) -> FitContext:
     refuse_expert_of(parts, shared, kernel_parts(kernel), runtime, likelihood, residual=residual)
     fits = expert_fits(parts, Mean(LINEAR).weights(data.inputs), kernel, runtime, likelihood, residual=residual)
     sloping = may_slope(settings, likelihood) and fits(least)
-    inputs = scaling.inputs(surveyed.sample.X)
-    return FitContext(
-        data, surveyed, settings, runtime, schema, likelihood, classes, scaling, parts, inputs, float(sliced), sloping
-    )
+    about = (scaling, parts, scaling.inputs(surveyed.sample.X), float(sliced), sloping, warps)
+    return FitContext(data, surveyed, settings, runtime, schema, likelihood, classes, *about)
 
 
 def _learned(case, reference, store, place):

@@ -44,6 +44,11 @@ class Settings:
     mean: Literal["constant", "zero", "linear", "auto"] = "auto"
     """prior mean: constant, zero, or a linear trend; auto: for measurements with learned hyper-parameters the better of
     a constant and a linear trend, where a linear one fits in memory; else a constant"""
+    warp: Annotated[str, "auto|none|log|rank|COLUMN=KIND"] = "auto"
+    """how inputs are warped before they are scaled: not at all (none); log x of positive columns, log(1 + x) of columns
+    without negative values, sign(x) log(1 + |x|) of others (log; of a single column with negative values signed-log);
+    quantiles to normal scores (rank); or by column, by name or number, as in auto,income=log,rooms=none; auto: the
+    logarithms, or the ranks, of all skewed columns where learning finds that they predict left-out rows better"""
     query: Annotated[int | Literal["auto"] | None, "Q|auto", COUNT] = None
     """largest number of query points, Q [default: 500; spatial with many rows of few inputs: 1000; dgp, per layer: 50];
     auto: about twice the effective degrees of freedom, within memory"""

@@ -21,6 +21,7 @@ from bcmdist.learning.query_selection import BEGUN, PLACED, TARGETED, has_workin
 from bcmdist.model.kernels import parse_kernel
 from bcmdist.model.likelihoods import LIKELIHOODS, Likelihood, make_likelihood, tasks
 from bcmdist.model.model import FIRST_PRECISION
+from bcmdist.model.warping import parse_warp
 from bcmdist.storage.bounds import SEED, refuse_outside
 
 TWO_CLASSES = 2  # number of classes assumed while it is unknown
@@ -46,6 +47,7 @@ def refuse(settings) -> None:
             f"partition: expected chunks with {settings.likelihood}, got spatial, whose local experts keep classes "
             "apart; give --partition chunks, or --likelihood softmax or onehot"
         )
+    parse_warp(settings.warp)
     if settings.kernel != "auto":
         parse_kernel(settings.kernel, inputs=1)
 

@@ -15,6 +15,7 @@ from bcmdist.data.observations import Observations, joined
 from bcmdist.model.likelihoods import make_likelihood
 from bcmdist.model.scaling import Moments, column_moments
 from bcmdist.model.targets import check_support
+from bcmdist.model.warping import SignedLog
 from bcmdist.storage.ledger import Entry
 
 # Maximum distinct inputs that are kept: the share of replicates has a standard error of about 1 / sqrt(4096), or 2 %.
@@ -107,6 +108,33 @@ class Sample:
 
 
 @dataclass(frozen=True)
+class Logarithms:
+    """Moments of the logarithms of inputs, by which these would be scaled."""
+
+    log: Moments
+    """of log x; NaN for inputs that are not positive throughout"""
+    signed: Moments
+    """of sign(x) log(1 + |x|)"""
+    negative: np.ndarray
+    """number of the first row with a negative value, (D,); -1 where there is none"""
+
+    def __add__(self, other: "Logarithms") -> "Logarithms":
+        rows = np.column_stack([self.negative, other.negative])
+        first = np.where((rows >= 0).all(axis=1), rows.min(axis=1), rows.max(axis=1))
+        with np.errstate(invalid="ignore"):
+            return Logarithms(self.log + other.log, self.signed + other.signed, first)
+
+
+def logarithms(X, start: int) -> Logarithms:
+    """Return moments of the logarithms of inputs (n, D), n >= 1, whose first row has the number `start`."""
+    positive, negative = (X > 0.0).all(axis=0), X < 0.0
+    with np.errstate(invalid="ignore"):
+        log = column_moments(np.log(np.where(positive, X, np.nan)))
+    first = np.where(negative.any(axis=0), start + negative.argmax(axis=0), -1)
+    return Logarithms(log, column_moments(SignedLog()(X)), first)
+
+
+@dataclass(frozen=True)
 class Zeros:
     """Number of lifetimes of 0, and the first row with one."""
 
@@ -123,6 +151,7 @@ class SurveyResult:
     """Statistics of a first pass over the data; results of partitions add."""
 
     x: Moments
+    logarithms: Logarithms
     y: Moments
     exposure: Moments
     labels: frozenset[float] | None
@@ -140,6 +169,7 @@ class SurveyResult:
     def __add__(self, other: "SurveyResult") -> "SurveyResult":
         return SurveyResult(
             self.x + other.x,
+            self.logarithms + other.logarithms,
             self.y + other.y,
             self.exposure + other.exposure,
             _few(self.labels | other.labels) if self.labels is not None and other.labels is not None else None,
@@ -185,6 +215,7 @@ class Survey:
         keep = np.argsort(priority)[: self.sample_rows]
         return SurveyResult(
             column_moments(rows.X),
+            logarithms(rows.X, part.start),
             column_moments(rows.obs.y[:, None]),
             column_moments(rows.obs.exposure[:, None]),
             _labels(rows.obs.y),

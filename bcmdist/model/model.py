@@ -25,6 +25,7 @@ from bcmdist.model.shared.query import Query
 # tree's, where partitions are spatial.
 COMMITTEE_ARRAYS = ("eta", "precision")
 SCALING_ARRAYS = ("x_mean", "x_scale")
+WARPING_ARRAY = "x_warp"  # absent where inputs are not warped
 FIRST_PRECISION = "double"  # once the only one; stored models omit it
 CELL_ARRAYS = ("cell_direction", "cell_threshold", "cell_child", "cell_first")
 
@@ -101,6 +102,8 @@ class Model:
         """Arrays and JSON-ready facts from which `soundness.sound_model` restores the same model, bit for bit."""
         arrays, own = self.shared.to_arrays()
         arrays = arrays | {"x_mean": self.scaling.x_mean, "x_scale": self.scaling.x_scale}
+        if self.scaling.warping:
+            arrays[WARPING_ARRAY] = self.scaling.warping.to_array()
         if self.cells is not None:
             tree = (self.cells.direction, self.cells.threshold, self.cells.child, self.cells.first)
             arrays |= dict(zip(CELL_ARRAYS, tree, strict=True))

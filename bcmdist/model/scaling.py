@@ -1,5 +1,7 @@
 """Column moments, which add over partitions, and the scaling of X and y derived from them.
 
+Inputs may be warped first (`bcmdist.model.warping`): moments of inputs are then those of warped inputs.
+
 Moments are merged by the pairwise update of Chan, Golub & LeVeque (1983), which keeps the digits of a column far from
 zero. They form a commutative monoid up to rounding, like messages.
 """
@@ -10,6 +12,7 @@ import numpy as np
 
 from bcmdist.data.observations import Observations
 from bcmdist.model.units import Units
+from bcmdist.model.warping import UNWARPED, Warping, warping_from_array
 
 # A column whose standard deviation is below this share of its largest absolute value, a few units in the last place of
 # float64, is constant up to rounding; its scale is 1.
@@ -84,22 +87,42 @@ def column_moments(table) -> Moments:
 
 @dataclass(frozen=True)
 class Scaling:
-    """Affine maps between original and model units; part of the model."""
+    """Maps between original and model units, affine but for warped inputs; part of the model."""
 
     x_mean: np.ndarray
-    """(D,)"""
+    """means of warped inputs, (D,)"""
     x_scale: np.ndarray
-    """(D,)"""
+    """divisors of warped inputs, (D,)"""
     y_mean: float
     y_scale: float
+    warping: Warping = UNWARPED
 
     def inputs(self, X) -> np.ndarray:
         """Scaled inputs, (n, D)."""
-        return (X - self.x_mean) / self.x_scale
+        return (self.warping(X) - self.x_mean) / self.x_scale
 
     def original_inputs(self, X) -> np.ndarray:
         """Scaled inputs back in original units, (n, D)."""
-        return self.x_mean + self.x_scale * X
+        return self.warping.inverse(self.x_mean + self.x_scale * X)
+
+    def slopes(self, X) -> np.ndarray:
+        """Derivative of each scaled input by its original, (n, D), at inputs (n, D) in original units."""
+        return self.warping.slopes(X) / self.x_scale
+
+    @property
+    def input_units(self) -> np.ndarray:
+        """Lengths of one scaled unit along each input, (D,), in original units; of warped inputs at their mean."""
+        return 1.0 / self.slopes(self.original_inputs(np.zeros((1, len(self.x_mean)))))[0]
+
+    def input_covariances(self, X, variance) -> np.ndarray:
+        """Covariances of scaled inputs, (n, D, D), from variances (n, D) or covariances (n, D, D) of inputs X (n, D).
+
+        All in original units. Exact for inputs that are not warped, otherwise to first order.
+        """
+        slopes = self.slopes(X)
+        if variance.ndim == 3:
+            return variance * (slopes[:, :, None] * slopes[:, None, :])
+        return (variance * slopes**2)[:, None, :] * np.eye(len(self.x_scale))
 
     def observations(self, obs, units: Units) -> Observations:
         """Observations in model units."""
@@ -136,11 +159,14 @@ class Scaling:
                 return self.targets(values, units)
 
 
-def scaling_from(x: Moments, y: Moments, exposure: Moments, units: Units, groups=()) -> Scaling:
+def scaling_from(
+    x: Moments, y: Moments, exposure: Moments, units: Units, groups=(), warping: Warping = UNWARPED
+) -> Scaling:
     """Scaling of inputs to mean 0 and `Moments.input_scale`, and of targets by their units.
 
     Parameters
     ----------
+    x : moments of the warped inputs
     groups : (D,), group number of each input. Inputs of a group with several members, the one-hot columns of a
         category, are not divided, so that a rare level is no farther from the others than a frequent one. The squared
         distance of two rows of different levels is 2, like the mean for two rows in an input of variance 1.
@@ -148,15 +174,17 @@ def scaling_from(x: Moments, y: Moments, exposure: Moments, units: Units, groups
     scale = x.input_scale
     if groups:
         scale = np.where(np.bincount(groups)[list(groups)] > 1, 1.0, scale)
-    return Scaling(x.mean, scale, *units.found(y, exposure))
+    return Scaling(x.mean, scale, *units.found(y, exposure), warping)
 
 
 def scaling_to_array(scaling: Scaling) -> np.ndarray:
-    """Store a scaling in one vector (2 D + 2,); inverse of `scaling_from_array`."""
-    return np.concatenate([scaling.x_mean, scaling.x_scale, [scaling.y_mean, scaling.y_scale]])
+    """Store a scaling in one vector (2 D + 3 + 4 K,) with K knots of warps; inverse of `scaling_from_array`."""
+    numbers = [len(scaling.x_mean), scaling.y_mean, scaling.y_scale]
+    return np.concatenate([numbers, scaling.x_mean, scaling.x_scale, scaling.warping.to_array().ravel()])
 
 
 def scaling_from_array(vector) -> Scaling:
     """Scaling from the vector of `scaling_to_array`."""
-    x_mean, x_scale = np.split(vector[:-2], 2)
-    return Scaling(x_mean, x_scale, float(vector[-2]), float(vector[-1]))
+    D, y_mean, y_scale = int(vector[0]), float(vector[1]), float(vector[2])
+    x_mean, x_scale, table = np.split(vector[3:], [D, 2 * D])
+    return Scaling(x_mean, x_scale, y_mean, y_scale, warping_from_array(table.reshape(-1, 4)))

@@ -20,9 +20,10 @@ from bcmdist.model.input_errors import load_input_errors
 from bcmdist.model.kernels import parse_kernel
 from bcmdist.model.likelihoods import LIKELIHOODS, make_likelihood
 from bcmdist.model.mean import Mean
-from bcmdist.model.model import CELL_ARRAYS, FIRST_PRECISION, SCALING_ARRAYS, Model
+from bcmdist.model.model import CELL_ARRAYS, FIRST_PRECISION, SCALING_ARRAYS, WARPING_ARRAY, Model
 from bcmdist.model.scaling import CONSTANT_SHARE, Scaling
 from bcmdist.model.shared.kinds import FIRST_KIND, FIRST_RESIDUAL, KINDS
+from bcmdist.model.warping import UNWARPED, WARPS, Log, Rank, Warping, warping_from_array
 from bcmdist.storage.fields import NotNegative, Number, Positive, check_array, damaged, decode, require_arrays, shown
 
 Scale = Annotated[float, Meta(gt=2.3e-162, lt=1.34e154)]  # the square is positive and finite
@@ -76,7 +77,7 @@ def sound_model(arrays, facts, where: str) -> Model:
     with np.errstate(all="ignore"):
         shared.check(where)
     return Model(
-        Scaling(arrays["x_mean"], arrays["x_scale"], stored.y_mean, stored.y_scale),
+        Scaling(arrays["x_mean"], arrays["x_scale"], stored.y_mean, stored.y_scale, _warping(arrays, D, where)),
         shared,
         likelihood,
         stored.kernel,
@@ -133,6 +134,25 @@ def _schema(stored, inputs, where):
     if names and (not LIKELIHOODS[stored.likelihood].categorical or not set(numbers) <= set(range(len(names)))):
         raise damaged(where, f"names of the classes {shown(numbers)} as class_names", shown(names))
     return Schema(tuple(columns), tuple(names), coding)
+
+
+def _warping(arrays, inputs, where) -> Warping:
+    """Return the warps of inputs: columns ascend in the table (`Warping.to_array`), and knots of a column in both."""
+    if WARPING_ARRAY not in arrays:
+        return UNWARPED
+    table = arrays[WARPING_ARRAY]
+    check_array(table, where, WARPING_ARRAY, shape=(table.size // 4, 4))
+    column, kind, value, image = table.T
+    if not np.isin(column, np.arange(inputs)).all() or not np.isin(kind, np.arange(len(WARPS))).all():
+        raise damaged(where, f"maps of {inputs} columns in {WARPING_ARRAY}", "others")
+    same = np.diff(column) == 0.0
+    rising = (np.diff(value) > 0.0) & (np.diff(image) > 0.0) & (np.diff(kind) == 0.0)
+    several = np.bincount(column.astype(int))[column.astype(int)] > 1
+    ordered = np.all(np.where(same, rising, np.diff(column) > 0.0))
+    positive = np.all(value[kind == WARPS.index(Log)] > 0.0)
+    if not (ordered and positive and np.array_equal(several, kind == WARPS.index(Rank))):
+        raise damaged(where, f"maps with ascending knots in {WARPING_ARRAY}", "others")
+    return warping_from_array(table)
 
 
 def _check_inputs(mean, scale, where):

@@ -173,7 +173,8 @@ def predict_zarr(model: PredictiveModel, data, out, method, inputs, runtime) -> 
     method, snapshot = model.chosen_method(method), model.snapshot
     kind, stored = model.kind(method), model.stored(method)
     way = way_of(model, data, method, inputs)
-    middle, unknown = snapshot.model.scaling.x_mean[None], unweighted(np.full(1, np.nan))
+    middle = snapshot.model.scaling.original_inputs(np.zeros((1, snapshot.model.inputs)))
+    unknown = unweighted(np.full(1, np.nan))
     example = with_class_names(snapshot.model, model.example(middle, unknown))
     classes = {"classes": snapshot.model.class_labels, "names": snapshot.model.schema.classes}
     attributes = {

@@ -52,6 +52,15 @@ def test_every_kernel(kernel, rng, tmp_path):
     assert_same(gbcm, tmp_path / "model.onnx", new, y)
 
 
+@pytest.mark.parametrize("warp", ["log", "rank", "none,0=rank,1=signed-log"])
+def test_warped_inputs(warp, rng, tmp_path):
+    X, y = rows(rng)
+    X = np.column_stack([np.exp(X[:, 0]), X[:, 1], X[:, 0].clip(0.0)])
+    gbcm = GBCM.fit(X, y, Settings(kernel="se", warp=warp, **QUICK))
+    gbcm.to_onnx(tmp_path / "model.onnx")
+    assert_same(gbcm, tmp_path / "model.onnx", np.vstack([X[:50], rng.uniform(-9, 9, (50, 3))]), y)
+
+
 @pytest.mark.parametrize("mean", ["zero", "constant"])
 @pytest.mark.parametrize("expert", ["fitc", "sor"])
 def test_other_means_and_experts(expert, mean, rng, tmp_path):

@@ -22,6 +22,7 @@ from typing import Any, cast
 import numpy as np
 
 from bcmdist import __version__, linalg
+from bcmdist.api.interop.onnx_warping import warped
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.observations import unweighted
 from bcmdist.errors import DataExists, InvalidOption, MissingExtra
@@ -133,7 +134,7 @@ class Value:
     def power(self, exponent: float) -> "Value":
         return self.graph.apply("Pow", self, exponent)
 
-    def clip(self, low: float, high: float) -> "Value":
+    def clip(self, low, high) -> "Value":
         return self.graph.apply("Min", self.graph.apply("Max", self, low), high)
 
     def column(self, d: int) -> "Value":
@@ -336,7 +337,7 @@ def _outputs(fitted: Fitted, graph: Graph) -> dict[str, Value]:
     """Return the predicted quantities in original units, by name, (n,) each."""
     model, likelihood = fitted.model, fitted.model.likelihood
     scaling, units = model.scaling, likelihood.units
-    X = (graph.rows - scaling.x_mean) / scaling.x_scale
+    X = (warped(graph.rows, scaling.warping) - scaling.x_mean) / scaling.x_scale
     mean, variance = _latent(fitted, X)
     length, at_zero = units.latent_length(scaling.y_scale), units.latent(0.0, scaling.y_mean, scaling.y_scale)
     told = {"mean": mean * length + at_zero, "std": variance.sqrt() * length}

@@ -103,8 +103,8 @@ def plane(subject: Subject) -> Any:
 
 
 def _typical(model):
-    """Return a typical row (D,): means of numeric inputs, and the most frequent level of each category."""
-    X = model.scaling.x_mean.copy()
+    """Return a typical row (D,): means of warped numeric inputs, most frequent levels of categories."""
+    X = model.scaling.original_inputs(np.zeros((1, model.inputs)))[0]
     for feature in features(model):
         if feature.levels is not None:
             X[feature.inputs] = np.arange(len(feature.inputs)) == np.argmax(X[feature.inputs])
@@ -166,5 +166,6 @@ def _range(subject):
     """Return the lower and upper limits of a map, (D,) each."""
     if subject.rows is not None:
         return np.quantile(subject.rows.X, (0.01, 0.99), axis=0)
-    scaling = subject.snapshot.model.scaling
-    return scaling.x_mean - SPREAD * scaling.x_scale, scaling.x_mean + SPREAD * scaling.x_scale
+    model = subject.snapshot.model
+    low, high = model.scaling.original_inputs(SPREAD * np.array([[-1.0], [1.0]]) * np.ones(model.inputs))
+    return low, high

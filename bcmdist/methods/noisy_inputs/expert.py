@@ -106,8 +106,9 @@ class NormalErrors(InputErrors):
             return np.tile(np.diag(np.sqrt(self.variance)), (len(rows.X), 1, 1))
         self.refuse_unknown(part.data)
         if rows.X_variance.ndim == rows.X.ndim:
-            return np.sqrt(rows.X_variance)[:, :, None] / scaling.x_scale[:, None] * np.eye(len(scaling.x_scale))
-        share, axes = np.linalg.eigh(rows.X_variance / np.multiply.outer(scaling.x_scale, scaling.x_scale))
+            deviations = np.sqrt(rows.X_variance) * scaling.slopes(rows.X)
+            return deviations[:, :, None] * np.eye(len(scaling.x_scale))
+        share, axes = np.linalg.eigh(scaling.input_covariances(rows.X, rows.X_variance))
         return axes * np.sqrt(np.maximum(share, 0.0))[:, None]
 
 

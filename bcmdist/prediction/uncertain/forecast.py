@@ -92,12 +92,10 @@ def forecast(predictor: LatentPredictor, state, known, way: str, *, seed: int = 
     said = []
     for k in range(known.shape[1]):
         U = np.column_stack([u, known[:, k]])
-        mean, variance, with_x = STEPS[way](
-            predictor, scaling.inputs(U), S / np.outer(scaling.x_scale, scaling.x_scale)
-        )
+        mean, variance, with_x = STEPS[way](predictor, scaling.inputs(U), scaling.input_covariances(U, S))
         seen = _observed(predictor, U, mean, variance)
         said.append(seen)
-        crossed = with_x * scaling.x_scale * scaling.y_scale
+        crossed = with_x / scaling.slopes(U) * scaling.y_scale
         u = np.column_stack([seen["observation_mean"], u[:, :-1]])
         if way != "naive":
             S[:, :L, :L] = _shifted(S[:, :L, :L], seen["observation_variance"], crossed[:, :L])

@@ -15,7 +15,6 @@ import numpy as np
 
 from bcmdist.errors import InvalidOption
 from bcmdist.model.kernels import Kernel
-from bcmdist.model.scaling import Scaling
 from bcmdist.prediction.interface import LatentPredictor
 from bcmdist.prediction.uncertain import exact, sampled, taylor
 from bcmdist.prediction.unseen import averaged_over_categories
@@ -46,18 +45,13 @@ class InputUncertainty:
     def latent(self, predictor: LatentPredictor, X) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance of f at scaled inputs X (n, D) with this uncertainty."""
 
+        scaling = predictor.model.scaling
+
         def moments(inputs, rows):
-            return WAYS[self.way](predictor, inputs, covariances(self.variance[rows], predictor.model.scaling))
+            S = scaling.input_covariances(scaling.original_inputs(inputs), self.variance[rows])
+            return WAYS[self.way](predictor, inputs, S)
 
         return averaged_over_categories(predictor.model, X, moments)
-
-
-def covariances(variance, scaling: Scaling) -> np.ndarray:
-    """Covariances of scaled inputs, (n, D, D), from variances or covariances in original units."""
-    unit = scaling.x_scale
-    if variance.ndim == 3:
-        return variance / np.outer(unit, unit)
-    return (variance / unit**2)[:, None, :] * np.eye(len(unit))
 
 
 def chosen_way(predictor: type[LatentPredictor], snapshot, asked: str | None) -> str:
