@@ -55,8 +55,6 @@ REPLACE = {
 """What stands for each word."""
 REMAINING: dict[str, set[str]] = {
     "api/forecasts.py": {"known"},
-    "api/plan/stages.py": {"alone", "apart", "around", "spread"},
-    "api/plan/work.py": {"halving", "message_apart"},
     "committee/facts.py": {"around", "halving_loss", "judge", "repeats", "settled", "spread", "surprise"},
     "committee/ingest/watch.py": {"beside", "noted"},
     "learning/decisions.py": {"judge"},

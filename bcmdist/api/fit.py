@@ -37,7 +37,7 @@ def fit(source, settings: Settings, model, runtime: Runtime) -> Snapshot:
             parts = arrange.cell_partitions(snapshot)
         else:
             parts = partitions(data, settings.partition_rows)
-        snapshot = _absorbed(snapshot, parts, runtime)
+        snapshot = absorb_without_errors(snapshot, parts, runtime)
         if _makes_several(settings, snapshot.facts):
             snapshot = refine(snapshot, runtime)
         if settings.partition == "spatial":
@@ -59,11 +59,11 @@ def prepare(source, settings: Settings, model, runtime: Runtime) -> tuple[Snapsh
 
 def absorb(snapshot: Snapshot, parts, runtime: Runtime, *, same_rows="warn") -> Snapshot:
     """Absorb the partitions that are not in the ledger yet, update the error distributions, and commit."""
-    return measured(_absorbed(snapshot, parts, runtime, same_rows=same_rows), runtime)
+    return measured(absorb_without_errors(snapshot, parts, runtime, same_rows=same_rows), runtime)
 
 
-def _absorbed(snapshot, parts, runtime, *, same_rows="warn"):
-    """Absorb new partitions, and recalibrate class probabilities."""
+def absorb_without_errors(snapshot: Snapshot, parts, runtime: Runtime, *, same_rows="warn") -> Snapshot:
+    """Absorb new partitions, and recalibrate class probabilities; the error distributions stay."""
     absorbed = {entry.key for entry in snapshot.ledger} | absorbed_in_cells(snapshot)
     parts = [part for part in dict.fromkeys(snapshot.named(parts)) if part.key not in absorbed]
     snapshot.refuse_unlike(parts)

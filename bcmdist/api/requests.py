@@ -43,8 +43,8 @@ class FitRequest:
     prepare_only: bool = False
     """commit an empty committee and stop"""
     plan: bool = False
-    """print the estimated cost of the fit, from rates measured where it would run, and stop: nothing is fitted or
-    written; the cost of learning is an estimate from the effort"""
+    """print the estimated cost of the fit, from the times of single tasks where it would run, and stop: takes some
+    seconds and writes nothing; how often learning repeats its tasks is an estimate from the effort"""
     table: TableOptions = field(default_factory=TableOptions)
 
     def __post_init__(self):

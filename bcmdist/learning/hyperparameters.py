@@ -123,12 +123,11 @@ def find_hyperparameters(
     """
     inputs = len(spread)
     if not settings.learn:
-        return _fixed_hyperparameters(settings, inputs, groups, likelihood)
+        return fixed_hyperparameters(settings, inputs, groups, likelihood)
     wanted, likelihood = likelihood, likelihood.learned_as()
     classes = classes or ((0.0, 1.0) if likelihood is not wanted else None)
     mean = first_mean(settings)
-    task = BLOCKWISE.get(settings.objective, LocalEvidence)
-    objective = LocalObjective(runtime, blocks(None), scaling=reference, mean=mean, classes=classes, task=task)
+    objective = first_objective(settings, blocks(None), reference, classes, runtime)
     validation = ValidationData(near, reference, runtime, classes, likelihood) if near else None
     most = max(blocks.largest, validation.sizes.rows if validation else 0)
     _refuse_large_evidence(most, inputs, settings, likelihood, runtime)
@@ -162,7 +161,13 @@ def find_hyperparameters(
     return learned.kernel_name, kernel, learned.likelihood if likelihood is wanted else wanted, mean, found
 
 
-def _fixed_hyperparameters(settings, inputs, groups, likelihood):
+def first_objective(settings, parts, reference, classes, runtime) -> LocalObjective:
+    """Return the objective that learning maximises over some partitions, under the first mean."""
+    task, mean = BLOCKWISE.get(settings.objective, LocalEvidence), first_mean(settings)
+    return LocalObjective(runtime, parts, scaling=reference, mean=mean, classes=classes, task=task)
+
+
+def fixed_hyperparameters(settings, inputs, groups, likelihood) -> tuple[str, Kernel, Likelihood, str, dict[str, Any]]:
     """As `find_hyperparameters`, with given instead of learned hyper-parameters."""
     name = first_kernel(settings)
     made = with_hyperparameters(parse_kernel(name, inputs=inputs), likelihood, settings.set, groups=groups)

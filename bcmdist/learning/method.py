@@ -40,8 +40,6 @@ class Capabilities:
     """local predictions from the rows around a new point (`--partition spatial`)"""
     climbs: str = ""
     """residual of the committee, with the same query points, whose evidence refines the hyper-parameters; "": none"""
-    planned: bool = True
-    """`--plan`: the cost is matrix products, whose rates are measured"""
     input_errors: bool = False
     """training inputs with measurement errors (array X_variance), whose sizes `learn_input_errors` returns"""
 
@@ -73,16 +71,6 @@ class Training:
     """rows per partition of the sample"""
     memorises: bool = False
     """whether trained rows, even left out of the messages, are predicted better than new rows"""
-
-
-@dataclass(frozen=True)
-class Cost:
-    """Cost of a fit beyond that of query points, for `--plan` (`Method.cost`)."""
-
-    models: int = 1
-    """models that are fitted side by side"""
-    messages: float = 0.0
-    """cost of training one model, in messages of as many rows"""
 
 
 class Method(ABC):
@@ -154,9 +142,13 @@ class Method(ABC):
         """Sampled rows from which shared variables are made, if more than there are shared variables; else 0."""
         return 0
 
-    def cost(self, settings, rows: int) -> Cost:
-        """Return the cost of training on `rows` rows."""
-        return Cost()
+    def training_rounds(self, settings, rows: int, measured: int) -> float | None:
+        """Estimate the time of training on `rows` rows in units of one round on `measured` rows, for `--plan`.
+
+        A round is a sequence of different sums over rows, which training repeats. None if there are no such rounds:
+        the whole training is measured then. 0 if nothing is trained with these settings.
+        """
+        return None
 
 
 def sample_rows(method: Method, settings) -> int:

@@ -168,18 +168,18 @@ def prepare_model(
     if case.method.capabilities.input_errors:
         with place.stages("inputs"):
             start = Point(kernel_name, kernel, likelihood, -math.inf, groups=groups)
-            ground = _training_context(case, groups, reference, store, place, found)
+            ground = training_context(case, groups, reference, store, place, found)
             point, errors = case.method.learn_input_errors(start, ground, mean, settings)
             kernel, likelihood = point.kernel, point.likelihood
     with place.stages("query"):
-        shared = _shared(case, kernel, likelihood, Mean(mean), found)
-    ground = _training_context(case, groups, reference, store, place, found)
+        shared = make_shared(case, kernel, likelihood, Mean(mean), found)
+    ground = training_context(case, groups, reference, store, place, found)
     if case.method.training:
         with place.stages("train"):
             shared, likelihood = case.method.train(shared, likelihood, ground)
     if settings.objective == "committee":
         with place.stages("polish"):
-            shared, likelihood = _polished(case, shared, kernel_name, likelihood, ground, place.log)
+            shared, likelihood = refined_by_evidence(case, shared, kernel_name, likelihood, ground, place.log)
     cells = None
     if settings.partition == "spatial":
         with place.stages("cells"):
@@ -218,10 +218,11 @@ def fit_context(data, surveyed, settings, runtime) -> FitContext:
 
 def _learned(case, reference, store, place):
     """Learn or take over the hyper-parameters: kernel name, kernel, likelihood, mean, and findings on the way."""
-    near, budget = _neighbourhoods(case, reference, store, place), BasisBudget(case.settings, *case.box)
+    near, blocks = learning_blocks(case, reference, store, place)
+    budget = BasisBudget(case.settings, *case.box)
     learned = find_hyperparameters(
         case.settings,
-        near or _sampled(case, place),
+        blocks,
         near,
         reference,
         case.scaling.x_scale,
@@ -237,36 +238,36 @@ def _learned(case, reference, store, place):
     return learned
 
 
-def _neighbourhoods(case, reference, store, place) -> CellBlocks | None:
-    """Neighbourhoods to learn from, for a spatial partition and an objective summed over blocks; else None."""
-    if case.settings.partition != "spatial" or case.settings.objective not in BLOCKWISE:
-        return None
-    return CellBlocks(
-        case.data,
-        case.parts,
-        case.inputs,
-        reference=reference,
-        size=case.effort.block,
-        per_density=case.effort.per_density,
-        runtime=case.runtime,
-        store=store,
-        url=place.scratch,
-        seed=case.settings.seed,
-    )
+def learning_blocks(case, reference, store, place) -> tuple[CellBlocks | None, Blocks | None]:
+    """Neighbourhoods to learn from, and the blocks to learn from: the neighbourhoods, or sampled rows.
 
-
-def _sampled(case, place) -> Blocks | None:
-    """Blocks of sampled rows to learn from; None if nothing is learned."""
-    settings = case.settings
+    The former are None unless the partition is spatial and the objective is summed over blocks; both are None if
+    nothing is learned.
+    """
+    settings, effort = case.settings, case.effort
+    if settings.partition == "spatial" and settings.objective in BLOCKWISE:
+        near = CellBlocks(
+            case.data,
+            case.parts,
+            case.inputs,
+            reference=reference,
+            size=effort.block,
+            per_density=effort.per_density,
+            runtime=case.runtime,
+            store=store,
+            url=place.scratch,
+            seed=settings.seed,
+        )
+        return near, near
     if not settings.learn:
-        return None
+        return None, None
     rows = np.arange(min(_learning_rows(settings, case.data), len(case.inputs)))  # the sample is in random order
     size = len(rows) if settings.objective == "subset" else min(LEARNING_BLOCK, settings.rows_per_expert)
     X, obs = case.surveyed.sample.X[rows], case.surveyed.sample.obs[rows]
-    return SampleBlocks(X, obs, case.data.companions, place.rows_url, size=size)
+    return None, SampleBlocks(X, obs, case.data.companions, place.rows_url, size=size)
 
 
-def _polished(case, shared, kernel_name, likelihood, ground, log) -> tuple[Shared, Likelihood]:
+def refined_by_evidence(case, shared, kernel_name, likelihood, ground, log) -> tuple[Shared, Likelihood]:
     """Refine query points and likelihood by maximising the log evidence of the whole committee."""
     query, settings = cast(Query, shared), case.settings  # settings refuse other shared variables
 
@@ -279,7 +280,7 @@ def _polished(case, shared, kernel_name, likelihood, ground, log) -> tuple[Share
     return polished(query, start, ground, **how)
 
 
-def _training_context(case, groups, reference, store, place, found) -> TrainingContext:
+def training_context(case, groups, reference, store, place, found) -> TrainingContext:
     """The `TrainingContext` of the fit: all partitions, and samples of rows stored for the workers."""
 
     def sampled(rows, size):
@@ -293,7 +294,7 @@ def _training_context(case, groups, reference, store, place, found) -> TrainingC
     return TrainingContext(case.runtime, case.parts, sampled, *where, **how, classes=case.classes, groups=groups)
 
 
-def _shared(case, kernel, likelihood, mean, found) -> Shared:
+def make_shared(case, kernel, likelihood, mean, found) -> Shared:
     """Make the shared variables; record the requested number of query points or functions in `found`."""
     settings, data = case.settings, case.data
     count = query_count(settings, data)

@@ -1,8 +1,9 @@
-"""Plans of fits: their counts are those of what runs, they grow as work does, and nothing is written or fitted."""
+"""Plans of fits: tasks are timed as they run, counts grow as work does, and nothing is written beside data or model."""
 
 import json
 import math
-from dataclasses import replace
+import time
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -10,164 +11,128 @@ import pytest
 from click.testing import CliRunner
 
 import bcmdist
-from bcmdist import GBCM, SerialRuntime, Settings, linalg, plan
-from bcmdist.api.plan import work
-from bcmdist.api.plan.rates import Rates
-from bcmdist.api.plan.stages import EVALUATIONS, Planned, evaluations, steps
-from bcmdist.api.plan.work import Work
+from bcmdist import GBCM, SerialRuntime, Settings, plan
+from bcmdist.api.plan.steps import EVALUATIONS, PASSES, Step, evaluations, steps
+from bcmdist.api.plan.trial import CLIENT, Stopwatch
 from bcmdist.api.requests import FitRequest
 from bcmdist.app.cli.main import cli
-from bcmdist.committee.committee import Committee
-from bcmdist.data.observations import unweighted
+from bcmdist.data.dataset import open_data
+from bcmdist.data.partition import Span
 from bcmdist.errors import DataNotFound, InvalidData, InvalidOption, MemoryLimit, ModelExists
-from bcmdist.experts.evidence import local_evidence
-from bcmdist.experts.expert import expert_message
 from bcmdist.learning.evidence.objectives import LocalObjective
-from bcmdist.model.kernels import parse_kernel
-from bcmdist.model.likelihoods import make_likelihood
-from bcmdist.model.mean import Mean
-from bcmdist.model.shared.query import prepare
-from bcmdist.prediction.leave_one_out import left_out_of_committee
-from bcmdist.prediction.local.committee_at_rows import committee_at_rows
-from bcmdist.prediction.local.expert import local_expert, predict_local
+from bcmdist.learning.prepare import fit_context, survey
 
 FIT = Settings(learn=False, kernel="se", query=30, rows_per_expert=60)
-N, Q, K = 240, 160, 40
+MANY = 10_000  # rows of the planned fits; the timings are given
+
+
+# --- Timing ---
+
+
+@dataclass(frozen=True)
+class Sleep:
+    """A task that takes 2 ms."""
+
+    def __call__(self, part, rows):
+        time.sleep(0.002)
+        return 1
+
+
+@dataclass(frozen=True)
+class Another(Sleep):
+    """The same of another kind."""
+
+
+SPANS = [Span(0, 1), Span(1, 2), Span(2, 3)]
+
+
+def test_tasks_are_timed_by_stage_and_label():
+    run = Stopwatch(1e9)
+    with run.stage("experts"):
+        run.sum(Sleep(), SPANS, label="a")
+        assert len(list(run.each([(Sleep(), SPANS[:2]), (Sleep(), SPANS[2:])], label="b"))) == 2
+        time.sleep(0.01)
+    for label in "ab":
+        seconds, tasks = run.times["experts", label]
+        assert tasks == 3
+        assert seconds >= 0.006
+    assert run.times["experts", CLIENT][0] >= 0.01
+
+
+def test_one_round_ends_when_the_first_kind_of_task_comes_again():
+    run = Stopwatch(1e9)
+    with run.stage("train", one_round=True):
+        for _ in range(5):
+            run.sum(Sleep(), SPANS, label="train")
+            run.sum(Sleep(), SPANS, label="train")
+            run.sum(Another(), SPANS, label="train")
+    assert run.times["train", "train"][1] == 9
+    assert run.sum(Sleep(), SPANS, label="later") == 3
 
 
 # --- Counts ---
 
-
-@pytest.fixture
-def counted(monkeypatch):
-    """Flops of the functions of `linalg` that are called meanwhile, by kind of `Work`."""
-    found, inside = dict.fromkeys(("factor", "solve", "product", "inverse"), 0.0), []
-
-    def count(name, kind, flops):
-        function = getattr(linalg, name)
-
-        def counting(*arguments, **options):
-            if not inside:  # they call each other
-                found[kind] += flops(*arguments)
-            inside.append(name)
-            try:
-                return function(*arguments, **options)
-            finally:
-                inside.pop()
-
-        monkeypatch.setattr(linalg, name, counting)
-
-    count("cholesky", "factor", lambda A: len(A) ** 3 / 3)
-    count("inverse", "inverse", lambda L: 2 * len(L) ** 3 / 3)
-    for name in ("solve_lower", "solve_lower_transposed", "solve_right_transposed"):
-        count(name, "solve", lambda L, B: len(L) * B.size * (B.ndim == 2))  # of vectors it is left out
-    count("subtract_outer_lower", "product", lambda _, V: len(V) * V.size)
-    for name in ("gram", "gram_lower"):
-        count(name, "product", lambda W: W.size * W.shape[1])
-    return found
+TIMES = {
+    ("first", "learn"): (2.0, 2),
+    ("later", "learn"): (4.0, 2),
+    ("near", "neighbourhoods"): (1.0, 2),
+    ("judge", "judge"): (1.0, 2),
+    ("query", CLIENT): (1.0, 1),
+    ("experts", "experts"): (2.0, 2),
+    ("experts", CLIENT): (0.5, 1),
+    ("errors", "errors"): (1.0, 2),
+}
 
 
 @pytest.fixture
-def rows(rng):
-    """Query values, rows (N, 3), observations and a likelihood."""
-    X = rng.standard_normal((N, 3))
-    query = prepare(rng.standard_normal((Q, 3)), kernel=parse_kernel("matern32", inputs=3), mean=Mean("zero"))
-    return query, X, unweighted(np.sin(X[:, 0])), make_likelihood("gaussian")
+def case(make_data, rng):
+    """Function of settings: the context of a fit to 10,000 rows."""
+    data = open_data(make_data(rows_per_chunk=500, X=rng.standard_normal((MANY, 2)), y=rng.standard_normal(MANY)))
+
+    def made(**settings):
+        settings = Settings(**({"rows_per_expert": 500, "kernel": "se"} | settings))
+        return fit_context(data, survey(data, settings, SerialRuntime(), among=range(4)), settings, SerialRuntime())
+
+    return made
 
 
-def same(counted, planned: Work):
-    for kind in ("factor", "solve", "inverse"):
-        assert counted[kind] == pytest.approx(getattr(planned, kind), rel=0.05), kind
-
-
-def test_a_message_takes_what_is_counted(rows, counted):
-    query, X, obs, likelihood = rows
-    expert_message(query, likelihood, X, obs)
-    same(counted, work.message(N, Q, exact=True))
-    assert counted["product"] == work.message(N, Q, exact=True).product
-
-
-def test_an_evidence_takes_what_is_counted(rows, counted):
-    query, X, obs, likelihood = rows
-    local_evidence(query.kernel, Mean("constant"), likelihood, X, obs)
-    same(counted, work.evidence(N, exact=True))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["poisson", "negative_binomial", "bernoulli"])
-def test_an_evidence_at_a_mode_takes_about_what_is_estimated(rows, counted, rng, name):
-    query, X, _, _ = rows
-    obs = unweighted(rng.poisson(np.exp(np.sin(X[:, 0]))) if name != "bernoulli" else 1.0 * (X[:, 0] > 0))
-    local_evidence(query.kernel, Mean("constant"), make_likelihood(name), X, obs)
-    planned = work.evidence(N, exact=False)
-    assert counted["inverse"] == pytest.approx(planned.inverse)
-    assert planned.factor / 2 <= counted["factor"] <= 2 * planned.factor
-
-
-def test_rows_left_out_take_what_is_counted(rows, counted):
-    query, X, obs, likelihood = rows
-    belief = Committee(expert_message(query, likelihood, X, obs)).posterior
-    counted |= dict.fromkeys(counted, 0.0)
-    left_out_of_committee(query, likelihood, belief, X, obs, np.arange(K))
-    same(counted, work.left_out_of_committee(N, K, Q, exact=True))
-
-
-def test_local_experts_take_what_is_counted(rows, counted):
-    query, X, obs, likelihood = rows
-    belief = Committee(expert_message(query, likelihood, X, obs)).posterior
-    counted |= dict.fromkeys(counted, 0.0)
-    seen = committee_at_rows(query, belief)
-    expert = local_expert(seen, likelihood, X, seen.columns(X), obs)
-    predict_local(seen, expert, X[:K], seen.columns(X[:K]))
-    same(counted, work.local_expert(N, K, Q, exact=True))
-
-
-# --- What is planned of them ---
-
-RATES = Rates({250: (1e-10,) * len(Work().counts), 1000: (1e-10,) * len(Work().counts)}, 0.0, 0.0, 0.0, 1)
-
-
-def planned(rows=10_000, **settings):
-    how = Settings(**({"rows_per_expert": 500} | settings))
-    parts = rows // how.rows_per_expert
-    return Planned(how, make_likelihood("gaussian"), rows, 8, 1000, parts, how.rows_per_expert, 300, False, True)
-
-
-def seconds(case, rates=RATES, row_seconds=1e-6):
+def seconds(case, times=TIMES, threads=1, task=0.0, latency=0.0):
     found = {}
-    for step in steps(case):
-        found[step.stage] = found.get(step.stage, 0.0) + step.seconds(rates, row_seconds)
+    for step in steps(case, times, 300, 2, 1000):
+        found[step.stage] = found.get(step.stage, 0.0) + step.seconds(threads, task, latency)
     return found
 
 
-def test_what_depends_on_all_rows_grows_with_them():
-    few, many = (seconds(planned(rows, learn=False)) for rows in (80_000, 640_000))
-    for stage in ("survey", "experts"):
-        assert many[stage] == pytest.approx(8 * few[stage])
-    assert many["errors"] == few["errors"]
-    assert many["query"] == few["query"]
-    spatial = [seconds(planned(rows, learn=False, partition="spatial"))["experts"] for rows in (80_000, 640_000)]
-    assert spatial[1] == pytest.approx(8 * spatial[0])
+def test_tasks_are_repeated_for_each_partition_up_to_their_limit(case):
+    found = seconds(case(learn=False))
+    assert found["experts"] == pytest.approx(20 * 1.0 + 0.5)
+    assert found["errors"] == pytest.approx(16 * 0.5)
+    assert found["query"] == pytest.approx(3.0)  # from 3,000 rows in place of 1000
+    assert "learn" not in found
 
 
-def test_learning_does_not_grow_with_the_rows_beyond_its_sample():
-    assert seconds(planned(80_000))["learn"] == seconds(planned(640_000))["learn"]
-    assert (
-        seconds(planned(effort="quick"))["learn"]
-        < seconds(planned())["learn"]
-        < seconds(planned(effort="thorough"))["learn"]
-    )
-    assert "learn" not in seconds(planned(learn=False))
+def test_threads_share_tasks_and_each_task_costs_something(case):
+    given = case(learn=False)
+    assert seconds(given, threads=2)["experts"] == pytest.approx(10 * 1.0 + 0.5)
+    assert seconds(given, task=0.1)["experts"] == pytest.approx(20 * 1.1 + 0.5)
+    assert seconds(given, latency=0.1)["experts"] == pytest.approx(20 * 1.0 + 0.6)
+    assert Step("query", 3.0, 0.0).seconds(8, 1.0, 1.0) == 3.0
 
 
-def test_threads_share_tasks_and_each_task_costs_something():
-    case = planned(learn=False)
-    alone, both = seconds(case), seconds(case, replace(RATES, threads=2))
-    assert both["experts"] == pytest.approx(alone["experts"] / 2)
-    slow = seconds(case, replace(RATES, task=0.1))
-    assert slow["experts"] - alone["experts"] == pytest.approx(0.1 * case.parts)
-    rounds = seconds(planned(), replace(RATES, kept_round=0.01))["learn"] - seconds(planned())["learn"]
-    assert rounds == pytest.approx(0.01 * sum(evaluations(planned())))
+def test_learning_is_evaluations_times_blocks(case):
+    given = case()
+    coarse, fine, further = evaluations(given)
+    assert further == 0.0
+    assert seconds(given)["learn"] == pytest.approx(10 * 1.0 * coarse + 10 * 2.0 * fine)
+    quick, thorough = (seconds(case(effort=effort))["learn"] for effort in ("quick", "thorough"))
+    assert quick < seconds(given)["learn"] < thorough
+    assert evaluations(case(partition="spatial"))[2] > 0
+    assert seconds(case(partition="spatial"))["learn"] > 0
+
+
+def test_passes_are_repeated(case):
+    times = {("passes", "pass 2"): (2.0, 2), ("passes", CLIENT): (0.5, 1)}
+    assert seconds(case(learn=False), times)["passes"] == pytest.approx(PASSES * (20 * 1.0 + 0.5))
 
 
 @pytest.mark.slow
@@ -194,17 +159,6 @@ def files(folder):
     return {path: path.stat().st_mtime_ns for path in Path(folder).rglob("*")}
 
 
-@pytest.fixture
-def no_fit(monkeypatch):
-    """Nothing can be fitted."""
-
-    def fail(*_, **__):
-        raise AssertionError("a plan fits nothing")
-
-    monkeypatch.setattr("bcmdist.learning.first_commit.prepare_model", fail)
-    monkeypatch.setattr("bcmdist.experts.contributions.Expert.__call__", fail)
-
-
 KEYS = {
     "rows",
     "partitions",
@@ -222,7 +176,6 @@ KEYS = {
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("no_fit")
 def test_the_command_prints_a_plan_and_writes_nothing(wave, tmp_path):
     path, *_ = wave
     before, model = files(tmp_path), tmp_path / "m"
@@ -244,7 +197,6 @@ def test_the_command_prints_a_plan_and_writes_nothing(wave, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("no_fit")
 @pytest.mark.parametrize(
     "settings",
     [
@@ -272,7 +224,6 @@ def test_settings(wave, settings):
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("no_fit")
 def test_classes(classes, make_data, rng):
     path, X, _ = classes
     assert plan(path, FIT).likelihood == "bernoulli"
@@ -281,7 +232,6 @@ def test_classes(classes, make_data, rng):
     assert found.projected_seconds["calibrate"] > 0
 
 
-@pytest.mark.usefixtures("no_fit")
 @pytest.mark.slow
 def test_on_a_cluster(wave, cluster):
     path, *_ = wave

@@ -32,6 +32,8 @@ SETTINGS = {
     "kin40k_spatial": ("kin40k", {"partition": "spatial"}),
     "kin40k_chunks": ("kin40k", {}),
     "doctor_visits": ("doctor_visits", {"task": "counts"}),
+    "magic": ("magic", {"task": "classification"}),
+    "kin40k_dgp": ("kin40k", {"expert": "dgp"}),
 }
 QUICK = {"generated_500"}
 ROWS, QUICK_ROWS = 125_000, 5000

@@ -1,1 +1,1 @@
-"""Cost estimates of a fit before it runs: counted operations times rates measured on the runtime."""
+"""Cost estimates of a fit before it runs: times of single tasks, and how often a fit repeats them."""

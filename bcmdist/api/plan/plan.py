@@ -2,38 +2,40 @@
 
     plan("train.zarr", Settings(query=1000), runtime=runtime).projected_seconds["total"]
 
-A sample of the rows is surveyed as in a fit, so that the same invalid data and settings are refused. Nothing is
-written.
+One or two tasks of each stage are run on rows of the data set and timed (`bcmdist.api.plan.trial`), which takes some
+seconds; a fit repeats them a known or estimated number of times (`bcmdist.api.plan.steps`). Invalid data and settings
+are refused as by a fit. Nothing is written next to the data or the model.
 """
 
 import math
 import time
+import warnings
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import psutil
 
 from bcmdist.api.places import places
-from bcmdist.api.plan.rates import Rates, measured
-from bcmdist.api.plan.stages import PASSES, Planned, evaluations, steps
+from bcmdist.api.plan.steps import PASSES, Step, evaluations, learning_block, steps
+from bcmdist.api.plan.trial import CLIENT, PARTS, PRODUCT_ROWS, Trial
 from bcmdist.committee.ingest.loop import COMMIT_SECONDS
 from bcmdist.data.dataset import Dataset, open_data
-from bcmdist.data.partition import Partition, partitions
+from bcmdist.data.partition import Partition, Span, partitions
 from bcmdist.data.slices import SLICED
-from bcmdist.errors import InvalidOption
+from bcmdist.errors import BcmdistWarning, InvalidOption
 from bcmdist.experts.limits import _reading_bytes
 from bcmdist.experts.residual import RESIDUALS
 from bcmdist.learning.experts import method_of
 from bcmdist.learning.first_commit import same_fit
 from bcmdist.learning.hyperparameters import first_kernel, first_mean
 from bcmdist.learning.prepare import QUERY, fit_context, query_count, survey
-from bcmdist.learning.query_selection import BEGUN, select_points
 from bcmdist.learning.settings import Settings
 from bcmdist.model.kernels import kernel_parts, parse_kernel
 from bcmdist.model.mean import Mean
+from bcmdist.prediction.local.halos import sizes_for
 from bcmdist.runtime import memory
 from bcmdist.runtime.interface import Runtime
 from bcmdist.runtime.memory import FLOAT
@@ -44,8 +46,10 @@ from bcmdist.runtime.threads import one_thread
 SURVEYED, LEAST_CHUNKS = 20_000, 4
 # Bytes of a ledger entry when sent to the client, and when stored (measured).
 TOLD_BYTES, WRITTEN_BYTES = 300, 250
-# Rows of a small selection of query points, to measure the fixed cost of k-means (its import).
-FEW_ROWS = 200
+# Empty tasks by which the overhead of a task is measured.
+EMPTY_TASKS = 128
+# Stages whose tasks absorb rows into a committee of all query points: their time follows from `_expert_flops`.
+ABSORBING = ("polish", "experts", "passes", "calibrate", "errors")
 # Least relative saving to suggest, and largest number of suggestions.
 WORTHWHILE, WORDS = 0.2, 2
 
@@ -65,7 +69,8 @@ class Plan:
     projected_seconds: dict[str, float]
     """wall time by stage, including the start of the runtime, and `total`"""
     projected_gflops: dict[str, float]
-    """floating-point operations by stage, and `total`, in units of 1e9"""
+    """floating-point operations by stage, and `total`, in units of 1e9: an upper bound, the time of all threads times
+    the measured rate of a matrix product"""
     projected_megabytes: dict[str, float]
     """size of all `messages`, traffic `to_client` with workers in other processes, and writes `to_store`"""
     projected_peak_megabytes: float
@@ -76,6 +81,14 @@ class Plan:
     def to_json(self) -> dict[str, Any]:
         """Return the fields as the command prints them; the caller fills in `seconds`, the time that planning took."""
         return asdict(self) | {"seconds": None}
+
+
+class Overheads(NamedTuple):
+    """Threads of a runtime, and the seconds that it adds to a task of a thread and to a round of tasks."""
+
+    threads: int
+    task: float = 0.0
+    latency: float = 0.0
 
 
 @one_thread()
@@ -89,86 +102,72 @@ def plan(source, settings: Settings | None = None, *, model=None, runtime: Runti
 
     Raises
     ------
-    As `GBCM.fit` before it learns hyper-parameters; `InvalidOption` also for experts and inputs that cannot be planned.
+    As `GBCM.fit` before it learns hyper-parameters; `InvalidOption` also for inputs that cannot be planned.
     """
     begun = time.perf_counter() if begun is None else begun
     settings, runtime = settings or Settings(), runtime or SerialRuntime()
-    if not method_of(settings).capabilities.planned:
-        raise InvalidOption(
-            f"--plan: expected an expert whose work is products of matrices, as the rates that are measured, got "
-            f"{settings.expert}; leave it out: some seconds for a million rows are what to expect"
-        )
-    if method_of(settings).capabilities.input_errors:
-        raise InvalidOption(
-            f"--plan: expected inputs as they were seen, got {method_of(settings).name}, whose searches end where rows "
-            "say; leave one of them out"
-        )
+    _refuse_noisy_inputs(settings)
     keep, source, _ = places(source, "")
     data = open_data(source, x=settings.x, y=settings.y)
     if model is not None:
         same_fit(data, settings, model)
-    started = time.perf_counter() - begun
-    case, look, taken, warming = _surveyed(data, settings, runtime)
-    kernel = parse_kernel(first_kernel(settings), inputs=data.inputs)
-    few = case.inputs[:FEW_ROWS]
-    choosing, _ = _timed(lambda: select_points(few, max(1, len(few) // 10), kernel=kernel))
-    sizes = [(step.size, look.query) for step in steps(look) if step.work.flops(data.inputs)]
-    rates = measured(runtime, sizes, kernel, data.inputs, case.parts[0])
-    row_seconds = max(0.0, taken[0] - rates.round) / taken[1]
-    extra = {"start": started + warming, "query": choosing}
+    some = _some(parts := partitions(data, settings.partition_rows), data)
+    surveyed, warm = survey(data, settings, runtime, among=some), time.perf_counter()
+    survey(data, settings, runtime, among=some)
+    reading, overheads = time.perf_counter() - warm, _overheads(runtime)
+    case = fit_context(data, surveyed, settings, runtime)
+    count, largest = query_count(settings, data), max(part.rows for part in parts)
+    query, several = min(QUERY if count == "auto" else count, data.rows), _makes_several(case)
+    trial = Trial(
+        parts=tuple(parts[k] for k in some),
+        settings=replace(settings, query=query) if count == "auto" else settings,
+        largest=largest,
+        cells=sizes_for(data.rows, data.inputs, settings.effort),
+        several=several,
+        allowed_bytes=runtime.allowed_bytes,
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", BcmdistWarning)  # the survey has warned of the whole data
+        trials = runtime.sum(trial, [Span(k, k + 1) for k in range(runtime.threads)], label="plan")
     del keep
-    seconds = _seconds(look, rates, row_seconds, extra)
-    flops = ((step.stage, step.rounds * step.tasks * step.work.flops(data.inputs) / 1e9) for step in steps(look))
+    times = {key: np.mean([one[key] for one in trials], axis=0) for key in trials[0]}
+    sample = min(PARTS * largest, sum(part.rows for part in trial.parts))
+    found = [
+        Step("start", max(warm - begun - reading, 0.0), 0.0),
+        Step("survey", reading * len(parts) / len(some), 0.0),
+        *steps(case, times, query, -(-sample // largest), sample),
+    ]
+    seconds, rate = _seconds(found, overheads), 2 * PRODUCT_ROWS**3 / 1e9 / times["product", CLIENT][0]
     return Plan(
         rows=data.rows,
-        partitions=look.parts,
-        query=look.query,
-        likelihood=look.likelihood.name,
+        partitions=len(parts),
+        query=query,
+        likelihood=case.likelihood.name,
         threads=runtime.threads,
-        evaluations=round(sum(evaluations(look))) if settings.learn else 0,
+        evaluations=round(sum(evaluations(case))) if settings.learn else 0,
         projected_seconds=seconds,
-        projected_gflops=_by_stage(flops),
-        projected_megabytes={name: size / 1e6 for name, size in _bytes(look, seconds).items()},
-        projected_peak_megabytes=_peak_bytes(look, kernel, data) / 1e6,
-        advice=_advice(look, rates, row_seconds, extra, seconds),
+        projected_gflops=_by_stage((step.stage, step.rounds * step.tasks * step.each * rate) for step in found),
+        projected_megabytes=_megabytes(case, query, seconds["experts"], 1 + PASSES * several),
+        projected_peak_megabytes=_peak_bytes(case, query, largest) / 1e6,
+        advice=_advice(case, found, overheads, query, largest),
     )
 
 
-def _surveyed(data, settings, runtime):
-    """Survey a sample of the rows, twice.
+def _refuse_noisy_inputs(settings):
+    if method_of(settings).capabilities.input_errors:
+        raise InvalidOption(
+            f"--plan: expected inputs as they were seen, got {method_of(settings).name}, whose number of iterations is "
+            "not known beforehand; leave one of them out"
+        )
 
-    Returns
-    -------
-    The fit context; the `Planned` fit; seconds of the second survey, and its rows per thread; the extra seconds of the
-    first survey (warm-up).
-    """
-    among = _some(all_parts := partitions(data, settings.rows_per_expert), data)
-    first, again = (_timed(lambda: survey(data, settings, runtime, among=among)) for _ in range(2))
-    case = fit_context(data, first[1], settings, runtime)
-    count = query_count(settings, data)
-    count = QUERY if count == "auto" else count
+
+def _makes_several(case):
+    """Whether further passes over the data follow the first."""
+    settings, likelihood = case.settings, case.likelihood
+    if likelihood.exact or likelihood.needs_calibration:
+        return False
     sliced = case.sliced >= SLICED and settings.partition == "chunks" and settings.linearise == "own"
-    passing = not (case.likelihood.exact or case.likelihood.needs_calibration)
-    look = Planned(
-        settings=settings,
-        likelihood=case.likelihood,
-        rows=data.rows,
-        inputs=data.inputs,
-        chunk_rows=data.chunk_rows,
-        parts=len(case.parts),
-        largest=max(part.rows for part in case.parts),
-        query=min(count, data.rows),
-        several=passing and (settings.passes == "auto" if settings.passes else sliced),
-        spread=bool(np.ptp(case.scaling.x_scale) > 0),
-    )
-    rows = sum(all_parts[k].rows for k in among) / min(runtime.threads, len(among))
-    return case, look, (again[0], rows), max(0.0, first[0] - again[0])
-
-
-def _timed(work):
-    start = time.perf_counter()
-    found = work()
-    return time.perf_counter() - start, found
+    return settings.passes == "auto" if settings.passes else sliced
 
 
 def _some(parts: Sequence[Partition], data: Dataset) -> list[int]:
@@ -180,80 +179,105 @@ def _some(parts: Sequence[Partition], data: Dataset) -> list[int]:
     return [k for chunk in among for k in range(chunk * size, min((chunk + 1) * size, len(parts)))]
 
 
+@dataclass(frozen=True)
+class Nothing:
+    """An empty task, to measure overheads."""
+
+    def __call__(self, part, rows) -> int:
+        return 0
+
+
+def _overheads(runtime):
+    def seconds(tasks):
+        start = time.perf_counter()
+        runtime.sum(Nothing(), [Span(k, k + 1) for k in range(tasks)], label="tasks")
+        return time.perf_counter() - start
+
+    _, latency, several = (seconds(tasks * runtime.threads) for tasks in (1, 1, EMPTY_TASKS))
+    return Overheads(runtime.threads, max(0.0, several - latency) / EMPTY_TASKS, latency)
+
+
 def _by_stage(pairs) -> dict[str, float]:
-    found: dict[str, float] = {}
+    found = Counter[str]()
     for stage, value in pairs:
-        found[stage] = found.get(stage, 0.0) + float(value)
-    return found | {"total": sum(found.values())}
+        found[stage] += value
+    return {stage: float(value) for stage, value in [*found.items(), ("total", sum(found.values()))]}
 
 
-def _seconds(look, rates, row_seconds, extra):
-    done = ((step.stage, step.seconds(rates, row_seconds)) for step in steps(look))
-    return _by_stage([*extra.items(), *done])
+def _seconds(found: Sequence[Step], at: Overheads) -> dict[str, float]:
+    return _by_stage((step.stage, step.seconds(*at)) for step in found)
 
 
-def _bytes(look, seconds) -> dict[str, float]:
+def _megabytes(case, query, absorbing, passes) -> dict[str, float]:
     """Return bytes of messages (lower triangles), of traffic to the client, and of stored totals, entries and model."""
-    S, copies, passes = look.query + 1, look.likelihood.copies, 1 + PASSES * look.several
-    message = FLOAT * copies * (S * (S + 1) / 2 + S)
-    commits = 1 + seconds["experts"] // COMMIT_SECONDS + passes
-    model = FLOAT * look.query * (look.query + look.inputs)
-    cells = FLOAT * look.rows * (look.inputs + 2 + look.around / look.core) if look.spatial else 0.0
-    return {
-        "messages": passes * look.parts * message,
-        "to_client": passes * look.parts * TOLD_BYTES + commits * message,
-        "to_store": model + commits * FLOAT * copies * (S**2 + S) + passes * look.parts * WRITTEN_BYTES + cells,
+    data, parts, copies, S = case.data, len(case.parts), case.likelihood.copies, query + 1
+    message, commits = FLOAT * copies * (S * (S + 1) / 2 + S), passes + absorbing // COMMIT_SECONDS
+    totals = FLOAT * (query * (query + data.inputs) + (1 + commits) * copies * (S**2 + S))
+    sizes, spatial = sizes_for(data.rows, data.inputs, case.settings.effort), case.settings.partition == "spatial"
+    cells = FLOAT * data.rows * (data.inputs + 2 + sizes.with_halo / sizes.core) * spatial
+    found = {
+        "messages": passes * parts * message,
+        "to_client": passes * parts * TOLD_BYTES + (1 + commits) * message,
+        "to_store": totals + passes * parts * WRITTEN_BYTES + cells,
     }
+    return {name: size / 1e6 for name, size in found.items()}
 
 
-def _peak_bytes(look, kernel, data) -> float:
+def _peak_bytes(case, query, largest) -> float:
     """Return the peak memory of a process, by the same formulas that a fit compares with available memory."""
-    parts, likelihood, learned = kernel_parts(kernel), look.likelihood, look.likelihood.learned_as()
-    shared = look.query + Mean(first_mean(look.settings)).weights(look.inputs)
-    kind = RESIDUALS[method_of(look.settings).residual]
-    how = {"kernels": parts, "classes": likelihood.copies}
-    needs = [kind.expert_bytes(look.largest, shared, laplace=not likelihood.exact, coupled=likelihood.coupled, **how)]
+    settings, likelihood, data = case.settings, case.likelihood, case.data
+    parts = kernel_parts(parse_kernel(first_kernel(settings), inputs=data.inputs))
+    shared, how = query + Mean(first_mean(settings)).weights(data.inputs), {"kernels": parts}
+    how["classes"] = likelihood.copies
+    kind, laplace = RESIDUALS[case.method.residual], not likelihood.exact
+    needs = [kind.expert_bytes(largest, shared, laplace=laplace, coupled=likelihood.coupled, **how)]
     needs[0] += _reading_bytes(data)
-    if look.settings.learn:
-        rows = max(step.size for step in steps(look) if step.stage == "learn")
-        needs.append(memory.evidence_bytes(rows, look.inputs, kernels=parts, laplace=not learned.normal))
-    if look.spatial:
-        needs.append(memory.local_bytes(look.around, look.largest, shared, **how))
+    if settings.learn:
+        laplace = not likelihood.learned_as().normal
+        needs.append(memory.evidence_bytes(learning_block(case), data.inputs, kernels=parts, laplace=laplace))
+    if settings.partition == "spatial":
+        local = sizes_for(data.rows, data.inputs, settings.effort).with_halo
+        needs.append(memory.local_bytes(min(local, data.rows), largest, shared, **how))
     return memory.BASE_BYTES + max(needs)
 
 
 # --- Advice ---
 
 
-def _advice(look, rates, row_seconds, extra, seconds) -> str:
+def _advice(case, found, at, query, largest) -> str:
     """Suggest the changes that save most time, if they save at least the share `WORTHWHILE`."""
-    total = seconds["total"]
-    found = [(words, _seconds(other, at, row_seconds, extra)["total"]) for words, other, at in _others(look, rates)]
-    best = sorted((one for one in found if one[1] < (1.0 - WORTHWHILE) * total), key=lambda one: one[1])[:WORDS]
+    total = _seconds(found, at)["total"]
+    others = [(w, _seconds(*other)["total"]) for w, other in _others(case, found, at, query, largest)]
+    best = sorted((one for one in others if one[1] < (1.0 - WORTHWHILE) * total), key=lambda one: one[1])[:WORDS]
     said = [f"with {words} about {less:.3g} s in place of {total:.3g}" for words, less in best]
-    if look.settings.query == "auto":
-        said.insert(0, f"--query auto is planned as {look.query} points")
+    if case.settings.query == "auto":
+        said.insert(0, f"--query auto is planned as {query} points")
     return "; ".join(said) or "no single option would save a fifth of the time"
 
 
-def _others(look, rates) -> Iterator[tuple[str, Planned, Rates]]:
-    """Yield alternative fits: the option that selects it, the planned fit, and its rates."""
-    settings = look.settings
+def _others(case, found, at, Q, n) -> Iterator[tuple[str, tuple[list[Step], Overheads]]]:
+    """Yield alternative fits: the option that selects it, its steps, and the overheads of its runtime."""
+    settings, now = case.settings, _expert_flops(n, Q)
+
+    def scaled(stages, factor, tasks=1.0):
+        return [replace(s, each=s.each * factor, tasks=s.tasks * tasks) if s.stage in stages else s for s in found]
+
     if settings.learn:
-        points = BEGUN.get(settings.query_method, settings.query_method)
-        with suppress(InvalidOption):  # options of the method may need learning
-            given = replace(settings, learn=False, objective="local", query_method=points)
-            yield "--no-learn", replace(look, settings=given), rates
+        yield "--no-learn", ([step for step in found if step.stage != "learn"], at)
         if settings.effort != "quick":
-            yield "--effort quick", replace(look, settings=replace(settings, effort="quick")), rates
-    if look.query > 1:
-        yield f"--{method_of(settings).size} {look.query // 2}", replace(look, query=look.query // 2), rates
-    rows = settings.rows_per_expert // 2
-    if rows and look.parts > 1:
-        smaller = replace(settings, rows_per_expert=rows)
-        yield f"--rows-per-expert {rows}", replace(look, settings=smaller, parts=2 * look.parts), rates
-    if rates.threads > 1:
-        yield "--serial", look, replace(rates, threads=1, task=0.0, round=0.0, kept_round=0.0)
-    if rates.threads < (psutil.cpu_count(logical=False) or 1):
-        more = psutil.cpu_count(logical=False) or 1
-        yield f"--workers {more}", look, replace(rates, threads=more)
+            quick = replace(case, settings=replace(settings, effort="quick"))
+            yield "--effort quick", (scaled(["learn"], sum(evaluations(quick)) / sum(evaluations(case))), at)
+    if Q > 1:
+        yield f"--{case.method.size} {Q // 2}", (scaled(ABSORBING, _expert_flops(n, Q // 2) / now), at)
+    if settings.partition_rows > 1 and len(case.parts) > 1:
+        smaller = scaled(ABSORBING, _expert_flops(n / 2, Q) / now, 2.0)
+        yield f"--rows-per-expert {settings.partition_rows // 2}", (smaller, at)
+    if at.threads > 1:
+        yield "--serial", (found, Overheads(1))
+    if at.threads < (more := psutil.cpu_count(logical=False) or 1):
+        yield f"--workers {more}", (found, at._replace(threads=more))
+
+
+def _expert_flops(n, Q) -> float:
+    """Operations of an expert of n rows: its precision, residual covariance and Cholesky factor."""
+    return 2.0 * n * Q**2 + 2.0 * n**2 * Q + n**3 / 3.0

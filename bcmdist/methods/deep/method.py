@@ -1,7 +1,7 @@
 """The expert `dgp`: a deep Gaussian process whose last layer is shared and whose other layers are trained."""
 
 from bcmdist.learning.experts import register_method
-from bcmdist.learning.method import Capabilities, Cost, Defaults, Method, Training
+from bcmdist.learning.method import Capabilities, Defaults, Method, Training
 from bcmdist.methods.deep import training
 from bcmdist.methods.deep.mixture import DeepMixture
 from bcmdist.methods.deep.options import DeepOptions
@@ -34,8 +34,10 @@ class DeepProcess(Method):
     def refuse_data(self, settings, kernel, inputs, rows) -> None:
         training.refuse_rows(settings, rows)
 
-    def cost(self, settings, rows) -> Cost:
-        return Cost(training.processes(settings), training.messages(settings, rows))
+    def training_rounds(self, settings, rows, measured) -> float | None:
+        if settings.learn:
+            return training.rounds(settings, rows, measured)
+        return None if training.swept_as(settings) else 0.0
 
 
 KINDS.add(Deep.kind, Deep)

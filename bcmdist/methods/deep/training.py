@@ -136,7 +136,6 @@ LEFT_OUT = 10  # one in so many blocks is left out, to select the best round
 # left-out rows, .20 for the equal mixture. With one layer on sinc and steps: -2.89 for 1 (its noise is .17 instead of
 # .004), -.48 for .5, -.90 selected, -.52 mixed: the left-out rows are too few to detect the overfitting of power 1.
 POWERS = (1.0, 0.5)
-MESSAGES = 40.0  # cost, in messages, of an evaluation for as many rows
 NOISELESS = 1e-6  # noise variance of a last layer that is a latent process
 
 
@@ -156,15 +155,9 @@ def begun(known: BasisInputs) -> Deep:
     return Deep(tuple(layers), known.kernel, known.mean, known.residual)
 
 
-def messages(settings, rows) -> float:
-    """Approximate cost of training one process on `rows` rows, as a number of messages about its last layer."""
-    evaluations = adam.STEPS[settings.effort] * adam.few(rows) / rows
-    return MESSAGES * (evaluations * settings.learn + swept_as(settings))
-
-
-def processes(settings) -> int:
-    """Number of processes trained."""
-    return len(POWERS) if settings.learn else 1
+def rounds(settings, rows: int, measured: int) -> float:
+    """Approximate cost of training on `rows` rows, as a number of Adam's rounds on `measured` rows."""
+    return (adam.STEPS[settings.effort] * adam.few(rows) + swept_as(settings) * rows) / adam.few(measured) / adam.ROUND
 
 
 def refuse_rows(settings, rows: int) -> None:

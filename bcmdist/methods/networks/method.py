@@ -1,7 +1,7 @@
 """The experts `mnn`, one marginalised network of hidden units, and `mnnmix`, a mixture of several."""
 
 from bcmdist.learning.experts import register_method
-from bcmdist.learning.method import Capabilities, Cost, Defaults, Method, Training
+from bcmdist.learning.method import Capabilities, Defaults, Method, Training
 from bcmdist.methods.networks import training
 from bcmdist.methods.networks.options import MixtureOptions, NetworkOptions
 from bcmdist.methods.networks.shared import Networks
@@ -30,8 +30,11 @@ class MarginalisedNetworks(Method):
     def train(self, shared, likelihood, context) -> tuple:
         return training.trained(shared, likelihood, context)
 
-    def cost(self, settings, rows) -> Cost:
-        return Cost(training.number(settings.of(self.options)), training.messages(settings, rows))
+    def training_rounds(self, settings, rows, measured) -> float | None:
+        evaluations = (
+            training.number(settings.of(self.options)) * training.EVALUATIONS * training.STEPS[settings.effort]
+        )
+        return settings.learn * evaluations * rows / measured
 
 
 KINDS.add(Networks.kind, Networks)

@@ -158,8 +158,8 @@ UNITS = 250  # default number of hidden units
 ROWS, BLOCK = 100_000, 2000
 # Largest number of iterations per network.
 STEPS = {"quick": 100, "normal": 300, "thorough": 1000}
-# Cost of an evaluation in messages, and evaluations per iteration.
-MESSAGES, EVALUATIONS = 4.0, 1.05
+# Evaluations per iteration.
+EVALUATIONS = 1.05
 NOISE = "noise_variance"
 # Largest factor between initial and trained signal or noise: beyond it a network carries no information.
 LARGEST_FACTOR = 1e6
@@ -297,11 +297,6 @@ def _identity(objective, start, steps):
 def number(options: NetworkOptions) -> int:
     """Number of networks, one without a mixture."""
     return options.networks if isinstance(options, MixtureOptions) else 1
-
-
-def messages(settings, rows) -> float:
-    """Approximate cost of training a network, as a number of messages about it."""
-    return MESSAGES * EVALUATIONS * STEPS[settings.effort] * settings.learn
 
 
 def trained(shared: Networks, likelihood: OneProcess, ground: TrainingContext) -> tuple[Networks, OneProcess]:

@@ -6,7 +6,7 @@ import numpy as np
 
 from bcmdist.errors import InvalidOption
 from bcmdist.learning.experts import register_method, weights_of
-from bcmdist.learning.method import Capabilities, Cost, Defaults, Method, Training
+from bcmdist.learning.method import Capabilities, Defaults, Method, Training
 from bcmdist.methods.relevance import training
 from bcmdist.methods.relevance.augmented import Augmented
 from bcmdist.methods.relevance.dictionaries import Dictionaries, Radial
@@ -98,9 +98,6 @@ class RelevanceVectors(Method):
 
     def candidates(self, settings) -> int:
         return settings.of(SelectionOptions).rvm_dictionary or 0
-
-    def cost(self, settings, rows) -> Cost:
-        return Cost(messages=1.0)
 
 
 register_basis(Radial)

@@ -104,17 +104,11 @@ def _left_out(snapshot, runtime):
     if not parts:
         return snapshot.ledger
     rows = sum(part.rows for part in parts)
-    wanted = np.clip(LOCAL_SHARE * rows, *LOCAL_ROWS) if local else ROWS
-    wanted = max(2 * LEAST, min(wanted, NUMBERS // snapshot.model.inputs))
-    least = int(np.ceil(2 * LEAST * len(parts) / rows))
-    most = max(1, round(wanted / (facts.cells.core or 1))) if local else max(PARTITIONS, least)
-    chosen = [parts[k] for k in np.sort(np.random.default_rng(SEED).permutation(len(parts))[:most])]
+    count, each, every = left_out_sizes(len(parts), rows, snapshot.model.inputs, (facts.cells.core or 1) * local)
+    chosen = [parts[k] for k in np.sort(np.random.default_rng(SEED).permutation(len(parts))[:count])]
     at = BlobReference(snapshot.url, facts.linearisation.linearised_at) if facts.linearisation.linearised_at else None
-    task = functools.partial(LeaveOut, snapshot.reference, int(np.ceil(wanted / len(chosen))), local, at=at)
-    every, found = (
-        COMMITTEE_EVERY if local and wanted >= 2 * LEAST * COMMITTEE_EVERY else 1,
-        dict[str, ResidualRecord](),
-    )
+    task = functools.partial(LeaveOut, snapshot.reference, each, local, at=at)
+    found: dict[str, ResidualRecord] = {}
     if snapshot.model.likelihood.exact or sites_repeat(facts):
         found = runtime.sum(task(local=False), chosen[::every], label="errors").by_key
     if local:  # the places in the records belong to local residuals
@@ -128,6 +122,22 @@ def _left_out(snapshot, runtime):
     return tuple(
         replace(entry, residuals=found[entry.key] or None) if entry.key in found else entry for entry in snapshot.ledger
     )
+
+
+def left_out_sizes(parts: int, rows: int, inputs: int, core: int) -> tuple[int, int, int]:
+    """Number of partitions in which rows are left out, rows of each, and the k of one in k that the committee predicts.
+
+    Parameters
+    ----------
+    parts, rows : partitions that may be chosen, and their rows
+    core : rows of a cell of local prediction; 0 if only the committee predicts
+    """
+    rows_left_out = np.clip(LOCAL_SHARE * rows, *LOCAL_ROWS) if core else ROWS
+    rows_left_out = max(2 * LEAST, min(rows_left_out, NUMBERS // inputs))
+    least = int(np.ceil(2 * LEAST * parts / rows))
+    count = min(parts, max(1, round(rows_left_out / core)) if core else max(PARTITIONS, least))
+    every = COMMITTEE_EVERY if core and rows_left_out >= 2 * LEAST * COMMITTEE_EVERY else 1
+    return count, int(np.ceil(rows_left_out / count)), every
 
 
 def _error_distribution(snapshot, ledger) -> dict:

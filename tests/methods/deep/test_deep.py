@@ -258,6 +258,7 @@ def test_other_layers_cannot_be_merged(prepared, tmp_path):
         gbcm.merge(other, tmp_path / "both")
 
 
+@pytest.mark.slow
 def test_training_is_planned(wave):
     planned = [plan(wave[0], one).to_json()["projected_seconds"] for one in (ASKED, UNTRAINED)]
     assert planned[0]["train"] > 0

@@ -167,6 +167,7 @@ def test_classes_have_sites(wave, monkeypatch):
     assert np.isfinite(swept.predict(X)["probability"]).all()
 
 
+@pytest.mark.slow
 def test_sweeps_are_planned(wave):
     """Of rows as the longest, and where nothing is learned too."""
 

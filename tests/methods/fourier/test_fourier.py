@@ -417,9 +417,10 @@ def test_what_a_fitted_one_cannot_do_is_refused(fitted, tmp_path):
         sample_posterior(path, Settings(kernel="se", expert="fourier"), model=tmp_path / "chains")
 
 
-def test_a_plan_is_refused(wave):
-    with pytest.raises(InvalidOption, match="--plan: expected an expert whose work is products of matrices"):
-        plan(wave[0], WAVES)
+def test_a_fit_is_planned(wave):
+    planned = plan(wave[0], WAVES)
+    assert planned.projected_seconds["experts"] > 0
+    assert np.isfinite(planned.projected_peak_megabytes)
 
 
 def test_four_inputs_are_refused_before_anything_is_read(make_data, rng, tmp_path):

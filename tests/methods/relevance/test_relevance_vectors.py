@@ -393,6 +393,7 @@ def test_sums_at_a_mode_are_those_of_weighted_rows(rng):
     assert np.isfinite(saturated.square)
 
 
+@pytest.mark.slow
 def test_a_plan_offers_fewer_functions_by_the_option_that_says_how_many(wave, monkeypatch):
     monkeypatch.setattr(plan_module, "WORTHWHILE", -1e9)
     monkeypatch.setattr(plan_module, "WORDS", 9)

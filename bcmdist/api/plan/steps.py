@@ -1,0 +1,140 @@
+"""Steps of a fit: how often it repeats the tasks that a trial has timed."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from bcmdist.api.plan.trial import BLOCKS, CLIENT, Timings
+from bcmdist.experts.residual import RESIDUALS
+from bcmdist.learning.blocks.blocks import FIRST_BLOCK, LEARNING_BLOCK, ROUGH_ROUNDS, THINNING
+from bcmdist.learning.cross_validation import JUDGED
+from bcmdist.learning.evidence.objectives import BLOCKWISE
+from bcmdist.learning.evidence_refinement import most_steps
+from bcmdist.learning.hyperparameters import AUTO_KERNEL, may_slope, requested_kernel
+from bcmdist.learning.model_selection import CONTENDERS
+from bcmdist.learning.prepare import SAMPLE_PER_QUERY, FitContext
+from bcmdist.learning.search import AUTO_KERNELS, MEAN_STEPS, START_LENGTHSCALES
+from bcmdist.prediction.errors.held_out import CALIBRATION_ROWS, HELD_OUT_EVERY
+from bcmdist.prediction.local.arrange import CALIBRATED_PARTITIONS, MEASURED_PARTITIONS
+from bcmdist.prediction.local.halos import CONSIDERED, sizes_for
+from bcmdist.prediction.measuring.measurement import left_out_sizes
+
+# Evaluations of the evidence per allowed step of a search, with one common lengthscale and afterwards: medians of
+# elevators and uci_power for exact likelihoods, of bike_hourly_counts and magic for others.
+EVALUATIONS = {True: (1.1, 0.7), False: (0.9, 0.4)}
+# Rounds of cross-validation over neighbourhoods, and further passes until convergence.
+JUDGEMENTS, PASSES = 27, 6
+
+
+@dataclass(frozen=True)
+class Step:
+    """Rounds of similar tasks."""
+
+    stage: str
+    each: float
+    """seconds of one task"""
+    tasks: float = 1.0
+    """tasks per round, shared among the threads; 0 for work of the client"""
+    rounds: float = 1.0
+
+    def seconds(self, threads: int, task: float, latency: float) -> float:
+        """Return the wall time, with the overhead of each task and of each round, in seconds."""
+        if not self.tasks:
+            return self.rounds * self.each
+        return self.rounds * (max(self.tasks / threads, 1.0) * (self.each + task) + latency)
+
+
+def steps(case: FitContext, times: Timings, query: int, parts: int, rows: int) -> Iterator[Step]:
+    """Yield all steps of a fit in order.
+
+    Parameters
+    ----------
+    query : number of query points
+    parts, rows : partitions and rows of the trial
+    """
+    if case.settings.learn:
+        yield from _learning(case, times)
+    yield from _training(case, times, rows)
+    data, spatial, many = case.data, case.settings.partition == "spatial", len(case.parts)
+    sizes = sizes_for(data.rows, data.inputs, case.settings.effort)
+    left_out, small = (
+        left_out_sizes(*of, data.inputs, sizes.core * spatial) for of in ((many, data.rows), (parts, rows))
+    )
+    held_out = HELD_OUT_EVERY * CALIBRATION_ROWS if case.likelihood.needs_calibration else CALIBRATION_ROWS
+    calibrated = CALIBRATED_PARTITIONS if spatial else max(1, round(held_out * many / data.rows))
+    most = {"calibrate": calibrated, "borders": MEASURED_PARTITIONS, "errors": left_out[0]}
+    # A task takes longer the more rows are considered for a halo, or left out of local experts.
+    longer = {"halos": min(CONSIDERED * sizes.with_halo, data.rows) / min(CONSIDERED * sizes.with_halo, rows)}
+    longer["errors"] = left_out[1] / small[1] if spatial else 1.0
+    sample = SAMPLE_PER_QUERY * query
+    for (stage, label), (seconds, tasks) in times.items():
+        if stage == "query":
+            yield Step(stage, seconds * min(sample, data.rows) / min(sample, rows), 0.0)
+        elif stage in ("cells", "experts", "passes", "halos", "errors"):
+            limit = most.get(label, many)
+            count = 0.0 if label == CLIENT else tasks * min(limit, many) / min(limit, parts)
+            name = label if (stage, label) == ("experts", "calibrate") else stage
+            yield Step(name, seconds / tasks * longer.get(label, 1.0), count, PASSES if stage == "passes" else 1.0)
+
+
+def _training(case, times, measured) -> Iterator[Step]:
+    """Yield the training of shared variables, and the refinement of hyper-parameters by the committee's evidence."""
+    method, settings, rows = case.method, case.settings, case.data.rows
+    trained = min(method.training.rows or rows, rows) if method.training else rows
+    rounds = method.training_rounds(settings, trained, measured)
+    evaluated = most_steps(settings.query_method, settings.effort, couples=RESIDUALS[method.residual].couples)
+    repeated = {"train": trained / measured if rounds is None else rounds, "polish": evaluated * rows / measured}
+    for (stage, label), (seconds, tasks) in times.items():
+        if stage in repeated:
+            yield Step(stage, seconds / tasks, 0.0 if label == CLIENT else tasks, repeated[stage])
+
+
+def evaluations(case: FitContext) -> tuple[float, float, float]:
+    """Estimate the evaluations of the evidence: in the first search, in the search that follows, and in further rounds.
+
+    The first search uses the first blocks, the second one blocks of rows that are near in the metric found by the
+    first. Further rounds are made for spatial partitions only.
+    """
+    effort, spatial, starts = case.effort, case.settings.partition == "spatial", len(START_LENGTHSCALES)
+    first, later = EVALUATIONS[case.likelihood.learned_as().exact]
+    others = len(AUTO_KERNELS) - 1 if requested_kernel(case.settings) == AUTO_KERNEL else 0
+    unequal = bool(np.ptp(case.scaling.x_scale) > 0)  # scales of the inputs
+    coarse = first * (starts + unequal + others) * effort.isotropic_steps + (1 + unequal) * starts + 3 * others
+    slopes = may_slope(case.settings, case.likelihood) and not spatial
+    fine = later * (effort.steps + others * effort.isotropic_steps + 2 * slopes * MEAN_STEPS) + 2 + 2 * others
+    further = effort.rounds * effort.steps // 2 + min(others, CONTENDERS) * effort.isotropic_steps
+    return coarse, fine, later * further * spatial
+
+
+def learning_block(case: FitContext) -> int:
+    """Return the rows of a block in learning, after the first blocks."""
+    settings, effort = case.settings, case.effort
+    whole = settings.objective == "subset"
+    size = effort.rows if whole else min(LEARNING_BLOCK, settings.partition_rows)
+    return min(effort.block if _near(settings) else size, case.data.rows)
+
+
+def _near(settings):
+    """Whether the evidence of neighbourhoods is maximised."""
+    return settings.partition == "spatial" and settings.objective in BLOCKWISE
+
+
+def _learning(case, times) -> Iterator[Step]:
+    """Yield the search for hyper-parameters."""
+    effort, rows, size = case.effort, case.data.rows, learning_block(case)
+    coarse, fine, further = evaluations(case)
+    each = {stage: seconds / tasks for (stage, label), (seconds, tasks) in times.items() if label != CLIENT}
+    if not _near(case.settings):
+        sampled = min(effort.rows, rows)
+        yield Step("learn", each["first"], -(-sampled // min(size, FIRST_BLOCK)), coarse)
+        yield Step("learn", each["later"], -(-sampled // size), fine)
+        return
+    densities = 1 + math.ceil(math.log(size / rows) / math.log(THINNING) - 1e-9)
+    yield Step("learn", each["later"], densities, coarse + fine)
+    yield Step("learn", each["later"], densities * effort.per_density, further)
+    judged = JUDGED.among(rows).count
+    yield Step("learn", each["judge"], judged, JUDGEMENTS)
+    centres = judged + (ROUGH_ROUNDS + effort.rounds * effort.per_density) * densities
+    yield Step("learn", each["near"] / BLOCKS * centres, len(case.parts))
