@@ -45,16 +45,16 @@ class Waves(Basis):
         return cls(arrays["frequencies"])
 
 
-def drawn(known):
+def drawn(basis_inputs):
     """Frequencies of a squared exponential kernel (Rahimi & Recht 2007), and prior standard deviations of weights."""
-    parameters, half = known.kernel.parameters, known.count // 2
-    unit = np.random.default_rng(known.seed).standard_normal((half, known.sample.shape[1]))
+    parameters, half = basis_inputs.kernel.parameters, basis_inputs.count // 2
+    unit = np.random.default_rng(basis_inputs.seed).standard_normal((half, basis_inputs.sample.shape[1]))
     return Waves(unit / parameters["lengthscale"]), np.sqrt(parameters["variance"] / half)
 
 
-def too_smooth(known):
+def too_smooth(basis_inputs):
     """Frequencies of another kernel than the learned one."""
-    waves, scale = drawn(known)
+    waves, scale = drawn(basis_inputs)
     return Waves(0.05 * waves.frequencies), scale
 
 

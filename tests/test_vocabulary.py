@@ -60,7 +60,6 @@ REMAINING: dict[str, set[str]] = {
     "learning/decisions.py": {"judge"},
     "learning/option_fields.py": {"said"},
     "learning/settings_checks.py": {"_wanted"},
-    "methods/deep/moments.py": {"apart", "spread"},
     "methods/relevance/method.py": {"OneAgainstRest"},
     "model/likelihoods/interface.py": {"apart", "beside"},
     "prediction/errors/arrival_watch.py": {"noted"},

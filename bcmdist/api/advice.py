@@ -43,9 +43,9 @@ def of_learning_again(snapshot: Snapshot) -> str | None:
     learned = facts.learning.evaluations and facts.query.degrees_estimated is None and facts.method != "local"
     if not learned or not limited or "--query" not in shared.advised:
         return None
-    given = f"--no-learn --kernel '{snapshot.model.kernel_name}' --mean {shared.mean.name}"
+    flags = f"--no-learn --kernel '{snapshot.model.kernel_name}' --mean {shared.mean.name}"
     return (
-        f"another --model with more of them need not learn again: {given}, and --set with each of the hyperparameters"
+        f"another --model with more of them need not learn again: {flags}, and --set with each of the hyperparameters"
     )
 
 
@@ -100,13 +100,13 @@ def of_labels(snapshot: Snapshot) -> str | None:
 
 def of_errors(snapshot: Snapshot) -> str | None:
     """Report heteroscedastic or heavy-tailed errors; predictions account for them already."""
-    told = errors(snapshot)
-    if told is None:
+    figures = errors(snapshot)
+    if figures is None:
         return None
     found = []
-    if told["scale"] == "varying" and told["gain"] > 0:
-        found.append(f"errors are larger in some places than in others: that gains {told['gain']:.2g} nats a row")
-    weights, scales = np.array(told["shape"]["weights"]), np.array(told["shape"]["scales"])
+    if figures["scale"] == "varying" and figures["gain"] > 0:
+        found.append(f"errors are larger in some places than in others: that gains {figures['gain']:.2g} nats a row")
+    weights, scales = np.array(figures["shape"]["weights"]), np.array(figures["shape"]["scales"])
     most = scales[np.argmax(weights)]
     kind = "normal" if snapshot.model.likelihood.normal else "the likelihood says"
     wide = scales >= WIDE * most
@@ -122,10 +122,10 @@ def errors(snapshot: Snapshot) -> dict | None:
     facts = snapshot.facts
     if facts.errors.spread is None:
         return None
-    spread = error_distribution_of(snapshot, facts.method)
-    shape = spread.shape
+    distribution = error_distribution_of(snapshot, facts.method)
+    shape = distribution.shape
     return {
-        "scale": "constant" if spread.scale is None else "varying",
+        "scale": "constant" if distribution.scale is None else "varying",
         "gain": facts.errors.spread.gain,
         "gain_error": facts.errors.spread.gain_error,
         "shape": {"weights": list(shape.weights), "scales": list(shape.scales)},
@@ -153,7 +153,7 @@ ADVISERS: tuple[Callable[[Snapshot], str | None], ...] = (
 
 def advised(snapshot: Snapshot) -> list[str]:
     """Return the sentences of all advisers that have advice."""
-    return [said for adviser in ADVISERS if (said := adviser(snapshot))]
+    return [advice for adviser in ADVISERS if (advice := adviser(snapshot))]
 
 
 def advice(snapshot: Snapshot) -> str:

@@ -78,7 +78,7 @@ def begun(request) -> AbstractContextManager[Work]:
 @contextlib.contextmanager
 def _fit(request: FitRequest) -> Iterator[Work]:
     started = time.perf_counter()
-    with fitted(request) as said, _fitting(said, started) as work:
+    with fitted(request) as adapted, _fitting(adapted, started) as work:
         yield work
 
 
@@ -104,7 +104,7 @@ def _fitting(request: FitRequest, started) -> Iterator[Work]:
 def _ingest(request: IngestRequest) -> Iterator[Work]:
     refuse_mixture(request.model, "ingest into")
     watch = request.options.watch
-    told: list[int] = []  # signals received that ask to stop
+    received: list[int] = []  # signals received that ask to stop
     stream = {} if request.take_over is None else {"idle_seconds": request.take_over}
     with (
         GBCM.held(request.model) as before,
@@ -120,12 +120,12 @@ def _ingest(request: IngestRequest) -> Iterator[Work]:
         source.lag(None)  # fails where the source cannot be reached
 
         def work(runtime):
-            with deferred_interrupts(told) if watch else contextlib.nullcontext():
-                options = replace(request.options, stop=lambda: bool(told) or request.options.stop())
+            with deferred_interrupts(received) if watch else contextlib.nullcontext():
+                options = replace(request.options, stop=lambda: bool(received) or request.options.stop())
                 after, report = before.ingest(source, options, runtime=runtime)
             return {
                 **asdict(report),
-                "stopped": bool(told),
+                "stopped": bool(received),
                 "seconds": None,
                 "rows_per_second": None,
                 "commit": after.commit,

@@ -22,17 +22,17 @@ def summary(snapshot: Snapshot) -> str:
 
 def health(snapshot: Snapshot) -> dict[str, str]:
     """Return figures to check before trusting predictions, as text by name."""
-    told = info(snapshot)
+    figures = info(snapshot)
     shown = {
-        "rows": f"{told['rows']:,} in {told['partitions']:,} partitions",
-        "kernel": f"{told['kernel']}, mean {told['mean']}, likelihood {told['likelihood']}, expert {told['expert']}",
-        "query points": f"{told['query']:,} for {told['p_eff']:.3g} degrees of freedom",
+        "rows": f"{figures['rows']:,} in {figures['partitions']:,} partitions",
+        "kernel": "{kernel}, mean {mean}, likelihood {likelihood}, expert {expert}".format_map(figures),
+        "query points": f"{figures['query']:,} for {figures['p_eff']:.3g} degrees of freedom",
     }
     if (coverage := covered(snapshot)) is not None:
         shown["rows left out"] = (
             f"{coverage:.1%} of {_left_out(snapshot).count:,} within 1.96 deviations, which intervals allow for"
         )
-    return shown | {"advice": told["advice"]}
+    return shown | {"advice": figures["advice"]}
 
 
 def covered(snapshot: Snapshot) -> float | None:

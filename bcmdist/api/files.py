@@ -147,8 +147,8 @@ def _pieces(url):
     group: Any = open_group(url)
     along = dimensions(group["mean"])[0]
     names = [name for name in group.array_keys() if dimensions(group[name])[0] == along]
-    wanted = [along, *group.attrs.get("coordinates", "").split(), *ORDER]
-    first = sorted(names, key=wanted.index)
+    arrays = [along, *group.attrs.get("coordinates", "").split(), *ORDER]
+    first = sorted(names, key=arrays.index)
     rows = group["mean"].shape[0]
     for start in range(0, rows, PIECE_ROWS):
         some = slice(start, start + PIECE_ROWS)

@@ -112,12 +112,12 @@ def last_values(snapshot: Snapshot, data=None, *, id=None) -> Series:
     if id is not None and id not in group:
         raise InvalidOption(f"--id: expected an array {id!r} in {data}, which names series, found none; correct it")
     names = np.zeros(opened.rows, int) if id is None else np.asarray(group[id][...])
-    known, back = np.unique(names[::-1], return_index=True)
+    series, back = np.unique(names[::-1], return_index=True)
     last = opened.rows - 1 - back
     order = np.argsort(last)
     X, obs = read_rows(opened, last[order])
     of_rows = X[:, lags.lags :].reshape(len(X), len(lags.x), lags.x_lags + 1).transpose(0, 2, 1)
-    return Series(id, known[order], np.column_stack([obs.y, X[:, : lags.lags - 1]]), of_rows[:, : lags.x_lags])
+    return Series(id, series[order], np.column_stack([obs.y, X[:, : lags.lags - 1]]), of_rows[:, : lags.x_lags])
 
 
 def _named_table(file) -> Named:
@@ -136,8 +136,10 @@ def future_inputs(snapshot: Snapshot, series: Series, ahead, steps) -> np.ndarra
     """
     lags = lags_of_model(snapshot)
     if bool(lags.x) != (ahead is not None):
-        wanted = f"the columns {', '.join(lags.x)} of the rows to come" if lags.x else "none, the model knows no others"
-        raise InvalidOption(f"--ahead: expected {wanted}, got {ahead or 'none'}; correct it")
+        expected = (
+            f"the columns {', '.join(lags.x)} of the rows to come" if lags.x else "none, the model knows no others"
+        )
+        raise InvalidOption(f"--ahead: expected {expected}, got {ahead or 'none'}; correct it")
     if ahead is None:
         return np.empty((len(series.names), steps, 0))
     if not is_table(ahead):
@@ -212,13 +214,13 @@ def forecast_table(
     As `last_values`, `future_inputs` and `forecast`.
     """
     series = last_values(model.snapshot, data, id=id)
-    known = future_inputs(model.snapshot, series, ahead, steps)
-    found = forecast(model, series.last, steps, known=known, method=method, way=way, seed=seed)
+    future = future_inputs(model.snapshot, series, ahead, steps)
+    found = forecast(model, series.last, steps, known=future, method=method, way=way, seed=seed)
     columns = {} if series.id is None else {series.id: np.repeat(series.names, steps)}
     columns |= {"step": np.tile(np.arange(1, steps + 1), len(series.names))}
-    told = {"observation_mean": found.mean, "observation_variance": found.variance}
-    told |= {"lower95": found.lower95, "upper95": found.upper95}
-    return columns | {name: values.ravel() for name, values in told.items()}
+    written = {"observation_mean": found.mean, "observation_variance": found.variance}
+    written |= {"lower95": found.lower95, "upper95": found.upper95}
+    return columns | {name: values.ravel() for name, values in written.items()}
 
 
 def write_forecast(columns, out, *, csv_safe=False) -> None:

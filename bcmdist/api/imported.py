@@ -133,9 +133,9 @@ def _imported_nearby(model, file, roles, stays):
     """
     made_of = origin(file) | {"roles": hashlib.sha256(repr(roles).encode()).hexdigest()}
     place = f"{str(model).rstrip('/')}.data/{made_of['file']}.zarr"
-    known = origin_of(place)
-    if known is not None:
-        if known != made_of:
+    previous = origin_of(place)
+    if previous is not None:
+        if previous != made_of:
             raise DataExists(
                 f"{file}: expected the file, and the options, of which {place} was made, got others; give another "
                 "--model or name of the file, or remove that data set if no model needs it"

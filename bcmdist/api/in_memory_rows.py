@@ -109,11 +109,11 @@ class InMemoryRows(Rows):
         return names, as_table(X), coding if coding and coding.inputs == names else None
 
 
-def refuse_companions(companions, known: Sequence[str] = COMPANIONS) -> None:
+def refuse_companions(companions, allowed: Sequence[str] = COMPANIONS) -> None:
     """Raise `InvalidOption` where a companion is not among the `known` names."""
-    odd = [name for name in companions if name not in known]
+    odd = [name for name in companions if name not in allowed]
     if odd:
-        raise InvalidOption(f"rows: expected companions among {', '.join(known)}, got {odd[0]!r}; leave it out")
+        raise InvalidOption(f"rows: expected companions among {', '.join(allowed)}, got {odd[0]!r}; leave it out")
 
 
 def _refuse_other_rows(X, y):

@@ -100,9 +100,9 @@ def _lag(snapshot, ingesters):
     sources = lags(snapshot) | {one.source: None for one in ingesters if not one.alive}
     if not sources:
         return None
-    known = [one for one in sources.values() if one is not None]
-    rows, seconds = sum(one["rows"] for one in known), max((one["seconds"] for one in known), default=0.0)
-    unknown = len(known) < len(sources)
+    reported = [one for one in sources.values() if one is not None]
+    rows, seconds = sum(one["rows"] for one in reported), max((one["seconds"] for one in reported), default=0.0)
+    unknown = len(reported) < len(sources)
     return {"rows": None if unknown else rows, "seconds": None if unknown else seconds, "sources": sources}
 
 

@@ -57,8 +57,8 @@ def blocks(X, others: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _cut_as(X, values):
-    known = is_lazy(values) and hasattr(values, "rechunk") and hasattr(X, "chunks")
-    if known and len(values) == len(X):
+    as_chunked = is_lazy(values) and hasattr(values, "rechunk") and hasattr(X, "chunks")
+    if as_chunked and len(values) == len(X):
         return values.rechunk({0: X.chunks[0]})
     return values if is_lazy(values) else np.asarray(values)
 

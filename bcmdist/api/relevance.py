@@ -95,10 +95,10 @@ def lengthscales(snapshot: Snapshot) -> list[Lengthscales]:
     first = [feature.inputs[0] for feature in features(snapshot.model)]
     kernel, scale = snapshot.model.shared.kernel, snapshot.model.scaling.input_units
     values = [(name, kernel.parameters[name]) for name in kernel.lengthscales]
-    spread = [(name, np.broadcast_to(value, scale.shape)) for name, value in values]
+    per_input = [(name, np.broadcast_to(value, scale.shape)) for name, value in values]
     return [
         Lengthscales(f"kernel.{name}", *(np.minimum.reduceat(one, first) for one in (value, value * scale)))
-        for name, value in spread
+        for name, value in per_input
     ]
 
 
@@ -138,8 +138,8 @@ def shuffled_losses(judged_again: JudgedAgain, of: list[Feature], rows: Judged, 
     return Losses(lost.mean(axis=1), lost.std(axis=1) / np.sqrt(max(1, len(some) - 1)), len(some))
 
 
-def _shuffled(X, together, rng):
-    """Return a copy of X (n, D) with the rows of the columns `together` permuted."""
+def _shuffled(X, columns, rng):
+    """Return a copy of X (n, D) with the rows of the columns `columns` permuted."""
     X = X.copy()
-    X[:, together] = rng.permutation(X[:, together])
+    X[:, columns] = rng.permutation(X[:, columns])
     return X

@@ -151,8 +151,8 @@ def sample_posterior(
     listed = []
     for number, phi in enumerate(thinned(run, samples)):
         name, values = f"{MEMBERS}/{number:04d}", named_parameters(*coordinates.at(phi))
-        given = replace(settings, learn=False, set={n: v.tolist() for n, v in values.items()})
-        fitted = GBCM.fit(source, given, model=f"{model}/{name}", runtime=runtime).snapshot.reference
+        fixed = replace(settings, learn=False, set={n: v.tolist() for n, v in values.items()})
+        fitted = GBCM.fit(source, fixed, model=f"{model}/{name}", runtime=runtime).snapshot.reference
         listed.append([name, fitted.number, fitted.digest])
     text, storage = json.dumps(listed).encode(), open_storage(model)
     if not storage.put_if_absent(CONTENTS, text) and storage.get(CONTENTS) != text:

@@ -72,9 +72,9 @@ def make_certificates(folder, *, node="node", hosts=LOOPBACK, days=365) -> dict:
     """
     _refuse_names(node, hosts)
     folder = os.path.abspath(folder)
-    known = _files(folder, AUTHORITY)
+    present = _files(folder, AUTHORITY)
     _refuse_existing(_files(folder, node))
-    there = [os.path.lexists(path) for path in known]
+    there = [os.path.lexists(path) for path in present]
     if any(there) != all(there):
         raise DataNotFound(
             f"{folder}: expected both ca.pem and ca.key of an authority, or none of them, got one; put the other one "
@@ -84,14 +84,14 @@ def make_certificates(folder, *, node="node", hosts=LOOPBACK, days=365) -> dict:
     with tempfile.TemporaryDirectory(prefix=".making-", dir=folder) as made:
         if not any(there):
             _authority(made)
-        authority = known if any(there) else _files(made, AUTHORITY)
+        authority = present if any(there) else _files(made, AUTHORITY)
         _node(made, node, hosts, days, authority)
         for name in (AUTHORITY, node):
             for new, path in zip(_files(made, name), _files(folder, name), strict=True):
                 if os.path.exists(new):
                     _put(new, path)
     certificate, key = _files(folder, node)
-    return {"node": node, "ca": known[0], "certificate": certificate, "key": key, "hosts": list(hosts), "days": days}
+    return {"node": node, "ca": present[0], "certificate": certificate, "key": key, "hosts": list(hosts), "days": days}
 
 
 def refuse_unusable(certificate, key) -> None:
@@ -197,8 +197,8 @@ def _authority(folder):
 def _node(folder, name, hosts, days, authority):
     """Make a node's key and a certificate signed by the CA."""
     certificate, key = _key(folder, name)
-    said = ",".join(f"{'IP' if _is_address(host) else 'DNS'}:{host}" for host in hosts)
-    settings = _settings(folder, name, f"subjectAltName = {said}")
+    names = ",".join(f"{'IP' if _is_address(host) else 'DNS'}:{host}" for host in hosts)
+    settings = _settings(folder, name, f"subjectAltName = {names}")
     request = os.path.join(folder, "request")
     _openssl("req", "-new", "-key", key, "-config", settings, "-out", request)
     signing = ["-CA", authority[0], "-CAkey", authority[1], "-set_serial", f"0x{secrets.token_hex(15)}"]
@@ -229,8 +229,8 @@ def _openssl(*arguments):
     command = [program, *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, umask=0o077)
     if done.returncode:
-        said = (done.stderr.strip().splitlines() or ["nothing"])[0]
+        message = (done.stderr.strip().splitlines() or ["nothing"])[0]
         raise InvalidOption(
-            f"certs: expected `openssl {arguments[0]}` to succeed, it said {said!r}; see that ca.pem and ca.key belong "
+            f"certs: expected `openssl {arguments[0]}` to succeed, got {message!r}; see that ca.pem and ca.key belong "
             "together, and that the disk has room"
         )

@@ -158,8 +158,8 @@ def draw(out, figures) -> list[str]:
     """
     paper.available()
     curve, reliability = str(out / "learning_curve.png"), str(out / "reliability.png")
-    told = {name: figures.get(name) for name in ("majority_share", "test_rows")}
-    learning_curve(curve, figures["curve"], **told)
+    details = {name: figures.get(name) for name in ("majority_share", "test_rows")}
+    learning_curve(curve, figures["curve"], **details)
     probability = open_group(out / "predictions.zarr")["probability"][...]  # type: ignore[index]
     scores = class_scores(open_group(out / "test.zarr")["y"][...], {"probability": probability})  # type: ignore[index]
     score_picture(reliability, scores)

@@ -40,14 +40,14 @@ def curve(snapshot: Snapshot) -> list[dict]:
     for its partitions: `log_score` in nats per row, `coverage95` and `pit_mean`; for classes `log_score`, `accuracy`.
     """
     absorbed = np.cumsum([entry.rows for entry in snapshot.ledger])
-    noted = [
+    recorded = [
         (rows, entry.arrival) for rows, entry in zip(absorbed.tolist(), snapshot.ledger, strict=True) if entry.arrival
     ]
     points = []
-    for some in np.array_split(np.arange(len(noted)), min(len(noted), STRETCHES) or 1):
+    for some in np.array_split(np.arange(len(recorded)), min(len(recorded), STRETCHES) or 1):
         if len(some):
-            means = np.mean([noted[k][1] for k in some], axis=0).tolist()
-            points.append({"rows": noted[some[-1]][0], **dict(zip(_names(means), means, strict=True))})
+            means = np.mean([recorded[k][1] for k in some], axis=0).tolist()
+            points.append({"rows": recorded[some[-1]][0], **dict(zip(_names(means), means, strict=True))})
     return points
 
 
@@ -74,27 +74,27 @@ def calibration(snapshot: Snapshot) -> dict:
 
 def _left_out(snapshot):
     facts = snapshot.facts
-    known = residuals_of(facts, snapshot.ledger, facts.method)
-    if not known.count:
+    residuals = residuals_of(facts, snapshot.ledger, facts.method)
+    if not residuals.count:
         return None
-    spread = error_distribution_of(snapshot, facts.method)
-    places, errors, weights = known.together()
-    if spread.scale is not None:
-        errors = errors / np.sqrt(spread.scale.factor(places))
-    mass = 2.0 * np.abs(spread.shape.cdf(errors) - 0.5)  # level of the smallest central interval that contains the row
+    distribution = error_distribution_of(snapshot, facts.method)
+    places, errors, weights = residuals.together()
+    if distribution.scale is not None:
+        errors = errors / np.sqrt(distribution.scale.factor(places))
+    mass = 2.0 * np.abs(distribution.shape.cdf(errors) - 0.5)  # level of the smallest interval with the row
     shares = [float(np.average(mass <= level, weights=weights)) for level in LEVELS]
     effective = weights.sum() ** 2 / np.sum(weights**2)
     deviations = [float(np.sqrt(level * (1.0 - level) / effective)) for level in LEVELS]
-    return {"rows": known.count, "levels": list(LEVELS), "shares": shares, "errors": deviations}
+    return {"rows": residuals.count, "levels": list(LEVELS), "shares": shares, "errors": deviations}
 
 
 def _arrivals(snapshot):
-    noted = [(entry.rows, entry.arrival) for entry in snapshot.ledger if entry.arrival]
-    if not noted:
+    recorded = [(entry.rows, entry.arrival) for entry in snapshot.ledger if entry.arrival]
+    if not recorded:
         return None
-    rows = [count for count, _ in noted]
-    means = np.average([values for _, values in noted], axis=0, weights=rows).tolist()
-    return {"rows": sum(rows), "partitions": len(noted), **dict(zip(_names(means), means, strict=True))}
+    rows = [count for count, _ in recorded]
+    means = np.average([values for _, values in recorded], axis=0, weights=rows).tolist()
+    return {"rows": sum(rows), "partitions": len(recorded), **dict(zip(_names(means), means, strict=True))}
 
 
 def view(snapshot: Snapshot, predict: Callable[[np.ndarray], dict]) -> dict | None:

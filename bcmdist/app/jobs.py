@@ -171,7 +171,7 @@ def status(journal: Journal) -> dict:
     """Return the status of a job from its events and, if its coordinator is on this machine, from the process."""
     request, events = journal.request, journal.since_asked()
     state = next((STATES[e["event"]] for e in reversed(events) if e["event"] in STATES), "submitted")
-    started, told = _last(events, "started"), _last(events, "progress") or {}
+    started, progress = _last(events, "started"), _last(events, "progress") or {}
     ended = _last(events, "finished", "failed", "interrupted") or {}
     if state == "running" and started and runs(started["host"], started["pid"], journal.id) is False:
         state = "interrupted"
@@ -179,16 +179,16 @@ def status(journal: Journal) -> dict:
     asked = [e for e in journal.events if "scheduler" in e]
     newest = _last(events, "waiting", "allotted", "progress", *STATES) or {}
     result = ended.get("result", {})
-    seconds = ended.get("seconds_by_stage") or told.get("seconds_by_stage", {})
+    seconds = ended.get("seconds_by_stage") or progress.get("seconds_by_stage", {})
     return {
         "id": journal.id,
         "command": request["command"],
         "state": state,
         "waiting": newest.get("message") if newest.get("event") == "waiting" and state == "running" else None,
-        "stage": told.get("stage"),
-        "partitions_done": told.get("partitions_done"),
-        "partitions": told.get("partitions"),
-        "rows_per_second": _rate(result) or told.get("rows_per_second"),
+        "stage": progress.get("stage"),
+        "partitions_done": progress.get("partitions_done"),
+        "partitions": progress.get("partitions"),
+        "rows_per_second": _rate(result) or progress.get("rows_per_second"),
         "seconds_by_stage": seconds,
         "worker_failures": sum(e["event"] == "worker lost" for e in journal.events),
         "quarantined": [e["key"] for e in events if e["event"] == "quarantined"],
@@ -267,10 +267,10 @@ def _start(journal, machine):
         if not alive:
             break
         time.sleep(POLL_SECONDS)
-    said = machine.run(_last_line, journal.output) if journal.output else "nothing"
+    last = machine.run(_last_line, journal.output) if journal.output else "nothing"
     raise JobRefused(
         f"job {journal.id}: expected its coordinator to start on {host} within {START_SECONDS} s, it has ended or is "
-        f"silent, and said {said!r}; see {journal.output or 'the logs of the scheduler'}, then "
+        f"silent, and said {last!r}; see {journal.output or 'the logs of the scheduler'}, then "
         f"`bcmdist resume {journal.id}`"
     )
 

@@ -156,12 +156,12 @@ class Journal:
 
     def news(self) -> list[dict]:
         """Read and return the events written since the last call."""
-        known = len(self.events)
+        before = len(self.events)
         while True:
             try:
                 event = self._read(self._name(len(self.events) + 1), Event)
             except FileNotFoundError:
-                return self.events[known:]
+                return self.events[before:]
             self.events.append(event)
 
     def put(self, event: str, **facts) -> bool:

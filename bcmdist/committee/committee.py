@@ -114,15 +114,15 @@ def query_advice(
     fewer : why fewer points than asked for suffice
     loss : for local predictions: the loss with half of the query points (`bcmdist.committee.facts.QueryLoss`)
     """
-    wanted = POINTS_PER_DEGREE * degrees_of_freedom
+    needed = POINTS_PER_DEGREE * degrees_of_freedom
     seen = f"{degrees_of_freedom:.0f} effective degrees of freedom are seen through {points} {of}"
     if estimated is not None:
         seen += f" (chosen for an estimated {estimated:.0f})"
     if points < asked:
         return f"{seen}, {fewer} {asked}: enough"
-    if wanted <= points:
+    if needed <= points:
         return f"{seen}: enough"
-    more = advised.format(int(np.ceil(wanted / 100) * 100))
+    more = advised.format(int(np.ceil(needed / 100) * 100))
     if estimated is not None and loss is None:  # more points always capture more; held-out rows show if it pays
         return (
             f"{seen}: more than was estimated; `bcmdist report` on rows that were not absorbed shows if it is good "

@@ -59,7 +59,7 @@ class Weighting:
         return self.half_life is not None or self.window is not None
 
 
-def chosen_fading(known: Weighting, source, half_life, window) -> Weighting:
+def chosen_fading(current: Weighting, source, half_life, window) -> Weighting:
     """The weighting for rows of a source: that of the model if its rows fade already, else the one asked for.
 
     Raises
@@ -67,21 +67,21 @@ def chosen_fading(known: Weighting, source, half_life, window) -> Weighting:
     InvalidOption
         Rows of the model fade with other options or another source.
     """
-    if not known.fades:
+    if not current.fades:
         return Weighting(source, 0, half_life, window)
     if not source:
         raise InvalidOption(
-            f"expected rows of {known.source}, by whose positions this model lets rows fade, got others; `bcmdist "
-            "ingest` that source, or fit another model"
+            f"expected rows of {current.source}, since this model down-weights rows by their position in that source, "
+            "got other rows; run `bcmdist ingest` with that source, or fit another model"
         )
-    asked = (half_life or known.half_life, window or known.window)
-    if asked != (known.half_life, known.window) or source != known.source:
+    asked = (half_life or current.half_life, window or current.window)
+    if asked != (current.half_life, current.window) or source != current.source:
         raise InvalidOption(
-            f"--half-life, --window: expected {known.half_life} and {known.window} with rows of {known.source}, as "
-            f"this model was told first, got {half_life} and {window} with {source}; leave them out, or ingest into "
-            "another model"
+            f"--half-life, --window: expected {current.half_life} and {current.window} with rows of {current.source}, "
+            f"as in the first ingestion into this model, got {half_life} and {window} with {source}; leave them out, "
+            "or ingest into another model"
         )
-    return known
+    return current
 
 
 def going_on(before: Weighting, now: Weighting, url) -> Weighting:

@@ -60,16 +60,16 @@ def log_evidence(model: Model, facts: Facts, ledger, committee) -> float | None:
     Each density adds the Jacobian -log y_scale to the committee's evidence of scaled targets. None if the ledger does
     not record the number of densities (older versions did not). For a mixture, the mean over its members.
     """
-    said = committee.log_evidence / (max(1, len(model.shared.members)) if model.shared.mixture else 1)
+    log_evidence = committee.log_evidence / (max(1, len(model.shared.members)) if model.shared.mixture else 1)
     jacobian = model.scaling.log_jacobian(model.likelihood.units)
     counts = weights(facts.fading, ledger)
-    known = [e.rows if e.densities is None and model.likelihood.exact else e.densities for e in ledger]
+    rows = [e.rows if e.densities is None and model.likelihood.exact else e.densities for e in ledger]
     if jacobian == 0.0:
-        return said
-    if None in known:
+        return log_evidence
+    if None in rows:
         return None
-    densities = sum(counts[e.key] * n for e, n in zip(ledger, known, strict=True))
-    return said + densities * jacobian
+    densities = sum(counts[e.key] * n for e, n in zip(ledger, rows, strict=True))
+    return log_evidence + densities * jacobian
 
 
 def changes_made(facts: Facts) -> list[float]:

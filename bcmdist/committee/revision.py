@@ -64,7 +64,7 @@ def forget(snapshot: Snapshot, keys: Iterable[str], runtime) -> Snapshot:
     return _revised(snapshot, without, runtime)
 
 
-def reweight(snapshot: Snapshot, wanted: Mapping[str, float], runtime) -> Snapshot:
+def reweight(snapshot: Snapshot, asked: Mapping[str, float], runtime) -> Snapshot:
     """Commit the committee with new weights of some partitions, and return its snapshot.
 
     A partition of weight w counts like w independent copies of its rows.
@@ -77,18 +77,18 @@ def reweight(snapshot: Snapshot, wanted: Mapping[str, float], runtime) -> Snapsh
     ------
     InvalidOption, DataChanged
     """
-    bad = {key: weight for key, weight in wanted.items() if not (np.isfinite(weight) and weight > 0)}
+    bad = {key: weight for key, weight in asked.items() if not (np.isfinite(weight) and weight > 0)}
     if bad:
         key, weight = next(iter(bad.items()))
         raise InvalidOption(f"{key}: expected a positive weight, got {weight}; forget the partition to remove it")
     recall = _Recall(runtime)
 
     def reweighted(snapshot):
-        old = [entry for entry in _entries(snapshot, wanted) if wanted[entry.key] != entry.weight]
+        old = [entry for entry in _entries(snapshot, asked) if asked[entry.key] != entry.weight]
         refuse_inexact(snapshot.model.precision, snapshot.url, "reweight")
         if not old:
             return None
-        new = {entry.key: replace(entry, weight=wanted[entry.key]) for entry in old}
+        new = {entry.key: replace(entry, weight=asked[entry.key]) for entry in old}
         before, after = (
             weights(snapshot.facts.fading, old),
             weights(snapshot.facts.fading, new.values()),
@@ -171,11 +171,11 @@ def _entries(snapshot, keys):
 
     Raises `InvalidOption` if a key is missing, or messages cannot be recomputed because they depend on their order.
     """
-    known = {entry.key: entry for entry in snapshot.ledger}
+    by_key = {entry.key: entry for entry in snapshot.ledger}
     keys = list(dict.fromkeys(keys))
-    missing = [key for key in keys if key not in known]
+    missing = [key for key in keys if key not in by_key]
     if missing or not keys:
-        shown = next(iter(known), "none")
+        shown = next(iter(by_key), "none")
         raise InvalidOption(
             f"{snapshot.url}: expected keys of partitions it has absorbed (such as {shown}), got "
             f"{missing[:1] or 'none'}; see `bcmdist info --ledger`"
@@ -185,7 +185,7 @@ def _entries(snapshot, keys):
             f"{snapshot.url}: expected messages that do not depend on their order, this model linearises at the "
             "running belief; fit it again without the partitions"
         )
-    return [known[key] for key in keys]
+    return [by_key[key] for key in keys]
 
 
 def messages(
@@ -204,12 +204,12 @@ def messages(
         The rows differ from those that were absorbed.
     """
     ledger = snapshot.ledger if ledger is None else ledger
-    known = {entry.key: entry for entry in ledger}
+    by_key = {entry.key: entry for entry in ledger}
     total = zero_message(snapshot.model.shared, snapshot.model.likelihood)
-    keys = sorted(counts, key=lambda key: known[key].at)
-    for at, group in itertools.groupby(keys, key=lambda key: known[key].at):
+    keys = sorted(counts, key=lambda key: by_key[key].at)
+    for at, group in itertools.groupby(keys, key=lambda key: by_key[key].at):
         parts = from_keys(group, y=snapshot.model.y_name, schema=snapshot.model.schema)
-        parts = [replace(part, weight=counts[part.key], state=known[part.key].state) for part in parts]
+        parts = [replace(part, weight=counts[part.key], state=by_key[part.key].state) for part in parts]
         reference = BlobReference(snapshot.url, at) if at else None
         absorbed = snapshot.compute_messages(parts, runtime, at=reference, label="recompute")
         refuse_changed(absorbed.entries.values(), ledger)

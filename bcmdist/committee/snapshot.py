@@ -199,8 +199,8 @@ class Snapshot:
         """
         contribution = runtime.sum(task, parts, label=label)
         entries = contribution.entries
-        for known in (self.surveyed, self.absorbed):
-            refuse_changed(entries.values(), [known[key] for key in entries if key in known], self.chunks)
+        for cache in (self.surveyed, self.absorbed):
+            refuse_changed(entries.values(), [cache[key] for key in entries if key in cache], self.chunks)
         return contribution
 
     def named(self, parts: list[Partition]) -> list[Partition]:
@@ -220,8 +220,8 @@ class Snapshot:
             return parts
         unread = dict.fromkeys(part.data for part in parts if not part.data.variance)
         opened = {data: open_data(data.url, x=data.x, y=data.y, uncertain=True) for data in unread}
-        known = {data: replace(data, variance=found.variance) for data, found in opened.items()}
-        return [replace(part, data=known.get(part.data, part.data)) for part in parts]
+        renewed = {data: replace(data, variance=found.variance) for data, found in opened.items()}
+        return [replace(part, data=renewed.get(part.data, part.data)) for part in parts]
 
     def refuse_unlike(self, parts: Iterable[Partition]) -> None:
         """Raise `InvalidData` if columns or companion arrays of partitions do not match the training data."""
@@ -242,10 +242,10 @@ class Snapshot:
         InvalidData
             The array `event` is missing, so that censored lifetimes would count as ended.
         """
-        known, read = self.facts.survey.companions, self.model.likelihood.companions
-        if known is None:
+        stored, read = self.facts.survey.companions, self.model.likelihood.companions
+        if stored is None:
             return
-        missing = {name for name in known if name in read} - set(data.companions)
+        missing = {name for name in stored if name in read} - set(data.companions)
         if "event" in missing and data.y is not None:
             raise InvalidData(
                 f"{data.url}: expected an array event beside {data.y}, as in training, found none: lifetimes would all "
@@ -253,7 +253,7 @@ class Snapshot:
             )
         for name in sorted(missing - {"event"}):
             warn(f"{self.url}: rows have no {name}, those of training had: 1 is taken")
-        for name in sorted(set(data.companions) - {"weight", *known, *read}):
+        for name in sorted(set(data.companions) - {"weight", *stored, *read}):
             warn(f"{self.url}: {name} is not used: the {self.model.likelihood.name} likelihood does not read it")
 
     # --- The next commit ---
@@ -278,10 +278,16 @@ class Snapshot:
         offsets = self.offsets | (offsets or {})
         stages = stages or StageTimer()
         with read_back(f"{self.url}: commit {self.commit + 1}"):
-            known = self.facts.changed(**{"seconds": stages.added_to(self.facts.seconds)} | facts)
+            facts_now = self.facts.changed(**{"seconds": stages.added_to(self.facts.seconds)} | facts)
         absorbed = {"segments": segments, "ledger": ledger, "offsets": offsets, "identity": self.identity}
-        made = write_commit(store, self.commit + 1, self.model, committee, known, parent=self.digest, **absorbed)
-        changed = {"segments": segments, "ledger": ledger, "offsets": offsets, "facts": known, "digest": made.digest}
+        made = write_commit(store, self.commit + 1, self.model, committee, facts_now, parent=self.digest, **absorbed)
+        changed = {
+            "segments": segments,
+            "ledger": ledger,
+            "offsets": offsets,
+            "facts": facts_now,
+            "digest": made.digest,
+        }
         return replace(self, committee=committee, commit=self.commit + 1, **changed)
 
     def written(self, store, committee, ledger, facts) -> "Snapshot":

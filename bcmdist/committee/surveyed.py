@@ -29,7 +29,7 @@ def refuse_changed(entries, surveyed, chunks=None) -> None:
             )
 
 
-def refuse_conflict(found: Mapping[str, str], known: Mapping[str, str]) -> None:
+def refuse_conflict(found: Mapping[str, str], before: Mapping[str, str]) -> None:
     """Raise `ChunkConflict` if a key was absorbed with different rows.
 
     Parameters
@@ -37,9 +37,9 @@ def refuse_conflict(found: Mapping[str, str], known: Mapping[str, str]) -> None:
     found, known : content hashes by key, as read now and as absorbed
     """
     for key, digest in found.items():
-        if known.get(key, digest) != digest:
+        if before.get(key, digest) != digest:
             raise ChunkConflict(
-                f"{key}: expected the rows that were absorbed under this key ({known[key][:12]}), got others "
+                f"{key}: expected the rows that were absorbed under this key ({before[key][:12]}), got others "
                 f"({digest[:12]}); give changed data another name, or forget the key first"
             )
 

@@ -154,8 +154,8 @@ def open_growing(url, *, x="X", y="y", schema=UNNAMED, start=0, most=None) -> Da
     if complete is not None:
         rows = min(rows, complete)
     elif start < rows:
-        wanted = rows if most is None else min(rows, start + most)
-        rows = min(whole_rows(array, start, wanted) for array in arrays.values())
+        stop = rows if most is None else min(rows, start + most)
+        rows = min(whole_rows(array, start, stop) for array in arrays.values())
     found = UNNAMED if schema == UNNAMED else _names(url, x, y, group, arrays)
     return _data(url, x, y, group, arrays, rows, found, schema)
 

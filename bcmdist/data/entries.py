@@ -99,9 +99,9 @@ def shape_of(fields, url, x, y, companions) -> EntryShape:
     schema, rows, _ = _opened(fields, url)
     inputs, others = _roles(schema, url, x, y, companions)
     width = sum(_width(schema.field(name)) for name in inputs)
-    given = tuple(name for name in others if name in companions)
+    present = tuple(name for name in others if name in companions)
     unused = tuple(name for name in schema.names if name not in (*inputs, *others))
-    return EntryShape(rows, width, given, () if inputs == [x] else tuple(inputs), unused)
+    return EntryShape(rows, width, present, () if inputs == [x] else tuple(inputs), unused)
 
 
 def read_entry(url, x, y, companions) -> dict[str, np.ndarray]:
@@ -250,9 +250,9 @@ def _roles(schema, url, x, y, companions, tables=()):
     numeric = [field.name for field in schema if _is_number(pa, field.type)]
     others = [name for name in (*([y] if y is not None else []), *companions) if name == y or name in names]
     lists = [field.name for field in schema if hasattr(field.type, "list_size") and _is_number(pa, _leaf(field.type))]
-    given = [name for name in tables if name in names]
-    for name in (*others, *given):
-        kinds, kind = (lists, "fixed-size lists of numbers") if name in given else (numeric, "numbers")
+    present = [name for name in tables if name in names]
+    for name in (*others, *present):
+        kinds, kind = (lists, "fixed-size lists of numbers") if name in present else (numeric, "numbers")
         if name not in kinds or names.count(name) > 1:
             found = ", ".join(f"{field.name} ({field.type})" for field in schema)
             raise InvalidData(f"{url}: expected one column {name} of {kind}, found {found}; publish it, or name it")
@@ -268,7 +268,7 @@ def _roles(schema, url, x, y, companions, tables=()):
             f"{url}: expected inputs as a column {x} of fixed-size lists of numbers, or as numeric columns, found "
             f"{found}; publish one of these"
         )
-    return inputs, [*others, *given]
+    return inputs, [*others, *present]
 
 
 def _width(field):

@@ -44,10 +44,10 @@ class Registry(Generic[Thing]):
         InvalidOption
             The name is taken.
         """
-        known = self._things.setdefault(name, thing)
-        if known is not thing:
+        before = self._things.setdefault(name, thing)
+        if before is not thing:
             raise InvalidOption(
-                f"{self.kind}: expected a name of its own, {name!r} is that of {known!r}; choose another"
+                f"{self.kind}: expected a name of its own, {name!r} is that of {before!r}; choose another"
             )
         return thing
 

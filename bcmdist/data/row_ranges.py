@@ -77,8 +77,8 @@ class Contents:
     def add(self, entries: Iterable[Entry]) -> None:
         """Add absorbed entries."""
         for entry in entries:
-            known = self._newest.get(entry.digest)
-            if known is None or (entry.position or 0) > (known.position or 0):
+            before = self._newest.get(entry.digest)
+            if before is None or (entry.position or 0) > (before.position or 0):
                 self._newest[entry.digest] = entry
 
     def twins(self, entries: Iterable[Entry], *, expired=lambda position: False) -> dict[str, str]:
@@ -86,11 +86,11 @@ class Contents:
 
         Rows at positions for which `expired` is true are ignored, and have no twins.
         """
-        known, found = dict[str, Entry](), dict[str, str]()
+        newest, found = dict[str, Entry](), dict[str, str]()
         for entry in (entry for entry in entries if not expired(entry.position)):
             twin = self._newest.get(entry.digest)
             if twin is None or expired(twin.position):
-                twin = known.setdefault(entry.digest, entry)
+                twin = newest.setdefault(entry.digest, entry)
             if twin.key != entry.key:
                 found[entry.key] = twin.key
         return found

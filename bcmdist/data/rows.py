@@ -94,9 +94,9 @@ def read_rows(data: Dataset, rows) -> tuple[np.ndarray, Observations]:
     group = open_group(data.url)
 
     def column(name):
-        around = slice(int(rows[0]), int(rows[-1]) + 1)
+        span = slice(int(rows[0]), int(rows[-1]) + 1)
         array = group[name]
-        stored = _decoded(array, data.url, around, lambda array: array.oindex[rows])
+        stored = _decoded(array, data.url, span, lambda array: array.oindex[rows])
         return _meant(data, name, numbers(array, stored, f"{data.url}: {name}", start=int(rows[0])), int(rows[0]))
 
     y = np.full(len(rows), np.nan) if data.y is None else column(data.y)

@@ -85,7 +85,7 @@ def refuse_many_columns(count, where) -> None:
         )
 
 
-def taken(found: Schema, wanted: Schema, where) -> tuple[int, ...]:
+def taken(found: Schema, expected: Schema, where) -> tuple[int, ...]:
     """Return the positions of a model's inputs in a data set; () if the names are equal, or if either has no names.
 
     Raises
@@ -93,32 +93,32 @@ def taken(found: Schema, wanted: Schema, where) -> tuple[int, ...]:
     InvalidData
         The data set lacks some inputs.
     """
-    if not found.columns or not wanted.columns or found.columns == wanted.columns:
+    if not found.columns or not expected.columns or found.columns == expected.columns:
         return ()
     place = {name: number for number, name in enumerate(found.columns)}
-    missing = [name for name in wanted.columns if name not in place]
+    missing = [name for name in expected.columns if name not in place]
     if missing:
-        other = [name for name in found.columns if name not in wanted.columns]
+        other = [name for name in found.columns if name not in expected.columns]
         raise InvalidData(
             f"{where}: expected the inputs of training, {_listed(missing)} {'is' if len(missing) == 1 else 'are'} not "
             f"there{f' (but {_listed(other)})' if other else ''}; add what is missing under its name in training"
         )
-    return tuple(place[name] for name in wanted.columns)
+    return tuple(place[name] for name in expected.columns)
 
 
-def refuse_other_classes(found: Schema, wanted: Schema, where) -> None:
+def refuse_other_classes(found: Schema, expected: Schema, where) -> None:
     """Raise `InvalidData` if classes have names in only one of the two."""
-    if bool(found.classes) != bool(wanted.classes):
-        words = ("class names as in training", "numbers") if wanted.classes else ("numbers as in training", "names")
+    if bool(found.classes) != bool(expected.classes):
+        words = ("class names as in training", "numbers") if expected.classes else ("numbers as in training", "names")
         raise InvalidData(f"{where}: expected {words[0]}, got {words[1]}; give targets of the same kind")
 
 
-def recoded(found: Schema, wanted: Schema) -> tuple[int, ...]:
+def recoded(found: Schema, expected: Schema) -> tuple[int, ...]:
     """Return the model's number of each class of a data set; () if the names are equal, or if either has no names."""
-    if not found.classes or not wanted.classes or found.classes == wanted.classes:
+    if not found.classes or not expected.classes or found.classes == expected.classes:
         return ()
-    known = {name: number for number, name in enumerate(merged_classes(found, wanted))}
-    return tuple(known[name] for name in found.classes)
+    numbers = {name: number for number, name in enumerate(merged_classes(found, expected))}
+    return tuple(numbers[name] for name in found.classes)
 
 
 def with_two_classes(schema: Schema) -> Schema:
@@ -128,28 +128,28 @@ def with_two_classes(schema: Schema) -> Schema:
     )
 
 
-def merged_classes(found: Schema, wanted: Schema) -> tuple[str, ...]:
+def merged_classes(found: Schema, expected: Schema) -> tuple[str, ...]:
     """Return a model's classes, followed by those that only the data set has."""
-    return (*wanted.classes, *(name for name in found.classes if name not in wanted.classes))
+    return (*expected.classes, *(name for name in found.classes if name not in expected.classes))
 
 
-def warn_of_columns(found: Schema, wanted: Schema, where) -> None:
+def warn_of_columns(found: Schema, expected: Schema, where) -> None:
     """Warn of columns that a model does not use, and of names that cannot be checked."""
-    if not found.columns and not wanted.columns:
+    if not found.columns and not expected.columns:
         return
-    unused = unused_columns(found, wanted)
+    unused = unused_columns(found, expected)
     if unused:
         warn(f"{where}: {_listed(unused)} not used: {NO_INPUT}")
     if not found.columns:
-        warn(f"{where}: its columns have no names, they are taken for {_listed(wanted.columns)} in this order")
-    if not wanted.columns:
+        warn(f"{where}: its columns have no names, they are taken for {_listed(expected.columns)} in this order")
+    if not expected.columns:
         warn(f"{where}: the model knows no names, its inputs are taken to be {_listed(found.columns)} in this order")
 
 
-def unused_columns(found: Schema, wanted: Schema) -> list[str]:
+def unused_columns(found: Schema, expected: Schema) -> list[str]:
     """Return the names of columns that are not inputs of a model; empty if the model has no names."""
-    known = set(wanted.columns)
-    return [name for name in found.columns if name not in known] if known else []
+    used = set(expected.columns)
+    return [name for name in found.columns if name not in used] if used else []
 
 
 def is_text(values) -> bool:

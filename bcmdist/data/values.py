@@ -84,9 +84,9 @@ def packing_of(array, where) -> Packing:
     try:
         return _packing(attributes, array.dtype)
     except (TypeError, ValueError, struct.error) as error:
-        said = {name: attributes[name] for name in (*PACKED, "_Unsigned") if name in attributes}
+        packing = {name: attributes[name] for name in (*PACKED, "_Unsigned") if name in attributes}
         raise InvalidData(
-            f"{where}: expected numbers in the attributes that say how it is packed, got {said} ({error}); correct "
+            f"{where}: expected numbers in the attributes that say how it is packed, got {packing} ({error}); correct "
             "them, or store the numbers themselves"
         ) from error
 

@@ -65,8 +65,8 @@ def packed_dataset(
 
 
 def _write_columns(store, columns, rows_per_chunk, attributes, schema, y):
-    known = {ALL_STORED: True, MANIFEST: {name: len(column) for name, column in columns.items()}}
-    with recorded(store, "w-", attributes=(attributes or {}) | known) as group:
+    manifest = {ALL_STORED: True, MANIFEST: {name: len(column) for name, column in columns.items()}}
+    with recorded(store, "w-", attributes=(attributes or {}) | manifest) as group:
         for name, column in columns.items():
             create_array(group, name, column.shape, column.dtype, rows_per_chunk, "row")[...] = column
         _describe(group, schema, y)
@@ -88,8 +88,8 @@ def write_pieces(
     """
     rows = 0
     with new_output(url) as place:
-        known = {ALL_STORED: True, MANIFEST: {}}
-        with recorded(group_store(place), "w-", attributes=(attributes or {}) | known) as group:
+        manifest = {ALL_STORED: True, MANIFEST: {}}
+        with recorded(group_store(place), "w-", attributes=(attributes or {}) | manifest) as group:
             for columns in _in_whole_chunks(pieces, rows_per_chunk):
                 if rows == 0:
                     for name, column in columns.items():
@@ -119,8 +119,8 @@ def _in_whole_chunks(pieces, rows_per_chunk):
             joined = _joined(kept)
             yield {name: values[:whole] for name, values in joined.items()}
             kept = [{name: values[whole:] for name, values in joined.items()}] if whole < rows else []
-    if kept and len((rest := _joined(kept))["X"]):
-        yield rest
+    if kept and len((remaining := _joined(kept))["X"]):
+        yield remaining
 
 
 def _joined(pieces):
@@ -161,8 +161,8 @@ def append_rows(url, X, y, *, rows_per_chunk=ROWS_PER_CHUNK, **companions) -> No
     names = frame_names(X)
     with recorded(group_store(url), "a") as group:
         schema = schema_of(url, group, group["X"], group["y"]) if {"X", "y"} <= set(group) else Schema(names)
-        given = {"X": in_order(X, schema), "y": _class_numbers(y, schema, url), **companions}
-        columns = {name: as_float(values, f"{url}: {name}") for name, values in given.items()}
+        appended = {"X": in_order(X, schema), "y": _class_numbers(y, schema, url), **companions}
+        columns = {name: as_float(values, f"{url}: {name}") for name, values in appended.items()}
         if "X" not in group:
             group.update_attributes({ALL_STORED: True, ROWS_COMPLETE: 0, MANIFEST: dict.fromkeys(columns, 0)})
         if group.attrs.get(ROWS_COMPLETE) == 0:
@@ -198,23 +198,24 @@ def _class_numbers(y, schema, url):
                 f"{url}: expected numbers in y, got texts; `bcmdist import` labels with their rows first"
             )
         return y
-    known = {name: number for number, name in enumerate(schema.classes)}
-    given = y.tolist() if is_text(y) else [schema.classes[int(k)] if k in range(len(known)) else k for k in y.tolist()]
-    odd = [label for label in given if label not in known]
+    numbers = {name: number for number, name in enumerate(schema.classes)}
+    classes = range(len(numbers))
+    labels = y.tolist() if is_text(y) else [schema.classes[int(k)] if k in classes else k for k in y.tolist()]
+    odd = [label for label in labels if label not in numbers]
     if odd:
         raise InvalidData(
             f"{url}: expected classes among {few(schema.classes)} in y, got {odd[0]!r}; import them again"
         )
-    return np.array([known[label] for label in given])
+    return np.array([numbers[label] for label in labels])
 
 
 def _refuse_other_columns(url, group, columns):
-    known = {name: group[name].shape[1:] for name in ("X", "y", *BESIDE) if name in group}
+    shapes = {name: group[name].shape[1:] for name in ("X", "y", *BESIDE) if name in group}
     new = {name: column.shape[1:] for name, column in columns.items()}
     lengths = {name: len(column) for name, column in columns.items()}
-    if known != new or len(set(lengths.values())) > 1:
+    if shapes != new or len(set(lengths.values())) > 1:
         raise InvalidData(
-            f"{url}: expected rows of {known} (shape of a row by array), got {new} with lengths {lengths}; give the "
+            f"{url}: expected rows of {shapes} (shape of a row by array), got {new} with lengths {lengths}; give the "
             "same arrays with one row each"
         )
 

@@ -70,23 +70,23 @@ def laplace_mode(K, obs, likelihood, prior_mean=None) -> np.ndarray:
         root, solve = kept
         # For large w, (I + w K)^-1 = w^1/2 B^-1 w^-1/2 avoids the cancellation of I - w^1/2 B^-1 w^1/2 K.
         large = root > 1.0
-        rest = np.where(large, 0.0, gap)
+        small = np.where(large, 0.0, gap)
         scaled = np.where(large, gap, 0.0) / np.where(large, root, 1.0)
-        return rest + root * solve(scaled - root * (K @ rest))
+        return small + root * solve(scaled - root * (K @ small))
 
     prior_mean = np.zeros(len(K)) if prior_mean is None else prior_mean
     if not K.diagonal().any():  # f has no variance
         return prior_mean
     # Start with one step from each row's own maximum, as generalised linear models do.
-    alone = likelihood.saturated(obs)
-    a, w = np.zeros(len(K)), likelihood.curvature(obs, alone)
+    saturated = likelihood.saturated(obs)
+    a, w = np.zeros(len(K)), likelihood.curvature(obs, saturated)
     steepest = STEEP * np.maximum(w, 1.0 / K.diagonal().max())
-    tame = QuadraticTail.up_to(steepest, obs, likelihood, alone, prior_mean)
+    tail = QuadraticTail.up_to(steepest, obs, likelihood, saturated, prior_mean)
     if np.any(w > np.finfo(float).eps):  # otherwise all rows are class labels or zeros, whose maxima are infinite
-        first = newton(likelihood, alone, w * (alone - prior_mean) + likelihood.score(obs, alone), w)
-        a = first * (_line_search(a, first, K, prior_mean, obs, tame, 0.0, longest=1.0) or 0.0)
+        first = newton(likelihood, saturated, w * (saturated - prior_mean) + likelihood.score(obs, saturated), w)
+        a = first * (_line_search(a, first, K, prior_mean, obs, tail, 0.0, longest=1.0) or 0.0)
     # Search the mode with quadratic tails first, where any row is steep, and then the mode of the likelihood itself.
-    for model in (tame, likelihood) if tame.side.any() else (likelihood,):
+    for model in (tail, likelihood) if tail.side.any() else (likelihood,):
         a = climb(K, obs, model, prior_mean, partial(newton, model), partial(model.curvature, obs), a)
     return prior_mean + K @ a
 
@@ -106,7 +106,7 @@ class QuadraticTail:
     """+1: the parabola is above the edge, -1: below it, 0: there is none"""
 
     @classmethod
-    def up_to(cls, steepest, obs, likelihood, alone, start) -> "QuadraticTail":
+    def up_to(cls, steepest, obs, likelihood, saturated, start) -> "QuadraticTail":
         """Edges where the curvature reaches `steepest`, (n,), on the way from `alone` to +-`LARGEST_EXPONENT`.
 
         No row has a tail, and no search is made, where no row is steep at `start`.
@@ -117,9 +117,9 @@ class QuadraticTail:
 
         furthest = np.full(len(steepest), LARGEST_EXPONENT)
         if not steep(start).any():
-            return cls(likelihood, alone, np.zeros(len(alone)))
+            return cls(likelihood, saturated, np.zeros(len(saturated)))
         side = steep(furthest) * 1.0 - steep(-furthest)
-        edge, far = alone, side * furthest
+        edge, far = saturated, side * furthest
         for _ in range(EDGE_HALVINGS):
             middle = 0.5 * (edge + far)
             over = steep(middle)
@@ -288,6 +288,6 @@ def regress(factor: Factor, root, K, x) -> np.ndarray:
     """
     a = np.zeros_like(x)
     for _ in range(2):
-        rest = x - a - root**2 * (K @ a)
-        a = a + rest - root * factor.solve(root * (K @ rest))
+        defect = x - a - root**2 * (K @ a)
+        a = a + defect - root * factor.solve(root * (K @ defect))
     return a

@@ -80,9 +80,9 @@ class Kind(ABC):
         """Peak bytes of predicting a block of `rows` rows (`runtime.memory`)."""
         return memory.prediction_bytes(rows, shared, kernels=kernels)
 
-    def local_bytes(self, around, rows, shared, *, kernels, classes) -> float:
-        """Peak bytes of predicting `rows` rows, each with `around` neighbouring rows (`runtime.memory`)."""
-        return memory.local_bytes(around, rows, shared, kernels=kernels, classes=classes)
+    def local_bytes(self, neighbours, rows, shared, *, kernels, classes) -> float:
+        """Peak bytes of predicting `rows` rows, each with `neighbours` neighbouring rows (`runtime.memory`)."""
+        return memory.local_bytes(neighbours, rows, shared, kernels=kernels, classes=classes)
 
 
 class Kept(Kind):

@@ -53,16 +53,19 @@ LEAST_SHARE = 0.25  # share of the kernel's gain below which a basis is reported
 LEAST_GAIN = 0.05  # minimum gain of the kernel over a constant, in nats per row, for a comparison; arbitrary
 
 
-def gains(shared: Shared, known: BasisInputs) -> tuple[float, float]:
+def gains(shared: Shared, basis_inputs: BasisInputs) -> tuple[float, float]:
     """Gain in log evidence over a constant, in nats per row: of the basis, and of the kernel."""
-    X, y = known.sample[:ROWS], np.asarray(known.targets)[:ROWS]
-    noise = np.broadcast_to(known.noise, len(known.sample))[: len(X)]
+    X, y = basis_inputs.sample[:ROWS], np.asarray(basis_inputs.targets)[:ROWS]
+    noise = np.broadcast_to(basis_inputs.noise, len(basis_inputs.sample))[: len(X)]
     prior = kind_of(shared).own_prior(shared, shared.design(X), X)[0]
     scatter = np.mean(y**2 / noise[:, None], axis=0)  # of pure noise with the best variance
     constant = -0.5 * (y.shape[1] + np.sum(np.log(scatter))) - 0.5 * y.shape[1] * np.mean(np.log(noise))
     ours, kernel = (
         _evidence(covariance, y, noise) / len(X) - constant
-        for covariance in (prior @ np.eye(len(X)), prior_covariance(known.kernel.cross(X, X), known.mean, X))
+        for covariance in (
+            prior @ np.eye(len(X)),
+            prior_covariance(basis_inputs.kernel.cross(X, X), basis_inputs.mean, X),
+        )
     )
     return ours, kernel
 
@@ -74,15 +77,14 @@ def _evidence(covariance, y, noise):
     return -0.5 * np.sum(white**2) - 0.5 * y.shape[1] * linalg.log_determinant(L)
 
 
-def warn_of_poor_basis(shared: Shared, known: BasisInputs) -> None:
+def warn_of_poor_basis(shared: Shared, basis_inputs: BasisInputs) -> None:
     """Issue a `BcmdistWarning` if a basis explains the sample far worse than the kernel that was learned for it."""
-    if known.targets is None or not known.learned:
+    if basis_inputs.targets is None or not basis_inputs.learned:
         return
-    ours, kernel = gains(shared, known)
+    ours, kernel = gains(shared, basis_inputs)
     if kernel > LEAST_GAIN and ours < LEAST_SHARE * kernel:
         warn(
-            f"expert: expected {shared.functions} {shared.noun} that explain the rows about as well as the kernel "
-            f"{known.kernel.expression} they stand for, which is {kernel:.2f} nats a row better than a constant; got "
-            f"{ours:.2f}; give a larger --query, make the functions and their scale from `BasisInputs.kernel`, or take "
-            "--expert bcm"
+            f"expert: expected {shared.functions} {shared.noun} to explain the rows about as well as the kernel "
+            f"{basis_inputs.kernel.expression}, which gains {kernel:.2f} nats per row over a constant, got {ours:.2f}; "
+            "give a larger --query, make the functions and their scale from `BasisInputs.kernel`, or use --expert bcm"
         )

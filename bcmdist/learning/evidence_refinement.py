@@ -52,7 +52,7 @@ def most_steps(method: str, effort: str, *, couples: bool) -> int:
 
 
 def polished(
-    query: Query, start: Point, ground: TrainingContext, *, residual: str, method: str, choose: Choice, log: str
+    query: Query, start: Point, context: TrainingContext, *, residual: str, method: str, choose: Choice, log: str
 ) -> tuple[Query, Likelihood]:
     """Return query set and likelihood after maximising the evidence of the whole committee.
 
@@ -65,12 +65,12 @@ def polished(
     method : method that chooses query points
     log : path of the log of evaluations (`CachedObjective`)
     """
-    objective, steps = _objective(query, ground, residual, method), TOGETHER_STEPS[ground.effort]
+    objective, steps = _objective(query, context, residual, method), TOGETHER_STEPS[context.effort]
     if RESIDUALS[residual].keeps == 0.0:
         start = _noisier(CachedObjective(objective, log), start)
-        ground.found["evaluations"] += len(NOISE_FACTORS)
+        context.found["evaluations"] += len(NOISE_FACTORS)
     if method in ALTERNATED:
-        turns, each = TURNS[ground.effort], TURN_STEPS[ground.effort]
+        turns, each = TURNS[context.effort], TURN_STEPS[context.effort]
         best, evaluations = alternated(objective, start, choose, log, turns=turns, steps=each)
     elif isinstance(objective, CommitteeObjective):
         if method == "optimised":
@@ -81,23 +81,23 @@ def polished(
         best, objective.points, evaluations = climbed_jointly(objective, start, query.inputs, steps)
     else:
         best, evaluations = _climbed(objective, start, log, steps)
-    ground.found["evaluations"] += evaluations
-    ground.found["at_bounds"] = at_bounds(best)
+    context.found["evaluations"] += evaluations
+    context.found["at_bounds"] = at_bounds(best)
     jitters = (objective.jitter,)  # the objective's jitter: another one gives another committee
     made = prepare(objective.points, kernel=best.kernel, mean=query.mean, residual=query.residual, jitters=jitters)
     return made, best.likelihood
 
 
-def _objective(query, ground, residual, method) -> CommitteeObjective | IndependentRowsObjective:
+def _objective(query, context, residual, method) -> CommitteeObjective | IndependentRowsObjective:
     """Make the objective for these query points."""
     of_rows = RESIDUALS[residual]
     still = of_rows.couples and method not in ALTERNATED
     jitter = query.jitter_share if still else max(query.jitter_share, MOVING_JITTER)
-    where: dict[str, Any] = {"points": query.points, "jitter": jitter, "store": ground.store}
-    where |= {"scaling": ground.scaling, "mean": query.mean.name, "classes": ground.classes}
+    where: dict[str, Any] = {"points": query.points, "jitter": jitter, "store": context.store}
+    where |= {"scaling": context.scaling, "mean": query.mean.name, "classes": context.classes}
     if of_rows.couples:
-        return CommitteeObjective(ground.runtime, ground.parts, **where)
-    return IndependentRowsObjective(ground.runtime, ground.parts, residual=residual, **where)
+        return CommitteeObjective(context.runtime, context.parts, **where)
+    return IndependentRowsObjective(context.runtime, context.parts, residual=residual, **where)
 
 
 def _noisier(objective, start) -> Point:

@@ -48,8 +48,8 @@ class MadeBy(Method):
         super().__init__(name)
         self.make, self.residual, self.capabilities, self.defaults = make, residual, capabilities, defaults
 
-    def shared(self, known: BasisInputs) -> Shared:
-        return self.make(known)
+    def shared(self, basis_inputs: BasisInputs) -> Shared:
+        return self.make(basis_inputs)
 
 
 def register_method(method: Method) -> Method:
@@ -129,7 +129,7 @@ def experts() -> dict[str, Method]:
     return {name: EXPERTS[name] for name in EXPERTS}
 
 
-def shared_of(method: Method, known: BasisInputs) -> Shared:
+def shared_of(method: Method, basis_inputs: BasisInputs) -> Shared:
     """Make the shared variables of a fit.
 
     Raises
@@ -137,7 +137,7 @@ def shared_of(method: Method, known: BasisInputs) -> Shared:
     InvalidOption
         Their residual is not the method's.
     """
-    made = method.shared(known)
+    made = method.shared(basis_inputs)
     if made.residual != method.residual:
         raise InvalidOption(
             f"expert: expected shared variables with the residual {method.residual} it was registered with, got "
@@ -210,32 +210,46 @@ def refuse_climbing(method: Method, likelihood: Likelihood | None) -> None:
 # --- Methods of values at query points ---
 
 
-def query_points(known: BasisInputs) -> np.ndarray:
+def query_points(basis_inputs: BasisInputs) -> np.ndarray:
     """Choose query points from the sample, (Q, D)."""
-    seen = {"targets": known.targets, "noise": known.noise, "rows": known.rows, "places": known.places}
-    return select_points(known.sample, known.count, kernel=known.kernel, method=known.method, seed=known.seed, **seen)
+    seen = {
+        "targets": basis_inputs.targets,
+        "noise": basis_inputs.noise,
+        "rows": basis_inputs.rows,
+        "places": basis_inputs.places,
+    }
+    return select_points(
+        basis_inputs.sample,
+        basis_inputs.count,
+        kernel=basis_inputs.kernel,
+        method=basis_inputs.method,
+        seed=basis_inputs.seed,
+        **seen,
+    )
 
 
-def query_values(known: BasisInputs) -> Query:
+def query_values(basis_inputs: BasisInputs) -> Query:
     """Values of f at query points that are chosen from the sample, with their residual."""
-    return prepare(query_points(known), kernel=known.kernel, mean=known.mean, residual=known.residual)
+    return prepare(
+        query_points(basis_inputs), kernel=basis_inputs.kernel, mean=basis_inputs.mean, residual=basis_inputs.residual
+    )
 
 
 def weights_of(basis: Callable[[BasisInputs], tuple[Basis, np.ndarray | float]]) -> Maker:
     """Return a maker of weights, from a function that returns a basis and prior standard deviations of weights (B,)."""
 
-    def make(known: BasisInputs) -> Weights:
+    def make(basis_inputs: BasisInputs) -> Weights:
         from bcmdist.testing.shared import check_basis  # quick start
 
-        if known.places is not None:
+        if basis_inputs.places is not None:
             raise InvalidOption(
                 "query_from: expected an expert that shares values at query points, got functions of a basis; leave it "
                 "out, or take --expert bcm"
             )
-        functions, scale = basis(known)
-        check_basis(functions, known.sample[:CHECKED_ROWS], scale)
+        functions, scale = basis(basis_inputs)
+        check_basis(functions, basis_inputs.sample[:CHECKED_ROWS], scale)
         scale = np.broadcast_to(np.asarray(scale, dtype=float), functions.functions).copy()
-        return Weights(functions, scale, known.kernel, known.mean, known.residual)
+        return Weights(functions, scale, basis_inputs.kernel, basis_inputs.mean, basis_inputs.residual)
 
     return make
 

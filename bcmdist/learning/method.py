@@ -96,7 +96,7 @@ class Method(ABC):
         self.name = name
 
     @abstractmethod
-    def shared(self, known: BasisInputs) -> Shared:
+    def shared(self, basis_inputs: BasisInputs) -> Shared:
         """Make the shared variables of a fit, before training."""
 
     def train(self, shared: Any, likelihood: Any, context: TrainingContext) -> tuple[Shared, Likelihood]:

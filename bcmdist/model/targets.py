@@ -59,8 +59,8 @@ def _class_names(model, data):
     """Return a function from class labels to class names of a data set, with labels numbered as in the model."""
     if not model.schema.classes:
         return "{:g}".format
-    known = merged_classes(read_schema(data.url, x=data.x, y=data.y), model.schema)
-    return lambda number: known[int(number)] if 0 <= number < len(known) else f"{number:g}"
+    merged = merged_classes(read_schema(data.url, x=data.x, y=data.y), model.schema)
+    return lambda number: merged[int(number)] if 0 <= number < len(merged) else f"{number:g}"
 
 
 def class_numbers(obs, classes) -> Observations:

@@ -28,5 +28,5 @@ def keep_pages() -> dict[str, int]:
         mallopt = libc.mallopt
     except (OSError, AttributeError):
         return {}
-    found = {name: next((b for b in wanted if mallopt(number, b)), 0) for name, number, wanted in PARAMETERS}
+    found = {name: next((b for b in bounds if mallopt(number, b)), 0) for name, number, bounds in PARAMETERS}
     return {name: taken for name, taken in found.items() if taken}

@@ -60,11 +60,11 @@ SHARED_READING = 8
 LOCAL_BYTES = 2**28
 
 
-def local_bytes(around, rows, shared, *, kernels, classes=1) -> int:
-    """Peak bytes of predicting a partition of `rows` rows with local experts of `around` rows each, with one factor
+def local_bytes(neighbours, rows, shared, *, kernels, classes=1) -> int:
+    """Peak bytes of predicting a partition of `rows` rows with local experts of `neighbours` rows each, with one factor
     per class."""
-    square = (6 + 2 * kernels + classes + (2 if classes > 1 else 0)) * around**2
-    return FLOAT * (square + (2 * SHARED_READING * around + 3 * rows) * shared + 4 * shared**2) + LOCAL_BYTES
+    square = (6 + 2 * kernels + classes + (2 if classes > 1 else 0)) * neighbours**2
+    return FLOAT * (square + (2 * SHARED_READING * neighbours + 3 * rows) * shared + 4 * shared**2) + LOCAL_BYTES
 
 
 def joint_bytes(rows, shared, *, kernels, samples=0) -> int:

@@ -28,20 +28,20 @@ def interruptible(*requests) -> Iterator[None]:
     signal is sent again later if the interrupt would be lost at the current point (`_deaf`), or if a destructor or a
     callback, whose exceptions are only printed, has swallowed it.
     """
-    told: list[int] = []
+    received: list[int] = []
 
     def interrupt(number, frame):
         if _deaf(frame):
             _repeat(number)
         else:
-            told.append(number)
+            received.append(number)
             raise KeyboardInterrupt
 
-    with _handled_by(interrupt, requests), _repeated_if_swallowed(told):
+    with _handled_by(interrupt, requests), _repeated_if_swallowed(received):
         try:
             yield
         except Exception as error:
-            if told:
+            if received:
                 raise KeyboardInterrupt from error
             raise
 
@@ -89,11 +89,11 @@ def _deaf(frame):
 @contextlib.contextmanager
 def finished_first() -> Iterator[None]:
     """Context that defers the first SIGINT or SIGTERM until its end; a second signal interrupts at once."""
-    told: list[int] = []
-    with _handled_by(_note_in(told), heeded(*REQUESTS)):
+    received: list[int] = []
+    with _handled_by(_note_in(received), heeded(*REQUESTS)):
         yield
-    if told:
-        signal.raise_signal(told[0])
+    if received:
+        signal.raise_signal(received[0])
 
 
 @contextlib.contextmanager
@@ -109,17 +109,17 @@ def withheld(*requests) -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def deferred_interrupts(told: list[int]) -> contextlib.AbstractContextManager[None]:
+def deferred_interrupts(received: list[int]) -> contextlib.AbstractContextManager[None]:
     """Context in which the first signal is only appended to `told`, so that current work finishes; the second raises
     `KeyboardInterrupt`."""
-    return _handled_by(_note_in(told), REQUESTS)
+    return _handled_by(_note_in(received), REQUESTS)
 
 
-def _note_in(told):
+def _note_in(received):
     def note(number, frame):
-        if told:
+        if received:
             raise KeyboardInterrupt
-        told.append(number)
+        received.append(number)
 
     return note
 
@@ -131,5 +131,5 @@ def _handled_by(handler, requests):
     try:
         yield
     finally:
-        for number, known in before.items():
-            signal.signal(number, known)
+        for number, previous in before.items():
+            signal.signal(number, previous)

@@ -12,14 +12,14 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # disk full, quota exceeded, f
 
 
 @contextlib.contextmanager
-def room_for(place, wanted: int | None = None) -> Iterator[None]:
+def room_for(place, needed: int | None = None) -> Iterator[None]:
     """Turn a full-disk error into `DiskFull` while `wanted` bytes (None: unknown) are written to `place`."""
     try:
         yield
     except OSError as error:
         if isinstance(error, DiskFull) or error.errno not in FULL:
             raise
-        what = "what was to be written" if wanted is None else f"{wanted / 1e6:.3g} MB"
+        what = "what was to be written" if needed is None else f"{needed / 1e6:.3g} MB"
         raise disk_full(place, error, what) from error
 
 
@@ -46,10 +46,10 @@ def makes_nothing(place) -> NotAFile:
     return NotAFile(f"{place}: expected a folder in which files can be made, found one that makes none; choose another")
 
 
-def disk_full(place, error, wanted) -> DiskFull:
+def disk_full(place, error, needed) -> DiskFull:
     """Return the error for a full disk, with path and free space."""
     return DiskFull(
-        f"{place}: expected room for {wanted}, got: {error.strerror} ({_free(place) / 1e6:.3g} MB free there); free "
+        f"{place}: expected room for {needed}, got: {error.strerror} ({_free(place) / 1e6:.3g} MB free there); free "
         "some, then repeat the command"
     )
 

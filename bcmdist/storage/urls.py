@@ -32,13 +32,13 @@ def refuse_secrets(url) -> None:
 
     An S3 secret may contain a `/`, with the `@` after it. Therefore a `:` is refused too: no bucket name contains one.
     """
-    scheme, _, rest = str(url).partition("://")
-    place = rest.partition("/")[0]
+    scheme, _, after = str(url).partition("://")
+    place = after.partition("/")[0]
     if "@" in place or (on_objects(url) and ":" in place):
-        way = "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY" if on_objects(url) else "the environment of its protocol"
+        remedy = "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY" if on_objects(url) else "the environment of its protocol"
         raise InvalidOption(
             f"{scheme}://...: expected a URL without user and password, which would be kept with models and jobs, got "
-            f"one with them; leave them out and set {way} on every machine"
+            f"one with them; leave them out and set {remedy} on every machine"
         )
 
 
@@ -61,11 +61,11 @@ def answering(url) -> Iterator[None]:
     except Exception as error:
         if type(error).__module__ != "obstore.exceptions":
             raise
-        said = without_users(str(error))
-        line = re.split(": <[?]xml|\n", said)[0]
-        code = "".join(re.findall("<Code>(.*?)</Code>", said)[:1])  # error code in the response of S3
+        text = without_users(str(error))
+        line = re.split(": <[?]xml|\n", text)[0]
+        code = "".join(re.findall("<Code>(.*?)</Code>", text)[:1])  # error code in the response of S3
         raise StorageUnreachable(
             f"{url}: expected the object store to answer, got {line} {code}; check that it "
             "runs and holds the bucket, and AWS_ENDPOINT_URL, AWS_REGION, AWS_ACCESS_KEY_ID and "
             "AWS_SECRET_ACCESS_KEY on this machine"
-        ) from (error if said == str(error) else None)
+        ) from (error if text == str(error) else None)

@@ -87,16 +87,16 @@ def _dense(covariance):
     return covariance @ np.eye(len(covariance))
 
 
-def check_method(method: Any, known: Any) -> None:
+def check_method(method: Any, basis_inputs: Any) -> None:
     """Check a `Method`: its shared variables have a finite, row-wise design, which survives storage.
 
     Parameters
     ----------
     method : an instance, as returned by `register_expert`
-    known : `BasisInputs` of some rows
+    basis_inputs : `BasisInputs` of some rows
     """
     checked = Checked(f"expert {method.name}", type(method).__name__, rounding=SOLVED)
-    shared, X = method.shared(known), known.sample[:5]
+    shared, X = method.shared(basis_inputs), basis_inputs.sample[:5]
     residual, V = shared.residual, shared.design(X)
     checked.holds(residual == method.residual, "residual of its shared variables", method.residual, residual)
     checked.holds(V.shape == (5, shared.size), "`design`", f"values {(5, shared.size)}", V.shape)

@@ -45,7 +45,7 @@ def test_a_model_fades_in_one_way():
     known = Weighting("a", 50, half_life=10.0)
     assert known == chosen_fading(known, "a", None, None) == chosen_fading(known, "a", 10.0, None)
     for source, half_life, window in (("b", None, None), ("a", 20.0, None), ("a", None, 5)):
-        with pytest.raises(InvalidOption, match="as this model was told first"):
+        with pytest.raises(InvalidOption, match="as in the first ingestion into this model"):
             chosen_fading(known, source, half_life, window)
     assert chosen_fading(Weighting(), "b", None, 7) == Weighting("b", 0, None, 7)
 

@@ -525,7 +525,7 @@ def test_rows_begin_to_fade_where_nothing_is_new(prepared):
     after, _ = gbcm.ingest(gbcm.source(path))
     fading, tally = after.ingest(gbcm.source(path), IngestOptions(half_life=100.0))
     assert (tally.partitions, fading.info()["fading"]["half_life"]) == (0, 100.0)
-    with pytest.raises(InvalidOption, match="by whose positions this model lets rows fade"):
+    with pytest.raises(InvalidOption, match="since this model down-weights rows by their position"):
         fading.absorb(elsewhere(path))
 
 

@@ -74,9 +74,9 @@ class Estimator(BaseEstimator):
         InvalidOption
         """
         options = dict(self.options or {})
-        known = {**said(Settings), **method_options(named=options.keys() - said(Settings).keys())}
+        types = {**said(Settings), **method_options(named=options.keys() - said(Settings).keys())}
         named = {name: value for name, value in self.get_params(deep=False).items() if name in said(Settings)}
-        odd = [name for name in options if name not in known or name in named or name in ("task", "seed")]
+        odd = [name for name in options if name not in types or name in named or name in ("task", "seed")]
         if odd:
             raise InvalidOption(
                 f"options: expected further fields of bcmdist.Settings, got {odd[0]!r}; correct it, or give it as a "

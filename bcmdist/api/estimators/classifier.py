@@ -90,9 +90,9 @@ class GBCMClassifier(ClassifierMixin, Estimator):
         codes = np.searchsorted(self.classes_, y).clip(max=len(self.classes_) - 1)
         odd = np.flatnonzero(self.classes_[codes] != y)
         if len(odd):
-            known = ", ".join(map(repr, self.classes_[:8].tolist()))
+            labels = ", ".join(map(repr, self.classes_[:8].tolist()))
             raise InvalidData(
-                f"y: expected classes among {known}, got {y[odd[0]]!s} at row {odd[0]}; correct it, or fit again"
+                f"y: expected classes among {labels}, got {y[odd[0]]!s} at row {odd[0]}; correct it, or fit again"
             )
         return codes
 

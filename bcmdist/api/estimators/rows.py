@@ -65,8 +65,8 @@ def _places(names, coding):
 def _named_variances(named, shape, places):
     odd = [name for name in named if name not in places]
     if odd:
-        known = f"names of inputs that are numbers ({few(map(repr, places))})" if places else "no names"
-        raise InvalidData(f"X_std: expected {known}, as in training, got {odd[0]!r}; correct it")
+        allowed = f"names of inputs that are numbers ({few(map(repr, places))})" if places else "no names"
+        raise InvalidData(f"X_std: expected {allowed}, as in training, got {odd[0]!r}; correct it")
     found = np.zeros(shape)
     for name, std in named.items():
         found[:, places[name]] = _numbers(std, (shape[:1], ()), f"X_std: {name!r}", "an input") ** 2
@@ -79,13 +79,13 @@ def _numbers(std, shapes, where, of):
         found = np.asarray(std, dtype=float)
     except (TypeError, ValueError) as error:
         raise InvalidData(f"{where}: expected numbers, got others ({error}); convert them") from error
-    wanted = f"standard deviations, finite and 0 or more, of {of}, {' or '.join(map(str, shapes))}"
+    expected = f"standard deviations, finite and 0 or more, of {of}, {' or '.join(map(str, shapes))}"
     if found.shape not in shapes:
-        raise InvalidData(f"{where}: expected {wanted}, got shape {found.shape}; give these")
+        raise InvalidData(f"{where}: expected {expected}, got shape {found.shape}; give these")
     bad = np.argwhere(~((found >= 0.0) & np.isfinite(found)))
     if len(bad):
         place = tuple(bad[0].tolist())
-        raise InvalidData(f"{where}: expected {wanted}, got {found[place]:g} at {place}; correct it")
+        raise InvalidData(f"{where}: expected {expected}, got {found[place]:g} at {place}; correct it")
     return found
 
 

@@ -65,13 +65,13 @@ class Predicted:
         """
         import pandas as pd  # optional: MLflow has it
 
-        said = self.gbcm.predict(model_input)
-        told = {name: said[name] for name in KEPT if name in said}
-        if "observation_mean" in said:
-            told = {"mean": said["observation_mean"], "std": np.sqrt(said["observation_variance"])} | told
-        elif "probability" in said:
-            told |= {f"probability_{k}": column for k, column in enumerate(said["probability"].T)}
-        return pd.DataFrame(told, index=getattr(model_input, "index", None))
+        predictions = self.gbcm.predict(model_input)
+        kept = {name: predictions[name] for name in KEPT if name in predictions}
+        if "observation_mean" in predictions:
+            kept = {"mean": predictions["observation_mean"], "std": np.sqrt(predictions["observation_variance"])} | kept
+        elif "probability" in predictions:
+            kept |= {f"probability_{k}": column for k, column in enumerate(predictions["probability"].T)}
+        return pd.DataFrame(kept, index=getattr(model_input, "index", None))
 
 
 def _load_pyfunc(path) -> Predicted:

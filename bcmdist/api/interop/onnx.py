@@ -91,8 +91,8 @@ class Graph:
             self.constants,
         )
         opsets = [helper.make_opsetid("", OPSET)]
-        said = {"producer_name": producer[0], "producer_version": producer[1], "ir_version": IR_VERSION}
-        made = helper.make_model(graph, opset_imports=opsets, **said)
+        fields = {"producer_name": producer[0], "producer_version": producer[1], "ir_version": IR_VERSION}
+        made = helper.make_model(graph, opset_imports=opsets, **fields)
         helper.set_model_props(made, dict(facts))
         self.onnx.checker.check_model(made, full_check=True)
         return made.SerializeToString()
@@ -340,15 +340,15 @@ def _outputs(fitted: Fitted, graph: Graph) -> dict[str, Value]:
     X = (warped(graph.rows, scaling.warping) - scaling.x_mean) / scaling.x_scale
     mean, variance = _latent(fitted, X)
     length, at_zero = units.latent_length(scaling.y_scale), units.latent(0.0, scaling.y_mean, scaling.y_scale)
-    told = {"mean": mean * length + at_zero, "std": variance.sqrt() * length}
+    outputs = {"mean": mean * length + at_zero, "std": variance.sqrt() * length}
     if not likelihood.normal:
-        return told
-    said = variance + likelihood.noise(unweighted(np.zeros(1)))
+        return outputs
+    predictive = variance + likelihood.noise(unweighted(np.zeros(1)))
     if fitted.spread.scale is not None:
-        said = said * _widening(fitted.spread.scale, X, said)
-    sd, shape = said.sqrt() * length, fitted.spread.shape
+        predictive = predictive * _widening(fitted.spread.scale, X, predictive)
+    sd, shape = predictive.sqrt() * length, fitted.spread.shape
     ends = {"lower95": LOW, "upper95": HIGH}
-    return told | {"observation_std": sd} | {n: told["mean"] + sd * shape.quantile(q) for n, q in ends.items()}
+    return outputs | {"observation_std": sd} | {n: outputs["mean"] + sd * shape.quantile(q) for n, q in ends.items()}
 
 
 def _latent(fitted: Fitted, X: Value) -> tuple[Value, Value]:
@@ -356,15 +356,15 @@ def _latent(fitted: Fitted, X: Value) -> tuple[Value, Value]:
     shared, belief = cast(Query, fitted.model.shared), fitted.belief
     B, own = design(shared, X)
     A = B @ linalg.solve_lower(belief.factor, np.eye(len(belief.mean))).T
-    known = (A * A).sum_of_rows()
+    explained = (A * A).sum_of_rows()
     if shared.residual == NOTHING:
-        return B @ belief.mean, known
+        return B @ belief.mean, explained
     left = (diagonal(shared.kernel, X) - (own * own).sum_of_rows()).clip(0.0, np.inf)
-    return B @ belief.mean, left + known
+    return B @ belief.mean, left + explained
 
 
-def _widening(scale: Scale, X: Value, said: Value) -> Value:
+def _widening(scale: Scale, X: Value, variance: Value) -> Value:
     """Return the factors of observation variances, (n,); see `bcmdist.prediction.errors.heteroscedasticity`."""
-    places = X.concat_columns(said.clip(*FINITE).log().columns())
+    places = X.concat_columns(variance.clip(*FINITE).log().columns())
     B, _ = design(scale.shared, places)
     return (B @ scale.mean - scale.level).clip(-LARGEST_LOG, LARGEST_LOG).exp()

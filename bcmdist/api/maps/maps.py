@@ -121,11 +121,11 @@ def fit(
     if isinstance(inputs, str) or not len(inputs):
         raise InvalidOption(f"inputs: expected a list of names, got {inputs!r}; give ['lon', 'lat', 'time'], say")
     refuse_companions(companions or {})
-    around = {name: tuple(periods) for name, periods in (cyclic or {}).items()}
-    odd = [period for periods in around.values() for period in periods if period not in PERIODS]
-    if odd or not around.keys() <= set(inputs):
+    periods_of = {name: tuple(periods) for name, periods in (cyclic or {}).items()}
+    odd = [period for periods in periods_of.values() for period in periods if period not in PERIODS]
+    if odd or not periods_of.keys() <= set(inputs):
         raise InvalidOption(f"cyclic: expected {', '.join(PERIODS)} of inputs, got {cyclic!r}; correct it")
-    roles = Roles(target, inputs=tuple(inputs), companions=companions or {}, cyclic=around, missing="drop")
+    roles = Roles(target, inputs=tuple(inputs), companions=companions or {}, cyclic=periods_of, missing="drop")
     return GBCM.fit(Cells.of(data, roles), settings, model=model, runtime=runtime)
 
 
@@ -169,10 +169,10 @@ def fill(data, model, *, method=None, chunks=None) -> Any:
     if target not in data.variables:
         raise DataNotFound(f"{WHERE}: expected a variable {target!r} with gaps, found none; use `predict`")
     measured = data[target].variable
-    said = _predicted(data, task, target, None, gaps=True, chunks=chunks)
-    measured = measured.chunk(said[target].chunksizes) if said[target].chunks else measured
-    filled = measured.where(measured.notnull(), said[target].variable)
-    return said.assign({target: (filled.dims, filled.data, said[target].attrs)})
+    predictions = _predicted(data, task, target, None, gaps=True, chunks=chunks)
+    measured = measured.chunk(predictions[target].chunksizes) if predictions[target].chunks else measured
+    filled = measured.where(measured.notnull(), predictions[target].variable)
+    return predictions.assign({target: (filled.dims, filled.data, predictions[target].attrs)})
 
 
 def predict_to_zarr(data, model, out, *, target=None, method=None, quantiles=(), chunks=None, attrs=None) -> int:
@@ -224,8 +224,8 @@ def _sizes(data, task, target) -> dict[str, int]:
     """
     missing = [name for name in task.needs if name not in data.variables]
     if missing:
-        known = ", ".join(map(str, data.variables))
-        raise DataNotFound(f"{WHERE}: expected the inputs of training, found no {missing[0]!r} among {known}; add it")
+        names = ", ".join(map(str, data.variables))
+        raise DataNotFound(f"{WHERE}: expected the inputs of training, found no {missing[0]!r} among {names}; add it")
     used = sizes_of(data, task.needs)
     if target not in data.variables:
         dims = [str(dim) for dim in data.sizes if dim in used]
@@ -262,9 +262,9 @@ def _cells_to_predict(data, sizes, task, target, gaps, chunks):
     if target in data.variables and data[target].chunks:
         return xarray.ones_like(data[target].variable, dtype=bool)
     cells = xarray.Variable(tuple(sizes), np.ones(tuple(sizes.values()), bool))
-    known = dict(data[list(task.needs)].unify_chunks().chunks) | chunks
-    known = {dim: lengths for dim, lengths in known.items() if dim in sizes}
-    return cells.chunk(known) if known else cells
+    lengths_of = dict(data[list(task.needs)].unify_chunks().chunks) | chunks
+    lengths_of = {dim: lengths for dim, lengths in lengths_of.items() if dim in sizes}
+    return cells.chunk(lengths_of) if lengths_of else cells
 
 
 def _predicted(data, task: BlockPredictor, target, attrs, *, gaps=False, chunks=None):
@@ -274,7 +274,7 @@ def _predicted(data, task: BlockPredictor, target, attrs, *, gaps=False, chunks=
     found = data[target].attrs if attrs is None and target in data.variables else attrs or {}
     if chunks:
         data = data.chunk({dim: length for dim, length in chunks.items() if dim in sizes})
-    said = xarray.apply_ufunc(
+    predictions = xarray.apply_ufunc(
         NamedTask(task),
         _cells_to_predict(data, sizes, task, target, gaps, chunks or {}),
         *(data[name].variable for name in task.needs),
@@ -286,13 +286,13 @@ def _predicted(data, task: BlockPredictor, target, attrs, *, gaps=False, chunks=
     named = attributes(target, outputs, found, task.source_attribute(), task.classes)
     fields = {
         variable_of(target, name): (variable.dims, variable.data, named[name], encoding(name))
-        for name, variable in zip(outputs, said, strict=True)
+        for name, variable in zip(outputs, predictions, strict=True)
     }
     coords = {name: coord for name, coord in data.coords.items() if set(coord.dims) <= set(sizes)}
     classes = {"class": list(task.classes)} if task.classes else {}
     described = {name: data[name] for name in about(data, [target])}
-    known = {"Conventions": CONVENTIONS} | data.attrs
-    return xarray.Dataset(fields | described, coords=coords | classes, attrs=known)
+    global_attrs = {"Conventions": CONVENTIONS} | data.attrs
+    return xarray.Dataset(fields | described, coords=coords | classes, attrs=global_attrs)
 
 
 @xarray.register_dataset_accessor("bcm")

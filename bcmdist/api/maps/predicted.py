@@ -94,43 +94,48 @@ class BlockPredictor:
     def _predictor(self) -> RowPredictor:
         return CommitteeModel(self.snapshot).predictor(self.method)
 
-    def __call__(self, wanted, *values) -> tuple[np.ndarray, ...]:
+    def __call__(self, requested, *values) -> tuple[np.ndarray, ...]:
         """Return the `outputs` at the cells of a block: nan, or `NO_LABEL`, where nothing is predicted.
 
         Parameters
         ----------
         wanted : booleans (...), the cells to predict; cells with missing inputs are not predicted
-        values : values of the variables `needs`, each with a shape that can be broadcast to that of `wanted`
+        values : values of the variables `needs`, each with a shape that can be broadcast to that of `requested`
 
         Returns
         -------
         One array (..., k) for each entry of `outputs`, with k the shape at one cell.
         """
-        out = {name: self._nothing(name, (wanted.size, *shape)) for name, shape in self.outputs.items()}
+        out = {name: self._nothing(name, (requested.size, *shape)) for name, shape in self.outputs.items()}
         columns = {
-            name: column_of(name, np.broadcast_to(block, wanted.shape).ravel())
+            name: column_of(name, np.broadcast_to(block, requested.shape).ravel())
             for name, block in zip(self.needs, values, strict=True)
         }
         X = self.coding.numbers(columns, "data")
-        given = {role: np.asarray(columns[name].values, dtype=float) for role, name in self.companions.items()}
-        there = np.ravel(wanted) & ~np.isnan(np.column_stack([X, *given.values()])).any(axis=1)
+        companions = {role: np.asarray(columns[name].values, dtype=float) for role, name in self.companions.items()}
+        there = np.ravel(requested) & ~np.isnan(np.column_stack([X, *companions.values()])).any(axis=1)
         cells = np.flatnonzero(there)
         for some in (cells[start : start + PIECE_CELLS] for start in range(0, len(cells), PIECE_CELLS)):
-            for name, found in self._at(X[some], {role: column[some] for role, column in given.items()}).items():
+            for name, found in self._at(X[some], {role: column[some] for role, column in companions.items()}).items():
                 out[name][some] = found
-        return tuple(out[name].reshape(wanted.shape + shape) for name, shape in self.outputs.items())
+        return tuple(out[name].reshape(requested.shape + shape) for name, shape in self.outputs.items())
 
     def _nothing(self, name, shape):
         return np.full(shape, NO_LABEL, np.int32) if name == "label" else np.full(shape, np.nan)
 
-    def _at(self, X, given):
-        said = predict_by(self._predictor, X, quantiles=self.quantiles, **given)
+    def _at(self, X, companions):
+        predictions = predict_by(self._predictor, X, quantiles=self.quantiles, **companions)
         if self.classes:
             named = self.snapshot.model.schema.classes
-            label = [self.classes.index(text) for text in said["label"].tolist()] if named else said["label"]
-            return {"label": np.asarray(label), "probability": said["probability"]}
-        moments = {"mean": said["observation_mean"], "standard_error": np.sqrt(said["observation_variance"])}
-        return moments | {name: said[name] for name in self.outputs if name not in moments}
+            label = (
+                [self.classes.index(text) for text in predictions["label"].tolist()] if named else predictions["label"]
+            )
+            return {"label": np.asarray(label), "probability": predictions["probability"]}
+        moments = {
+            "mean": predictions["observation_mean"],
+            "standard_error": np.sqrt(predictions["observation_variance"]),
+        }
+        return moments | {name: predictions[name] for name in self.outputs if name not in moments}
 
     def __reduce__(self):
         return _restored, (packed(self.snapshot), self.method, self.quantiles)

@@ -23,8 +23,8 @@ def learning(subject: Subject) -> Any:
     for number in numbers:
         found, names = _scored(Snapshot.load(subject.snapshot.url, commit=number), some)
         points.append(found)
-    told = f"Learning curve of {len(points)} commits (the committee alone): {len(some):,} rows of {subject.data}"
-    return commits(points, title=told, names=names)
+    title = f"Learning curve of {len(points)} commits (the committee alone): {len(some):,} rows of {subject.data}"
+    return commits(points, title=title, names=names)
 
 
 def _chosen(snapshot):
@@ -42,8 +42,8 @@ def _chosen(snapshot):
             f"{len(absorbed)}; ingest data piece by piece (--commit-every), or choose another picture"
         )
     rows = np.array(sorted(absorbed))
-    wanted = np.geomspace(rows[0], rows[-1], MOST_COMMITS)
-    return [absorbed[n] for n in np.unique(rows[np.abs(rows[:, None] - wanted).argmin(axis=0)]).tolist()]
+    targets = np.geomspace(rows[0], rows[-1], MOST_COMMITS)
+    return [absorbed[n] for n in np.unique(rows[np.abs(rows[:, None] - targets).argmin(axis=0)]).tolist()]
 
 
 def _scored(snapshot, rows):

@@ -30,8 +30,8 @@ def learning_curve(path, curve, *, majority_share, test_rows=None) -> None:
         left.errorbar(rows, right_share, yerr=error, fmt="o-", color=LINE, capsize=2, markersize=4)
         left.set(xlabel="rows seen", ylabel="accuracy (with 95 % intervals)" if test_rows else "accuracy")
         if len(curve):
-            spread = 0.0 if error is None else error
-            left.set_ylim(*paper.limits(right_share - spread, right_share + spread))
+            half_width = 0.0 if error is None else error
+            left.set_ylim(*paper.limits(right_share - half_width, right_share + half_width))
             if left.get_ylim()[0] <= majority_share:
                 left.axhline(majority_share, color=QUIET, linestyle="--", label="larger class")
                 left.legend()

@@ -82,14 +82,14 @@ def plane(subject: Subject) -> Any:
     a, b = (np.linspace(low[k], high[k], CELLS) for k in axes_of)
     X = np.tile(_typical(model), (CELLS * CELLS, 1))
     X[:, axes_of] = np.column_stack([v.ravel() for v in np.meshgrid(a, b)])
-    said = subject.predicted(X)
-    fields = _classes(model, said) if "label" in said else _numbers(model, said)
+    predictions = subject.predicted(X)
+    fields = _classes(model, predictions) if "label" in predictions else _numbers(model, predictions)
     names = paper.shortened(column_names(model))
     full = column_names(model)
     others = len(features(model)) - 2
     typical = "means" if model.inputs == others + 2 else "means or most frequent levels"
-    rest = f"; the other {others} inputs at their {typical}" if others > 0 else ""
-    title = f"Predictions of {target_name(subject)} along {full[axes_of[0]]} and {full[axes_of[1]]}{rest}"
+    others_fixed = f"; the other {others} inputs at their {typical}" if others > 0 else ""
+    title = f"Predictions of {target_name(subject)} along {full[axes_of[0]]} and {full[axes_of[1]]}{others_fixed}"
     figure, axes = paper.sheet(title, width=9.0, height=4.0, ncols=2, sharey=True)
     for one, (name, values, colours) in zip(axes, fields, strict=True):
         image = one.pcolormesh(a, b, values.reshape(CELLS, CELLS), cmap=colours, shading="nearest", rasterized=True)
@@ -111,17 +111,21 @@ def _typical(model):
     return X
 
 
-def _numbers(model, said):
-    deviation = np.sqrt(said["observation_variance"])
-    return [("predicted mean", said["observation_mean"], "viridis"), ("predicted deviation", deviation, "magma")]
+def _numbers(model, predictions):
+    deviation = np.sqrt(predictions["observation_variance"])
+    return [("predicted mean", predictions["observation_mean"], "viridis"), ("predicted deviation", deviation, "magma")]
 
 
-def _classes(model, said):
-    p, labels = said["probability"], model.class_labels
+def _classes(model, predictions):
+    p, labels = predictions["probability"], model.class_labels
     if len(labels) == 2:
         return [
             (f"probability of {paper.shortened([str(labels[1])])[0]}", p[:, 1], "RdBu_r"),
-            ("deviation of the latent function", np.sqrt(said["variance"]).reshape(len(p), -1).max(axis=1), "magma"),
+            (
+                "deviation of the latent function",
+                np.sqrt(predictions["variance"]).reshape(len(p), -1).max(axis=1),
+                "magma",
+            ),
         ]
     return [
         ("number of the likeliest class", p.argmax(axis=1).astype(float), "tab20"),
@@ -131,18 +135,18 @@ def _classes(model, said):
 
 def _curve(subject, x):
     model = subject.snapshot.model
-    said = subject.predicted(x[:, None])
+    predictions = subject.predicted(x[:, None])
     name = paper.shortened(column_names(model))[0]
     figure, axes = paper.sheet(
         f"Predictions of {target_name(subject)} along {column_names(model)[0]}", width=7.0, height=4.2
     )
-    if "label" in said:
+    if "label" in predictions:
         for number, label in enumerate(model.class_labels):
-            axes.plot(x, said["probability"][:, number], label=paper.shortened([str(label)])[0])
+            axes.plot(x, predictions["probability"][:, number], label=paper.shortened([str(label)])[0])
         axes.set(ylabel="probability", ylim=(-0.02, 1.02))
     else:
-        axes.fill_between(x, said["lower95"], said["upper95"], color=BAND, label="95 % of observations")
-        axes.plot(x, said["observation_mean"], color=LINE, label="mean")
+        axes.fill_between(x, predictions["lower95"], predictions["upper95"], color=BAND, label="95 % of observations")
+        axes.plot(x, predictions["observation_mean"], color=LINE, label="mean")
         if subject.rows is not None:
             axes.plot(subject.rows.X[:SHOWN_ROWS, 0], subject.rows.y[:SHOWN_ROWS], ".", color="0.3", markersize=3)
         axes.set(ylabel=paper.plain(target_name(subject)))

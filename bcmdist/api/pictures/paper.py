@@ -34,10 +34,10 @@ def check(path) -> None:
     ------
     MissingExtra, InvalidOption
     """
-    known = _matplotlib().Figure().canvas.get_supported_filetypes()
+    formats = _matplotlib().Figure().canvas.get_supported_filetypes()
     kind = Path(path).suffix.removeprefix(".").lower()
-    if kind not in known:
-        raise InvalidOption(f"picture: expected a name that ends in one of {', '.join(sorted(known))}, got {path}")
+    if kind not in formats:
+        raise InvalidOption(f"picture: expected a name that ends in one of {', '.join(sorted(formats))}, got {path}")
     if not Path(path).absolute().parent.is_dir():
         raise InvalidOption(f"picture: expected a directory at {Path(path).absolute().parent}, found none; make it")
 
@@ -76,8 +76,8 @@ def logarithmic(axes, *, x=False, y=False) -> None:
     """Set logarithmic scales with plain numbers at 1, 2 and 5 times powers of ten; over many decades at powers only."""
     from matplotlib.ticker import LogLocator, NullFormatter
 
-    for axis, rescale, wanted in ((axes.xaxis, axes.set_xscale, x), (axes.yaxis, axes.set_yscale, y)):
-        if wanted:
+    for axis, rescale, asked in ((axes.xaxis, axes.set_xscale, x), (axes.yaxis, axes.set_yscale, y)):
+        if asked:
             rescale("log")
             low, high = axis.get_view_interval()
             axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high < MANY_DECADES * low else (1.0,)))

@@ -87,7 +87,7 @@ def _confusion(subject):
         names = paper.shortened(labels, most=16)
         axes.set_xticks(range(C), names, rotation=30, ha="right")
         axes.set_yticks(range(C), names)
-        for true, said in np.ndindex(C, C):
-            shade = "white" if share[true, said] > 0.5 else "black"
-            axes.text(said, true, f"{table[true, said]:,}", ha="center", va="center", color=shade, fontsize="small")
+        for true, label in np.ndindex(C, C):
+            shade = "white" if share[true, label] > 0.5 else "black"
+            axes.text(label, true, f"{table[true, label]:,}", ha="center", va="center", color=shade, fontsize="small")
     return figure

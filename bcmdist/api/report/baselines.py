@@ -116,11 +116,11 @@ def _linear(training: Training, X, targets) -> Learned:
 
 def _nearest(training: Training, X, targets) -> Learned:
     few = max(NEIGHBOURS + 1, int(MOST_WORK / (len(X) + LEFT_OUT) / X.shape[1]))
-    known, values = training.X[:few], targets[:few]
-    out = np.arange(min(LEFT_OUT, len(known)))
+    neighbours, values = training.X[:few], targets[:few]
+    out = np.arange(min(LEFT_OUT, len(neighbours)))
     return (
-        values[nearest(known, X, NEIGHBOURS)].mean(axis=1),
-        values[nearest(known, known[out], NEIGHBOURS, but=out)].mean(axis=1),
+        values[nearest(neighbours, X, NEIGHBOURS)].mean(axis=1),
+        values[nearest(neighbours, neighbours[out], NEIGHBOURS, but=out)].mean(axis=1),
         out,
     )
 
@@ -132,17 +132,17 @@ LEARNERS: dict[str, Callable[..., Learned]] = {
 }
 
 
-def nearest(known, X, k, *, but=None) -> np.ndarray:
-    """Return the indices (m, k) of the k rows of `known` (n, D) nearest to each row of X (m, D).
+def nearest(train_X, X, k, *, but=None) -> np.ndarray:
+    """Return the indices (m, k) of the k rows of `train_X` (n, D) nearest to each row of X (m, D).
 
     `but` (m,): for each row of X, the index of a row to exclude.
     """
-    k = max(1, min(k, len(known) - (but is not None)))  # a single row is its own neighbour
-    found, squares = np.empty((len(X), k), np.int64), (known**2).sum(axis=1)
-    step = max(1, BLOCK // len(known))
+    k = max(1, min(k, len(train_X) - (but is not None)))  # a single row is its own neighbour
+    found, squares = np.empty((len(X), k), np.int64), (train_X**2).sum(axis=1)
+    step = max(1, BLOCK // len(train_X))
     for start in range(0, len(X), step):
         some = slice(start, start + step)
-        distance = squares - 2.0 * X[some] @ known.T  # without |x|^2, which is the same for all `known`
+        distance = squares - 2.0 * X[some] @ train_X.T  # without |x|^2, which is the same for all `train_X`
         if but is not None:
             distance[np.arange(len(distance)), but[some]] = np.inf
         found[some] = np.argpartition(distance, k - 1, axis=1)[:, :k]
@@ -170,10 +170,10 @@ def _numbers(snapshot, training, rows):
         error = y - new[:, 0]
         variance = max(np.mean((training.y[which] - left_out[:, 0]) ** 2), np.finfo(float).tiny)
         squares = np.mean(error**2)
-        spread = np.mean((y - rows.train_mean) ** 2)
+        total = np.mean((y - rows.train_mean) ** 2)
         return {
             "rmse": float(np.sqrt(squares)),
-            "nmse": float(squares / spread) if spread > 0 else float("nan"),
+            "nmse": float(squares / total) if total > 0 else float("nan"),
             "mae": float(np.abs(error).mean()),
             "mnlp": float(0.5 * np.log(2.0 * np.pi * variance) + 0.5 * squares / variance),
         }
@@ -208,12 +208,12 @@ def _events(snapshot, training, rows):
         if "trials" in likelihood.companions:
             rate = np.clip(rate, LEAST_PROBABILITY, 1.0 - LEAST_PROBABILITY)
         mean = rate if timed else rate * obs.exposure * trials
-        said = model.scaling.original("observation_mean", mean, likelihood.units)
+        predicted = model.scaling.original("observation_mean", mean, likelihood.units)
         ranked = comparable(rows.y / (obs.exposure * trials), obs.event, mean / (obs.exposure * trials), rows.number)
         return {
             "deviance": float(unit_deviance(likelihood, replace(obs, weight=np.ones(len(obs))), mean).mean()),
             "concordance": ranked.concordance(len(rows))[0],
-            "mae": float(np.abs(rows.y - said).mean()),
+            "mae": float(np.abs(rows.y - predicted).mean()),
         }
 
     return _Scored(np.column_stack([training.obs.y, size]), score)

@@ -114,22 +114,22 @@ def found_of(of: Facade, source, runtime: Runtime, *, train=None, x=None, y=None
     totals = rows.scores()
     scores = totals.summary()
     data = training_data(snapshot, train)
-    beside: dict[str, dict[str, float]] = {}
+    compared: dict[str, dict[str, float]] = {}
     if isinstance(data, str):
         note = data
     else:
         training = training_rows(snapshot, data, named=_name(data.url))
         note = f"learned from {training.description}"
-        beside = baselines(snapshot, training, rows)
-    said = [
+        compared = baselines(snapshot, training, rows)
+    remarks_found = [
         verdict(totals),
         remarks.of_same_rows(_same(snapshot.facts.survey.data, source)),
         remarks.of_few_rows(rows),
-        remarks.of_baselines(scores, beside),
+        remarks.of_baselines(scores, compared),
         remarks.of_capped_targets(rows.y) if "crps" in rows.columns else None,
         *of.advised(),
     ]
-    return Found(subject, scores, beside, note, subject.losses(), [one for one in said if one])
+    return Found(subject, scores, compared, note, subject.losses(), [one for one in remarks_found if one])
 
 
 def _same(one, other):
@@ -188,9 +188,9 @@ DISCRETE = (
 def _head(found):
     snapshot, subject = found.subject.snapshot, found.subject
     model, many = snapshot.model, subject.several
-    judge = f"commit {snapshot.commit}" if many == 1 else f"the mixture of {many} committees, which count alike,"
+    predictor = f"commit {snapshot.commit}" if many == 1 else f"the mixture of {many} committees, which count alike,"
     return (
-        f"{subject.description}, judged by {judge} of {subject.of.url}: {snapshot.committee.total.rows:,} rows "
+        f"{subject.description}, judged by {predictor} of {subject.of.url}: {snapshot.committee.total.rows:,} rows "
         f"absorbed in {len(snapshot.ledger):,} partitions; expert {snapshot.facts.expert}, kernel {model.kernel_name}, "
         f"likelihood {model.likelihood.name}, method {subject.method}."
     )

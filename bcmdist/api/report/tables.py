@@ -37,14 +37,14 @@ def groups(values) -> list[np.ndarray]:
 
 
 def _numbers(rows):
-    spread, where, table = deviation(rows), rows.where, []
+    sd, where, table = deviation(rows), rows.where, []
     error = rows.y - rows.columns["observation_mean"]
     held = {level: pit.covered(where, level) for level in (0.5, 0.95)}
     censored = not where.seen.all()
-    for decile, some in enumerate(groups(spread), start=1):
+    for decile, some in enumerate(groups(sd), start=1):
         seen = some[where.seen[some]]
         rms = float(np.sqrt(np.mean(error[seen] ** 2))) if len(seen) else float("nan")
-        cells: list = [decile, len(some), float(np.sqrt(np.mean(spread[some] ** 2))), rms]
+        cells: list = [decile, len(some), float(np.sqrt(np.mean(sd[some] ** 2))), rms]
         cells += [with_error(held[level][some].mean(), level, len(some)) for level in held]
         table.append([*cells, f"{1.0 - where.seen[some].mean():.0%}"] if censored else cells)
     root = "root mean square error" + (", ended" if censored else "")
@@ -88,9 +88,9 @@ def _number_cells(rows, worst, labels):
     column = rows.columns
     wide = [(float(column["lower95"][k]), float(column["upper95"][k])) for k in worst]
     found = [(float(rows.y[k]), float(column["observation_mean"][k])) for k in worst]
-    spread = deviation(rows)
+    sd = deviation(rows)
     cells = [
-        [y, mean, f"{number(low)} to {number(high)}", (y - mean) / float(spread[k]), -float(column["log_density"][k])]
+        [y, mean, f"{number(low)} to {number(high)}", (y - mean) / float(sd[k]), -float(column["log_density"][k])]
         for k, (y, mean), (low, high) in zip(worst, found, wide, strict=True)
     ]
     for row, k in zip(cells, worst, strict=True):
@@ -104,6 +104,6 @@ def _class_cells(rows, worst, labels):
     names = list(map(str, labels))
     cells = []
     for k in worst:
-        true, said = int(rows.y[k]), int(p[k].argmax())
-        cells.append([names[true], names[said], f"{p[k, true]:.2%}", f"{p[k, said]:.2%}"])
+        true, predicted = int(rows.y[k]), int(p[k].argmax())
+        cells.append([names[true], names[predicted], f"{p[k, true]:.2%}", f"{p[k, predicted]:.2%}"])
     return ["true class", "predicted class", "probability of the true one", "of the predicted one"], cells

@@ -43,8 +43,8 @@ def _read(path):
 
 def _defaults(command, values, path) -> dict:
     """Convert `values`, by option name, into defaults by parameter name; raise `InvalidOption` for wrong ones."""
-    given = command.get_params(click.Context(command))
-    options = [p for p in given if isinstance(p, click.Option) and p.name != "help"]
+    parameters = command.get_params(click.Context(command))
+    options = [p for p in parameters if isinstance(p, click.Option) and p.name != "help"]
     names = {name.removeprefix("--"): p for p in options for name in p.opts}
     negated = {name.removeprefix("--"): p for p in options for name in p.secondary_opts}
     unknown = sorted(set(values) - set(names) - set(negated))
@@ -52,9 +52,9 @@ def _defaults(command, values, path) -> dict:
         raise InvalidOption(f"{path}: expected names of options, got {', '.join(unknown)}; see --help")
     for name, value in values.items():
         option = names.get(name) or negated[name]
-        wanted = _other_than(option, value)
-        if wanted:
-            raise InvalidOption(f"{path}: expected {wanted} for {name}, got {_toml(value)}; correct the file")
+        default = _other_than(option, value)
+        if default:
+            raise InvalidOption(f"{path}: expected {default} for {name}, got {_toml(value)}; correct the file")
         if name in negated and option.opts[0].removeprefix("--") in values:
             raise InvalidOption(f"{path}: expected {option.opts[0]} once, got {name} too; leave out one of them")
     defaults = {names[n].name: v for n, v in values.items() if n in names}

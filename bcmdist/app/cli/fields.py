@@ -48,16 +48,16 @@ class Named(click.Choice):
         return value if value in self.choices else click.Choice(self.with_added(value)).convert(value, param, ctx)
 
 
-def _tasks(wanted):
+def _tasks(method):
     from bcmdist.model.likelihoods import tasks  # quick start
 
     return list(tasks())
 
 
-def _methods(wanted):
+def _methods(method):
     from bcmdist.prediction.predictors import PREDICTORS  # quick start
 
-    return [wanted] if wanted in PREDICTORS else list(PREDICTORS)
+    return [method] if method in PREDICTORS else list(PREDICTORS)
 
 
 # For fields whose names other packages may extend: functions that list all names.
@@ -134,7 +134,7 @@ def _type(types, choices):
 
 def _assigned(_, __, assignments):
     """Parse `name=1.5` or `name=1,2,3` into numbers, or lists of numbers, by name."""
-    given = {}
+    assigned = {}
     for assignment in assignments:
         name, equals, text = assignment.partition("=")
         try:
@@ -143,7 +143,7 @@ def _assigned(_, __, assignments):
             equals = ""
         if not equals:
             raise click.BadParameter(f"expected NAME=NUMBER or NAME=NUMBER,NUMBER,..., got {assignment!r}")
-        if name.strip() in given:
+        if name.strip() in assigned:
             raise click.BadParameter(f"expected {name.strip()} once, got it again; give one")
-        given[name.strip()] = values if len(values) > 1 else values[0]
-    return given
+        assigned[name.strip()] = values if len(values) > 1 else values[0]
+    return assigned

@@ -38,10 +38,10 @@ class Fit(Command):
 
     def get_params(self, ctx) -> list[click.Parameter]:
         """Return the command's parameters. Methods, also of other packages, are asked for theirs when first needed."""
-        known = [parameter.name for parameter in self.params]
+        names = [parameter.name for parameter in self.params]
         load_packages()
-        added = [option_of(one) for name, one in method_options().items() if name not in known]
-        last = max(number for number, name in enumerate(known, 1) if name in said(Settings))
+        added = [option_of(one) for name, one in method_options().items() if name not in names]
+        last = max(number for number, name in enumerate(names, 1) if name in said(Settings))
         self.params[last:last] = added
         return super().get_params(ctx)
 

@@ -287,8 +287,8 @@ def logs(job, follow, directory, as_json) -> None:
 
 def _line(event):
     facts = {n: v for n, v in event.items() if n not in ("event", "at", "by") and v not in (None, {})}
-    said = ", ".join(f"{name} {readable(value)}" for name, value in facts.items() if name != "message")
-    return one_line("  ".join(filter(None, [event["at"], f"{event['event']:12}", said, facts.get("message")])))
+    text = ", ".join(f"{name} {readable(value)}" for name, value in facts.items() if name != "message")
+    return one_line("  ".join(filter(None, [event["at"], f"{event['event']:12}", text, facts.get("message")])))
 
 
 @click.command(cls=Command)

@@ -64,11 +64,11 @@ class Command(click.Command):
     """A command that refuses a repeated option that takes one value; click would silently use the last value."""
 
     def parse_args(self, ctx, args) -> list[str]:
-        *_, given = self.make_parser(ctx).parse_args(list(args))
-        for option in given:
-            if isinstance(option, click.Option) and _has_one_value(option) and given.count(option) > 1:
+        *_, order = self.make_parser(ctx).parse_args(list(args))
+        for option in order:
+            if isinstance(option, click.Option) and _has_one_value(option) and order.count(option) > 1:
                 named = "/".join((*option.opts, *option.secondary_opts))
-                raise click.UsageError(f"expected {named} once, got it {given.count(option)} times; give one", ctx)
+                raise click.UsageError(f"expected {named} once, got it {order.count(option)} times; give one", ctx)
         return super().parse_args(ctx, args)
 
 
@@ -168,9 +168,9 @@ def chosen_place(scheduler, workers, serial, share=None) -> dict:
     click.UsageError
         --serial together with another place, or --share on the command line without a scheduler.
     """
-    given = {"scheduler": scheduler, "workers": workers, "serial": serial or None}
-    typed = set(filter(_is_typed, given))
-    chosen = {n: v for n, v in given.items() if v is not None and (n in typed or not typed)}
+    places = {"scheduler": scheduler, "workers": workers, "serial": serial or None}
+    typed = set(filter(_is_typed, places))
+    chosen = {n: v for n, v in places.items() if v is not None and (n in typed or not typed)}
     if "serial" in chosen and len(chosen) > 1:
         raise click.UsageError("expected one of --scheduler, --workers and --serial, got several")
     if share is not None and "scheduler" not in chosen and _is_typed("share"):

@@ -29,9 +29,9 @@ def report(figures, as_json, text=None) -> dict:
         warned = click.get_current_context().meta.get(WARNINGS)
         click.echo(json.dumps(finite(figures | ({"warnings": warned} if warned else {}))))
         return figures
-    told = {name: value for name, value in (text or in_words(figures)).items() if not is_nothing(value)}
-    width = max((len(name) for name in told), default=0)
-    for name, value in told.items():
+    shown = {name: value for name, value in (text or in_words(figures)).items() if not is_nothing(value)}
+    width = max((len(name) for name in shown), default=0)
+    for name, value in shown.items():
         for number, line in enumerate(value if isinstance(value, Lines) else [readable(value)]):
             click.echo(f"{'' if number else name:{width}}  {one_line(line)}")
     return figures
@@ -85,11 +85,13 @@ def in_words(figures) -> dict:
     }
     by_column = figures.get("lengthscales") or {}  # one per category
     values |= {name: f"({readable(found)})" for name, found in by_column.items()}
-    said = "; ".join(map(_decision, figures["decisions"])) or None
+    decisions = "; ".join(map(_decision, figures["decisions"])) or None
     sentences = filter(None, figures.get("advice", "").split(". "))
     words = {"columns": ", ".join(figures.get("columns", ())), "advice": Lines(sentences)}
-    told = figures | words | {"hyperparameters": values, "decisions": said, "errors": _errors(figures.get("errors"))}
-    return {name: value for name, value in told.items() if name not in ("shared_lengthscales", "lengthscales")}
+    shown = (
+        figures | words | {"hyperparameters": values, "decisions": decisions, "errors": _errors(figures.get("errors"))}
+    )
+    return {name: value for name, value in shown.items() if name not in ("shared_lengthscales", "lengthscales")}
 
 
 def _commit(commit):
@@ -115,14 +117,14 @@ def _ingester(one):
 LISTED = {"history": _commit, "ledger": _entry, "ingesters": _ingester}
 
 
-def _errors(told):
+def _errors(errors):
     """Describe the shape and scale of the error distribution in one line."""
-    if told is None:
+    if errors is None:
         return None
-    pairs = zip(told["shape"]["weights"], told["shape"]["scales"], strict=True)
+    pairs = zip(errors["shape"]["weights"], errors["shape"]["scales"], strict=True)
     shape = " + ".join(f"{weight:.0%} N(0, {scale:.2f}^2)" for weight, scale in pairs)
-    gain = "" if told["gain"] is None else f" ({told['gain']:.2g} +- {told['gain_error']:.2g} nats a row)"
-    return f"{told['scale']} scale{gain}; in units of the predicted deviation {shape}, of {told['residuals']} rows"
+    gain = "" if errors["gain"] is None else f" ({errors['gain']:.2g} +- {errors['gain_error']:.2g} nats a row)"
+    return f"{errors['scale']} scale{gain}; in units of the predicted deviation {shape}, of {errors['residuals']} rows"
 
 
 def _decision(decision):

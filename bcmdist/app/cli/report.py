@@ -37,5 +37,5 @@ def report(out, train, make_runtime, as_json, **options) -> dict:
             with make_runtime() as runtime:
                 figures = written(of, data, out, runtime, **how)
     shown = {name: figures[name] for name in ("report", "rows", "method", "learned_from")}
-    words = {f"remark {number}": said for number, said in enumerate(figures["remarks"], start=1)}
+    words = {f"remark {number}": text for number, text in enumerate(figures["remarks"], start=1)}
     return output.report(figures, as_json, shown | words)

@@ -197,8 +197,8 @@ def list_(file, as_json) -> dict:
     """
     from bcmdist.app.service.tokens import read_tokens  # quick start
 
-    known = {one.name: {"scopes": list(one.scopes), "expires": one.expires} for one in read_tokens(file)}
-    return report({"tokens": known}, as_json)
+    listed = {one.name: {"scopes": list(one.scopes), "expires": one.expires} for one in read_tokens(file)}
+    return report({"tokens": listed}, as_json)
 
 
 @tokens.command("remove", cls=Command)

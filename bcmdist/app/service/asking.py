@@ -80,9 +80,9 @@ class Question:
     @property
     def way(self) -> tuple:
         """Batching key: questions with equal keys can be computed together. A question with companions is unique."""
-        given = any(value is not None for value in self.companions.values())
+        some = any(value is not None for value in self.companions.values())
         axes = 0 if self.X_variance is None else self.X_variance.ndim
-        return self.method, self.levels, self.inputs, axes, id(self) if given else None
+        return self.method, self.levels, self.inputs, axes, id(self) if some else None
 
 
 @dataclass(frozen=True)
@@ -163,8 +163,8 @@ def answered(served: Served, questions: Sequence[Question]) -> list[Predicted]:
 def answered_by(loaded: Loaded, name: str, questions: Sequence[Question]) -> list[Predicted]:
     """Compute questions as `answered`, with one loaded state of the model."""
     first, X = questions[0], np.concatenate([one.X for one in questions])
-    given = [one.X_variance for one in questions if one.X_variance is not None]
-    uncertain = {"X_variance": np.concatenate(given) if given else None, "inputs": first.inputs}
+    variances = [one.X_variance for one in questions if one.X_variance is not None]
+    uncertain = {"X_variance": np.concatenate(variances) if variances else None, "inputs": first.inputs}
     start = time.perf_counter()
     method, found = loaded.predict(X, method=first.method, quantiles=first.levels, **uncertain, **first.companions)
     seconds = time.perf_counter() - start
@@ -184,8 +184,8 @@ def answered_by(loaded: Loaded, name: str, questions: Sequence[Question]) -> lis
 
 def _shown(asked, found, rows):
     """Return the requested predictions at a slice of rows, by name."""
-    wanted = {f"quantile{level:g}" for level in asked.quantiles}
-    shown = {n: v[rows] for n, v in found.items() if not n.startswith("quantile") or n in wanted}
+    requested = {f"quantile{level:g}" for level in asked.quantiles}
+    shown = {n: v[rows] for n, v in found.items() if not n.startswith("quantile") or n in requested}
     return shown | {name: found[f"quantile{level:g}"][rows] for name, level in asked.edges.items()}
 
 
@@ -259,11 +259,11 @@ def submit(served: Served, key: str, asked: NewRows, *, most_rows: int) -> tuple
     with served.using() as loaded:
         order = taken_columns(loaded.snapshot.model, asked.X, asked.columns)
     X = table(asked.X)[:, order]
-    given = {name: getattr(asked, name) for name in ("weight", "exposure", "trials", "event")}
-    for name, column in {"y": asked.y, **given}.items():
+    values = {name: getattr(asked, name) for name in ("weight", "exposure", "trials", "event")}
+    for name, column in {"y": asked.y, **values}.items():
         if column is not None and len(column) != len(X):
             raise InvalidData(f"{name}: expected {len(X)} values, one for each row of X, got {len(column)}; correct it")
-    companions = {name: column for name, column in given.items() if column is not None}
+    companions = {name: column for name, column in values.items() if column is not None}
     if asked.X_variance is not None:
         companions["X_variance"] = _taken(checked_variance(asked.X_variance, len(X), len(asked.X[0])), order)
     return served.submit(key, X, asked.y, **companions)

@@ -32,10 +32,10 @@ class Board:
 
     def models(self) -> list[dict]:
         """Return summaries of all models, as in `GET /models`."""
-        known = [{"name": name, **_brief(served)} for name, served in self._catalogue]
-        names = {one["name"] for one in known}
+        models = [{"name": name, **_brief(served)} for name, served in self._catalogue]
+        names = {one["name"] for one in models}
         broken = sorted(self._catalogue.unreadable.items())
-        return known + [{"name": name, "error": why} for name, why in broken if name not in names]
+        return models + [{"name": name, "error": why} for name, why in broken if name not in names]
 
     def model(self, name: str) -> dict:
         """Return figures of a model: `relevance`, `calibration`, `drift`, `curve`, `history`, `view` (may be None).

@@ -62,14 +62,14 @@ class _Stream(StreamingResponse):
 
 async def _changes(service: Service, model, seconds) -> AsyncIterator[bytes]:
     """Yield events until `seconds` have passed or the service ends."""
-    said: dict[str, str] = {}
+    last: dict[str, str] = {}
     end = spoken = time.monotonic()
     end += seconds
     while True:
         found = await anyio.to_thread.run_sync(lambda: list(_now(service, model)), limiter=service.watching)
         for name, text in found:
-            if said.get(name) != text:
-                said[name], spoken = text, time.monotonic()
+            if last.get(name) != text:
+                last[name], spoken = text, time.monotonic()
                 yield f"event: {name}\ndata: {text}\n\n".encode()
         if service.ending or time.monotonic() >= end:
             return

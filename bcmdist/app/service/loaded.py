@@ -44,8 +44,8 @@ class Loaded:
     def predict(self, X, *, method, X_variance=None, inputs=None, **how) -> tuple[str, dict[str, np.ndarray]]:
         """Return the method used, and predictions named as in `GBCM.predict`; callable from any thread."""
         method = self.model.chosen_method(method)
-        way = None if X_variance is None else self._way(method, inputs)
-        return method, predict_by(self._predictor(method), X, X_variance=X_variance, way=way, **how)
+        averaging = None if X_variance is None else self._way(method, inputs)
+        return method, predict_by(self._predictor(method), X, X_variance=X_variance, way=averaging, **how)
 
     @property
     def committee(self) -> GBCM:

@@ -228,12 +228,12 @@ class Served:
         source is unknown or an ingester is dead.
         """
         with self.using() as loaded:
-            known = [one for one in loaded.lag.values() if one is not None]
-            unknown = len(known) < len(loaded.lag) or self.dead_ingesters
+            lags = [one for one in loaded.lag.values() if one is not None]
+            unknown = len(lags) < len(loaded.lag) or self.dead_ingesters
         if unknown:
             return {"rows": None, "seconds": None}
-        rows = self.writer.waiting + sum(one["rows"] for one in known)
-        return {"rows": rows, "seconds": max([self.writer.waiting_seconds, *(one["seconds"] for one in known)])}
+        rows = self.writer.waiting + sum(one["rows"] for one in lags)
+        return {"rows": rows, "seconds": max([self.writer.waiting_seconds, *(one["seconds"] for one in lags)])}
 
     @property
     def dead_ingesters(self) -> int:

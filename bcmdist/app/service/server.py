@@ -95,9 +95,9 @@ async def _unknown(request: Request, error: Exception) -> Response:
 
 def _methods(request) -> set[str]:
     """Return the methods allowed on the path of a request, from the OpenAPI document."""
-    known = request.app.openapi()["paths"]
-    paths = [path for path in known if re.fullmatch(re.sub(r"\{\w+\}", "[^/]+", path), request.url.path)]
-    return {method.upper() for path in paths for method in known[path]} or {"GET"}
+    routes = request.app.openapi()["paths"]
+    paths = [path for path in routes if re.fullmatch(re.sub(r"\{\w+\}", "[^/]+", path), request.url.path)]
+    return {method.upper() for path in paths for method in routes[path]} or {"GET"}
 
 
 HEAD_SECONDS = 5.0  # from a new connection, or the first byte of a head, to the end of the head

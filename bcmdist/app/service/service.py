@@ -70,11 +70,11 @@ class Service:
         """Return the figures of `bcmdist info` without paths, with waiting rows, lag and ingesters."""
         served = self.catalogue[name]
         with served.using() as loaded:
-            known = of_figures(loaded.fitted.info(), loaded.snapshot.ledger)
-            known["categorical"] = loaded.snapshot.model.likelihood.categorical
+            figures = of_figures(loaded.fitted.info(), loaded.snapshot.ledger)
+            figures["categorical"] = loaded.snapshot.model.likelihood.categorical
         lag = {"waiting_rows": served.writer.waiting, "lag": served.lag()}
         ingesters = [{"alive": one.alive, "seconds": one.seconds} for one in served.ingesters]
-        return finite(known | {"model": name, **lag, "ingesters": ingesters, "renewed": served.renewed_at})
+        return finite(figures | {"model": name, **lag, "ingesters": ingesters, "renewed": served.renewed_at})
 
     def calibration(self, name, *, under_model) -> dict:
         """Return the coverage of predictive intervals at rows predicted before they were absorbed.

@@ -67,14 +67,14 @@ class Tokens:
     def __init__(self, path):
         self.path, self._lock = str(path), threading.Lock()
         self._stamp: tuple | None = None
-        self._known: tuple[Token, ...] = ()
+        self._tokens: tuple[Token, ...] = ()
         self._read()
 
     def of(self, presented: str) -> Token | None:
         """Return the entry of a presented token, None if it is unknown or expired; the time is the same for any."""
         self._read()
         digest, found = digest_of(presented), None
-        for token in self._known:
+        for token in self._tokens:
             if hmac.compare_digest(token.sha256, digest):
                 found = token
         return None if found is None or found.expired else found
@@ -83,7 +83,7 @@ class Tokens:
         with self._lock:
             stamp = _stamp(self.path)
             if stamp != self._stamp:
-                self._known, self._stamp = read_tokens(self.path), stamp
+                self._tokens, self._stamp = read_tokens(self.path), stamp
 
 
 def digest_of(presented: str) -> str:
@@ -146,12 +146,12 @@ def add_token(path, name: str, scopes, *, days: float | None = None) -> str:
     if days is not None:
         until = (datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=days)).isoformat(timespec="seconds")
     with _locked(path) as file:
-        known = read_tokens(file) if os.path.exists(file) else ()
-        if name in {token.name for token in known}:
+        tokens = read_tokens(file) if os.path.exists(file) else ()
+        if name in {token.name for token in tokens}:
             raise InvalidOption(
                 f"tokens: expected a name of its own, {name!r:.80} is taken; remove that one or give another"
             )
-        _write(file, (*known, Token(name, tuple(scopes), digest_of(made), until)))
+        _write(file, (*tokens, Token(name, tuple(scopes), digest_of(made), until)))
     return made
 
 
@@ -164,10 +164,10 @@ def remove_token(path, name: str) -> None:
         The file has no token of this name.
     """
     with _locked(path) as file:
-        known = read_tokens(file)
-        left = tuple(token for token in known if token.name != name)
-        if len(left) == len(known):
-            names = ", ".join(token.name for token in known) or "none"
+        tokens = read_tokens(file)
+        left = tuple(token for token in tokens if token.name != name)
+        if len(left) == len(tokens):
+            names = ", ".join(token.name for token in tokens) or "none"
             raise InvalidOption(
                 f"tokens: expected the name of one of the file ({names}), got {name!r:.80}; give one of these"
             )

@@ -79,25 +79,25 @@ class Work:
         """Return the events of a job, oldest first; raise `JobNotFound` if there is no such job."""
         return self._log(open_job(self.jobs, job))
 
-    def newest(self, most: int, known: dict[str, Journal]) -> list[dict]:
+    def newest(self, most: int, journals: dict[str, Journal]) -> list[dict]:
         """Return the status of the newest jobs, newest first, each with the end of its `log`.
 
         Parameters
         ----------
-        known : open journals by job id, of which only new events are read; updated in place to the returned jobs
+        journals : open journals by job id, of which only new events are read; updated in place to the returned jobs
         """
         ids = job_ids(self.jobs)[: -most - 1 : -1]
-        told, kept = [], dict[str, Journal]()
+        newest, kept = [], dict[str, Journal]()
         for job in ids:
             try:
-                kept[job] = known.get(job) or open_job(self.jobs, job)
+                kept[job] = journals.get(job) or open_job(self.jobs, job)
                 kept[job].news()
-                told.append(self._shown(jobs.status(kept[job])) | {"log": self._log(kept[job])[-LINES_SHOWN:]})
+                newest.append(self._shown(jobs.status(kept[job])) | {"log": self._log(kept[job])[-LINES_SHOWN:]})
             except (BcmdistError, OSError) as error:
-                told.append({"id": job, "state": "unreadable", "error": type(error).__name__, "log": []})
-        known.clear()
-        known.update(kept)
-        return told
+                newest.append({"id": job, "state": "unreadable", "error": type(error).__name__, "log": []})
+        journals.clear()
+        journals.update(kept)
+        return newest
 
     def _log(self, journal):
         return [self._shown(event) for event in journal.events]
@@ -112,8 +112,8 @@ class Work:
         """Return the request with paths in place of names."""
         places = {name: self._path(name, value) for name, value in named_places(request).items()}
         if isinstance(request, FitRequest) and request.settings.query_from is not None:
-            known = self._path("query_from", request.settings.query_from)
-            return replace(request, **places, settings=replace(request.settings, query_from=known))
+            place = self._path("query_from", request.settings.query_from)
+            return replace(request, **places, settings=replace(request.settings, query_from=place))
         return replace(request, **places)
 
     def _path(self, name, value):

@@ -86,31 +86,31 @@ class Admission:
 
     def __init__(
         self,
-        known: LedgerState,
+        state: LedgerState,
         surveyed: Mapping[str, Entry],
         options: IngestOptions,
         unfit: Callable[[Partition], BcmdistError | None],
     ):
         self.options, self.unfit, self.surveyed = options, unfit, surveyed
-        self.fading, self.report = known.fading, IngestReport()
-        self.pending = Pending(known.fading)
+        self.fading, self.report = state.fading, IngestReport()
+        self.pending = Pending(state.fading)
         self.digests: dict[str, str] = {}
         """digest by key of every partition that was ever in the ledger"""
         self.twins: dict[str, str] = {}
         """keys of new partitions whose rows were absorbed under another key, with that key"""
         self._warned = False
-        self._cells = [entry for key, entry in surveyed.items() if key in known.in_cells]
-        self._contents = Contents([*known.ledger, *self._cells])
+        self._cells = [entry for key, entry in surveyed.items() if key in state.in_cells]
+        self._contents = Contents([*state.ledger, *self._cells])
         """digests of the partitions that count, to find twins"""
-        self._absorbed = RowRanges(known.in_cells)
+        self._absorbed = RowRanges(state.in_cells)
         """rows in the ledger or in flight"""
-        self._ranges, self._asked = KeysByRange(entry.key for entry in known.ledger), set[str]()
+        self._ranges, self._asked = KeysByRange(entry.key for entry in state.ledger), set[str]()
         """ledger keys by rows; those already compared because their rows now lie in partitions with other bounds"""
         self._positions: dict[str, int | None] = {}
         """positions of partitions in flight, by key; None where rows do not fade"""
         self._passed = set[str]()
         """keys in flight when another process committed, which may have absorbed the same rows"""
-        self._note(known.ledger)
+        self._note(state.ledger)
 
     def _note(self, entries):
         """Record entries that are in the ledger."""
@@ -135,8 +135,8 @@ class Admission:
         keys = [part.key for part in delivery.parts]
         same = tuple(part for part in delivery.parts if part.key in self.digests)
         others, new = self._cut_otherwise(delivery), self._new(delivery)
-        on_their_way = [key for key in keys if key in self.pending.missed]
-        missing = [part.key for part in same] + others + [part.key for part in new] + on_their_way
+        in_flight = [key for key in keys if key in self.pending.missed]
+        missing = [part.key for part in same] + others + [part.key for part in new] + in_flight
         self.pending.begin(delivery.offset, missing, keys)
         self.report.duplicates += len(same)
         fit, errors = list[Partition](), list[BcmdistError]()
@@ -266,18 +266,18 @@ class Admission:
         """Whether a partition of the batch was in flight when another process committed, so `overtaken` must run."""
         return not self._passed.isdisjoint(batch.entries)
 
-    def overtaken(self, batch: Batch, known: LedgerState) -> Instructions:
-        """Handle a lost race for a commit: `absorb_again` holds what is left of the batch, given the state `known`."""
-        self.fading, failed = known.fading, list[BcmdistError]()
-        theirs = {entry.key: entry.digest for entry in known.ledger}
+    def overtaken(self, batch: Batch, state: LedgerState) -> Instructions:
+        """Handle a lost race for a commit: `absorb_again` holds what is left of the batch, given the state `state`."""
+        self.fading, failed = state.fading, list[BcmdistError]()
+        theirs = {entry.key: entry.digest for entry in state.ledger}
         for key, entry in batch.entries.items():
             try:
                 refuse_conflict({key: entry.digest}, theirs)
             except ChunkConflict as error:
                 failed += self.failed([key], error).fail
-        keys = theirs.keys() | known.in_cells
+        keys = theirs.keys() | state.in_cells
         new = [entry for key, entry in batch.entries.items() if key not in keys]
-        refused, more = self._refused(Contents(known.ledger), new, batch.fading.position)
+        refused, more = self._refused(Contents(state.ledger), new, batch.fading.position)
         left, fail = parts_left(batch, keys, refused), (*failed, *more)
         gone = len(batch.parts) - sum(part.key in batch.parts for part in left)
         if not gone:

@@ -94,25 +94,25 @@ def ingest_in_turn(
         )
     report, read_to, twins = IngestReport(), None, dict[str, str]()
     digests = {entry.key: entry.digest for entry in snapshot.ledger}
-    known = digests.keys() | absorbed_in_cells(snapshot)
+    keys = digests.keys() | absorbed_in_cells(snapshot)
     while deliveries := source.read(read_to, GROUP):
         read_to = deliveries[-1].offset
         for error in (delivery.bad[1] for delivery in deliveries if delivery.bad):
             raise error
         parts = [part for delivery in deliveries for part in delivery.parts]
-        fresh = [part for part in parts if part.key not in known]
+        fresh = [part for part in parts if part.key not in keys]
         report.duplicates += len(parts) - len(fresh)
         again = [part for part in parts if part.key in digests]
         if again:
             refuse_conflict(runtime.sum(Digests(), again, label="compare").by_key, digests)
         if fresh:
             snapshot.refuse_unlike(fresh)
-            refuse_overlap(fresh, known)
+            refuse_overlap(fresh, keys)
             refuse_large_expert(fresh, snapshot.model.shared, runtime, snapshot.model.likelihood)
             twins |= _twins(snapshot, fresh, runtime, options)
             snapshot = passes.absorb_in_turn(snapshot, fresh, runtime)
             digests = {entry.key: entry.digest for entry in snapshot.ledger}
-            known |= digests.keys()
+            keys |= digests.keys()
         report.partitions += len(fresh)
         report.rows += sum(part.rows for part in fresh)
         source.ack(read_to, [part.key for part in parts])

@@ -40,14 +40,14 @@ class LagMeter:
         self._lag_known = False
         """whether the source could report how many partitions wait"""
 
-    def look(self, read_to, given: int) -> None:
-        """Poll the source for partitions beyond an offset, unless polled recently; `given` were delivered so far."""
+    def look(self, read_to, delivered: int) -> None:
+        """Poll the source for partitions beyond an offset, unless polled recently. `delivered`: their number so far."""
         now = self._clock()
         if now - self._asked < LOOK_SECONDS:
             return
         with contextlib.suppress(BcmdistError):  # the next read reports the error
             waiting = self._source.lag(read_to)
-            self._lag_known, self._asked, self.announced = waiting is not None, now, given + (waiting or 0)
+            self._lag_known, self._asked, self.announced = waiting is not None, now, delivered + (waiting or 0)
             if not self._looks or self._looks[-1][1] < self.announced:
                 self._looks.append((now, self.announced))
 

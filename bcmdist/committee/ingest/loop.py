@@ -144,7 +144,7 @@ class _Loop:
         self.lag: Lag | None = None
         """lag behind the source at the commit being made"""
         self.read_to = snapshot.offsets.get(source.name) if options.watch else None
-        self.given = 0
+        self.delivered = 0
         """number of new partitions submitted to the runtime"""
         self.passed_over = 0
         """number of delivered partitions not submitted: absorbed before, or outside the window"""
@@ -191,10 +191,10 @@ class _Loop:
         self._progress()
         finished = False
         while not finished:
-            begun = self.given
+            begun = self.delivered
             for outcome in self._outcomes():
                 self._take(outcome)
-            idle = self.given == begun
+            idle = self.delivered == begun
             finished = not self.options.watch or self._enough() or bool(self.failures)
             if finished or idle or self._due():
                 self.commit()
@@ -218,7 +218,7 @@ class _Loop:
             raise
 
     def _enough(self):
-        return self.options.stop() or (self.options.max_partitions or self.given + 1) <= self.given
+        return self.options.stop() or (self.options.max_partitions or self.delivered + 1) <= self.delivered
 
     def _stopped(self):
         """Whether a failure stops reading. Errors other than `PoisonChunk` tend to hit the next partitions too."""
@@ -226,7 +226,7 @@ class _Loop:
 
     def _most(self):
         most = min(GROUP * self.runtime.threads, self.options.commit_every or GROUP * self.runtime.threads)
-        return most if self.options.max_partitions is None else min(most, self.options.max_partitions - self.given)
+        return most if self.options.max_partitions is None else min(most, self.options.max_partitions - self.delivered)
 
     def _work(self) -> Iterator[tuple[Any, list]]:
         """Pairs of a task and its partitions, read from the source as the runtime asks for them."""
@@ -234,8 +234,8 @@ class _Loop:
             deliveries = self.source.read(self.read_to, self._most())
             if not deliveries:
                 return
-            known, fresh = self._admitted(deliveries)
-            yield from ((Digests(), group) for group in self._groups(known))
+            admitted, fresh = self._admitted(deliveries)
+            yield from ((Digests(), group) for group in self._groups(admitted))
             if fresh:
                 yield from self.watch.beside(self.snapshot)
             for group in self._groups(fresh):
@@ -243,25 +243,28 @@ class _Loop:
 
     def _admitted(self, deliveries):
         """Admit deliveries; return the partitions to compare with the ledger and the new partitions to absorb."""
-        model, known, fresh = self.snapshot.model, list[Partition](), list[Partition]()
+        model, admitted, fresh = self.snapshot.model, list[Partition](), list[Partition]()
         for delivery in deliveries:
             self.read_to, skipped = delivery.offset, len(self.admission.report.skipped)
             parts = tuple(self.snapshot.with_variance(delivery.parts))
-            told = self._do(self.admission.delivered(replace(delivery, parts=parts)))
-            known += [*told.compare, *from_keys(told.compare_keys, y=model.y_name, schema=model.schema)]
-            fresh += told.to_absorb
+            instructions = self._do(self.admission.delivered(replace(delivery, parts=parts)))
+            admitted += [
+                *instructions.compare,
+                *from_keys(instructions.compare_keys, y=model.y_name, schema=model.schema),
+            ]
+            fresh += instructions.to_absorb
             skipped = len(self.admission.report.skipped) - skipped
-            self.passed_over += max(0, len(delivery.parts) - len(told.to_absorb) - skipped)
-        self.given += len(fresh)
-        return known, fresh
+            self.passed_over += max(0, len(delivery.parts) - len(instructions.to_absorb) - skipped)
+        self.delivered += len(fresh)
+        return admitted, fresh
 
     def _groups(self, parts) -> Iterator[list]:
         """Groups of neighbouring partitions, one task each; small, so that no thread is idle for long.
 
         A group is one partition where each needs its own weight (half-life) or may be refused for its digest.
         """
-        alone = self.admission.fading.half_life or self.options.same_rows == "refuse"
-        size = 1 if alone else max(1, min(GROUP, -(-len(parts) // self.runtime.threads)))
+        one_by_one = self.admission.fading.half_life or self.options.same_rows == "refuse"
+        size = 1 if one_by_one else max(1, min(GROUP, -(-len(parts) // self.runtime.threads)))
         return (parts[k : k + size] for k in range(0, len(parts), size))
 
     def _take(self, outcome):
@@ -279,12 +282,12 @@ class _Loop:
             self.commit()
         self._progress()
 
-    def _do(self, told: Instructions) -> Instructions:
+    def _do(self, instructions: Instructions) -> Instructions:
         """Record failures and send acknowledgements, then return the instructions for the caller to do the rest."""
-        self.failures += told.fail
-        if told.acknowledge:
-            self.source.ack(told.acknowledge.offset, told.acknowledge.keys)
-        return told
+        self.failures += instructions.fail
+        if instructions.acknowledge:
+            self.source.ack(instructions.acknowledge.offset, instructions.acknowledge.keys)
+        return instructions
 
     def _due(self):
         if self.options.commit_every is not None:
@@ -339,11 +342,11 @@ class _Loop:
     def _commit_details(self):
         """Facts of the next commit other than the batch itself: fading, skipped partitions, lag, the observer's."""
         facts = self.watch.facts(self.snapshot.facts)
-        known = self.snapshot.facts.ingestion.lag or {}
+        lags = self.snapshot.facts.ingestion.lag or {}
         if self.lag is not None:
-            facts["lag"] = known | {self.source.name: self.lag}
-        elif self.source.name in known:  # unknown now: drop the outdated value
-            facts["lag"] = {name: lag for name, lag in known.items() if name != self.source.name}
+            facts["lag"] = lags | {self.source.name: self.lag}
+        elif self.source.name in lags:  # unknown now: drop the outdated value
+            facts["lag"] = {name: lag for name, lag in lags.items() if name != self.source.name}
         return CommitDetails(self.source.name, self.admission.fading, self.admission.report.skipped, facts)
 
     def _lag(self):
@@ -358,7 +361,7 @@ class _Loop:
         return self.lag_meter.lag(absorbed + len(report.skipped) + self.passed_over, rows)
 
     def _look(self):
-        self.lag_meter.look(self.read_to, self.given + self.passed_over)
+        self.lag_meter.look(self.read_to, self.delivered + self.passed_over)
 
     def _prune(self):
         if self.unpruned:
@@ -379,5 +382,5 @@ class _Loop:
         done = self.admission.report.partitions + self.admission.uncommitted
         if not finished:
             self._look()
-        total = done if finished else max(self.lag_meter.announced - self.passed_over, self.given, done + 1)
+        total = done if finished else max(self.lag_meter.announced - self.passed_over, self.delivered, done + 1)
         self.runtime.progress(self.label, done, total)

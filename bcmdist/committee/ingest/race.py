@@ -23,9 +23,9 @@ def parts_left(batch: Batch, keys: Collection[str], refused: Collection[str]) ->
 def with_entry(batch: Batch, part: Partition) -> tuple[Partition, Entry]:
     """A remaining partition, whole or cut, with its weight, and its ledger entry with its key, rows and position."""
     whole = next(p for p in batch.parts.values() if p.data == part.data and p.start <= part.start < p.stop)
-    known = batch.entries[whole.key]
-    position = known.position and known.position - (whole.stop - part.stop)
-    entry = replace(known, key=part.key, rows=part.rows, position=position)
+    before = batch.entries[whole.key]
+    position = before.position and before.position - (whole.stop - part.stop)
+    entry = replace(before, key=part.key, rows=part.rows, position=position)
     return replace(part, weight=batch.fading.weight(position)), entry
 
 

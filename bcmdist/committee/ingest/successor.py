@@ -40,8 +40,8 @@ def says_more(
     """
     advanced = batch.offset is not None and batch.offset != snapshot.offsets.get(details.source)
     begins_to_fade = details.fading.fades and not snapshot.facts.fading.fades
-    told = snapshot.facts.ingestion.skipped
-    failed = any(name not in told and name not in absorbed for name in details.skipped)
+    recorded = snapshot.facts.ingestion.skipped
+    failed = any(name not in recorded and name not in absorbed for name in details.skipped)
     return batch.message is not None or (watching and advanced) or failed or begins_to_fade
 
 
@@ -57,8 +57,8 @@ def successor(snapshot: Snapshot, batch: Batch, details: CommitDetails, runtime,
     """
     entries = sorted(batch.entries.values(), key=lambda entry: named_range(entry.key))
     ledger: list[Entry] = [*snapshot.ledger, *entries]
-    known = snapshot.facts.fading
-    before = known if known.fades else details.fading
+    fading = snapshot.facts.fading
+    before = fading if fading.fades else details.fading
     after = before.at(batch.fading.position)
     gone = [entry for entry in ledger if after.expired(entry.position)] if after.window else []
     with stages("committee"):

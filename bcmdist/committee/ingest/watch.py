@@ -34,8 +34,8 @@ class Watch(Protocol):
     def noted(self, entries: dict[str, Entry]) -> dict[str, Entry]:
         """New ledger entries, reduced to the observations that may be recorded."""
 
-    def facts(self, known) -> dict[str, Any]:
-        """Facts to change in the commit that follows one with the facts `known`."""
+    def facts(self, facts) -> dict[str, Any]:
+        """Facts to change in the commit that follows one with the facts `facts`."""
 
     def warning(self, snapshot: Snapshot, before: Iterable[Entry]) -> str | None:
         """The warning due after partitions were absorbed, None if none is; each warning is returned once.
@@ -62,7 +62,7 @@ class Unwatched:
     def noted(self, entries) -> dict[str, Entry]:
         return entries
 
-    def facts(self, known) -> dict[str, Any]:
+    def facts(self, facts) -> dict[str, Any]:
         return {}
 
     def warning(self, snapshot, before) -> None:

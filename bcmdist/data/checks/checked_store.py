@@ -179,15 +179,15 @@ class CheckedStore(WrapperStore[Store]):
         """Return the number of rows of an array that its manifest covers; None if it has no manifest."""
         group, _, name = array.rpartition("/")
         attributes = self._documents.get(group, {}).get("attributes")
-        known = attributes.get(MANIFEST) if isinstance(attributes, dict) else None
-        return known.get(name) if isinstance(known, dict) else None
+        recorded = attributes.get(MANIFEST) if isinstance(attributes, dict) else None
+        return recorded.get(name) if isinstance(recorded, dict) else None
 
     def _appended(self, array, key):
         """Return whether a chunk holds rows beyond the manifest, because other software appends or appended rows."""
-        document, known = self._documents[array], self._manifested(array)
+        document, recorded = self._documents[array], self._manifested(array)
         size = document["chunk_grid"]["configuration"]["chunk_shape"][0]
         end = (first_index(key.removeprefix(array)) + 1) * size
-        return document["shape"][0] > known and end > known
+        return document["shape"][0] > recorded and end > recorded
 
     def _confine(self, key, most_bytes):
         """Refuse a file outside the root, a file larger than `most_bytes`, and anything that is not a file."""
@@ -242,9 +242,9 @@ def recorded(url, mode="r+", **options) -> Iterator[zarr.Group]:
     group = zarr.open_group(checked, path=store.path, mode="r+", use_consolidated=False)
     yield group
     sync(checked.record())
-    known: Any = group.attrs.get(MANIFEST, {})
-    rows = {name: group[name].shape[0] for name in known}  # type: ignore[union-attr]
-    if rows != known:
+    recorded: Any = group.attrs.get(MANIFEST, {})
+    rows = {name: group[name].shape[0] for name in recorded}  # type: ignore[union-attr]
+    if rows != recorded:
         group.update_attributes({MANIFEST: rows})
 
 

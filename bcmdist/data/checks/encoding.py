@@ -75,17 +75,17 @@ class Encoding:
             return 0
         frame, limit = data[self.before : len(data) - self.after], self.frame_bytes
         try:
-            size, known = COMPRESSORS[self.compressor](frame, limit)
+            size, is_exact = COMPRESSORS[self.compressor](frame, limit)
         except (ValueError, IndexError, zlib.error) as error:
             raise CorruptChunk(
                 f"{where}: expected {self.compressor} data, found none ({error}); restore it from a copy"
             ) from error
-        if size > limit + (0 if known else slack):
+        if size > limit + (0 if is_exact else slack):
             raise UnsafeData(
                 f"{where}: expected {limit:,} bytes once decoded, its {len(frame):,} bytes hold "
-                f"{'' if known else 'up to '}{size:,} or more; restore it from a copy, or do not trust its source"
+                f"{'' if is_exact else 'up to '}{size:,} or more; restore it from a copy, or do not trust its source"
             )
-        if known and size < limit and self.exact:
+        if is_exact and size < limit and self.exact:
             raise CorruptChunk(
                 f"{where}: expected {limit:,} bytes once decoded, it holds {size:,}; restore it from a copy"
             )
@@ -223,7 +223,7 @@ def _sharded(shape, item_bytes, codecs, size):
 
 def _zstd(data, limit):
     """RFC 8878, 3.1: total size of all frames, as decoders concatenate them; from headers or bounded by blocks."""
-    size, known, start = 0, True, 0
+    size, is_exact, start = 0, True, 0
     while start < len(data) and size <= limit + SLACK_BYTES:
         magic = int.from_bytes(data[start : start + 4], "little")
         if magic & ~15 == 0x184D2A50:  # skippable frame
@@ -235,11 +235,11 @@ def _zstd(data, limit):
         single, flag = descriptor >> 5 & 1, descriptor >> 6
         start += 5 + (not single) + (0, 1, 2, 4)[descriptor & 3]
         length = (single, 2, 4, 8)[flag]
-        said = int.from_bytes(data[start : start + length], "little") + 256 * (flag == 1)
+        declared = int.from_bytes(data[start : start + length], "little") + 256 * (flag == 1)
         blocks, start = _zstd_blocks(data, start + length)
         start += 4 * (descriptor >> 2 & 1)
-        size, known = size + (said if length else blocks), known and bool(length)
-    return size, known
+        size, is_exact = size + (declared if length else blocks), is_exact and bool(length)
+    return size, is_exact
 
 
 def _zstd_blocks(data, start):
@@ -279,15 +279,15 @@ def _deflated(bits):
     def size(data, limit):
         if len(data) * MOST_DEFLATED <= limit:
             return limit, False
-        total, rest = 0, bytes(data)
-        while rest.strip(b"\0") and total <= limit:
+        total, remaining = 0, bytes(data)
+        while remaining.strip(b"\0") and total <= limit:
             decoder = zlib.decompressobj(bits)
             while not decoder.eof and total <= limit:
-                piece = decoder.decompress(rest, 2**20)
+                piece = decoder.decompress(remaining, 2**20)
                 if not piece and not decoder.unconsumed_tail and not decoder.eof:
                     raise ValueError("it ends early")
-                total, rest = total + len(piece), decoder.unconsumed_tail
-            rest = decoder.unused_data
+                total, remaining = total + len(piece), decoder.unconsumed_tail
+            remaining = decoder.unused_data
         return total, True
 
     return size

@@ -130,13 +130,13 @@ class Shuffle:
         DataDamaged
             One of these runs does not exist.
         """
-        wanted, here = set(names), set(self.names())
-        if missing := wanted - here:
+        expected, here = set(names), set(self.names())
+        if missing := expected - here:
             raise DataDamaged(
                 f"{self._path(min(missing))}: expected a sorted run, it is not there (nor are {len(missing) - 1} more "
-                f"of {len(wanted)}); repeat the command"
+                f"of {len(expected)}); repeat the command"
             )
-        for name in here - wanted:
+        for name in here - expected:
             self._path(name).unlink(missing_ok=True)
         sync_directory(self.url)
 

@@ -242,4 +242,4 @@ def _reordered(data, where, job):
         edges, entries = group["edges"][...], group["edges"].attrs["entries"]
     except (ValueError, RuntimeError, OSError, KeyError) as error:
         raise DataDamaged(f"{where}: expected to read edges, failed: {error}; remove it and repeat") from error
-    return open_data(where, x=data.x, y=data.y), edges, {key: Entry(key, *rest) for key, *rest in entries}
+    return open_data(where, x=data.x, y=data.y), edges, {key: Entry(key, *fields) for key, *fields in entries}

@@ -184,9 +184,9 @@ class Directory:
         if offset == self._read_to:
             return offset, self._order
         count = offset["stores"]
-        for known in (self._order, self._names()):
-            if len(known) >= count and _sum_of_names(known[:count]) == offset["names"]:
-                return offset, known[:count]
+        for names in (self._order, self._names()):
+            if len(names) >= count and _sum_of_names(names[:count]) == offset["names"]:
+                return offset, names[:count]
         return START, []
 
     def _next(self, done, begun):

@@ -85,8 +85,8 @@ def _array_names(arrays, file, roles):
     """Return the names of the arrays in the file, by role."""
     for name in roles.drop:
         if name not in arrays or name == "X":
-            known = few(other for other in arrays if other != "X")
-            raise DataNotFound(f"{file}: expected an array {name!r} to drop, found {known}; correct --drop")
+            others = few(other for other in arrays if other != "X")
+            raise DataNotFound(f"{file}: expected an array {name!r} to drop, found {others}; correct --drop")
     names = {"X": "X"} | ({"y": roles.y} if roles.target else {})
     names |= {name: name for name in COMPANIONS if name in arrays}
     names |= dict(roles.companions) | ({roles.id: roles.id} if roles.id else {})

@@ -131,16 +131,16 @@ class Date:
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        around = [f"{self.name}:{cycle}_{part}" for cycle in self.cycles for part in ("sin", "cos")]
-        return _with_indicator((self.name, *around), self.name, self.mean is not None)
+        circular = [f"{self.name}:{cycle}_{part}" for cycle in self.cycles for part in ("sin", "cos")]
+        return _with_indicator((self.name, *circular), self.name, self.mean is not None)
 
     def numbers(self, column, where, *, start=0, unseen="error") -> np.ndarray:
         if column.kind == NUMBERS and not column.gaps.all():
             _refuse_others(column, where, "dates", start)
         found = days(column, where, form=self.form, zoned=self.zoned, start=start)
-        around = [turns(found, cycle) for cycle in self.cycles]
+        circular = [turns(found, cycle) for cycle in self.cycles]
         filled = found if self.mean is None else np.where(np.isnan(found), self.mean, found)
-        return _filled(np.column_stack([filled, *around]), np.isnan(found), 0.0 if self.mean is not None else None)
+        return _filled(np.column_stack([filled, *circular]), np.isnan(found), 0.0 if self.mean is not None else None)
 
     def describe(self) -> str:
         zone = "UTC days of times with a zone" if self.zoned else "days of times without a zone, taken for UTC"
@@ -216,7 +216,7 @@ def from_json(found: Any, where) -> Coding:
         It is not a valid coding.
     """
     try:
-        codes = tuple(_code(said) for said in found["columns"])
+        codes = tuple(_code(code) for code in found["columns"])
         coding = Coding(codes, found["missing"], found["unseen"], tuple(found["roles"].items()))
         if not codes or not all(isinstance(text, str) for pair in coding.roles for text in pair):
             raise TypeError("no columns, or roles that are no texts")
@@ -229,9 +229,9 @@ def from_json(found: Any, where) -> Coding:
         ) from error
 
 
-def _code(said) -> Code:
-    said = {name: tuple(value) if isinstance(value, list) else value for name, value in said.items()}
-    code = CODES[said.pop("kind")](**said)
+def _code(found) -> Code:
+    found = {name: tuple(value) if isinstance(value, list) else value for name, value in found.items()}
+    code = CODES[found.pop("kind")](**found)
     texts = [code.name, getattr(code, "form", ""), *getattr(code, "levels", ()), *getattr(code, "cycles", ())]
     mean = getattr(code, "mean", None)
     if not all(isinstance(text, str) for text in texts) or not set(getattr(code, "cycles", ())) <= set(PERIODS):
@@ -274,6 +274,8 @@ def _refuse_infinite(values, name, where, start):
         )
 
 
-def _refuse_others(column, where, wanted, start):
+def _refuse_others(column, where, expected, start):
     """Raise `InvalidDtype` for a column whose type differs from training, naming its first invalid cell."""
-    raise InvalidDtype(f"{where}: expected {wanted} in the inputs, got {described(column, start=start)}; correct them")
+    raise InvalidDtype(
+        f"{where}: expected {expected} in the inputs, got {described(column, start=start)}; correct them"
+    )

@@ -94,11 +94,11 @@ def is_plain(text) -> bool:
     return text == "" or PLAIN_NUMBER.fullmatch(text) is not None
 
 
-def described(column: Column, known: Callable[[str], bool] = is_plain, *, start=0) -> str:
+def described(column: Column, is_expected: Callable[[str], bool] = is_plain, *, start=0) -> str:
     """Describe a column that is not numeric in words; texts for which `known` is false are counted as odd."""
     if column.kind != TEXTS:
         return f"{column.kind} in {column.name!r}"
-    odd = np.flatnonzero([not known(value) for value in column.values.tolist()])
+    odd = np.flatnonzero([not is_expected(value) for value in column.values.tolist()])
     first = column.values[odd[0]] if len(odd) else ""
     return odd_texts(column.name, len(odd), len(column.values), first, start + odd[0] if len(odd) else 0)
 

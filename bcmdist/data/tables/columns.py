@@ -94,8 +94,8 @@ class Target:
             values = as_float(column.values, f"{file}: {column.name!r}", start=start)
             refuse_gaps(values, file, repr(column.name), NO_TARGET, start=start, also_nan=not gaps)
             return values
-        known = {name: float(k) for k, name in enumerate(self.classes)} | {"": np.nan}
-        return np.array([known[text] for text in as_texts(column).tolist()])
+        numbers = {name: float(k) for k, name in enumerate(self.classes)} | {"": np.nan}
+        return np.array([numbers[text] for text in as_texts(column).tolist()])
 
 
 def target_of(look: Look, file, *, gaps=False) -> Target:

@@ -64,22 +64,23 @@ def days(column: Column, where, *, form="", zoned=None, start=0) -> np.ndarray:
     if column.kind == DATES:
         _refuse_other_zone(bool(column.zone), zoned, column, where, start, column.zone)
         return np.where(column.gaps, np.nan, _days_of(column.values))
-    known: dict[str, float] = {"": np.nan}
+    parsed: dict[str, float] = {"": np.nan}
     for row, text in enumerate(column.values.tolist()):
         text = "" if column.gaps[row] else str(text)
-        if text in known:
+        if text in parsed:
             continue
         try:
-            known[text] = day_of(text, form)
+            parsed[text] = day_of(text, form)
         except ValueError as error:
-            wanted = f"a date of the format {form!r}" if form else "a date such as 2026-03-01 or 2026-03-01T12:30:00Z"
+            example = "2026-03-01 or 2026-03-01T12:30:00Z"
+            expected = f"a date of the format {form!r}" if form else f"a date such as {example}"
             raise InvalidData(
-                f"{where}: expected {wanted} in {column.name!r}, got {text!r} at row {start + row}; correct it, or say "
-                f"--date '{column.name}=FORMAT' with the parts of strptime, such as %d.%m.%Y"
+                f"{where}: expected {expected} in {column.name!r}, got {text!r} at row {start + row}; correct it, or "
+                f"give --date '{column.name}=FORMAT' with the parts of strptime, such as %d.%m.%Y"
             ) from error
         _refuse_other_zone(has_zone(text, form), zoned, column, where, start + row, text)
     gaps = column.gaps.tolist()
-    return np.array([known["" if gone else str(t)] for t, gone in zip(column.values.tolist(), gaps, strict=True)])
+    return np.array([parsed["" if gone else str(t)] for t, gone in zip(column.values.tolist(), gaps, strict=True)])
 
 
 def _days_of(values):

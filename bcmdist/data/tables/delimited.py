@@ -129,8 +129,8 @@ class Delimited:
     def _header(self) -> tuple[tuple[str, ...], set[str]]:
         """Return the names in the first line unchanged, where pandas would rename duplicates, and the set of generated
         names for columns without one."""
-        said = [str(name).strip() for name in self._cells(self.separator, nrows=1).iloc[0]]
-        names = [name or f"column{k}" for k, name in enumerate(said)]
+        header = [str(name).strip() for name in self._cells(self.separator, nrows=1).iloc[0]]
+        names = [name or f"column{k}" for k, name in enumerate(header)]
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
             raise InvalidData(
@@ -141,7 +141,7 @@ class Delimited:
                 f"{self.file}: expected names of columns in its first line, got {', '.join(names)[:60]}; put a line of "
                 "names there"
             )
-        return tuple(names), set(names) - set(said)
+        return tuple(names), set(names) - set(header)
 
     def _has_commas(self):
         """Return whether numbers have a decimal comma: some of the first cells do, and none has a decimal point."""

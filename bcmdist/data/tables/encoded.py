@@ -62,8 +62,8 @@ def plan(table: Named, roles: Roles, *, mask=None, count=False) -> Plan:
     """
     inputs, unused = named_columns(table.names, table.file, roles, besides=(mask,) if mask in table.names else ())
     simple = roles.coding is not None or _are_numbers(table, inputs, roles)
-    known = roles.target and (table.kinds or {}).get(roles.y) == NUMBERS
-    if simple and not roles.id and mask is None and not count and (known or not roles.target):
+    numeric_target = roles.target and (table.kinds or {}).get(roles.y) == NUMBERS
+    if simple and not roles.id and mask is None and not count and (numeric_target or not roles.target):
         dtype = _target_dtype(table, roles) if roles.target else None
         coding = roles.coding or _coding(tuple(map(Number, inputs)), roles)
         return Plan(roles, coding, Target((), dtype) if dtype else None, unused, roles.texts)
@@ -94,8 +94,8 @@ def _target_dtype(table, roles):
 
 
 def _coding(codes, roles):
-    said = ([("y", roles.y)] if roles.target else []) + list(roles.companions.items())
-    return Coding(codes, roles.missing, roles.unseen or "error", tuple(said))
+    roles_of_columns = ([("y", roles.y)] if roles.target else []) + list(roles.companions.items())
+    return Coding(codes, roles.missing, roles.unseen or "error", tuple(roles_of_columns))
 
 
 def _seen(table, roles, inputs, texts, mask) -> _Seen:

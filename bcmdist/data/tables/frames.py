@@ -79,10 +79,10 @@ def is_uncoded(X, coding: Coding) -> bool:
     """
     if not (hasattr(X, "iloc") and coding.descriptions()):
         return False
-    known = {str(name): name for name in X.columns}
-    if set(coding.inputs) <= set(known) and not has_categories(X[[known[name] for name in coding.inputs]]):
+    columns = {str(name): name for name in X.columns}
+    if set(coding.inputs) <= set(columns) and not has_categories(X[[columns[name] for name in coding.inputs]]):
         return False
-    return set(coding.columns) <= set(known)
+    return set(coding.columns) <= set(columns)
 
 
 def refuse_others(X, coding: Coding) -> None:

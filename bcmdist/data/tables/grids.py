@@ -32,15 +32,15 @@ class Grid:
         self.where, self.opened = where, opened
         self.names = tuple(dict.fromkeys([*inputs, *others]))
         with self.opened() as data:
-            known = [str(name) for name in data.variables]
+            names = [str(name) for name in data.variables]
             if not inputs:
                 raise InvalidOption(
                     f"{where}: expected --x with the variables that are inputs, such as --x lon,lat,time, got none; "
-                    f"found {', '.join(known)}"
+                    f"found {', '.join(names)}"
                 )
-            missing = [name for name in self.names if name not in known]
+            missing = [name for name in self.names if name not in names]
             if missing:
-                raise DataNotFound(f"{where}: expected a variable {missing[0]!r}, found {', '.join(known)}; correct it")
+                raise DataNotFound(f"{where}: expected a variable {missing[0]!r}, found {', '.join(names)}; correct it")
             self.sizes = sizes_of(data, others or inputs)
             self._refuse_other_dimensions(data, others or inputs)
 
@@ -118,11 +118,11 @@ def blocks(shape, rows) -> Iterator[tuple[slice, ...]]:
     if not shape:
         return
     step = max(1, rows // math.prod(shape[inner + 1 :]))
-    rest = tuple(slice(0, n) for n in shape[inner + 1 :])
+    inner_slices = tuple(slice(0, n) for n in shape[inner + 1 :])
     for outer in product(*(range(n) for n in shape[:inner])):
         for start in range(0, shape[inner], step):
             some = slice(start, min(start + step, shape[inner]))
-            yield (*(slice(k, k + 1) for k in outer), some, *rest)
+            yield (*(slice(k, k + 1) for k in outer), some, *inner_slices)
 
 
 def _are_texts(values):

@@ -106,8 +106,8 @@ def _write_arrays(found, file, url, roles, split, how):
         raise InvalidOption(f"{file}: brings its own split; leave out --holdout and --mask")
     columns = whole.columns | {"row": np.arange(len(whole.columns["X"]))}
     if not whole.own_split:
-        known = [*whole.unused, *whole.columns]
-        rows = _chosen_rows(len(columns["X"]), whole.masks.get(split.mask), split, file, known)
+        named = [*whole.unused, *whole.columns]
+        rows = _chosen_rows(len(columns["X"]), whole.masks.get(split.mask), split, file, named)
         columns = {name: column[rows] for name, column in columns.items()} if rows is not None else columns
     if len(columns["X"]) == 0:
         raise InvalidData(_no_rows(file, split))
@@ -167,10 +167,10 @@ def _write_series(found, file, url, roles, split, how):
 class _Pieces:
     """Pieces restricted to the row numbers `wanted` (k,); in that order, if these rows fit in memory."""
 
-    def __init__(self, pieces: Iterator[dict[str, np.ndarray]], wanted, row_bytes):
-        self.pieces, self.wanted, self.kept, self.read = pieces, wanted, 0, 0
+    def __init__(self, pieces: Iterator[dict[str, np.ndarray]], columns, row_bytes):
+        self.pieces, self.wanted, self.kept, self.read = pieces, columns, 0, 0
         self.names: tuple[str, ...] = ()
-        self.permuted = wanted is not None and len(wanted) * row_bytes <= PERMUTED_BYTES
+        self.permuted = columns is not None and len(columns) * row_bytes <= PERMUTED_BYTES
 
     def __iter__(self):
         if not self.permuted:
@@ -228,7 +228,7 @@ def _figures(rows, inputs, schema, roles, written, unused):
     }
 
 
-def _chosen_rows(n, mask, split, file, known):
+def _chosen_rows(n, mask, split, file, columns):
     """Return the numbers of the selected rows out of `n`, in order; None for all rows."""
     if split.keeps_all:
         if split.part != "all":
@@ -239,7 +239,7 @@ def _chosen_rows(n, mask, split, file, known):
         test = int(split.holdout * n)
         return {"test": order[:test], "train": order[test:], "all": order}[split.part]
     if mask is None:
-        raise DataNotFound(f"{file}: expected a mask {split.mask!r}, found {', '.join(known)}; name one of these")
+        raise DataNotFound(f"{file}: expected a mask {split.mask!r}, found {', '.join(columns)}; name one of these")
     mask = np.atleast_2d(mask)
     if mask.dtype.kind not in "fiub":
         raise InvalidDtype(

@@ -118,11 +118,11 @@ class Look:
         """Describe the content of the column in words."""
         if self.kinds != {TEXTS}:
             return f"{' and '.join(sorted(self.kinds))} in {self.name!r}"
-        told = odd_texts(self.name, self.odd, self.rows - self.gaps, *self.first_odd)
+        text = odd_texts(self.name, self.odd, self.rows - self.gaps, *self.first_odd)
         if self.odd < self.seen or self.is_usual:
-            return told
+            return text
         many = f"more than {MOST_LEVELS}" if len(self.levels) > MOST_LEVELS else f"{len(self.levels)}"
-        return told.removesuffix(")") + f"; {many} different ones)"
+        return text.removesuffix(")") + f"; {many} different ones)"
 
     @property
     def is_usual(self) -> bool:
@@ -155,9 +155,9 @@ class Look:
         """
         if self.undated:
             text, row = self.first_undated
-            wanted = f"of the format {self.form!r}" if self.form else "such as 2026-03-01 or 2026-03-01T12:30:00Z"
+            expected = f"of the format {self.form!r}" if self.form else "such as 2026-03-01 or 2026-03-01T12:30:00Z"
             raise InvalidData(
-                f"{where}: expected a date {wanted} in each row of {self.name!r}, got {text!r} at row {row} "
+                f"{where}: expected a date {expected} in each row of {self.name!r}, got {text!r} at row {row} "
                 f"({self.undated} of {self.seen} rows); correct it, or say --date '{self.name}=FORMAT' with the parts "
                 "of strptime, such as %d.%m.%Y"
             )

@@ -36,5 +36,5 @@ def _stamp(path):
     files = sorted(one for one in path.rglob("*") if one.is_file()) if path.is_dir() else [path]
     if not path.exists():
         return ""
-    told = [(str(one.relative_to(path)), one.stat().st_size, one.stat().st_mtime_ns) for one in files]
-    return hashlib.sha256(repr(told).encode()).hexdigest()
+    stamps = [(str(one.relative_to(path)), one.stat().st_size, one.stat().st_mtime_ns) for one in files]
+    return hashlib.sha256(repr(stamps).encode()).hexdigest()

@@ -195,9 +195,9 @@ class ParquetFiles:
     def _counted(self) -> dict[str, range]:
         """Range indexes by name, which pandas stores as metadata only."""
         try:
-            told = json.loads((self.schema.metadata or {}).get(b"pandas", b"{}")).get("index_columns", [])
-            known = [one for one in told if isinstance(one, dict) and one.get("kind") == "range" and one.get("name")]
-            found = {str(one["name"]): range(one["start"], one["stop"], one["step"]) for one in known}
+            index = json.loads((self.schema.metadata or {}).get(b"pandas", b"{}")).get("index_columns", [])
+            ranges = [one for one in index if isinstance(one, dict) and one.get("kind") == "range" and one.get("name")]
+            found = {str(one["name"]): range(one["start"], one["stop"], one["step"]) for one in ranges}
         except (ValueError, KeyError, TypeError, AttributeError):  # metadata of other software
             return {}
         return {name: rows for name, rows in found.items() if len(self.paths) == 1 and name not in self.schema.names}

@@ -63,11 +63,11 @@ class Roles:
         if self.coding is not None:
             object.__setattr__(self, "inputs", self.coding.columns)
             object.__setattr__(self, "missing", self.coding.missing)
-        given = [*self.companions.values(), *([self.id] if self.id else []), *self.drop, *self.inputs]
+        named = [*self.companions.values(), *([self.id] if self.id else []), *self.drop, *self.inputs]
         if self.target or self.y not in self.inputs:
-            given.append(self.y)
-        twice = next((name for name, count in Counter(given).items() if count > 1), None)
-        twice = twice or next((name for name in self.type_options if name in {*given} - {*self.inputs}), None)
+            named.append(self.y)
+        twice = next((name for name, count in Counter(named).items() if count > 1), None)
+        twice = twice or next((name for name in self.type_options if name in {*named} - {*self.inputs}), None)
         if twice:
             raise InvalidOption(
                 f"roles: expected one role for a column, got {twice!r} for several; leave out the others"
@@ -92,8 +92,8 @@ class Roles:
     @property
     def texts(self) -> frozenset[str]:
         """Columns to read as unparsed texts, so that 007 does not become 7."""
-        known = () if self.coding is None else self.coding.categories
-        return frozenset([*self.category, *self.date, *known, *([self.id] if self.id else [])])
+        categories = () if self.coding is None else self.coding.categories
+        return frozenset([*self.category, *self.date, *categories, *([self.id] if self.id else [])])
 
 
 def roles_of(options: TableOptions, y, *, x=None, target=True, lags=None, x_lags=0) -> Roles:

@@ -55,8 +55,8 @@ class Lags:
     def columns(self) -> tuple[str, ...]:
         """Names of the inputs."""
         last = [f"{self.y}[t-{k}]" for k in range(1, self.lags + 1)]
-        known = [f"{x}[t-{k}]" if k else x for x in self.x for k in range(self.x_lags + 1)]
-        return (*last, *known)
+        inputs = [f"{x}[t-{k}]" if k else x for x in self.x for k in range(self.x_lags + 1)]
+        return (*last, *inputs)
 
     @property
     def before(self) -> int:
@@ -76,9 +76,9 @@ def lags_of(columns: Sequence[str]) -> Lags | None:
     if first is None:
         return None
     last = list(itertools.takewhile(lambda name: (lag := LAG.fullmatch(name)) and lag[1] == first[1], columns))
-    known = columns[len(last) :]
-    x = tuple(name for name in known if not LAG.fullmatch(name))
-    found = Lags(first[1], len(last), x, len(known) // len(x) - 1 if x else 0)
+    inputs = columns[len(last) :]
+    x = tuple(name for name in inputs if not LAG.fullmatch(name))
+    found = Lags(first[1], len(last), x, len(inputs) // len(x) - 1 if x else 0)
     return found if found.columns == tuple(columns) else None
 
 
@@ -177,10 +177,10 @@ class Lagged:
             start += len(values)
 
     def _rows(self, values, names, start):
-        known, series = np.unique(names, return_inverse=True)
+        labels, series = np.unique(names, return_inverse=True)
         before, width = self.lags.before, values.shape[1]
         X, y, row = [np.empty((0, len(self.lags.columns)))], [np.empty(0)], [np.empty(0, int)]
-        for k, name in enumerate(known.tolist()):
+        for k, name in enumerate(labels.tolist()):
             mine = np.flatnonzero(series == k)
             kept = self.last.get(name, np.empty((0, width)))
             whole = np.concatenate([kept, values[mine]])

@@ -136,8 +136,8 @@ def _read(file, act):
 def ending(file) -> str:
     """Return the type of a file from its name, such as .csv, .csv.gz or .parquet (also for a directory of these)."""
     suffixes = Path(file).suffixes
-    known = "".join(suffixes[-2:] if suffixes[-1:] == [".gz"] else suffixes[-1:]).lower()
-    return ".parquet" if known not in READERS and os.path.isdir(file) and is_parquet_directory(file) else known
+    suffix = "".join(suffixes[-2:] if suffixes[-1:] == [".gz"] else suffixes[-1:]).lower()
+    return ".parquet" if suffix not in READERS and os.path.isdir(file) and is_parquet_directory(file) else suffix
 
 
 def is_table(data) -> bool:

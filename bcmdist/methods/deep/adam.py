@@ -170,13 +170,13 @@ class Climb:
         done = climbers[0].steps
 
         def climb():
-            ground, shapes = first.ground, tuple((*one.centres.shape, one.units) for one in self.start.layers)
+            context, shapes = first.context, tuple((*one.centres.shape, one.units) for one in self.start.layers)
             whole = replace(first.parts[0], stop=first.parts[-1].stop)
             steps = few(first.rows), min(done + ROUND, self.steps), self.steps
-            how = shapes, whole, first.likelihood, powers, ground.classes, *steps
-            with ground.transient({f"process {k}": one.to_array() for k, one in enumerate(climbers)}) as references:
-                task = AdamRound(ground.scaling, tuple(references.values()), *how)
-                found = ground.sum(task, [Span(k, k + 1) for k in range(len(climbers))])
+            how = shapes, whole, first.likelihood, powers, context.classes, *steps
+            with context.transient({f"process {k}": one.to_array() for k, one in enumerate(climbers)}) as references:
+                task = AdamRound(context.scaling, tuple(references.values()), *how)
+                found = context.sum(task, [Span(k, k + 1) for k in range(len(climbers))])
             return {str(k): found.by_process[k] for k in range(len(climbers))}
 
         kept = first.once(["Adam", powers, self.steps, done], self.start.layers, climb)

@@ -95,10 +95,12 @@ class Layer:
         """The layer as used in propagation, given a belief about v."""
         W = self.whitener
         alpha = believed.mean @ W
-        spread = W.T @ (believed.second - np.eye(len(W))) @ W
+        covariance = W.T @ (believed.second - np.eye(len(W))) @ W
         lengthscale = np.exp(self.log_lengthscale)
         variance, noise = float(np.exp(self.log_variance)), float(np.exp(self.log_noise))
-        return Stage(self.centres, lengthscale, variance, noise, alpha, 0.5 * (spread + spread.transpose(0, 2, 1)))
+        return Stage(
+            self.centres, lengthscale, variance, noise, alpha, 0.5 * (covariance + covariance.transpose(0, 2, 1))
+        )
 
     def numbers(self) -> np.ndarray:
         """All parameters in one vector, for optimisation; only the lower triangle of R."""
@@ -175,7 +177,7 @@ def _through_stage(layer, believed, pull):
     """Gradients in m, C and L from those in A = L'^-1 m and B = L'^-1 (C + m m' - I) L^-1."""
     W = layer.whitener
     to_alpha = pull.alpha @ W.T
-    to_second = W @ pull.spread @ W.T
+    to_second = W @ pull.quadratic @ W.T
     inner = believed.second - np.eye(len(W))
     to_factor = -W.T @ (believed.mean.T @ to_alpha + 2.0 * (inner @ to_second).sum(axis=0))
     to_mean = to_alpha + 2.0 * np.einsum("ujk,uk->uj", to_second, believed.mean)

@@ -25,8 +25,8 @@ class DeepProcess(Method):
     defaults = Defaults(kernel=training.KERNEL, classes="softmax", query=training.CENTRES)
     training = Training(training.ROWS, training.BLOCK, memorises=True)
 
-    def shared(self, known) -> Deep:
-        return training.begun(known)
+    def shared(self, basis_inputs) -> Deep:
+        return training.begun(basis_inputs)
 
     def train(self, shared, likelihood, context) -> tuple:
         return training.trained(shared, likelihood, context)

@@ -57,8 +57,8 @@ class DeepMixture(Shared):
 
     def summary(self, belief, original) -> dict:
         """Layers of each process, in the form of `Deep.summary` with the process number."""
-        said = (one.summary(belief[k], original)["layers"] for k, one in enumerate(self.each))
-        return {"layers": [{"process": k, **layer} for k, layers in enumerate(said, 1) for layer in layers]}
+        summaries = (one.summary(belief[k], original)["layers"] for k, one in enumerate(self.each))
+        return {"layers": [{"process": k, **layer} for k, layers in enumerate(summaries, 1) for layer in layers]}
 
     def to_arrays(self) -> tuple[Arrays, dict]:
         each = enumerate((one.to_arrays()[0] for one in self.each), 1)

@@ -33,7 +33,7 @@ class Stage:
     """noise variance of each output"""
     alpha: np.ndarray
     """A, (U, M)"""
-    spread: np.ndarray
+    quadratic: np.ndarray
     """B, (U, M, M), symmetric"""
 
     @cached_property
@@ -44,7 +44,7 @@ class Stage:
     def packed(self) -> np.ndarray:
         """B with the weights of pairs, (U, p)."""
         j, k = self.pairs.first, self.pairs.second
-        return self.spread[:, j, k] * np.where(j == k, 1.0, 2.0)
+        return self.quadratic[:, j, k] * np.where(j == k, 1.0, 2.0)
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Pairs:
     second: np.ndarray
     middle: np.ndarray
     """(p, D)"""
-    apart: np.ndarray
+    difference: np.ndarray
     """z_j - z_k, (p, D)"""
     exponent: np.ndarray
     """-(z_j - z_k)^2 / 4 l^2, summed, (p,)"""
@@ -63,8 +63,8 @@ class Pairs:
     @classmethod
     def of(cls, Z, lengthscale) -> "Pairs":
         j, k = np.triu_indices(len(Z))
-        apart = Z[j] - Z[k]
-        return cls(j, k, 0.5 * (Z[j] + Z[k]), apart, -0.25 * ((apart / lengthscale) ** 2).sum(axis=1))
+        difference = Z[j] - Z[k]
+        return cls(j, k, 0.5 * (Z[j] + Z[k]), difference, -0.25 * ((difference / lengthscale) ** 2).sum(axis=1))
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Pull:
     noise: float
     """in the variance itself, not its logarithm"""
     alpha: np.ndarray
-    spread: np.ndarray
+    quadratic: np.ndarray
 
     def __add__(self, other: "Pull") -> "Pull":
         return Pull(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
@@ -89,9 +89,9 @@ class Pull:
 
 def nothing(stage: Stage) -> Pull:
     """Gradient of a sum over no rows."""
-    arrays = (stage.centres, stage.lengthscale, stage.alpha, stage.spread)
-    Z, lengthscale, alpha, spread = (np.zeros_like(one) for one in arrays)
-    return Pull(Z, lengthscale, 0.0, 0.0, alpha, spread)
+    arrays = (stage.centres, stage.lengthscale, stage.alpha, stage.quadratic)
+    Z, lengthscale, alpha, quadratic = (np.zeros_like(one) for one in arrays)
+    return Pull(Z, lengthscale, 0.0, 0.0, alpha, quadratic)
 
 
 @dataclass(frozen=True)
@@ -118,11 +118,11 @@ def passed(stage: Stage, m, s=None) -> Passed:
     mean = psi1 @ stage.alpha.T
     if s is None:
         psi2 = None
-        spread = np.stack([np.einsum("ij,ij->i", psi1 @ B, psi1) for B in stage.spread], axis=1)
+        quadratic = np.stack([np.einsum("ij,ij->i", psi1 @ B, psi1) for B in stage.quadratic], axis=1)
     else:
         psi2 = _psi2(stage, m, s)
-        spread = psi2 @ stage.packed.T
-    return Passed(m, s, mean, stage.noise + stage.variance + spread - mean**2, psi1, psi2)
+        quadratic = psi2 @ stage.packed.T
+    return Passed(m, s, mean, stage.noise + stage.variance + quadratic - mean**2, psi1, psi2)
 
 
 def _psi1(stage, m, s):
@@ -157,13 +157,13 @@ def pulled(stage: Stage, rows: Passed, to_mean, to_variance) -> tuple[Pull, np.n
     to_psi1 = to_mean @ stage.alpha
     M = len(stage.centres)
     if psi2 is None:
-        to_spread = np.stack([psi1.T @ (psi1 * g[:, None]) for g in to_variance.T])
-        for g, B in zip(to_variance.T, stage.spread, strict=True):
+        to_quadratic = np.stack([psi1.T @ (psi1 * g[:, None]) for g in to_variance.T])
+        for g, B in zip(to_variance.T, stage.quadratic, strict=True):
             to_psi1 += 2.0 * g[:, None] * (psi1 @ B)
     else:
-        to_spread = np.empty((len(stage.alpha), M, M))
+        to_quadratic = np.empty((len(stage.alpha), M, M))
         j, k = stage.pairs.first, stage.pairs.second
-        to_spread[:, j, k] = to_spread[:, k, j] = to_variance.T @ psi2
+        to_quadratic[:, j, k] = to_quadratic[:, k, j] = to_variance.T @ psi2
     square = stage.lengthscale**2
     one = to_psi1 * psi1
     w = 0.5 / (square + (np.zeros_like(rows.m) if rows.s is None else rows.s))
@@ -177,13 +177,15 @@ def pulled(stage: Stage, rows: Passed, to_mean, to_variance) -> tuple[Pull, np.n
         to_m2, to_w, to_middle = _through(two, w, rows.m, pairs.middle)
         to_m, to_s = to_m + to_m2, to_s - 2.0 * w**2 * to_w
         each = two.sum(axis=0)
-        to_square += 0.25 * (each @ pairs.apart**2) / square**2 + 0.5 * each.sum() / square - (w**2 * to_w).sum(axis=0)
-        to_apart = -0.5 * each[:, None] * pairs.apart / square
-        np.add.at(to_Z, pairs.first, 0.5 * to_middle + to_apart)
-        np.add.at(to_Z, pairs.second, 0.5 * to_middle - to_apart)
+        to_square += (
+            0.25 * (each @ pairs.difference**2) / square**2 + 0.5 * each.sum() / square - (w**2 * to_w).sum(axis=0)
+        )
+        to_difference = -0.5 * each[:, None] * pairs.difference / square
+        np.add.at(to_Z, pairs.first, 0.5 * to_middle + to_difference)
+        np.add.at(to_Z, pairs.second, 0.5 * to_middle - to_difference)
         to_variance_log += 2.0 * each.sum()
     noise = float(to_variance.sum())
-    pull = Pull(to_Z, 2.0 * square * to_square, float(to_variance_log), noise, to_mean.T @ psi1, to_spread)
+    pull = Pull(to_Z, 2.0 * square * to_square, float(to_variance_log), noise, to_mean.T @ psi1, to_quadratic)
     return pull, to_m, to_s
 
 

@@ -38,8 +38,8 @@ class Evaluated:
 class DeepObjective:
     """The tied energy over some partitions, with its gradient; one round per evaluation."""
 
-    def __init__(self, ground: TrainingContext, parts: Sequence[Partition], likelihood: Likelihood, power=1.0):
-        self.ground, self.parts, self.likelihood, self.power = ground, parts, likelihood, power
+    def __init__(self, context: TrainingContext, parts: Sequence[Partition], likelihood: Likelihood, power=1.0):
+        self.context, self.parts, self.likelihood, self.power = context, parts, likelihood, power
         self.rows = sum(part.rows for part in parts)
 
     def __call__(self, layers: Sequence[Layer]) -> Evaluated:
@@ -50,10 +50,10 @@ class DeepObjective:
 
     def place(self, what: Sequence, start: Sequence[Layer]) -> Path:
         """Path of a stored result of this objective, given a description of the computation and the initial layers."""
-        asked = [self.ground.scaling.digest, self.likelihood.name, self.power, *what]
+        asked = [self.context.scaling.digest, self.likelihood.name, self.power, *what]
         digest = hashlib.sha256(json.dumps([*asked, *(part.key for part in self.parts)]).encode())
         digest.update(joined(start).tobytes())
-        return Path(self.ground.scratch, f"deep-{digest.hexdigest()[:16]}.npz")
+        return Path(self.context.scratch, f"deep-{digest.hexdigest()[:16]}.npz")
 
     def once(self, what: Sequence, start: Sequence[Layer], make: Callable[[], Arrays]) -> Arrays:
         """Compute a result, or load it from its `place` if an interrupted fit has stored it."""
@@ -75,14 +75,14 @@ class DeepObjective:
         last = shared.layers[-1]
         arrays, _ = shared.to_arrays()
         likelihood = noisy(self.likelihood, last)
-        with self.ground.transient(arrays) as references:
+        with self.context.transient(arrays) as references:
             named = tuple(references.items())
-            task = DeepMessage(self.ground.scaling, named, shared.kernel, likelihood)
-            message = self.ground.sum(task, self.parts)
+            task = DeepMessage(self.context.scaling, named, shared.kernel, likelihood)
+            message = self.context.sum(task, self.parts)
         belief = shared.belief(message.eta, message.precision)
         precision = message.precision + LEAST_SHARE * np.eye(shared.size)
-        known = replace(last, mean=belief.mean[None], root=np.linalg.cholesky(precision)[None])
-        return replace(shared, layers=(*shared.layers[:-1], known))
+        conditioned = replace(last, mean=belief.mean[None], root=np.linalg.cholesky(precision)[None])
+        return replace(shared, layers=(*shared.layers[:-1], conditioned))
 
     def reached(self, shared: Deep, held: Sequence[Partition], evaluations) -> "Reached":
         """Result of training after the given number of evaluations."""
@@ -93,10 +93,10 @@ class DeepObjective:
 
     def _densities(self, stages, parts, power) -> DeepShare:
         numbers, shapes = numbers_of(stages)
-        with self.ground.transient({"stages": numbers}) as references:
-            how = self.likelihood, power, self.ground.classes
-            task = DeepDensities(self.ground.scaling, references["stages"], shapes, *how)
-            return self.ground.sum(task, parts)
+        with self.context.transient({"stages": numbers}) as references:
+            how = self.likelihood, power, self.context.classes
+            task = DeepDensities(self.context.scaling, references["stages"], shapes, *how)
+            return self.context.sum(task, parts)
 
 
 def slope(layers: Sequence[Layer], sites, pulls: Sequence[Pull]) -> np.ndarray:

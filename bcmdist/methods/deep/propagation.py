@@ -128,10 +128,10 @@ def swept(layers: Sequence[Layer], total, factors, X, obs, likelihood, power=1.0
             figures += np.nan, 0.0, len(some)  # Z does not exist
             continue
         figures += 0.0, len(some) / power * normaliser(cavity, beliefs), 0.0
-        for said in row_factors(layers, beliefs, X[some], obs[some], likelihood, power):
-            improper = int(np.sum(~said.proper))
-            sums[group] += said.factors[said.proper].sum(axis=0) + improper * own
-            figures += said.log_z, 0.0, improper
+        for updated in row_factors(layers, beliefs, X[some], obs[some], likelihood, power):
+            improper = int(np.sum(~updated.proper))
+            sums[group] += updated.factors[updated.proper].sum(axis=0) + improper * own
+            figures += updated.log_z, 0.0, improper
     return sums, figures
 
 
@@ -239,15 +239,15 @@ class Sweeps:
         return Swept(further, at.sweeps + 1, np.nan, moved, share.skipped)
 
     def _site_share(self, factors) -> SiteShare:
-        objective, ground = self.objective, self.objective.ground
+        objective, context = self.objective, self.objective.context
         keys = sorted(factors)
         arrays = {"layers": joined(self.layers), "total": self.total(factors)}
-        with ground.transient(arrays | {f"factors{k}": factors[key] for k, key in enumerate(keys)}) as references:
+        with context.transient(arrays | {f"factors{k}": factors[key] for k, key in enumerate(keys)}) as references:
             held = tuple((key, references[f"factors{k}"]) for k, key in enumerate(keys))
             shapes = tuple((*layer.centres.shape, layer.units) for layer in self.layers)
             what = references["layers"], shapes, references["total"], held, self.grouping
-            how = objective.likelihood, objective.power, ground.classes
-            return ground.sum(SiteSweep(ground.scaling, *what, *how), self.parts)
+            how = objective.likelihood, objective.power, context.classes
+            return context.sum(SiteSweep(context.scaling, *what, *how), self.parts)
 
     def energy(self, at: Swept) -> float:
         """Energy of the factors; nan where a cavity is not positive definite."""
@@ -271,7 +271,7 @@ class Sweeps:
         before, after = (np.concatenate([each[key] for key in sorted(factors)]) for each in (factors, targets))
         ways, whole = (unpacked(numbers, self.layers) for numbers in (after - before, after))
         lengths = zip(map(_length, ways), map(_length, whole), strict=True)
-        return max(way / max(length, np.finfo(float).tiny) for way, length in lengths)
+        return max(step / max(length, np.finfo(float).tiny) for step, length in lengths)
 
 
 def swept_on(objective: DeepObjective, at: Reached, held: Sequence[Partition], sites: str) -> Reached:
@@ -279,7 +279,7 @@ def swept_on(objective: DeepObjective, at: Reached, held: Sequence[Partition], s
     if sites == TIED:
         return at
     sweeps = Sweeps(objective, at.shared, GROUPINGS[sites])
-    found = run_sweeps(sweeps, SWEEPS[objective.ground.effort])
+    found = run_sweeps(sweeps, SWEEPS[objective.context.effort])
     shared = sweeps.deep(found)
     if objective.likelihood.normal:
         shared = objective.absorbed(shared)

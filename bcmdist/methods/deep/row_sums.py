@@ -86,7 +86,7 @@ def numbers_of(stages: Sequence[Stage]) -> tuple[np.ndarray, tuple[Shape, ...]]:
 
 
 def _parts(stage):
-    return stage.centres, stage.lengthscale, stage.variance, stage.noise, stage.alpha, stage.spread
+    return stage.centres, stage.lengthscale, stage.variance, stage.noise, stage.alpha, stage.quadratic
 
 
 def stages_of(numbers, shapes: Sequence[Shape]) -> list[Stage]:
@@ -94,7 +94,7 @@ def stages_of(numbers, shapes: Sequence[Shape]) -> list[Stage]:
     found = []
     for M, D, U in shapes:
         sizes = np.cumsum([M * D, D, 1, 1, U * M, U * M * M])
-        Z, lengthscale, variance, noise, alpha, spread, numbers = np.split(numbers, sizes)
+        Z, lengthscale, variance, noise, alpha, quadratic, numbers = np.split(numbers, sizes)
         single = float(variance[0]), float(noise[0])
-        found.append(Stage(Z.reshape(M, D), lengthscale, *single, alpha.reshape(U, M), spread.reshape(U, M, M)))
+        found.append(Stage(Z.reshape(M, D), lengthscale, *single, alpha.reshape(U, M), quadratic.reshape(U, M, M)))
     return found

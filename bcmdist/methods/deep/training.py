@@ -69,7 +69,7 @@ def first_layers(centres, lengthscale, X, Y, units, depth, rng) -> list[Layer]:
         inputs = X if k == 0 else H
         if k:
             centres, lengthscale = drawn_rows(H, len(centres), rng), np.full(units, LENGTHSCALE)
-        layers.append(regression(centres, lengthscale, inputs, H, told=TOLD, noise=HIDDEN_NOISE))
+        layers.append(regression(centres, lengthscale, inputs, H, target_noise=TOLD, noise=HIDDEN_NOISE))
         H = through([layers[-1].stage()], inputs)[-1].mean
     return layers
 
@@ -80,17 +80,17 @@ def last_layer(layers, centres, lengthscale, X, Y, noise, rng) -> Layer:
     if layers:
         H = through([layer.stage() for layer in layers], X)[-1].mean
         centres, lengthscale = drawn_rows(H, len(centres), rng), np.full(H.shape[1], LENGTHSCALE)
-    return regression(centres, lengthscale, H, Y, told=noise, noise=noise)
+    return regression(centres, lengthscale, H, Y, target_noise=noise, noise=noise)
 
 
-def regression(centres, lengthscale, X, Y, *, told, noise) -> Layer:
-    """A layer with the posterior given outputs Y (n, U) at the rows X (n, D), observed with noise variance `told`."""
+def regression(centres, lengthscale, X, Y, *, target_noise, noise) -> Layer:
+    """A layer with the posterior given outputs Y (n, U) at the rows X (n, D), with variance `target_noise`."""
     M, U = len(centres), Y.shape[1]
     nothing = np.zeros((U, M)), np.zeros((U, M, M))
     layer = Layer(centres, np.log(lengthscale), np.array(0.0), np.log(noise), *nothing)
     V = np.linalg.solve(layer.factor, through([layer.stage()], X)[0].psi1.T).T
-    precision = V.T @ V / told + LEAST_SHARE * np.eye(M)
-    mean = np.linalg.solve(np.eye(M) + precision, V.T @ Y / told)
+    precision = V.T @ V / target_noise + LEAST_SHARE * np.eye(M)
+    mean = np.linalg.solve(np.eye(M) + precision, V.T @ Y / target_noise)
     return replace(layer, mean=mean.T, root=np.tile(np.linalg.cholesky(precision), (U, 1, 1)))
 
 
@@ -139,20 +139,22 @@ POWERS = (1.0, 0.5)
 NOISELESS = 1e-6  # noise variance of a last layer that is a latent process
 
 
-def begun(known: BasisInputs) -> Deep:
+def begun(basis_inputs: BasisInputs) -> Deep:
     """Initial layers: the first with centres among the inputs, in the metric of the learned kernel.
 
     There are fewer centres than requested where some are determined by the others (`select_points`).
     """
-    X, rng = known.sample, np.random.default_rng(known.seed)
-    centres = select_points(X, known.count, kernel=known.kernel, method=known.method, seed=known.seed)
-    lengthscale = metric(known.kernel, X.shape[1])
-    Y = known.targets if known.targets is not None else np.zeros((len(X), 1))
-    depth, units = known.options.layers, known.options.units or UNITS
+    X, rng = basis_inputs.sample, np.random.default_rng(basis_inputs.seed)
+    centres = select_points(
+        X, basis_inputs.count, kernel=basis_inputs.kernel, method=basis_inputs.method, seed=basis_inputs.seed
+    )
+    lengthscale = metric(basis_inputs.kernel, X.shape[1])
+    Y = basis_inputs.targets if basis_inputs.targets is not None else np.zeros((len(X), 1))
+    depth, units = basis_inputs.options.layers, basis_inputs.options.units or UNITS
     layers = first_layers(centres, lengthscale, X, Y, units, depth, rng)
-    noise = float(np.median(known.noise))
+    noise = float(np.median(basis_inputs.noise))
     layers.append(last_layer(layers, centres, lengthscale, X, Y, noise, rng))
-    return Deep(tuple(layers), known.kernel, known.mean, known.residual)
+    return Deep(tuple(layers), basis_inputs.kernel, basis_inputs.mean, basis_inputs.residual)
 
 
 def rounds(settings, rows: int, measured: int) -> float:
@@ -169,26 +171,26 @@ def refuse_rows(settings, rows: int) -> None:
     refuse_factors(options.deep_sites, min(rows, ROWS) if settings.learn else rows, processes * site_numbers(query))
 
 
-def trained(shared: Deep, likelihood: Likelihood, ground: TrainingContext) -> tuple[Shared, Likelihood]:
+def trained(shared: Deep, likelihood: Likelihood, context: TrainingContext) -> tuple[Shared, Likelihood]:
     """Train the layers, with sweeps if requested; return them and the likelihood with the learned noise.
 
     Without learning the layers stay initial, except for the sweeps.
     """
-    if not ground.learn and ground.options.deep_sites == TIED:
+    if not context.learn and context.options.deep_sites == TIED:
         return shared, likelihood
     if not likelihood.normal:
         last = replace(shared.layers[-1], log_noise=np.log(NOISELESS))
         shared = replace(shared, layers=(*shared.layers[:-1], last))
-    parts, held = _looked_at(ground)
+    parts, held = _looked_at(context)
     numbers = sum(layer.units * site_numbers(len(layer.centres)) for layer in shared.layers)
-    refuse_factors(ground.options.deep_sites, sum(part.rows for part in parts), numbers)
+    refuse_factors(context.options.deep_sites, sum(part.rows for part in parts), numbers)
     powers = POWERS if held else POWERS[:1]
-    objectives = [DeepObjective(ground, parts, likelihood, power) for power in powers]
+    objectives = [DeepObjective(context, parts, likelihood, power) for power in powers]
     ways = zip(objectives, _climbed(objectives, shared, held), strict=True)
-    reached = [swept_on(objective, at, held, ground.options.deep_sites) for objective, at in ways]
+    reached = [swept_on(objective, at, held, context.options.deep_sites) for objective, at in ways]
     left_out = sum(part.rows for part in held)
     densities = [found.density / left_out for found in reached] if held else []
-    ground.found["deep"] = {
+    context.found["deep"] = {
         "rows": objectives[0].rows,
         "left_out": left_out,
         "evaluations": sum(found.evaluations for found in reached),
@@ -203,22 +205,22 @@ def trained(shared: Deep, likelihood: Likelihood, ground: TrainingContext) -> tu
     return max(reached, key=lambda found: found.density).shared, likelihood
 
 
-def _looked_at(ground) -> tuple[list[Partition], list[Partition]]:
+def _looked_at(context) -> tuple[list[Partition], list[Partition]]:
     """Training and left-out partitions, from a sample of rows; without learning all partitions and none."""
-    if not ground.learn:
-        return list(ground.parts), []
-    rows = min(ROWS, sum(part.rows for part in ground.parts))
-    parts = ground.sampled(ROWS, min(BLOCK, max(rows // LEFT_OUT, 1)))
+    if not context.learn:
+        return list(context.parts), []
+    rows = min(ROWS, sum(part.rows for part in context.parts))
+    parts = context.sampled(ROWS, min(BLOCK, max(rows // LEFT_OUT, 1)))
     many = len(parts) - len(parts) // LEFT_OUT
     return parts[:many], parts[many:]
 
 
 def _climbed(objectives, start, held) -> list[Reached]:
     """Processes trained by the tied energy; without learning, the initial process for each objective."""
-    ground = objectives[0].ground
-    if not ground.learn:
+    context = objectives[0].context
+    if not context.learn:
         return [Reached(start, None, 0.0, 0) for _ in objectives]
-    return adam.climbed_jointly(objectives, start, held, adam.STEPS[ground.effort])
+    return adam.climbed_jointly(objectives, start, held, adam.STEPS[context.effort])
 
 
 def side_by_side(each: Sequence[Deep], likelihood: Likelihood) -> tuple[Shared, Likelihood]:

@@ -83,8 +83,8 @@ class IterativeBelief(Belief):
     def probes(self, count=PROBES) -> list[Probe]:
         """Results for the first `count` probes; one thread computes them while others wait."""
         with self._lock:
-            while (known := len(self._probes)) < count:
-                self._probes.extend(self._probe(range(known, min(known + self._probes_at_once, count))))
+            while (done := len(self._probes)) < count:
+                self._probes.extend(self._probe(range(done, min(done + self._probes_at_once, count))))
         return self._probes[:count]
 
     @property

@@ -32,7 +32,7 @@ MAX_FREQUENCIES, HALVINGS = 2**22, 60
 MAX_TOLERANCE, LOOSENING = 0.5, 2.0
 
 
-def fourier_features(known: BasisInputs) -> Fourier:
+def fourier_features(basis_inputs: BasisInputs) -> Fourier:
     """Fourier features for the box of all rows, at the requested tolerance.
 
     Where a learned kernel needs too many weights, the tolerance is increased, with a warning.
@@ -42,13 +42,13 @@ def fourier_features(known: BasisInputs) -> Fourier:
     InvalidOption
         The features would be too many, or the kernel has no spectral density.
     """
-    tolerance, place = known.options.tolerance, (known.kernel, known.low, known.high)
-    if known.learned:
+    tolerance, place = basis_inputs.options.tolerance, (basis_inputs.kernel, basis_inputs.low, basis_inputs.high)
+    if basis_inputs.learned:
         tolerance = _reachable_tolerance(*place, tolerance)
     step, most, margin = _grid(*place, tolerance)
     refuse_many(most, tolerance)
-    low, high = known.low - margin, known.high + margin
-    return Fourier(step, most, low, high, tolerance, known.kernel, known.mean, known.residual)
+    low, high = basis_inputs.low - margin, basis_inputs.high + margin
+    return Fourier(step, most, low, high, tolerance, basis_inputs.kernel, basis_inputs.mean, basis_inputs.residual)
 
 
 def fits_weights(kernel: Kernel, low, high, tolerance) -> bool:

@@ -37,9 +37,9 @@ class EqualVariances(IndependentRows):
         """Peak bytes of probes with their grids, a block of rows, variance solutions, and a factor."""
         return memory.FLOAT * (240 * PREDICTION_ROWS + 1000 * shared + 4 * 2000**2)
 
-    def local_bytes(self, around, rows, shared, *, kernels, classes) -> float:
+    def local_bytes(self, neighbours, rows, shared, *, kernels, classes) -> float:
         columns = classes + (shared if shared <= MAX_FACTORED else PROBES)
-        near = memory.local_bytes(around, min(rows, PREDICTION_ROWS), columns, kernels=kernels, classes=classes)
+        near = memory.local_bytes(neighbours, min(rows, PREDICTION_ROWS), columns, kernels=kernels, classes=classes)
         return near + self.prediction_bytes(rows, shared, kernels=kernels)
 
 
@@ -57,8 +57,8 @@ class FourierFeatures(Method):
     capabilities = Capabilities(query_methods=("kmeans",), query_from=False, running=False, local=True)
     defaults = Defaults(rows=ROWS, cell_rows=CELL_ROWS)
 
-    def shared(self, known) -> Fourier:
-        return frequency_grid.fourier_features(known)
+    def shared(self, basis_inputs) -> Fourier:
+        return frequency_grid.fourier_features(basis_inputs)
 
     def refuse(self, settings, likelihood) -> None:
         tolerance = settings.of(FourierOptions).tolerance

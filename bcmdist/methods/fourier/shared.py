@@ -257,9 +257,9 @@ class Fourier(Shared):
         """Mean and variance of b(x)'v at the rows of X (n, D), (n,) each, or (n, C) for C processes."""
         means = belief.mean.reshape(-1, self.size)
         mean, variance = self.design_product(X, means).T, np.empty(len(X))
-        together = max(1, DESIGN_ENTRIES // self.size)
-        for a in range(0, len(X), together):
-            variance[a : a + together] = belief.variances(self.design(X[a : a + together]))
+        step = max(1, DESIGN_ENTRIES // self.size)
+        for a in range(0, len(X), step):
+            variance[a : a + step] = belief.variances(self.design(X[a : a + step]))
         if belief.mean.ndim == 1:
             return mean[:, 0], variance
         return mean, np.repeat(variance[:, None], len(means), axis=1)
@@ -310,7 +310,7 @@ class Fourier(Shared):
         extent = self.high - self.low
         if not (np.all(extent >= 0) and np.all(self.step * extent < 1.0)):
             raise damaged(where, "waves longer than the box in fourier_step", f"{self.step * extent} of them in it")
-        said = np.sum(self.scale**2)
+        total = np.sum(self.scale**2)
         variance = self.kernel.diagonal(np.zeros((1, self.inputs)))[0]
-        if not abs(said - variance) <= self.tolerance * variance:
-            raise damaged(where, f"waves with the variance {variance:g} of the kernel in fourier_most", f"{said:g}")
+        if not abs(total - variance) <= self.tolerance * variance:
+            raise damaged(where, f"waves with the variance {variance:g} of the kernel in fourier_most", f"{total:g}")

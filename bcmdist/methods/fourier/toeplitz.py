@@ -89,9 +89,9 @@ class Gram:
         """Rows and columns of G at some frequency indices (b,): (b, b)."""
         k = np.array(np.unravel_index(some, self.shape)) - (np.array(self.shape) // 2)[:, None]
         C, S = self._parts
-        apart, together = (self._numbers(k[:, :, None] + sign * k[:, None, :]) for sign in (-1, 1))
-        found = C.ravel()[apart]
-        found += S.ravel()[together]
+        differences, sums = (self._numbers(k[:, :, None] + sign * k[:, None, :]) for sign in (-1, 1))
+        found = C.ravel()[differences]
+        found += S.ravel()[sums]
         return np.asfortranarray(found)
 
     def diagonal(self) -> np.ndarray:

@@ -24,8 +24,8 @@ class MarginalisedNetworks(Method):
     def count(self, settings) -> int:
         return settings.of(NetworkOptions).units or training.UNITS
 
-    def shared(self, known) -> Networks:
-        return training.drawn(known)
+    def shared(self, basis_inputs) -> Networks:
+        return training.drawn(basis_inputs)
 
     def train(self, shared, likelihood, context) -> tuple:
         return training.trained(shared, likelihood, context)

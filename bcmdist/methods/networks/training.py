@@ -165,18 +165,23 @@ NOISE = "noise_variance"
 LARGEST_FACTOR = 1e6
 
 
-def drawn(known: BasisInputs) -> Networks:
+def drawn(basis_inputs: BasisInputs) -> Networks:
     """Networks with inner weights drawn from N(0, 1 / lengthscale^2), before training.
 
     The prior variance of the output weights is chosen so that the networks' variance, averaged over the rows of the
     sample, equals the kernel's.
     """
-    rng, widths = np.random.default_rng(known.seed), inner_widths(known.kernel, known.sample.shape[1])
-    count = number(known.options)
-    inner = rng.standard_normal((count, known.count, len(widths))) * widths
-    variance = known.kernel.diagonal(known.sample).mean()
-    scale = [np.sqrt(variance / (Units(one).features(known.sample) ** 2).sum(axis=1).mean()) for one in inner]
-    return Networks(inner, np.array(scale), np.ones(count), known.kernel, known.mean, known.residual)
+    rng, widths = (
+        np.random.default_rng(basis_inputs.seed),
+        inner_widths(basis_inputs.kernel, basis_inputs.sample.shape[1]),
+    )
+    count = number(basis_inputs.options)
+    inner = rng.standard_normal((count, basis_inputs.count, len(widths))) * widths
+    variance = basis_inputs.kernel.diagonal(basis_inputs.sample).mean()
+    scale = [np.sqrt(variance / (Units(one).features(basis_inputs.sample) ** 2).sum(axis=1).mean()) for one in inner]
+    return Networks(
+        inner, np.array(scale), np.ones(count), basis_inputs.kernel, basis_inputs.mean, basis_inputs.residual
+    )
 
 
 def inner_widths(kernel: Kernel, inputs: int) -> np.ndarray:
@@ -239,8 +244,8 @@ class NetworkObjective:
             covariance = linalg.inverse(belief.factor)
             with self.ground.transient({"mean": belief.mean, "covariance": covariance}) as moments:
                 share = self.ground.sum(NetworkGradient(trial, **moments), self.parts)
-        known = belief.mean[:units] @ belief.mean[:units] + np.trace(covariance[:units, :units]) - units
-        return Evaluated(committee.log_evidence, share.inner, float(known), share.noise)
+        divergence = belief.mean[:units] @ belief.mean[:units] + np.trace(covariance[:units, :units]) - units
+        return Evaluated(committee.log_evidence, share.inner, float(divergence), share.noise)
 
 
 def climbed(objective: NetworkObjective, start: Network, widths, steps) -> tuple[Network, float, int]:

@@ -19,11 +19,11 @@ from bcmdist.model.shared.interface import Shared
 ROWS = 200  # per partition by default: each draw costs several decompositions
 # Required values of other settings, with the reason for the error text.
 REQUIRED = {
-    "partition": ("chunks", "since local experts read rows as they are stored"),
-    "approximation": ("laplace", "as of measurements"),
-    "linearise": ("own", "as of measurements"),
-    "precision": (FIRST_PRECISION, "in which inputs are moved"),
-    "noise": ("auto", "since rows whose inputs were moved do not tell how errors are spread"),
+    "partition": ("chunks", "since local experts would read the uncorrected inputs"),
+    "approximation": ("laplace", "since the likelihood is Gaussian"),
+    "linearise": ("own", "since the likelihood is Gaussian"),
+    "precision": (FIRST_PRECISION, "the precision in which inputs are estimated"),
+    "noise": ("auto", "since residuals at estimated inputs do not measure prediction errors"),
 }
 
 
@@ -35,8 +35,8 @@ class NoisyInputs(Method):
     capabilities = replace(EXPERTS[FIRST].capabilities, input_errors=True)
     defaults = Defaults(kernel="se", rows=ROWS, cell_rows=ROWS)  # inputs move along the gradient of the kernel
 
-    def shared(self, known) -> Shared:
-        return EXPERTS[FIRST].shared(known)
+    def shared(self, basis_inputs) -> Shared:
+        return EXPERTS[FIRST].shared(basis_inputs)
 
     def needs_variances(self, settings) -> bool:
         return settings.of(InputOptions).noisy_inputs == CLEAN or not settings.learn
@@ -45,21 +45,21 @@ class NoisyInputs(Method):
         return learn_inputs(start, context, mean, settings)
 
     def refuse(self, settings, likelihood) -> None:
-        way = settings.of(InputOptions).noisy_inputs
+        form = settings.of(InputOptions).noisy_inputs
         for name, (expected, why) in REQUIRED.items():
             if getattr(settings, name) != expected:
                 raise InvalidOption(
-                    f"{name}: expected {expected} with noisy_inputs {way}, {why}, got {getattr(settings, name)}; leave "
-                    "one of them out"
+                    f"{name}: expected {expected} with noisy_inputs {form}, {why}, got {getattr(settings, name)}; "
+                    "leave one of them out"
                 )
         if settings.objective == "committee":
             raise InvalidOption(
-                f"objective: expected local, leave-one-out or subset with noisy_inputs {way}, where learning begins, "
-                "got committee, which would learn again from inputs as they were seen; leave it out"
+                f"objective: expected local, leave-one-out or subset with noisy_inputs {form}, got committee, which "
+                "would learn from the uncorrected inputs; leave it out"
             )
         if likelihood and (not likelihood.normal or likelihood.processes > 1):
             raise InvalidOption(
-                f"likelihood: expected gaussian with noisy_inputs {way}, got {likelihood.name}; leave out "
+                f"likelihood: expected gaussian with noisy_inputs {form}, got {likelihood.name}; leave out "
                 "--noisy-inputs"
             )
 

@@ -179,18 +179,18 @@ def learn_inputs(start: Point, context: TrainingContext, mean: str, settings) ->
 
     With --no-learn the hyper-parameters are unchanged. A report is added to the context.
     """
-    way, seed, noise = (
+    form, seed, noise = (
         settings.of(InputOptions).noisy_inputs,
         settings.seed,
         float(start.likelihood.parameters[NOISE][0]),
     )
     if not context.learn:
-        return start, NormalErrors(way, max(noise, HIGHEST_GIVEN), seed=seed)
+        return start, NormalErrors(form, max(noise, HIGHEST_GIVEN), seed=seed)
     learner = AlternatingLearner(context, evenly(context.parts, ROWS[context.effort]), mean)
     unknown = not learner.parts[0].data.variance
     variance = (FIRST_ERROR**2,) * learner.inputs if unknown else None
-    initial = learner.initial(start, NormalErrors(way, noise, variance, seed))
-    ended = [(_by_noise_level if way == CLEAN else _by_sampling)(learner, one) for one in _starts(learner, initial)]
+    initial = learner.initial(start, NormalErrors(form, noise, variance, seed))
+    ended = [(_by_noise_level if form == CLEAN else _by_sampling)(learner, one) for one in _starts(learner, initial)]
     scores = [_score(learner, found) for found, _ in ended] if len(ended) > 1 else [0.0]
     found, facts = ended[int(np.argmax(scores))]
     facts |= {"beginnings": _finite(scores)} if len(ended) > 1 else {}

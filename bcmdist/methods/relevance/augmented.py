@@ -76,8 +76,8 @@ def with_bumps(V, belief: Belief, sums: BumpSums) -> tuple[np.ndarray, np.ndarra
     s = np.maximum(sums.square - np.einsum("ij,ij->j", C, C), 0.0)
     q = sums.pull - belief.mean @ sums.cross
     e = 1.0 - np.einsum("ij,ij->j", A, C)
-    known = 1.0 / TARGET_VARIANCE + s
-    return V @ belief.mean + e * q / known, np.einsum("ij,ij->j", A, A) + e**2 / known
+    precision = 1.0 / TARGET_VARIANCE + s
+    return V @ belief.mean + e * q / precision, np.einsum("ij,ij->j", A, A) + e**2 / precision
 
 
 @dataclass(frozen=True)

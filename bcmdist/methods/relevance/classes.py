@@ -209,7 +209,7 @@ def weighed_at(weights, state: State, found: Posterior) -> Weighed:
 
 
 def standing_still(
-    tried: Weights, likelihood, ground: TrainingContext, start: State | None, own=None
+    tried: Weights, likelihood, context: TrainingContext, start: State | None, own=None
 ) -> tuple[Problem, State]:
     """Iterate passes until the weights converge; return the sums of all rows at these weights, and the state.
 
@@ -219,12 +219,12 @@ def standing_still(
     """
     weights, weighed, arrays, share, last = np.zeros(tried.size), NOTHING, tried.basis.to_arrays(), 1.0, np.inf
     for number in range(MOST_PASSES):
-        with ground.transient(arrays | {"weighed": weighed.to_array()}) as references:
-            functions = functions_of(tried, ground.scaling, {name: references[name] for name in arrays})
-            how = (ground.options.rvm_classes, references["weighed"], own)
-            sums = ground.sum(SiteSums(functions, likelihood, ground.classes, *how))
+        with context.transient(arrays | {"weighed": weighed.to_array()}) as references:
+            functions = functions_of(tried, context.scaling, {name: references[name] for name in arrays})
+            how = (context.options.rvm_classes, references["weighed"], own)
+            sums = context.sum(SiteSums(functions, likelihood, context.classes, *how))
         problem = Problem(sums, tried.size - tried.functions, keep_noise=True, least=LEAST_SHARE, floor=LEAST_PRECISION)
-        update = UPDATES[ground.options.rvm_update]
+        update = UPDATES[context.options.rvm_update]
         shut = start if number >= OPEN_PASSES else None
         start = state = closed(update, problem, shut) if shut else update(problem, 1.0, start)
         found, step = posterior(sums, state), -weights

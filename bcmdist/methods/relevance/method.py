@@ -74,8 +74,8 @@ class RelevanceVectors(Method):
             query_from=False,
         )
 
-    def shared(self, known) -> Shared:
-        return weights_of(training.drawn)(known)
+    def shared(self, basis_inputs) -> Shared:
+        return weights_of(training.drawn)(basis_inputs)
 
     def train(self, shared, likelihood, context) -> tuple:
         return training.trained(shared, likelihood, context)

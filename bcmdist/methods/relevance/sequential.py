@@ -61,7 +61,7 @@ def fast(problem: Problem, noise, start: State | None = None) -> State:
     found, length = posterior(problem.sums, state), FIRST_LENGTH
     best, highest, stalled = state, found.evidence, 0
     for _ in range(MOST_ROUNDS):
-        moved, claimed, settled = _changed_some(problem, afresh(problem, state, found), length)
+        moved, claimed, converged = _changed_some(problem, afresh(problem, state, found), length)
         after = posterior(problem.sums, moved)
         gained = after.evidence - found.evidence
         true = bool(abs(gained - claimed) <= DOUBT * claimed + LEAST_GAIN)
@@ -75,7 +75,7 @@ def fast(problem: Problem, noise, start: State | None = None) -> State:
         stalled = 0 if found.evidence > highest + LEAST_ROUND else stalled + 1
         if found.evidence > highest:
             best, highest = state, found.evidence
-        if (settled and abs(np.log(state.noise / moved.noise)) < LEAST_GAIN) or stalled == PATIENCE:
+        if (converged and abs(np.log(state.noise / moved.noise)) < LEAST_GAIN) or stalled == PATIENCE:
             break
     return best
 
@@ -116,8 +116,8 @@ def best_change(problem: Problem, sight: Sight) -> tuple[int, float, float]:
     state, G, free = sight.state, problem.sums.gram, problem.free
     inside = state.active[state.active < free]
     m, now = len(inside), np.full(free, np.inf)
-    said = np.maximum(LEAST_LEFT * np.diag(G)[:free] / state.noise, LEAST_KNOWN) >= sight.S  # explained
-    s, q = np.where(said, 1.0, sight.S), np.where(said, 0.0, sight.Q)
+    explained = np.maximum(LEAST_LEFT * np.diag(G)[:free] / state.noise, LEAST_KNOWN) >= sight.S  # explained
+    s, q = np.where(explained, 1.0, sight.S), np.where(explained, 0.0, sight.Q)
     now[inside] = state.alpha[:m]
     s[inside], q[inside] = (one[:m] for one in sparsity_and_quality(state.alpha, sight.mean, np.diag(sight.covariance)))
     best = best_alpha(s, q, problem.least_alpha(state.noise)[:free])
@@ -148,23 +148,23 @@ def changed(problem: Problem, sight: Sight, j, alpha) -> Sight:
             some, alphas = np.delete(state.active, place), np.delete(state.alpha, place)
             Sigma = np.delete(np.delete(Sigma - np.outer(column, column / variance), place, 0), place, 1)
     else:
-        before, said = np.inf, Sigma @ G[state.active, j] / s2
-        row[state.active], row[j] = -said, 1.0
+        before, projected = np.inf, Sigma @ G[state.active, j] / s2
+        row[state.active], row[j] = -projected, 1.0
         S, Q = sight.S[j], sight.Q[j]
         some, alphas = np.insert(state.active, place, j), np.insert(state.alpha, place, alpha)
-        Sigma = _grown(Sigma, said, 1.0 / (alpha + S), place)
+        Sigma = _grown(Sigma, projected, 1.0 / (alpha + S), place)
     c = G[:free] @ row / s2  # phi_m'K^-1 phi_j
     delta = 1.0 / alpha - 1.0 / before
     t = delta / (1.0 + delta * S)
     return Sight(State(some, alphas, s2), Sigma @ b[some] / s2, Sigma, sight.S - t * c**2, sight.Q - t * Q * c)
 
 
-def _grown(Sigma, said, variance, place):
+def _grown(Sigma, column, variance, place):
     """The covariance with one more weight, inserted at `place`."""
     m = len(Sigma) + 1
     others, grown = np.delete(np.arange(m), place), np.empty((m, m))
-    grown[np.ix_(others, others)] = Sigma + variance * np.outer(said, said)
-    grown[place, others] = grown[others, place] = -variance * said
+    grown[np.ix_(others, others)] = Sigma + variance * np.outer(column, column)
+    grown[place, others] = grown[others, place] = -variance * column
     grown[place, place] = variance
     return grown
 

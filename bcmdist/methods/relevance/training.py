@@ -66,35 +66,35 @@ def pull(basis: Radial, X, Phi, y, weight, mean, covariance) -> np.ndarray:
     return E.sum(axis=1) @ X**2 - 2.0 * np.einsum("id,id->d", X, E @ C) + E.sum(axis=0) @ C**2
 
 
-def summed(shared: Weights, ground: TrainingContext) -> Sums:
+def summed(shared: Weights, context: TrainingContext) -> Sums:
     """Sums of all rows for the given functions, in one pass."""
-    with ground.transient(shared.basis.to_arrays()) as references:
-        return ground.sum(RowSums(functions_of(shared, ground.scaling, references)))
+    with context.transient(shared.basis.to_arrays()) as references:
+        return context.sum(RowSums(functions_of(shared, context.scaling, references)))
 
 
-def gradient(shared: Weights, basis: Radial, found: Posterior, noise, ground: TrainingContext) -> np.ndarray:
+def gradient(shared: Weights, basis: Radial, found: Posterior, noise, context: TrainingContext) -> np.ndarray:
     """dL in the log lengthscales of a basis all of whose functions are in the model, (D,)."""
     arrays = basis.to_arrays()
-    with ground.transient(arrays | {"mean": found.mean, "covariance": found.covariance}) as references:
-        functions = functions_of(shared, ground.scaling, {name: references[name] for name in arrays})
-        total = ground.sum(PullOfRows(functions, references["mean"], references["covariance"]))
+    with context.transient(arrays | {"mean": found.mean, "covariance": found.covariance}) as references:
+        functions = functions_of(shared, context.scaling, {name: references[name] for name in arrays})
+        total = context.sum(PullOfRows(functions, references["mean"], references["covariance"]))
     return total / (noise * basis.lengthscale**2)
 
 
-def climbed(shared: Weights, basis: Radial, state: State, ground: TrainingContext) -> np.ndarray:
+def climbed(shared: Weights, basis: Radial, state: State, context: TrainingContext) -> np.ndarray:
     """Lengthscales (D,) that increase the evidence, at the precisions and noise of a state.
 
     One common factor changes all lengthscales where the kernel has one, and one factor those of each group of inputs.
     """
-    groups = ground.groups if len(shared.kernel.parameters["lengthscale"]) > 1 else (0,) * len(basis.lengthscale)
+    groups = context.groups if len(shared.kernel.parameters["lengthscale"]) > 1 else (0,) * len(basis.lengthscale)
     steps, which = np.unique(groups or np.arange(len(basis.lengthscale)), return_inverse=True)
     everything = State(np.arange(len(state.alpha)), state.alpha, state.noise)
 
     def loss(x):
         moved = replace(basis, lengthscale=basis.lengthscale * np.exp(x[which]))
         few = replace(shared, basis=moved, scale=np.ones(moved.functions))
-        found = posterior(summed(few, ground), everything)
-        slope = gradient(few, moved, found, state.noise, ground)
+        found = posterior(summed(few, context), everything)
+        slope = gradient(few, moved, found, state.noise, context)
         return -found.evidence, -np.bincount(which, slope)
 
     how = {"bounds": [(-LARGEST_LOG, LARGEST_LOG)] * len(steps), "options": {"maxiter": CLIMB_STEPS}}
@@ -108,10 +108,15 @@ MOST_TURNS, LEAST_TURN = 10, 1.0
 NEXT_TO_NOTHING = 1e-6
 
 
-def drawn(known: BasisInputs) -> tuple[Radial, float]:
+def drawn(basis_inputs: BasisInputs) -> tuple[Radial, float]:
     """Bumps around sampled rows, drawn at random."""
-    assert known.row is not None
-    return dictionary(known.sample, known.row, known.kernel, known.options.rvm_dictionary or known.count)
+    assert basis_inputs.row is not None
+    return dictionary(
+        basis_inputs.sample,
+        basis_inputs.row,
+        basis_inputs.kernel,
+        basis_inputs.options.rvm_dictionary or basis_inputs.count,
+    )
 
 
 def dictionary(sample, rows, kernel, count) -> tuple[Radial, float]:
@@ -129,52 +134,52 @@ def dictionary(sample, rows, kernel, count) -> tuple[Radial, float]:
     return Radial(sample[first], lengthscale, rows[first].astype(float)), 1.0
 
 
-def trained(shared: Shared, likelihood, ground: TrainingContext) -> tuple[Shared, Likelihood]:
+def trained(shared: Shared, likelihood, context: TrainingContext) -> tuple[Shared, Likelihood]:
     """The functions selected by the evidence of all rows, and the likelihood with the learned noise.
 
     The noise is kept where it was given. For one-against-rest, functions are selected for each class separately.
     """
     if likelihood.apart:
-        each = [grown(cast(Weights, shared), likelihood.each, ground, own=c) for c in range(likelihood.processes)]
+        each = [grown(cast(Weights, shared), likelihood.each, context, own=c) for c in range(likelihood.processes)]
         return side_by_side([relevant(tried, state) for tried, _, state in each]), likelihood
-    tried, problem, state = grown(cast(Weights, shared), likelihood, ground)
+    tried, problem, state = grown(cast(Weights, shared), likelihood, context)
     if not likelihood.exact:
         return relevant(tried, state), likelihood
-    if ground.options.rvm_lengthscale == "adapted" and np.any(state.active < problem.free):
-        tried, state = adapted(tried, problem, state, ground)
+    if context.options.rvm_lengthscale == "adapted" and np.any(state.active < problem.free):
+        tried, state = adapted(tried, problem, state, context)
     return relevant(tried, state), replace(likelihood, noise_variance=np.array([state.noise]))
 
 
 def grown(
-    whole: Weights, likelihood, ground: TrainingContext, *, own: int | None = None
+    whole: Weights, likelihood, context: TrainingContext, *, own: int | None = None
 ) -> tuple[Weights, Problem, State]:
     """Some functions of a dictionary, their sums, and the state with the selected ones.
 
-    A dictionary larger than `ground.count` is processed in blocks, each together with the functions selected so far, in
-    one pass over the rows per block. This is the subspace EM of section 2.4 of the thesis (SYSTEMS T8), for whole
+    A dictionary larger than `context.count` is processed in blocks, each together with the functions selected so far,
+    in one pass over the rows per block. This is the subspace EM of section 2.4 of the thesis (SYSTEMS T8), for whole
     blocks of functions and any learner.
     """
     held, learn = whole.mean.weights(whole.inputs), measured if likelihood.exact else partial(standing_still, own=own)
     kept, start = np.arange(0), None
-    for block in np.array_split(np.arange(whole.functions), -(-whole.functions // ground.count)):
+    for block in np.array_split(np.arange(whole.functions), -(-whole.functions // context.count)):
         names = np.sort(np.concatenate([kept, block]))
         tried = replace(whole, basis=cast(Radial, whole.basis).some(names), scale=whole.scale[names])
         if start is not None:
             places = np.append(np.searchsorted(names, kept), len(names) + np.arange(held))
             start = replace(start, active=places)
-        problem, state = learn(tried, likelihood, ground, start)
+        problem, state = learn(tried, likelihood, context, start)
         start = state
         kept = names[state.active[state.active < problem.free]]
     return tried, problem, state
 
 
-def measured(tried: Weights, likelihood, ground: TrainingContext, start: State | None) -> tuple[Problem, State]:
+def measured(tried: Weights, likelihood, context: TrainingContext, start: State | None) -> tuple[Problem, State]:
     """The sums of rows with Gaussian noise, and the state learned from them."""
-    problem = Problem(summed(tried, ground), tried.size - tried.functions, keep_noise=not ground.learn)
-    return problem, UPDATES[ground.options.rvm_update](problem, float(likelihood.noise_variance[0]), start)
+    problem = Problem(summed(tried, context), tried.size - tried.functions, keep_noise=not context.learn)
+    return problem, UPDATES[context.options.rvm_update](problem, float(likelihood.noise_variance[0]), start)
 
 
-def adapted(shared: Weights, problem: Problem, state: State, ground: TrainingContext) -> tuple[Weights, State]:
+def adapted(shared: Weights, problem: Problem, state: State, context: TrainingContext) -> tuple[Weights, State]:
     """Increase the evidence by alternating lengthscales and precisions, with more passes over the rows each time.
 
     Stops, without the last change, where the evidence does not increase.
@@ -182,11 +187,11 @@ def adapted(shared: Weights, problem: Problem, state: State, ground: TrainingCon
     best, lengths = posterior(problem.sums, state).evidence, len(shared.kernel.parameters["lengthscale"])
     for _ in range(MOST_TURNS):
         basis = cast(Radial, shared.basis)
-        theta = climbed(shared, basis.some(state.active[state.active < shared.functions]), state, ground)
+        theta = climbed(shared, basis.some(state.active[state.active < shared.functions]), state, context)
         kernel = replace(cast(SquaredExponential, shared.kernel), lengthscale=theta[:lengths])
         moved = replace(shared, basis=replace(basis, lengthscale=theta), kernel=kernel)
-        problem = replace(problem, sums=summed(moved, ground))
-        after = UPDATES[ground.options.rvm_update](problem, state.noise, state)
+        problem = replace(problem, sums=summed(moved, context))
+        after = UPDATES[context.options.rvm_update](problem, state.noise, state)
         evidence = posterior(problem.sums, after).evidence
         if evidence <= best:
             break

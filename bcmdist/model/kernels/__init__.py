@@ -88,7 +88,7 @@ def register_kernel(kernel: type[Leaf]) -> type[Leaf]:
     from bcmdist.testing.model import check_kernel  # quick start
 
     name = str(getattr(kernel, "name", None))
-    alike = [known for known in KERNELS if _numbered(known, name) or _numbered(name, known)]
+    alike = [other for other in KERNELS if _numbered(other, name) or _numbered(name, other)]
     if not NAME.fullmatch(name) or alike:
         raise InvalidOption(
             f"kernel: expected a name of lower-case letters, digits and _, other than {alike or 'any'} with a number, "

@@ -26,8 +26,8 @@ class Arcsine(Leaf):
     @classmethod
     def defaults(cls, inputs) -> dict[str, np.ndarray]:
         """Default parameters; bias^2 is the sum of the squared lengthscales, within bounds."""
-        given = super().defaults(inputs)
-        return given | {"bias": np.sqrt((given["lengthscale"] ** 2).sum(keepdims=True)).clip(*cls.bounds["bias"])}
+        defaults = super().defaults(inputs)
+        return defaults | {"bias": np.sqrt((defaults["lengthscale"] ** 2).sum(keepdims=True)).clip(*cls.bounds["bias"])}
 
     def metric(self, inputs) -> np.ndarray:
         return np.broadcast_to(self.lengthscale, inputs)

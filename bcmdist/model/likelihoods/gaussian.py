@@ -76,9 +76,9 @@ class StudentT(OneProcess):
         return ~np.isfinite(obs.y)
 
     def log_density(self, obs, f) -> np.ndarray:
-        nu, spread = self.degrees_of_freedom, self.degrees_of_freedom * self.noise_variance
-        constant = -betaln(0.5 * nu, 0.5) - 0.5 * np.log(spread)
-        return obs.weight * (constant - 0.5 * (nu + 1.0) * np.log1p((obs.y - f) ** 2 / spread))
+        nu, scale = self.degrees_of_freedom, self.degrees_of_freedom * self.noise_variance
+        constant = -betaln(0.5 * nu, 0.5) - 0.5 * np.log(scale)
+        return obs.weight * (constant - 0.5 * (nu + 1.0) * np.log1p((obs.y - f) ** 2 / scale))
 
     def score(self, obs, f) -> np.ndarray:
         nu, gap = self.degrees_of_freedom, obs.y - f
@@ -92,9 +92,9 @@ class StudentT(OneProcess):
         return np.zeros_like(obs.y * f)
 
     def hessian(self, obs, f) -> np.ndarray:
-        nu, spread = self.degrees_of_freedom, self.degrees_of_freedom * self.noise_variance
+        nu, scale = self.degrees_of_freedom, self.degrees_of_freedom * self.noise_variance
         square = (obs.y - f) ** 2
-        return obs.weight * (nu + 1.0) * (spread - square) / (spread + square) ** 2
+        return obs.weight * (nu + 1.0) * (scale - square) / (scale + square) ** 2
 
     def distribution(self, obs, f) -> Any:
         return stats.t(self.degrees_of_freedom, f, np.sqrt(self.noise_variance))

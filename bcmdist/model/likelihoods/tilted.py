@@ -42,8 +42,8 @@ def tilted(likelihood, obs, mean, variance) -> tuple[np.ndarray, np.ndarray, np.
     sd = np.sqrt(variance)
     row, z, share, log_z = _nodes(likelihood, obs, mean, sd)
     centre = np.bincount(row, share * z)
-    spread = np.bincount(row, share * (z - centre[row]) ** 2)
-    return log_z, mean + sd * centre, variance * spread
+    second = np.bincount(row, share * (z - centre[row]) ** 2)
+    return log_z, mean + sd * centre, variance * second
 
 
 def tilted_site(likelihood, obs, mean, variance) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -66,11 +66,11 @@ def tilted_site(likelihood, obs, mean, variance) -> tuple[np.ndarray, np.ndarray
     score = likelihood.score(obs[row], mean[row] + sd[row] * z)
     centre, average = np.bincount(row, share * z), np.bincount(row, share * score)
     away = z - centre[row]
-    spread = np.bincount(row, share * away**2)
-    slope = np.bincount(row, share * away * (average[row] - score)) / spread
-    narrow, loud = sd <= NARROW * (1.0 + np.abs(mean)), spread < LOUD
+    second = np.bincount(row, share * away**2)
+    slope = np.bincount(row, share * away * (average[row] - score)) / second
+    narrow, loud = sd <= NARROW * (1.0 + np.abs(mean)), second < LOUD
     unit = np.where(narrow, 1.0, sd)
-    tau = np.where(loud, (1.0 / spread - 1.0) / unit**2, slope / unit)
+    tau = np.where(loud, (1.0 / second - 1.0) / unit**2, slope / unit)
     tau[narrow] = likelihood.curvature(obs[narrow], mean[narrow])
     tau = np.maximum(tau, 0.0)
     average = np.where(loud & ~narrow, centre / unit, average)
@@ -153,13 +153,13 @@ def _panels(fall, left, right):
     edges = np.vstack([np.outer(PANEL_EDGES[:0:-1], left), np.outer(PANEL_EDGES, right)])
     a, b = edges[:-1].ravel(), edges[1:].ravel()
     done = []
-    for halving in range(PANEL_HALVINGS + 1):
+    for level in range(PANEL_HALVINGS + 1):
         half = 0.5 * (b - a)
         offset = 0.5 * (a + b)[:, None] + half[:, None] * x
         value = np.exp(fall(np.repeat(row, PANEL_NODES), offset.ravel())).reshape(offset.shape)
         tail = np.abs(value @ coefficient.T).max(axis=1)
         fits = ~((tail * half > allowed[row]) & (tail > PANEL_NOISE * value.max(axis=1)))
-        if halving == PANEL_HALVINGS:
+        if level == PANEL_HALVINGS:
             fits[:] = True
         mass = half[:, None] * weight * value
         done.append((np.repeat(row[fits], PANEL_NODES), offset[fits].ravel(), mass[fits].ravel()))

@@ -35,11 +35,11 @@ def expected_design(single, covariance, with_inputs, prior, mean: Mean, u, S) ->
     P, D = mean.weights(len(u)), len(u)
     h = WEIGHT_SD * np.concatenate([[1.0], u])[:P]
     across = WEIGHT_SD * np.column_stack([np.zeros_like(single), with_inputs])[:, :P]
-    spread = WEIGHT_SD * np.vstack([np.zeros(D), S])[:P]  # cov(h, x)
-    within = WEIGHT_SD * np.column_stack([np.zeros(P), spread])[:, :P]
+    cross = WEIGHT_SD * np.vstack([np.zeros(D), S])[:P]  # cov(h, x)
+    within = WEIGHT_SD * np.column_stack([np.zeros(P), cross])[:, :P]
     return ExpectedDesign(
         np.concatenate([single, h]),
         np.block([[covariance, across], [across.T, within]]),
-        np.vstack([with_inputs, spread]),
+        np.vstack([with_inputs, cross]),
         float(prior - single @ single - np.trace(covariance)),
     )

@@ -65,12 +65,12 @@ class Query(Shared):
             V[:] = solved
 
     def expected(self, u, S) -> ExpectedDesign:
-        said = self.kernel.expected(u, S, self.points)
-        half = linalg.solve_lower(self.factor, np.asfortranarray(said.covariance))
+        moments = self.kernel.expected(u, S, self.points)
+        half = linalg.solve_lower(self.factor, np.asfortranarray(moments.covariance))
         covariance = linalg.solve_right_transposed(self.factor, np.asfortranarray(half))
-        single = linalg.solve_lower(self.factor, said.single.copy())
-        with_inputs = linalg.solve_lower(self.factor, np.asfortranarray(said.with_inputs))
-        return expected_design(single, covariance, with_inputs, said.prior, self.mean, u, S)
+        single = linalg.solve_lower(self.factor, moments.single.copy())
+        with_inputs = linalg.solve_lower(self.factor, np.asfortranarray(moments.with_inputs))
+        return expected_design(single, covariance, with_inputs, moments.prior, self.mean, u, S)
 
     def to_arrays(self) -> tuple[Arrays, dict]:
         return {"query_points": self.points, "query_factor": self.factor}, {}

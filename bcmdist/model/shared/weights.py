@@ -122,10 +122,10 @@ class Weights(Shared):
         np.multiply(self.basis.features(X), self.scale, out=V)
 
     def expected(self, u, S) -> ExpectedDesign:
-        said, s = self.basis.expected(u, S), self.scale
+        moments, s = self.basis.expected(u, S), self.scale
         prior = float(self.kernel.diagonal(u[None])[0])
-        covariance = said.covariance * np.outer(s, s)
-        return expected_design(said.single * s, covariance, said.with_inputs * s[:, None], prior, self.mean, u, S)
+        covariance = moments.covariance * np.outer(s, s)
+        return expected_design(moments.single * s, covariance, moments.with_inputs * s[:, None], prior, self.mean, u, S)
 
     def summary(self, belief, original) -> dict:
         return self.basis.summary(self.scale * belief.mean[..., : self.functions])

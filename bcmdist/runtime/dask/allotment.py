@@ -75,14 +75,14 @@ class Allotments:
 
         The remaining workers go to clients without an allotment. Returns the newly assigned workers.
         """
-        given, before = [], set(self.others)
+        assigned, before = [], set(self.others)
         while pair := self._next():
             client, worker = pair
             self.given[client].add(worker)
-            given.append(worker)
+            assigned.append(worker)
         self.others.clear()
         self.others.update(self._free() or self.threads, {NOWHERE})
-        return [*given, *sorted(self.others - before - set(given))]
+        return [*assigned, *sorted(self.others - before - set(assigned))]
 
     def _free(self):
         taken = set().union(*self.given.values())
@@ -129,19 +129,19 @@ class Allotting(distributed.SchedulerPlugin):
 
     def allotted(self, client) -> dict[str, Any]:
         """Return `mine`, the threads of each of a client's workers; `held`, all allotted threads; `threads`, all."""
-        known = self.allotments
-        mine = {worker: known.threads[worker] for worker in known.workers(client)}
-        return {"mine": mine, "held": known.held(), "threads": sum(known.threads.values())}
+        allotments = self.allotments
+        mine = {worker: allotments.threads[worker] for worker in allotments.workers(client)}
+        return {"mine": mine, "held": allotments.held(), "threads": sum(allotments.threads.values())}
 
     def update_graph(self, scheduler, *, client, tasks, **_) -> None:
         """Restrict new tasks before they are assigned to workers. Tasks with worker restrictions of their own (to
         workers of their client) keep them."""
-        known = self.allotments
-        if known.asked:
+        allotments = self.allotments
+        if allotments.asked:
             for key in tasks:
                 task = scheduler.tasks[key]
                 # The set itself, not a copy: later changes of the client's workers apply to all its tasks.
-                task.worker_restrictions = task.worker_restrictions or known.given.get(client, known.others)
+                task.worker_restrictions = task.worker_restrictions or allotments.given.get(client, allotments.others)
 
     def add_worker(self, scheduler, worker) -> None:
         """Add a new worker; the scheduler itself then schedules the tasks that wait for one."""

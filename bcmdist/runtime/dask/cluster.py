@@ -155,8 +155,8 @@ class DaskRuntime:
         """
         pulse = self._pulse("workers")
         while True:
-            facts, known = answering_workers(self._client)
-            workers = {address: known[address] for address in pulse.check() if address in known}
+            facts, addresses = answering_workers(self._client)
+            workers = {address: addresses[address] for address in pulse.check() if address in addresses}
             if workers.keys() & facts.keys():
                 return facts, workers
             time.sleep(AGAIN_SECONDS)
@@ -346,8 +346,8 @@ class _Tree:
 
     def total(self):
         """Return a future of the sum of all submitted results."""
-        rest = [future for level in reversed(self.levels) for future in level]
-        return rest[0] if len(rest) == 1 else self._submit(_add_all, rest, priority=SUM_PRIORITY)
+        futures = [future for level in reversed(self.levels) for future in level]
+        return futures[0] if len(futures) == 1 else self._submit(_add_all, futures, priority=SUM_PRIORITY)
 
     def _add(self, future, level):
         if level == len(self.levels):

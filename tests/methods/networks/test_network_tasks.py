@@ -105,14 +105,14 @@ def test_climbing_ends_higher(case, rng):
 @pytest.mark.slow
 def test_a_killed_training_goes_on_with_the_next_network(case, rng, tmp_path):
     objective, start, widths = case[0](), network(rng), inner_widths(KERNEL, 2)
-    objective.ground = replace(objective.ground, scratch=str(tmp_path))
+    objective.context = replace(objective.context, scratch=str(tmp_path))
     best, value, evaluations = climbed_once(objective, start, widths, 10)
 
     class Untouched(NetworkObjective):
         def __call__(self, network):
             raise AssertionError("it is there already")
 
-    again = Untouched(objective.ground, objective.parts, KERNEL, objective.mean)
+    again = Untouched(objective.context, objective.parts, KERNEL, objective.mean)
     found = climbed_once(again, start, widths, 10)
     np.testing.assert_array_equal(found[0].inner, best.inner)
     assert (found[0].scale, found[1:]) == (best.scale, (value, evaluations))

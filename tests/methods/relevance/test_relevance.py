@@ -50,7 +50,7 @@ def some_state(rng, count=13):
 
 
 def apart(state, found):
-    return learners.apart(state.alpha, found.mean, found.variance)
+    return learners.sparsity_and_quality(state.alpha, found.mean, found.variance)
 
 
 def test_the_posterior_is_that_of_the_rows(rows, rng):
