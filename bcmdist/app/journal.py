@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
 from bcmdist.errors import JobDamaged, JobNotFound, UnsafeData
 from bcmdist.storage.fields import Count, Number, converted
@@ -42,10 +42,10 @@ STATES = {
 class Places(msgspec.Struct, forbid_unknown_fields=True):
     """Paths and URLs of a request."""
 
-    data: str | msgspec.UnsetType = msgspec.UNSET
-    model: str | msgspec.UnsetType = msgspec.UNSET
-    out: str | msgspec.UnsetType = msgspec.UNSET
-    source: str | msgspec.UnsetType = msgspec.UNSET
+    data: str | UnsetType = UNSET
+    model: str | UnsetType = UNSET
+    out: str | UnsetType = UNSET
+    source: str | UnsetType = UNSET
 
 
 class StoredRequest(msgspec.Struct):
@@ -56,51 +56,6 @@ class StoredRequest(msgspec.Struct):
     places: Places
 
 
-class Event(msgspec.Struct, kw_only=True):
-    """An event of any kind; further fields belong to kinds that are not in `EVENTS`."""
-
-    event: str
-    at: str
-    seconds_by_stage: dict[str, Number] = {}
-
-
-class Asked(Event, kw_only=True):
-    """A request to run the job."""
-
-    scheduler: str
-    share: Number | None = None
-    workers: Count | None = None
-
-
-class Started(Event, kw_only=True):
-    """A coordinator has begun."""
-
-    host: str
-    pid: Annotated[int, Meta(gt=0, lt=2**31)]
-    by: str
-
-
-class Waiting(Event, kw_only=True):
-    """What a coordinator waits for."""
-
-    message: str
-
-
-class Progress(Event, kw_only=True):
-    """Partitions done so far in the current stage."""
-
-    stage: str | None = None
-    partitions_done: Count | None = None
-    partitions: Count | None = None
-    rows_per_second: Number | None = None
-
-
-class Quarantined(Event, kw_only=True):
-    """A partition was set aside after it had failed."""
-
-    key: str
-
-
 class Figures(msgspec.Struct):
     """The part of a result that lists of jobs show."""
 
@@ -108,30 +63,39 @@ class Figures(msgspec.Struct):
     seconds: Number | None = None
 
 
-class Finished(Event, kw_only=True):
-    """The request was carried out."""
+class Event(msgspec.Struct):
+    """The fields of all kinds of events; `REQUIRED` has those that a kind must have."""
 
-    result: Figures
+    event: str
+    at: str
+    scheduler: str | UnsetType = UNSET
+    share: Number | None = None
+    workers: Count | None = None
+    host: str | UnsetType = UNSET
+    pid: Annotated[int, Meta(gt=0, lt=2**31)] | UnsetType = UNSET
+    by: str | UnsetType = UNSET
+    stage: str | None = None
+    partitions_done: Count | None = None
+    partitions: Count | None = None
+    rows_per_second: Number | None = None
+    seconds_by_stage: dict[str, Number] = {}
+    key: str | UnsetType = UNSET
+    result: Figures | UnsetType = UNSET
+    error: str | UnsetType = UNSET
+    message: str | UnsetType = UNSET
 
 
-class Ended(Event, kw_only=True):
-    """The request failed, or was interrupted."""
-
-    error: str
-    message: str
-
-
-EVENTS: dict[str, type[Event]] = {
-    "submitted": Asked,
-    "resumed": Asked,
-    "started": Started,
-    "waiting": Waiting,
-    "progress": Progress,
-    "quarantined": Quarantined,
-    "finished": Finished,
-    "failed": Ended,
-    "interrupted": Ended,
+REQUIRED: dict[str, tuple[str, ...]] = {
+    "submitted": ("scheduler",),
+    "resumed": ("scheduler",),
+    "started": ("host", "pid", "by"),
+    "waiting": ("message",),
+    "quarantined": ("key",),
+    "finished": ("result",),
+    "failed": ("error", "message"),
+    "interrupted": ("error", "message"),
 }
+"""fields of an event that its kind requires; other kinds require none"""
 OUTPUT = "output.txt"  # output of coordinators, next to the events on a local disk
 ID = re.compile(r"[0-9]{8}-[0-9]{6}-[0-9a-z]{4}")
 
@@ -200,14 +164,15 @@ class Journal:
                 )
 
     def _read(self, name, kind):
-        """Read a record of the job as a JSON object, and check its fields; an event has those of its own kind."""
+        """Read a record of the job as a JSON object, and check its fields."""
         self.refuse_links(name)
         data = self.storage.get(f"{self.id}/{name}")
         try:
             found = json.loads(data)
             checked = converted(kind, found)
-            if isinstance(checked, Event):
-                converted(EVENTS.get(checked.event, Event), found)
+            for field in REQUIRED.get(checked.event, ()) if isinstance(checked, Event) else ():
+                if field not in found:
+                    raise TypeError(f"expected a field {field}, found nothing")
         except (ValueError, TypeError, RecursionError) as error:
             raise JobDamaged(
                 f"{self.storage.url}/{self.id}/{name}: expected a record of a job, found something else "
