@@ -17,7 +17,7 @@ from bcmdist.data.reorder.reorder import copy_reordered
 from bcmdist.errors import ModelDamaged, ModelExists
 from bcmdist.storage.commits import CELL_DATA, ModelStore, open_store
 from bcmdist.storage.ledger import Entry, named_range
-from bcmdist.storage.scratch import Scratch
+from bcmdist.storage.temporary import Scratch
 
 
 def portable(snapshot: Snapshot, store: ModelStore) -> Snapshot:

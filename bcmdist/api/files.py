@@ -33,7 +33,7 @@ from bcmdist.data.values import unpacked
 from bcmdist.errors import BcmdistWarning, InvalidData, InvalidOption
 from bcmdist.model.model import Model
 from bcmdist.storage.paths import make_folders
-from bcmdist.storage.unfinished import partial
+from bcmdist.storage.temporary import partial
 
 # Rows of predictions written at a time.
 PIECE_ROWS = 65_536

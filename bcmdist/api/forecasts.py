@@ -21,7 +21,7 @@ from bcmdist.prediction.predictive_model import PredictiveModel
 from bcmdist.prediction.uncertain import forecast as steps_ahead
 from bcmdist.runtime.threads import one_thread
 from bcmdist.storage.paths import make_folders
-from bcmdist.storage.unfinished import partial
+from bcmdist.storage.temporary import partial
 
 WAYS = (*steps_ahead.STEPS, "montecarlo")
 

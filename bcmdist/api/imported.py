@@ -29,7 +29,7 @@ from bcmdist.learning.settings import Settings
 from bcmdist.model.model import Model
 from bcmdist.storage.commits import open_store
 from bcmdist.storage.paths import make_folders
-from bcmdist.storage.unfinished import partial
+from bcmdist.storage.temporary import partial
 
 
 @contextlib.contextmanager

@@ -15,7 +15,7 @@ from bcmdist.data.tables.coding import Coding
 from bcmdist.data.tables.frames import coded, coding_of, framed, is_uncoded
 from bcmdist.data.writing import append_rows, update_attributes, write_dataset
 from bcmdist.errors import InvalidData, InvalidDtype, InvalidOption
-from bcmdist.storage.scratch import Scratch
+from bcmdist.storage.temporary import Scratch
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from bcmdist.api.in_memory_rows import InMemoryRows, Rows
 from bcmdist.data.schema import UNNAMED, Schema
 from bcmdist.errors import InvalidOption
 from bcmdist.learning.settings import Settings
-from bcmdist.storage.scratch import Scratch
+from bcmdist.storage.temporary import Scratch
 
 
 def asked(source, y, settings, companions) -> tuple[Any, Settings]:

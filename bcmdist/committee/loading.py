@@ -13,10 +13,9 @@ from bcmdist.experts.message import Message
 from bcmdist.model.loading import load_model
 from bcmdist.model.model import COMMITTEE_ARRAYS, Model
 from bcmdist.model.soundness import sound_model
-from bcmdist.storage.commits import Commit, Reference, open_store
+from bcmdist.storage.commits import Commit, Reference, load_record, open_store
 from bcmdist.storage.fields import Blob, Count, Number, check_array, damaged, decode, require_arrays, shown
 from bcmdist.storage.ledger import CLASSES_NOTED, NUMBERS_NOTED
-from bcmdist.storage.loading import load_record
 
 # Fields that local prediction needs, in the order in which a fit adds them.
 CELL_STEPS = ("edges", "halos", "border_jump")

@@ -11,7 +11,7 @@ from bcmdist.data.groups import absolute_url
 from bcmdist.errors import DataExists, InvalidOption
 from bcmdist.storage.locate import open_objects
 from bcmdist.storage.paths import leads_nowhere, make_folders, room_for
-from bcmdist.storage.unfinished import partial
+from bcmdist.storage.temporary import partial
 from bcmdist.storage.urls import answering, on_objects
 
 # Attempts to remove a failed output, and seconds between them.

@@ -13,9 +13,8 @@ from bcmdist.experts.precision import PRECISIONS
 from bcmdist.model.loading import load_model
 from bcmdist.model.shared.belief import Factored
 from bcmdist.model.targets import model_rows
-from bcmdist.storage.commits import BlobReference, Reference, open_store
+from bcmdist.storage.commits import BlobReference, Reference, load_array, open_store
 from bcmdist.storage.ledger import RUNNING, Entry
-from bcmdist.storage.loading import load_array
 
 
 @dataclass(frozen=True)

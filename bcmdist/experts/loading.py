@@ -5,9 +5,8 @@ import numpy as np
 from bcmdist.experts.ep import Sites, sites_from_array
 from bcmdist.experts.expert import zero_message
 from bcmdist.model.model import Model
-from bcmdist.storage.commits import BlobReference, open_store
+from bcmdist.storage.commits import BlobReference, load_array, open_store
 from bcmdist.storage.fields import check_array
-from bcmdist.storage.loading import load_array
 
 
 def load_values(reference: BlobReference, model: Model) -> np.ndarray:

@@ -35,7 +35,7 @@ from bcmdist.runtime.timing import StageTimer
 from bcmdist.storage.commits import SCRATCH, Commit, open_store
 from bcmdist.storage.fields import read_back
 from bcmdist.storage.locate import open_storage
-from bcmdist.storage.scratch import Scratch
+from bcmdist.storage.temporary import Scratch
 from bcmdist.storage.urls import on_objects
 
 

@@ -6,8 +6,7 @@ from functools import lru_cache
 from bcmdist.model.model import COMMITTEE_ARRAYS, Model
 from bcmdist.model.scaling import Scaling, scaling_from_array
 from bcmdist.model.soundness import sound_model
-from bcmdist.storage.commits import BlobReference, Reference, open_store
-from bcmdist.storage.loading import load_record
+from bcmdist.storage.commits import BlobReference, Reference, load_record, open_store
 from bcmdist.storage.residual_records import RESIDUAL_ARRAYS
 
 

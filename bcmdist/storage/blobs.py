@@ -8,11 +8,12 @@ about to name (see `pruning`).
 """
 
 import contextlib
+import functools
 import hashlib
 import io
 import json
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -142,3 +143,21 @@ def sha256(data: bytes) -> str:
 def _without_blanks(blob):
     """Remove the 128 blanks that `put_blob` may have appended."""
     return blob[:-MOST_BLANKS] if not blob[-MOST_BLANKS:].strip(BLANKS) else blob
+
+
+@contextlib.contextmanager
+def canary(store) -> Iterator[Callable[[], str]]:
+    """Write a temporary entry, the canary, and yield a probe: a function that reads the entry.
+
+    The probe returns the entry's text on every machine that shares the directory.
+    """
+    name, text = f"canary/{uuid.uuid4().hex}", uuid.uuid4().hex
+    store.storage.put_if_absent(name, text.encode())
+    try:
+        yield functools.partial(_read_text, store.storage, name)
+    finally:
+        store.storage.remove(name)
+
+
+def _read_text(storage, name):
+    return storage.get(name).decode()

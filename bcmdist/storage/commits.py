@@ -1,6 +1,6 @@
 """The model directory: a log of numbered, immutable commits.
 
-    MODEL/blobs/<sha256>             arrays and ledger segments (see `blobs`, `segments`)
+    MODEL/blobs/<sha256>             arrays and ledger segments (see `blobs`, `ledger`)
     MODEL/commits/00000001.json      one record: the content of a commit, by hash (see `records`)
     MODEL/acknowledged/00000001      witness: this record has existed; if it is missing, it was lost
     MODEL/pruned/00000001            commits up to this number are removed; the numbers stay taken (see `pruning`)
@@ -21,13 +21,14 @@ import contextlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 from uuid import uuid4
 
 import numpy as np
 
 from bcmdist.errors import CommitConflict, ModelDamaged, ModelNotFound
-from bcmdist.storage import blobs, canary, history, leases, pruning, segments
+from bcmdist.storage import blobs, leases, ledger, pruning, records
 from bcmdist.storage.blobs import BlobReference as BlobReference  # re-exported with `Reference`, for modules of tasks
 from bcmdist.storage.blobs import sha256
 from bcmdist.storage.fields import read_back
@@ -85,9 +86,9 @@ class ModelStore:
     # Methods that are defined in separate modules.
     put_arrays, get_array, transient = blobs.put_arrays, blobs.get_array, blobs.transient
     copy_blobs, discard_uncommitted = blobs.copy_blobs, blobs.discard_uncommitted
-    put_segment, get_segment, extended = segments.put_segment, segments.get_segment, segments.extended
+    put_segment, get_segment, extended = ledger.put_segment, ledger.get_segment, ledger.extended
     hold, opened, held, only_lease = leases.hold, leases.opened, leases.held, leases.only_lease
-    prune, history, canary = pruning.prune, history.history, canary.canary
+    prune, history, canary = pruning.prune, records.history, blobs.canary
 
     def __init__(self, storage: Storage):
         self.storage = storage
@@ -362,3 +363,31 @@ def open_store(url) -> ModelStore:
 def record_digest(url, number) -> str:
     """Return the hash of a commit's record; all machines that work with the commit must get the same."""
     return open_store(url).reference(number).digest
+
+
+# --- Immutable content, cached in the process, by the references in tasks ---
+
+
+@lru_cache(maxsize=8)
+def load_array(reference: BlobReference) -> np.ndarray:
+    """Load the array of a reference."""
+    return open_store(reference.url).get_array(reference.digest)
+
+
+@lru_cache(maxsize=8)
+def load_record(reference: Reference) -> dict:
+    """Load the record of a commit.
+
+    Raises
+    ------
+    ModelDamaged
+        The record at this number has another hash: the machine sees another model under the same path.
+    """
+    store = open_store(reference.url)
+    found = store.reference(reference.number)
+    if found != reference:
+        raise ModelDamaged(
+            f"{reference.url}: expected record {reference.digest[:12]} at commit {reference.number}, found "
+            f"{found.digest[:12]}; this machine sees another model under the same path: use a shared one"
+        )
+    return store.record(reference.number)

@@ -13,7 +13,7 @@ from typing import Any
 from bcmdist.errors import InvalidOption, NotAFile
 from bcmdist.storage.interface import TEMPORARY
 from bcmdist.storage.paths import leads_nowhere, makes_nothing, room_for
-from bcmdist.storage.unfinished import abandoned, owned
+from bcmdist.storage.temporary import abandoned, owned
 
 READ_BYTES = 1 << 24  # read at a time; arbitrary
 FOLDER_TRIES = 100  # to put a file, while other processes remove its empty folder; arbitrary

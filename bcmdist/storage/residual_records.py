@@ -6,7 +6,7 @@
                         number of ledger entries with the same digest before its own entry
     residual_digests    (n, 32) uint8, for each record: digest of its ledger entry
 
-Formats before 4 held these numbers in the lines of ledger segments (`segments.get_segment`).
+Formats before 4 held these numbers in the lines of ledger segments (`ledger.get_segment`).
 """
 
 from collections import Counter

@@ -24,7 +24,7 @@ from bcmdist.model.loading import _model
 from bcmdist.prediction.fitted import load_fitted
 from bcmdist.prediction.local.halos import load_arrangement
 from bcmdist.prediction.local.neighbours import load_neighbours
-from bcmdist.storage import loading
+from bcmdist.storage import commits
 from bcmdist.storage.commits import open_store
 from bcmdist.storage.disk import LocalStorage
 from bcmdist.storage.locate import open_storage
@@ -141,7 +141,7 @@ def test_in_a_model(cells, monkeypatch, what, place):
 
 def forget_loaded():
     """What was read before is kept in memory, by the hash of its record."""
-    kept = (loading.load_record, load_fitted, load_arrangement, _model, loading.load_array)
+    kept = (commits.load_record, load_fitted, load_arrangement, _model, commits.load_array)
     for load in (*kept, load_neighbours):
         load.cache_clear()
 

@@ -16,7 +16,7 @@ from bcmdist.errors import BcmdistWarning, CommitRefused, InvalidOption, ModelDa
 from bcmdist.prediction.errors.error_distribution import residuals_of
 from bcmdist.prediction.errors.scale_mixture import NORMAL
 from bcmdist.prediction.predictors import PREDICTORS
-from bcmdist.storage import commits, segments
+from bcmdist.storage import commits, ledger
 
 GIVEN = Settings(
     kernel="se",
@@ -240,7 +240,7 @@ def test_an_error_distribution_that_cannot_be_is_refused_by_writers_and_readers(
     with pytest.raises(CommitRefused, match="expected"):
         snapshot.successor(snapshot.committee, entries, rewrite=True, spread=known)
     assert GBCM.load(tmp_path / "model").commit == snapshot.commit
-    for module in (commits, segments, snapshots):  # as other software may write it
+    for module in (commits, ledger, snapshots):  # as other software may write it
         monkeypatch.setattr(module, "read_back", lambda where: contextlib.suppress(ModelDamaged))
     snapshot.successor(snapshot.committee, entries, rewrite=True, spread=known)
     with pytest.raises(ModelDamaged, match="expected"):

@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 
-from bcmdist.storage.scratch import Scratch
+from bcmdist.storage.temporary import Scratch
 
 
 def test_they_go_with_their_last_user():
@@ -18,7 +18,7 @@ def test_they_go_with_their_last_user():
 def test_a_fork_that_ends_leaves_them():
     """`sys.exit` in a fork ends whatever its parent had registered for its own end."""
     code = (
-        "import os, sys\nfrom bcmdist.storage.scratch import Scratch\nscratch = Scratch()\npid = os.fork()\n"
+        "import os, sys\nfrom bcmdist.storage.temporary import Scratch\nscratch = Scratch()\npid = os.fork()\n"
         "if not pid:\n    sys.exit()\nos.waitpid(pid, 0)\nprint(scratch.path, os.path.isdir(scratch.path))\n"
     )
     path, there = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.split()

@@ -37,7 +37,7 @@ from bcmdist.data.tables.tables import Named
 from bcmdist.data.writing import write_pieces
 from bcmdist.errors import DataNotFound, InvalidData, InvalidOption, MissingExtra
 from bcmdist.learning.settings import Settings
-from bcmdist.storage.scratch import Scratch
+from bcmdist.storage.temporary import Scratch
 
 WHERE = "data"  # name of the data set in error messages
 

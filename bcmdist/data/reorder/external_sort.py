@@ -26,7 +26,7 @@ from bcmdist.errors import DataDamaged
 from bcmdist.storage.disk import open_file, sync_directory
 from bcmdist.storage.interface import TEMPORARY
 from bcmdist.storage.paths import room_for
-from bcmdist.storage.unfinished import abandoned, owned
+from bcmdist.storage.temporary import abandoned, owned
 
 # An odd number whose powers, modulo 2^64, weight the words of a record (2^64 divided by the golden ratio).
 ODD = np.uint64(0x9E3779B97F4A7C15)

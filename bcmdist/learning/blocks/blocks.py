@@ -23,8 +23,7 @@ from bcmdist.data.writing import write_dataset
 from bcmdist.model.kernels import Kernel, metric, squared_distance
 from bcmdist.model.loading import load_scaling
 from bcmdist.runtime.interface import Runtime
-from bcmdist.storage.commits import BlobReference, ModelStore
-from bcmdist.storage.loading import load_array
+from bcmdist.storage.commits import BlobReference, ModelStore, load_array
 
 
 @dataclass(frozen=True)

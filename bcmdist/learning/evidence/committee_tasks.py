@@ -21,8 +21,7 @@ from bcmdist.model.mean import Mean
 from bcmdist.model.shared.belief import Belief, Factored
 from bcmdist.model.shared.query import Query, prepare
 from bcmdist.model.targets import class_numbers
-from bcmdist.storage.commits import BlobReference, open_store
-from bcmdist.storage.loading import load_array
+from bcmdist.storage.commits import BlobReference, load_array, open_store
 
 
 @dataclass(frozen=True)

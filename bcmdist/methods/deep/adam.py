@@ -28,8 +28,7 @@ from bcmdist.methods.deep.shared import Deep
 from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.loading import load_scaling
 from bcmdist.model.targets import class_numbers
-from bcmdist.storage.commits import BlobReference
-from bcmdist.storage.loading import load_array
+from bcmdist.storage.commits import BlobReference, load_array
 
 # Largest number of rows per step, smallest number of steps per epoch, and steps per round.
 ROWS, EPOCH, ROUND = 500, 4, 200

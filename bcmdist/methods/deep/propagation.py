@@ -45,8 +45,7 @@ from bcmdist.methods.deep.sites import (
 from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.loading import load_scaling
 from bcmdist.model.targets import class_numbers
-from bcmdist.storage.commits import BlobReference
-from bcmdist.storage.loading import load_array
+from bcmdist.storage.commits import BlobReference, load_array
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,7 @@ from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.loading import load_scaling
 from bcmdist.model.mean import Mean
 from bcmdist.model.targets import class_numbers
-from bcmdist.storage.commits import BlobReference
-from bcmdist.storage.loading import load_array
+from bcmdist.storage.commits import BlobReference, load_array
 
 Shape = tuple[int, int, int]
 """numbers of centres, inputs and units of a layer"""

@@ -49,8 +49,7 @@ from bcmdist.model.mean import Mean
 from bcmdist.model.model import described
 from bcmdist.model.shared.weights import Weights
 from bcmdist.storage.cache import get_or_make, least_recently_used
-from bcmdist.storage.commits import BlobReference
-from bcmdist.storage.loading import load_array
+from bcmdist.storage.commits import BlobReference, load_array
 
 SLOPE = 2.0 / np.sqrt(np.pi)
 # Cache for designs of the first round, reused by the second: computing erf takes as long as a matrix product.

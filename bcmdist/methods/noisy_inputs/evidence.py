@@ -21,8 +21,7 @@ from bcmdist.model.kernels import Kernel
 from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.loading import load_scaling
 from bcmdist.model.mean import Mean
-from bcmdist.storage.commits import BlobReference
-from bcmdist.storage.loading import load_array
+from bcmdist.storage.commits import BlobReference, load_array
 
 # One row in `LEFT_OUT` is excluded from the search for inputs, and predicted from `LEFT_OUT_DRAWS` draws of its input.
 LEFT_OUT, LEFT_OUT_DRAWS = 5, 50

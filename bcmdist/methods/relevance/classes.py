@@ -41,8 +41,7 @@ from bcmdist.model.likelihoods.tilted import tilted_site
 from bcmdist.model.loading import load_scaling
 from bcmdist.model.shared.weights import Weights
 from bcmdist.model.targets import class_numbers
-from bcmdist.storage.commits import BlobReference
-from bcmdist.storage.loading import load_array
+from bcmdist.storage.commits import BlobReference, load_array
 
 # Convergence: moves of m, in units of V^1/2, and of log V; far below the tolerance of the passes over all rows, and
 # above rounding. Newton's method takes about five steps.

@@ -15,8 +15,7 @@ from bcmdist.model.loading import load_scaling
 from bcmdist.model.mean import Mean
 from bcmdist.model.shared.weights import BASES, Basis, Weights
 from bcmdist.model.units import AFFINE
-from bcmdist.storage.commits import BlobReference
-from bcmdist.storage.loading import load_array
+from bcmdist.storage.commits import BlobReference, load_array
 
 
 @dataclass(frozen=True)

@@ -32,8 +32,7 @@ from bcmdist.model.loading import load_scaling
 from bcmdist.model.shared.interface import Shared
 from bcmdist.model.shared.weights import Weights
 from bcmdist.model.units import AFFINE
-from bcmdist.storage.commits import BlobReference
-from bcmdist.storage.loading import load_array
+from bcmdist.storage.commits import BlobReference, load_array
 
 CLIMB_STEPS = 20
 LARGEST_LOG = float(np.log(10.0))  # largest log factor by which one optimisation may change a lengthscale

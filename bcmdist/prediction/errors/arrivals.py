@@ -18,9 +18,8 @@ from bcmdist.prediction.fitted import Fitted, load_fitted
 from bcmdist.prediction.scored_rows import score_rows
 from bcmdist.prediction.scoring import excess_loss
 from bcmdist.runtime.interface import Task
-from bcmdist.storage.commits import Reference
+from bcmdist.storage.commits import Reference, load_record
 from bcmdist.storage.ledger import ResidualRecord
-from bcmdist.storage.loading import load_record
 
 # Number of rows scored per partition, evenly spread: for 1000 rows this takes about 4 % of the time of absorbing them.
 SCORED_ROWS = 50

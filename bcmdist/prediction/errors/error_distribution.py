@@ -16,9 +16,8 @@ from bcmdist.committee.loading import load_facts
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.prediction.errors.heteroscedasticity import Process, Scale, fit_scale, places_of
 from bcmdist.prediction.errors.scale_mixture import NORMAL, Histogram, Shape, decided_by, fit_shape, histogram
-from bcmdist.storage.commits import Reference, open_store
+from bcmdist.storage.commits import Reference, load_record, open_store
 from bcmdist.storage.ledger import Entry
-from bcmdist.storage.loading import load_record
 
 # Least number of residuals; fewer carry too little information about tails.
 LEAST = 250

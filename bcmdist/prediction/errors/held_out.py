@@ -20,8 +20,7 @@ from bcmdist.model.loading import load_model
 from bcmdist.model.targets import model_observations
 from bcmdist.prediction.errors.platt_scaling import HeldOutRows
 from bcmdist.prediction.latent import predict_latent
-from bcmdist.storage.commits import BlobReference, Reference
-from bcmdist.storage.loading import load_array
+from bcmdist.storage.commits import BlobReference, Reference, load_array
 
 # One row in `HELD_OUT_EVERY` is held out.
 HELD_OUT_EVERY = 4

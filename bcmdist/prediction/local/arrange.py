@@ -37,8 +37,7 @@ from bcmdist.prediction.limits import local_memory, refuse_large_prediction
 from bcmdist.prediction.local.halos import CANDIDATE_ROWS, load_arrangement, nearest_rows
 from bcmdist.prediction.local.neighbours import load_neighbours
 from bcmdist.runtime.timing import StageTimer
-from bcmdist.storage.commits import CELL_DATA, SCRATCH, BlobReference, Reference, open_store
-from bcmdist.storage.loading import load_array
+from bcmdist.storage.commits import CELL_DATA, SCRATCH, BlobReference, Reference, load_array, open_store
 
 
 @dataclass(frozen=True)

@@ -29,9 +29,8 @@ from bcmdist.prediction.local.halos import Arrangement, check_halo, check_halos,
 from bcmdist.prediction.local.query_sufficiency import query_losses
 from bcmdist.runtime.memory import LOCAL_BYTES
 from bcmdist.storage.cache import get_or_make, least_recently_used
-from bcmdist.storage.commits import BlobReference, ModelStore, Reference, open_store
+from bcmdist.storage.commits import BlobReference, ModelStore, Reference, load_array, load_record, open_store
 from bcmdist.storage.ledger import absorbed_pieces
-from bcmdist.storage.loading import load_array, load_record
 
 NO_ROWS = np.zeros(0, np.int64)
 # Points on each border between two cells at which the predictions of the two cells are compared.

@@ -1,4 +1,6 @@
-"""Names of unfinished files. They identify the writing process, so that files of killed processes can be removed.
+"""Unfinished files and temporary directories, which do not outlive the process that made them.
+
+Names of unfinished files identify the writing process, so that files of killed processes can be removed:
 
     data.zarr.partial-<process>-<random>     an output, renamed when it is complete
     .tmp-<process>-<random>                  a file of a model, linked to its name when it is complete
@@ -13,7 +15,9 @@ import hashlib
 import os
 import re
 import shutil
+import tempfile
 import uuid
+import weakref
 from collections.abc import Iterable
 
 from bcmdist.storage.interface import TEMPORARY
@@ -67,3 +71,17 @@ def _remove(path):
         shutil.rmtree(path, ignore_errors=True)
     else:
         os.unlink(path)
+
+
+class Scratch:
+    """A temporary directory that exists as long as the process that made it holds a reference to this object."""
+
+    def __init__(self):
+        self.path = tempfile.mkdtemp(prefix="bcmdist-")
+        weakref.finalize(self, _remove_own, self.path, os.getpid())
+
+
+def _remove_own(path, maker):
+    """Remove a directory, but not in a forked process: the process that made the directory may still use it."""
+    if os.getpid() == maker:
+        shutil.rmtree(path, ignore_errors=True)

@@ -11,7 +11,7 @@ from bcmdist.data.outputs import new_output
 from bcmdist.data.reorder.external_sort import Shuffle
 from bcmdist.storage.disk import LocalStorage
 from bcmdist.storage.leases import this_process
-from bcmdist.storage.unfinished import DIGITS, abandoned, owned, partial
+from bcmdist.storage.temporary import DIGITS, abandoned, owned, partial
 
 START = """
 import os, signal, sys
