@@ -12,13 +12,18 @@ from bcmdist.committee.cells import outside_in_words, rows_outside
 from bcmdist.committee.committee import query_advice, query_limits
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.prediction.errors.error_distribution import error_distribution_of, residuals_of
+from bcmdist.prediction.errors.scale_mixture import NORMAL
 
 # Least share of replicated rows (rows with equal inputs) to report: fewer do not determine the noise of all rows.
 TOLD_SHARE = 0.05
 # Least error of the solved posterior means to report, in posterior standard deviations.
 TOLD_ERROR = 1e-3
-# Components of the error distribution with a scale at least this multiple of the main one are reported.
-WIDE = 2.0
+# Errors are reported as heavier than normal if more than this share lies beyond so many deviations (by their middle
+# half), and as on one side if that side has so many times the share of the other.
+HEAVY, FAR, SKEWED = 0.02, 3.0, 5.0
+# Scales of the error distribution with a smaller weight are not listed.
+LEAST_WEIGHT = 0.005
+QUANTILES = (0.025, 0.25, 0.5, 0.75, 0.975)
 # Targets look like labels or counts if they have at most this many distinct values, all whole, and on average at
 # least so many rows per value. Arbitrary.
 FEW_VALUES, ROWS_OF_EACH = 20, 5
@@ -106,14 +111,18 @@ def of_errors(snapshot: Snapshot) -> str | None:
     found = []
     if figures["scale"] == "varying" and figures["gain"] > 0:
         found.append(f"errors are larger in some places than in others: that gains {figures['gain']:.2g} nats a row")
-    weights, scales = np.array(figures["shape"]["weights"]), np.array(figures["shape"]["scales"])
-    most = scales[np.argmax(weights)]
+    shape = error_distribution_of(snapshot, snapshot.facts.method).shape
     kind = "normal" if snapshot.model.likelihood.normal else "the likelihood says"
-    wide = scales >= WIDE * most
-    if wide.any():
-        times = np.sqrt(weights[wide] @ scales[wide] ** 2 / weights[wide].sum()) / most
-        share = f"{weights[wide].sum():.0%} of rows are {times:.2g} times as wide"
-        found.append(f"{_NOISE if kind == 'normal' else ''}errors are heavier than {kind}: {share}")
+    low, middle, high = (shape.quantile(q) for q in (0.25, 0.5, 0.75))
+    far = FAR * (high - low) / (NORMAL.quantile(0.75) - NORMAL.quantile(0.25))
+    above, below = 1.0 - float(shape.cdf(middle + far)), float(shape.cdf(middle - far))
+    if above + below > HEAVY:
+        prefix = _NOISE if kind == "normal" else ""
+        side = "above" if above > SKEWED * below else "below" if below > SKEWED * above else "from"
+        found.append(
+            f"{prefix}errors are heavier than {kind}: {above + below:.1%} of rows lie more than {FAR:g} deviations "
+            f"{side} the median (of normal ones .3%)"
+        )
     return "; ".join(found) or None
 
 
@@ -128,8 +137,20 @@ def errors(snapshot: Snapshot) -> dict | None:
         "scale": "constant" if distribution.scale is None else "varying",
         "gain": facts.errors.spread.gain,
         "gain_error": facts.errors.spread.gain_error,
-        "shape": {"weights": list(shape.weights), "scales": list(shape.scales)},
+        "shape": _components(shape),
         "residuals": residuals_of(facts, snapshot.ledger, facts.method).count,
+    }
+
+
+def _components(shape):
+    """The weight of each scale of a mixture, without those below `LEAST_WEIGHT`, and its quantiles; JSON-ready."""
+    scales, where = np.unique(shape.scales, return_inverse=True)
+    weights = np.bincount(where, shape.weights)
+    used = weights >= LEAST_WEIGHT
+    return {
+        "weights": (weights[used] / weights[used].sum()).tolist(),
+        "scales": scales[used].tolist(),
+        "quantiles": {f"{q:g}": shape.quantile(q) for q in QUANTILES},
     }
 
 

@@ -56,6 +56,11 @@ def covered(gbcm, X, y, level):
     return np.mean((p[f"quantile{tail:g}"] < y) & (y < p[f"quantile{1 - tail:g}"]))
 
 
+def nearly_normal(shape):
+    """Whether intervals are those of the model, up to chance (500 residuals: .06)."""
+    return all(abs(shape.quantile(q) - NORMAL.quantile(q)) < 0.15 for q in (0.025, 0.1, 0.25, 0.75, 0.9, 0.975))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("settings", [GIVEN, SPATIAL], ids=["chunks", "spatial"])
 def test_intervals_hold_what_they_say(settings, odd, tmp_path):
@@ -96,7 +101,7 @@ def test_data_as_the_model_says_are_predicted_as_it_says(settings, make_data, rn
     given = settings.set | {"likelihood.noise_variance": 0.04 / np.var(y)}
     gbcm = GBCM.fit(make_data(X=X, y=y), replace(settings, set=given), model=tmp_path / "model")
     assert gbcm.facts["spread"]["process"] is None
-    assert spread(gbcm).shape == NORMAL
+    assert nearly_normal(spread(gbcm).shape)
 
 
 @pytest.mark.slow
@@ -117,7 +122,7 @@ def test_serial_and_cluster_tell_the_same(odd, tmp_path, cluster):
     two = GBCM.fit(path, GIVEN, model=tmp_path / "two", runtime=cluster)
     for name, value in one.predict(X).items():
         np.testing.assert_allclose(two.predict(X)[name], value, rtol=1e-9, atol=1e-10)
-    np.testing.assert_allclose(spread(two).shape.scales, spread(one).shape.scales, rtol=1e-10)
+    np.testing.assert_allclose(spread(two).shape.weights, spread(one).shape.weights, rtol=1e-8, atol=1e-12)
 
 
 @pytest.mark.slow
@@ -345,7 +350,7 @@ def test_counts_as_the_model_says_are_predicted_as_it_says(partition, make_data,
     X, y = counted(rng, ROWS, shape=lambda X: np.full(len(X), 4.0))
     gbcm = GBCM.fit(make_data(X=X, y=y), replace(COUNTS, partition=partition), model=tmp_path / "model")
     assert gbcm.facts["spread"]["process"] is None
-    assert spread(gbcm).shape == NORMAL
+    assert nearly_normal(spread(gbcm).shape)
 
 
 @pytest.mark.slow
@@ -356,8 +361,8 @@ def test_lives_that_end_otherwise_than_the_model_says_are_told(make_data, rng, t
     path = make_data(X=X, y=np.minimum(life, seen), event=(life <= seen).astype(float))
     settings = replace(GIVEN, likelihood="exponential", set={"kernel.lengthscale": 0.8}, noise="constant")
     gbcm = GBCM.fit(path, settings, model=tmp_path / "model")
-    weights, scales = np.array(spread(gbcm).shape.weights), np.array(spread(gbcm).shape.scales)
-    assert weights @ scales**2 < 0.5
+    shape = spread(gbcm).shape
+    assert shape.quantile(0.9) - shape.quantile(0.1) < 0.75 * (NORMAL.quantile(0.9) - NORMAL.quantile(0.1))
     score, before = gbcm.score(path), untold(gbcm, tmp_path / "untold").score(path)
     assert score["mnlp"] < before["mnlp"] - 0.1
     assert score["pit_distance"] < before["pit_distance"]

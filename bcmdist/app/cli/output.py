@@ -121,10 +121,10 @@ def _errors(errors):
     """Describe the shape and scale of the error distribution in one line."""
     if errors is None:
         return None
-    pairs = zip(errors["shape"]["weights"], errors["shape"]["scales"], strict=True)
-    shape = " + ".join(f"{weight:.0%} N(0, {scale:.2f}^2)" for weight, scale in pairs)
+    q = errors["shape"]["quantiles"]
+    shape = f"half within {q['0.25']:.2f} to {q['0.75']:.2f}, 95 % within {q['0.025']:.2f} to {q['0.975']:.2f}"
     gain = "" if errors["gain"] is None else f" ({errors['gain']:.2g} +- {errors['gain_error']:.2g} nats a row)"
-    return f"{errors['scale']} scale{gain}; in units of the predicted deviation {shape}, of {errors['residuals']} rows"
+    return f"{errors['scale']} scale{gain}; in predicted deviations, errors are {shape}, of {errors['residuals']} rows"
 
 
 def _decision(decision):

@@ -19,8 +19,8 @@ from bcmdist.prediction.errors.scale_mixture import NORMAL, Histogram, Shape, de
 from bcmdist.storage.commits import Reference, load_record, open_store
 from bcmdist.storage.ledger import Entry
 
-# Least number of residuals; fewer carry too little information about tails.
-LEAST = 250
+# Least number of residuals for a shape, and for a scale that varies with the inputs.
+LEAST, LEAST_VARYING = 100, 250
 # Partitions whose faded weight is at most this are ignored.
 FADED = 1e-3
 # A varying scale is chosen if its gain exceeds this many standard errors. None of 48 samples of 400 and 1000 residuals

@@ -102,9 +102,13 @@ class Reshaped(Predictive):
         middle = 0.5 * (np.clip(low, -FARTHEST, FARTHEST) + np.clip(high, -FARTHEST, FARTHEST))
         dense = self.base.log_density(obs) + self._log_ratio(middle)
         wide = (high - low > CLOSE) & (low < FARTHEST) & (high > -FARTHEST)
-        below, above, _ = _lower_tail(low, high)
+        below, above, sign = _lower_tail(low, high)
         sd = np.sqrt(self.factor)
-        inside = self.shape.cdf(above / sd) - self.shape.cdf(below / sd)
+        inside = np.where(
+            sign > 0.0,
+            self.shape.cdf(above / sd) - self.shape.cdf(below / sd),
+            self.shape.mirrored.cdf(above / sd) - self.shape.mirrored.cdf(below / sd),
+        )
         return np.where(wide, np.log(np.maximum(inside, np.finfo(float).tiny)), dense)
 
     def _log_ratio(self, z):

@@ -13,7 +13,7 @@ from bcmdist.committee.passes import readable_partitions
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.errors import CommitConflict
 from bcmdist.model.kernels import metric
-from bcmdist.prediction.errors.error_distribution import FADED, LEAST, gain_of, residuals_of
+from bcmdist.prediction.errors.error_distribution import FADED, LEAST, LEAST_VARYING, gain_of, residuals_of
 from bcmdist.prediction.errors.heteroscedasticity import settle_process
 from bcmdist.prediction.left_out_rows import sites_repeat
 from bcmdist.prediction.measuring.left_out_errors import LeaveOut
@@ -23,6 +23,8 @@ from bcmdist.storage.ledger import ResidualRecord, named_range
 
 # Approximate number of rows left out, and largest number of partitions they are taken from (more if these are small).
 ROWS, PARTITIONS = 4000, 16
+# Least number of rows to leave out, where the data have so many.
+FEWEST = 500
 # For local prediction, which costs a local expert per cell: the share of all rows that is left out, and the limits of
 # their number; about one cell per partition. One in `COMMITTEE_EVERY` partitions also gives residuals of the committee.
 LOCAL_SHARE, LOCAL_ROWS, COMMITTEE_EVERY = 1 / 30, (1600, 6000), 3
@@ -133,10 +135,10 @@ def left_out_sizes(parts: int, rows: int, inputs: int, core: int) -> tuple[int, 
     core : rows of a cell of local prediction; 0 if only the committee predicts
     """
     rows_left_out = np.clip(LOCAL_SHARE * rows, *LOCAL_ROWS) if core else ROWS
-    rows_left_out = max(2 * LEAST, min(rows_left_out, NUMBERS // inputs))
-    least = int(np.ceil(2 * LEAST * parts / rows))
+    rows_left_out = max(FEWEST, min(rows_left_out, NUMBERS // inputs))
+    least = int(np.ceil(FEWEST * parts / rows))
     count = min(parts, max(1, round(rows_left_out / core)) if core else max(PARTITIONS, least))
-    every = COMMITTEE_EVERY if core and rows_left_out >= 2 * LEAST * COMMITTEE_EVERY else 1
+    every = COMMITTEE_EVERY if core and rows_left_out >= FEWEST * COMMITTEE_EVERY else 1
     return count, int(np.ceil(rows_left_out / count)), every
 
 
@@ -144,7 +146,7 @@ def _error_distribution(snapshot, ledger) -> dict:
     """The fact `spread` from the residuals of a ledger: the process of the scale of errors, if it varies."""
     residuals = residuals_of(snapshot.facts, ledger, snapshot.facts.method)
     known = {"rows": snapshot.committee.total.rows, "gain": None, "gain_error": None, "process": None}
-    if snapshot.facts.errors.noise == "constant" or residuals.count < LEAST:
+    if snapshot.facts.errors.noise == "constant" or residuals.count < LEAST_VARYING:
         return known
     places, z, _ = residuals.together()
     inputs = snapshot.model.inputs
