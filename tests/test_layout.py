@@ -50,6 +50,7 @@ DOORS = {
     "mlflow": "bcmdist.api.interop.mlflow",
     "obstore": "bcmdist.storage.s3",
     "onnx": "bcmdist.api.interop.onnx",
+    "prometheus_client": "bcmdist.app.service",
     "pyarrow": "bcmdist.data",
     "redis": "bcmdist.data.redis",
     "sklearn": ("bcmdist.api.estimators.scikit", "bcmdist.learning"),

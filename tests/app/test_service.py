@@ -14,6 +14,7 @@ from services import asked, fitted, new_rows, send
 
 from bcmdist import GBCM, HMC, Settings, sample_posterior
 from bcmdist.app.service.answers import refused
+from bcmdist.app.service.metrics import COUNTERS, GAUGES, SECONDS, Metrics
 from bcmdist.app.service.page import SCRIPTS
 from problems import assert_same_committee
 
@@ -332,6 +333,20 @@ def test_a_damaged_model_is_told_and_others_are_served(wave):
     assert listed["broken"]["error"] == "ModelDamaged"
 
 
+def test_metrics_of_two_services_are_apart():
+    first, second = Metrics(), Metrics()
+    first.count("bcmdist_predicted_rows_total", 3, model='a"b')
+    first.took(0.3, route="/models")
+    text, gauges = first.text({"bcmdist_model_rows": [({"model": "a"}, 2.0)]}), second.text({})
+    assert 'bcmdist_predicted_rows_total{model="a\\"b"} 3.0\n' in text
+    assert 'bcmdist_request_seconds_bucket{le="0.25",route="/models"} 0.0\n' in text
+    assert 'bcmdist_request_seconds_bucket{le="0.5",route="/models"} 1.0\n' in text
+    assert 'bcmdist_request_seconds_count{route="/models"} 1.0\n' in text
+    assert 'bcmdist_model_rows{model="a"} 2.0\n' in text
+    assert "_created" not in text
+    assert [line for line in gauges.splitlines() if not line.startswith("#")] == []
+
+
 def test_history_and_metrics(wave):
     folder, gbcm = wave
     with asked(folder) as client:
@@ -343,7 +358,11 @@ def test_history_and_metrics(wave):
     assert 'bcmdist_ingested_rows_total{model="wave"} 30' in text
     assert 'bcmdist_predicted_rows_total{model="wave"} 2' in text
     assert f'bcmdist_model_rows{{model="wave"}} {gbcm.committee.total.rows + 30}' in text
-    assert 'bcmdist_requests_total{route="/models/{name}/predict",method="POST",status="200"} 1' in text
+    assert 'bcmdist_requests_total{method="POST",route="/models/{name}/predict",status="200"} 1.0\n' in text
+    names = re.findall(r"^# TYPE (\S+) (\S+)$", text, re.MULTILINE)
+    gauges = {(name, "gauge") for name in GAUGES}
+    assert set(names) == {(name, "counter") for name in COUNTERS} | gauges | {(SECONDS[0], "histogram")}
+    assert len(names) == len(set(names))
     for line in text.splitlines():
         assert line.startswith("# ") or len(line.rpartition(" ")[0].partition("{")[0].split()) == 1
 

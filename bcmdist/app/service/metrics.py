@@ -1,16 +1,18 @@
-"""Metrics in Prometheus' text format (version 0.0.4)."""
+"""Metrics of the service in Prometheus' text format (version 0.0.4), in a registry of each application's own."""
 
-import threading
-from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterator
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.metrics_core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)  # seconds
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 COUNTERS = {
-    "bcmdist_requests_total": "Requests by route, method and status.",
-    "bcmdist_predicted_rows_total": "Points predicted at.",
-    "bcmdist_predict_compute_seconds_total": "Seconds of computing predictions.",
-    "bcmdist_ingested_rows_total": "Rows committed for requests.",
+    "bcmdist_requests_total": ("Requests by route, method and status.", ("route", "method", "status")),
+    "bcmdist_predicted_rows_total": ("Points predicted at.", ("model",)),
+    "bcmdist_predict_compute_seconds_total": ("Seconds of computing predictions.", ("model",)),
+    "bcmdist_ingested_rows_total": ("Rows committed for requests.", ("model",)),
 }
 GAUGES = {
     "bcmdist_model_rows": "Rows that a model has absorbed.",
@@ -24,31 +26,26 @@ GAUGES = {
     "bcmdist_model_renewed_timestamp_seconds": "When the state that is served was loaded.",
     "bcmdist_models_unreadable": "Models that cannot be read.",
 }
-SECONDS = "bcmdist_request_seconds"
-Labels = tuple[tuple[str, str], ...]
+SECONDS = "bcmdist_request_seconds", "Seconds from the first byte of a request to the last of its answer."
 
 
 class Metrics:
     """Counters and request durations since the start of the service; callable from any thread."""
 
     def __init__(self):
-        self._lock = threading.Lock()
-        self._counted: dict[str, dict[Labels, float]] = {name: defaultdict(float) for name in COUNTERS}
-        self._seconds: dict[Labels, list[float]] = defaultdict(lambda: [0.0] * (len(BUCKETS) + 2))
+        self._registry = CollectorRegistry()
+        self._counters = {
+            name: Counter(name, about, labels, registry=self._registry) for name, (about, labels) in COUNTERS.items()
+        }
+        self._seconds = Histogram(*SECONDS, ("route",), buckets=BUCKETS, registry=self._registry)
 
     def count(self, name: str, amount: float = 1.0, **labels: str) -> None:
         """Add to a counter."""
-        with self._lock:
-            self._counted[name][tuple(labels.items())] += amount
+        self._counters[name].labels(**labels).inc(amount)
 
     def took(self, seconds: float, **labels: str) -> None:
         """Record the duration of a request."""
-        with self._lock:
-            found = self._seconds[tuple(labels.items())]
-            for k, edge in enumerate(BUCKETS):
-                found[k] += seconds <= edge
-            found[-2] += 1
-            found[-1] += seconds
+        self._seconds.labels(**labels).observe(seconds)
 
     def text(self, gauges: dict[str, list[tuple[dict[str, str], float]]]) -> str:
         """Return all metrics in the text format.
@@ -57,37 +54,21 @@ class Metrics:
         ----------
         gauges : labels and values, by names in `GAUGES`
         """
-        with self._lock:
-            counted = {name: list(values.items()) for name, values in self._counted.items()}
-            seconds = [(labels, list(values)) for labels, values in self._seconds.items()]
-        lines: list[str] = []
-        for name, about in COUNTERS.items():
-            lines += _head(name, about, "counter") + [_line(name, *one) for one in counted[name]]
-        lines += _head(SECONDS, "Seconds from the first byte of a request to the last of its answer.", "histogram")
-        for labels, values in seconds:
-            lines += _histogram(labels, values)
+        return generate_latest(_Scrape(self._registry, gauges)).decode()
+
+
+class _Scrape(Collector):
+    """The metrics of a registry, without the times of creation of their series, and gauges measured now."""
+
+    def __init__(self, registry, gauges):
+        self.registry, self.gauges = registry, gauges
+
+    def collect(self) -> Iterator[Metric]:
+        for metric in self.registry.collect():
+            metric.samples = [one for one in metric.samples if not one.name.endswith("_created")]
+            yield metric
         for name, about in GAUGES.items():
-            found = [(tuple(labels.items()), value) for labels, value in gauges.get(name, [])]
-            lines += _head(name, about, "gauge") + [_line(name, *one) for one in found]
-        return "\n".join(lines) + "\n"
-
-
-def _head(name, about, kind):
-    return [f"# HELP {name} {about}", f"# TYPE {name} {kind}"]
-
-
-def _histogram(labels, values) -> Iterable[str]:
-    edges = [*(f"{edge:g}" for edge in BUCKETS), "+Inf"]
-    for edge, value in zip(edges, values, strict=False):
-        yield _line(f"{SECONDS}_bucket", (*labels, ("le", edge)), value)
-    yield _line(f"{SECONDS}_sum", labels, values[-1])
-    yield _line(f"{SECONDS}_count", labels, values[-2])
-
-
-def _line(name, labels, value):
-    named = ",".join(f'{label}="{_escaped(text)}"' for label, text in labels)
-    return f"{name}{{{named}}} {value:.17g}" if named else f"{name} {value:.17g}"
-
-
-def _escaped(text):
-    return str(text).replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+            metric = GaugeMetricFamily(name, about)
+            for labels, value in self.gauges.get(name, []):
+                metric.add_sample(name, labels, value)
+            yield metric
