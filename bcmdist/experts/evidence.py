@@ -12,8 +12,8 @@ import numpy as np
 
 from bcmdist import linalg
 from bcmdist.experts.laplace import laplace_mode
-from bcmdist.experts.residual import prior_covariance
 from bcmdist.model.likelihoods import OneProcess, slopes
+from bcmdist.model.mean import prior_covariance
 
 # Where the share w var(f | y) is below this, the difference 1 - T_ii / w_i has lost four digits.
 LEAST_LEFT = 1e-4

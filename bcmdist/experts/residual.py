@@ -33,7 +33,7 @@ from bcmdist.experts.low_rank import LowRank
 from bcmdist.experts.residual_interface import Kept, Kind, Residual, left_variance
 from bcmdist.model.kernels import cross_lower, parse_kernel
 from bcmdist.model.likelihoods import Likelihood
-from bcmdist.model.mean import Mean
+from bcmdist.model.mean import Mean, prior_covariance
 from bcmdist.model.shared.interface import Shared, refuse_negative
 from bcmdist.model.shared.query import prepare
 from bcmdist.runtime import memory
@@ -278,12 +278,6 @@ RESIDUALS.add("augmented", Augmented())
 def kind_of(shared: Shared) -> Kind:
     """The kind of residual that experts use with these shared variables."""
     return RESIDUALS[shared.residual]
-
-
-def prior_covariance(K, mean, X) -> np.ndarray:
-    """cov(f) = K + H H' of a partition, including the weights of the mean; a new full matrix."""
-    H = mean.design(X)
-    return K + H @ H.T
 
 
 def refuse_coupled_classes(residual: str, likelihood: Likelihood) -> None:

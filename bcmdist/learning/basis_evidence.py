@@ -7,11 +7,12 @@ import numpy as np
 from bcmdist import linalg
 from bcmdist.data.schema import warn
 from bcmdist.errors import BcmdistWarning
-from bcmdist.experts.residual import kind_of, prior_covariance
+from bcmdist.experts.residual import kind_of
 from bcmdist.learning.basis_inputs import BasisInputs
 from bcmdist.learning.experts import method_of
 from bcmdist.learning.settings import Settings
 from bcmdist.model.kernels import Kernel
+from bcmdist.model.mean import prior_covariance
 from bcmdist.model.shared.interface import Shared
 
 

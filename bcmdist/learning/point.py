@@ -31,9 +31,10 @@ class Point:
 
 def expanded(point, inputs) -> "Point":
     """Return the same hyper-parameters with as many lengthscales as the kernel's expression defines."""
-    wanted = parse_kernel(point.name, inputs=inputs).parameters
-    values = {n: np.broadcast_to(v, wanted[n].shape).copy() for n, v in point.kernel.parameters.items()}
-    return replace(point, kernel=parse_kernel(point.name, inputs=inputs).with_parameters(values), tied=False)
+    kernel = parse_kernel(point.name, inputs=inputs)
+    shapes = {n: v.shape for n, v in kernel.parameters.items()}
+    values = {n: np.broadcast_to(v, shapes[n]).copy() for n, v in point.kernel.parameters.items()}
+    return replace(point, kernel=kernel.with_parameters(values), tied=False)
 
 
 def moves_of(point) -> np.ndarray:

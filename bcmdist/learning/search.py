@@ -115,11 +115,11 @@ class _Search:
         """Return the best point that L-BFGS finds in at most `steps` iterations; never worse than the start."""
         center, bounds = theta_of(start), np.log(bounds_of(start))
         best: list[Any] = [start.objective, center]
-        moves = moves_of(start)
+        moves, prior = moves_of(start), self._prior(start)
 
         def loss(step):
             theta = (center + moves @ step).clip(*bounds.T)
-            value, gradient = self._penalised(moved(start, theta))
+            value, gradient = self._penalised(moved(start, theta), theta, prior)
             if value > best[0]:
                 best[:] = [value, theta]
             if not math.isfinite(value):
@@ -146,12 +146,17 @@ class _Search:
 
     def again(self, point) -> Point:
         """Re-evaluate a point under the current objective."""
-        return replace(point, objective=self._penalised(point)[0])
+        return replace(point, objective=self._penalised(point, theta_of(point), self._prior(point))[0])
 
-    def _penalised(self, point):
+    def _prior(self, point):
+        """Centre and weights of the prior, each (P,); the same at all points of a climb."""
+        return prior_center(point, self.inputs), prior_shares(point)
+
+    def _penalised(self, point, theta, prior):
         self.evaluations += 1
         value, gradient = self.objective(point.kernel, point.likelihood)
-        gap, share = (theta_of(point) - prior_center(point, self.inputs)) / PRIOR_SD, prior_shares(point)
+        center, share = prior
+        gap = (theta - center) / PRIOR_SD
         return value - 0.5 * (share * gap) @ gap, gradient - share * gap / PRIOR_SD
 
 

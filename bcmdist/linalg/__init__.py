@@ -14,7 +14,7 @@ import math
 import numpy as np
 
 from bcmdist.errors import NotPositiveDefinite
-from bcmdist.linalg.routines import Routines
+from bcmdist.linalg.routines import Routines, mirror
 
 JITTER_LADDER = (0.0, 1e-12, 1e-10, 1e-8, 1e-6)
 
@@ -27,9 +27,6 @@ LEAST_DUPLICATE_SHARE = 1e-12
 # Share of the largest variance by which rounding may make a pivot of a covariance negative: differences of covariances
 # lose digits with the condition number of the query covariance.
 SEMIDEFINITE_SHARE = 1e-6
-
-MIRROR_BLOCK = 64  # rows per block of `mirror`: a block fits the level-1 cache
-ABOVE = np.triu(np.ones((MIRROR_BLOCK, MIRROR_BLOCK), dtype=bool), 1)
 
 LEAST_SOLVED = 64  # least size of a triangular system solved by recursive halving
 
@@ -56,7 +53,7 @@ def cholesky(A, *, name) -> np.ndarray:
     """
     L, info = _routines(A).potrf(A)
     if info == 0:
-        return _clear_above(L)
+        return L
     pivot = int(info) - 1
     d = np.diag(L)[:pivot] ** 2 if pivot else np.ones(1)
     raise NotPositiveDefinite(
@@ -152,7 +149,7 @@ def solve_lower_transposed(L, B) -> np.ndarray:
     if min(B.shape) < LEAST_SOLVED:
         return routines.trsm(L, B, trans=1)
     X = np.asfortranarray(B.T, dtype=routines.dtype)
-    _solve_right(routines, L, X)
+    routines.solve_right(L, X)
     return X.T
 
 
@@ -164,41 +161,8 @@ def solve_right_transposed(L, B) -> np.ndarray:
     if min(B.shape) < LEAST_SOLVED:
         return routines.trsm(L, B, side=1, trans=1)
     X = np.asfortranarray(B, dtype=routines.dtype)
-    _solve_right_transposed(routines, L, X)
+    routines.solve_right_transposed(L, X)
     return X
-
-
-def _solve_right_transposed(routines, L, X):
-    """Overwrite X (m, n), Fortran-ordered, with X L^-T, by recursive halving: X1 L11^-T, then (X2 - X1 L21') L22^-T.
-
-    Nearly all work is matrix products, twice as fast as `trsm` with a few hundred rows. Only small blocks are inverted,
-    which are at worst as ill-conditioned as L and mostly far better (Du Croz & Higham 1992, section 4).
-    """
-    h = _half(len(L), routines.block)
-    if h == 0:
-        inverse, _ = routines.trtri(L, lower=1)
-        routines.trmm(1.0, inverse, X, side=1, trans=1)
-        return
-    _solve_right_transposed(routines, L[:h, :h], X[:, :h])
-    routines.gemm(-1.0, X[:, :h], L[h:, :h], X[:, h:], trans_b=1)
-    _solve_right_transposed(routines, L[h:, h:], X[:, h:])
-
-
-def _solve_right(routines, L, X):
-    """Overwrite X (m, n), Fortran-ordered, with X L^-1: X2 L22^-1, then (X1 - X2 L21) L11^-1."""
-    h = _half(len(L), routines.block)
-    if h == 0:
-        inverse, _ = routines.trtri(L, lower=1)
-        routines.trmm(1.0, inverse, X, side=1)
-        return
-    _solve_right(routines, L[h:, h:], X[:, h:])
-    routines.gemm(-1.0, X[:, h:], L[h:, :h], X[:, :h])
-    _solve_right(routines, L[:h, :h], X[:, :h])
-
-
-def _half(n, block):
-    """Position, in whole blocks, at which a triangle of order n is cut; 0 if it is not cut."""
-    return block * (math.ceil(n / block) // 2)
 
 
 def cholesky_solve(L, b) -> np.ndarray:
@@ -248,45 +212,12 @@ def add_gram_lower(A, W) -> np.ndarray:
 def inverse(L) -> np.ndarray:
     """`(L L')^-1`, full; keeps `L`."""
     routines = _routines(L)
-    return mirror(routines.lauum(_triangle_inverse(routines, L)))
-
-
-def _triangle_inverse(routines, L):
-    """`L^-1` by recursive halving: [A 0; B C]^-1 = [A^-1 0; -C^-1 B A^-1, C^-1]. Takes half the time of `trtri`."""
-    h = _half(len(L), routines.block)
-    if h == 0:
-        return routines.trtri(L, lower=1)[0]
-    A, C = _triangle_inverse(routines, L[:h, :h]), _triangle_inverse(routines, L[h:, h:])
-    B = routines.trmm(1.0, A, np.array(L[h:, :h], dtype=routines.dtype, order="F"), side=1)
-    found = np.zeros(L.shape, dtype=routines.dtype, order="F")
-    found[:h, :h], found[h:, h:], found[h:, :h] = A, C, routines.trmm(-1.0, C, B)
-    return found
+    return mirror(routines.lauum(routines.triangle_inverse(L)))
 
 
 def log_determinant(L) -> float:
     """`log |L L'|`, summed over leading axes, in double precision."""
     return 2.0 * np.log(np.diagonal(L, axis1=-2, axis2=-1)).sum(dtype=float)
-
-
-def mirror(A_lower) -> np.ndarray:
-    """Fill the upper triangle from the lower one, in place, block by block; return the full symmetric matrix."""
-    for i, j in _blocks(len(A_lower)):
-        A_lower[i:j, j:] = A_lower[j:, i:j].T
-        block = A_lower[i:j, i:j]
-        np.copyto(block, block.T.copy(), where=ABOVE[: j - i, : j - i])
-    return A_lower
-
-
-def _clear_above(L) -> np.ndarray:
-    """Zero the upper triangle of L in place."""
-    for i, j in _blocks(len(L)):
-        L[:i, i:j] = 0.0
-        np.copyto(L[i:j, i:j], 0.0, where=ABOVE[: j - i, : j - i])
-    return L
-
-
-def _blocks(n):
-    return [(i, min(i + MIRROR_BLOCK, n)) for i in range(0, n, MIRROR_BLOCK)]
 
 
 def packed(A) -> np.ndarray:

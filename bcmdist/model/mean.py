@@ -44,3 +44,9 @@ class Mean:
         if self.name != "linear":
             return np.zeros_like(X)
         return WEIGHT_SD**2 * ((G + G.T) @ X)
+
+
+def prior_covariance(K, mean, X) -> np.ndarray:
+    """cov(f) = K + H H' of a partition, including the weights of the mean; a new full matrix."""
+    H = mean.design(X)
+    return K + H @ H.T

@@ -7,10 +7,9 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from bcmdist.data.observations import Observations
 from bcmdist.experts.evidence import leave_one_out, local_evidence
 from bcmdist.experts.laplace import laplace_mode
-from bcmdist.experts.residual import prior_covariance
 from bcmdist.model.kernels import split_parameters
 from bcmdist.model.likelihoods import Bernoulli, Gaussian, OneHot
-from bcmdist.model.mean import Mean
+from bcmdist.model.mean import Mean, prior_covariance
 from oracles import central_differences, full_gp
 from problems import class_problem, make_kernel, regression_problem
 from some_likelihoods import NegativeBinomial, ReweightedStudentT, ScoredNegativeBinomial, StudentT

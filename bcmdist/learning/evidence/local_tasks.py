@@ -9,7 +9,6 @@ import numpy as np
 from bcmdist.errors import LaplaceNotConverged, NotPositiveDefinite
 from bcmdist.experts import softmax
 from bcmdist.experts.evidence import leave_one_out, local_evidence
-from bcmdist.experts.residual import prior_covariance
 from bcmdist.learning.left_out.density import (
     STEEPNESS,
     block_errors,
@@ -20,7 +19,7 @@ from bcmdist.learning.left_out.density import (
 from bcmdist.model.kernels import Kernel, squared_distance
 from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.loading import load_scaling
-from bcmdist.model.mean import Mean
+from bcmdist.model.mean import Mean, prior_covariance
 from bcmdist.model.targets import class_numbers
 from bcmdist.storage.commits import BlobReference
 
