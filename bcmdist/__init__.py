@@ -105,9 +105,9 @@ if TYPE_CHECKING:
     from bcmdist.learning.settings import Settings as Settings
     from bcmdist.model.kernels import register_kernel as register_kernel
     from bcmdist.model.likelihoods import register_likelihood as register_likelihood
-    from bcmdist.prediction.predictors import register_predictor as register_predictor
+    from bcmdist.prediction.predictive_model import register_predictor as register_predictor
     from bcmdist.runtime.dask.cluster import DaskRuntime as DaskRuntime
-    from bcmdist.runtime.serial import SerialRuntime as SerialRuntime
+    from bcmdist.runtime.interface import SerialRuntime as SerialRuntime
 
 __version__ = "0.1.0"
 
@@ -122,7 +122,7 @@ _HOME = {
     "HMC": "bcmdist.experts.hmc",
     "Mixture": "bcmdist.api.mixture",
     "DaskRuntime": "bcmdist.runtime.dask.cluster",
-    "SerialRuntime": "bcmdist.runtime.serial",
+    "SerialRuntime": "bcmdist.runtime.interface",
     "IngestOptions": "bcmdist.committee.ingest.options",
     "append_rows": "bcmdist.data.writing",
     "open_data": "bcmdist.data.dataset",
@@ -133,7 +133,7 @@ _HOME = {
     "register_method": "bcmdist.learning.experts",
     "register_likelihood": "bcmdist.model.likelihoods",
     "register_kernel": "bcmdist.model.kernels",
-    "register_predictor": "bcmdist.prediction.predictors",
+    "register_predictor": "bcmdist.prediction.predictive_model",
     "register_residual": "bcmdist.experts.residual",
     "register_source": "bcmdist.data.sources.open",
     "plan": "bcmdist.api.plan.plan",

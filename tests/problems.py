@@ -18,9 +18,9 @@ from bcmdist.errors import ModelDamaged
 from bcmdist.experts.expert import expert_message
 from bcmdist.experts.message import zero
 from bcmdist.model.kernels import parse_kernel
+from bcmdist.model.loading import sound_model
 from bcmdist.model.mean import Mean
 from bcmdist.model.shared.query import prepare
-from bcmdist.model.soundness import sound_model
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ ORDER = [*BELOW, "methods", "api", "app", "__main__"]
 RANK = {room: rank for rank, rooms in enumerate(ORDER) for room in rooms.split()}
 MOST_ENTRIES = 16
 # Lines, docstrings among them.
-LONGEST_FILE, LONGEST_FACADE, LARGEST_MEDIAN, LONGEST_FUNCTION = 400, 300, 130, 60
+LONGEST_FILE, LONGEST_FACADE, LARGEST_MEDIAN, LONGEST_FUNCTION = 400, 300, 150, 60
 # Packages of others, and the only folder or file that may import them: whatever changes in one changes one place.
 DOORS = {
     "arviz": "bcmdist.api.interop.arviz",

@@ -20,9 +20,9 @@ from bcmdist.model.kernels import KERNELS, SquaredExponential, parse_kernel, squ
 from bcmdist.model.likelihoods import LIKELIHOODS, Poisson, StudentT
 from bcmdist.model.mean import Mean
 from bcmdist.model.shared.weights import BASES, Basis, Weights, register_basis
-from bcmdist.prediction.fitted import Fitted
-from bcmdist.prediction.predictors import PREDICTORS
-from bcmdist.runtime.serial import SerialRuntime
+from bcmdist.prediction.interface import Fitted
+from bcmdist.prediction.predictive_model import PREDICTORS
+from bcmdist.runtime.interface import SerialRuntime
 from bcmdist.testing import (
     check_basis,
     check_kernel,

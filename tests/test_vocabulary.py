@@ -67,11 +67,10 @@ REMAINING: dict[str, set[str]] = {
     "prediction/errors/drift.py": {"noted", "told"},
     "prediction/errors/error_distribution.py": {"together"},
     "prediction/errors/quantile_recalibration.py": {"Reshaped", "reshaped"},
-    "prediction/fitted.py": {"spread"},
     "prediction/interface.py": {"spread"},
     "prediction/local/neighbours.py": {"spread"},
+    "prediction/scored_rows.py": {"around"},
     "prediction/scoring/excess_loss.py": {"alone", "noted", "surprise"},
-    "prediction/scoring/judged.py": {"around"},
     "storage/ledger.py": {"surprise"},
 }
 """By file, names that are still to be replaced, or are keys of JSON and of stored models."""

@@ -18,8 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from bcmdist.data.coordinates import read_coordinate
-from bcmdist.data.dataset import read_schema
+from bcmdist.data.dataset import read_coordinate, read_schema
 from bcmdist.data.groups import open_group
 from bcmdist.data.outputs import taken_meanwhile
 from bcmdist.data.schema import NO_INPUT, Schema, dimensions, unused_columns, warn_of_columns

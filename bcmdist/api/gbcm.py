@@ -29,13 +29,12 @@ from bcmdist.committee.ingest.source import source_of
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.partition import Partition
 from bcmdist.data.sources.open import Source
-from bcmdist.learning.evidence.objectives import evidence_gradient
+from bcmdist.learning.evidence_refinement import evidence_gradient
 from bcmdist.model.model import Model
 from bcmdist.prediction import in_memory
 from bcmdist.prediction.diagnosis import diagnosis
-from bcmdist.prediction.predictive_model import CommitteeModel
-from bcmdist.prediction.predictors import warn_of_rows_outside
-from bcmdist.runtime.serial import SerialRuntime
+from bcmdist.prediction.predictive_model import CommitteeModel, warn_of_rows_outside
+from bcmdist.runtime.interface import SerialRuntime
 from bcmdist.storage.commits import ModelStore
 from bcmdist.storage.ledger import Entry
 
@@ -257,7 +256,7 @@ class GBCM(Facade):
 
     @runs
     def evidence_gradient(self, *, runtime: Where = None) -> dict[str, np.ndarray]:
-        """Gradient of `committee.log_evidence` in the log hyper-parameters, by name; see `objectives`."""
+        """Gradient of `committee.log_evidence` in the log hyper-parameters, by name; see `evidence_refinement`."""
         with self.snapshot.held() as snapshot:
             return evidence_gradient(snapshot, runtime)
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.tables.coding import Category
-from bcmdist.prediction.scoring.judged import Judged
+from bcmdist.prediction.scored_rows import Judged
 
 # Least and largest number of rows predicted per shuffled column. Arbitrary: takes some seconds.
 FEWEST, MOST = 100, 2_000

@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 from bcmdist.errors import InvalidOption
-from bcmdist.runtime.interface import Runtime
-from bcmdist.runtime.serial import SerialRuntime
+from bcmdist.runtime.interface import Runtime, SerialRuntime
 from bcmdist.runtime.threads import one_thread
 
 # From this many rows on a local cluster is started: about fifty experts take as long as the start. Arbitrary.

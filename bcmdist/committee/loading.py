@@ -8,11 +8,9 @@ import numpy as np
 
 from bcmdist.committee.committee import Committee
 from bcmdist.committee.facts import Facts
-from bcmdist.experts.expert import zero_message
-from bcmdist.experts.message import Message
-from bcmdist.model.loading import load_model
+from bcmdist.experts.message import Message, zero_message
+from bcmdist.model.loading import load_model, sound_model
 from bcmdist.model.model import COMMITTEE_ARRAYS, Model
-from bcmdist.model.soundness import sound_model
 from bcmdist.storage.commits import Commit, Reference, load_record, open_store
 from bcmdist.storage.fields import Blob, Count, Number, check_array, damaged, decode, require_arrays, shown
 from bcmdist.storage.ledger import CLASSES_NOTED, NUMBERS_NOTED

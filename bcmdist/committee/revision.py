@@ -24,8 +24,7 @@ from bcmdist.committee.surveyed import recorded_chunks, refuse_changed
 from bcmdist.data.checks.manifest import to_table
 from bcmdist.data.partition import from_keys, refuse_overlap
 from bcmdist.errors import CommitConflict, InvalidOption, ModelExists, ModelsDiffer
-from bcmdist.experts.expert import zero_message
-from bcmdist.experts.message import Message
+from bcmdist.experts.message import Message, zero_message
 from bcmdist.experts.precision import refuse_inexact
 from bcmdist.model.model import CELL_ARRAYS
 from bcmdist.runtime.threads import one_thread

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 import numpy as np
 import zarr
 
-from bcmdist.data.coordinates import read_coordinate
-from bcmdist.data.dataset import Dataset
+from bcmdist.data.dataset import Dataset, read_coordinate
 from bcmdist.data.groups import find_array, group_store, open_group
 from bcmdist.data.schema import CLASSES, dimensions
 from bcmdist.data.writing import create_array

@@ -19,8 +19,7 @@ from zarr.storage import MemoryStore
 from bcmdist.data.archive import packed
 from bcmdist.data.checks.checked_store import recorded
 from bcmdist.data.checks.manifest import MANIFEST
-from bcmdist.data.coordinates import schema_of
-from bcmdist.data.dataset import ALL_STORED, BESIDE, ROWS_COMPLETE
+from bcmdist.data.dataset import ALL_STORED, BESIDE, ROWS_COMPLETE, schema_of
 from bcmdist.data.groups import absolute_url, chunk_keys, group_store
 from bcmdist.data.outputs import new_output
 from bcmdist.data.schema import CLASSES, CODING, UNNAMED, Schema, few, frame_names, in_order, is_text

@@ -5,16 +5,35 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bcmdist.experts.ep import ep_pass, repeated_message, sites_to_array
+from bcmdist.experts.ep import Sites, ep_pass, repeated_message, sites_from_array, sites_to_array
 from bcmdist.experts.expert import Linearised, conditional_message, running_message
-from bcmdist.experts.loading import load_sites, load_values
-from bcmdist.experts.message import Message
+from bcmdist.experts.message import Message, zero_message
 from bcmdist.experts.precision import PRECISIONS
 from bcmdist.model.loading import load_model
+from bcmdist.model.model import Model
 from bcmdist.model.shared.belief import Factored
 from bcmdist.model.targets import model_rows
 from bcmdist.storage.commits import BlobReference, Reference, load_array, open_store
+from bcmdist.storage.fields import check_array
 from bcmdist.storage.ledger import RUNNING, Entry
+
+
+def load_values(reference: BlobReference, model: Model) -> np.ndarray:
+    """Shared values at which rows are linearised, (S,), or (C, S) for C processes."""
+    values, shared, processes = load_array(reference), model.shared, model.likelihood.processes
+    stored = zero_message(shared, model.likelihood).eta.shape
+    each = shared.size // max(1, len(shared.members))
+    shape = (processes, each) if processes > 1 else (shared.size,)
+    where = f"{reference.url}: blob {reference.digest[:12]}"
+    check_array(values, where, "shared values", shape=shape if values.shape == shape else stored)
+    return values.reshape(shape)
+
+
+def load_sites(reference: BlobReference, rows) -> Sites:
+    """EP sites of a partition of `rows` rows."""
+    array = open_store(reference.url).get_array(reference.digest)
+    check_array(array, f"{reference.url}: blob {reference.digest[:12]}", "sites", shape=(2, rows + 1))
+    return sites_from_array(array)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from bcmdist import linalg
 from bcmdist.data.observations import Observations
 from bcmdist.experts import softmax
 from bcmdist.experts.laplace import laplace_message, laplace_mode, log_joint, step_message
-from bcmdist.experts.message import Message, stacked, zero
+from bcmdist.experts.message import Message, stacked, zero_message
 from bcmdist.experts.residual import Residual, kind_of, refuse_coupled_classes
 from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.shared.belief import Belief
@@ -128,20 +128,6 @@ def find_mode(K, obs, likelihood, prior_mean=None) -> np.ndarray:
 def _linearised_message(V, Lam, obs, likelihood, f):
     message = softmax.softmax_message if likelihood.per_class else laplace_message
     return message(V, Lam, obs, likelihood, f)
-
-
-def zero_message(shared: Shared, likelihood: Likelihood) -> Message:
-    """Message of no rows, in the shapes that messages of this likelihood have."""
-    return shared.zero_message(likelihood, _zero_message)
-
-
-def _zero_message(shared, likelihood):
-    if shared.members:
-        return stacked([zero_message(one.shared, likelihood.each) for one in shared.members])
-    S, C = shared.size, likelihood.processes
-    if not likelihood.per_class or likelihood.coupled:
-        return zero(C * S)
-    return Message(np.zeros((C, S)), np.zeros((S, S) if likelihood.exact else (C, S, S)), 0.0, 0)
 
 
 def gaussian_message(V, residual: Residual, y, noise) -> Message:

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from bcmdist import linalg
+from bcmdist.model.likelihoods.interface import Likelihood
+from bcmdist.model.shared.interface import Shared
 
 
 @dataclass(frozen=True)
@@ -84,3 +86,17 @@ def _received(eta, triangle, evidence, rows):
 def zero(shared) -> Message:
     """Message of no rows, about S = `shared` variables of one process."""
     return Message(np.zeros(shared), np.zeros((shared, shared)), 0.0, 0)
+
+
+def zero_message(shared: Shared, likelihood: Likelihood) -> Message:
+    """Message of no rows, in the shapes that messages of this likelihood have."""
+    return shared.zero_message(likelihood, _zero_message)
+
+
+def _zero_message(shared, likelihood):
+    if shared.members:
+        return stacked([zero_message(one.shared, likelihood.each) for one in shared.members])
+    S, C = shared.size, likelihood.processes
+    if not likelihood.per_class or likelihood.coupled:
+        return zero(C * S)
+    return Message(np.zeros((C, S)), np.zeros((S, S) if likelihood.exact else (C, S, S)), 0.0, 0)

@@ -28,8 +28,8 @@ from bcmdist import linalg
 from bcmdist.data.observations import Observations
 from bcmdist.data.registry import Registry
 from bcmdist.errors import InvalidOption, NotPositiveDefinite
-from bcmdist.experts.expert import expert_message, gaussian_message, zero_message
-from bcmdist.experts.message import Message
+from bcmdist.experts.expert import expert_message, gaussian_message
+from bcmdist.experts.message import Message, zero_message
 from bcmdist.experts.residual import Block, kind_of
 from bcmdist.model.kernels import cross_lower
 from bcmdist.model.likelihoods import Likelihood

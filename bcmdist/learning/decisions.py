@@ -8,6 +8,7 @@ from bcmdist.learning.left_out.score import Margin
 
 ROWS_LEFT_OUT = "rows left out"
 EVIDENCE = "evidence"
+LEAVE_ONE_OUT = "leave-one-out"  # a value of `Settings.objective`
 # Units of margins: per left-out row, or the evidence of all rows used for learning.
 A_ROW, IN_ALL = "nats a row", "nats"
 

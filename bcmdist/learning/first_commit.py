@@ -25,7 +25,7 @@ from bcmdist.errors import (
     SchedulerUnreachable,
     WorkerLost,
 )
-from bcmdist.experts.expert import zero_message
+from bcmdist.experts.message import zero_message
 from bcmdist.learning.experts import FIRST, method_of
 from bcmdist.learning.method import left_out_errors
 from bcmdist.learning.prediction_inputs import check_prediction_inputs

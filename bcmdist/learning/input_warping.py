@@ -13,13 +13,12 @@ import numpy as np
 
 from bcmdist.errors import InvalidOption
 from bcmdist.learning.blocks.blocks import SampleBlocks
-from bcmdist.learning.cross_validation import left_out_densities
+from bcmdist.learning.cross_validation import DECISIVE_NATS, left_out_densities
 from bcmdist.learning.decisions import ROWS_LEFT_OUT, Decision
 from bcmdist.learning.evidence.local_tasks import LeftOut, LocalEvidence
 from bcmdist.learning.evidence.objectives import LocalObjective
 from bcmdist.learning.hyperparameters import first_kernel, first_mean
 from bcmdist.learning.left_out.score import Score, margin
-from bcmdist.learning.model_selection import DECISIVE_NATS
 from bcmdist.learning.point import Point, expanded
 from bcmdist.learning.search import Effort, polish
 from bcmdist.learning.survey import SurveyResult

@@ -52,7 +52,7 @@ class Defaults:
     classes: str = "onehot"
     """likelihood for more than two classes"""
     predictor: str = COMMITTEE
-    """name of the predictor (`bcmdist.prediction.predictors`)"""
+    """name of the predictor (`bcmdist.prediction.predictive_model`)"""
     rows: int = ROWS
     """approximate rows of a partition"""
     cell_rows: int = ROWS

@@ -17,10 +17,9 @@ from scipy.optimize import minimize
 
 from bcmdist.errors import NotPositiveDefinite
 from bcmdist.learning.category_lengthscales import category_lengthscales_by_evidence, freed
-from bcmdist.learning.cross_validation import CrossValidation
+from bcmdist.learning.cross_validation import DECISIVE_NATS, CrossValidation, Judged, select_model
 from bcmdist.learning.decisions import A_ROW, EVIDENCE, IN_ALL, ROWS_LEFT_OUT, Decision
 from bcmdist.learning.left_out.score import Margin, margin
-from bcmdist.learning.model_selection import DECISIVE_NATS, Judged, select_model
 from bcmdist.learning.point import (
     Point,
     at_bounds,

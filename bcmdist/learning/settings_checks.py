@@ -5,7 +5,7 @@ from numbers import Integral
 from bcmdist.errors import InvalidOption
 from bcmdist.experts.precision import refuse_single
 from bcmdist.experts.residual import refuse_coupled_classes, refuse_uncoupled
-from bcmdist.learning.evidence.objectives import LEAVE_ONE_OUT
+from bcmdist.learning.decisions import LEAVE_ONE_OUT
 from bcmdist.learning.experts import (
     FIRST,
     experts,

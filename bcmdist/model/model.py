@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 
 from bcmdist.data.cell_tree import CellTree
+from bcmdist.data.registry import Registry
 from bcmdist.data.schema import UNNAMED, Schema
 from bcmdist.errors import InvalidOption
 from bcmdist.model.input_errors import InputErrors
@@ -18,8 +19,15 @@ from bcmdist.model.kernels import Kernel
 from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.scaling import Scaling
 from bcmdist.model.shared.interface import Shared
-from bcmdist.model.shared.kinds import FIRST_KIND, FIRST_RESIDUAL
 from bcmdist.model.shared.query import Query
+from bcmdist.model.shared.weights import Weights
+
+KINDS: Registry[type[Shared]] = Registry("kind of shared variables")
+KINDS.add(Query.kind, Query)
+KINDS.add(Weights.kind, Weights)
+# Models stored before these fields existed have query values and block residuals.
+FIRST_KIND, FIRST_RESIDUAL = Query.kind, "block"
+
 
 # Names of the arrays in a commit: the committee's; every model's, besides those of its shared variables; and the cell
 # tree's, where partitions are spatial.
@@ -99,7 +107,7 @@ class Model:
         return cast(Query, self.shared)
 
     def to_arrays(self) -> tuple[dict[str, np.ndarray], dict]:
-        """Arrays and JSON-ready facts from which `soundness.sound_model` restores the same model, bit for bit."""
+        """Arrays and JSON-ready facts from which `loading.sound_model` restores the same model, bit for bit."""
         arrays, own = self.shared.to_arrays()
         arrays = arrays | {"x_mean": self.scaling.x_mean, "x_scale": self.scaling.x_scale}
         if self.scaling.warping:

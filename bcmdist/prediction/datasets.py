@@ -23,13 +23,11 @@ from bcmdist.data.writing import write_rows
 from bcmdist.errors import InvalidOption
 from bcmdist.model.model import Model
 from bcmdist.model.targets import check_support, model_observations
-from bcmdist.prediction.fitted import load_fitted
+from bcmdist.prediction.interface import load_fitted
 from bcmdist.prediction.limits import refuse_large_prediction
 from bcmdist.prediction.local.arrange import in_cells
-from bcmdist.prediction.predictive_model import PredictiveModel
-from bcmdist.prediction.row_predictor import StoredPredictor
-from bcmdist.prediction.scored_rows import with_class_names
-from bcmdist.prediction.scoring.judged import Judged, nothing
+from bcmdist.prediction.predictive_model import PredictiveModel, StoredPredictor
+from bcmdist.prediction.scored_rows import Judged, nothing, with_class_names
 from bcmdist.prediction.scoring.ranking import scattered
 from bcmdist.prediction.scoring.scores import Scores
 from bcmdist.prediction.uncertain.input_uncertainty import InputUncertainty

@@ -22,8 +22,7 @@ from bcmdist.model.model import Model
 from bcmdist.model.shared.belief import Belief
 from bcmdist.model.shared.interface import Shared
 from bcmdist.prediction.new_rows import new_inputs, new_observations, new_variance
-from bcmdist.prediction.predictive_model import CommitteeModel, PredictiveModel
-from bcmdist.prediction.row_predictor import RowPredictor
+from bcmdist.prediction.predictive_model import CommitteeModel, PredictiveModel, RowPredictor
 from bcmdist.prediction.scored_rows import with_class_names
 from bcmdist.prediction.uncertain.input_uncertainty import InputUncertainty
 from bcmdist.runtime import memory

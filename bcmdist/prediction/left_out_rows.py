@@ -14,16 +14,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from bcmdist.committee.facts import Facts
+from bcmdist.experts.contributions import load_values
 from bcmdist.experts.expert import find_mode
 from bcmdist.experts.laplace import regress
-from bcmdist.experts.loading import load_values
 from bcmdist.experts.residual import kind_of
 from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.shared.belief import Belief
 from bcmdist.model.shared.interface import Shared
 from bcmdist.model.targets import model_rows
 from bcmdist.prediction.errors.platt_scaling import HeldOutRows
-from bcmdist.prediction.fitted import load_fitted
+from bcmdist.prediction.interface import load_fitted
 from bcmdist.prediction.leave_one_out import freed
 from bcmdist.storage.commits import BlobReference, Reference
 from bcmdist.storage.ledger import RUNNING

@@ -18,8 +18,7 @@ import numpy as np
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.errors import InvalidOption, ModelDamaged
 from bcmdist.model.model import Model
-from bcmdist.prediction.fitted import Fitted
-from bcmdist.prediction.interface import Predictor
+from bcmdist.prediction.interface import Fitted, Predictor
 from bcmdist.prediction.normal_mixtures import (
     mixture_cdf,
     mixture_crps,
@@ -27,11 +26,8 @@ from bcmdist.prediction.normal_mixtures import (
     mixture_moments,
     mixture_quantile,
 )
-from bcmdist.prediction.predictive_model import PredictiveModel
-from bcmdist.prediction.predictors import chosen_method
-from bcmdist.prediction.row_predictor import RowPredictor, StoredPredictor
-from bcmdist.prediction.scored_rows import predict_rows
-from bcmdist.prediction.scoring.judged import Judged
+from bcmdist.prediction.predictive_model import PredictiveModel, RowPredictor, StoredPredictor, chosen_method
+from bcmdist.prediction.scored_rows import Judged, predict_rows
 from bcmdist.prediction.scoring.pit import Places
 from bcmdist.prediction.uncertain.input_uncertainty import chosen_way
 from bcmdist.storage.commits import MIXTURE as CONTENTS

@@ -2,6 +2,9 @@
 
 Prediction of data sets, plots, reports and the service use a `PredictiveModel` and need not distinguish the two
 (`bcmdist.prediction.mixture`).
+
+A `RowPredictor` predicts and scores rows in original units, by one committee or a mixture of committees. Tasks, plots,
+reports and the service use it; mixtures implement it in `bcmdist.prediction.mixture`.
 """
 
 import functools
@@ -12,14 +15,135 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bcmdist.committee.cells import outside_in_words, rows_outside
 from bcmdist.committee.snapshot import Snapshot
-from bcmdist.prediction.fitted import fitted_of
-from bcmdist.prediction.interface import Predictor
-from bcmdist.prediction.predictors import PREDICTORS, chosen_method, predictor_of
-from bcmdist.prediction.row_predictor import CommitteePredictor, RowPredictor, StoredCommittee, StoredPredictor
-from bcmdist.prediction.scored_rows import predict_rows
+from bcmdist.data.registry import Registry
+from bcmdist.data.schema import warn
+from bcmdist.model.model import Model
+from bcmdist.prediction.interface import Fitted, Latent, Predictor, fitted_of
+from bcmdist.prediction.local.neighbours import LocallyFitted
+from bcmdist.prediction.scored_rows import Judged, predict_rows, score_predictions
 from bcmdist.prediction.uncertain.input_uncertainty import chosen_way
 from bcmdist.storage.commits import Reference, record_digest
+
+PREDICTORS: Registry[type[Predictor]] = Registry("method")
+PREDICTORS.add("committee", Fitted)
+PREDICTORS.add("local", LocallyFitted)
+
+
+def register_predictor(name: str, predictor: type[Predictor]) -> None:
+    """Register a predictor under the name that `method` and `--method` accept.
+
+    The command line finds it if its module is listed in the entry points of `bcmdist.data.registry`. Tasks carry the
+    class, so workers must be able to import it.
+
+    Raises
+    ------
+    InvalidOption
+        The name is taken.
+    """
+    PREDICTORS.add(name, predictor)
+
+
+def predictor_of(snapshot: Snapshot, method: str | None) -> type[Predictor]:
+    """The predictor class of `method`, by default the method of the fit.
+
+    Warns if local prediction cannot use some rows as neighbours.
+
+    Raises
+    ------
+    InvalidOption
+        As in `chosen_method`.
+    """
+    predictor = PREDICTORS[chosen_method(snapshot, method)]
+    if predictor.in_cells:
+        warn_of_rows_outside(snapshot)
+    return predictor
+
+
+def warn_of_rows_outside(snapshot: Snapshot) -> None:
+    """Emit a `BcmdistWarning` if rows were absorbed after the fit: local prediction does not use them as neighbours."""
+    if rows := rows_outside(snapshot):
+        warn(f"{snapshot.url}: {outside_in_words(rows, snapshot.committee.total.rows)}")
+
+
+def chosen_method(snapshot: Snapshot, method: str | None) -> str:
+    """`method`, or the method recorded by the fit if it is None.
+
+    Raises
+    ------
+    InvalidOption
+        There is no such method, or the model lacks what it needs.
+    """
+    method = method or snapshot.facts.method
+    PREDICTORS[method].refuse(snapshot)
+    return method
+
+
+class RowPredictor(ABC):
+    """Predicts rows in original units."""
+
+    @property
+    @abstractmethod
+    def model(self) -> Model:
+        """Model with the columns, units, likelihood and classes of the rows."""
+
+    @abstractmethod
+    def predict(self, X, obs, quantiles=(), around: Latent | None = None) -> dict[str, np.ndarray]:
+        """All predicted quantities at rows of X (n, D), by name; see `predict_rows`."""
+
+    @abstractmethod
+    def score_each(self, several: Sequence[Judged]) -> list[Judged]:
+        """Add predictions and scores to sets of rows whose observations are in the units of the model."""
+
+    def score(self, rows: Judged) -> Judged:
+        """As `score_each`, for one set."""
+        return self.score_each([rows])[0]
+
+
+@dataclass(frozen=True)
+class CommitteePredictor(RowPredictor):
+    """Predicts rows by one committee."""
+
+    predictor: Predictor
+
+    @property
+    def model(self) -> Model:
+        return self.predictor.model
+
+    def predict(self, X, obs, quantiles=(), around=None) -> dict[str, np.ndarray]:
+        return predict_rows(self.predictor, X, obs, quantiles, around)
+
+    def score_each(self, several: Sequence[Judged]) -> list[Judged]:
+        return [score_predictions(self.predictor, s.X, s.obs, s.number, s.around) for s in several]
+
+
+class StoredPredictor(ABC):
+    """Reference to a stored row predictor, a few hundred bytes, which tasks carry."""
+
+    @property
+    @abstractmethod
+    def in_cells(self) -> bool:
+        """Whether new rows must be sorted by the model's cells; see `Predictor`."""
+
+    @abstractmethod
+    def load(self) -> RowPredictor:
+        """Load the predictor, on any worker. Called for each partition."""
+
+
+@dataclass(frozen=True)
+class StoredCommittee(StoredPredictor):
+    """One commit and the class that predicts from it."""
+
+    reference: Reference
+    predictor: type[Predictor]
+
+    @property
+    def in_cells(self) -> bool:
+        return self.predictor.in_cells
+
+    def load(self) -> CommitteePredictor:
+        return CommitteePredictor(self.predictor.of_commit(self.reference))
 
 
 class PredictiveModel(ABC):

@@ -1,9 +1,7 @@
-"""The interface of runtimes: sum a task over partitions, or return its results one by one.
+"""The interface of runtimes: sum a task over partitions, or return its results one by one; and the serial runtime.
 
-`serial` is a loop in this process and the reference in tests; `dask` is a cluster. Both give the same answer up to
-rounding, independent of the number of workers, the order of events, and workers that die meanwhile.
-
-Tasks: functions that a worker applies to one partition, with results that can be added.
+`SerialRuntime` is a loop in this process and the reference in tests; `dask` is a cluster. Both give the same answer up
+to rounding, independent of the number of workers, the order of events, and workers that die meanwhile.
 
 A task is a small immutable value (a few hundred bytes: references and options, never data). A task maps a partition
 with its rows, or a span of an output that the task writes, to a monoid element. Tasks are pure: repeated, lost, or run
@@ -16,6 +14,8 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
+
+import psutil
 
 from bcmdist.data.partition import Span, Work
 from bcmdist.data.rows import Rows, read_all
@@ -138,3 +138,56 @@ class Runtime(Protocol):
 
     def check_same(self, probe: Callable[[], str], *, url: str) -> None:
         """Raise `WorkerCannotRead` if `probe` returns a different text on a worker than in this process."""
+
+
+class SerialRuntime:
+    """Runs one partition after the other with one BLAS thread, as workers do."""
+
+    threads = 1
+
+    def __init__(self, *, progress: Progress = silent, allowed_bytes: float | None = None):
+        self.progress = progress
+        self.allowed_bytes = allowed_bytes or psutil.virtual_memory().available
+
+    def sum(self, task, parts, *, label) -> Any:
+        """Sum of a task over partitions, in the order of `parts`."""
+        total = None
+        self.progress(label, 0, len(parts))
+        for done, share in enumerate(shares(task, parts), start=1):
+            total = share if total is None else total + share
+            self.progress(label, done, len(parts))
+        return total
+
+    def each(self, work, *, label) -> Iterator[Outcome]:
+        """Yield the outcomes of each pair of a task and partitions, in order."""
+        for task, parts in work:
+            yield from _outcomes(task, parts)
+
+    def total(self, kept, *, label) -> Any:
+        """Return `kept`, which is in this process already."""
+        return kept
+
+    def check_same(self, probe, *, url) -> None:
+        """Do nothing: there is no other process to compare with."""
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+
+def _outcomes(task, parts):
+    try:
+        outcome = _outcome(parts, run_batch(task, parts), parted=is_parted(task))
+    except BcmdistError as error:
+        if len(parts) > 1:
+            for part in parts:
+                yield from _outcomes(task, [part])
+            return
+        outcome = Outcome(parts, error=error)
+    yield outcome
+
+
+def _outcome(parts, result, *, parted):
+    return Outcome(parts, result.summary, kept=result.kept) if parted else Outcome(parts, result)

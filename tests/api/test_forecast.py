@@ -15,7 +15,7 @@ from bcmdist.data.tables.series import Lagged, Lags, lags_of
 from bcmdist.data.tables.tables import open_table
 from bcmdist.data.writing import write_dataset
 from bcmdist.errors import InvalidData, InvalidOption
-from bcmdist.prediction.predictors import PREDICTORS
+from bcmdist.prediction.predictive_model import PREDICTORS
 from bcmdist.prediction.uncertain.forecast import forecast
 
 pytestmark = pytest.mark.slow

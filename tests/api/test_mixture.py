@@ -40,7 +40,7 @@ from bcmdist.prediction.normal_mixtures import (
     mixture_moments,
     mixture_quantile,
 )
-from bcmdist.runtime.serial import SerialRuntime
+from bcmdist.runtime.interface import SerialRuntime
 
 pytestmark = pytest.mark.slow
 

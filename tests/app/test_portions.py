@@ -16,8 +16,8 @@ from bcmdist.app import jobs
 from bcmdist.app.cli.options import chosen_place
 from bcmdist.app.journal import open_job
 from bcmdist.data.writing import write_dataset
+from bcmdist.runtime.interface import SerialRuntime
 from bcmdist.runtime.portion import Portion
-from bcmdist.runtime.serial import SerialRuntime
 
 HERE = SCHEDULER[1]
 

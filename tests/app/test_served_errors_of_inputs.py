@@ -11,8 +11,7 @@ from bcmdist.app.service.bodies import Way
 from bcmdist.app.service.limits import Limits
 from bcmdist.app.service.loaded import Loaded
 from bcmdist.data.arrow import MEDIA_TYPE, write_table
-from bcmdist.prediction.uncertain.input_uncertainty import WAYS
-from bcmdist.prediction.uncertain.sampled import DRAWS
+from bcmdist.prediction.uncertain.input_uncertainty import DRAWS, WAYS
 
 RNG = np.random.default_rng(8)
 X = RNG.uniform(-2, 2, (5, 2))

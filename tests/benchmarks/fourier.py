@@ -30,7 +30,7 @@ from bcmdist.learning.basis_inputs import BasisInputs
 from bcmdist.learning.experts import EXPERTS
 from bcmdist.model.kernels import parse_kernel
 from bcmdist.model.mean import Mean
-from bcmdist.runtime.serial import SerialRuntime
+from bcmdist.runtime.interface import SerialRuntime
 
 WANTED = "rows_per_second_experts >= 1.5e6; peak_gb <= 1.5; message_mb <= 4; dense_gap <= 1e-3; coverage95 .94 to .96"
 LENGTHSCALE, NOISE, EDGE = 0.15, 0.1, 1.7320508  # of inputs uniform within +-EDGE, whose standard deviation is 1

@@ -10,7 +10,7 @@ from bcmdist.data.dataset import open_data
 from bcmdist.data.partition import partitions
 from bcmdist.data.sources.delivery import Delivery
 from bcmdist.errors import SourceUnreachable
-from bcmdist.runtime.serial import SerialRuntime
+from bcmdist.runtime.interface import SerialRuntime
 
 GIVEN = Settings(kernel="se", learn=False, query=10, rows_per_expert=10)
 

@@ -12,8 +12,9 @@ from bcmdist.data.dataset import open_data
 from bcmdist.data.observations import Observations
 from bcmdist.data.partition import partitions
 from bcmdist.errors import BcmdistWarning, DataChanged, InvalidOption, ModelDamaged
-from bcmdist.experts.expert import conditional_message, expert_message, running_message, zero_message
+from bcmdist.experts.expert import conditional_message, expert_message, running_message
 from bcmdist.experts.laplace import laplace_mode
+from bcmdist.experts.message import zero_message
 from bcmdist.model.likelihoods import Bernoulli, InverseGaussian, NegativeBinomial, Poisson, StudentT, Weibull
 from bcmdist.model.mean import Mean
 from bcmdist.model.shared.query import prepare

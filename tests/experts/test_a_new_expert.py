@@ -400,7 +400,7 @@ DAMAGES = [
 
 @pytest.mark.parametrize(("change", "message"), DAMAGES)
 def test_a_model_that_cannot_be_is_refused(prepared, change, message):
-    from bcmdist.model.soundness import sound_model
+    from bcmdist.model.loading import sound_model
 
     arrays, facts = change(*prepared[0].model.to_arrays())
     with pytest.raises(ModelDamaged, match=message):
@@ -409,7 +409,7 @@ def test_a_model_that_cannot_be_is_refused(prepared, change, message):
 
 @pytest.mark.parametrize(("field", "message"), [("shared", "kind of shared variables"), ("basis", "basis")])
 def test_a_model_of_a_package_that_is_not_there(prepared, field, message):
-    from bcmdist.model.soundness import sound_model
+    from bcmdist.model.loading import sound_model
 
     arrays, facts = prepared[0].model.to_arrays()
     with pytest.raises(InvalidOption, match=f"{message}: expected one of .*, got 'lost'.*install the package"):

@@ -13,7 +13,8 @@ from bcmdist.data.dataset import open_data
 from bcmdist.data.observations import unweighted
 from bcmdist.data.partition import partitions
 from bcmdist.errors import InvalidOption
-from bcmdist.experts.expert import conditional_message, expert_message, zero_message
+from bcmdist.experts.expert import conditional_message, expert_message
+from bcmdist.experts.message import zero_message
 from bcmdist.experts.residual import Spanned, kind_of, support
 from bcmdist.model.likelihoods import Bernoulli, Gaussian, make_likelihood
 from bcmdist.model.mean import Mean

@@ -14,10 +14,11 @@ from bcmdist.data.partition import partitions
 from bcmdist.errors import InvalidOption, MemoryLimit
 from bcmdist.experts import factor
 from bcmdist.experts.ep import ep_pass
-from bcmdist.experts.expert import conditional_message, expert_message, running_message, zero_message
+from bcmdist.experts.expert import conditional_message, expert_message, running_message
 from bcmdist.experts.laplace import laplace_mode
 from bcmdist.experts.limits import refuse_expert_of
 from bcmdist.experts.low_rank import LowRank
+from bcmdist.experts.message import zero_message
 from bcmdist.experts.residual import RESIDUALS, kind_of
 from bcmdist.learning.query_selection import select_points
 from bcmdist.model.likelihoods import Bernoulli, Gaussian, make_likelihood

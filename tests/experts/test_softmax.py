@@ -7,8 +7,9 @@ from scipy.stats import multivariate_normal
 from bcmdist.committee.committee import Committee
 from bcmdist.data.observations import Observations, unweighted
 from bcmdist.experts import softmax
-from bcmdist.experts.expert import conditional_message, expert_message, zero_message
+from bcmdist.experts.expert import conditional_message, expert_message
 from bcmdist.experts.low_rank import LowRank
+from bcmdist.experts.message import zero_message
 from bcmdist.experts.residual import RESIDUALS, Block
 from bcmdist.experts.softmax import log_evidence, softmax_mode
 from bcmdist.model.likelihoods import Softmax, SoftmaxCoupled

@@ -21,7 +21,7 @@ from bcmdist.api.requests import FitRequest, IngestRequest, PredictRequest, Scor
 from bcmdist.data.tables.importing import import_file
 from bcmdist.data.tables.roles import Roles
 from bcmdist.errors import BcmdistError, DataDamaged
-from bcmdist.runtime.serial import SerialRuntime
+from bcmdist.runtime.interface import SerialRuntime
 
 pd = pytest.importorskip("pandas", reason="tables: pip install 'bcmdist[tables]'")
 

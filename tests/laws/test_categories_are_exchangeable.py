@@ -30,7 +30,7 @@ from bcmdist.model.likelihoods import Gaussian
 from bcmdist.model.mean import Mean
 from bcmdist.model.scaling import column_moments, scaling_from
 from bcmdist.model.units import AFFINE
-from bcmdist.runtime.serial import SerialRuntime
+from bcmdist.runtime.interface import SerialRuntime
 
 LEVELS = ("clay", "loam", "peat", "sand")
 CODING = Coding((Number("age"), Category("soil", LEVELS), Number("depth")), unseen="other")
@@ -126,7 +126,8 @@ def test_gradients_of_what_is_shared(name, rng):
     assert moves.shape == (len(kernel.theta) + 1, len(kernel.theta) + 1 - 3 * shared)
 
     def value(step):
-        return search._penalised(moved(point, theta_of(point) + moves @ step))
+        theta = theta_of(point) + moves @ step
+        return search._penalised(moved(point, theta), theta, search._prior(point))
 
     gradient = value(np.zeros(moves.shape[1]))[1] @ moves
     numeric = [(value(h * e)[0] - value(-h * e)[0]) / (2 * h) for e in np.eye(moves.shape[1])]

@@ -50,7 +50,7 @@ from bcmdist.errors import (
     UnsupportedTarget,
 )
 from bcmdist.learning.settings import Settings
-from bcmdist.runtime.serial import SerialRuntime
+from bcmdist.runtime.interface import SerialRuntime
 
 GIVEN = Settings(query=10, rows_per_expert=20, learn=False)
 

@@ -21,7 +21,7 @@ from bcmdist.data.writing import write_dataset
 from bcmdist.errors import BcmdistError, NotAFile, UnsafeData
 from bcmdist.learning.evidence.cached import CachedObjective
 from bcmdist.model.loading import _model
-from bcmdist.prediction.fitted import load_fitted
+from bcmdist.prediction.interface import load_fitted
 from bcmdist.prediction.local.halos import load_arrangement
 from bcmdist.prediction.local.neighbours import load_neighbours
 from bcmdist.storage import commits

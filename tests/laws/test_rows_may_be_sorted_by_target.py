@@ -16,7 +16,8 @@ from bcmdist.data.rows import read_all, read_rows
 from bcmdist.data.slices import share_between
 from bcmdist.data.writing import write_dataset
 from bcmdist.errors import BcmdistWarning
-from bcmdist.experts.expert import expert_message, zero_message
+from bcmdist.experts.expert import expert_message
+from bcmdist.experts.message import zero_message
 from bcmdist.learning import prepare as module
 from bcmdist.model.targets import model_rows
 from bcmdist.prediction.errors.held_out import HELD_OUT_EVERY, held_out_count, held_out_rows, without_some

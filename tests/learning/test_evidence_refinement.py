@@ -12,9 +12,15 @@ from bcmdist.data.observations import unweighted
 from bcmdist.data.partition import partitions
 from bcmdist.errors import InvalidOption
 from bcmdist.learning import evidence_refinement
-from bcmdist.learning.evidence.independent_rows import IndependentRowsObjective
 from bcmdist.learning.evidence.objectives import CommitteeObjective
-from bcmdist.learning.evidence_refinement import TOGETHER_STEPS, TURN_STEPS, TURNS, alternated, most_steps
+from bcmdist.learning.evidence_refinement import (
+    TOGETHER_STEPS,
+    TURN_STEPS,
+    TURNS,
+    IndependentRowsObjective,
+    alternated,
+    most_steps,
+)
 from bcmdist.learning.point import Point, prior_center, theta_of
 from bcmdist.learning.query_selection import select_points
 from bcmdist.learning.search import PRIOR_SD

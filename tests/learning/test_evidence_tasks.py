@@ -13,7 +13,7 @@ from bcmdist.learning.evidence.local_tasks import LocalEvidence
 from bcmdist.model.kernels import parse_kernel
 from bcmdist.model.likelihoods import make_likelihood
 from bcmdist.model.scaling import Scaling, scaling_to_array
-from bcmdist.runtime.serial import SerialRuntime
+from bcmdist.runtime.interface import SerialRuntime
 from bcmdist.storage.commits import open_store
 
 KERNEL = parse_kernel("matern52", inputs=2)

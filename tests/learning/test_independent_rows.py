@@ -9,8 +9,8 @@ from bcmdist import GBCM, SerialRuntime, Settings
 from bcmdist.data.dataset import open_data
 from bcmdist.data.partition import partitions
 from bcmdist.errors import InvalidOption
-from bcmdist.learning.evidence.independent_rows import IndependentRowsObjective
 from bcmdist.learning.evidence.independent_rows_gradient import diagonal_pullback
+from bcmdist.learning.evidence_refinement import IndependentRowsObjective
 from bcmdist.model.kernels import split_parameters
 from bcmdist.model.likelihoods import Gaussian
 from bcmdist.model.mean import Mean

@@ -11,7 +11,7 @@ from bcmdist.app.cli.main import cli
 from bcmdist.data.writing import write_dataset
 from bcmdist.errors import InvalidOption, ModelDamaged, ModelsDiffer
 from bcmdist.learning.input_warping import skewness
-from bcmdist.model.soundness import sound_model
+from bcmdist.model.loading import sound_model
 
 GIVEN = {"query": 40, "learn": False, "rows_per_expert": 60, "kernel": "se", "seed": 1}
 

@@ -11,7 +11,7 @@ from bcmdist.data.dataset import open_data
 from bcmdist.data.partition import partitions
 from bcmdist.data.writing import write_dataset
 from bcmdist.errors import BcmdistWarning, InvalidOption, MemoryLimit, ModelExists, NotPositiveDefinite
-from bcmdist.learning import cross_validation, evidence_refinement, model_selection, search
+from bcmdist.learning import cross_validation, evidence_refinement, search
 from bcmdist.learning.evidence.committee_tasks import TrialGradient, TrialGradients
 from bcmdist.learning.evidence.local_tasks import LocalEvidence, LocalLeaveOneOut
 from bcmdist.learning.point import Point, prior_center, theta_of
@@ -356,7 +356,7 @@ def test_the_mean_is_linear_where_there_is_a_trend(make_data, tmp_path, rng, slo
     assert (decision["taken"], decision["judge"]) == (mean, "rows left out")
     assert {mean, *decision["over"]} == {"constant", "linear"}
     assert margin["error"] > 0.0
-    assert margin["nats"] > (0.0 if mean == "linear" else -max(margin["error"], model_selection.DECISIVE_NATS))
+    assert margin["nats"] > (0.0 if mean == "linear" else -max(margin["error"], cross_validation.DECISIVE_NATS))
 
 
 @pytest.mark.slow

@@ -496,7 +496,7 @@ def test_parameters_bounds_and_prior_of_a_sum_go_together(rng, name):
         start, h = theta + 0.3 * rng.standard_normal(len(theta)), 1e-5
 
         def value(theta, point=point):
-            return search._penalised(moved(point, theta))
+            return search._penalised(moved(point, theta), theta, search._prior(point))
 
         numeric = [(value(start + h * e)[0] - value(start - h * e)[0]) / (2.0 * h) for e in np.eye(len(theta))]
         np.testing.assert_allclose(value(start)[1], numeric, rtol=1e-6, atol=1e-6)  # h^2, and rounding over h

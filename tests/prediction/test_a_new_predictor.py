@@ -22,8 +22,8 @@ from bcmdist.model.model import Model, named_parameters
 from bcmdist.model.targets import model_rows
 from bcmdist.prediction.interface import Predictor
 from bcmdist.prediction.limits import MemoryNeed
-from bcmdist.prediction.predictors import PREDICTORS
-from bcmdist.runtime.serial import SerialRuntime
+from bcmdist.prediction.predictive_model import PREDICTORS
+from bcmdist.runtime.interface import SerialRuntime
 from bcmdist.testing import check_predictor
 from oracles import full_gp
 

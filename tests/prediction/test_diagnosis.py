@@ -10,8 +10,9 @@ from bcmdist.data.observations import unweighted
 from bcmdist.data.partition import partitions
 from bcmdist.data.rows import read_all
 from bcmdist.errors import DataChanged, InvalidOption, MemoryLimit
-from bcmdist.experts.expert import conditional_message, expert_message, zero_message
+from bcmdist.experts.expert import conditional_message, expert_message
 from bcmdist.experts.laplace import laplace_mode
+from bcmdist.experts.message import zero_message
 from bcmdist.model.likelihoods import Bernoulli, Gaussian
 from bcmdist.model.mean import Mean
 from bcmdist.model.shared.query import prepare

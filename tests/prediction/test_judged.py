@@ -8,7 +8,7 @@ from bcmdist.data.dataset import open_data
 from bcmdist.data.partition import partitions
 from bcmdist.prediction import datasets
 from bcmdist.prediction.datasets import ScoredRows
-from bcmdist.prediction.scoring.judged import nothing
+from bcmdist.prediction.scored_rows import nothing
 
 QUICK = {"learn": False, "kernel": "se", "query": 20, "rows_per_expert": 60}
 

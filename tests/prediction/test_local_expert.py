@@ -9,7 +9,8 @@ from numpy.linalg import inv, solve
 from bcmdist.committee.committee import Committee
 from bcmdist.data.observations import Observations, unweighted
 from bcmdist.errors import NotPositiveDefinite
-from bcmdist.experts.expert import conditional_message, expert_message, find_mode, zero_message
+from bcmdist.experts.expert import conditional_message, expert_message, find_mode
+from bcmdist.experts.message import zero_message
 from bcmdist.model.likelihoods import Bernoulli, Gaussian, OneHot, Poisson, StudentT
 from bcmdist.model.mean import Mean
 from bcmdist.model.shared.belief import Factored

@@ -15,7 +15,7 @@ from bcmdist.data.partition import partitions
 from bcmdist.errors import BcmdistWarning, CommitRefused, InvalidOption, ModelDamaged
 from bcmdist.prediction.errors.error_distribution import residuals_of
 from bcmdist.prediction.errors.scale_mixture import NORMAL
-from bcmdist.prediction.predictors import PREDICTORS
+from bcmdist.prediction.predictive_model import PREDICTORS
 from bcmdist.storage import commits, ledger
 
 GIVEN = Settings(

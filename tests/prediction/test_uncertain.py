@@ -14,9 +14,9 @@ from bcmdist.model.kernels.expected import expected_bumps, expected_units
 from bcmdist.model.likelihoods import Bernoulli, Gaussian, make_likelihood
 from bcmdist.model.mean import Mean
 from bcmdist.model.shared.query import prepare
-from bcmdist.prediction.fitted import Fitted
+from bcmdist.prediction.interface import Fitted
 from bcmdist.prediction.latent import marginal, predict_latent
-from bcmdist.prediction.uncertain import exact, sampled, taylor
+from bcmdist.prediction.uncertain import input_uncertainty
 from problems import class_problem, make_committee, make_kernel, regression_problem, split
 
 NOISE = 0.1
@@ -49,11 +49,11 @@ def test_exact_moments_are_those_of_quadrature(rng, case):
     problem = regression_problem(rng, query=2 if case == "linear" else 9)  # two determine a plane
     predictor, U = fitted(problem, **CASES[case]), problem.Xs
     mean, variance, with_x = quadrature(predictor, U, spread(U))
-    m, v = exact.moments(predictor, U, spread(U))
+    m, v = input_uncertainty.exact_moments(predictor, U, spread(U))
     # Rounding times the condition number of the query covariance, some 1e4; the rule converges to 1e-13 in 60 nodes.
     np.testing.assert_allclose(m, mean, atol=1e-10)
     np.testing.assert_allclose(v, variance, atol=1e-10)
-    covariance = [exact.moments_at(predictor.model.shared, predictor.belief, u, SPREAD)[2] for u in U]
+    covariance = [input_uncertainty.moments_at(predictor.model.shared, predictor.belief, u, SPREAD)[2] for u in U]
     np.testing.assert_allclose(covariance, with_x, atol=1e-10)
 
 
@@ -89,12 +89,14 @@ def test_moments_of_a_gp_in_terms_of_its_rows(rng):
         said = kernel.expected(u, SPREAD, problem.X)
         variance = said.prior - np.sum(inverse * said.pairs)
         variance += beta @ (said.pairs - np.outer(said.single, said.single)) @ beta
-        m, v, _ = exact.moments_at(prior, predictor.belief, u, SPREAD)
+        m, v, _ = input_uncertainty.moments_at(prior, predictor.belief, u, SPREAD)
         np.testing.assert_allclose(m, beta @ said.single, atol=1e-8)
         np.testing.assert_allclose(v, variance, atol=1e-7)  # beta and Om are as large as 1 / noise times 60 rows
 
 
-@pytest.mark.parametrize("way", [exact.moments, taylor.moments, sampled.moments])
+@pytest.mark.parametrize(
+    "way", [input_uncertainty.exact_moments, input_uncertainty.taylor_moments, input_uncertainty.sampled_moments]
+)
 @pytest.mark.parametrize("mean", ["zero", "linear"])
 def test_certain_inputs_are_predicted_as_ever(rng, way, mean):
     problem = regression_problem(rng)
@@ -112,14 +114,23 @@ def test_taylor_is_right_to_first_order_in_the_variance(rng):
     errors = []
     for scale in (1e-2, 1e-3):
         S = spread(U, scale)
-        errors.append(np.abs(taylor.moments(predictor, U, S)[1] - exact.moments(predictor, U, S)[1]).max())
+        errors.append(
+            np.abs(
+                input_uncertainty.taylor_moments(predictor, U, S)[1]
+                - input_uncertainty.exact_moments(predictor, U, S)[1]
+            ).max()
+        )
     assert errors[1] < errors[0] / 50
 
 
 def test_taylor_is_exact_for_a_plane(rng):
     problem = regression_problem(rng, query=2)
     predictor, U = fitted(problem, "linear", "constant", residual="none"), problem.Xs
-    pairs = zip(taylor.moments(predictor, U, spread(U)), exact.moments(predictor, U, spread(U)), strict=True)
+    pairs = zip(
+        input_uncertainty.taylor_moments(predictor, U, spread(U)),
+        input_uncertainty.exact_moments(predictor, U, spread(U)),
+        strict=True,
+    )
     for ours, theirs in pairs:
         np.testing.assert_allclose(ours, theirs, atol=1e-8)  # differences of steps of a hundredth lose four digits
 
@@ -129,14 +140,14 @@ def test_draws_come_near_quadrature(rng, name):
     problem = regression_problem(rng)
     predictor, U = fitted(problem, name), problem.Xs
     mean, variance, _ = quadrature(predictor, U, spread(U), nodes=120)
-    m, v = sampled.moments(predictor, U, spread(U))
+    m, v = input_uncertainty.sampled_moments(predictor, U, spread(U))
     sd = np.sqrt(variance)
     assert np.abs(m - mean).max() < 0.02 * sd.max()  # 256 plain draws would err by .06
     assert np.abs(v / variance - 1.0).max() < 0.1
 
 
 @pytest.mark.parametrize("likelihood", [Bernoulli(), make_likelihood("onehot", 3), make_likelihood("softmax", 3)])
-@pytest.mark.parametrize("way", [taylor.moments, sampled.moments])
+@pytest.mark.parametrize("way", [input_uncertainty.taylor_moments, input_uncertainty.sampled_moments])
 def test_shapes_are_those_of_latent_predictions(rng, likelihood, way):
     problem = class_problem(rng)
     if likelihood.processes > 1:
@@ -153,9 +164,9 @@ def test_shapes_are_those_of_latent_predictions(rng, likelihood, way):
 def test_inputs_that_are_uncertain_are_predicted_less_certainly(rng):
     problem = regression_problem(rng)
     predictor, U = fitted(problem), problem.Xs
-    plain, wide = predictor.latent(U)[1], exact.moments(predictor, U, spread(U, 100.0))
+    plain, wide = predictor.latent(U)[1], input_uncertainty.exact_moments(predictor, U, spread(U, 100.0))
     np.testing.assert_allclose(wide[1], predictor.model.shared.kernel.diagonal(U), rtol=0.1)  # the prior's
-    assert (exact.moments(predictor, U, spread(U))[1].mean() > plain.mean()).all()
+    assert (input_uncertainty.exact_moments(predictor, U, spread(U))[1].mean() > plain.mean()).all()
 
 
 def test_small_variances_lose_no_digits(rng):

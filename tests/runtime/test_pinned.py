@@ -14,7 +14,7 @@ from bcmdist.errors import NotPositiveDefinite, WorkerLost
 from bcmdist.runtime.dask import cluster as module
 from bcmdist.runtime.dask import pinned
 from bcmdist.runtime.dask.cluster import DaskRuntime
-from bcmdist.runtime.serial import SerialRuntime
+from bcmdist.runtime.interface import SerialRuntime
 
 pytestmark = pytest.mark.alone
 

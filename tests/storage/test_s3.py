@@ -34,7 +34,7 @@ from bcmdist.errors import (
 )
 from bcmdist.learning.blocks.blocks import SampleBlocks
 from bcmdist.learning.settings import Settings
-from bcmdist.runtime.serial import SerialRuntime
+from bcmdist.runtime.interface import SerialRuntime
 from bcmdist.storage.commits import ModelStore, open_store
 from bcmdist.storage.disk import LocalStorage
 from bcmdist.storage.ledger import Entry

@@ -53,7 +53,7 @@ class NumberEstimator(RegressorMixin, Estimator):
     def _samples(self, X, n_samples, random_state, **companions) -> np.ndarray:
         """Return joint samples of new observations, (n, n_samples)."""
         from bcmdist.prediction.in_memory import sample_observations  # quick start
-        from bcmdist.runtime.serial import SerialRuntime  # quick start
+        from bcmdist.runtime.interface import SerialRuntime  # quick start
 
         X, snapshot = self._new(X), self._joint("sample_y")
         how = {"size": n_samples, "seed": seed_of(random_state), "allowed_bytes": SerialRuntime().allowed_bytes}

@@ -30,9 +30,9 @@ from bcmdist.model.kernels import basis, combined, stationary
 from bcmdist.model.mean import WEIGHT_SD, Mean
 from bcmdist.model.shared.query import Query
 from bcmdist.prediction.errors.heteroscedasticity import FINITE, LARGEST_LOG, Scale
-from bcmdist.prediction.fitted import Fitted
+from bcmdist.prediction.interface import Fitted
 from bcmdist.prediction.observation import HIGH, LOW
-from bcmdist.prediction.predictors import chosen_method
+from bcmdist.prediction.predictive_model import chosen_method
 from bcmdist.runtime.threads import one_thread
 
 # Versions of operators and file format, from 2022: readable by current runtimes and by those of five years ago.

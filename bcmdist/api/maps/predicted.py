@@ -21,8 +21,7 @@ from bcmdist.data.tables.coding import Coding, plain
 from bcmdist.data.tables.grids import column_of
 from bcmdist.errors import InvalidOption
 from bcmdist.prediction.in_memory import predict_by
-from bcmdist.prediction.predictive_model import CommitteeModel
-from bcmdist.prediction.row_predictor import RowPredictor
+from bcmdist.prediction.predictive_model import CommitteeModel, RowPredictor
 
 # Cells predicted at a time: as many as rows in a chunk of other predictions.
 PIECE_CELLS = 8192

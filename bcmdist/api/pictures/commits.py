@@ -8,7 +8,7 @@ from bcmdist.api.pictures.curves import commits
 from bcmdist.api.pictures.subject import Subject
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.errors import InvalidOption
-from bcmdist.prediction.predictors import PREDICTORS
+from bcmdist.prediction.predictive_model import PREDICTORS
 from bcmdist.prediction.scored_rows import score_predictions
 
 MOST_COMMITS = 12

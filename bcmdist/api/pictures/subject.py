@@ -8,8 +8,8 @@ from bcmdist.api.facade import Facade
 from bcmdist.api.relevance import Losses, features, shuffled_losses
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.prediction.in_memory import predict
-from bcmdist.prediction.predictors import PREDICTORS
-from bcmdist.prediction.scoring.judged import Judged
+from bcmdist.prediction.predictive_model import PREDICTORS
+from bcmdist.prediction.scored_rows import Judged
 
 # Rows predicted for permutation importance, for all columns together: without and with local experts.
 # Arbitrary: takes some seconds.

@@ -37,9 +37,8 @@ from bcmdist.model.kernels import kernel_parts, parse_kernel
 from bcmdist.model.mean import Mean
 from bcmdist.prediction.local.halos import sizes_for
 from bcmdist.runtime import memory
-from bcmdist.runtime.interface import Runtime
+from bcmdist.runtime.interface import Runtime, SerialRuntime
 from bcmdist.runtime.memory import FLOAT
-from bcmdist.runtime.serial import SerialRuntime
 from bcmdist.runtime.threads import one_thread
 
 # Approximate number of surveyed rows, and least number of chunks, evenly spread over the data.

@@ -9,11 +9,10 @@ import numpy as np
 from bcmdist.api.plan.trial import BLOCKS, CLIENT, Timings
 from bcmdist.experts.residual import RESIDUALS
 from bcmdist.learning.blocks.blocks import FIRST_BLOCK, LEARNING_BLOCK, ROUGH_ROUNDS, THINNING
-from bcmdist.learning.cross_validation import JUDGED
+from bcmdist.learning.cross_validation import CONTENDERS, JUDGED
 from bcmdist.learning.evidence.objectives import BLOCKWISE
 from bcmdist.learning.evidence_refinement import most_steps
 from bcmdist.learning.hyperparameters import AUTO_KERNEL, may_slope, requested_kernel
-from bcmdist.learning.model_selection import CONTENDERS
 from bcmdist.learning.prepare import SAMPLE_PER_QUERY, FitContext
 from bcmdist.learning.search import AUTO_KERNELS, MEAN_STEPS, START_LENGTHSCALES
 from bcmdist.prediction.errors.held_out import CALIBRATION_ROWS, HELD_OUT_EVERY

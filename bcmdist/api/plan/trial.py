@@ -31,8 +31,7 @@ from bcmdist.model.scaling import scaling_to_array
 from bcmdist.prediction.local import arrange
 from bcmdist.prediction.local.halos import HaloSizes
 from bcmdist.prediction.measuring.measurement import measured
-from bcmdist.runtime.interface import Outcome
-from bcmdist.runtime.serial import SerialRuntime
+from bcmdist.runtime.interface import Outcome, SerialRuntime
 from bcmdist.runtime.timing import StageTimer
 from bcmdist.storage.commits import BlobReference, open_store
 

@@ -19,7 +19,7 @@ from bcmdist.data.rows import read_rows
 from bcmdist.errors import BcmdistError
 from bcmdist.model.targets import model_observations
 from bcmdist.prediction.observation import unit_deviance
-from bcmdist.prediction.scoring.judged import Judged
+from bcmdist.prediction.scored_rows import Judged
 from bcmdist.prediction.scoring.ranking import comparable
 from bcmdist.prediction.scoring.scores import class_scores
 

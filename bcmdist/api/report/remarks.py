@@ -5,7 +5,7 @@ Each function returns a sentence, or None where there is nothing to remark.
 
 import numpy as np
 
-from bcmdist.prediction.scoring.judged import Judged
+from bcmdist.prediction.scored_rows import Judged
 
 # Targets with at most so many distinct values are not checked for truncation. Arbitrary.
 SEVERAL_VALUES = 20

@@ -4,8 +4,8 @@ import numpy as np
 
 from bcmdist.api.relevance import Feature
 from bcmdist.api.report.page import number
+from bcmdist.prediction.scored_rows import Judged
 from bcmdist.prediction.scoring import pit
-from bcmdist.prediction.scoring.judged import Judged
 
 GROUPS = 10
 WORST = 10

@@ -55,7 +55,7 @@ def _tasks(method):
 
 
 def _methods(method):
-    from bcmdist.prediction.predictors import PREDICTORS  # quick start
+    from bcmdist.prediction.predictive_model import PREDICTORS  # quick start
 
     return [method] if method in PREDICTORS else list(PREDICTORS)
 

@@ -217,7 +217,7 @@ def _runtime(scheduler=None, workers=None, serial=None, share=None, tls=NO_TLS, 
 
     progress = silent if quiet else ProgressBar()
     if serial:
-        from bcmdist.runtime.serial import SerialRuntime  # quick start
+        from bcmdist.runtime.interface import SerialRuntime  # quick start
 
         return SerialRuntime(progress=progress)
     from bcmdist.runtime.dask.cluster import DaskRuntime  # quick start

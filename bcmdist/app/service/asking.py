@@ -25,7 +25,7 @@ from bcmdist.errors import InvalidData
 from bcmdist.model.model import Model
 from bcmdist.prediction.in_memory import refuse_certain
 from bcmdist.prediction.new_rows import checked_variance, new_inputs
-from bcmdist.prediction.uncertain.sampled import DRAWS
+from bcmdist.prediction.uncertain.input_uncertainty import DRAWS
 
 LEVELS = 8  # quantile levels that cost as much as one more prediction; arbitrary: more where errors are not normal
 

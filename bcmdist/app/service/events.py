@@ -14,10 +14,9 @@ from fastapi import APIRouter, Query, Response
 from fastapi.responses import StreamingResponse
 
 from bcmdist.app.service.answers import Refused, refused, written
-from bcmdist.app.service.board import LOOK_SECONDS
 from bcmdist.app.service.names import NAME
 from bcmdist.app.service.routes import PROBLEMS, READ, Asked, in_thread
-from bcmdist.app.service.service import Service
+from bcmdist.app.service.service import LOOK_SECONDS, Service
 from bcmdist.errors import BcmdistError
 
 LONGEST_SECONDS = 60.0

@@ -12,7 +12,7 @@ from bcmdist.committee.ingest.lag_meter import lags
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.prediction.in_memory import predict_by
 from bcmdist.prediction.mixture import Contents
-from bcmdist.prediction.row_predictor import RowPredictor
+from bcmdist.prediction.predictive_model import RowPredictor
 from bcmdist.storage.commits import Reference, open_store
 
 Version = Reference | Contents

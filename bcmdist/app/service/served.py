@@ -27,7 +27,7 @@ from bcmdist.committee.ingest.options import IngestOptions
 from bcmdist.data.partition import Partition
 from bcmdist.data.sources.delivery import Delivery
 from bcmdist.errors import BcmdistError, CommitConflict, InvalidOption
-from bcmdist.runtime.serial import SerialRuntime
+from bcmdist.runtime.interface import SerialRuntime
 from bcmdist.storage.commits import open_store
 from bcmdist.storage.heartbeats import BEAT_SECONDS, Heartbeat, heartbeats
 

@@ -20,11 +20,10 @@ from typing import Any
 import numpy as np
 from scipy.optimize import minimize
 
-from bcmdist.committee import passes
 from bcmdist.committee.committee import Committee, next_mean
-from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.partition import Partition
 from bcmdist.errors import InvalidOption, LaplaceNotConverged, NotPositiveDefinite
+from bcmdist.learning.decisions import LEAVE_ONE_OUT
 from bcmdist.learning.evidence.committee_gradient import committee_gradient, mode_shift, points_gradient
 from bcmdist.learning.evidence.committee_tasks import (
     Moment,
@@ -35,16 +34,13 @@ from bcmdist.learning.evidence.committee_tasks import (
     TrialPointsGradient,
 )
 from bcmdist.learning.evidence.local_tasks import LocalEvidence, LocalLeaveOneOut
-from bcmdist.model.kernels import Kernel, metric, split_parameters
+from bcmdist.model.kernels import Kernel, metric
 from bcmdist.model.likelihoods import Likelihood
-from bcmdist.model.model import named_parameters
-from bcmdist.model.scaling import scaling_to_array
 from bcmdist.model.shared.belief import Belief
 from bcmdist.runtime.interface import Runtime
 from bcmdist.storage.commits import BlobReference, ModelStore
 
 # Tasks of objectives that are summed over blocks of rows, possibly neighbourhoods, by objective.
-LEAVE_ONE_OUT = "leave-one-out"
 BLOCKWISE = {"local": LocalEvidence, LEAVE_ONE_OUT: LocalLeaveOneOut}
 # The joint mode has converged when a pass moves no shared value by more than this share of its standard deviation. The
 # log determinant is linear in the remaining error, and the gradient must agree with differences of evidences.
@@ -279,35 +275,3 @@ def improved_points(objective: CommitteeObjective, kernel: Kernel, likelihood: L
 def identity_of(parts, *facts) -> str:
     """Encode partitions with their weights, and further facts, as one JSON string."""
     return json.dumps([[[part.key, part.weight] for part in parts], *facts])
-
-
-def evidence_gradient(snapshot: Snapshot, runtime) -> dict[str, np.ndarray]:
-    """Gradient of `committee.log_evidence` in the log hyper-parameters, by name (SYSTEMS I.3, I.4).
-
-    Raises
-    ------
-    InvalidOption
-        The likelihood has several processes, or is not Gaussian and the passes have not converged.
-    """
-    model, how, done = snapshot.model, snapshot.facts.linearisation.approximation, snapshot.facts.linearisation.passes
-    query, likelihood = model.query, model.likelihood
-    model.refuse_moved_inputs("gradient")
-    converged = likelihood.exact or (how == "laplace" and done and passes.within(done[-1]))
-    if likelihood.processes > 1 or not converged:
-        raise InvalidOption(
-            f"gradient: expected one latent process and converged Laplace passes, got {likelihood.name} after "
-            f"{len(done)} passes by {how}; fit with --passes auto"
-        )
-    with snapshot.store.transient({"scaling": scaling_to_array(model.scaling)}) as references:
-        objective = CommitteeObjective(
-            runtime,
-            passes.absorbed_partitions(snapshot),
-            scaling=references["scaling"],
-            mean=query.mean.name,
-            points=query.points,
-            jitter=query.jitter_share,
-            store=snapshot.store,
-            classes=model.classes,
-        )
-        flat = objective.gradient(query.kernel, likelihood, snapshot.committee.posterior)
-    return split_parameters(named_parameters(query.kernel, likelihood), flat)

@@ -6,7 +6,7 @@ from bcmdist.methods.deep import training
 from bcmdist.methods.deep.mixture import DeepMixture
 from bcmdist.methods.deep.options import DeepOptions
 from bcmdist.methods.deep.shared import Deep
-from bcmdist.model.shared.kinds import KINDS
+from bcmdist.model.model import KINDS
 
 
 class DeepProcess(Method):

@@ -14,7 +14,7 @@ from bcmdist.methods.fourier import frequency_grid
 from bcmdist.methods.fourier.belief import MAX_FACTORED, PREDICTION_ROWS, PROBES
 from bcmdist.methods.fourier.options import FourierOptions
 from bcmdist.methods.fourier.shared import Fourier
-from bcmdist.model.shared.kinds import KINDS
+from bcmdist.model.model import KINDS
 from bcmdist.runtime import memory
 
 # Numbers per row during a transform: inputs, phases, strengths and their positions on the grid. Numbers per weight:

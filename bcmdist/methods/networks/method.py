@@ -5,7 +5,7 @@ from bcmdist.learning.method import Capabilities, Defaults, Method, Training
 from bcmdist.methods.networks import training
 from bcmdist.methods.networks.options import MixtureOptions, NetworkOptions
 from bcmdist.methods.networks.shared import Networks
-from bcmdist.model.shared.kinds import KINDS
+from bcmdist.model.model import KINDS
 
 
 class MarginalisedNetworks(Method):

@@ -33,8 +33,7 @@ from bcmdist.model.model import Model
 from bcmdist.model.shared.belief import Belief
 from bcmdist.model.shared.weights import Weights
 from bcmdist.model.targets import model_rows
-from bcmdist.prediction.fitted import fitted_of
-from bcmdist.prediction.interface import Predictor
+from bcmdist.prediction.interface import Predictor, fitted_of
 from bcmdist.prediction.limits import MemoryNeed
 from bcmdist.runtime.memory import FLOAT
 from bcmdist.storage.commits import Reference

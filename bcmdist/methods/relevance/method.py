@@ -14,10 +14,10 @@ from bcmdist.methods.relevance.options import RelevanceOptions, SelectionOptions
 from bcmdist.model.likelihoods import LIKELIHOODS
 from bcmdist.model.likelihoods.classes import Bernoulli
 from bcmdist.model.likelihoods.multiclass import OneHot, PerClass
+from bcmdist.model.model import KINDS
 from bcmdist.model.shared.interface import Shared
-from bcmdist.model.shared.kinds import KINDS
 from bcmdist.model.shared.weights import register_basis
-from bcmdist.prediction.predictors import register_predictor
+from bcmdist.prediction.predictive_model import register_predictor
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ Some kinds consist of several `members`: separate models that each absorb all ro
 Predictions are the equal mixture of the members', or each member models the process of one class. Most kinds have no
 members: all of v is one model.
 
-To add a kind, write a class and register it in `kinds.KINDS`. To add only a basis, see `weights`.
+To add a kind, write a class and register it in `bcmdist.model.model.KINDS`. To add only a basis, see `weights`.
 """
 
 from abc import ABC, abstractmethod
@@ -23,7 +23,7 @@ import numpy as np
 from bcmdist import linalg
 from bcmdist.data.observations import Observations
 from bcmdist.errors import InvalidOption, NotPositiveDefinite
-from bcmdist.model.kernels import Kernel
+from bcmdist.model.kernels.interface import Kernel
 from bcmdist.model.mean import Mean
 from bcmdist.model.shared.belief import Belief, factored
 from bcmdist.model.shared.expected import ExpectedDesign

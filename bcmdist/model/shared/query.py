@@ -15,7 +15,7 @@ from typing import ClassVar
 import numpy as np
 
 from bcmdist import linalg
-from bcmdist.model.kernels import Kernel, fill_cross
+from bcmdist.model.kernels.interface import Kernel, fill_cross
 from bcmdist.model.mean import Mean
 from bcmdist.model.shared.expected import ExpectedDesign, expected_design
 from bcmdist.model.shared.interface import Arrays, Shared

@@ -16,8 +16,8 @@ import numpy as np
 
 from bcmdist.data.registry import Registry
 from bcmdist.errors import InvalidOption
-from bcmdist.model.kernels import Kernel
 from bcmdist.model.kernels.expected import Expected
+from bcmdist.model.kernels.interface import Kernel
 from bcmdist.model.mean import Mean
 from bcmdist.model.shared.expected import ExpectedDesign, expected_design
 from bcmdist.model.shared.interface import Arrays, Shared

@@ -44,7 +44,7 @@ from bcmdist.model.kernels import kernel_parts
 from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.shared.query import Query
 from bcmdist.model.targets import model_rows
-from bcmdist.prediction.fitted import load_fitted
+from bcmdist.prediction.interface import load_fitted
 from bcmdist.prediction.latent import predict_latent
 from bcmdist.prediction.scoring.pit import LEVELS
 from bcmdist.runtime import memory

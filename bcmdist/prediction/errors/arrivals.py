@@ -14,7 +14,7 @@ from bcmdist.experts.contributions import Contribution
 from bcmdist.model.targets import model_observations, model_rows
 from bcmdist.prediction.errors.drift import noted
 from bcmdist.prediction.errors.standardised_residuals import seed_of, standardised_residuals
-from bcmdist.prediction.fitted import Fitted, load_fitted
+from bcmdist.prediction.interface import Fitted, load_fitted
 from bcmdist.prediction.scored_rows import score_rows
 from bcmdist.prediction.scoring import excess_loss
 from bcmdist.runtime.interface import Task

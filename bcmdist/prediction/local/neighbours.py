@@ -19,8 +19,7 @@ from bcmdist.model.shared.belief import Belief
 from bcmdist.model.targets import model_observations
 from bcmdist.prediction.errors.error_distribution import ErrorDistribution, load_error_distribution
 from bcmdist.prediction.errors.platt_scaling import Probabilities, calibration_from
-from bcmdist.prediction.fitted import load_fitted
-from bcmdist.prediction.interface import Predictor
+from bcmdist.prediction.interface import Predictor, load_fitted
 from bcmdist.prediction.latent import predict_latent
 from bcmdist.prediction.limits import MemoryNeed, local_memory
 from bcmdist.prediction.local.committee_at_rows import committee_at_rows

@@ -4,10 +4,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bcmdist.experts.loading import load_values
+from bcmdist.experts.contributions import load_values
 from bcmdist.model.targets import model_rows
 from bcmdist.prediction.errors.standardised_residuals import seed_of, standardised_residuals
-from bcmdist.prediction.fitted import load_fitted
+from bcmdist.prediction.interface import load_fitted
 from bcmdist.prediction.leave_one_out import left_out, left_out_of_committee
 from bcmdist.prediction.left_out_rows import left_out_rows
 from bcmdist.prediction.local.halos import load_arrangement

@@ -26,7 +26,7 @@ from bcmdist.data.observations import unweighted
 from bcmdist.prediction.interface import LatentPredictor
 from bcmdist.prediction.normal_mixtures import mixture_moments, mixture_quantile
 from bcmdist.prediction.scored_rows import predict_rows
-from bcmdist.prediction.uncertain import exact, taylor
+from bcmdist.prediction.uncertain import input_uncertainty
 
 PATHS = 500
 Step = Callable[[LatentPredictor, np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray, np.ndarray]]
@@ -53,14 +53,16 @@ def _naive(predictor, U, S):
 
 
 def _exact(predictor, U, S):
-    parts = [exact.moments_at(predictor.model.shared, predictor.belief, u, s) for u, s in zip(U, S, strict=True)]
+    parts = [
+        input_uncertainty.moments_at(predictor.model.shared, predictor.belief, u, s) for u, s in zip(U, S, strict=True)
+    ]
     mean, variance, with_x = zip(*parts, strict=True)
     return np.array(mean), np.array(variance), np.array(with_x)
 
 
 def _taylor(predictor, U, S):
-    mean, variance = taylor.moments(predictor, U, S)
-    return mean, variance, taylor.with_inputs(predictor, U, S)
+    mean, variance = input_uncertainty.taylor_moments(predictor, U, S)
+    return mean, variance, input_uncertainty.with_inputs(predictor, U, S)
 
 
 STEPS: dict[str, Step] = {"naive": _naive, "exact": _exact, "taylor": _taylor}

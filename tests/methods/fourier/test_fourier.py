@@ -21,7 +21,7 @@ from bcmdist.methods.fourier import shared as features
 from bcmdist.methods.fourier.belief import IterativeBelief
 from bcmdist.model.kernels import parse_kernel
 from bcmdist.model.likelihoods import Bernoulli, Poisson
-from bcmdist.model.soundness import sound_model
+from bcmdist.model.loading import sound_model
 from bcmdist.testing import check_residual
 from oracles import independent_rest, laplace_prediction
 from problems import assert_same_committee, only

@@ -12,8 +12,8 @@ from bcmdist.experts.expert import expert_message
 from bcmdist.methods.networks.shared import Networks
 from bcmdist.model.likelihoods import Gaussian
 from bcmdist.model.mean import Mean
-from bcmdist.prediction.fitted import Fitted
-from bcmdist.prediction.uncertain import exact, sampled, taylor
+from bcmdist.prediction.interface import Fitted
+from bcmdist.prediction.uncertain import input_uncertainty
 from problems import make_kernel, regression_problem
 
 NOISE = 0.1
@@ -36,7 +36,7 @@ def test_exact_moments_of_networks(rng, mean):
     problem = regression_problem(rng)
     predictor, U = networks(rng, problem, mean), problem.Xs[:6]
     expected = quadrature(predictor, U, spread(U), nodes=200)  # erf has poles near the real line: it converges slowly
-    for ours, theirs in zip(exact.moments(predictor, U, spread(U)), expected[:2], strict=True):
+    for ours, theirs in zip(input_uncertainty.exact_moments(predictor, U, spread(U)), expected[:2], strict=True):
         np.testing.assert_allclose(ours, theirs, atol=1e-8)
 
 
@@ -45,7 +45,7 @@ def test_exact_moments_of_networks_are_those_of_draws(rng):
     problem = regression_problem(rng)
     predictor, u = networks(rng, problem, steepness=20.0), np.array([[0.2, -0.4]])
     mean, variance = predictor.latent(rng.multivariate_normal(u[0], SPREAD, 100_000))
-    m, v = exact.moments(predictor, u, SPREAD[None])
+    m, v = input_uncertainty.exact_moments(predictor, u, SPREAD[None])
     error = mean.std() / np.sqrt(len(mean))
     assert abs(m[0] - mean.mean()) < 5 * error
     square = (mean - mean.mean()) ** 2 + variance
@@ -72,7 +72,9 @@ def test_networks_average_exactly(rng, make_data):
             np.testing.assert_allclose(none[name], values, rtol=1e-7, err_msg=name)
 
 
-@pytest.mark.parametrize("way", [exact.moments, taylor.moments, sampled.moments])
+@pytest.mark.parametrize(
+    "way", [input_uncertainty.exact_moments, input_uncertainty.taylor_moments, input_uncertainty.sampled_moments]
+)
 @pytest.mark.parametrize("mean", ["zero", "linear"])
 def test_certain_inputs_are_predicted_as_ever(rng, way, mean):
     problem = regression_problem(rng)

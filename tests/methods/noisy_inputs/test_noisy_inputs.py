@@ -25,9 +25,9 @@ from bcmdist.methods.noisy_inputs.hmc import log_evidence, sampled
 from bcmdist.methods.noisy_inputs.posterior import NoisyRows, Process, log_density, maximized, noise_levels
 from bcmdist.methods.noisy_inputs.training import AlternatingLearner, Estimate, learn_inputs
 from bcmdist.model.likelihoods import make_likelihood
+from bcmdist.model.loading import sound_model
 from bcmdist.model.mean import Mean
-from bcmdist.model.soundness import sound_model
-from bcmdist.runtime.serial import SerialRuntime
+from bcmdist.runtime.interface import SerialRuntime
 from bcmdist.storage.commits import BlobReference
 from problems import assert_same_committee, make_kernel, regression_problem
 

@@ -17,8 +17,8 @@ from bcmdist.methods.relevance.dictionaries import Radial
 from bcmdist.model.likelihoods import Gaussian
 from bcmdist.model.mean import Mean
 from bcmdist.model.shared.weights import Weights
-from bcmdist.prediction.fitted import Fitted
-from bcmdist.prediction.uncertain import exact
+from bcmdist.prediction.interface import Fitted
+from bcmdist.prediction.uncertain import input_uncertainty
 from problems import make_kernel, regression_problem
 
 NOISE = 0.1
@@ -36,7 +36,7 @@ def test_exact_moments_of_relevance_vectors(rng, mean):
     problem = regression_problem(rng)
     predictor, U = bumps(problem, mean), problem.Xs
     expected = quadrature(predictor, U, spread(U))
-    for ours, theirs in zip(exact.moments(predictor, U, spread(U)), expected[:2], strict=True):
+    for ours, theirs in zip(input_uncertainty.exact_moments(predictor, U, spread(U)), expected[:2], strict=True):
         np.testing.assert_allclose(ours, theirs, atol=1e-10)
 
 

@@ -24,7 +24,7 @@ from bcmdist.methods.relevance.sequential import UPDATES
 from bcmdist.methods.relevance.sums import sums_of
 from bcmdist.methods.relevance.training import dictionary
 from bcmdist.model.likelihoods import Bernoulli
-from bcmdist.runtime.serial import SerialRuntime
+from bcmdist.runtime.interface import SerialRuntime
 from oracles import independent_rest
 from problems import assert_same_committee
 

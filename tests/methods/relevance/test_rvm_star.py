@@ -16,7 +16,7 @@ from bcmdist.app.cli.main import cli
 from bcmdist.data.writing import write_dataset
 from bcmdist.errors import DataChanged, DataNotFound, InvalidOption, MemoryLimit
 from bcmdist.methods.relevance import augmented
-from bcmdist.runtime.serial import SerialRuntime
+from bcmdist.runtime.interface import SerialRuntime
 
 GIVEN = {"kernel.variance": 1.0, "kernel.lengthscale": 0.8, "likelihood.noise_variance": 0.01}
 STAR = Settings(expert="rvm_star", kernel="se", learn=False, set=GIVEN, query=150, rows_per_expert=50)
