@@ -240,11 +240,6 @@ def known(rng):
     return BasisInputs(X, y, np.full(60, 0.1), kernel=kernel, mean=Mean("constant"), residual="", **sizes)
 
 
-@pytest.mark.parametrize("name", ["bcm", "fitc", "sor", "rrgp_star"])
-def test_conformance_of_methods(name, known):
-    check_method(EXPERTS[name], replace(known, residual=EXPERTS[name].residual))
-
-
 @dataclass(frozen=True)
 class BrokenWeights(Weights):
     def fill(self, X, V):

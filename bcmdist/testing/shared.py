@@ -103,7 +103,8 @@ def check_method(method: Any, basis_inputs: Any) -> None:
     checked.holds(np.all(np.isfinite(V)), "`design`", "finite numbers", "others")
     checked.equal("`design` of a row by itself", shared.design(X[:1]), V[:1])
     arrays, facts = shared.to_arrays()
-    facts = json.loads(json.dumps(facts | {"jitter": shared.jitter}, allow_nan=False))
+    stored = {"jitter": shared.jitter, "likelihood": "gaussian", "classes": None}  # facts of the model beside them
+    facts = json.loads(json.dumps(facts | stored, allow_nan=False))
     type(shared).check_arrays(arrays, facts, X.shape[1], checked.name)
     again = type(shared).from_arrays(arrays, facts, shared.kernel, shared.mean, residual)
     again.check(checked.name)
