@@ -59,7 +59,6 @@ REMAINING: dict[str, set[str]] = {
     "committee/ingest/watch.py": {"beside", "noted"},
     "learning/decisions.py": {"judge"},
     "learning/option_fields.py": {"said"},
-    "learning/settings_checks.py": {"_wanted"},
     "methods/relevance/method.py": {"OneAgainstRest"},
     "model/likelihoods/interface.py": {"apart", "beside"},
     "prediction/errors/arrival_watch.py": {"noted"},

@@ -67,7 +67,7 @@ def ep_pass(shared, likelihood, X, obs, total=None, sites=None, *, step=1.0) -> 
     ------
     EPNotConverged, NotPositiveDefinite
     """
-    refuse_uncoupled(shared.residual, "expectation propagation", "take --approximation laplace")
+    refuse_uncoupled(shared.residual)
     if len(X) == 0:
         return zero(shared.size), Sites(np.zeros(0), np.zeros(0), 0.0, 0)
     V, kind = shared.design(X), kind_of(shared)

@@ -98,23 +98,6 @@ PRECISIONS.add(FIRST_PRECISION, expert_message)
 PRECISIONS.add("mixed", mixed_message)
 
 
-def refuse_single(precision: str, residual: str, likelihood: Likelihood | None) -> None:
-    """Raise `InvalidOption` for mixed precision where experts do not factor a Gaussian covariance of their rows.
-
-    Where modes are searched, the message depends on where the iterations end, and so on the last digits.
-
-    Parameters
-    ----------
-    likelihood : None where it has not been chosen yet
-    """
-    if precision != FIRST_PRECISION and (residual != "block" or not (likelihood is None or likelihood.exact)):
-        named = f"likelihood {likelihood.name} and " if likelihood else ""
-        raise InvalidOption(
-            f"precision: expected {FIRST_PRECISION} with {named}residual {residual}, got {precision}, which is for "
-            "Gaussian noise and onehot with --expert bcm; leave it out, or give these"
-        )
-
-
 def refuse_inexact(precision: str, url: str, what: str) -> None:
     """Raise `InvalidOption` for operations that subtract messages, which is exact in double precision only."""
     if precision != FIRST_PRECISION:

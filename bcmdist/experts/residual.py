@@ -290,15 +290,10 @@ def refuse_coupled_classes(residual: str, likelihood: Likelihood) -> None:
         )
 
 
-def refuse_uncoupled(residual: str, what: str, remedy: str) -> None:
-    """Raise `InvalidOption` for operations that need the covariance matrix of a partition's rows.
-
-    Parameters
-    ----------
-    what, remedy : for the error: "expectation propagation", "take --approximation laplace"
-    """
+def refuse_uncoupled(residual: str) -> None:
+    """Raise `InvalidOption` for expectation propagation without a covariance matrix of a partition's rows."""
     if not RESIDUALS[residual].couples:
         raise InvalidOption(
-            f"{what}: expected an expert that couples the rows of a partition (residual block, as bcm), got residual "
-            f"{residual}; {remedy}, or take --expert bcm"
+            "expectation propagation: expected an expert that couples the rows of a partition (residual block, as "
+            f"bcm), got residual {residual}; take --approximation laplace, or --expert bcm"
         )

@@ -7,12 +7,9 @@ import numpy as np
 from bcmdist.data.schema import CLASSES
 from bcmdist.data.slices import SLICED
 from bcmdist.errors import BcmdistWarning, InvalidOption, UnsupportedTarget
-from bcmdist.experts.precision import refuse_single
-from bcmdist.learning.experts import method_of, refuse_likelihood
-from bcmdist.learning.settings_checks import (
-    TWO_CLASSES,
-    refuse_leaving_out,
-)
+from bcmdist.learning.experts import method_of
+from bcmdist.learning.rules import TWO_CLASSES
+from bcmdist.learning.settings_checks import refuse_combinations
 from bcmdist.learning.survey import MOST_CLASSES
 from bcmdist.model.likelihoods import LIKELIHOODS, Likelihood, make_likelihood, tasks
 
@@ -62,25 +59,8 @@ def choose_likelihood(data, surveyed, settings, schema) -> tuple[Likelihood, tup
     many = task == "classification" and not two
     name = settings.likelihood or (method_of(settings).defaults.classes if many else tasks()[task][0])
     likely = make_likelihood(name, TWO_CLASSES)
-    method_of(settings).refuse(settings, likely)
-    single, per_class = likely.single, likely.per_class
-    refuse_leaving_out(settings.objective, likely)
-    refuse_single(settings.precision, method_of(settings).residual, likely)
-    refuse_likelihood(method_of(settings), likely)
-    if settings.noise == "varying" and not likely.measured:
-        raise InvalidOption(
-            f"{data.url}: expected numbers as targets for --noise varying, got the likelihood {name}; leave it out"
-        )
-    if not single and (settings.approximation == "ep" or settings.linearise != "own"):
-        raise InvalidOption(
-            f"{data.url}: expected --approximation laplace and --linearise own with the likelihood {name}, got "
-            f"{settings.approximation} and {settings.linearise}; leave them out"
-        )
-    if not single and settings.objective == "committee":
-        raise InvalidOption(
-            f"{data.url}: expected --objective local or subset with the likelihood {name}, got committee; give one"
-        )
-    if not per_class:
+    refuse_combinations(settings, likely)
+    if not likely.per_class:
         return make_likelihood(name), tuple(sorted(labels)) if task == "classification" and not binary else None
     if labels is None:
         raise UnsupportedTarget(

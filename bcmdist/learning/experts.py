@@ -27,7 +27,6 @@ from bcmdist.learning.basis_inputs import BasisInputs
 from bcmdist.learning.method import Capabilities, Defaults, Method
 from bcmdist.learning.method_options import NoOptions, declare_options, option_kinds
 from bcmdist.learning.query_selection import select_points
-from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.shared.interface import Shared
 from bcmdist.model.shared.query import Query, prepare
 from bcmdist.model.shared.weights import Basis, Weights
@@ -144,67 +143,6 @@ def shared_of(method: Method, basis_inputs: BasisInputs) -> Shared:
             f"{made.residual}; pass on `BasisInputs.residual` where they are made"
         )
     return made
-
-
-# --- What capabilities do not cover ---
-
-
-def refuse_unable(method: Method, settings) -> None:
-    """Raise `InvalidOption` for a kernel, query method, prior mean or prediction inputs that a method cannot use."""
-    name, able = method.name, method.capabilities
-    if able.kernels and settings.kernel not in ("auto", *able.kernels):
-        raise InvalidOption(
-            f"kernel: expected {' or '.join(able.kernels)} with the expert {name}, got {settings.kernel}; give one of "
-            "these"
-        )
-    if able.query_methods and settings.query_method not in able.query_methods:
-        raise InvalidOption(
-            f"query_method: expected {' or '.join(able.query_methods)} with the expert {name}, which has no query "
-            f"points, got {settings.query_method}; leave it out, or take --expert {FIRST}"
-        )
-    if not able.mean and settings.mean not in ("auto", "zero"):
-        raise InvalidOption(
-            f"mean: expected auto or zero with the expert {name}, got {settings.mean}; leave it out, or take --expert "
-            f"{FIRST}"
-        )
-    if not able.query_from and settings.query_from is not None:
-        raise InvalidOption(
-            f"query_from: expected an expert that shares values at query points, got {name}; leave it out, or take "
-            f"--expert {FIRST}"
-        )
-
-
-def refuse_likelihood(method: Method, likelihood: Likelihood) -> None:
-    """Raise `InvalidOption` for a likelihood that a method cannot use."""
-    name, likelihoods = method.name, method.capabilities.likelihoods
-    if likelihood.apart and likelihood.name not in likelihoods:
-        able = [one for one, other in experts().items() if likelihood.name in other.capabilities.likelihoods]
-        raise InvalidOption(
-            f"likelihood: expected the expert {' or '.join(able)} with {likelihood.name}, got {name}; give "
-            f"--expert {able[0]}, or --likelihood onehot"
-        )
-    if likelihoods and likelihood.name not in likelihoods:
-        raise InvalidOption(
-            f"likelihood: expected {' or '.join(likelihoods)} with the expert {name}, got {likelihood.name}; "
-            f"give one of these, or take --expert {FIRST}"
-        )
-
-
-def refuse_climbing(method: Method, likelihood: Likelihood | None) -> None:
-    """Raise `InvalidOption` where the evidence of a method's committee has no gradient.
-
-    Parameters
-    ----------
-    likelihood : None where it is not known yet
-    """
-    climbs = method.capabilities.climbs
-    independent = bool(climbs) and not RESIDUALS[climbs].couples
-    if not climbs or (independent and likelihood and not likelihood.normal):
-        with_it = f" with {likelihood.name}" if likelihood else ""
-        raise InvalidOption(
-            f"expert: expected {FIRST} with the objective committee, or fitc, sor or rrgp_star with normal errors, "
-            f"got {method.name}{with_it}; give --objective local, or leave out --expert"
-        )
 
 
 # --- Methods of values at query points ---

@@ -13,6 +13,7 @@ import numpy as np
 from bcmdist.learning.basis_inputs import BasisInputs
 from bcmdist.learning.method_options import NoOptions
 from bcmdist.learning.point import Point
+from bcmdist.learning.rules import Rule
 from bcmdist.learning.training_context import TrainingContext
 from bcmdist.model.input_errors import InputErrors
 from bcmdist.model.kernels import Kernel
@@ -89,6 +90,8 @@ class Method(ABC):
     """option that determines the number of shared variables"""
     capabilities: Capabilities = Capabilities()
     defaults: Defaults = Defaults()
+    rules: tuple[Rule, ...] = ()
+    """what its options, or the settings of all fits, cannot be combined with, beyond its capabilities"""
     training: ClassVar[Training | None] = None
     """None if nothing is trained"""
 
@@ -120,7 +123,7 @@ class Method(ABC):
         return start, None
 
     def refuse(self, settings, likelihood: Likelihood | None) -> None:  # noqa: B027  (most refuse nothing more)
-        """Raise `InvalidOption` for settings that the method does not support, beyond its capabilities.
+        """Raise `InvalidOption` for settings that the method does not support, beyond its capabilities and rules.
 
         Parameters
         ----------

@@ -25,7 +25,7 @@ from bcmdist.learning.category_lengthscales import shared_by, unordered_values
 from bcmdist.learning.choices import MANY_CLASSES, choose_likelihood, warn_of_data, warn_of_roles, warn_of_slices
 from bcmdist.learning.evidence.objectives import BLOCKWISE
 from bcmdist.learning.evidence_refinement import polished
-from bcmdist.learning.experts import method_of, query_points, refuse_climbing, refuse_likelihood, shared_of
+from bcmdist.learning.experts import method_of, query_points, shared_of
 from bcmdist.learning.gap_points import FEW_INPUTS
 from bcmdist.learning.hyperparameters import (
     LINEAR,
@@ -45,9 +45,9 @@ from bcmdist.learning.query_selection import (
     automatic_count,
     working_targets,
 )
+from bcmdist.learning.rules import TWO_CLASSES
 from bcmdist.learning.search import EFFORTS, Effort
 from bcmdist.learning.settings import Settings
-from bcmdist.learning.settings_checks import TWO_CLASSES
 from bcmdist.learning.survey import Survey, SurveyResult
 from bcmdist.learning.training_context import TrainingContext
 from bcmdist.model.kernels import kernel_parts, metric, parse_kernel
@@ -196,9 +196,6 @@ def fit_context(data, surveyed, settings, runtime) -> FitContext:
     """Collect what learning needs. Warn of oddities in the data; refuse experts that do not fit in memory."""
     schema = with_two_classes(read_schema(data.url, x=data.x, y=data.y))
     likelihood, classes = choose_likelihood(data, surveyed, settings, schema)
-    refuse_likelihood(method_of(settings), likelihood)
-    if settings.objective == "committee":
-        refuse_climbing(method_of(settings), likelihood)
     warn_of_data(data, surveyed, settings, schema, likelihood)
     warn_of_roles(data, surveyed, settings, schema, likelihood)
     warps = requested_warps(settings, surveyed, schema, data.url)

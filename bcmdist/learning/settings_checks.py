@@ -1,30 +1,215 @@
-"""Refuse invalid settings of a fit: values that are not among the choices, and invalid combinations."""
+"""Refuse invalid settings of a fit: values that are not among the choices, and what cannot be combined (`RULES`)."""
 
 from numbers import Integral
 
 from bcmdist.errors import InvalidOption
-from bcmdist.experts.precision import refuse_single
-from bcmdist.experts.residual import refuse_coupled_classes, refuse_uncoupled
+from bcmdist.experts.residual import RESIDUALS, refuse_coupled_classes
 from bcmdist.learning.decisions import LEAVE_ONE_OUT
-from bcmdist.learning.experts import (
-    FIRST,
-    experts,
-    method_of,
-    refuse_climbing,
-    refuse_likelihood,
-    refuse_unable,
-)
+from bcmdist.learning.experts import FIRST, experts, method_of
 from bcmdist.learning.method import left_out_errors
 from bcmdist.learning.method_options import method_options
 from bcmdist.learning.option_fields import choices_of, fits, said, types_of
 from bcmdist.learning.query_selection import BEGUN, PLACED, TARGETED, has_working_targets
+from bcmdist.learning.rules import TWO_CLASSES, Combination, Excludes, Requires, Rule, Supports
 from bcmdist.model.kernels import parse_kernel
 from bcmdist.model.likelihoods import LIKELIHOODS, Likelihood, make_likelihood, tasks
 from bcmdist.model.model import FIRST_PRECISION
 from bcmdist.model.warping import parse_warp
 from bcmdist.storage.bounds import SEED, refuse_outside
 
-TWO_CLASSES = 2  # number of classes assumed while it is unknown
+TAKE_FIRST = f"leave it out, or take --expert {FIRST}"
+
+
+# --- Situations ---
+
+
+def several_processes(c: Combination) -> bool:
+    """Whether each row has several latent values that are not approximated one at a time."""
+    return c.likelihood is not None and not c.likelihood.single
+
+
+def without_targets(c: Combination) -> bool:
+    """Whether the likelihood, or the first of the task, has no regression targets for f."""
+    return not has_working_targets(c.likely)
+
+
+def climbs_nothing(c: Combination) -> bool:
+    """Whether the evidence of the committee would be maximised, and has no gradient with the method."""
+    climbs = c.able.climbs
+    if c.settings.objective != "committee":
+        return False
+    return not climbs or not (RESIDUALS[climbs].couples or c.likelihood is None or c.likelihood.normal)
+
+
+RULES: tuple[Rule, ...] = (
+    Excludes(
+        "query_method",
+        TARGETED,
+        without_targets,
+        "kmeans or pivoted with {likely.name}, got {value}; give one of these",
+    ),
+    Excludes("approximation", ("ep",), several_processes, "laplace with {likelihood.name}, got {value}; leave it out"),
+    Excludes(
+        "approximation",
+        ("ep",),
+        lambda c: c.settings.linearise != "own",
+        "laplace with {settings.linearise}, got {value}; leave it out",
+    ),
+    Excludes("linearise", ("running",), several_processes, "own with {likelihood.name}, got {value}; leave it out"),
+    Excludes(
+        "linearise",
+        ("running",),
+        lambda c: c.settings.passes == "auto",
+        "own with several passes, got {value}; leave out one of them",
+    ),
+    Requires(
+        "objective", ("local",), lambda c: not c.settings.learn, "learning, got {value} with no-learn; leave out one"
+    ),
+    Excludes(
+        "objective",
+        ("committee",),
+        lambda c: c.settings.partition == "spatial",
+        "local or subset with spatial cells, got {value}; give one",
+    ),
+    Excludes(
+        "objective", ("committee",), several_processes, "local or subset with {likelihood.name}, got {value}; give one"
+    ),
+    Excludes(
+        "objective",
+        (LEAVE_ONE_OUT,),
+        lambda c: c.likelihood and not c.likelihood.learned_as().exact,
+        "local, committee or subset with the likelihood {likelihood.name}, got {value}, which is for normal errors, "
+        "and for classes that are learned as measurements (onehot, softmax, svm); give one",
+    ),
+    *(
+        Excludes(
+            "query_method",
+            (name,),
+            lambda c: c.settings.objective != "committee",
+            "objective committee with {value}, got {settings.objective}; give --objective committee, or --query-method "
+            + initial,
+        )
+        for name, initial in BEGUN.items()
+    ),
+    Requires(
+        "query_from",
+        (None,),
+        lambda c: c.settings.query_method not in PLACED,
+        f"query_method {' or '.join(PLACED)}, whose points need be no rows, got {{settings.query_method}}, which "
+        "chooses among training rows; leave out one of them",
+    ),
+    Requires(
+        "set",
+        ({},),
+        lambda c: c.settings.learn,
+        "learn=False (--no-learn) with given hyper-parameters, got learn=True; add it",
+    ),
+    # What the method can do.
+    Supports(
+        "kernel", ("auto",), "kernels", "{able.kernels} with the expert {method.name}, got {value}; give one of these"
+    ),
+    Supports(
+        "query_method",
+        (),
+        "query_methods",
+        "{able.query_methods} with the expert {method.name}, which has no query points, got {value}; " + TAKE_FIRST,
+    ),
+    Requires(
+        "mean",
+        ("auto", "zero"),
+        lambda c: not c.able.mean,
+        "auto or zero with the expert {method.name}, got {value}; " + TAKE_FIRST,
+    ),
+    Requires(
+        "query_from",
+        (None,),
+        lambda c: not c.able.query_from,
+        "an expert that shares values at query points, got {method.name}; " + TAKE_FIRST,
+    ),
+    Requires(
+        "query",
+        (None,),
+        lambda c: c.method.size != "query",
+        "--{method.size} with {method.name}, which has no query points, got {value}; give that instead",
+    ),
+    Requires(
+        "noise",
+        ("auto",),
+        lambda c: not left_out_errors(c.method, c.settings),
+        "auto with {method.name}, of which rows that are left out do not tell how errors are spread, got {value}; "
+        + TAKE_FIRST,
+    ),
+    Requires("linearise", ("own",), lambda c: not c.able.running, "own with {method.name}, got {value}; leave it out"),
+    Excludes(
+        "approximation",
+        ("ep",),
+        lambda c: not RESIDUALS[c.method.residual].couples,
+        "an expert that couples the rows of a partition (residual block, as bcm) with {value}, got residual "
+        f"{{method.residual}}; take --approximation laplace, or --expert {FIRST}",
+    ),
+    Requires(
+        "likelihood",
+        (None,),
+        lambda c: c.likelihood and c.likelihood.apart and c.likelihood.name not in c.able.likelihoods,
+        "the expert {readers} with {value}, got {method.name}; give --expert {readers[0]}, or --likelihood onehot",
+    ),
+    Supports(
+        "likelihood",
+        (None,),
+        "likelihoods",
+        "{able.likelihoods} with the expert {method.name}, got {value}; give one of these, or take "
+        f"--expert {FIRST}",
+    ),
+    Requires(
+        "expert",
+        (),
+        lambda c: c.settings.partition == "spatial" and not c.able.local,
+        "{local} with spatial partitions, to which the rows around a new point add, got {value}; give --partition "
+        "chunks, or one of these",
+    ),
+    Requires(
+        "expert",
+        (),
+        climbs_nothing,
+        f"{FIRST} with the objective committee, or fitc, sor or rrgp_star with normal errors, got {{value}}; give "
+        "--objective local, or leave out --expert",
+    ),
+    # Only Gaussian covariances of a partition's rows are factored in single precision: where modes are searched, the
+    # message depends on where the iterations end, and so on the last digits.
+    Requires(
+        "precision",
+        (FIRST_PRECISION,),
+        lambda c: c.method.residual != "block",
+        f"{FIRST_PRECISION} with residual {{method.residual}}, got {{value}}, which is for --expert {FIRST}; leave it "
+        "out",
+    ),
+    Requires(
+        "precision",
+        (FIRST_PRECISION,),
+        lambda c: c.likelihood and not c.likelihood.exact,
+        f"{FIRST_PRECISION} with likelihood {{likelihood.name}} and residual {{method.residual}}, got {{value}}, which "
+        "is for Gaussian noise and onehot; leave it out",
+    ),
+    Requires(
+        "precision",
+        (FIRST_PRECISION,),
+        lambda c: (c.settings.approximation, c.settings.linearise) != ("laplace", "own"),
+        f"{FIRST_PRECISION} with --approximation ep or --linearise running, got {{value}}; leave one of them out",
+    ),
+    Excludes(
+        "partition",
+        ("spatial",),
+        lambda c: c.likelihood and c.likelihood.coupled,
+        "chunks with {likelihood.name}, got {value}, whose local experts keep classes apart; give --partition chunks, "
+        "or --likelihood softmax or onehot",
+    ),
+    Excludes(
+        "noise",
+        ("varying",),
+        lambda c: c.likelihood and not c.likelihood.measured,
+        "numbers as targets for --noise varying, got the likelihood {likelihood.name}; leave it out",
+    ),
+)
 
 
 def refuse(settings) -> None:
@@ -37,19 +222,32 @@ def refuse(settings) -> None:
     if isinstance(settings.seed, Integral):
         refuse_seed(settings.seed)
     _refuse_likelihood(settings)
-    _refuse_approximation(settings)
-    _refuse_learning(settings)
-    _refuse_expert(settings)
-    _refuse_precision(settings)
-    wanted = _wanted(settings)
-    if settings.partition == "spatial" and wanted and wanted.coupled:
-        raise InvalidOption(
-            f"partition: expected chunks with {settings.likelihood}, got spatial, whose local experts keep classes "
-            "apart; give --partition chunks, or --likelihood softmax or onehot"
-        )
+    for name in settings.options:
+        if settings.expert not in read[name].experts:
+            raise InvalidOption(
+                f"{name}: expected the expert {' or '.join(read[name].experts)} with it, got {settings.expert}; leave "
+                f"it out, or take --expert {read[name].experts[0]}"
+            )
+    refuse_combinations(settings, settings.likelihood and make_likelihood(settings.likelihood, TWO_CLASSES))
     parse_warp(settings.warp)
     if settings.kernel != "auto":
         parse_kernel(settings.kernel, inputs=1)
+
+
+def refuse_combinations(settings, likelihood: Likelihood | None) -> None:
+    """Raise `InvalidOption` for settings that cannot be combined with each other, their method or a likelihood.
+
+    Parameters
+    ----------
+    likelihood : None where it has not been chosen yet
+    """
+    method = method_of(settings)
+    combination = Combination(settings, method, likelihood, experts)
+    method.refuse(settings, likelihood)
+    for rule in (*method.rules, *RULES):
+        rule.check(combination)
+    if likelihood:
+        refuse_coupled_classes(method.residual, likelihood)
 
 
 def usual_rows(settings) -> int:
@@ -66,11 +264,6 @@ def refuse_seed(seed) -> None:
         )
 
 
-def _wanted(settings) -> Likelihood | None:
-    """Return the requested likelihood, or None."""
-    return settings.likelihood and make_likelihood(settings.likelihood, TWO_CLASSES)
-
-
 def _refuse_choices(options):
     """Refuse a text that is not one of the choices of its field, if the field has choices."""
     for name, hint in said(type(options)).items():
@@ -80,6 +273,7 @@ def _refuse_choices(options):
 
 
 def _refuse_likelihood(settings):
+    """Refuse a task and a likelihood that do not exist, or not together."""
     task, likelihood, known = settings.task, settings.likelihood, tasks()
     _expect_one_of("task", task, (None, *known))
     if likelihood not in (None, *LIKELIHOODS) and likelihood not in LIKELIHOODS:
@@ -88,127 +282,6 @@ def _refuse_likelihood(settings):
         raise InvalidOption(
             f"likelihood: expected one of {', '.join(known[task])} for {task}, got {likelihood}; leave out one of them"
         )
-    likely = _wanted(settings) or make_likelihood(known[task or "regression"][0], TWO_CLASSES)
-    if settings.query_method in TARGETED and not has_working_targets(likely):
-        raise InvalidOption(
-            f"query_method: expected kmeans or pivoted with {likely.name}, got {settings.query_method}; give one of "
-            "these"
-        )
-
-
-def _refuse_approximation(settings):
-    likelihood = settings.likelihood
-    wanted = _wanted(settings)
-    own_way = wanted is not None and not wanted.single
-    if settings.approximation == "ep" and (own_way or settings.linearise != "own"):
-        raise InvalidOption(
-            f"approximation: expected laplace with {likelihood or settings.linearise}, got ep; leave it out"
-        )
-    if settings.linearise == "running" and own_way:
-        raise InvalidOption(f"linearise: expected own with {likelihood}, got running; leave it out")
-    if settings.linearise == "running" and settings.passes == "auto":
-        raise InvalidOption("linearise: expected own with several passes, got running; leave out one of them")
-
-
-def _refuse_learning(settings):
-    objective = settings.objective
-    if objective != "local" and not settings.learn:
-        raise InvalidOption(f"objective: expected learning, got {objective} with no-learn; leave out one")
-    if objective == "committee":
-        _refuse_committee_objective(settings)
-    if wanted := _wanted(settings):
-        refuse_leaving_out(objective, wanted)
-    if settings.query_method in BEGUN and objective != "committee":
-        raise InvalidOption(
-            f"query_method: expected objective committee with {settings.query_method}, got {objective}; give "
-            f"--objective committee, or --query-method {BEGUN[settings.query_method]}"
-        )
-    if settings.query_from is not None and settings.query_method not in PLACED:
-        raise InvalidOption(
-            f"query_from: expected query_method {' or '.join(PLACED)}, whose points need be no rows, got "
-            f"{settings.query_method}, which chooses among training rows; leave out one of them"
-        )
-    if settings.set and settings.learn:
-        raise InvalidOption("set: expected learn=False (--no-learn) with given hyper-parameters; add it")
-
-
-def _refuse_expert(settings):
-    """Refuse what the chosen expert does not support."""
-    name, method, wanted = settings.expert, method_of(settings), _wanted(settings)
-    residual = method.residual
-    refuse_unable(method, settings)
-    _refuse_unread(settings)
-    method.refuse(settings, wanted)
-    _refuse_options(settings, name, method)
-    if settings.approximation == "ep":
-        refuse_uncoupled(residual, "approximation ep", "take --approximation laplace")
-    if wanted:
-        refuse_likelihood(method, wanted)
-        refuse_coupled_classes(residual, wanted)
-    if settings.partition == "spatial" and not method.capabilities.local:
-        local = " or ".join(one for one, other in experts().items() if other.capabilities.local)
-        raise InvalidOption(
-            f"expert: expected {local} with spatial partitions, to which the rows around a new point add, got {name}; "
-            "give --partition chunks, or one of these"
-        )
-    if settings.objective == "committee":
-        refuse_climbing(method, wanted)
-
-
-def _refuse_unread(settings):
-    """Refuse options of other methods than the expert's."""
-    for option in method_options(named=settings.options).values() if settings.options else ():
-        if option.name in settings.options and settings.expert not in option.experts:
-            raise InvalidOption(
-                f"{option.name}: expected the expert {' or '.join(option.experts)} with it, got {settings.expert}; "
-                f"leave it out, or take --expert {option.experts[0]}"
-            )
-
-
-def _refuse_options(settings, name, method):
-    """Refuse options that all fits share and the expert does not read."""
-    if method.size != "query" and settings.query is not None:
-        raise InvalidOption(
-            f"query: expected --{method.size} with {name}, which has no query points, got {settings.query}; give that "
-            "instead"
-        )
-    if not left_out_errors(method, settings) and settings.noise != "auto":
-        raise InvalidOption(
-            f"noise: expected auto with {name}, of which rows that are left out do not tell how errors are spread, got "
-            f"{settings.noise}; leave it out, or take --expert {FIRST}"
-        )
-    if not method.capabilities.running and settings.linearise != "own":
-        raise InvalidOption(f"linearise: expected own with {name}, got {settings.linearise}; leave it out")
-
-
-def _refuse_precision(settings):
-    """Refuse mixed precision where experts compute in double precision only."""
-    refuse_single(settings.precision, method_of(settings).residual, _wanted(settings))
-    ways = (settings.approximation, settings.linearise)
-    if settings.precision != FIRST_PRECISION and ways != ("laplace", "own"):
-        raise InvalidOption(
-            f"precision: expected {FIRST_PRECISION} with --approximation ep or --linearise running, got "
-            f"{settings.precision}; leave one of them out"
-        )
-
-
-def refuse_leaving_out(objective, likelihood: Likelihood) -> None:
-    """Raise `InvalidOption` for the leave-one-out objective if its log density has no gradient."""
-    if objective == LEAVE_ONE_OUT and not likelihood.learned_as().exact:
-        raise InvalidOption(
-            f"objective: expected local, committee or subset with the likelihood {likelihood.name}, got "
-            f"{LEAVE_ONE_OUT}, which is for normal errors, and for classes that "
-            "are learned as measurements (onehot, softmax, svm); give one"
-        )
-
-
-def _refuse_committee_objective(settings):
-    """Refuse the committee objective if partitions depend on what is learned, or with several latent processes."""
-    if settings.partition == "spatial":
-        raise InvalidOption("objective: expected local or subset with spatial cells, got committee; give one")
-    wanted = _wanted(settings)
-    if wanted and not wanted.single:
-        raise InvalidOption(f"objective: expected local or subset with {settings.likelihood}, got committee; give one")
 
 
 def _expect_one_of(name, value, allowed):

@@ -280,7 +280,7 @@ REFUSED = [
         {"partition": "spatial"},
         "expert: expected bcm or fourier with spatial partitions, .*; give --partition chunks",
     ),
-    ({"approximation": "ep", "task": "classification"}, "approximation ep: expected .*; take --approximation laplace"),
+    ({"approximation": "ep", "task": "classification"}, "approximation: expected .*; take --approximation laplace"),
     ({"objective": "committee", "learn": True, "set": {}}, "expected bcm with the objective committee, .*--objective"),
 ]
 

@@ -6,9 +6,9 @@ inputs, to which the ledger entry refers.
 
 from dataclasses import replace
 
-from bcmdist.errors import InvalidOption
 from bcmdist.learning.experts import EXPERTS, FIRST, register_variant
 from bcmdist.learning.method import Defaults, Method
+from bcmdist.learning.rules import Excludes, Requires
 from bcmdist.methods.noisy_inputs.expert import CLEAN, WAYS, NormalErrors
 from bcmdist.methods.noisy_inputs.options import InputOptions
 from bcmdist.methods.noisy_inputs.training import learn_inputs
@@ -17,14 +17,11 @@ from bcmdist.model.model import FIRST_PRECISION
 from bcmdist.model.shared.interface import Shared
 
 ROWS = 200  # per partition by default: each draw costs several decompositions
-# Required values of other settings, with the reason for the error text.
-REQUIRED = {
-    "partition": ("chunks", "since local experts would read the uncorrected inputs"),
-    "approximation": ("laplace", "since the likelihood is Gaussian"),
-    "linearise": ("own", "since the likelihood is Gaussian"),
-    "precision": (FIRST_PRECISION, "the precision in which inputs are estimated"),
-    "noise": ("auto", "since residuals at estimated inputs do not measure prediction errors"),
-}
+
+
+def _only(option, value, why) -> Requires:
+    text = "{settings.noisy_inputs}, " + why + ", got {value}; leave one of them out"
+    return Requires(option, (value,), bool, f"{value} with noisy_inputs {text}")
 
 
 class NoisyInputs(Method):
@@ -35,6 +32,27 @@ class NoisyInputs(Method):
     capabilities = replace(EXPERTS[FIRST].capabilities, input_errors=True)
     defaults = Defaults(kernel="se", rows=ROWS, cell_rows=ROWS)  # inputs move along the gradient of the kernel
 
+    rules = (
+        _only("partition", "chunks", "since local experts would read the uncorrected inputs"),
+        _only("approximation", "laplace", "since the likelihood is Gaussian"),
+        _only("linearise", "own", "since the likelihood is Gaussian"),
+        _only("precision", FIRST_PRECISION, "the precision in which inputs are estimated"),
+        _only("noise", "auto", "since residuals at estimated inputs do not measure prediction errors"),
+        Excludes(
+            "objective",
+            ("committee",),
+            bool,
+            "local, leave-one-out or subset with noisy_inputs {settings.noisy_inputs}, got {value}, which would "
+            "learn from the uncorrected inputs; leave it out",
+        ),
+        Requires(
+            "likelihood",
+            (None,),
+            lambda c: c.likelihood and (not c.likelihood.normal or c.likelihood.processes > 1),
+            "gaussian with noisy_inputs {settings.noisy_inputs}, got {value}; leave out --noisy-inputs",
+        ),
+    )
+
     def shared(self, basis_inputs) -> Shared:
         return EXPERTS[FIRST].shared(basis_inputs)
 
@@ -43,25 +61,6 @@ class NoisyInputs(Method):
 
     def learn_input_errors(self, start, context, mean, settings) -> tuple:
         return learn_inputs(start, context, mean, settings)
-
-    def refuse(self, settings, likelihood) -> None:
-        form = settings.of(InputOptions).noisy_inputs
-        for name, (expected, why) in REQUIRED.items():
-            if getattr(settings, name) != expected:
-                raise InvalidOption(
-                    f"{name}: expected {expected} with noisy_inputs {form}, {why}, got {getattr(settings, name)}; "
-                    "leave one of them out"
-                )
-        if settings.objective == "committee":
-            raise InvalidOption(
-                f"objective: expected local, leave-one-out or subset with noisy_inputs {form}, got committee, which "
-                "would learn from the uncorrected inputs; leave it out"
-            )
-        if likelihood and (not likelihood.normal or likelihood.processes > 1):
-            raise InvalidOption(
-                f"likelihood: expected gaussian with noisy_inputs {form}, got {likelihood.name}; leave out "
-                "--noisy-inputs"
-            )
 
 
 register_variant(FIRST, NoisyInputs(f"{FIRST} with noisy inputs"))

@@ -4,9 +4,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bcmdist.errors import InvalidOption
 from bcmdist.learning.experts import register_method, weights_of
 from bcmdist.learning.method import Capabilities, Defaults, Method, Training
+from bcmdist.learning.rules import Excludes, Requires
 from bcmdist.methods.relevance import training
 from bcmdist.methods.relevance.augmented import Augmented
 from bcmdist.methods.relevance.dictionaries import Dictionaries, Radial
@@ -63,6 +63,27 @@ class RelevanceVectors(Method):
 
     residual = "none"
     training = Training()
+    rules = (
+        Excludes(
+            "rvm_lengthscale",
+            ("adapted",),
+            lambda c: not c.settings.learn,
+            "learning with {value}, got no-learn; leave out one of them",
+        ),
+        Excludes(
+            "rvm_lengthscale",
+            ("adapted",),
+            lambda c: c.likelihood and not c.likelihood.exact,
+            "measurements with {value}, got the likelihood {likelihood.name}; leave it out",
+        ),
+        Requires(
+            "rvm_classes",
+            ("laplace",),
+            lambda c: c.likelihood and c.likelihood.exact,
+            "classes with {value}, got the likelihood {likelihood.name}, whose rows say the same in all ways; "
+            "leave it out",
+        ),
+    )
 
     def __init__(self, name: str, options: type[SelectionOptions], likelihoods: tuple[str, ...], defaults: Defaults):
         super().__init__(name)
@@ -79,22 +100,6 @@ class RelevanceVectors(Method):
 
     def train(self, shared, likelihood, context) -> tuple:
         return training.trained(shared, likelihood, context)
-
-    def refuse(self, settings, likelihood) -> None:
-        options = settings.of(self.options)
-        if options.rvm_lengthscale == "adapted" and not settings.learn:
-            raise InvalidOption("rvm_lengthscale: expected learning with adapted, got no-learn; leave out one of them")
-        if options.rvm_lengthscale == "adapted" and likelihood and not likelihood.exact:
-            raise InvalidOption(
-                f"rvm_lengthscale: expected measurements with adapted, got the likelihood {likelihood.name}; leave it "
-                "out"
-            )
-        classes = options.rvm_classes if isinstance(options, RelevanceOptions) else "laplace"
-        if classes != "laplace" and likelihood and likelihood.exact:
-            raise InvalidOption(
-                f"rvm_classes: expected classes with {classes}, got the likelihood {likelihood.name}, "
-                "whose rows say the same in all ways; leave it out"
-            )
 
     def candidates(self, settings) -> int:
         return settings.of(SelectionOptions).rvm_dictionary or 0

@@ -388,7 +388,7 @@ def test_data_far_from_the_origin_are_predicted(make_data, tmp_path, rng):
 
 
 REFUSED = [
-    ({"approximation": "ep", "task": "classification"}, "approximation ep: expected .*; take --approximation laplace"),
+    ({"approximation": "ep", "task": "classification"}, "approximation: expected .*; take --approximation laplace"),
     ({"likelihood": "softmax", "task": "classification"}, "likelihood softmax: .*; take --likelihood onehot"),
     ({"objective": "committee", "learn": True, "set": {}}, "expected bcm with the objective committee, .*--objective"),
     ({"query": 100}, "query: expected --tolerance with fourier, .* got 100; give that instead"),

@@ -235,7 +235,7 @@ REFUSED = [
     ),
     ({"noise": "varying"}, "noise: expected auto with mnnmix, of which .*, got varying; leave it"),
     ({"linearise": "running"}, "linearise: expected own with mnnmix, got running"),
-    ({"approximation": "ep"}, "approximation ep: expected an expert that couples .*; take --approximation laplace"),
+    ({"approximation": "ep"}, "approximation: expected an expert that couples .*; take --approximation laplace"),
     (
         {"partition": "spatial"},
         "expert: expected bcm or fourier with spatial partitions, .*; give --partition chunks",
