@@ -89,8 +89,9 @@ def _job(data, settings):
         del asked["query_from"]
     else:
         asked["query_from"] = absolute_url(settings.query_from)
-    if settings.noise == "auto":  # replaces the only value of earlier versions; absorbing rows does not depend on it
-        del asked["noise"]
+    for name in ("noise", "warp"):  # auto replaces the only value of earlier versions; absorbing does not depend on it
+        if asked[name] == "auto":
+            del asked[name]
     if settings.precision == FIRST_PRECISION:
         del asked["precision"]
     job = {"data": describe(data.url, data.x, data.y), "url": data.url, "settings": asked}
