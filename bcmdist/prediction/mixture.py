@@ -8,12 +8,12 @@ where p_k is a member's normal distribution or class probability. Members are lo
 import contextlib
 import functools
 import hashlib
-import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar, overload
+from typing import Annotated, Any, TypeVar, overload
 
 import numpy as np
+from msgspec import Meta
 
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.errors import InvalidOption, ModelDamaged
@@ -32,6 +32,7 @@ from bcmdist.prediction.scoring.pit import Places
 from bcmdist.prediction.uncertain.input_uncertainty import chosen_way
 from bcmdist.storage.commits import MIXTURE as CONTENTS
 from bcmdist.storage.commits import Reference, record_digest
+from bcmdist.storage.fields import Blob, CountFromOne, decode, parse
 from bcmdist.storage.locate import open_storage
 
 # The prediction interval.
@@ -69,7 +70,9 @@ def references(members: Members) -> tuple[Reference, ...]:
             f"{members.url}: expected {CONTENTS} {members.digest[:12]}, found {found[:12]}; this machine sees another "
             "mixture under the same path: use a shared one"
         )
-    return tuple(Reference(f"{members.url}/{name}", *rest) for name, *rest in json.loads(text))
+    where = f"{members.url}/{CONTENTS}"
+    stored = decode(Annotated[list[tuple[str, CountFromOne, Blob]], Meta(min_length=1)], parse(text, where), where)
+    return tuple(Reference(f"{members.url}/{name}", *rest) for name, *rest in stored)
 
 
 class LazySequence(Sequence[T]):

@@ -8,6 +8,7 @@ Such content is refused here, with an error that names the blob or record and th
 import contextlib
 import copy
 import io
+import json
 import math
 import re
 import sys
@@ -79,6 +80,19 @@ def decode(kind: Any, document: Any, where: str, name: str = "") -> Any:
         return converted(kind, document, name)
     except TypeError as error:
         raise ModelDamaged(f"{where}: {error}{RESTORE}") from error
+
+
+def parse(text: bytes, where: str) -> Any:
+    """Parse a JSON document.
+
+    Raises
+    ------
+    ModelDamaged
+    """
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise damaged(where, "JSON", f"something else ({_line(error)})") from error
 
 
 def _mismatch(kind, document, error, name):

@@ -4,7 +4,6 @@ It is stored in segments, a few immutable blobs, so that a commit does not rewri
 of entries, each a list of the entry's fields. `put_segment`, `get_segment` and `extended` are methods of `ModelStore`.
 """
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
@@ -15,7 +14,7 @@ import numpy as np
 
 from bcmdist.errors import ModelDamaged
 from bcmdist.storage.blobs import blob_label, canonical_json
-from bcmdist.storage.fields import Count, NotNegative, Number, damaged, decode, read_back
+from bcmdist.storage.fields import Count, NotNegative, Number, damaged, decode, parse, read_back
 
 # `Entry.at` of a message that is linearised at the posterior of its moment, so that it depends on earlier partitions.
 RUNNING = "running"
@@ -155,17 +154,7 @@ def get_segment(store, digest: str, *, residuals=False) -> list[Entry]:
 
 
 def _lines(text, line, where) -> list:
-    """Parse a segment.
-
-    Raises
-    ------
-    ModelDamaged
-    """
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise damaged(where, "JSON", f"something else ({str(error)[:80]})") from error
-    return decode(list[line], found, where, "ledger entry ")
+    return decode(list[line], parse(text, where), where, "ledger entry ")
 
 
 def _entry(line, where) -> Entry:

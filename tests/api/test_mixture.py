@@ -288,6 +288,13 @@ def test_a_directory_of_a_mixture_is_no_committee(tmp_path):
         GBCM.load(tmp_path)
 
 
+@pytest.mark.parametrize("listed", ["{", "{}", "[]", "[" * 10**5, "[[1]]", '[["0", 0, "x"]]', '[["0", true, "x"]]'])
+def test_a_list_of_members_that_cannot_be_is_damage(tmp_path, listed):
+    (tmp_path / "mixture.json").write_text(listed)
+    with pytest.raises(ModelDamaged, match=r"mixture.json: expected .* found .*; restore the directory from a copy"):
+        Mixture.load(tmp_path)
+
+
 def test_a_directory_of_a_committee_is_refused(data, tmp_path):
     GBCM.fit(data, replace(SETTINGS, learn=False), model=tmp_path / "m")
     with pytest.raises(ModelExists, match=r"expected a new or empty directory.* it holds acknowledged"):

@@ -11,14 +11,19 @@ from then on it is a pure function of columns.
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Annotated, Any, ClassVar, Literal, Protocol
 
+import msgspec
 import numpy as np
+from msgspec import Meta
 
 from bcmdist.data.tables.column import NUMBERS, Column, as_texts, described
-from bcmdist.data.tables.dates import PERIODS, days, turns
+from bcmdist.data.tables.dates import days, turns
 from bcmdist.data.values import LARGEST, as_float
 from bcmdist.errors import DataDamaged, InvalidData, InvalidDtype
+from bcmdist.storage.fields import converted
+
+_Mean = Annotated[float, Meta(ge=-LARGEST, le=LARGEST)]
 
 
 class Code(Protocol):
@@ -53,7 +58,7 @@ class Number:
 
     kind: ClassVar[str] = "number"
     name: str
-    mean: float | None = None
+    mean: _Mean | None = None
     """fills gaps; None: gaps stay nan"""
 
     @property
@@ -126,7 +131,7 @@ class Date:
     form: str = ""
     """strptime format of texts; "" for ISO 8601"""
     cycles: tuple[Literal["day", "week", "year"], ...] = ()
-    mean: float | None = None
+    mean: _Mean | None = None
     """days that fill gaps; None: gaps stay nan"""
 
     @property
@@ -216,29 +221,20 @@ def from_json(found: Any, where) -> Coding:
         It is not a valid coding.
     """
     try:
-        codes = tuple(_code(code) for code in found["columns"])
-        coding = Coding(codes, found["missing"], found["unseen"], tuple(found["roles"].items()))
-        if not codes or not all(isinstance(text, str) for pair in coding.roles for text in pair):
-            raise TypeError("no columns, or roles that are no texts")
-        if coding.missing not in ("error", "drop", "indicate") or coding.unseen not in ("error", "other"):
-            raise ValueError("an option that is not known")
-        return coding
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        stored = converted(_Stored, found)
+        codes = tuple(converted(CODES[one["kind"]], one) for one in stored.columns)
+    except (KeyError, TypeError) as error:
         raise DataDamaged(
             f"{where}: expected what its columns were coded by, got {found!r:.80} ({error}); restore it from a copy"
         ) from error
+    return Coding(codes, stored.missing, stored.unseen, tuple(stored.roles.items()))
 
 
-def _code(found) -> Code:
-    found = {name: tuple(value) if isinstance(value, list) else value for name, value in found.items()}
-    code = CODES[found.pop("kind")](**found)
-    texts = [code.name, getattr(code, "form", ""), *getattr(code, "levels", ()), *getattr(code, "cycles", ())]
-    mean = getattr(code, "mean", None)
-    if not all(isinstance(text, str) for text in texts) or not set(getattr(code, "cycles", ())) <= set(PERIODS):
-        raise TypeError("a name, level or cycle that can be none")
-    if not (mean is None or (isinstance(mean, int | float) and abs(mean) <= LARGEST)):
-        raise TypeError(f"a mean {mean!r}")
-    return code
+class _Stored(msgspec.Struct):
+    columns: Annotated[list[dict[str, Any]], Meta(min_length=1)]
+    missing: Literal["error", "drop", "indicate"]
+    unseen: Literal["error", "other"]
+    roles: dict[str, str]
 
 
 def plain(columns) -> Coding:
