@@ -23,7 +23,7 @@ class Periodic(Leaf):
     variance: np.ndarray
     lengthscale: np.ndarray
     period: np.ndarray
-    name = "periodic"
+    name = "cyclic"
     bounds = Leaf.bounds | {"period": (0.1, 10.0)}
 
     @classmethod
@@ -82,7 +82,7 @@ def main(rows):
     rng = np.random.default_rng(0)
     x = rng.uniform(0.0, 9.0, rows)
     y = 2.0 * np.sin(2.0 * np.pi * x / 3.0) + 0.3 * rng.standard_normal(rows)
-    gbcm = GBCM.fit((x[:, None], y), Settings(kernel="periodic", query=60, effort="quick"))
+    gbcm = GBCM.fit((x[:, None], y), Settings(kernel="cyclic", query=60, effort="quick"))
     period = gbcm.model.query.kernel.period[0] * gbcm.model.scaling.x_scale[0]
     print(f"period {period:.3f}, in truth 3; its multiples explain the rows as well")
     new = np.linspace(9.0, 15.0, 50)  # beyond the data

@@ -155,7 +155,13 @@ def _predict(request: PredictRequest) -> Iterator[Work]:
 
             def work(runtime):
                 rows = fitted.predict_zarr(
-                    files.data, files.predictions, x=x, method=method, inputs=inputs, runtime=runtime
+                    files.data,
+                    files.predictions,
+                    x=x,
+                    method=method,
+                    inputs=inputs,
+                    terms=request.terms,
+                    runtime=runtime,
                 )
                 files.finish(csv_safe=request.csv_safe)
                 return {"rows": rows, "seconds": None, "out": request.out, "method": method, "unused": files.unused}

@@ -52,18 +52,19 @@ class Facade(ABC):
         return self.predictive.chosen_method(method)
 
     @runs
-    def predict_zarr(self, source, out, *, x=None, method=None, inputs=None, runtime: Where = None) -> int:
+    def predict_zarr(self, source, out, *, x=None, method=None, inputs=None, terms=False, runtime: Where = None) -> int:
         """Predict at every row of a Zarr data set into the new Zarr group `out`. Return the number of rows.
 
         `x`: name of the input array (default: as in training). `method`: "committee", "local" (uses the training rows
         around each new point) or a registered predictor (default: as at fit; "committee" for a mixture). `inputs`: as
-        in `GBCM.predict`, for data sets with an array X_variance. Raises `DataExists`, `DataNotFound`, `InvalidData`,
+        in `GBCM.predict`, for data sets with an array X_variance. `terms`: also arrays `term_mean` and `term_variance`
+        (N, T), with the names `term` (T,). Raises `DataExists`, `DataNotFound`, `InvalidData`,
         `WorkerCannotRead`.
         """
         model = self.predictive
         with model.held():
             data = datasets.open_new_rows(model.snapshot, source, x=x, y=None)
-            return datasets.predict_zarr(model, data, out, method, inputs, runtime)
+            return datasets.predict_zarr(model, data, out, method, inputs, runtime, terms=terms)
 
     @runs
     def score(

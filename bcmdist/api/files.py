@@ -37,7 +37,18 @@ from bcmdist.storage.temporary import partial
 # Rows of predictions written at a time.
 PIECE_ROWS = 65_536
 # Order of the output columns, after those that identify the rows.
-ORDER = ("label", "probability", "observation_mean", "observation_variance", "lower95", "upper95", "mean", "variance")
+ORDER = (
+    "label",
+    "probability",
+    "observation_mean",
+    "observation_variance",
+    "lower95",
+    "upper95",
+    "mean",
+    "variance",
+    "term_mean",
+    "term_variance",
+)
 TIME_UNITS = re.compile(r"(days|hours|minutes|seconds|milliseconds|microseconds) since (.+)")
 
 
@@ -163,10 +174,10 @@ def _pieces(url):
 
 
 def _columns(name, values, group, url):
-    """Return an array as columns by name: one column, or one per class."""
+    """Return an array as columns by name: one column, or one per class or term."""
     if values.ndim == 1:
         return {name: values.astype(object) if values.dtype.kind == "T" else values}
-    labels = read_coordinate(group, url, "class")
+    labels = read_coordinate(group, url, dimensions(group[name])[1])
     return {f"{name}_{label}": values[:, k] for k, label in enumerate(labels.tolist())}
 
 

@@ -226,7 +226,7 @@ class GBCM(Facade):
         return GBCM(merging.merge(self.snapshot, other.snapshot, model, runtime))
 
     def predict(
-        self, X, *, exposure=None, trials=None, quantiles=(), method=None, X_variance=None, inputs=None
+        self, X, *, exposure=None, trials=None, quantiles=(), method=None, X_variance=None, inputs=None, terms=False
     ) -> dict[str, np.ndarray]:
         """Predictions at the rows of X (n, D), in original units, by name.
 
@@ -235,10 +235,12 @@ class GBCM(Facade):
         observation, and for example `quantile0.9` where `quantiles` contains 0.9. `exposure`, `trials`: of the new
         observations, where the likelihood has them (default: 1). `method` as in `predict_zarr`. `X_variance` (n, D) or
         (n, D, D): variances of normal errors of X; predictions are averaged over these errors by the method `inputs`
-        (`input_uncertainty.WAYS`). Raises `InvalidData`, `InvalidDtype`, `InvalidOption`.
+        (`input_uncertainty.WAYS`). With `terms` also the names of the kernel's terms and of the prior mean, `term`
+        (T,), with `term_mean` and `term_variance` (n, T): the means add up to `mean`. Raises `InvalidData`,
+        `InvalidDtype`, `InvalidOption`.
         """
         how = {"exposure": exposure, "trials": trials, "quantiles": quantiles, "method": method}
-        return in_memory.predict(self.predictive, X, X_variance=X_variance, inputs=inputs, **how)
+        return in_memory.predict(self.predictive, X, X_variance=X_variance, inputs=inputs, terms=terms, **how)
 
     def predict_joint(self, X) -> tuple[np.ndarray, np.ndarray]:
         """Mean (n,) and covariance (n, n) of the latent f at the rows of X (n, D), in original units."""

@@ -11,9 +11,11 @@ from bcmdist.committee import passes
 from bcmdist.committee.cells import rows_outside
 from bcmdist.committee.ingest.lag_meter import lags
 from bcmdist.committee.snapshot import Snapshot
+from bcmdist.model.kernel_columns import kernel_columns
 from bcmdist.model.model import named_parameters
 from bcmdist.prediction.errors.drift import told
 from bcmdist.prediction.scoring.excess_loss import from_facts
+from bcmdist.prediction.terms import term_shares
 from bcmdist.runtime.threads import one_thread
 from bcmdist.storage.heartbeats import heartbeats
 
@@ -25,6 +27,7 @@ def info(snapshot: Snapshot) -> dict:
     shared, members = model.shared, len(model.shared.members)
     count = shared.functions // max(1, members)
     ingesters = heartbeats(snapshot.store)
+    shown = kernel_columns(model).shown
     return {
         "rows": snapshot.committee.total.rows,
         "partitions": len(snapshot.ledger),
@@ -41,11 +44,12 @@ def info(snapshot: Snapshot) -> dict:
         "p_eff": degrees,
         "advice": advice(snapshot),
         "log_evidence": passes.log_evidence(model, facts, snapshot.ledger, snapshot.committee),
-        "kernel": model.kernel_name,
+        "kernel": shown(model.kernel_name),
+        "terms": term_shares(model, snapshot.committee.posterior),
         "mean": shared.mean.name,
         "likelihood": model.likelihood.name,
         "hyperparameters": {
-            name: value.tolist() for name, value in named_parameters(shared.kernel, model.likelihood).items()
+            shown(name): value.tolist() for name, value in named_parameters(shared.kernel, model.likelihood).items()
         },
         "classes": list(model.schema.classes) or model.classes,
         "approximation": facts.linearisation.approximation,
@@ -53,12 +57,12 @@ def info(snapshot: Snapshot) -> dict:
         "converged": passes.converged(facts),
         "jitter": shared.jitter,
         "waves": None,
-        "shared_lengthscales": _shared_lengthscales(shared.kernel),
+        "shared_lengthscales": _shared_lengthscales(shared.kernel, shown),
         "lengthscales": _by_column(snapshot),
         "warp": {column_names(model)[k]: kind for k, kind in model.scaling.warping.kinds().items()},
-        "kernels_tried": facts.learning.kernels_tried,
+        "kernels_tried": {shown(name): value for name, value in facts.learning.kernels_tried.items()},
         "decisions": facts.learning.decisions or [],
-        "at_bounds": facts.learning.at_bounds,
+        "at_bounds": [shown(name) for name in facts.learning.at_bounds],
         "method": facts.method,
         "recalibration": msgspec.to_builtins(facts.errors.recalibration),
         "errors": errors(snapshot),
@@ -75,9 +79,9 @@ def info(snapshot: Snapshot) -> dict:
     }
 
 
-def _shared_lengthscales(kernel):
+def _shared_lengthscales(kernel, shown):
     """Return the number of inputs with one common lengthscale, by parameter name, where all lengthscales are equal."""
-    values = {f"kernel.{name}": kernel.parameters[name] for name in kernel.lengthscales}
+    values = {shown(f"kernel.{name}"): kernel.parameters[name] for name in kernel.lengthscales}
     return {name: len(value) for name, value in values.items() if len(value) > 1 and np.ptp(value) == 0.0}
 
 
@@ -113,7 +117,9 @@ def _by_column(snapshot):
     if all(feature.levels is None for feature in of):
         return None
     return {
-        part.name: {feature.name: value for feature, value in zip(of, part.scaled.tolist(), strict=True)}
+        part.name: {
+            feature.name: value for feature, value in zip(of, part.scaled.tolist(), strict=True) if np.isfinite(value)
+        }
         for part in lengthscales(snapshot)
         if not part.shared
     }

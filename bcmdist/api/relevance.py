@@ -13,6 +13,7 @@ import numpy as np
 
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.tables.coding import Category
+from bcmdist.model.kernel_columns import kernel_columns
 from bcmdist.prediction.scored_rows import Judged
 
 # Least and largest number of rows predicted per shuffled column. Arbitrary: takes some seconds.
@@ -78,7 +79,7 @@ class Lengthscales:
     @property
     def shared(self) -> bool:
         """Whether all features have the same lengthscale."""
-        return bool(np.ptp(self.scaled) == 0.0)
+        return bool(np.all(self.scaled == self.scaled[0]))
 
     @property
     def share(self) -> np.ndarray:
@@ -90,16 +91,17 @@ def lengthscales(snapshot: Snapshot) -> list[Lengthscales]:
     """Return the lengthscales of each part of a model's kernel that has any; empty where there is no kernel.
 
     The lengthscale of a categorical column is the shortest of its inputs, which may differ in models of earlier
-    versions.
+    versions; that of a column that a part does not use is infinite.
     """
     first = [feature.inputs[0] for feature in features(snapshot.model)]
     kernel, scale = snapshot.model.shared.kernel, snapshot.model.scaling.input_units
-    values = [(name, kernel.parameters[name]) for name in kernel.lengthscales]
-    per_input = [(name, np.broadcast_to(value, scale.shape)) for name, value in values]
-    return [
-        Lengthscales(f"kernel.{name}", *(np.minimum.reduceat(one, first) for one in (value, value * scale)))
-        for name, value in per_input
-    ]
+    shown, found = kernel_columns(snapshot.model).shown, []
+    for name, columns in kernel.lengthscale_columns(len(scale)).items():
+        value = np.full(len(scale), np.inf)
+        value[columns] = kernel.parameters[name]
+        both = (np.minimum.reduceat(one, first) for one in (value, value * scale))
+        found.append(Lengthscales(shown(f"kernel.{name}"), *both))
+    return found
 
 
 def averaged(several: Sequence[Lengthscales]) -> Lengthscales:

@@ -105,6 +105,9 @@ class PredictRequest:
     """for files: column with the number of trials of the successes to predict"""
     id: Annotated[str | None, "NAME"] = None
     """for files: column of row identifiers"""
+    terms: bool = False
+    """also the mean and variance of each additive term of the kernel, and of the prior mean; the means add up to `mean`
+    """
     csv_safe: bool = False
     """for .csv output: put an apostrophe before text that a spreadsheet would treat as a formula (=, +, -, @)"""
     unseen: Literal["error", "other"] | None = None

@@ -18,7 +18,7 @@ COPIED_ROWS = 2**20  # of a coordinate, at a time
 
 
 def create_predictions(
-    place, data: Dataset, columns: Mapping[str, np.ndarray], attributes, *, classes=(), names=()
+    place, data: Dataset, columns: Mapping[str, np.ndarray], attributes, *, classes=(), names=(), terms=()
 ) -> int:
     """Create an empty output for predictions at the rows of `data`, with their coordinates; return the rows per chunk.
 
@@ -29,6 +29,7 @@ def create_predictions(
     columns : example prediction of one row, by name
     classes : labels of the classes, in the order of their probabilities
     names : names of the classes 0 to C - 1, if labels are texts
+    terms : names of the terms of f, in the order of their moments (n, T)
     """
     rows_per_chunk = min(data.chunk_rows, LARGEST_OUTPUT_CHUNK)
     try:
@@ -38,10 +39,11 @@ def create_predictions(
     source = open_group(data.url)
     row = dimensions(source[data.x])[0] or "row"
     taken = _coordinates(source, row, data)
-    _refuse_names_of_predictions({row, *taken}, {*columns, "class"}, data)
+    _refuse_names_of_predictions({row, *taken}, {*columns, "class", *(["term"] if terms else [])}, data)
     for name, example in columns.items():
         shape = (data.rows, *example.shape[1:])
-        create_array(group, name, shape, example.dtype, rows_per_chunk, row, across="class")
+        across = "term" if name.startswith("term_") else "class"
+        create_array(group, name, shape, example.dtype, rows_per_chunk, row, across=across)
     for name in taken:
         _copy_coordinate(data, source, name, group, rows_per_chunk, row)
     group.update_attributes({"coordinates": " ".join(name for name in taken if name != row)})
@@ -50,6 +52,8 @@ def create_predictions(
         if names:
             group["label"].update_attributes({CLASSES: list(names)})
         create_array(group, "class", labels.shape, labels.dtype, len(labels), "class")[...] = labels
+    if terms:
+        create_array(group, "term", (len(terms),), str, len(terms), "term")[...] = np.array(terms)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", zarr.errors.ZarrUserWarning)  # Zarr's v3 specification lacks them
         zarr.consolidate_metadata(group_store(place))

@@ -42,9 +42,12 @@ def unordered_values(sample, kernel: Kernel) -> dict[int, int]:
 
 def _at_lower_bound(leaf, inputs):
     """Inputs whose own lengthscale in a leaf kernel is at its lower bound."""
-    own = {name: leaf.parameters[name] for name in leaf.lengthscales if len(leaf.parameters[name]) == inputs}
-    low = {name: np.log(values / leaf.bounds[name][0]) < AT_BOUND for name, values in own.items()}
-    return [k for found in low.values() for k in np.flatnonzero(found).tolist()]
+    found = []
+    for name, columns in leaf.lengthscale_columns(inputs).items():
+        values = leaf.parameters[name]
+        if len(values) == len(columns):
+            found += columns[np.log(values / leaf.bounds[name][0]) < AT_BOUND].tolist()
+    return found
 
 
 COLUMN, LEVEL = "one for each column", "one for each level"
@@ -58,8 +61,12 @@ def freed(point: Point) -> Point | None:
 
 def shared_by(kernel: Kernel, groups: tuple[int, ...]) -> tuple[int, ...]:
     """Return the groups (D,) of inputs that share lengthscales in a kernel; () if its levels have separate ones."""
-    lengths = [kernel.parameters[name] for name in kernel.lengthscales if len(kernel.parameters[name]) == len(groups)]
-    return groups if all(np.array_equal(values, values[list(groups)]) for values in lengths) else ()
+    for name, columns in kernel.lengthscale_columns(len(groups)).items() if groups else ():
+        shared = [groups[column] for column in columns]
+        values = kernel.parameters[name]
+        if len(values) == len(columns) and not np.array_equal(values, values[[shared.index(one) for one in shared]]):
+            return ()
+    return groups
 
 
 def category_lengthscales_by_evidence(search, best: Point, effort) -> tuple[Point, tuple[Decision, ...]]:

@@ -1,13 +1,15 @@
 """Determine the hyper-parameters of a fit: set by name, or learned from blocks of rows and left-out rows."""
 
+import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from scipy.optimize import minimize
 
-from bcmdist.errors import InvalidOption, NotPositiveDefinite
+from bcmdist.data.schema import few
+from bcmdist.errors import BcmdistWarning, InvalidOption, NotPositiveDefinite
 from bcmdist.learning.blocks.blocks import Blocks
 from bcmdist.learning.cross_validation import ValidationData
 from bcmdist.learning.evidence.cached import CachedObjective
@@ -16,6 +18,8 @@ from bcmdist.learning.evidence.objectives import BLOCKWISE, LocalObjective
 from bcmdist.learning.experts import method_of
 from bcmdist.learning.method import first_mean_of
 from bcmdist.learning.search import AUTO_KERNELS, EFFORTS, GAIN_NATS, PRIOR_SD, learn
+from bcmdist.learning.settings import Settings
+from bcmdist.model.kernel_columns import KernelColumns
 from bcmdist.model.kernels import Kernel, kernel_parts, parse_kernel
 from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.model import named_parameters, with_named
@@ -75,14 +79,17 @@ def with_hyperparameters(
         A name is unknown, or a value is not positive or has the wrong length.
     """
     known = named_parameters(kernel, likelihood)
-    lengthscales, columns = {f"kernel.{name}" for name in kernel.lengthscales}, sorted(set(groups))
+    columns_of = kernel.lengthscale_columns(len(groups)) if groups else {}
+    own = {f"kernel.{name}": [groups[column] for column in columns] for name, columns in columns_of.items()}
     for name, value in given.items():
         if name not in known:
             raise InvalidOption(f"--set: expected one of {', '.join(known)}, got {name!r}; use one of these names")
         values, shape = np.atleast_1d(np.asarray(value, dtype=float)), known[name].shape
-        by_column = name in lengthscales and shape == (len(groups),) and len(columns) < len(groups)
+        shared = own.get(name, [])
+        columns = list(dict.fromkeys(shared))
+        by_column = shape == (len(shared),) and len(columns) < len(shared)
         if by_column and values.shape == (len(columns),):
-            values = values[np.searchsorted(columns, groups)]
+            values = values[[columns.index(one) for one in shared]]
         if not np.all((values >= LEAST) & (values <= MOST)) or len(values) not in (1, *shape):
             wanted = f"{shape[0]}{f' or {len(columns)}, one a column,' if by_column else ''}"
             raise InvalidOption(
@@ -215,7 +222,7 @@ class _Objectives:
 
 
 def _refuse_large_evidence(rows, inputs, settings, likelihood, runtime):
-    kernels = kernel_parts(parse_kernel(first_kernel(settings), inputs=1))
+    kernels = kernel_parts(parse_kernel(first_kernel(settings), inputs=inputs))
     memory.refuse_above(
         memory.evidence_bytes(rows, inputs, kernels=kernels, laplace=not likelihood.normal),
         runtime.allowed_bytes,
@@ -246,6 +253,25 @@ def may_slope(settings, likelihood) -> bool:
     """Whether a linear mean may be chosen: for learning with Gaussian noise, by an expert with a prior mean."""
     open_to_it = settings.mean == AUTO_MEAN and method_of(settings).capabilities.mean
     return open_to_it and settings.learn and likelihood.learned_as().normal
+
+
+def with_numbered_columns(settings: Settings, columns: KernelColumns, *, warn=False) -> Settings:
+    """Settings whose kernel has numbers of columns in place of names; `warn` of columns that no term uses.
+
+    Raises
+    ------
+    InvalidOption
+        The kernel names a column that does not exist.
+    """
+    if settings.kernel == AUTO_KERNEL:
+        return settings
+    numbered = columns.numbered(settings.kernel)
+    if warn and (unused := columns.unused(numbered)):
+        text = f"kernel: {few(unused)} used by no term of {columns.shown(numbered)}; drop the columns, or add terms"
+        warnings.warn(BcmdistWarning(text), stacklevel=2)
+    names = (f"kernel.{name}" for name in parse_kernel(numbered, inputs=columns.inputs).parameters)
+    own = {columns.shown(name): name for name in names}
+    return replace(settings, kernel=numbered, set={own.get(name, name): value for name, value in settings.set.items()})
 
 
 def first_kernel(settings) -> str:

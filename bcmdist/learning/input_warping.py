@@ -22,6 +22,7 @@ from bcmdist.learning.left_out.score import Score, margin
 from bcmdist.learning.point import Point, expanded
 from bcmdist.learning.search import Effort, polish
 from bcmdist.learning.survey import SurveyResult
+from bcmdist.model.kernel_columns import KernelColumns
 from bcmdist.model.kernels import parse_kernel
 from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.scaling import Moments, Scaling, column_moments, scaling_from, scaling_to_array
@@ -59,8 +60,8 @@ DECISIVE_ERRORS = 2.0
 def requested_warps(settings, surveyed: SurveyResult, schema, where: str) -> dict[int, str]:
     """Return the kind asked for each input, by number: "auto" where left-out rows are to decide.
 
-    Constant columns, columns of two values, which any map only shifts and scales, and inputs of categories stay as they
-    are.
+    Constant columns, columns of two values, which any map only shifts and scales, inputs of categories, and columns of
+    periodic kernels stay as they are.
 
     Raises
     ------
@@ -86,7 +87,7 @@ def requested_warps(settings, surveyed: SurveyResult, schema, where: str) -> dic
                 f"{row}; say {column}={SIGNED_LOG}, {column}={RANK} or {column}={NONE}"
             )
         kinds[k] = kind if plain[k] else NONE
-    return kinds
+    return kinds | dict.fromkeys(KernelColumns(len(names), schema).cyclic(settings.kernel), NONE)
 
 
 def warped_scaling(surveyed: SurveyResult, kinds: Mapping[int, str], units: Units, groups=()) -> Scaling:

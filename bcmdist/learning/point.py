@@ -53,12 +53,12 @@ def prior_shares(point) -> np.ndarray:
 
 def _steps(point, *, together=False):
     """Step that moves each log parameter, as (name, number); shared lengthscales have the same step."""
-    lengths = {f"kernel.{name}" for name in point.kernel.lengthscales}
+    columns = {f"kernel.{name}": c for name, c in point.kernel.lengthscale_columns(max(1, len(point.groups))).items()}
 
     def number(name, k):
-        if name not in lengths or not (together or point.groups):
+        if name not in columns or not (together or point.groups):
             return k
-        return 0 if together else point.groups[k]
+        return 0 if together else point.groups[columns[name][k]]
 
     return [(name, number(name, k)) for name, values in parameters_of(point).items() for k in range(len(values))]
 
@@ -82,10 +82,11 @@ def moved(point, theta) -> "Point":
 
 
 def prior_center(point, inputs) -> np.ndarray:
-    """Log default parameters, the centre of the prior: variance 1, lengthscale sqrt(D), the likelihood's defaults."""
+    """Log default parameters, the centre of the prior: variance 1, lengthscale sqrt(D), the likelihood's defaults;
+    D inputs of its own in a kernel on some columns."""
     kernel = parse_kernel(point.name, inputs=inputs).parameters
     likelihood = point.likelihood.default(point.likelihood.processes).parameters
-    values = [np.full(len(v), kernel[n][0]) for n, v in point.kernel.parameters.items()]
+    values = [kernel[n][: len(v)] for n, v in point.kernel.parameters.items()]
     return np.log(np.concatenate([*values, *likelihood.values()]))
 
 

@@ -12,10 +12,10 @@ import numpy as np
 
 from bcmdist.committee.facts import Cells
 from bcmdist.data.cell_tree import grow
-from bcmdist.data.dataset import Dataset, read_schema
+from bcmdist.data.dataset import Dataset
 from bcmdist.data.observations import Observations
 from bcmdist.data.partition import Partition, partitions
-from bcmdist.data.schema import Schema, with_two_classes
+from bcmdist.data.schema import Schema
 from bcmdist.data.slices import share_between
 from bcmdist.experts.limits import expert_fits, refuse_expert_of
 from bcmdist.learning.basis_evidence import BasisBudget, warn_of_poor_basis
@@ -33,6 +33,7 @@ from bcmdist.learning.hyperparameters import (
     first_kernel,
     first_mean,
     may_slope,
+    with_numbered_columns,
 )
 from bcmdist.learning.input_warping import choose_warps, requested_warps, warped_scaling
 from bcmdist.learning.method import Method, sample_rows
@@ -48,8 +49,9 @@ from bcmdist.learning.query_selection import (
 from bcmdist.learning.rules import TWO_CLASSES
 from bcmdist.learning.search import EFFORTS, Effort
 from bcmdist.learning.settings import Settings
-from bcmdist.learning.survey import Survey, SurveyResult
+from bcmdist.learning.survey import Survey, SurveyResult, schema_of
 from bcmdist.learning.training_context import TrainingContext
+from bcmdist.model.kernel_columns import KernelColumns
 from bcmdist.model.kernels import kernel_parts, metric, parse_kernel
 from bcmdist.model.likelihoods import Likelihood, make_likelihood, tasks
 from bcmdist.model.mean import Mean
@@ -97,10 +99,10 @@ class FitResources:
 
 def survey(data: Dataset, settings: Settings, runtime: Runtime, *, among: Sequence[int] = ()) -> SurveyResult:
     """Check every row of the data, or of the partitions numbered in `among`, in one pass; writes nothing."""
+    settings = with_numbered_columns(settings, KernelColumns(data.inputs, schema_of(data)))
     parts, method = partitions(data, settings.partition_rows), method_of(settings)
     method.refuse_data(settings, first_kernel(settings), data.inputs, data.rows)
-    task = settings.task
-    likelihood = settings.likelihood
+    task, likelihood = settings.task, settings.likelihood
     if likelihood is None and task is not None:  # for classification: one that accepts any labels
         likelihood = MANY_CLASSES if task == "classification" else tasks()[task][0]
     largest = _largest_sample(data)
@@ -194,12 +196,13 @@ def prepare_model(
 
 def fit_context(data, surveyed, settings, runtime) -> FitContext:
     """Collect what learning needs. Warn of oddities in the data; refuse experts that do not fit in memory."""
-    schema = with_two_classes(read_schema(data.url, x=data.x, y=data.y))
+    schema = schema_of(data)
     likelihood, classes = choose_likelihood(data, surveyed, settings, schema)
     warn_of_data(data, surveyed, settings, schema, likelihood)
     warn_of_roles(data, surveyed, settings, schema, likelihood)
     warps = requested_warps(settings, surveyed, schema, data.url)
     scaling = warped_scaling(surveyed, warps, likelihood.units, schema.groups)
+    settings = with_numbered_columns(settings, KernelColumns(data.inputs, schema, scaling.x_scale), warn=True)
     parts = partitions(data, settings.partition_rows)
     sliced = share_between(surveyed.sample.obs.y, surveyed.sample.row, np.array([part.start for part in parts]))
     warn_of_slices(data, settings, likelihood, sliced)

@@ -121,8 +121,17 @@ def _kmeans(sample, targets, count, kernel, noise, share, seed, places):
             some = {"init": centres[kept], "max_iter": SPREADING_ITERATIONS}
             centres = _centres(points / unit, count - in_gaps, seed, weight=weight, **some)
             centres = np.concatenate([centres, _centres(gaps, in_gaps, seed)])
-        points = centres * unit
+        points = _on_levels(centres * unit, rows, kernel)
     return _independent(points, kernel, share)
+
+
+def _on_levels(points, rows, kernel):
+    """The points with the nearest level of a row in each column whose numbers are levels: between two is none."""
+    for column in kernel.level_columns(points.shape[1]):
+        levels = np.unique(rows[:, column])
+        middles = 0.5 * (levels[1:] + levels[:-1])
+        points[:, column] = levels[np.searchsorted(middles, points[:, column])]
+    return points
 
 
 def _centres(points, count, seed, *, weight=None, init="random", max_iter=KMEANS_ITERATIONS):

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 from scipy.optimize import minimize
 
-from bcmdist.errors import NotPositiveDefinite
 from bcmdist.learning.category_lengthscales import category_lengthscales_by_evidence, freed
 from bcmdist.learning.cross_validation import DECISIVE_NATS, CrossValidation, Judged, select_model
 from bcmdist.learning.decisions import A_ROW, EVIDENCE, IN_ALL, ROWS_LEFT_OUT, Decision
@@ -31,7 +30,8 @@ from bcmdist.learning.point import (
     prior_shares,
     theta_of,
 )
-from bcmdist.model.kernels import Kernel, parse_kernel
+from bcmdist.learning.starts import begun, isotropic_points, with_name
+from bcmdist.model.kernels import Kernel
 from bcmdist.model.likelihoods import Likelihood
 
 Objective = Callable[[Kernel, Likelihood], tuple[float, np.ndarray]]
@@ -39,8 +39,6 @@ Objective = Callable[[Kernel, Likelihood], tuple[float, np.ndarray]]
 
 # Kernels that `auto` chooses from. The first climbs from all starts; each other from a start or the best point so far.
 AUTO_KERNELS = ("matern32", "se", "matern52", "matern12")
-# Relative lengthscales at which these kernels fit the same data: rough kernels have longer ones. For starts only.
-PROPORTIONS = {"se": 0.6, "matern52": 0.8, "matern32": 1.0, "matern12": 2.5}
 
 # Standard deviation of the log-normal prior, about a factor of 20 either way. Weak.
 PRIOR_SD = 3.0
@@ -204,17 +202,17 @@ def learn(
     """
     search = _Search(objective_for(None), inputs, groups)
     names = AUTO_KERNELS if kernel_name == "auto" else (kernel_name,)
-    points = _isotropic(search, names, likelihood, effort, spread)
+    points = isotropic_points(search, names, likelihood, effort, spread)
     coarse = max(points, key=_objective)
     search.objective = objective_for(coarse.kernel)
     coarse = search.again(coarse)
     if not math.isfinite(coarse.objective):  # the optimum fails numerically on these rows: search again
-        points = _isotropic(search, names, likelihood, effort, spread)
+        points = isotropic_points(search, names, likelihood, effort, spread)
         coarse = max(points, key=_objective)
     best = search.climb(expanded(coarse, inputs), effort.steps)
     # A rejected kernel may have missed inputs that the winner found: each kernel also starts from the winner.
     places = {p.name: [best, expanded(p, inputs)] for p in sorted(points, key=_objective) if p.name != best.name}
-    others = [search.climb(_begun(search, n, at), effort.isotropic_steps) for n, at in places.items()]
+    others = [search.climb(begun(search, n, at), effort.isotropic_steps) for n, at in places.items()]
     tried = _best_by_name([best, *others])
     best, *others = _representable(sorted([best, *others], key=_objective, reverse=True), representable)
     if validation_for is None:
@@ -226,8 +224,8 @@ def learn(
     best, validation, linear, of_mean = _mean_by_rows(search, best, validation, trend, effort)
 
     def climbed(point):
-        begun = point if point.name == best.name else _begun(search, point.name, [best, point])
-        return search.climb(begun, effort.isotropic_steps)
+        start = point if point.name == best.name else begun(search, point.name, [best, point])
+        return search.climb(start, effort.isotropic_steps)
 
     other_lengths = [*_plain(search, coarse, best), *filter(None, [freed(best)])]
     won = select_model(validation, best, [*others, *other_lengths], climbed)
@@ -257,7 +255,7 @@ def _plain(search, coarse, best):
     """The best kernel with one lengthscale, near the optimum of the isotropic search; [] if it has only one anyway."""
     if all(len(best.kernel.parameters[name]) == 1 for name in best.kernel.lengthscales):
         return []
-    kernel = _with_name(coarse, best.name, search.inputs)
+    kernel = with_name(coarse, best.name, search.inputs)
     return [search.at(best.name, kernel, coarse.likelihood, tied=coarse.tied)]
 
 
@@ -327,63 +325,6 @@ def _learned(search, best, tried, factors=None, *, linear=False, decisions=()):
     )
 
 
-# Starting lengthscales, in units of sqrt(D) standard deviations: smooth and rough.
-START_LENGTHSCALES = (1.0, 0.25)
-
-
-def _isotropic(search, names, likelihood, effort, spread):
-    """Points that each kernel reaches with one lengthscale; some may have failed, but not all.
-
-    The lengthscale applies to standardised inputs, or to unscaled inputs: map coordinates, pixels and principal
-    components lose their common measure of distance when each is standardised separately.
-
-    Raises
-    ------
-    NotPositiveDefinite
-        No start could be evaluated.
-    """
-    kernel = parse_kernel(names[0], inputs=search.inputs).isotropic()
-    starts = []
-    for factor in START_LENGTHSCALES:
-        values = {n: kernel.parameters[n] * factor for n in kernel.lengthscales}
-        starts.append(search.at(names[0], kernel.with_parameters(values), likelihood))
-    points = [search.climb(start, effort.isotropic_steps) for start in starts]
-    if spread is not None and np.ptp(spread) > 0:
-        given = [_unscaled_start(search, names[0], factor, spread, likelihood) for factor in START_LENGTHSCALES]
-        points.append(search.climb(max(given, key=_objective), effort.isotropic_steps))
-    for name in names[1:]:
-        # A smooth kernel fits badly at the longer lengthscales of a rough kernel's optimum: the starts are tried too.
-        start = _begun(search, name, [max(points, key=_objective), *starts])
-        points.append(search.climb(start, effort.isotropic_steps))
-    if any(math.isfinite(point.objective) for point in points):
-        return points
-    raise NotPositiveDefinite(
-        f"learning: the evidence of {' or '.join(names)} could not be computed at any start; likely causes: "
-        "(a) a kernel that is no covariance, (b) duplicate rows without noise; give hyper-parameters with "
-        "--no-learn and --set"
-    )
-
-
-def _unscaled_start(search, name, factor, spread, likelihood):
-    """Start with one lengthscale for the unscaled inputs, in units of their joint standard deviation."""
-    kernel = parse_kernel(name, inputs=search.inputs)
-    along = factor * np.linalg.norm(spread) / spread
-    values = {n: along.clip(*kernel.bounds[n]) for n in kernel.lengthscales if len(kernel.parameters[n]) > 1}
-    return search.at(name, kernel.with_parameters(values), likelihood, tied=True)
-
-
-def _with_name(point, name, inputs):
-    """Another kernel of `AUTO_KERNELS`, which have the same parameters, near a point's hyper-parameters."""
-    kernel = parse_kernel(name, inputs=inputs)
-    if len(point.kernel.theta) != len(kernel.theta):
-        kernel = kernel.isotropic()
-    values = dict(point.kernel.parameters)
-    if name != point.name:
-        longer = PROPORTIONS[name] / PROPORTIONS[point.name]
-        values["lengthscale"] = (longer * values["lengthscale"]).clip(*kernel.bounds["lengthscale"])
-    return kernel.with_parameters(values)
-
-
 def _best_by_name(points):
     """Best objective of each kernel that could be evaluated."""
     finite = [point for point in points if math.isfinite(point.objective)]
@@ -392,9 +333,3 @@ def _best_by_name(points):
 
 def _objective(point):
     return point.objective
-
-
-def _begun(search, name, places):
-    """Start of another kernel of `AUTO_KERNELS`: the point, of the given ones, at which it has the best objective."""
-    points = [search.at(name, _with_name(p, name, search.inputs), p.likelihood, tied=p.tied) for p in places]
-    return max(points, key=_objective)

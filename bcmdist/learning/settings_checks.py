@@ -11,7 +11,7 @@ from bcmdist.learning.method_options import method_options
 from bcmdist.learning.option_fields import choices_of, fits, said, types_of
 from bcmdist.learning.query_selection import BEGUN, PLACED, TARGETED, has_working_targets
 from bcmdist.learning.rules import TWO_CLASSES, Combination, Excludes, Requires, Rule, Supports
-from bcmdist.model.kernels import parse_kernel
+from bcmdist.model.kernels import check_expression
 from bcmdist.model.likelihoods import LIKELIHOODS, Likelihood, make_likelihood, tasks
 from bcmdist.model.model import FIRST_PRECISION
 from bcmdist.model.warping import parse_warp
@@ -231,7 +231,7 @@ def refuse(settings) -> None:
     refuse_combinations(settings, settings.likelihood and make_likelihood(settings.likelihood, TWO_CLASSES))
     parse_warp(settings.warp)
     if settings.kernel != "auto":
-        parse_kernel(settings.kernel, inputs=1)
+        check_expression(settings.kernel)
 
 
 def refuse_combinations(settings, likelihood: Likelihood | None) -> None:

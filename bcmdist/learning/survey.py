@@ -11,7 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from bcmdist.data.checks.manifest import Chunk
+from bcmdist.data.dataset import Dataset, read_schema
 from bcmdist.data.observations import Observations, joined
+from bcmdist.data.schema import Schema, with_two_classes
 from bcmdist.model.likelihoods import make_likelihood
 from bcmdist.model.scaling import Moments, column_moments
 from bcmdist.model.targets import check_support
@@ -225,3 +227,8 @@ class Survey:
             {part.key: Entry(part.key, rows.digest, part.rows)},
             dict(rows.chunks),
         )
+
+
+def schema_of(data: Dataset) -> Schema:
+    """Return the names of the data's inputs and classes, of at least two classes if there are any."""
+    return with_two_classes(read_schema(data.url, x=data.x, y=data.y))

@@ -30,6 +30,7 @@ from bcmdist.prediction.predictive_model import PredictiveModel, StoredPredictor
 from bcmdist.prediction.scored_rows import Judged, nothing, with_class_names
 from bcmdist.prediction.scoring.ranking import scattered
 from bcmdist.prediction.scoring.scores import Scores
+from bcmdist.prediction.terms import refuse_terms, refuse_uncertain_terms, term_names
 from bcmdist.prediction.uncertain.input_uncertainty import InputUncertainty
 from bcmdist.storage.commits import Reference
 
@@ -99,12 +100,15 @@ class Predict:
     out: str
     way: str | None = None
     """as in `Score`"""
+    terms: bool = False
+    """whether to write the terms of f too"""
 
     def __call__(self, part, rows) -> int:
         predictor = self.predictor.load()
         _check_companions(predictor.model, part, rows)
         around = input_uncertainty_of(rows, self.way)
-        write_rows(self.out, part.start, predictor.predict(rows.X, rows.obs, around=around))
+        found = predictor.predict(rows.X, rows.obs, around=around)
+        write_rows(self.out, part.start, found | _terms_of(predictor, rows.X, self.terms))
         return part.rows
 
 
@@ -114,11 +118,19 @@ class PredictInCells:
 
     predictor: StoredPredictor
     shuffle: Shuffle
+    terms: bool = False
+    """as in `Predict`"""
 
     def __call__(self, part, rows) -> int:
         row, predictor = row_numbers(part), self.predictor.load()
-        self.shuffle.write(f"{part.start}-{part.stop}", Run(row, row, predictor.predict(rows.X, rows.obs)))
+        found = predictor.predict(rows.X, rows.obs) | _terms_of(predictor, rows.X, self.terms)
+        self.shuffle.write(f"{part.start}-{part.stop}", Run(row, row, found))
         return part.rows
+
+
+def _terms_of(predictor, X, wanted) -> dict[str, np.ndarray]:
+    """Means and variances of the terms by name, (n, T) each; {} if they are not wanted."""
+    return {name: values for name, values in predictor.terms(X).items() if name != "term"} if wanted else {}
 
 
 def input_uncertainty_of(rows, way: str | None) -> InputUncertainty | None:
@@ -166,7 +178,7 @@ def open_scored_rows(model: PredictiveModel, source, *, x=None, y=None, method=N
     return data
 
 
-def predict_zarr(model: PredictiveModel, data, out, method, inputs, runtime) -> int:
+def predict_zarr(model: PredictiveModel, data, out, method, inputs, runtime, *, terms=False) -> int:
     """Predict at every row of a data set into a new Zarr group; return the number of rows."""
     method, snapshot = model.chosen_method(method), model.snapshot
     kind, stored = model.kind(method), model.stored(method)
@@ -175,6 +187,10 @@ def predict_zarr(model: PredictiveModel, data, out, method, inputs, runtime) -> 
     unknown = unweighted(np.full(1, np.nan))
     example = with_class_names(snapshot.model, model.example(middle, unknown))
     classes = {"classes": snapshot.model.class_labels, "names": snapshot.model.schema.classes}
+    if terms:
+        _refuse_terms(model, way)
+        classes["terms"] = term_names(snapshot.model)
+        example |= {name: np.zeros((1, len(classes["terms"]))) for name in ("term_mean", "term_variance")}
     attributes = {
         "model": model.url,
         **model.attributes(),
@@ -188,13 +204,26 @@ def predict_zarr(model: PredictiveModel, data, out, method, inputs, runtime) -> 
         chunk = create_predictions(place, data, example, attributes, **classes)
         runtime.check_same(functools.partial(output_names, place), url=out)
         if not kind.in_cells or way:
-            return runtime.sum(Predict(stored, place, way), aligned_partitions(data, chunk), label="predict")
+            return runtime.sum(Predict(stored, place, way, terms), aligned_partitions(data, chunk), label="predict")
         with in_cells(snapshot, data, runtime) as (parts, scratch):
             shuffle = Shuffle(f"{scratch}/predictions")
             shuffle.create()
-            runtime.sum(PredictInCells(stored, shuffle), parts, label="predict")
+            runtime.sum(PredictInCells(stored, shuffle, terms), parts, label="predict")
             restore(shuffle, place, data.rows, chunk, runtime)
     return data.rows
+
+
+def _refuse_terms(model, way):
+    """Raise `InvalidOption` before any row is read where the model has no terms, or several latent functions."""
+    refuse_uncertain_terms(True, way)
+    found = model.snapshot.model
+    refuse_terms(found)
+    if model.several > 1 or found.likelihood.processes > 1:
+        got = f"a mixture of {model.several}" if model.several > 1 else f"{found.likelihood.processes} of classes"
+        raise InvalidOption(
+            f"terms: expected one committee of one latent function for a data set, got {got}; predict rows in memory "
+            "by GBCM.predict(X, terms=True) of one committee"
+        )
 
 
 def way_of(model: PredictiveModel, data: Dataset, method: str | None, inputs: str | None) -> str | None:

@@ -24,6 +24,7 @@ from bcmdist.model.shared.interface import Shared
 from bcmdist.prediction.new_rows import new_inputs, new_observations, new_variance
 from bcmdist.prediction.predictive_model import CommitteeModel, PredictiveModel, RowPredictor
 from bcmdist.prediction.scored_rows import with_class_names
+from bcmdist.prediction.terms import refuse_uncertain_terms
 from bcmdist.prediction.uncertain.input_uncertainty import InputUncertainty
 from bcmdist.runtime import memory
 from bcmdist.runtime.threads import one_thread
@@ -134,7 +135,16 @@ def _refuse_large(shared, rows, samples, allowed_bytes):
 
 @one_thread()
 def predict(
-    model: PredictiveModel, X, *, method=None, exposure=None, trials=None, quantiles=(), X_variance=None, inputs=None
+    model: PredictiveModel,
+    X,
+    *,
+    method=None,
+    exposure=None,
+    trials=None,
+    quantiles=(),
+    X_variance=None,
+    inputs=None,
+    terms=False,
 ) -> dict[str, np.ndarray]:
     """Predictions at the rows of X (n, D) by name, as `GBCM.predict` returns them.
 
@@ -146,7 +156,10 @@ def predict(
     refuse_certain(X_variance, inputs)
     way = None if X_variance is None else model.way(method, inputs)
     how = {"exposure": exposure, "trials": trials, "quantiles": quantiles}
-    return predict_by(model.predictor(method), X, X_variance=X_variance, way=way, **how)
+    predictor = model.predictor(method)
+    refuse_uncertain_terms(terms, way)
+    named = predictor.terms(new_inputs(predictor.model, X)) if terms else {}
+    return predict_by(predictor, X, X_variance=X_variance, way=way, **how) | named
 
 
 def refuse_certain(X_variance, inputs) -> None:

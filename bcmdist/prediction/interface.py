@@ -15,6 +15,7 @@ import numpy as np
 
 from bcmdist.committee.loading import load_committee, load_facts
 from bcmdist.committee.snapshot import Snapshot
+from bcmdist.errors import InvalidOption
 from bcmdist.model.loading import load_model
 from bcmdist.model.model import Model
 from bcmdist.model.shared.belief import Belief
@@ -28,6 +29,7 @@ from bcmdist.prediction.errors.platt_scaling import Probabilities, calibration_f
 from bcmdist.prediction.errors.recalibration import recalibrated_from
 from bcmdist.prediction.latent import predict_latent
 from bcmdist.prediction.limits import MemoryNeed, committee_memory
+from bcmdist.prediction.terms import committee_terms
 from bcmdist.storage.commits import Reference
 
 
@@ -46,6 +48,20 @@ class LatentPredictor(ABC):
 
         The result at a row must not depend on the other rows of X.
         """
+
+    def terms(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and variance of the additive terms of f at scaled inputs X (n, D): (n, T), or (n, T, C) for C processes.
+
+        The means add up to that of f; see `prediction.terms`.
+
+        Raises
+        ------
+        InvalidOption
+            This predictor has no terms.
+        """
+        raise InvalidOption(
+            f"terms: expected the method committee or local, got one of {type(self).__name__}; give --method committee"
+        )
 
 
 class Latent(Protocol):
@@ -122,6 +138,9 @@ class Fitted(Predictor):
     def latent(self, X) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance of f at scaled inputs X (n, D); see `predict_latent`."""
         return predict_latent(self.model.shared, self.belief, X)
+
+    def terms(self, X) -> tuple[np.ndarray, np.ndarray]:
+        return committee_terms(self.model.shared, self.belief, X)
 
 
 def _corrected(fitted, facts, spread):

@@ -19,10 +19,11 @@ from bcmdist.committee.cells import outside_in_words, rows_outside
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.registry import Registry
 from bcmdist.data.schema import warn
+from bcmdist.errors import InvalidOption
 from bcmdist.model.model import Model
 from bcmdist.prediction.interface import Fitted, Latent, Predictor, fitted_of
 from bcmdist.prediction.local.neighbours import LocallyFitted
-from bcmdist.prediction.scored_rows import Judged, predict_rows, score_predictions
+from bcmdist.prediction.scored_rows import Judged, predict_rows, predict_terms, score_predictions
 from bcmdist.prediction.uncertain.input_uncertainty import chosen_way
 from bcmdist.storage.commits import Reference, record_digest
 
@@ -92,6 +93,13 @@ class RowPredictor(ABC):
     def predict(self, X, obs, quantiles=(), around: Latent | None = None) -> dict[str, np.ndarray]:
         """All predicted quantities at rows of X (n, D), by name; see `predict_rows`."""
 
+    def terms(self, X) -> dict[str, np.ndarray]:
+        """Additive terms of f at rows of X (n, D); see `predict_terms`. Raises `InvalidOption` where there are none."""
+        raise InvalidOption(
+            "terms: expected one committee, got a mixture of several, whose terms differ; predict with one of its "
+            "members/"
+        )
+
     @abstractmethod
     def score_each(self, several: Sequence[Judged]) -> list[Judged]:
         """Add predictions and scores to sets of rows whose observations are in the units of the model."""
@@ -113,6 +121,9 @@ class CommitteePredictor(RowPredictor):
 
     def predict(self, X, obs, quantiles=(), around=None) -> dict[str, np.ndarray]:
         return predict_rows(self.predictor, X, obs, quantiles, around)
+
+    def terms(self, X) -> dict[str, np.ndarray]:
+        return predict_terms(self.predictor, X)
 
     def score_each(self, several: Sequence[Judged]) -> list[Judged]:
         return [score_predictions(self.predictor, s.X, s.obs, s.number, s.around) for s in several]

@@ -13,7 +13,7 @@ from typing import cast
 import numpy as np
 
 from bcmdist.data.observations import Observations, joined
-from bcmdist.errors import NotFinite
+from bcmdist.errors import InvalidOption, NotFinite
 from bcmdist.model.likelihoods import OneProcess
 from bcmdist.prediction.errors.platt_scaling import uncalibrated
 from bcmdist.prediction.interface import Latent, LatentOfRows, LatentPredictor
@@ -21,7 +21,8 @@ from bcmdist.prediction.latent import marginal
 from bcmdist.prediction.observation import observe, predictive, unit_deviance
 from bcmdist.prediction.scoring.pit import Places, pit_ranges
 from bcmdist.prediction.scoring.scores import Scores, class_scores, event_scores, real_scores
-from bcmdist.prediction.unseen import latent_over_categories
+from bcmdist.prediction.terms import refuse_terms, term_names
+from bcmdist.prediction.unseen import latent_over_categories, unseen_rows
 
 
 @dataclass(frozen=True)
@@ -200,3 +201,28 @@ def predict_rows(fitted: LatentPredictor, X, obs, quantiles=(), around: Latent |
     if model.classes is not None:
         out["label"] = np.asarray(model.classes, dtype=int)[out["label"]]
     return out
+
+
+def predict_terms(predictor: LatentPredictor, X) -> dict[str, np.ndarray]:
+    """Terms at rows of X (n, D), in original units: `term` (T,), `term_mean` and `term_variance`, (n, T) or (n, T, C).
+
+    The means add up to the predicted `mean`; the last one is that of the prior mean, with the mean of the targets.
+
+    Raises
+    ------
+    InvalidOption
+        The model has no terms, or a row has a level that training lacks.
+    """
+    model = predictor.model
+    refuse_terms(model)
+    inputs = model.scaling.inputs(X)
+    if len(unseen := np.flatnonzero(unseen_rows(model, inputs))):
+        raise InvalidOption(
+            f"terms: expected levels of training in all rows, got another one at row {unseen[0]} ({len(unseen)} such "
+            "rows), whose prediction is an average over levels; leave these rows out"
+        )
+    mean, variance = predictor.terms(inputs)
+    units, scale = model.likelihood.units, model.scaling.y_scale
+    mean, variance = (values * units.latent_length(scale) ** power for values, power in ((mean, 1), (variance, 2)))
+    mean[:, -1] += model.scaling.original("mean", np.zeros(1), units)[0]
+    return {"term": np.array(term_names(model)), "term_mean": mean, "term_variance": variance}

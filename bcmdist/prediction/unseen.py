@@ -45,6 +45,12 @@ def averaged_over_categories(model: Model, X, latent: Latent) -> tuple[np.ndarra
     return mean, variance
 
 
+def unseen_rows(model: Model, X) -> np.ndarray:
+    """Whether each scaled row of X (n, D) has a level that the training data lack, (n,)."""
+    found = [_is_unseen(model, X, *place) for place in _categories(model)]
+    return np.any(found, axis=0) if found else np.zeros(len(X), dtype=bool)
+
+
 def _categories(model) -> list[tuple[int, Category]]:
     """Categories with several levels, each with the position of its first input column."""
     coding, first, found = model.schema.coding, 0, []

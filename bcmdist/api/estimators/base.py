@@ -181,6 +181,14 @@ class Estimator(BaseEstimator):
         X = self._new(X)
         return self.gbcm_.predict(X, X_variance=self._variances(X_std, len(X)), **how)
 
+    def predict_terms(self, X) -> dict[str, np.ndarray]:
+        """Return names `term` (T,), `term_mean` and `term_variance` (n, T) of the kernel's additive terms at rows X.
+
+        The last one is the prior mean; the means add up to that of the latent function (`GBCM.predict`).
+        """
+        found = self._predictions(X, terms=True)
+        return {name: found[name] for name in ("term", "term_mean", "term_variance")}
+
     def _variances(self, X_std, rows):
         """Return the variances (rows, D) of the errors of inputs; None for exact inputs."""
         if X_std is None:

@@ -26,7 +26,7 @@ from bcmdist.api.interop.onnx_warping import warped
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.observations import unweighted
 from bcmdist.errors import DataExists, InvalidOption, MissingExtra
-from bcmdist.model.kernels import basis, combined, stationary
+from bcmdist.model.kernels import basis, columns, combined, levels, stationary
 from bcmdist.model.mean import WEIGHT_SD, Mean
 from bcmdist.model.shared.query import Query
 from bcmdist.prediction.errors.heteroscedasticity import FINITE, LARGEST_LOG, Scale
@@ -137,9 +137,9 @@ class Value:
     def clip(self, low, high) -> "Value":
         return self.graph.apply("Min", self.graph.apply("Max", self, low), high)
 
-    def column(self, d: int) -> "Value":
-        """(n, D) -> (n, 1)."""
-        return self.graph.apply("Gather", self, np.array([d]), axis=1)
+    def column(self, d: list[int]) -> "Value":
+        """(n, D) -> (n, k), the columns with numbers d."""
+        return self.graph.apply("Gather", self, np.array(d), axis=1)
 
     def columns(self) -> "Value":
         """(n,) -> (n, 1)."""
@@ -164,14 +164,32 @@ def cross(kernel, X: Value, Z) -> Value:
         The export does not support this kernel.
     """
     raise InvalidOption(
-        f"to_onnx: expected a kernel of se, matern12, matern32, matern52, rq, linear, poly2, poly3 and constant, or "
-        f"sums and products of these, got {kernel.expression}; fit with another --kernel"
+        "to_onnx: expected a kernel of se, matern12, matern32, matern52, rq, linear, poly2, poly3, constant, periodic "
+        f"and one-hot category, or sums and products of these, got {kernel.expression}; fit with another --kernel"
     )
 
 
 @cross.register
 def _(kernel: combined.Sum, X, Z):
     return reduce(add, [cross(part, X, Z) for part in kernel.parts])
+
+
+@cross.register
+def _(kernel: columns.OnColumns, X, Z):
+    own = list(kernel.columns)
+    return cross(kernel.kernel, X.column(own), Z[:, own])
+
+
+@cross.register
+def _(kernel: levels.OneHot, X, Z):
+    gaps = [X.column([d]) - Z[:, d][None, :] for d in range(Z.shape[1])]
+    return (reduce(add, [gap * gap for gap in gaps]) * 0.5 * np.log(kernel.correlation)).exp() * kernel.variance
+
+
+@cross.register
+def _(kernel: levels.Periodic, X, Z):
+    sines = X.graph.apply("Sin", (X - Z[:, 0][None, :]) * (np.pi / kernel.period))
+    return (sines * sines * (-2.0 / kernel.angle**2)).exp() * kernel.variance
 
 
 @cross.register
@@ -239,6 +257,11 @@ def _(kernel: combined.Product, X):
 
 
 @diagonal.register
+def _(kernel: columns.OnColumns, X):
+    return diagonal(kernel.kernel, X.column(list(kernel.columns)))
+
+
+@diagonal.register
 def _(kernel: basis.Linear, X):
     return _squared_length(kernel, X)
 
@@ -265,7 +288,7 @@ def _mean(mean: Mean, X: Value):
 def _squared_distance(kernel, X, Z):
     """Return sum_d (x_d - z_d)^2 / lengthscale_d^2, (n, m)."""
     Xs, Zs = X / kernel.lengthscale, Z / kernel.lengthscale
-    gaps = [Xs.column(d) - Zs[:, d][None, :] for d in range(Z.shape[1])]
+    gaps = [Xs.column([d]) - Zs[:, d][None, :] for d in range(Z.shape[1])]
     return reduce(add, [gap * gap for gap in gaps])
 
 

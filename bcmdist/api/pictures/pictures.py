@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bcmdist.api.facade import Facade
-from bcmdist.api.pictures import commits, inputs, paper, residuals, scores
+from bcmdist.api.pictures import commits, effects, inputs, paper, residuals, scores
 from bcmdist.api.pictures.curves import drift
 from bcmdist.api.pictures.subject import Subject
 from bcmdist.errors import InvalidOption
@@ -59,6 +59,9 @@ PICTURES = {
     "residuals": Picture(residuals.residuals, "observed against predicted, or classes confused"),
     "drift": Picture(
         _drift, "how well arrivals were predicted before they were absorbed", with_data=False, of_one=True
+    ),
+    "effects": Picture(
+        effects.effects, "each term of the kernel that is a function of one column", with_data=False, of_one=True
     ),
     "map": Picture(inputs.plane, "predictions along the two inputs that matter most", with_data=False),
 }

@@ -14,7 +14,8 @@ from bcmdist.learning.evidence.objectives import BLOCKWISE
 from bcmdist.learning.evidence_refinement import most_steps
 from bcmdist.learning.hyperparameters import AUTO_KERNEL, may_slope, requested_kernel
 from bcmdist.learning.prepare import SAMPLE_PER_QUERY, FitContext
-from bcmdist.learning.search import AUTO_KERNELS, MEAN_STEPS, START_LENGTHSCALES
+from bcmdist.learning.search import AUTO_KERNELS, MEAN_STEPS
+from bcmdist.learning.starts import START_LENGTHSCALES
 from bcmdist.prediction.errors.held_out import CALIBRATION_ROWS, HELD_OUT_EVERY
 from bcmdist.prediction.local.arrange import CALIBRATED_PARTITIONS, MEASURED_PARTITIONS
 from bcmdist.prediction.local.halos import CONSIDERED, sizes_for

@@ -5,7 +5,7 @@ import click
 from bcmdist.app.cli.options import Command, json_option, runtime_options
 from bcmdist.app.cli.output import report
 
-WHAT = ("learning", "calibration", "relevance", "residuals", "drift", "map")
+WHAT = ("learning", "calibration", "relevance", "residuals", "drift", "effects", "map")
 
 
 @click.command(cls=Command)

@@ -116,12 +116,7 @@ def _count(most):
 
 def _along_each_input(kernel: Kernel, inputs) -> list[Kernel]:
     """For each input, the one-dimensional kernel between rows that differ in that input only."""
-    own = parse_kernel(kernel.expression, inputs=1)
-    lengths = {name: np.broadcast_to(kernel.parameters[name], inputs) for name in kernel.lengthscales}
-    return [
-        own.with_parameters(kernel.parameters | {name: length[d : d + 1] for name, length in lengths.items()})
-        for d in range(inputs)
-    ]
+    return [kernel.along(d) for d in range(inputs)]
 
 
 def _effective_range(kernel: Kernel, share) -> float:

@@ -67,7 +67,7 @@ class FourierFeatures(Method):
                 f"tolerance: expected a share of the variance from {LEAST_TOLERANCE:g} to 1, got {tolerance:g}; give "
                 "another"
             )
-        if settings.kernel != "auto":
+        if settings.kernel != "auto" and "(" not in settings.kernel:  # columns are those of the data
             frequency_grid.refuse_early(settings.kernel, 1, tolerance)
 
     def refuse_data(self, settings, kernel, inputs, rows) -> None:

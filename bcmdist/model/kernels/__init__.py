@@ -6,8 +6,8 @@ a weight matrix G (say, the derivative of the evidence with respect to K) to the
 `G_ij dK_ij / d theta_p` for all p at once. For D lengthscales this takes one matrix product instead of D matrices of
 the size of K.
 
-`parse_kernel("se + linear", inputs=3)` parses the command line's expressions. `register_kernel` adds a subclass of
-`Leaf`, with its name, parameters, defaults and bounds; learning, reports and storage need nothing else.
+`parse_kernel("se(0, 1) + linear", inputs=3)` parses expressions (`grammar`). `register_kernel` adds a `Leaf`,
+with its name, parameters, defaults and bounds; learning, reports and storage need nothing else.
 """
 
 import re
@@ -17,7 +17,9 @@ import numpy as np
 from bcmdist.data.registry import Registry
 from bcmdist.errors import InvalidOption
 from bcmdist.model.kernels.basis import Constant, Cubic, Linear, Quadratic
+from bcmdist.model.kernels.columns import OnColumns
 from bcmdist.model.kernels.combined import Product, Sum
+from bcmdist.model.kernels.grammar import LEARNED, MOST_NAMES, ONE_LENGTHSCALE, Terms, parsed
 from bcmdist.model.kernels.interface import (
     Kernel,
     Leaf,
@@ -28,6 +30,7 @@ from bcmdist.model.kernels.interface import (
     metric,
     split_parameters,
 )
+from bcmdist.model.kernels.levels import Levels, OneHot, Periodic
 from bcmdist.model.kernels.network import Arcsine
 from bcmdist.model.kernels.stationary import (
     Matern12,
@@ -41,15 +44,20 @@ from bcmdist.model.kernels.stationary import (
 
 __all__ = [
     "KERNEL_NAMES",
+    "MOST_NAMES",
     "Arcsine",
     "Constant",
     "Cubic",
     "Kernel",
     "Leaf",
+    "Levels",
     "Linear",
     "Matern12",
     "Matern32",
     "Matern52",
+    "OnColumns",
+    "OneHot",
+    "Periodic",
     "Product",
     "Pullback",
     "Quadratic",
@@ -57,21 +65,20 @@ __all__ = [
     "SquaredExponential",
     "Stationary",
     "Sum",
+    "check_expression",
     "cross_lower",
     "fill_cross",
     "kernel_parts",
     "metric",
+    "option_value",
     "parse_kernel",
     "register_kernel",
     "split_parameters",
     "squared_distance",
 ]
 
-MOST_NAMES = 64  # largest number of kernels in an expression, each with its own learned parameters; arbitrary
-
 KERNELS: Registry[type[Leaf]] = Registry("kernel")
 KERNEL_NAMES = KERNELS  # the registry is a collection of names
-ONE_LENGTHSCALE = "-iso"
 NAME = re.compile("[a-z][a-z0-9_]*")
 
 
@@ -130,39 +137,87 @@ def _default(kernel, inputs):
 
 
 STATIONARY = (SquaredExponential, Matern12, Matern32, Matern52, RationalQuadratic)
-for own in (*STATIONARY, Arcsine, Linear, Quadratic, Cubic, Constant):
+for own in (*STATIONARY, Arcsine, Linear, Quadratic, Cubic, Constant, Periodic, Levels, OneHot):
     KERNELS.add(own.name, own)  # checked by the tests, not at import
 
 
-def _leaf(name, inputs):
-    """Single kernel by its name, at default parameters; ARD unless the name ends in `-iso`."""
-    base = name.removesuffix(ONE_LENGTHSCALE)
-    if base in KERNELS:
-        leaf = _default(KERNELS[base], inputs)
-        if base == name:
-            return leaf
-        if leaf.lengthscales:
-            return leaf.with_parameters({"lengthscale": leaf.parameters["lengthscale"][:1]})
-    raise InvalidOption(
-        f"kernel: expected a combination of {', '.join(KERNEL_NAMES)} (with -iso for one lengthscale) "
-        f"by + and *, got {name!r:.80}; give one of these names, or install the package that adds it"
-    )
-
-
-def parse_kernel(expression, *, inputs) -> Kernel:
-    """Kernel from an expression such as `"matern32"`, `"se-iso"` or `"se*linear + constant"`.
+def check_expression(expression) -> Terms:
+    """Return the terms of an expression whose kernels exist and have their options; columns are not checked.
 
     Raises
     ------
     InvalidOption
     """
-    names = 1 + expression.count("+") + expression.count("*")
-    if names > MOST_NAMES:
+    terms = parsed(expression)
+    for factor in (factor for term in terms for factor in term):
+        if factor.name not in KERNELS or (factor.isotropic and "lengthscale" not in KERNELS[factor.name].names()):
+            raise InvalidOption(
+                f"kernel: expected a combination of {', '.join(KERNEL_NAMES)} (with -iso for one lengthscale) "
+                f"by + and *, got {factor.name + ONE_LENGTHSCALE * factor.isotropic!r:.80}; give one of these names, "
+                "or install the package that adds it"
+            )
+        wanted, given = KERNELS[factor.name].options, tuple(name for name, _ in factor.options)
+        if given != wanted:
+            shown = factor.name + (f"(hour, {', '.join(f'{name}=24' for name in wanted)})" if wanted else "")
+            raise InvalidOption(
+                f"kernel: expected {' and '.join(wanted) or 'no options'} of {factor.name}, got "
+                f"{' and '.join(given) or 'none'}; write it like {shown}"
+            )
+        for name, value in factor.options:
+            option_value(name, value, factor.name)
+    return terms
+
+
+def option_value(name, text, kernel) -> float:
+    """Positive number of an option such as `period=24`, or `period=~24`; raises `InvalidOption`."""
+    try:
+        value = float(text.removeprefix(LEARNED))
+    except ValueError:
+        value = np.nan
+    if not 0.0 < value < np.inf:
         raise InvalidOption(
-            f"kernel: expected a combination of at most {MOST_NAMES} kernels, got one of {names:,}; leave some out"
+            f"kernel {kernel}: expected {name} as a positive number (with {LEARNED} in front to learn it from there), "
+            f"got {text!r:.80}; correct it"
         )
-    terms = []
-    for term in expression.split("+"):
-        factors = tuple(_leaf(name.strip(), inputs) for name in term.split("*"))
-        terms.append(factors[0] if len(factors) == 1 else Product(factors))
-    return terms[0] if len(terms) == 1 else Sum(tuple(terms))
+    return value
+
+
+def parse_kernel(expression, *, inputs) -> Kernel:
+    """Kernel from an expression such as `"matern32"`, `"se(0, 1)*linear(2) + constant"`, for D inputs.
+
+    Columns are numbers here: `bcmdist.model.kernel_columns` replaces names.
+
+    Raises
+    ------
+    InvalidOption
+    """
+    products = []
+    for term in check_expression(expression):
+        factors = tuple(_kernel(factor, inputs) for factor in term)
+        products.append(factors[0] if len(factors) == 1 else Product(factors))
+    return products[0] if len(products) == 1 else Sum(tuple(products))
+
+
+def _kernel(factor, inputs) -> Kernel:
+    """Single kernel of an expression, at default parameters; ARD unless the name ends in `-iso`."""
+    base = KERNELS[factor.name]
+    columns = range(inputs) if factor.columns is None else factor.columns
+    wrong = [one for one in columns if not isinstance(one, int) or one >= inputs]
+    if wrong or len(set(columns)) < len(columns):
+        raise InvalidOption(
+            f"kernel: expected each column of {factor.text:.80} once, by its number below {inputs}, got "
+            f"{wrong[0] if wrong else 'one of them twice'!r}; correct it"
+        )
+    if base.options and len(columns) != 1:
+        raise InvalidOption(
+            f"kernel: expected one column of {factor.name}, got {len(columns)} in {factor.text:.80}; multiply a kernel "
+            "of each column"
+        )
+    given = {name: np.array([option_value(name, value, factor.name)]) for name, value in factor.options}
+    leaf = _default(base, len(columns)).with_parameters(given)
+    if factor.isotropic:
+        leaf = leaf.with_parameters({"lengthscale": leaf.parameters["lengthscale"][:1]})
+    if factor.columns is None and not factor.options:
+        return leaf
+    fixed = tuple(name for name, value in factor.options if not value.startswith(LEARNED))
+    return OnColumns(leaf, tuple(columns), fixed)

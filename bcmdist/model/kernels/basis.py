@@ -13,7 +13,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from bcmdist.model.kernels.expected import Expected, expected_products
+from bcmdist.model.kernels.expected import Form
 from bcmdist.model.kernels.interface import Leaf, Pullback, per_lengthscale
 
 
@@ -47,8 +47,8 @@ class Linear(Leaf):
     def input_gradient(self, X, Z, G) -> np.ndarray:
         return G.T @ X / self.lengthscale**2
 
-    def expected(self, u, S, Z) -> Expected:
-        return expected_products(u, S, Z, self.lengthscale)
+    def forms(self, inputs) -> tuple[Form, ...]:
+        return (Form("plane", 1.0, np.broadcast_to(self.lengthscale**-2.0, inputs)),)
 
 
 @dataclass(frozen=True)
@@ -109,6 +109,12 @@ class Constant(Leaf):
 
     variance: np.ndarray
     name = "constant"
+
+    def covered(self, inputs) -> np.ndarray:
+        return np.zeros(inputs, dtype=bool)
+
+    def forms(self, inputs) -> tuple[Form, ...]:
+        return (Form("level", float(self.variance[0]), np.zeros(inputs)),)
 
     def cross(self, X, Z) -> np.ndarray:
         return np.full((len(X), len(Z)), self.variance[0], order="F")

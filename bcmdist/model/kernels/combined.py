@@ -1,12 +1,17 @@
 """Sums and products of kernels."""
 
+import itertools
 import math
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from bcmdist.model.kernels.interface import Kernel, Leaf, Pullback
+from bcmdist.errors import InvalidOption
+from bcmdist.model.kernels.basis import Constant
+from bcmdist.model.kernels.columns import OnColumns
+from bcmdist.model.kernels.expected import Form, product_of
+from bcmdist.model.kernels.interface import Kernel, Pullback
 
 
 @dataclass(frozen=True)
@@ -25,7 +30,11 @@ class Node(Kernel):
         return self.sign.join(part.expression for part in self.parts)
 
     @property
-    def leaves(self) -> tuple[Leaf, ...]:
+    def label(self) -> str:
+        return self.sign.join(part.label for part in self.parts)
+
+    @property
+    def leaves(self) -> tuple[Kernel, ...]:
         return tuple(leaf for part in self.parts for leaf in part.leaves)
 
     @property
@@ -42,11 +51,29 @@ class Node(Kernel):
 
         return type(self)(tuple(part.with_parameters(own(f"{label}.")) for label, part in self._labelled()))
 
+    def lengthscale_columns(self, inputs) -> dict[str, np.ndarray]:
+        return {
+            f"{label}.{n}": c for label, part in self._labelled() for n, c in part.lengthscale_columns(inputs).items()
+        }
+
+    def along(self, d) -> Self:
+        return type(self)(tuple(part.along(d) for part in self.parts))
+
+    def level_columns(self, inputs) -> np.ndarray:
+        return np.unique(np.concatenate([part.level_columns(inputs) for part in self.parts]))
+
+    def covered(self, inputs) -> np.ndarray:
+        return np.any([part.covered(inputs) for part in self.parts], axis=0)
+
+    def metric(self, inputs) -> np.ndarray | None:
+        found = [own for part in self.parts if (own := part.metric(inputs)) is not None]
+        return np.min(found, axis=0) if found else None
+
     def isotropic(self) -> Self:
         return type(self)(tuple(part.isotropic() for part in self.parts))
 
     def _labelled(self):
-        labels = [part.expression for part in self.parts]
+        labels = [part.label for part in self.parts]
         return [
             (label if labels.count(label) == 1 else f"{label}{labels[: k + 1].count(label)}", self.parts[k])
             for k, label in enumerate(labels)
@@ -58,6 +85,10 @@ class Sum(Node):
     """`parts[0] + parts[1] + ...`."""
 
     sign = "+"
+
+    @property
+    def terms(self) -> tuple[Kernel, ...]:
+        return self.parts
 
     def cross(self, X, Z) -> np.ndarray:
         return _sum(part.cross(X, Z) for part in self.parts)
@@ -74,6 +105,9 @@ class Sum(Node):
 
     def spectral_density(self, W) -> np.ndarray:
         return _sum(part.spectral_density(W) for part in self.parts)
+
+    def forms(self, inputs) -> tuple[Form, ...]:
+        return tuple(form for part in self.parts for form in part.forms(inputs))
 
 
 @dataclass(frozen=True)
@@ -99,6 +133,26 @@ class Product(Node):
     def input_gradient(self, X, Z, G) -> np.ndarray:
         Ks = [part.cross(X, Z) for part in self.parts]
         return _sum(part.input_gradient(X, Z, G * _others(Ks, k)) for k, part in enumerate(self.parts))
+
+    def spectral_density(self, W) -> np.ndarray:
+        """Product of the parts' densities in their own columns, which must be disjoint and cover all."""
+        level = math.prod(part.variance[0] for part in self.parts if isinstance(part, Constant))
+        parts = [part for part in self.parts if not isinstance(part, Constant)]
+        each = [part.columns for part in parts if isinstance(part, OnColumns)]
+        if len(parts) == 1:
+            return level * parts[0].spectral_density(W)
+        if len(each) < len(parts) or sorted(itertools.chain(*each)) != list(range(W.shape[1])):
+            raise InvalidOption(
+                f"kernel: expected factors of separate columns, of all {W.shape[1]} together, for a spectral density, "
+                f"got {self.expression}; give each column to one factor, or take --expert bcm"
+            )
+        of_each = (
+            part.kernel.spectral_density(W[:, list(part.columns)]) for part in parts if isinstance(part, OnColumns)
+        )
+        return level * _product(of_each)
+
+    def forms(self, inputs) -> tuple[Form, ...]:
+        return product_of([part.forms(inputs) for part in self.parts], self.expression)
 
 
 def _sum(arrays) -> np.ndarray:

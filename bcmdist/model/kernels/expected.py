@@ -19,13 +19,16 @@ Drezner and Wesolowsky 1990). The value at correlation 0 (independence) cancels,
 is computed.
 """
 
+import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import erf, roots_legendre
 
 from bcmdist import linalg
+from bcmdist.errors import InvalidOption
 
 # Number of Legendre nodes of that integral, by the largest correlation. Measured: errors of 1e-14 up to .999, where the
 # standard deviation of an input is 22 times the width of the units.
@@ -51,11 +54,113 @@ class Expected:
         return self.covariance + np.outer(self.single, self.single)
 
 
+@dataclass(frozen=True)
+class Form:
+    """A kernel, or a term of one, whose expectations have closed forms.
+
+    Of "bump": `variance exp(-r^2/2)`; of "plane": `variance x' P z`; of "level": `variance`; with r^2 the squared
+    distance in the metric P, which is diagonal.
+    """
+
+    of: str
+    variance: float
+    precision: np.ndarray
+    """diagonal of P, (D,); 0 for inputs without influence"""
+
+    def on(self, columns, inputs) -> "Form":
+        """The form on some columns of D inputs."""
+        precision = np.zeros(inputs)
+        precision[list(columns)] = self.precision
+        return Form(self.of, self.variance, precision)
+
+
+def product_of(parts: Sequence[tuple[Form, ...]], expression) -> tuple[Form, ...]:
+    """The form of a product of kernels: of bumps and levels a bump, of levels and one plane a plane.
+
+    Raises
+    ------
+    InvalidOption
+        The product has no closed form.
+    """
+    forms = [form for part in parts for form in part]
+    planes = [form for form in forms if form.of == "plane"]
+    bumps = [form for form in forms if form.of == "bump"]
+    if len(forms) > len(parts) or len(planes) > 1 or (planes and bumps):
+        raise InvalidOption(
+            f"inputs: expected products of se, or of constant and linear, for exact averages, got {expression}; give "
+            "--inputs montecarlo or taylor"
+        )
+    shaped = planes or bumps or forms[:1]
+    variance = math.prod(form.variance for form in forms)
+    return (Form(shaped[0].of, variance, np.sum([form.precision for form in shaped], axis=0)),)
+
+
+def expected_of(forms: Sequence[Form], u, S, Z) -> Expected:
+    """Expectations of the sum of forms; covariances between any two of its terms have closed forms too."""
+    each = [_expected_form(form, u, S, Z) for form in forms]
+    covariance = np.sum([one.covariance for one in each], axis=0)
+    for a, b in itertools.combinations(range(len(forms)), 2):
+        between = _between(forms[a], forms[b], each[a], each[b], u, S, Z)
+        covariance = covariance + between + between.T
+    single, with_inputs = (np.sum([getattr(one, n) for one in each], axis=0) for n in ("single", "with_inputs"))
+    return Expected(single, covariance, with_inputs, math.fsum(one.prior for one in each))
+
+
+def _expected_form(form, u, S, Z) -> Expected:
+    if form.of == "level":
+        m, D = Z.shape
+        return Expected(np.full(m, form.variance), np.zeros((m, m)), np.zeros((m, D)), form.variance)
+    with np.errstate(divide="ignore"):
+        lengthscale = 1.0 / np.sqrt(form.precision)
+    if form.of == "bump":
+        return expected_bumps(u, S, Z, form.variance, lengthscale)
+    return expected_products(u, S, Z, lengthscale / np.sqrt(form.variance))
+
+
+def _between(a, b, said_a, said_b, u, S, Z):
+    """cov(k_a(x, z_i), k_b(x, z_j)) of two terms, (m, m)."""
+    if "level" in (a.of, b.of):
+        return np.zeros((len(Z), len(Z)))
+    if b.of == "plane":  # k_b is linear in x
+        return said_a.with_inputs @ (b.variance * b.precision * Z).T
+    if a.of == "plane":
+        return (a.variance * a.precision * Z) @ said_b.with_inputs.T
+    return _between_bumps(a.precision, b.precision, said_a.single, said_b.single, u, S, Z)
+
+
+def _between_bumps(Pa, Pb, single_a, single_b, u, S, Z):
+    """As `_between` for two bumps: E k_a E k_b expm1(q), with q = log E k_a k_b - log E k_a - log E k_b.
+
+    These are integrals of Gaussians: with M(P) = S (I + P S)^-1, a_i = P_a (u - z_i), b_j = P_b (u - z_j), q is half of
+
+        log |I + P_a S| + log |I + P_b S| - log |I + (P_a + P_b) S|
+            + a_i' (M(P_a + P_b) - M(P_a)) a_i + b_j' (M(P_a + P_b) - M(P_b)) b_j + 2 a_i' M(P_a + P_b) b_j
+    """
+    (Ma, log_a), (Mb, log_b), (M, log_ab) = (_tilted(S, P) for P in (Pa, Pb, Pa + Pb))
+    A, B = Pa * (u - Z), Pb * (u - Z)
+    of_a, of_b = np.einsum("id,de,ie->i", A, M - Ma, A), np.einsum("id,de,ie->i", B, M - Mb, B)
+    q = 0.5 * (log_a + log_b - log_ab + of_a[:, None] + of_b) + A @ M @ B.T
+    with np.errstate(divide="ignore"):
+        logs = np.log(single_a)[:, None] + np.log(single_b)
+    # Neither factor overflows: the larger of E k_a k_b and E k_a E k_b is multiplied by at most 1.
+    return np.where(q > 0.0, -np.exp(logs + q) * np.expm1(-np.abs(q)), np.exp(logs) * np.expm1(np.minimum(q, 0.0)))
+
+
+def _tilted(S, P):
+    """S (I + P S)^-1, (D, D), and log |I + P S|, for a diagonal P (D,)."""
+    root = np.sqrt(P)
+    widths = np.maximum(np.linalg.eigvalsh(S * np.outer(root, root)), 0.0)
+    return np.linalg.solve(np.eye(len(P)) + S * P, S), np.log1p(widths).sum()
+
+
 def expected_bumps(u, S, Z, variance, lengthscale) -> Expected:
-    """Expectations of `variance exp(-r^2/2)`, for u (D,), S (D, D), Z (m, D) and lengthscales (D,) or (1,)."""
+    """Expectations of `variance exp(-r^2/2)`, for u (D,), S (D, D), Z (m, D) and lengthscales (D,) or (1,).
+
+    Inputs without influence have infinite lengthscales.
+    """
     D = len(u)
-    unit = np.broadcast_to(lengthscale, D)
-    d, T = (u - Z) / unit, S / np.outer(unit, unit)
+    root = 1.0 / np.broadcast_to(lengthscale, D)
+    d, T = (u - Z) * root, S * np.outer(root, root)
     once = linalg.cholesky(np.asfortranarray(np.eye(D) + T), name="I + S of an uncertain input")
     twice = linalg.cholesky(np.asfortranarray(np.eye(D) + 2.0 * T), name="I + 2 S of an uncertain input")
     e = linalg.solve_lower(once, d.T.copy(order="F"))
@@ -68,7 +173,7 @@ def expected_bumps(u, S, Z, variance, lengthscale) -> Expected:
     A, B = (linalg.cholesky_solve(L, np.asfortranarray(c * T @ d.T)).T for L, c in ((once, 1.0), (twice, 2.0)))
     own = 0.5 * np.einsum("ij,ij->i", d, A) - 0.25 * np.einsum("ij,ij->i", d, B)
     q = own[:, None] + own - 0.5 * d @ B.T + (0.5 * log_twice - log_once)
-    return Expected(single, -pairs * np.expm1(q), -single[:, None] * A * unit, float(variance))
+    return Expected(single, -pairs * np.expm1(q), -single[:, None] * (((d - A) * root) @ S), float(variance))
 
 
 def expected_products(u, S, Z, lengthscale) -> Expected:

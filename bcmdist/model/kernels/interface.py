@@ -12,7 +12,7 @@ from typing import ClassVar, Self
 import numpy as np
 
 from bcmdist.errors import InvalidOption
-from bcmdist.model.kernels.expected import Expected
+from bcmdist.model.kernels.expected import Expected, Form, expected_of
 
 Bounds = tuple[float, float]
 """Lower and upper bound of a natural parameter during learning."""
@@ -22,6 +22,7 @@ Pullback = Callable[[np.ndarray], np.ndarray]
 
 
 BLOCK_COLUMNS = 128  # 64 to 256 are equally fast
+UNUSED_LENGTH = 1e3  # length of an input without influence: the upper bound of lengthscales
 
 
 class Kernel(ABC):
@@ -47,9 +48,42 @@ class Kernel(ABC):
         """Expression from which `parse_kernel` makes a kernel of this form (ARD or isotropic)."""
 
     @property
+    def label(self) -> str:
+        """Name of the kernel within a sum or product, as in names of parameters."""
+        return self.expression
+
+    @property
     @abstractmethod
-    def leaves(self) -> "tuple[Leaf, ...]":
+    def leaves(self) -> "tuple[Kernel, ...]":
         """The single kernels of a sum or product; for a single kernel, itself."""
+
+    @property
+    def terms(self) -> "tuple[Kernel, ...]":
+        """The terms of a sum; for any other kernel, itself."""
+        return (self,)
+
+    @abstractmethod
+    def along(self, d: int) -> "Kernel":
+        """The kernel of one input: that between rows that differ in input d only."""
+
+    @abstractmethod
+    def level_columns(self, inputs) -> np.ndarray:
+        """Numbers of the inputs whose values are levels without an order, not one-hot."""
+
+    @abstractmethod
+    def lengthscale_columns(self, inputs) -> dict[str, np.ndarray]:
+        """For each lengthscale, by name, the inputs that it divides, of D: those of its entries, or of its only one."""
+
+    @abstractmethod
+    def covered(self, inputs) -> np.ndarray:
+        """Whether each input changes the kernel, (D,)."""
+
+    @abstractmethod
+    def metric(self, inputs: int) -> np.ndarray | None:
+        """Lengths (D,) within which inputs are close, infinite for inputs without influence.
+
+        None for a kernel that does not depend on distances.
+        """
 
     @abstractmethod
     def cross(self, X, Z) -> np.ndarray:
@@ -97,9 +131,13 @@ class Kernel(ABC):
         InvalidOption
             No closed form is available.
         """
+        return expected_of(self.forms(len(u)), u, S, Z)
+
+    def forms(self, inputs) -> tuple[Form, ...]:
+        """Terms whose sum is the kernel and whose expectations have closed forms; raises as `expected`."""
         raise InvalidOption(
-            f"inputs: expected the kernel se or linear for exact averages, got {self.expression}; give --inputs "
-            "montecarlo or taylor"
+            f"inputs: expected kernels se and linear, sums of these, or products of se for exact averages, got "
+            f"{self.expression}; give --inputs montecarlo or taylor"
         )
 
     @property
@@ -145,9 +183,13 @@ def kernel_parts(kernel: Kernel) -> int:
 
 
 def metric(kernel: Kernel, inputs) -> np.ndarray:
-    """Shortest length of each input over all single kernels with a metric, (D,); ones where no kernel has a metric."""
+    """Shortest length of each input over all single kernels with a metric, (D,).
+
+    Inputs that only kernels without a metric use have the length 1, those that no kernel uses `UNUSED_LENGTH`.
+    """
     scales = [found for leaf in kernel.leaves if (found := leaf.metric(inputs)) is not None]
-    return np.min(scales or [np.ones(inputs)], axis=0)
+    lengths = np.min([*scales, np.full(inputs, np.inf)], axis=0)
+    return np.where(np.isfinite(lengths), lengths, np.where(kernel.covered(inputs), 1.0, UNUSED_LENGTH))
 
 
 def fill_cross(kernel: Kernel, X, Z, K) -> None:
@@ -193,9 +235,25 @@ class Leaf(Kernel):
         """
         return {"variance": np.ones(1), "lengthscale": np.full(inputs, np.sqrt(inputs))}
 
+    options: ClassVar[tuple[str, ...]] = ()
+    """parameters whose values expressions must give, in the unit of the column, like the period of `periodic`"""
+
     def metric(self, inputs: int) -> np.ndarray | None:
-        """Lengths (D,) within which inputs are close; None for a kernel that does not depend on distances."""
         return None
+
+    def along(self, d) -> Self:
+        lengths = {name: getattr(self, name) for name in self.lengthscales}
+        own = {name: value[d : d + 1] for name, value in lengths.items() if len(value) > 1}
+        return self.with_parameters(self.parameters | own)
+
+    def level_columns(self, inputs) -> np.ndarray:
+        return np.zeros(0, dtype=int)
+
+    def lengthscale_columns(self, inputs) -> dict[str, np.ndarray]:
+        return dict.fromkeys(self.lengthscales, np.arange(inputs))
+
+    def covered(self, inputs) -> np.ndarray:
+        return np.ones(inputs, dtype=bool)
 
     def __post_init__(self):
         for name in self.names():

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import gammaln
 
-from bcmdist.model.kernels.expected import Expected, expected_bumps
+from bcmdist.model.kernels.expected import Form
 from bcmdist.model.kernels.interface import Leaf, Pullback, per_lengthscale
 
 # Squared distances below this share of the largest squared norm are recomputed from differences: the matrix product
@@ -126,8 +126,8 @@ class SquaredExponential(Stationary):
         value = np.exp(r2, out=r2)
         return value, lambda: -0.5 * value
 
-    def expected(self, u, S, Z) -> Expected:
-        return expected_bumps(u, S, Z, self.variance[0], self.lengthscale)
+    def forms(self, inputs) -> tuple[Form, ...]:
+        return (Form("bump", float(self.variance[0]), np.broadcast_to(self.lengthscale**-2.0, inputs)),)
 
     def spectral_density(self, W) -> np.ndarray:
         """(Rasmussen & Williams 2006, page 83)"""

@@ -26,6 +26,7 @@ from bcmdist.prediction.local.committee_at_rows import committee_at_rows
 from bcmdist.prediction.local.expert import LocalExpert, local_expert, predict_local
 from bcmdist.prediction.local.halos import Arrangement, check_halo, check_halos, load_arrangement
 from bcmdist.prediction.local.query_sufficiency import query_losses
+from bcmdist.prediction.terms import committee_terms, local_terms
 from bcmdist.runtime.memory import LOCAL_BYTES
 from bcmdist.storage.cache import get_or_make, least_recently_used
 from bcmdist.storage.commits import BlobReference, ModelStore, Reference, load_array, load_record, open_store
@@ -56,9 +57,23 @@ class Neighbours:
 
     def latent(self, X) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance of f at scaled inputs X (n, D), with the shapes of `predict_latent`."""
-        cells, shared = self.arrangement.tree.route(X), self.model.shared
+        shared, belief = self.model.shared, self.belief
+        return self._in_cells(
+            X, lambda x: predict_latent(shared, belief, x), lambda expert, x, B: predict_local(self.seen, expert, x, B)
+        )
+
+    def terms(self, X) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and variance of the terms of f at scaled inputs X (n, D), with the shapes of `committee_terms`."""
+        shared, belief = self.model.shared, self.belief
+        return self._in_cells(
+            X, lambda x: committee_terms(shared, belief, x), lambda expert, x, _: local_terms(self.seen, expert, x)
+        )
+
+    def _in_cells(self, X, alone, by_expert) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and variance at X, from functions of rows alone, and of a local expert, rows and their columns."""
+        cells = self.arrangement.tree.route(X)
         if not len(X):
-            return predict_latent(shared, self.belief, X)
+            return alone(X)
         said: list[tuple[np.ndarray, ...]] = []
         order = np.argsort(cells, kind="stable")
         for some in (order[a : a + self.seen.block_rows] for a in range(0, len(X), self.seen.block_rows)):
@@ -66,12 +81,7 @@ class Neighbours:
             for cell, expert in self._experts(np.unique(cells[some])):
                 mine = cells[some] == cell
                 here = some[mine]
-                found = (
-                    predict_latent(shared, self.belief, X[here])
-                    if expert is None
-                    else predict_local(self.seen, expert, X[here], B[mine])
-                )
-                said.append((here, *found))
+                said.append((here, *(alone(X[here]) if expert is None else by_expert(expert, X[here], B[mine]))))
         place, mean, variance = (np.concatenate(parts) for parts in zip(*said, strict=True))
         back = np.argsort(place)
         return mean[back], variance[back]
@@ -225,3 +235,6 @@ class LocallyFitted(Predictor):
     def latent(self, X) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance of f at scaled inputs X (n, D); see `Neighbours.latent`."""
         return self.neighbours.latent(X)
+
+    def terms(self, X) -> tuple[np.ndarray, np.ndarray]:
+        return self.neighbours.terms(X)

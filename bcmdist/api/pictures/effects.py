@@ -1,0 +1,92 @@
+"""Effects: each term of the kernel that is a function of one column, with its 95 % band (as of additive models)."""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from bcmdist.api.pictures import paper
+from bcmdist.api.pictures.paper import BAND, LINE
+from bcmdist.api.pictures.subject import Subject, target_name
+from bcmdist.api.relevance import Feature, features
+from bcmdist.errors import InvalidOption
+from bcmdist.prediction.terms import refuse_terms, term_effect, term_names, term_shares
+
+CURVE_POINTS = 120
+MOST_EFFECTS, ACROSS = 24, 3  # most effects shown, and how many of them beside each other
+NORMAL95 = 1.96
+
+
+def effects(subject: Subject) -> Any:
+    """Draw the effect of each term of one column on the latent function, in units of the target.
+
+    An effect is the posterior mean of the term, by the committee alone, less its mean over the query points.
+
+    Raises
+    ------
+    InvalidOption
+        The kernel has no term of a single column, or the model has several latent functions.
+    """
+    model, belief = subject.snapshot.model, subject.snapshot.committee.posterior
+    refuse_terms(model)
+    found = one_column_terms(model)
+    if not found or model.likelihood.processes > 1:
+        what = (
+            "kernel with terms of one column, as in se(age) + linear(area)" if not found else "single latent function"
+        )
+        got = model.kernel_name if not found else f"{model.likelihood.processes} of {model.likelihood.name}"
+        raise InvalidOption(f"--what effects: expected a {what}, got {got}; fit such a model, or take --what map")
+    found = found[:MOST_EFFECTS]
+    across = min(ACROSS, len(found))
+    down = math.ceil(len(found) / across)
+    title = f"Effects on {target_name(subject)}: mean and 95 % band of each term, less its mean over the query points"
+    figure, axes = paper.sheet(
+        title, width=3.6 * across + 0.6, height=3.1 * down + 0.6, ncols=across, nrows=down, squeeze=False
+    )
+    for axis in axes.ravel()[len(found) :]:
+        axis.set_visible(False)
+    explained = term_shares(model, belief)
+    for axis, (name, kernel, feature) in zip(axes.ravel(), found, strict=False):
+        _draw(axis, subject, belief, kernel, feature)
+        share = f": {explained[name]:.0%} of variance" if name in explained else ""
+        axis.set(xlabel=paper.shortened([feature.name])[0], title=paper.wrapped(name + share, 3.2))
+    return figure
+
+
+def one_column_terms(model) -> list[tuple[str, Any, Feature]]:
+    """Name, kernel and column of each term that depends on one column only."""
+    names, found = term_names(model), []
+    for name, kernel in zip(names, model.shared.kernel.terms, strict=False):
+        used = np.flatnonzero(kernel.covered(model.inputs))
+        of = [feature for feature in features(model) if np.isin(used, feature.inputs).all()]
+        if len(used) and of:
+            found.append((name, kernel, of[0]))
+    return found
+
+
+def _draw(axis, subject, belief, kernel, feature):
+    model = subject.snapshot.model
+    points, scale = model.shared.points, model.likelihood.units.latent_length(model.scaling.y_scale)
+    original, middle = model.scaling.original_inputs(points), model.scaling.original_inputs(np.zeros((1, model.inputs)))
+    if feature.levels is None:
+        column = int(feature.inputs[0])
+        low, high = original[:, column].min(), original[:, column].max()
+        X = np.tile(middle, (CURVE_POINTS, 1))
+        X[:, column] = np.linspace(low, high, CURVE_POINTS)
+    else:
+        X = np.tile(middle, (len(feature.inputs), 1))
+        X[:, feature.inputs] = np.eye(len(feature.inputs))
+    mean, variance = term_effect(model.shared, belief, kernel, model.scaling.inputs(X), points)
+    mean, band = mean * scale, NORMAL95 * np.sqrt(variance) * scale
+    if feature.levels is None:
+        axis.fill_between(X[:, column], mean - band, mean + band, color=BAND)
+        axis.plot(X[:, column], mean, color=LINE)
+        axis.plot(
+            original[:, column], np.full(len(points), 0.02), "|", color="0.4", transform=axis.get_xaxis_transform()
+        )
+    else:
+        levels = [*feature.levels, "missing"][: len(mean)]
+        place = np.arange(len(levels))
+        axis.errorbar(place, mean, yerr=band, fmt="o", color=LINE, ecolor="0.3", capsize=2)
+        axis.set_xticks(place, paper.shortened(levels), rotation=45 if len(levels) > 4 else 0)
+    axis.axhline(0.0, color="0.7", linewidth=0.8, zorder=0)

@@ -1,0 +1,126 @@
+"""Kernels of categories, whose levels have no order, and of cycles."""
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from bcmdist.model.kernels.interface import Leaf, Pullback
+from bcmdist.model.kernels.stationary import distance_gradient, squared_distance
+
+# Bounds of the correlation of two levels: beyond them levels are as good as independent, or as good as one.
+CORRELATIONS = (1e-3, 0.999)
+
+
+@dataclass(frozen=True)
+class Exchangeable(Leaf):
+    """`variance * correlation^d` of rows that differ in d categories: any two levels are equally alike."""
+
+    variance: np.ndarray
+    correlation: np.ndarray
+    bounds = Leaf.bounds | {"correlation": CORRELATIONS}
+
+    @classmethod
+    def defaults(cls, inputs) -> dict[str, np.ndarray]:
+        return {"variance": np.ones(1), "correlation": np.array([0.5])}
+
+    @abstractmethod
+    def differences(self, X, Z) -> np.ndarray:
+        """The number d of categories in which rows differ: (n, D), (m, D) -> (n, m), Fortran-ordered."""
+
+    def cross(self, X, Z) -> np.ndarray:
+        return self.variance * self.correlation ** self.differences(X, Z)
+
+    def diagonal(self, X) -> np.ndarray:
+        return np.full(len(X), self.variance[0])
+
+    def cross_and_pullback(self, X, Z) -> tuple[np.ndarray, Pullback]:
+        d = self.differences(X, Z)
+        K = self.variance * self.correlation**d
+        return K, lambda G: np.array([np.vdot(G.T, K.T), np.vdot(G.T, (K * d).T)])
+
+
+class Levels(Exchangeable):
+    """Categories stored as numbers, one column each: equal numbers are the same level."""
+
+    name = "category"
+
+    def level_columns(self, inputs) -> np.ndarray:
+        return np.arange(inputs)
+
+    def differences(self, X, Z) -> np.ndarray:
+        count = np.zeros((len(X), len(Z)), order="F")
+        for x, z in zip(X.T, Z.T, strict=True):
+            count += x[:, None] != z
+        return count
+
+    def input_gradient(self, X, Z, G) -> np.ndarray:
+        return np.zeros_like(Z)
+
+
+class OneHot(Exchangeable):
+    """Categories stored as one-hot columns, which are not rescaled: d is half the squared distance of two rows.
+
+    Rows of different levels have r^2 = 2, those of a level that training lacks too (`data.tables.coding`). Between
+    levels, as at query points, it is a squared exponential kernel with correlation = exp(-1 / lengthscale^2).
+    """
+
+    name = "onehot"
+
+    def metric(self, inputs) -> np.ndarray:
+        return np.full(inputs, 1.0 / np.sqrt(-np.log(np.minimum(self.correlation, CORRELATIONS[1]))))
+
+    def differences(self, X, Z) -> np.ndarray:
+        return 0.5 * squared_distance(X, Z, 1.0)
+
+    def input_gradient(self, X, Z, G) -> np.ndarray:
+        return distance_gradient(X, Z, 0.5 * np.log(self.correlation) * self.cross(X, Z) * G, 1.0)
+
+
+@dataclass(frozen=True)
+class Periodic(Leaf):
+    """`variance * exp(-2 sin^2(pi (x - z) / period) / angle^2)` of one column (MacKay 1998, eq. 47).
+
+    It repeats after each period. `angle` is the lengthscale along the cycle in radians: at angle 1 values a sixth of a
+    period apart have the correlation exp(-1/2), nearly.
+    """
+
+    variance: np.ndarray
+    angle: np.ndarray
+    period: np.ndarray
+    name = "periodic"
+    bounds = Leaf.bounds | {"angle": (0.03, 100.0), "period": (1e-6, 1e6)}
+    options: ClassVar[tuple[str, ...]] = ("period",)
+
+    @classmethod
+    def defaults(cls, inputs) -> dict[str, np.ndarray]:
+        return {"variance": np.ones(1), "angle": np.ones(1), "period": np.ones(1)}
+
+    def cross(self, X, Z) -> np.ndarray:
+        return self._with_turns(X, Z)[0]
+
+    def diagonal(self, X) -> np.ndarray:
+        return np.full(len(X), self.variance[0])
+
+    def cross_and_pullback(self, X, Z) -> tuple[np.ndarray, Pullback]:
+        K, turns, square = self._with_turns(X, Z)
+
+        def pullback(G):
+            GK = G * K
+            angle = 2.0 * np.vdot(GK.T, square.T)
+            period = 2.0 / self.angle[0] ** 2 * np.vdot(GK.T, (turns * np.sin(2.0 * turns)).T)
+            return np.array([GK.sum(), angle, period])
+
+        return K, pullback
+
+    def input_gradient(self, X, Z, G) -> np.ndarray:
+        K, turns, _ = self._with_turns(X, Z)
+        slope = 2.0 * np.pi / (self.period * self.angle**2) * np.sin(2.0 * turns) * K  # dk / d(x - z) = -slope
+        return (G * slope).sum(axis=0)[:, None]
+
+    def _with_turns(self, X, Z):
+        """Covariances, pi (x - z) / period, and 2 sin^2 of it over angle^2, (n, m) each."""
+        turns = np.asfortranarray(np.pi * (X - Z.T) / self.period)
+        square = 2.0 * np.sin(turns) ** 2 / self.angle**2
+        return self.variance * np.exp(-square), turns, square
