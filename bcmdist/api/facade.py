@@ -66,7 +66,6 @@ class Facade(ABC):
             data = datasets.open_new_rows(model.snapshot, source, x=x, y=None)
             return datasets.predict_zarr(model, data, out, method, inputs, runtime, terms=terms)
 
-    @runs
     def score(
         self, source, y=None, *, companions=None, x=None, method=None, inputs=None, runtime: Where = None
     ) -> dict:

@@ -1,6 +1,7 @@
 """Fitting and updating a committee: the steps of `fit`, and `absorb`, `forget` and `refine` with recalibration."""
 
 import contextlib
+import functools
 
 from bcmdist.api.places import placed, places
 from bcmdist.committee import passes, revision
@@ -32,17 +33,22 @@ def fit(source, settings: Settings, model, runtime: Runtime) -> Snapshot:
     (spatial partitions), and measure the distribution of prediction errors."""
     snapshot, data = prepare(source, settings, model, runtime)
     with snapshot.held():
-        if settings.partition == "spatial":
+        spatial, several = settings.partition == "spatial", _makes_several(settings, snapshot.facts)
+        if spatial:
             snapshot = arrange.arrange(snapshot, data, runtime)
             parts = arrange.cell_partitions(snapshot)
         else:
             parts = partitions(data, settings.partition_rows)
+        if not (spatial or several):
+            return absorb(snapshot, parts, runtime)
         snapshot = absorb_without_errors(snapshot, parts, runtime)
-        if _makes_several(settings, snapshot.facts):
-            snapshot = refine(snapshot, runtime)
-        if settings.partition == "spatial":
+        if several:
+            snapshot = _refined(snapshot, runtime)
+        if spatial:
             snapshot = arrange.surround(snapshot, runtime)
-        return measured(snapshot, runtime)
+        with snapshot.committed_on_error():
+            found = measured(snapshot, runtime)
+        return found.committed()
 
 
 def prepare(source, settings: Settings, model, runtime: Runtime) -> tuple[Snapshot, Dataset]:
@@ -58,21 +64,32 @@ def prepare(source, settings: Settings, model, runtime: Runtime) -> tuple[Snapsh
 
 
 def absorb(snapshot: Snapshot, parts, runtime: Runtime, *, same_rows="warn") -> Snapshot:
-    """Absorb the partitions that are not in the ledger yet, update the error distributions, and commit."""
-    return measured(absorb_without_errors(snapshot, parts, runtime, same_rows=same_rows), runtime)
+    """Absorb the partitions that are not in the ledger yet, update calibration and error distributions, and commit."""
+    return _absorbed(snapshot, parts, runtime, functools.partial(_finished, runtime=runtime), same_rows=same_rows)
 
 
-def absorb_without_errors(snapshot: Snapshot, parts, runtime: Runtime, *, same_rows="warn") -> Snapshot:
-    """Absorb new partitions, and recalibrate class probabilities; the error distributions stay."""
+def absorb_without_errors(snapshot: Snapshot, parts, runtime: Runtime) -> Snapshot:
+    """Absorb new partitions, recalibrate class probabilities, and commit; the error distributions stay."""
+    return _absorbed(snapshot, parts, runtime, functools.partial(calibrated, runtime=runtime))
+
+
+def _absorbed(snapshot, parts, runtime, finish, *, same_rows="warn"):
+    """Absorb new partitions, call `finish` with the number of rows `since` when it was last called, and commit."""
     absorbed = {entry.key for entry in snapshot.ledger} | absorbed_in_cells(snapshot)
     parts = [part for part in dict.fromkeys(snapshot.named(parts)) if part.key not in absorbed]
     snapshot.refuse_unlike(parts)
     refuse_overlap(parts, absorbed)
-    before = snapshot.committee.total.rows if parts else 0
-    if parts:
-        with snapshot.going_on() as snapshot:
-            snapshot, _ = ingest(snapshot, Listed(tuple(parts)), runtime, IngestOptions(same_rows=same_rows))
-    return calibrated(snapshot, runtime, since=before)
+    if not parts:
+        return finish(snapshot, since=0).committed_or_newest()
+    finish = functools.partial(finish, since=snapshot.committee.total.rows)
+    with snapshot.going_on() as snapshot:
+        listed, options = Listed(tuple(parts)), IngestOptions(same_rows=same_rows)
+        return ingest(snapshot, listed, runtime, options, finish=finish)[0]
+
+
+def _finished(snapshot, *, runtime, since, read=True):
+    """Calibrate class probabilities and measure errors; what is found remains to be committed."""
+    return measured(calibrated(snapshot, runtime, since=since), runtime, read=read)
 
 
 def ingest_source(
@@ -80,10 +97,8 @@ def ingest_source(
 ) -> tuple[Snapshot, IngestReport]:
     """Absorb the partitions of a source with periodic commits, and record how well each was predicted beforehand."""
     with snapshot.going_on() as snapshot:
-        before = snapshot.committee.total.rows
-        snapshot, report = ingest(snapshot, source, runtime, wishes, watch=ArrivalWatch(snapshot))
-        snapshot = calibrated(snapshot, runtime, since=before)
-        return measured(snapshot, runtime, read=False), report
+        finish = functools.partial(_finished, runtime=runtime, since=snapshot.committee.total.rows, read=False)
+        return ingest(snapshot, source, runtime, wishes, watch=ArrivalWatch(snapshot), finish=finish)
 
 
 def partial_fit(snapshot: Snapshot, source, runtime: Runtime, *, same_rows="warn") -> Snapshot:
@@ -98,12 +113,16 @@ def forget(snapshot: Snapshot, keys, runtime: Runtime) -> Snapshot:
     """Withdraw the messages of partitions, recalibrate, and commit."""
     with snapshot.going_on() as snapshot:
         before = snapshot.committee.total.rows
-        return calibrated(revision.forget(snapshot, keys, runtime), runtime, since=before)
+        return calibrated(revision.forget(snapshot, keys, runtime), runtime, since=before).committed_or_newest()
 
 
 def refine(snapshot: Snapshot, runtime: Runtime, *, most: int | None = None, tolerance=passes.TOLERANCE) -> Snapshot:
     """Make further passes over the data (`passes.refine`), and recalibrate class probabilities."""
-    found = passes.refine(snapshot, runtime, most=most, tolerance=tolerance)
+    return _refined(snapshot, runtime, most=most, tolerance=tolerance).committed_or_newest()
+
+
+def _refined(snapshot, runtime, **how):
+    found = passes.refine(snapshot, runtime, **how)
     return calibrated(found, runtime, since=0 if found.commit != snapshot.commit else found.committee.total.rows)
 
 

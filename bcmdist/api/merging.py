@@ -11,7 +11,7 @@ from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.schema import warn
 from bcmdist.errors import BcmdistError
 from bcmdist.prediction.errors.class_probabilities import calibrated
-from bcmdist.prediction.left_out_rows import sites_repeat
+from bcmdist.prediction.leave_one_out import sites_repeat
 from bcmdist.prediction.measuring.measurement import measured, measured_anew
 from bcmdist.runtime.interface import Runtime
 
@@ -34,10 +34,10 @@ def merge(one: Snapshot, other: Snapshot, model, runtime: Runtime) -> Snapshot:
     remedy = "merge again where all rows can be read"
     try:
         readable = sum(part.rows for part in readable_partitions(merged)) if subject else rows
-        found = measured_anew(calibrated(merged, runtime), runtime)
+        found = measured_anew(calibrated(merged, runtime), runtime).committed_or_newest()
     except BcmdistError as error:
         warn(f"{merged.url}: {subject} stay those of {stay}, as rows cannot be read; {remedy} ({error})")
-        return measured(merged.newest(), runtime, read=False)
+        return measured(merged, runtime, read=False).committed_or_newest()
     if not readable:
         warn(f"{merged.url}: none of {rows} rows can be read, {subject} stay those of {stay}; {remedy}")
     elif readable < rows:

@@ -1,17 +1,17 @@
 """Snapshot: a committee with its model, ledger and facts, as of one commit of a model directory.
 
-Passes, ingestion, revision and prediction work on snapshots. A snapshot is immutable: a change writes the next commit
-(`successor`) and returns its snapshot.
+Passes, ingestion, revision and prediction work on snapshots. A snapshot is immutable. `successor` writes the next
+commit and returns its snapshot; it is `changed`, which changes a copy in memory, and `committed`, which writes it. In
+between, tasks can read the changed state by reference (`drafted`), so that several steps make one commit.
 """
 
 import contextlib
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
-import numpy as np
-
+from bcmdist.committee.commit_record import Contents, write_commit
 from bcmdist.committee.committee import Committee
 from bcmdist.committee.facts import Facts
 from bcmdist.committee.loading import sound_committee
@@ -20,16 +20,14 @@ from bcmdist.data.checks.manifest import Chunk
 from bcmdist.data.dataset import open_data
 from bcmdist.data.partition import Partition
 from bcmdist.data.schema import UNNAMED, warn
-from bcmdist.errors import CommitConflict, InvalidData, ModelNotFound, NotFinite
+from bcmdist.errors import CommitConflict, InvalidData, ModelNotFound
 from bcmdist.experts.contributions import Contribution, EPExpert, Expert
 from bcmdist.model.model import Model
 from bcmdist.runtime.interface import Task
 from bcmdist.runtime.timing import StageTimer
-from bcmdist.storage.blobs import canonical_json
 from bcmdist.storage.commits import Commit, ModelStore, Reference, open_store
 from bcmdist.storage.fields import read_back
-from bcmdist.storage.ledger import Entry
-from bcmdist.storage.residual_records import residual_arrays, with_residuals
+from bcmdist.storage.ledger import STORED, Entry
 
 
 @dataclass(frozen=True)
@@ -57,6 +55,14 @@ class Snapshot:
     """cache of parsed blobs by hash and of values derived from commits, shared with later snapshots"""
     digest: str = ""
     """SHA-256 of the record of the commit"""
+    pending: bool = False
+    """whether the state was changed after the commit"""
+    saved: tuple[Entry, ...] = ()
+    """the ledger that `segments` hold: that of the commit, or of a draft"""
+    arrays: dict[str, str] = field(default_factory=dict)
+    """hashes by name of the arrays of a draft; empty before there is one"""
+    draft: str = ""
+    """hash of the blob with the record of the changed state, while tasks may read it (`drafted`)"""
 
     # --- Reading ---
 
@@ -129,7 +135,9 @@ class Snapshot:
 
     @property
     def reference(self) -> Reference:
-        """Reference to this commit, which tasks carry instead of the snapshot."""
+        """Reference to this commit, or to the draft of the next one, which tasks carry instead of the snapshot."""
+        if self.draft:
+            return Reference(self.url, self.commit + 1, self.draft, draft=True)
         return Reference(self.url, self.commit, self.digest)
 
     def refuse_replaced(self) -> None:
@@ -259,36 +267,102 @@ class Snapshot:
     # --- The next commit ---
 
     def successor(self, committee, entries, *, rewrite=False, stages=None, offsets=None, **facts) -> "Snapshot":
-        """Write the next commit and return its snapshot.
-
-        Parameters
-        ----------
-        entries : further ledger entries or, with `rewrite`, the whole ledger
-        offsets : changed offsets by source name; the others stay
-        facts : changed facts by field name
+        """Write the next commit and return its snapshot; arguments as of `changed`.
 
         Raises
         ------
         CommitConflict
             Another process has written the next commit, or the directory no longer holds this one.
         """
-        self.refuse_replaced()
-        store, ledger = self.store, (*(() if rewrite else self.ledger), *entries)
-        segments = store.extended(() if rewrite else self.segments, entries, after=self.commit)
-        offsets = self.offsets | (offsets or {})
-        stages = stages or StageTimer()
+        return self.changed(committee, entries, rewrite=rewrite, stages=stages, offsets=offsets, **facts).committed()
+
+    def changed(self, committee=None, entries=(), *, rewrite=False, stages=None, offsets=None, **facts) -> "Snapshot":
+        """A copy with another state, in memory; `committed` writes it.
+
+        Parameters
+        ----------
+        committee : by default that of this snapshot
+        entries : further ledger entries or, with `rewrite`, the whole ledger
+        offsets : changed offsets by source name; the others stay
+        facts : changed facts by field name
+        """
+        seconds = (stages or StageTimer()).added_to(self.facts.seconds)
         with read_back(f"{self.url}: commit {self.commit + 1}"):
-            facts_now = self.facts.changed(**{"seconds": stages.added_to(self.facts.seconds)} | facts)
-        absorbed = {"segments": segments, "ledger": ledger, "offsets": offsets, "identity": self.identity}
-        made = write_commit(store, self.commit + 1, self.model, committee, facts_now, parent=self.digest, **absorbed)
-        changed = {
-            "segments": segments,
-            "ledger": ledger,
-            "offsets": offsets,
-            "facts": facts_now,
-            "digest": made.digest,
+            known = self.facts.changed(**{"seconds": seconds} | facts)
+        return replace(
+            self,
+            committee=committee or self.committee,
+            ledger=(*(() if rewrite else self.ledger), *entries),
+            offsets=self.offsets | (offsets or {}),
+            facts=known,
+            pending=True,
+            draft="",
+        )
+
+    def committed(self) -> "Snapshot":
+        """Write the next commit with the changed state and return its snapshot; this one if nothing was changed.
+
+        Raises
+        ------
+        CommitConflict
+            Another process has written the next commit, or the directory no longer holds the one before.
+        """
+        if not self.pending:
+            return self
+        self.refuse_replaced()
+        segments, store = self._segments(), self.store
+        state: dict[str, Any] = {
+            "ledger": self.ledger,
+            "offsets": self.offsets,
+            "identity": self.identity,
+            "parent": self.digest,
         }
-        return replace(self, committee=committee, commit=self.commit + 1, **changed)
+        where = (store, self.commit + 1, self.model, self.committee, self.facts)
+        made = write_commit(*where, segments=segments, before=self.arrays, **state)
+        new = {"segments": segments, "saved": self.ledger, "arrays": {}, "pending": False, "draft": ""}
+        return replace(self, commit=made.number, digest=made.digest, **new)
+
+    def committed_or_newest(self) -> "Snapshot":
+        """As `committed`, but load the newest commit if another process has written one, which has the same to do."""
+        try:
+            return self.committed()
+        except CommitConflict:
+            return self.newest()
+
+    @contextlib.contextmanager
+    def drafted(self) -> Iterator["Snapshot"]:
+        """A context in which tasks can read the changed state by the reference of the snapshot that it yields.
+
+        The record is removed at the end, its arrays and segments belong to the next commit. If the process dies, no
+        record names these, and the commit before is the newest.
+        """
+        if not self.pending:
+            yield self
+            return
+        self.refuse_replaced()
+        segments, store = self._segments(), self.store
+        contents = Contents.of(self.model, self.committee, self.ledger, self.facts)
+        arrays = store.put_arrays(contents.arrays, before=self.arrays or store.arrays_before(self.commit + 1))
+        how = {"identity": self.identity, "segments": segments, "offsets": self.offsets}
+        with store.draft(self.commit + 1, arrays=arrays, facts=contents.facts, **how) as draft:
+            yield replace(self, segments=segments, saved=self.ledger, arrays=arrays, draft=draft)
+
+    @contextlib.contextmanager
+    def committed_on_error(self) -> Iterator[None]:
+        """A context after whose failure, or interrupt, this state is committed, so that what was computed stays."""
+        try:
+            yield
+        except BaseException:
+            with contextlib.suppress(CommitConflict):
+                self.committed()
+            raise
+
+    def _segments(self):
+        """Hashes of the ledger's segments, after new entries have been stored."""
+        saved, new = self.ledger[: len(self.saved)], self.ledger[len(self.saved) :]
+        if len(saved) == len(self.saved) and all(map(_is_stored_as, saved, self.saved)):
+            return self.store.extended(self.segments, new, after=self.commit)
+        return self.store.extended((), self.ledger, after=self.commit)
 
     def written(self, store, committee, ledger, facts) -> "Snapshot":
         """Write the first commit of another model directory, with the same model, and return its snapshot."""
@@ -314,76 +388,12 @@ def from_commit(store: ModelStore, commit: Commit) -> Snapshot:
         segments=commit.segments,
         ledger=commit.ledger,
         facts=facts,
+        saved=commit.ledger,
         offsets=commit.offsets,
         digest=commit.digest,
     )
 
 
-def write_commit(
-    store: ModelStore,
-    number,
-    model,
-    committee,
-    facts: Facts,
-    *,
-    segments=(),
-    ledger=(),
-    offsets=None,
-    identity=None,
-    parent=None,
-) -> Reference:
-    """Write a commit after checking that it can be read back, and return its reference.
-
-    Parameters
-    ----------
-    segments, ledger : hashes of the ledger's segments, and its entries
-    offsets : offset from which to continue reading, by source name
-    identity : identifier of the model; a new one by default, for a first commit
-    parent : SHA-256 of the record of the previous commit; by default that of whatever commit is there
-
-    Raises
-    ------
-    CommitConflict
-    CommitRefused
-        The commit would not pass the checks of a reader.
-    NotFinite
-        The sum of messages is not finite.
-    """
-    arrays, model_facts = model.to_arrays()
-    total = committee.total
-    _refuse_not_finite(total, f"{store.storage.url}: expected finite messages for commit {number}")
-    arrays |= {"eta": total.eta, "precision": total.precision}
-    all_facts = {"model": model_facts, "fit": facts.to_json(), "evidence": total.evidence, "rows": total.rows}
-    all_facts["partitions"] = len(ledger)
-    where = f"{store.storage.url}: commit {number}"
-    with read_back(where):
-        residuals = residual_arrays(ledger)
-        made = Commit(
-            number=number,
-            identity=identity or "",
-            digest="",
-            arrays=arrays,
-            facts=json.loads(canonical_json(all_facts)),
-            segments=tuple(segments),
-            ledger=with_residuals(ledger, residuals, where),
-            offsets=offsets or {},
-        )
-        sound_committee(store.storage.url, made)
-    digests = store.put_arrays(arrays | residuals, before=store.arrays_before(number))
-    return store.commit(
-        number,
-        identity=identity,
-        parent=parent,
-        arrays=digests,
-        facts=all_facts,
-        segments=segments,
-        offsets=offsets or {},
-    )
-
-
-def _refuse_not_finite(total, expected):
-    if not all(np.all(np.isfinite(part)) for part in (total.eta, total.precision, total.evidence)):
-        raise NotFinite(
-            f"{expected}, got others; nothing was committed: check that inputs are in the range of the training data, "
-            "else restore the model from a copy"
-        )
+def _is_stored_as(entry: Entry, other: Entry) -> bool:
+    """Whether two ledger entries are the same in a segment, which holds no residuals."""
+    return entry is other or all(getattr(entry, name) == getattr(other, name) for name in STORED)

@@ -12,6 +12,7 @@ import numpy as np
 
 from bcmdist import linalg
 from bcmdist.experts.laplace import laplace_mode
+from bcmdist.experts.leave_one_out import from_precision
 from bcmdist.model.likelihoods import OneProcess, slopes
 from bcmdist.model.mean import prior_covariance
 
@@ -70,18 +71,19 @@ def _gaussian(K, likelihood, obs):
 
 
 def _left_out(K, likelihood, obs):
-    """sum_i log N(y_i; y_i - a_i / T_ii, 1 / T_ii) with T = (K + Psi)^-1, a = T y, and its derivatives.
+    """Sum of log N(e_i; 0, s_i) of leave-one-out errors e_i with variances s_i, and its derivatives.
 
-    With u = T (a / diag T) and w = (C + a^2 / diag T) / (2 diag T):  d/dK = 1/2 (u a' + a u') - T diag(w) T
+    With T = (K + Psi)^-1, a = T y, u = T e and w = (s + e^2) / 2:  d/dK = 1/2 (u a' + a u') - T diag(w) T
     = 1/4 ((u + a)(u + a)' - (u - a)(u - a)') - T diag(w) T. C processes share the covariance, as in `_gaussian`.
     """
     noise, y = likelihood.noise(obs), likelihood.targets(obs)
     K[np.diag_indices_from(K)] += noise
     T = linalg.inverse(linalg.cholesky(K, name="covariance of a partition's targets"))
     y = y.reshape(len(y), -1)
-    a, t = T @ y, np.diag(T)[:, None].copy()
-    u, w = T @ (a / t), 0.5 * (1.0 + a**2 / t).sum(axis=1) / t[:, 0]
-    value = 0.5 * np.sum(np.log(t) - a**2 / t - np.log(2.0 * np.pi))
+    a = T @ y
+    error, variance = from_precision(a, np.diag(T)[:, None].copy())
+    u, w = T @ error, 0.5 * (variance + error**2).sum(axis=1)
+    value = -0.5 * np.sum(error**2 / variance + np.log(2.0 * np.pi * variance))
     T *= np.sqrt(w)[:, None]
     adjoint = linalg.gram(T)
     adjoint *= -1.0

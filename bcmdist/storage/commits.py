@@ -28,7 +28,7 @@ from uuid import uuid4
 import numpy as np
 
 from bcmdist.errors import CommitConflict, ModelDamaged, ModelNotFound
-from bcmdist.storage import blobs, leases, ledger, pruning, records
+from bcmdist.storage import blobs, drafts, leases, ledger, pruning, records
 from bcmdist.storage.blobs import BlobReference as BlobReference  # re-exported with `Reference`, for modules of tasks
 from bcmdist.storage.blobs import sha256
 from bcmdist.storage.fields import read_back
@@ -73,6 +73,8 @@ class Reference:
     url: str
     number: int
     digest: str
+    draft: bool = False
+    """whether the record is not committed yet, and stored as a blob (`ModelStore.draft`)"""
 
     @property
     def place(self) -> str:
@@ -89,6 +91,7 @@ class ModelStore:
     put_segment, get_segment, extended = ledger.put_segment, ledger.get_segment, ledger.extended
     hold, opened, held, only_lease = leases.hold, leases.opened, leases.held, leases.only_lease
     prune, history, canary = pruning.prune, records.history, blobs.canary
+    draft, record_of = drafts.draft, drafts.record_of
 
     def __init__(self, storage: Storage):
         self.storage = storage
@@ -376,18 +379,5 @@ def load_array(reference: BlobReference) -> np.ndarray:
 
 @lru_cache(maxsize=8)
 def load_record(reference: Reference) -> dict:
-    """Load the record of a commit.
-
-    Raises
-    ------
-    ModelDamaged
-        The record at this number has another hash: the machine sees another model under the same path.
-    """
-    store = open_store(reference.url)
-    found = store.reference(reference.number)
-    if found != reference:
-        raise ModelDamaged(
-            f"{reference.url}: expected record {reference.digest[:12]} at commit {reference.number}, found "
-            f"{found.digest[:12]}; this machine sees another model under the same path: use a shared one"
-        )
-    return store.record(reference.number)
+    """Load the record of a commit, or of a draft; errors as of `ModelStore.record_of`."""
+    return open_store(reference.url).record_of(reference)

@@ -8,6 +8,7 @@ from scipy.stats import norm
 
 from bcmdist.data.observations import Observations, unweighted
 from bcmdist.experts.laplace import laplace_mode
+from bcmdist.experts.leave_one_out import LEAST_SHARE, cavity
 from bcmdist.learning.evidence.local_tasks import normal_density
 from bcmdist.learning.left_out.density import (
     STEEPNESS,
@@ -17,7 +18,6 @@ from bcmdist.learning.left_out.density import (
     left_out_labels,
 )
 from bcmdist.model.likelihoods import Bernoulli, Gaussian, OneHot, Poisson
-from bcmdist.prediction.leave_one_out import LEAST_SHARE, left_out
 from oracles import laplace
 from problems import make_kernel, regression_problem
 
@@ -45,7 +45,7 @@ def posterior(K, noise, y):
 def test_gaussian_rows_are_left_out_as_if_they_had_never_been_there(K, rng):
     y, noise = rng.standard_normal(ROWS), rng.uniform(0.05, 0.5, ROWS)
     mean, variance = posterior(K, noise, y)
-    found = left_out(mean, variance, (y - mean) / noise, 1 / noise)
+    found = cavity(mean, variance, (y - mean) / noise, 1 / noise)
     exact = np.array([without(K, noise, y, row) for row in range(ROWS)]).T
     np.testing.assert_allclose(found, exact, rtol=1e-9)
 
@@ -54,7 +54,7 @@ def test_several_processes_are_each_left_out(K, rng):
     Y, noise = rng.standard_normal((ROWS, 3)), rng.uniform(0.05, 0.5, ROWS)
     mean, variance = posterior(K, noise, Y)
     variance = np.repeat(variance[:, None], 3, axis=1)
-    found = left_out(mean, variance, (Y - mean) / noise[:, None], 1 / noise[:, None])
+    found = cavity(mean, variance, (Y - mean) / noise[:, None], 1 / noise[:, None])
     for c in range(3):
         exact = np.array([without(K, noise, Y[:, c], row) for row in range(ROWS)]).T
         np.testing.assert_allclose([found[0][:, c], found[1][:, c]], exact, rtol=1e-9)
@@ -62,12 +62,12 @@ def test_several_processes_are_each_left_out(K, rng):
 
 def test_a_row_that_says_nothing_changes_nothing(rng):
     mean, variance = rng.standard_normal(4), rng.uniform(1, 2, 4)
-    found = left_out(mean, variance, np.zeros(4), np.zeros(4))
+    found = cavity(mean, variance, np.zeros(4), np.zeros(4))
     np.testing.assert_array_equal(found, [mean, variance])
 
 
 def test_a_row_that_knows_everything_leaves_a_finite_positive_variance():
-    mean, variance = left_out(np.zeros(2), np.ones(2), np.zeros(2), np.array([1.0, 1.0 + 1e-12]))
+    mean, variance = cavity(np.zeros(2), np.ones(2), np.zeros(2), np.array([1.0, 1.0 + 1e-12]))
     assert np.all(variance == 1 / LEAST_SHARE)
     assert np.all(mean == 0)
 
@@ -138,6 +138,6 @@ def test_the_laplace_path_is_exact_where_rows_are_gaussian(K, rng):
     f = laplace_mode(K, obs, likelihood)
     mean, variance = posterior(K, likelihood.noise(obs), obs.y)
     np.testing.assert_allclose(f, mean, rtol=1e-8)
-    found = left_out(f, variance, likelihood.score(obs, f), likelihood.curvature(obs, f))
+    found = cavity(f, variance, likelihood.score(obs, f), likelihood.curvature(obs, f))
     exact = np.array([without(K, likelihood.noise(obs), obs.y, row) for row in range(ROWS)]).T
     np.testing.assert_allclose(found, exact, rtol=1e-7)

@@ -6,11 +6,12 @@ import pytest
 from bcmdist.committee.committee import Committee
 from bcmdist.data.observations import unweighted
 from bcmdist.experts.expert import expert_message
+from bcmdist.experts.leave_one_out import cavity
 from bcmdist.model.likelihoods import Gamma, Gaussian, NegativeBinomial, Poisson
 from bcmdist.model.mean import Mean
 from bcmdist.model.shared.query import prepare
 from bcmdist.prediction.latent import predict_latent
-from bcmdist.prediction.leave_one_out import left_out, left_out_of_committee
+from bcmdist.prediction.leave_one_out import left_out_of_committee
 from bcmdist.prediction.local.committee_at_rows import committee_at_rows
 from bcmdist.prediction.local.expert import local_expert, predict_local
 from problems import make_kernel, regression_problem
@@ -49,7 +50,7 @@ def test_a_row_left_out_of_a_local_expert_is_one_it_never_saw(likelihood, rng):
         return predict_local(seen, expert, Xs, seen.columns(Xs))
 
     m, v = local(np.arange(60), p.X)
-    mean, variance = left_out(m, v, likelihood.score(obs, m), likelihood.curvature(obs, m))
+    mean, variance = cavity(m, v, likelihood.score(obs, m), likelihood.curvature(obs, m))
     exact, own = np.transpose([local(np.delete(np.arange(60), k), p.X[k : k + 1]) for k in range(60)])[0]
     gap, ratio = np.abs(mean - exact) / np.sqrt(own), variance / own
     assert gap.max() < 0.15
@@ -59,6 +60,6 @@ def test_a_row_left_out_of_a_local_expert_is_one_it_never_saw(likelihood, rng):
 
 
 def test_no_row_left_out_is_known_less_than_before_anything_was_heard():
-    mean, variance = left_out(np.ones(2), np.ones(2), np.full(2, 0.5), np.array([0.5, 1.5]), prior=np.full(2, 3.0))
+    mean, variance = cavity(np.ones(2), np.ones(2), np.full(2, 0.5), np.array([0.5, 1.5]), prior=np.full(2, 3.0))
     np.testing.assert_allclose(variance, [2.0, 3.0])
     np.testing.assert_allclose(mean, [0.0, -0.5])

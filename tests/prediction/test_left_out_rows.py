@@ -8,8 +8,9 @@ from bcmdist.committee.passes import absorbed_partitions
 from bcmdist.data.rows import read_all
 from bcmdist.experts.expert import expert_message
 from bcmdist.model.targets import model_rows
+from bcmdist.prediction.errors.held_out import LeftOutByCommittee
 from bcmdist.prediction.latent import predict_latent
-from bcmdist.prediction.left_out_rows import LeftOutByCommittee, left_out_rows
+from bcmdist.prediction.leave_one_out import left_out_of_committee
 
 
 def first_partition(gbcm):
@@ -26,7 +27,7 @@ def test_gaussian_rows_are_left_out_exactly(make_data, rng, expert, copies):
     gbcm = gbcm.reweight({gbcm.ledger[0].key: copies})
     shared, likelihood = gbcm.model.shared, gbcm.model.likelihood
     X, obs = first_partition(gbcm)
-    mean, variance = left_out_rows(shared, likelihood, X, obs, gbcm.committee.posterior, copies=copies)
+    mean, variance = left_out_of_committee(shared, likelihood, gbcm.committee.posterior, X, obs, weight=copies)
     for i in (0, 7, 29):
         others = np.arange(len(X)) != i
         whole = expert_message(shared, likelihood, X, obs).weighted(copies)
@@ -54,7 +55,7 @@ def test_labels_are_left_out_nearly(make_data, rng):
     gbcm = GBCM.fit(path, Settings(task="classification", kernel="se", learn=False, query=15, rows_per_expert=30))
     shared, likelihood = gbcm.model.shared, gbcm.model.likelihood
     X, obs = first_partition(gbcm)
-    mean, variance = left_out_rows(shared, likelihood, X, obs, gbcm.committee.posterior)
+    mean, variance = left_out_of_committee(shared, likelihood, gbcm.committee.posterior, X, obs)
     absorbed, _ = predict_latent(shared, gbcm.committee.posterior, X)
     exact, spread = np.empty(30), np.empty(30)
     whole = expert_message(shared, likelihood, X, obs)
@@ -62,7 +63,7 @@ def test_labels_are_left_out_nearly(make_data, rng):
         others = np.arange(30) != i
         without = gbcm.committee.withdraw(whole).absorb(expert_message(shared, likelihood, X[others], obs[others]))
         exact[i : i + 1], spread[i : i + 1] = predict_latent(shared, without.posterior, X[i : i + 1])
-    few = left_out_rows(shared, likelihood, X, obs, gbcm.committee.posterior, some=np.array([4, 9]))
+    few = left_out_of_committee(shared, likelihood, gbcm.committee.posterior, X, obs, np.array([4, 9]))
     np.testing.assert_allclose(few, [mean[[4, 9]], variance[[4, 9]]], rtol=1e-9)
     assert np.linalg.norm(mean - exact) < 0.25 * np.linalg.norm(absorbed - exact)
     np.testing.assert_allclose(variance, spread, rtol=0.05)

@@ -10,11 +10,6 @@ absorbed, adds the rest of its own messages (messages commute) and retries. A wr
 its number taken. There are no locks, and clocks only decide when to commit.
 
 `admission` decides what to absorb and does no I/O; this module holds the source, the runtime, the store and the clocks.
-
-Workers return ledger entries at once, but keep the messages until a commit asks for their sum. If a worker dies in
-between, its messages are recomputed from the rows as they are by then. The sum therefore lists the entries that it
-covers, and is used only if they equal the entries of the batch (`totalled`). Otherwise the whole batch is absorbed
-again, messages and entries together, or refused because its data changed.
 """
 
 import contextlib
@@ -30,11 +25,12 @@ from bcmdist.committee.cells import absorbed_in_cells, refuse_absorbed_in_cells
 from bcmdist.committee.facts import Lag
 from bcmdist.committee.fading import Weighting, chosen_fading, going_on
 from bcmdist.committee.ingest.admission import Admission, Instructions, LedgerState
-from bcmdist.committee.ingest.in_turn import Digests, Found, PartitionMessage, identity, ingest_in_turn
+from bcmdist.committee.ingest.in_turn import Digests, Found, PartitionMessage, ingest_in_turn
 from bcmdist.committee.ingest.lag_meter import LagMeter
 from bcmdist.committee.ingest.options import IngestOptions, IngestReport
 from bcmdist.committee.ingest.race import absorbed_again
 from bcmdist.committee.ingest.successor import CommitDetails, says_more, successor
+from bcmdist.committee.ingest.totals import totalled
 from bcmdist.committee.ingest.uncommitted import Batch
 from bcmdist.committee.ingest.watch import Unwatched, Watch
 from bcmdist.committee.snapshot import Snapshot
@@ -52,42 +48,10 @@ from bcmdist.errors import (
 from bcmdist.experts.contributions import Contribution
 from bcmdist.experts.limits import refuse_large_expert
 from bcmdist.experts.precision import refuse_inexact
-from bcmdist.runtime.interface import Runtime, SumLost
 from bcmdist.runtime.timing import StageTimer
 from bcmdist.storage.commits import record_digest
 from bcmdist.storage.heartbeats import beating, sweep
 from bcmdist.storage.ledger import RUNNING
-
-
-def totalled(
-    batch: Batch, runtime: Runtime, to_absorb: Callable[[list[Partition]], Contribution], *, label: str
-) -> Batch:
-    """Return the batch with its message: the sum of the messages that the runtime has kept.
-
-    Parameters
-    ----------
-    to_absorb : computes the messages of partitions again, where the sum is lost or covers other rows
-
-    Raises
-    ------
-    SchedulerLost
-    DataChanged, ...
-        The batch had to be absorbed again and this failed; commit nothing of it.
-    """
-    if batch.message is None:
-        return batch
-    try:
-        total = runtime.total(batch.message, label=label)
-        if total.entries == {key: identity(entry) for key, entry in batch.entries.items()}:
-            return replace(batch, message=total.message)
-    except SumLost:
-        pass
-    again = []
-    for key, part in batch.parts.items():
-        entry = batch.entries[key]
-        again.append((replace(part, weight=batch.fading.weight(entry.position)), entry))
-    return absorbed_again(batch, again, to_absorb)
-
 
 # Without --commit-every: the least number of seconds between commits; the interval is longer where needed to spend at
 # most 1 / `COMMIT_SHARE` of the time on commits. After a crash, partitions absorbed since the last commit are repeated.
@@ -101,14 +65,31 @@ POLL_SECONDS = 0.5
 PAUSE, LONGEST_PAUSE = 0.01, 1.0
 
 
+Finish = Callable[[Snapshot], Snapshot]
+"""from a snapshot that remains to be committed to one that says more, such as calibrated probabilities"""
+
+
+def unchanged(snapshot: Snapshot) -> Snapshot:
+    """The snapshot itself: the default of `finish`."""
+    return snapshot
+
+
 def ingest(
-    snapshot: Snapshot, source: Source, runtime, options: IngestOptions | None = None, *, watch: Watch | None = None
+    snapshot: Snapshot,
+    source: Source,
+    runtime,
+    options: IngestOptions | None = None,
+    *,
+    watch: Watch | None = None,
+    finish: Finish = unchanged,
 ) -> tuple[Snapshot, IngestReport]:
     """Absorb the partitions that a source delivers, once each; return the last snapshot and a report.
 
     Parameters
     ----------
     watch : observes partitions that arrive after the fit; not used for sources without a name (rows in memory)
+    finish : called once, when all partitions are absorbed; what it changes is in the commit of the last ones. If it
+        fails or is interrupted, these are committed without; if the process dies, they are absorbed again
 
     Raises
     ------
@@ -122,9 +103,10 @@ def ingest(
     options = options or IngestOptions()
     snapshot.refuse_replaced()
     if snapshot.facts.linearisation.linearise == RUNNING:
-        return ingest_in_turn(snapshot, source, runtime, options)
+        snapshot, report = ingest_in_turn(snapshot, source, runtime, options)
+        return finish(snapshot).committed_or_newest(), report
     runtime.check_same(functools.partial(record_digest, snapshot.url, snapshot.commit), url=snapshot.url)
-    loop = _Loop(snapshot, source, runtime, options, (source.name and watch) or Unwatched())
+    loop = _Loop(snapshot, source, runtime, options, (source.name and watch) or Unwatched(), finish)
     loop.run()
     return loop.snapshot, loop.admission.report
 
@@ -132,8 +114,10 @@ def ingest(
 class _Loop:
     """One ingestion: carries out the instructions of `admission` and reports the outcomes to it."""
 
-    def __init__(self, snapshot: Snapshot, source: Source, runtime, options: IngestOptions, watch: Watch):
+    def __init__(self, snapshot: Snapshot, source: Source, runtime, options: IngestOptions, watch: Watch, finish):
         self.snapshot, self.source, self.runtime, self.options = snapshot, source, runtime, options
+        self.finish: Finish | None = finish
+        """None when it was called"""
         fading = self._fading()
         if fading.window:
             refuse_inexact(snapshot.model.precision, snapshot.url, "keep a --window")
@@ -197,9 +181,11 @@ class _Loop:
             idle = self.delivered == begun
             finished = not self.options.watch or self._enough() or bool(self.failures)
             if finished or idle or self._due():
-                self.commit()
+                self.commit(last=finished and not self.failures)
             if idle and not finished:
                 time.sleep(POLL_SECONDS)
+        if self.finish and not self.failures:  # nothing was left to commit, or another process has committed
+            self.snapshot = self.finish(self.snapshot).committed_or_newest()
         self._prune()
         self._progress(finished=True)
         self._warn_at_end()
@@ -295,8 +281,11 @@ class _Loop:
         wait = max(COMMIT_SECONDS, COMMIT_SHARE * self.commit_seconds)
         return time.monotonic() - self.committed >= wait
 
-    def commit(self) -> None:
-        """Commit the pending batch, retrying after conflicts with other writers; then acknowledge it."""
+    def commit(self, *, last=False) -> None:
+        """Commit the pending batch, retrying after conflicts with other writers; then acknowledge it.
+
+        last : whether to call `finish` before
+        """
         begun, self.lag = time.monotonic(), self._lag()
         batch, overtaken = totalled(self.admission.take(), self.runtime, self._absorb_again, label=self.label), False
         if self.admission.is_overtaken(batch):
@@ -307,9 +296,13 @@ class _Loop:
             stages.seconds[self.label] = start - self.committed
             while True:
                 try:
-                    self.snapshot = successor(self.snapshot, batch, self._commit_details, self.runtime, stages)
+                    after = successor(self.snapshot, batch, self._commit_details, self.runtime, stages)
+                    self.snapshot = self._finished(after) if last else after.committed()
                     break
                 except CommitConflict:
+                    if self.snapshot.pending:  # the newest commit lacks what was changed before
+                        raise
+                    last = False  # to be repeated only if no other process commits
                     overtaken = True
                     self.admission.report.retries += 1
                     time.sleep(random.uniform(0.0, 2.0 * pause))
@@ -327,6 +320,18 @@ class _Loop:
             self._prune()
         if self.options.watch:  # this may run for long: do not wait for the end to warn
             self._warn_at_end()
+
+    def _finished(self, after: Snapshot) -> Snapshot:
+        """Call `finish` and commit; if it fails or is interrupted, commit `after`, and raise."""
+        assert self.finish, "it is called once"
+        try:
+            finished = self.finish(after)
+        except BaseException:
+            with contextlib.suppress(CommitConflict):
+                self.snapshot = after.committed()
+            raise
+        committed, self.finish = finished.committed(), None
+        return committed
 
     def _left_of(self, batch: Batch) -> Batch:
         """The part of a batch that is still to be committed after another process has committed."""

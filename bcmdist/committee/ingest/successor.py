@@ -46,12 +46,10 @@ def says_more(
 
 
 def successor(snapshot: Snapshot, batch: Batch, details: CommitDetails, runtime, stages: StageTimer) -> Snapshot:
-    """Write the commit after `snapshot` that absorbs `batch`, and return its snapshot.
+    """The snapshot after `batch` has been absorbed, which remains to be committed.
 
     Raises
     ------
-    CommitConflict
-        Another process has written this commit.
     DataChanged
         Rows that left the window differ from those that were absorbed, so they cannot be withdrawn.
     """
@@ -74,7 +72,7 @@ def successor(snapshot: Snapshot, batch: Batch, details: CommitDetails, runtime,
     facts["skipped"] = tuple(sorted(skipped and skipped - _names(ledger)))
     offsets = snapshot.offsets if batch.offset is None else snapshot.offsets | {details.source: batch.offset}
     new = [entry for entry in ledger if not after.expired(entry.position)] if gone else entries
-    return snapshot.successor(committee, new, rewrite=bool(gone), stages=stages, offsets=offsets, **facts)
+    return snapshot.changed(committee, new, rewrite=bool(gone), stages=stages, offsets=offsets, **facts)
 
 
 def _without(snapshot, committee, gone, fading, ledger, runtime) -> Committee:

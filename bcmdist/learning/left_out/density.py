@@ -10,8 +10,8 @@ from scipy.special import log_softmax
 from bcmdist import linalg
 from bcmdist.experts.evidence import posterior_variance, weighted_inverse
 from bcmdist.experts.laplace import laplace_mode
+from bcmdist.experts.leave_one_out import cavity, from_precision
 from bcmdist.model.likelihoods import Likelihood
-from bcmdist.prediction.leave_one_out import left_out
 from bcmdist.prediction.observation import predictive
 
 # Steepness of the label probabilities that are tried, as factors on the regression's logits; calibrated later.
@@ -60,7 +60,7 @@ def left_out_errors(K, likelihood: Likelihood, obs, rows: int) -> tuple[np.ndarr
     corner, white = _conditional_factor(K, likelihood, obs, rows)
     pull = linalg.solve_lower_transposed(corner, white)[::-1]
     precision = np.diag(linalg.inverse(corner))[::-1].reshape(rows, *[1] * (pull.ndim - 1))
-    return pull / precision, 1.0 / precision
+    return from_precision(pull, precision)
 
 
 def block_errors(K, likelihood: Likelihood, obs, rows: int) -> tuple[np.ndarray, np.ndarray]:
@@ -91,5 +91,5 @@ def left_out_densities(K, likelihood: Likelihood, obs, rows: int) -> np.ndarray:
     w = likelihood.curvature(obs, f)
     L, T = weighted_inverse(K, w)
     variance = posterior_variance(K, L, w, T)
-    mean, without = left_out(f, variance, likelihood.score(obs, f), w)
+    mean, without = cavity(f, variance, likelihood.score(obs, f), w)
     return predictive(likelihood, mean[:rows], without[:rows], first).log_density(first)

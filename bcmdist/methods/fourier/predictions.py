@@ -20,12 +20,12 @@ import numpy as np
 
 from bcmdist import linalg
 from bcmdist.experts.expert import find_mode
+from bcmdist.experts.leave_one_out import cavity
 from bcmdist.methods.fourier.belief import PREDICTION_ROWS, IterativeBelief
 from bcmdist.methods.fourier.messages import FourierCovariance, conditional_mode
 from bcmdist.model.kernels import cross_lower
 from bcmdist.model.shared.belief import Factored
 from bcmdist.prediction.latent import predict_latent
-from bcmdist.prediction.leave_one_out import left_out
 from bcmdist.prediction.local.committee_at_rows import CommitteeAtRows
 
 
@@ -123,7 +123,7 @@ def leave_one_out(shared, likelihood, X, obs, belief, rows, copies, at) -> tuple
         w = likelihood.curvature(obs, f)
         share = copies / (1.0 + w * t)
         score, curvature = share * (w * (f - mean) + likelihood.score(obs, f)), share * w
-    mean, variance = left_out(mean, variance - t, score, curvature)
+    mean, variance = cavity(mean, variance - t, score, curvature)
     return mean, variance + t
 
 

@@ -9,19 +9,20 @@ from dataclasses import asdict
 
 from bcmdist.committee.passes import readable_partitions
 from bcmdist.committee.snapshot import Snapshot
-from bcmdist.errors import CommitConflict
 from bcmdist.model.model import named_parameters
-from bcmdist.prediction.errors.held_out import CALIBRATION_ROWS, HeldOut, some_of, without_some
+from bcmdist.prediction.errors.held_out import CALIBRATION_ROWS, HeldOut, LeftOutByCommittee, some_of, without_some
 from bcmdist.prediction.errors.platt_scaling import fit_calibration
 from bcmdist.prediction.errors.recalibration import fit_recalibration
-from bcmdist.prediction.left_out_rows import LeftOutByCommittee, sites_repeat
+from bcmdist.prediction.leave_one_out import sites_repeat
 from bcmdist.storage.commits import BlobReference
 
 RECALIBRATE_SHARE = 0.1  # relative change of the number of rows absorbed after which a calibration is outdated
 
 
 def calibrated(snapshot: Snapshot, runtime, *, since=0) -> Snapshot:
-    """Calibrate or recalibrate class probabilities and commit the result; unchanged if they are up to date.
+    """The snapshot with calibrated or recalibrated class probabilities, which remain to be committed.
+
+    The snapshot is returned unchanged if they are up to date.
 
     Parameters
     ----------
@@ -47,7 +48,7 @@ def _calibrated(snapshot, runtime):
     with snapshot.store.transient(arrays) as references:
         task = HeldOut(snapshot.reference, **references)
         found = fit_calibration(runtime.sum(task, held_out, label="calibrate"))
-    return _with(snapshot, calibration=asdict(found) | {"rows": rows})
+    return snapshot.changed(calibration=asdict(found) | {"rows": rows})
 
 
 def _recalibrated(snapshot, runtime, since):
@@ -62,20 +63,14 @@ def _recalibrated(snapshot, runtime, since):
     parts = some_of(readable_partitions(snapshot), CALIBRATION_ROWS)
     if not parts:
         return snapshot
-    task = LeftOutByCommittee(snapshot.reference, CALIBRATION_ROWS, BlobReference(snapshot.url, at) if at else None)
-    left_out = runtime.sum(task, parts, label="calibrate")
+    with snapshot.drafted() as readable:
+        task = LeftOutByCommittee(readable.reference, CALIBRATION_ROWS, BlobReference(snapshot.url, at) if at else None)
+        left_out = runtime.sum(task, parts, label="calibrate")
     found = fit_recalibration(left_out, snapshot.model.likelihood, _learned(snapshot))
     if found is None and before is None:
         return snapshot
     corrected = found and asdict(found) | {"rows": rows, "linearised_at": at}
-    return _with(snapshot, recalibration=corrected)
-
-
-def _with(snapshot, **facts):
-    try:
-        return snapshot.successor(snapshot.committee, [], **facts)
-    except CommitConflict:  # another process has committed, and calibrates too
-        return snapshot.newest()
+    return readable.changed(recalibration=corrected)
 
 
 def _many(rows, before):

@@ -1,8 +1,8 @@
-"""Held-out rows for calibration: a random quarter of a partition, stratified by class.
+"""Held-out rows for calibration: a random quarter of a partition, stratified by class, or each row left out by itself.
 
-The choice depends on the partition alone, so that the task that absorbs the other rows and the task that predicts these
-agree. It is random since data are often sorted by class: the last rows of a partition, or whole partitions, would miss
-most classes.
+The choice of the quarter depends on the partition alone, so that the task that absorbs the other rows and the task that
+predicts these agree. It is random since data are often sorted by class: the last rows of a partition, or whole
+partitions, would miss most classes.
 """
 
 from dataclasses import dataclass, replace
@@ -10,16 +10,18 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bcmdist.committee.committee import Committee
+from bcmdist.committee.loading import load_committee
 from bcmdist.committee.passes import readable_partitions
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.partition import Partition
 from bcmdist.data.rows import Rows
-from bcmdist.experts.contributions import Contribution, Expert
+from bcmdist.experts.contributions import Contribution, Expert, load_values
 from bcmdist.experts.message import Message
 from bcmdist.model.loading import load_model
-from bcmdist.model.targets import model_observations
+from bcmdist.model.targets import model_observations, model_rows
 from bcmdist.prediction.errors.platt_scaling import HeldOutRows
 from bcmdist.prediction.latent import predict_latent
+from bcmdist.prediction.leave_one_out import left_out_of_committee
 from bcmdist.storage.commits import BlobReference, Reference, load_array
 
 # One row in `HELD_OUT_EVERY` is held out.
@@ -86,6 +88,27 @@ class HeldOut:
         obs = model_observations(model, part, rows.obs)
         mean, variance = predict_latent(model.shared, committee.posterior, model.scaling.inputs(rows.X))
         return HeldOutRows(mean, variance, obs.y, obs.weight)
+
+
+@dataclass(frozen=True)
+class LeftOutByCommittee:
+    """Task: leave-one-out latent predictions and classes at up to `most` rows of a partition."""
+
+    fitted: Reference
+    most: int
+    at: BlobReference | None = None
+    """shared values at which the rows were linearised; None: each expert at its own mode"""
+
+    def __call__(self, part, rows) -> HeldOutRows:
+        model = load_model(self.fitted)
+        X, obs = model_rows(model, part, rows)
+        some = np.linspace(0, len(X) - 1, min(len(X), self.most)).astype(int)
+        at = load_values(self.at, model) if self.at else None
+        belief = load_committee(self.fitted).posterior
+        mean, variance = left_out_of_committee(
+            model.shared, model.likelihood, belief, X, obs, some, weight=part.weight, at=at
+        )
+        return HeldOutRows(mean, variance, obs.y[some], obs.weight[some])
 
 
 def some_of(parts: list[Partition], rows) -> list[Partition]:

@@ -28,13 +28,13 @@ from bcmdist.data.reorder.reorder import reorder
 from bcmdist.data.rows import read_all
 from bcmdist.data.writing import ROWS_PER_CHUNK
 from bcmdist.errors import DataChanged, InvalidData, LaplaceNotConverged, NotPositiveDefinite
+from bcmdist.experts.leave_one_out import cavity
 from bcmdist.model.kernels import metric
 from bcmdist.model.loading import load_model
 from bcmdist.model.targets import model_observations
 from bcmdist.prediction.errors.platt_scaling import HeldOutRows, fit_calibration
-from bcmdist.prediction.leave_one_out import left_out
 from bcmdist.prediction.limits import local_memory, refuse_large_prediction
-from bcmdist.prediction.local.halos import CANDIDATE_ROWS, load_arrangement, nearest_rows
+from bcmdist.prediction.local.halos import CANDIDATE_ROWS, arrangement_of, load_arrangement, nearest_rows
 from bcmdist.prediction.local.neighbours import load_neighbours
 from bcmdist.runtime.timing import StageTimer
 from bcmdist.storage.commits import CELL_DATA, SCRATCH, BlobReference, Reference, load_array, open_store
@@ -130,7 +130,7 @@ class LeftOutRows:
         mean, variance = near.latent(model.scaling.inputs(rows.X))
         likelihood = model.likelihood
         score, curvature = likelihood.score(obs, mean), likelihood.curvature(obs, mean)
-        mean, variance = left_out(mean, variance, score, curvature)
+        mean, variance = cavity(mean, variance, score, curvature)
         return HeldOutRows(mean, variance, obs.y, obs.weight)
 
 
@@ -173,7 +173,9 @@ MEASURED_PARTITIONS = 4
 
 
 def arrange(snapshot: Snapshot, data: Dataset, runtime) -> Snapshot:
-    """Copy the rows in cell order and return the snapshot of the commit that records the copy.
+    """Copy the rows in cell order and return the snapshot with the copy among its facts, which remain to be committed.
+
+    If the process dies before, the same fit finds the copy.
 
     Raises
     ------
@@ -218,24 +220,29 @@ def arrange(snapshot: Snapshot, data: Dataset, runtime) -> Snapshot:
             raise
         edges_name = snapshot.store.put_arrays({"": edges})[""]
         cells = snapshot.facts.cells.changed(edges=edges_name, array=f"{copy.url}/{copy.x}")
-    return snapshot.successor(snapshot.committee, [], stages=stages, cells=cells)
+    return snapshot.changed(stages=stages, cells=cells)
 
 
 def cell_partitions(snapshot: Snapshot) -> list[Partition]:
     """The partitions of a model whose rows have been arranged."""
-    return load_arrangement(snapshot.reference).partitions(2 * snapshot.facts.survey.rows_per_expert)
+    arrangement = arrangement_of(snapshot.model, snapshot.facts.cells, snapshot.url, snapshot.reference.place)
+    return arrangement.partitions(2 * snapshot.facts.survey.rows_per_expert)
 
 
 def surround(snapshot: Snapshot, runtime) -> Snapshot:
-    """Compute halos and calibration; return the snapshot of the commit that supports local prediction."""
+    """Compute halos and calibration; return the snapshot that supports local prediction, which remains to be committed.
+
+    If this fails or is interrupted, the halos are committed.
+    """
     if snapshot.facts.cells.surrounded:
         return snapshot
     if snapshot.facts.cells.halos is None:
         stages = StageTimer()
         with stages("halos"):
-            snapshot = _with_halos(snapshot, runtime, stages)
+            cells = snapshot.facts.cells.changed(halos=_halos(snapshot, runtime))
+        snapshot = snapshot.changed(stages=stages, cells=cells)
     stages = StageTimer()
-    with stages("halos"):
+    with stages("halos"), snapshot.committed_on_error(), snapshot.drafted() as snapshot:
         parts = _some(_whole(snapshot), CALIBRATED_PARTITIONS)
         facts: dict[str, Any] = {}
         if snapshot.model.likelihood.categorical:
@@ -248,14 +255,8 @@ def surround(snapshot: Snapshot, runtime) -> Snapshot:
         square, square_error = mean_and_error(jumps)
         jump = math.sqrt(square)
         error = square_error / (2.0 * jump) if jump and square_error is not None else None
-    return snapshot.successor(
-        snapshot.committee,
-        [],
-        stages=stages,
-        cells=snapshot.facts.cells.changed(border_jump=jump, border_jump_error=error),
-        method="local",
-        **facts,
-    )
+    cells = snapshot.facts.cells.changed(border_jump=jump, border_jump_error=error)
+    return snapshot.changed(stages=stages, cells=cells, method="local", **facts)
 
 
 def _refuse_moved(snapshot, array):
@@ -268,7 +269,8 @@ def _refuse_moved(snapshot, array):
         )
 
 
-def _with_halos(snapshot, runtime, stages):
+def _halos(snapshot, runtime) -> str:
+    """Compute the halos of all cells; return the hash of the blob that lists them by partition."""
     parts = _whole(snapshot)
     table = runtime.sum(Centroids(snapshot.reference), parts, label="centroids")
     with np.errstate(invalid="ignore"):
@@ -278,8 +280,7 @@ def _with_halos(snapshot, runtime, stages):
     empty = snapshot.store.put_arrays({"": np.zeros(0, np.int64)})[""]
     hashes = [names.get(number, empty) for number in range(len(table))]
     table = np.array([list(bytes.fromhex(name)) for name in hashes], dtype=np.uint8)
-    cells = snapshot.facts.cells.changed(halos=snapshot.store.put_arrays({"": table})[""])
-    return snapshot.successor(snapshot.committee, [], stages=stages, cells=cells)
+    return snapshot.store.put_arrays({"": table})[""]
 
 
 def _whole(snapshot):

@@ -11,11 +11,13 @@ from functools import lru_cache
 
 import numpy as np
 
+from bcmdist.committee.facts import Cells
 from bcmdist.committee.loading import load_facts
 from bcmdist.data.cell_tree import CellTree
 from bcmdist.data.dataset import Dataset, open_data
 from bcmdist.data.partition import Partition
 from bcmdist.model.loading import load_model
+from bcmdist.model.model import Model
 from bcmdist.storage.commits import CELL_DATA, Reference, open_store
 from bcmdist.storage.fields import check_array, damaged, shown
 
@@ -173,9 +175,13 @@ class Arrangement:
 @lru_cache(maxsize=4)
 def load_arrangement(reference: Reference) -> Arrangement:
     """The arrangement of a commit with spatial partitions."""
-    cells, model = load_facts(reference).cells, load_model(reference)
+    return arrangement_of(load_model(reference), load_facts(reference).cells, reference.url, reference.place)
+
+
+def arrangement_of(model: Model, cells: Cells, url: str, where: str) -> Arrangement:
+    """The arrangement of a model at `url` with spatial partitions; `where` names its state in error messages."""
     assert model.cells is not None, "a model of spatial partitions has cells"
-    edges = open_store(reference.url).get_array(cells.edges)
-    data = open_data(f"{reference.url}/{CELL_DATA}", x=model.x_name, y=model.y_name)
-    check_edges(edges, model.cells.cells, data.rows, reference.place)
+    edges = open_store(url).get_array(cells.edges)
+    data = open_data(f"{url}/{CELL_DATA}", x=model.x_name, y=model.y_name)
+    check_edges(edges, model.cells.cells, data.rows, where)
     return Arrangement(data, model.cells, edges, HaloSizes(cells.core or 0, cells.around or 0))

@@ -9,6 +9,7 @@ points would hardly help.
 import numpy as np
 
 from bcmdist import linalg
+from bcmdist.experts.leave_one_out import from_precision
 from bcmdist.model.shared.belief import Belief, Factored
 from bcmdist.prediction.local.expert import LocalExpert
 
@@ -54,7 +55,7 @@ def left_out_densities(T, pull, V, belief: Belief, rows) -> np.ndarray:
     rows : (k,)
     """
     p = np.maximum(T[rows, np.arange(len(rows))], LEAST_CURVATURE)
-    gap = pull.reshape(len(rows), -1) / p[:, None]
+    gap, _ = from_precision(pull.reshape(len(rows), -1), p[:, None])
     a = linalg.solve_right_transposed(belief.factor, np.asfortranarray(T.T @ V / p[:, None]))
     others = np.maximum(1.0 - p * np.einsum("ij,ij->i", a, a), LEAST_SHARE)
     return 0.5 * (np.log(p * others) - p * (gap**2).mean(axis=1) / others)

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from bcmdist.experts.contributions import load_values
+from bcmdist.experts.leave_one_out import cavity
 from bcmdist.model.targets import model_rows
 from bcmdist.prediction.errors.standardised_residuals import seed_of, standardised_residuals
 from bcmdist.prediction.interface import load_fitted
-from bcmdist.prediction.leave_one_out import left_out, left_out_of_committee
-from bcmdist.prediction.left_out_rows import left_out_rows
+from bcmdist.prediction.leave_one_out import left_out_of_committee
 from bcmdist.prediction.local.halos import load_arrangement
 from bcmdist.prediction.local.neighbours import load_neighbours
 from bcmdist.storage.commits import BlobReference, Reference
@@ -60,15 +60,13 @@ class LeaveOut:
         mean, variance = load_neighbours(self.model).latent(X)
         site = model.likelihood.score(obs, mean), model.likelihood.curvature(obs, mean)
         prior = model.shared.kernel.diagonal(X) + (model.shared.mean.design(X) ** 2).sum(axis=1)
-        return left_out(mean, variance, *(part.weight * one for one in site), prior=prior)
+        return cavity(mean, variance, *(part.weight * one for one in site), prior=prior)
 
     def _by_committee(self, part, X, obs, some) -> tuple[np.ndarray, np.ndarray]:
         fitted = load_fitted(self.model)
         shared, likelihood = fitted.model.shared, fitted.model.likelihood
-        if likelihood.exact:
-            return left_out_of_committee(shared, likelihood, fitted.belief, X, obs, some, weight=part.weight)
         at = load_values(self.at, fitted.model) if self.at else None
-        return left_out_rows(shared, likelihood, X, obs, fitted.belief, some=some, at=at, copies=part.weight)
+        return left_out_of_committee(shared, likelihood, fitted.belief, X, obs, some, weight=part.weight, at=at)
 
 
 def _in_cells(model, part, count, generator):

@@ -1,4 +1,4 @@
-"""Measure the error distribution after a fit, from leave-one-out residuals that are stored in the ledger.
+"""Measure the error distribution after a fit, from leave-one-out residuals that are stored with the ledger.
 
 This is done once per model, and again when it has absorbed twice as many rows. In between, ingestion records the
 residuals of arriving partitions.
@@ -11,11 +11,10 @@ import numpy as np
 
 from bcmdist.committee.passes import readable_partitions
 from bcmdist.committee.snapshot import Snapshot
-from bcmdist.errors import CommitConflict
 from bcmdist.model.kernels import metric
 from bcmdist.prediction.errors.error_distribution import FADED, LEAST, LEAST_VARYING, gain_of, residuals_of
 from bcmdist.prediction.errors.heteroscedasticity import settle_process
-from bcmdist.prediction.left_out_rows import sites_repeat
+from bcmdist.prediction.leave_one_out import sites_repeat
 from bcmdist.prediction.measuring.left_out_errors import LeaveOut
 from bcmdist.runtime.timing import StageTimer
 from bcmdist.storage.commits import BlobReference
@@ -38,7 +37,7 @@ SEED = 0
 
 
 def measured(snapshot: Snapshot, runtime, *, read=True) -> Snapshot:
-    """Measure the error distribution and commit it.
+    """The snapshot with a measured error distribution, which remains to be committed.
 
     The snapshot is returned unchanged for a classification model, if the measurement is up to date, or if there are
     too few residuals and no rows to leave out.
@@ -50,20 +49,19 @@ def measured(snapshot: Snapshot, runtime, *, read=True) -> Snapshot:
     facts, rows = snapshot.facts, snapshot.committee.total.rows
     if not _measurable(snapshot) or (facts.errors.spread and rows < AGAIN * facts.errors.spread.rows):
         return snapshot
-    stages, ledger = StageTimer(), snapshot.ledger
+    stages = StageTimer()
     with stages("errors"):
-        if residuals_of(facts, ledger, facts.method).count < ENOUGH:
-            if not read:
+        if residuals_of(facts, snapshot.ledger, facts.method).count < ENOUGH:
+            left_out = _left_out(snapshot, runtime) if read else snapshot
+            if left_out is snapshot:
                 return snapshot
-            ledger = _left_out(snapshot, runtime)
-            if ledger is snapshot.ledger:
-                return snapshot
-        spread = _error_distribution(snapshot, ledger)
-    return _with(snapshot, ledger, spread, stages)
+            snapshot = left_out
+        spread = _error_distribution(snapshot)
+    return snapshot.changed(stages=stages, spread=spread)
 
 
 def measured_anew(snapshot: Snapshot, runtime) -> Snapshot:
-    """Measure the error distribution of a committee whose stored residuals come from other committees, and commit it.
+    """As `measured`, for a committee whose stored residuals come from other committees.
 
     Residuals of the fitted partitions that can be read are discarded, and rows are left out again; other residuals
     stay.
@@ -74,9 +72,9 @@ def measured_anew(snapshot: Snapshot, runtime) -> Snapshot:
     with stages("errors"):
         readable = {part.key for part in readable_partitions(snapshot)}
         blank = [replace(e, residuals=None) if e.key in readable and not e.arrival else e for e in snapshot.ledger]
-        ledger = _left_out(replace(snapshot, ledger=tuple(blank)), runtime)
-        spread = _error_distribution(snapshot, ledger)
-    return _with(snapshot, ledger, spread, stages)
+        snapshot = _left_out(snapshot.changed(entries=blank, rewrite=True), runtime)
+        spread = _error_distribution(snapshot)
+    return snapshot.changed(stages=stages, spread=spread)
 
 
 def _measurable(snapshot):
@@ -84,18 +82,8 @@ def _measurable(snapshot):
     return snapshot.facts.errors.noise is not None and likelihood.measured and rows >= LEAST
 
 
-def _with(snapshot, ledger, spread, stages):
-    """Commit a ledger and its error distribution; return the newest commit if another process was faster."""
-    changed = ledger is not snapshot.ledger
-    try:
-        entries = ledger if changed else []
-        return snapshot.successor(snapshot.committee, entries, rewrite=changed, stages=stages, spread=spread)
-    except CommitConflict:  # the process that has committed measures too
-        return snapshot.newest()
-
-
 def _left_out(snapshot, runtime):
-    """The ledger with leave-one-out residuals of fitted partitions; the rows of arrived ones may be gone.
+    """The snapshot with leave-one-out residuals of fitted partitions; the rows of arrived ones may be gone.
 
     The same object if no residuals could be computed.
     """
@@ -104,26 +92,26 @@ def _left_out(snapshot, runtime):
     absorbed = [part for part in readable_partitions(snapshot) if part.key in fit and part.weight > FADED]
     parts = [part for part in absorbed if not local or named_range(part.key)[0] == facts.cells.array]
     if not parts:
-        return snapshot.ledger
+        return snapshot
     rows = sum(part.rows for part in parts)
     count, each, every = left_out_sizes(len(parts), rows, snapshot.model.inputs, (facts.cells.core or 1) * local)
     chosen = [parts[k] for k in np.sort(np.random.default_rng(SEED).permutation(len(parts))[:count])]
     at = BlobReference(snapshot.url, facts.linearisation.linearised_at) if facts.linearisation.linearised_at else None
-    task = functools.partial(LeaveOut, snapshot.reference, each, local, at=at)
     found: dict[str, ResidualRecord] = {}
-    if snapshot.model.likelihood.exact or sites_repeat(facts):
-        found = runtime.sum(task(local=False), chosen[::every], label="errors").by_key
-    if local:  # the places in the records belong to local residuals
-        near = runtime.sum(task(local=True), chosen, label="errors").by_key
-        found = {
-            key: replace(record, committee=found[key].committee) if found.get(key) else record
-            for key, record in near.items()
-        }
+    with snapshot.drafted() as readable:
+        task = functools.partial(LeaveOut, readable.reference, each, local, at=at)
+        if snapshot.model.likelihood.exact or sites_repeat(facts):
+            found = runtime.sum(task(local=False), chosen[::every], label="errors").by_key
+        if local:  # the places in the records belong to local residuals
+            near = runtime.sum(task(local=True), chosen, label="errors").by_key
+            found = {
+                key: replace(record, committee=found[key].committee) if found.get(key) else record
+                for key, record in near.items()
+            }
     if not found:
-        return snapshot.ledger
-    return tuple(
-        replace(entry, residuals=found[entry.key] or None) if entry.key in found else entry for entry in snapshot.ledger
-    )
+        return snapshot
+    entries = [replace(e, residuals=found[e.key] or None) if e.key in found else e for e in snapshot.ledger]
+    return readable.changed(entries=entries, rewrite=True)
 
 
 def left_out_sizes(parts: int, rows: int, inputs: int, core: int) -> tuple[int, int, int]:
@@ -142,9 +130,9 @@ def left_out_sizes(parts: int, rows: int, inputs: int, core: int) -> tuple[int, 
     return count, int(np.ceil(rows_left_out / count)), every
 
 
-def _error_distribution(snapshot, ledger) -> dict:
-    """The fact `spread` from the residuals of a ledger: the process of the scale of errors, if it varies."""
-    residuals = residuals_of(snapshot.facts, ledger, snapshot.facts.method)
+def _error_distribution(snapshot) -> dict:
+    """The fact `spread` from the residuals of the ledger: the process of the scale of errors, if it varies."""
+    residuals = residuals_of(snapshot.facts, snapshot.ledger, snapshot.facts.method)
     known = {"rows": snapshot.committee.total.rows, "gain": None, "gain_error": None, "process": None}
     if snapshot.facts.errors.noise == "constant" or residuals.count < LEAST_VARYING:
         return known

@@ -1,0 +1,95 @@
+"""The content of a commit, written after checks that a reader would accept it."""
+
+import json
+from dataclasses import dataclass
+
+import numpy as np
+
+from bcmdist.committee.facts import Facts
+from bcmdist.committee.loading import sound_committee
+from bcmdist.errors import NotFinite
+from bcmdist.storage.blobs import canonical_json
+from bcmdist.storage.commits import Commit, ModelStore, Reference
+from bcmdist.storage.fields import read_back
+from bcmdist.storage.residual_records import residual_arrays, with_residuals
+
+
+def write_commit(
+    store: ModelStore,
+    number,
+    model,
+    committee,
+    facts: Facts,
+    *,
+    segments=(),
+    ledger=(),
+    offsets=None,
+    identity=None,
+    parent=None,
+    before=None,
+) -> Reference:
+    """Write a commit after checking that it can be read back, and return its reference.
+
+    Parameters
+    ----------
+    segments, ledger : hashes of the ledger's segments, and its entries
+    offsets : offset from which to continue reading, by source name
+    identity : identifier of the model; a new one by default, for a first commit
+    parent : SHA-256 of the record of the previous commit; by default that of whatever commit is there
+    before : hashes by name of arrays that are stored already, by default of the previous commit
+
+    Raises
+    ------
+    CommitConflict
+    CommitRefused
+        The commit would not pass the checks of a reader.
+    NotFinite
+        The sum of messages is not finite.
+    """
+    where = f"{store.storage.url}: commit {number}"
+    _refuse_not_finite(committee.total, f"{store.storage.url}: expected finite messages for commit {number}")
+    with read_back(where):
+        contents = Contents.of(model, committee, ledger, facts)
+        made = Commit(
+            number=number,
+            identity=identity or "",
+            arrays=contents.arrays,
+            facts=json.loads(canonical_json(contents.facts)),
+            segments=tuple(segments),
+            ledger=with_residuals(ledger, contents.arrays, where),
+            offsets=offsets or {},
+        )
+        sound_committee(store.storage.url, made)
+    return store.commit(
+        number,
+        identity=identity,
+        parent=parent,
+        arrays=store.put_arrays(contents.arrays, before=before or store.arrays_before(number)),
+        facts=contents.facts,
+        segments=segments,
+        offsets=offsets or {},
+    )
+
+
+@dataclass(frozen=True)
+class Contents:
+    """Arrays by name and JSON-ready facts of a commit's record."""
+
+    arrays: dict[str, np.ndarray]
+    facts: dict
+
+    @classmethod
+    def of(cls, model, committee, ledger, facts: Facts) -> "Contents":
+        arrays, model_facts = model.to_arrays()
+        total = committee.total
+        arrays |= {"eta": total.eta, "precision": total.precision} | residual_arrays(ledger)
+        made = {"model": model_facts, "fit": facts.to_json(), "evidence": total.evidence, "rows": total.rows}
+        return cls(arrays, made | {"partitions": len(ledger)})
+
+
+def _refuse_not_finite(total, expected):
+    if not all(np.all(np.isfinite(part)) for part in (total.eta, total.precision, total.evidence)):
+        raise NotFinite(
+            f"{expected}, got others; nothing was committed: check that inputs are in the range of the training data, "
+            "else restore the model from a copy"
+        )
