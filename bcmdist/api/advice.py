@@ -11,6 +11,7 @@ import numpy as np
 from bcmdist.committee.cells import outside_in_words, rows_outside
 from bcmdist.committee.committee import query_advice, query_limits
 from bcmdist.committee.snapshot import Snapshot
+from bcmdist.model.kernel_columns import kernel_columns
 from bcmdist.prediction.errors.error_distribution import error_distribution_of, residuals_of
 from bcmdist.prediction.errors.scale_mixture import NORMAL
 
@@ -48,7 +49,8 @@ def of_learning_again(snapshot: Snapshot) -> str | None:
     learned = facts.learning.evaluations and facts.query.degrees_estimated is None and facts.method != "local"
     if not learned or not limited or "--query" not in shared.advised:
         return None
-    flags = f"--no-learn --kernel '{snapshot.model.kernel_name}' --mean {shared.mean.name}"
+    kernel = kernel_columns(snapshot.model).shown(snapshot.model.kernel_name)
+    flags = f"--no-learn --kernel '{kernel}' --mean {shared.mean.name}"
     return (
         f"another --model with more of them need not learn again: {flags}, and --set with each of the hyperparameters"
     )

@@ -4,6 +4,7 @@ from html import escape
 
 from bcmdist.api.info import info
 from bcmdist.committee.snapshot import Snapshot
+from bcmdist.model.kernel_columns import kernel_columns
 from bcmdist.prediction.errors.error_distribution import residuals_of
 
 STYLE = "font-family: sans-serif; font-size: 0.85em; border-collapse: collapse; margin-top: 0.4em"
@@ -15,7 +16,7 @@ def summary(snapshot: Snapshot) -> str:
     model = snapshot.model
     rows, functions = snapshot.committee.total.rows, model.shared.functions
     return (
-        f"rows={rows}, expert={snapshot.facts.expert!r}, kernel={model.kernel_name!r}, "
+        f"rows={rows}, expert={snapshot.facts.expert!r}, kernel={kernel_columns(model).shown(model.kernel_name)!r}, "
         f"likelihood={model.likelihood.name!r}, query={functions}"
     )
 

@@ -43,6 +43,15 @@ def term_names(model: Model) -> tuple[str, ...]:
     return (*numbered, MEAN)
 
 
+def has_terms(model: Model) -> bool:
+    """Whether the kernel is a sum of several terms whose posteriors are known."""
+    try:
+        refuse_terms(model)
+    except InvalidOption:
+        return False
+    return len(model.shared.kernel.terms) > 1
+
+
 def refuse_terms(model: Model) -> None:
     """Raise `InvalidOption` for a model whose latent function has no separate terms."""
     shared = model.shared
@@ -78,12 +87,7 @@ def term_shares(model: Model, belief: Belief) -> dict[str, float]:
 
     Query points are centres of the training rows.
     """
-    kernels = model.shared.kernel.terms
-    try:
-        refuse_terms(model)
-    except InvalidOption:
-        return {}
-    if len(kernels) == 1 or belief.mean.ndim > 1:
+    if not has_terms(model) or belief.mean.ndim > 1:
         return {}
     mean, _ = committee_terms(model.shared, belief, cast(Query, model.shared).points)
     return dict(zip(term_names(model), shares(mean).tolist(), strict=True))

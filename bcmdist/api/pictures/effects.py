@@ -10,6 +10,7 @@ from bcmdist.api.pictures.paper import BAND, LINE
 from bcmdist.api.pictures.subject import Subject, target_name
 from bcmdist.api.relevance import Feature, features
 from bcmdist.errors import InvalidOption
+from bcmdist.model.kernel_columns import kernel_columns
 from bcmdist.prediction.terms import refuse_terms, term_effect, term_names, term_shares
 
 CURVE_POINTS = 120
@@ -34,7 +35,11 @@ def effects(subject: Subject) -> Any:
         what = (
             "kernel with terms of one column, as in se(age) + linear(area)" if not found else "single latent function"
         )
-        got = model.kernel_name if not found else f"{model.likelihood.processes} of {model.likelihood.name}"
+        got = (
+            kernel_columns(model).shown(model.kernel_name)
+            if not found
+            else f"{model.likelihood.processes} of {model.likelihood.name}"
+        )
         raise InvalidOption(f"--what effects: expected a {what}, got {got}; fit such a model, or take --what map")
     found = found[:MOST_EFFECTS]
     across = min(ACROSS, len(found))

@@ -13,8 +13,8 @@ import numpy as np
 
 from bcmdist import __version__
 from bcmdist.api.facade import Facade
+from bcmdist.api.pictures import effects, paper, residuals, scores
 from bcmdist.api.pictures import inputs as pictured
-from bcmdist.api.pictures import paper, residuals, scores
 from bcmdist.api.pictures.pictures import subject_of
 from bcmdist.api.pictures.subject import Subject
 from bcmdist.api.relevance import Losses, features
@@ -23,12 +23,16 @@ from bcmdist.api.report.baselines import baselines, training_data, training_rows
 from bcmdist.api.report.tables import by_deviation, worst_rows
 from bcmdist.data.tables.origin import of_one_file
 from bcmdist.errors import InvalidOption
+from bcmdist.model.kernel_columns import kernel_columns
 from bcmdist.prediction.datasets import open_scored_rows
 from bcmdist.prediction.scoring.verdicts import verdict
+from bcmdist.prediction.terms import has_terms, shares
+from bcmdist.prediction.unseen import unseen_rows
 from bcmdist.runtime.interface import Runtime
 from bcmdist.runtime.threads import one_thread
 
 ENDINGS = (".html", ".htm")
+TERM_ROWS = 2000  # rows over which the variance of terms is measured: takes a second or two with local experts
 # Scores in the table of a report, and their labels.
 SHOWN = {
     "rmse": "RMSE",
@@ -165,11 +169,29 @@ def _page(found):
             page.figure(paper.svg(residuals.residuals(found.subject))),
             page.heading("Which inputs matter"),
             _relevance(found),
+            *_terms(found.subject),
             page.heading("The rows that were predicted worst"),
             _worst(found, features(model)),
             page.paragraph(f"Written by bcmdist {__version__}.", note=True),
         ],
     )
+
+
+def _terms(subject):
+    """Elements about the terms of the kernel; none where there are not several."""
+    model, rows = subject.snapshot.model, subject.judged.X[:TERM_ROWS]
+    rows = rows[~unseen_rows(model, model.scaling.inputs(rows))]
+    if not has_terms(model) or subject.several > 1 or model.likelihood.processes > 1:
+        return []
+    found = subject.of.predictive.predictor(subject.method).terms(rows)
+    table = [[name, f"{share:.1%}"] for name, share in zip(found["term"], shares(found["term_mean"]), strict=True)]
+    note = (
+        f"The variance of each term over {len(rows):,} of these rows, as a share of that of their sum, the prediction; "
+        "shares of terms that vary together do not add up to 100 %."
+    )
+    drawn = [page.figure(paper.svg(effects.effects(subject)))] if effects.one_column_terms(model) else []
+    head = page.heading("The terms of the kernel")
+    return [head, page.table(["term", "share of the variance"], table), page.paragraph(note, note=True), *drawn]
 
 
 def _note(likelihood):
@@ -188,10 +210,11 @@ DISCRETE = (
 def _head(found):
     snapshot, subject = found.subject.snapshot, found.subject
     model, many = snapshot.model, subject.several
+    kernel = kernel_columns(model).shown(model.kernel_name)
     predictor = f"commit {snapshot.commit}" if many == 1 else f"the mixture of {many} committees, which count alike,"
     return (
         f"{subject.description}, judged by {predictor} of {subject.of.url}: {snapshot.committee.total.rows:,} rows "
-        f"absorbed in {len(snapshot.ledger):,} partitions; expert {snapshot.facts.expert}, kernel {model.kernel_name}, "
+        f"absorbed in {len(snapshot.ledger):,} partitions; expert {snapshot.facts.expert}, kernel {kernel}, "
         f"likelihood {model.likelihood.name}, method {subject.method}."
     )
 
