@@ -47,8 +47,10 @@ def merge(one: Snapshot, other: Snapshot, model, runtime: Runtime) -> Snapshot:
 
 def _looked_at(snapshot) -> str:
     """Name what is fitted to rows after a merge, in words; an empty string where nothing is."""
-    likelihood = snapshot.model.likelihood
-    if likelihood.categorical:
-        corrected = likelihood.single and sites_repeat(snapshot.facts)
-        return "class probabilities" if likelihood.needs_calibration or corrected else ""
-    return "distributions of errors" if likelihood.measured and snapshot.facts.errors.noise else ""
+    facts = snapshot.facts
+    fitted = {
+        "calibration": "class probabilities",
+        "recalibration": "class probabilities" if sites_repeat(facts) else "",
+        "errors": "distributions of errors" if facts.errors.noise else "",
+    }
+    return fitted.get(snapshot.model.likelihood.corrected_by, "")

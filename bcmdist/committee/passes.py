@@ -114,7 +114,7 @@ def refine(snapshot: Snapshot, runtime, *, most: int | None = None, tolerance=TO
     linearised at the running posterior, or if the ledger is empty.
     """
     likelihood = snapshot.model.likelihood
-    once = likelihood.exact or likelihood.needs_calibration or snapshot.facts.linearisation.linearise == RUNNING
+    once = likelihood.one_pass or snapshot.facts.linearisation.linearise == RUNNING
     if once or not snapshot.ledger:
         return snapshot
     parts = absorbed_partitions(snapshot)

@@ -41,16 +41,14 @@ def refuse_expert_of(parts, shared, kernels, runtime, likelihood, *, residual="b
     """
     rows = max(part.rows for part in parts)
     data = parts[0].data
-    coupled, classes = likelihood.coupled, likelihood.each.copies
-    need = RESIDUALS[residual].expert_bytes(
-        rows, shared, kernels=kernels, laplace=not likelihood.exact, classes=classes, coupled=coupled
-    )
+    classes = likelihood.memory["classes"]
+    need = RESIDUALS[residual].expert_bytes(rows, shared, kernels=kernels, **likelihood.memory)
     memory.refuse_above(
         need + _reading_bytes(data),
         runtime.allowed_bytes,
         what=f"expert of {rows} rows about {shared} shared variables" + f" of {classes} classes" * (classes > 1),
         remedy="lower --rows-per-expert or --query, or give workers more memory"
-        + "; --likelihood softmax needs less" * coupled
+        + "; --likelihood softmax needs less" * likelihood.coupled
         + _rechunk(data),
     )
 

@@ -125,7 +125,7 @@ def warn_of_slices(data, settings, likelihood, share) -> None:
     Without further passes each expert linearises its own slice of the targets. Margins of a support vector machine
     tolerate this: the calibration of probabilities corrects the rest.
     """
-    if share < SLICED or likelihood.exact or likelihood.needs_calibration or settings.partition == "spatial":
+    if share < SLICED or likelihood.one_pass or settings.partition == "spatial":
         return
     if settings.passes == "1" or settings.linearise != "own":
         text = (

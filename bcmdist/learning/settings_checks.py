@@ -206,7 +206,7 @@ RULES: tuple[Rule, ...] = (
     Excludes(
         "noise",
         ("varying",),
-        lambda c: c.likelihood and not c.likelihood.measured,
+        lambda c: c.likelihood and c.likelihood.corrected_by != "errors",
         "numbers as targets for --noise varying, got the likelihood {likelihood.name}; leave it out",
     ),
 )

@@ -22,6 +22,7 @@ from bcmdist.errors import BcmdistError, DataDamaged
 from bcmdist.model.input_errors import load_input_errors
 from bcmdist.model.kernels import parse_kernel
 from bcmdist.model.likelihoods import LIKELIHOODS, make_likelihood
+from bcmdist.model.likelihoods.interface import CLASSES
 from bcmdist.model.mean import Mean
 from bcmdist.model.model import (
     CELL_ARRAYS,
@@ -128,7 +129,7 @@ def _classes(stored, where):
     ascending = classes is None or (len(classes) > 0 and all(a < b for a, b in itertools.pairwise(classes)))
     fitting = len(classes or (0, 1)) <= 2 or likelihood.per_class
     needed = classes is not None or not likelihood.per_class
-    if not (ascending and fitting and needed) or (classes and not likelihood.categorical):
+    if not (ascending and fitting and needed) or (classes and likelihood.columns != CLASSES):
         raise damaged(where, f"the labels of {likelihood.name} as classes", shown(classes))
     return classes and tuple(classes)
 
@@ -145,7 +146,7 @@ def _schema(stored, inputs, where):
     if coding and coding.inputs != tuple(columns):
         raise damaged(where, f"the code of columns that become {shown(columns)} as coding", shown(stored.coding))
     numbers = stored.classes or (0, 1)
-    if names and (not LIKELIHOODS[stored.likelihood].categorical or not set(numbers) <= set(range(len(names)))):
+    if names and (LIKELIHOODS[stored.likelihood].columns != CLASSES or not set(numbers) <= set(range(len(names)))):
         raise damaged(where, f"names of the classes {shown(numbers)} as class_names", shown(names))
     return Schema(tuple(columns), tuple(names), coding)
 

@@ -133,16 +133,16 @@ def quantile(likelihood, mean, variance, obs, z) -> np.ndarray:
     from a first guess and doubles its stride until the root is bracketed. It continues by regula falsi (Illinois: the
     value at an end that stays twice is halved) and bisects at every third step.
     """
-    ruler, back = likelihood.units.place, likelihood.units.at
+    ruler, back, whole = likelihood.units.place, likelihood.units.at, likelihood.discrete
     guess, stride = _guess(likelihood, mean, variance, obs, z)
-    low, high = np.full(len(obs), ruler(-1.0) if likelihood.discrete else -np.inf), np.full(len(obs), np.inf)
+    low, high = np.full(len(obs), ruler(-1.0) if whole else -np.inf), np.full(len(obs), np.inf)
     low_gap, high_gap = np.full(len(obs), -GAP_LIMIT), np.full(len(obs), GAP_LIMIT)
     came_from_below, todo = np.zeros(len(obs), bool), np.arange(len(obs))
     for step in range(QUANTILE_STEPS):
         a, b = low[todo], high[todo]
         x = guess if step == 0 else _between(a, b, low_gap[todo], high_gap[todo], stride[todo], halve=step % 3 == 0)
         y = back(x)
-        if likelihood.discrete:
+        if whole:
             y = np.clip(np.round(y), np.round(back(a)) + 1.0, np.round(back(b)) - 1.0)
         x = ruler(y)
         gap = _gap(likelihood, mean[todo], variance[todo], replace(obs[todo], y=y), z[todo])
@@ -152,7 +152,7 @@ def quantile(likelihood, mean, variance, obs, z) -> np.ndarray:
         high[todo], high_gap[todo] = np.where(below, b, x), np.where(below, share * high_gap[todo], gap)
         came_from_below[todo] = below
         stride[todo] *= 2.0
-        if likelihood.discrete:
+        if whole:
             done = np.round(back(high[todo])) - np.round(back(low[todo])) <= 1.0
         else:
             done = np.abs(gap) <= SCORE_TOLERANCE
@@ -160,7 +160,7 @@ def quantile(likelihood, mean, variance, obs, z) -> np.ndarray:
         todo = todo[~done & (high[todo] - low[todo] > RULER_TOLERANCE)]
         if len(todo) == 0:
             break
-    return np.round(back(high)) if likelihood.discrete else back(high)
+    return np.round(back(high)) if whole else back(high)
 
 
 def _gap(likelihood, mean, variance, obs, z):

@@ -163,8 +163,7 @@ class _Mixture(Scored):
         return self._average(averages.cdf, self._at(y))
 
     def normal_score(self, y) -> np.ndarray:
-        least = self.likelihood.zero_counts_as
-        return self._average(averages.normal_score, self._at(y if least is None else np.where(y == 0.0, least, y)))
+        return self._average(averages.normal_score, self._at(self.likelihood.replace_zeros(y)))
 
     def quantile(self, q) -> np.ndarray:
         return self.at_normal_score(ndtri(q))

@@ -311,3 +311,32 @@ def test_label_flip_flips_the_probability(likelihood, rng):
 def test_unknown_likelihood():
     with pytest.raises(InvalidOption, match="expected one of gaussian, student_t"):
         make_likelihood("poison")
+
+
+# --- What follows from a likelihood ---
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "corrected", "one_pass"),
+    [
+        ("gaussian", "numbers", "errors", True),
+        ("student_t", "numbers", "errors", False),
+        ("weibull", "events", "errors", False),
+        ("bernoulli", "classes", "recalibration", False),
+        ("svm", "classes", "calibration", True),
+        ("onehot", "classes", "calibration", True),
+        ("softmax", "classes", "", False),
+    ],
+)
+def test_what_follows_a_fit(name, kind, corrected, one_pass):
+    likelihood = make_likelihood(name, (0.0, 1.0, 2.0))
+    assert (likelihood.kind_of_target, likelihood.corrected_by, likelihood.one_pass) == (kind, corrected, one_pass)
+    assert likelihood.categorical == (kind == "classes")
+
+
+def test_zeros_are_replaced_and_counts_have_a_previous_one():
+    y = np.array([0.0, 2.0])
+    np.testing.assert_array_equal(Weibull(1.6).replace_zeros(y), [LEAST_TIME, 2.0])
+    np.testing.assert_array_equal(Poisson().replace_zeros(y), y)
+    np.testing.assert_array_equal(Poisson().previous(y), y - 1.0)
+    assert Gamma(1.7).previous(y) is None

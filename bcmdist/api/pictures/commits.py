@@ -51,12 +51,13 @@ def _scored(snapshot, rows):
     model = snapshot.model
     found = score_predictions(PREDICTORS["committee"].of_snapshot(snapshot), rows.X, rows.obs, rows.number)
     loss = -found.columns["log_density"]
-    if model.likelihood.categorical:
+    kind = model.likelihood.kind_of_target
+    if kind == "classes":
         other, name = (
             (found.columns["probability"].argmax(axis=1) != rows.y).astype(float),
             "share of rows that are wrong",
         )
-    elif model.likelihood.events:
+    elif kind == "events":
         other, name = found.columns["deviance"], "mean deviance"
     else:
         squares = (rows.y - found.columns["observation_mean"]) ** 2

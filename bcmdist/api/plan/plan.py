@@ -163,7 +163,7 @@ def _refuse_noisy_inputs(settings):
 def _makes_several(case):
     """Whether further passes over the data follow the first."""
     settings, likelihood = case.settings, case.likelihood
-    if likelihood.exact or likelihood.needs_calibration:
+    if likelihood.one_pass:
         return False
     sliced = case.sliced >= SLICED and settings.partition == "chunks" and settings.linearise == "own"
     return settings.passes == "auto" if settings.passes else sliced
@@ -226,17 +226,16 @@ def _peak_bytes(case, query, largest) -> float:
     """Return the peak memory of a process, by the same formulas that a fit compares with available memory."""
     settings, likelihood, data = case.settings, case.likelihood, case.data
     parts = kernel_parts(parse_kernel(first_kernel(settings), inputs=data.inputs))
-    shared, how = query + Mean(first_mean(settings)).weights(data.inputs), {"kernels": parts}
-    how["classes"] = likelihood.copies
-    kind, laplace = RESIDUALS[case.method.residual], not likelihood.exact
-    needs = [kind.expert_bytes(largest, shared, laplace=laplace, coupled=likelihood.coupled, **how)]
-    needs[0] += _reading_bytes(data)
+    shared, residual = query + Mean(first_mean(settings)).weights(data.inputs), RESIDUALS[case.method.residual]
+    needs = [residual.expert_bytes(largest, shared, kernels=parts, **likelihood.memory) + _reading_bytes(data)]
     if settings.learn:
         laplace = not likelihood.learned_as().normal
         needs.append(memory.evidence_bytes(learning_block(case), data.inputs, kernels=parts, laplace=laplace))
     if settings.partition == "spatial":
         local = sizes_for(data.rows, data.inputs, settings.effort).with_halo
-        needs.append(memory.local_bytes(min(local, data.rows), largest, shared, **how))
+        needs.append(
+            memory.local_bytes(min(local, data.rows), largest, shared, kernels=parts, classes=likelihood.copies)
+        )
     return memory.BASE_BYTES + max(needs)
 
 

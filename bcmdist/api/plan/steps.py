@@ -62,7 +62,7 @@ def steps(case: FitContext, times: Timings, query: int, parts: int, rows: int) -
     left_out, small = (
         left_out_sizes(*of, data.inputs, sizes.core * spatial) for of in ((many, data.rows), (parts, rows))
     )
-    held_out = HELD_OUT_EVERY * CALIBRATION_ROWS if case.likelihood.needs_calibration else CALIBRATION_ROWS
+    held_out = CALIBRATION_ROWS * (HELD_OUT_EVERY if case.likelihood.corrected_by == "calibration" else 1)
     calibrated = CALIBRATED_PARTITIONS if spatial else max(1, round(held_out * many / data.rows))
     most = {"calibrate": calibrated, "borders": MEASURED_PARTITIONS, "errors": left_out[0]}
     # A task takes longer the more rows are considered for a halo, or left out of local experts.

@@ -86,7 +86,7 @@ def training_rows(snapshot: Snapshot, data: Dataset, *, named, seed=0) -> Traini
 def baselines(snapshot: Snapshot, training: Training, rows: Judged) -> dict[str, dict[str, float]]:
     """Return the scores of each baseline on `rows`, with the names of the model's scores."""
     likelihood = snapshot.model.likelihood
-    kind = _classes if likelihood.categorical else _events if likelihood.events else _numbers
+    kind = {"classes": _classes, "events": _events, "numbers": _numbers}[likelihood.kind_of_target]
     X = snapshot.model.scaling.inputs(rows.X)
     score = kind(snapshot, training, rows)
     return {name: score(*learn(training, X, score.targets)) for name, learn in LEARNERS.items()}

@@ -33,7 +33,6 @@ class TwoClass(OneProcess):
     support = "the two class labels 0 and 1"
     units = COUNTED
     columns = CLASSES
-    categorical = True
     discrete = True
 
     def unsupported(self, obs) -> np.ndarray:

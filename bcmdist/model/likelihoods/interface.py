@@ -77,8 +77,6 @@ class Likelihood(ABC):
     """True where `targets` are f plus Gaussian `noise`: messages need no approximation, and one pass suffices"""
     log_concave: ClassVar[bool] = True
     """False where -d2 log p / df2 may be negative: then `curvature` is its expectation (Fisher)"""
-    categorical: ClassVar[bool] = False
-    """True where targets are classes, whose probabilities are predicted"""
     events: ClassVar[bool] = False
     """True where targets count or time events: scored by deviance and ranking instead of errors"""
     needs_calibration: ClassVar[bool] = False
@@ -140,9 +138,39 @@ class Likelihood(ABC):
         return not self.per_class and not self.needs_calibration
 
     @property
-    def measured(self) -> bool:
-        """True for one process and numeric targets, whose errors can be measured on held-out or left-out rows."""
-        return self.single and not self.categorical
+    def categorical(self) -> bool:
+        """True where targets are classes, whose probabilities are predicted."""
+        return self.columns == CLASSES
+
+    @property
+    def kind_of_target(self) -> str:
+        """How predictions are scored: "classes", "events" (by deviance and ranking) or "numbers" (by errors)."""
+        return "classes" if self.categorical else "events" if self.events else "numbers"
+
+    @property
+    def corrected_by(self) -> str:
+        """What held-out or left-out rows correct after a fit.
+
+        "errors", the distribution of the errors of numeric targets; "recalibration" or "calibration" of class
+        probabilities, the latter where the likelihood gives none; "" for several processes with probabilities.
+        """
+        if self.needs_calibration:
+            return "calibration"
+        return "" if self.per_class else "recalibration" if self.categorical else "errors"
+
+    @property
+    def one_pass(self) -> bool:
+        """True where further passes over the rows do not improve messages: exact ones, and margins (svm)."""
+        return self.exact or self.needs_calibration
+
+    @property
+    def memory(self) -> dict[str, Any]:
+        """How many matrices an expert of these rows needs, as arguments of `Residual.expert_bytes`."""
+        return {"laplace": not self.exact, "classes": self.each.copies, "coupled": self.coupled}
+
+    def replace_zeros(self, y) -> np.ndarray:
+        """Targets in units of the mean, with `zero_counts_as` in place of 0."""
+        return y if self.zero_counts_as is None else np.where(y == 0.0, self.zero_counts_as, y)
 
     @property
     def each(self) -> "Likelihood":
@@ -249,6 +277,10 @@ class OneProcess(Likelihood):
         Stochastically increasing in f. It does not depend on the weight, except for a Gaussian row, where the
         observation is an average of `weight` values.
         """
+
+    def previous(self, y) -> np.ndarray | None:
+        """The largest possible observation below y, for whole numbers; None for continuous observations."""
+        return y - 1.0 if self.discrete else None
 
     @abstractmethod
     def saturated(self, obs: Observations) -> np.ndarray:

@@ -31,7 +31,6 @@ class PerClass(Likelihood):
     units = COUNTED
     columns = CLASSES
     per_class = True
-    categorical = True
 
     @classmethod
     def default(cls, classes=None) -> Self:

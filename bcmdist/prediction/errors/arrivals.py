@@ -53,7 +53,7 @@ class Arrival:
             return {}
         arrival, surprised = _sample_noted(fitted, part, rows, np.arange(part.rows))
         known, measured = facts["rows"], facts["fit"].get("noise") is not None
-        told = measured and fitted.model.likelihood.measured and known >= HEARD_TIMES * part.rows
+        told = measured and fitted.model.likelihood.corrected_by == "errors" and known >= HEARD_TIMES * part.rows
         many = known > MANY_PARTITIONS * part.rows and int(rows.digest[-8:], 16) % ONE_IN != 0
         count = int(np.clip(NOTED_NUMBERS // (fitted.model.inputs + 2), 1, NOTED_ROWS))
         errors = _errors_of(fitted, part, rows, count) if told and not many else {}

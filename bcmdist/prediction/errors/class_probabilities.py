@@ -29,12 +29,10 @@ def calibrated(snapshot: Snapshot, runtime, *, since=0) -> Snapshot:
     since : number of rows absorbed at the last check, 0 if there was none; needed since a check that corrects nothing
         is not recorded
     """
-    likelihood = snapshot.model.likelihood
-    if not snapshot.ledger or not likelihood.categorical:
-        return snapshot
-    if likelihood.needs_calibration:
+    correction = snapshot.model.likelihood.corrected_by if snapshot.ledger else ""
+    if correction == "calibration":
         return _calibrated(snapshot, runtime)
-    return _recalibrated(snapshot, runtime, since) if likelihood.single else snapshot
+    return _recalibrated(snapshot, runtime, since) if correction == "recalibration" else snapshot
 
 
 def _calibrated(snapshot, runtime):

@@ -79,7 +79,7 @@ def measured_anew(snapshot: Snapshot, runtime) -> Snapshot:
 
 def _measurable(snapshot):
     rows, likelihood = snapshot.committee.total.rows, snapshot.model.likelihood
-    return snapshot.facts.errors.noise is not None and likelihood.measured and rows >= LEAST
+    return snapshot.facts.errors.noise is not None and likelihood.corrected_by == "errors" and rows >= LEAST
 
 
 def _left_out(snapshot, runtime):

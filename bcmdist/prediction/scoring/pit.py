@@ -35,7 +35,8 @@ class Places:
 def pit_ranges(likelihood: OneProcess, said: Predictive, obs: Observations) -> Places:
     """PIT ranges of n observations in their predictive distributions."""
     at = np.clip(said.cdf(obs.y), 0.0, 1.0)
-    below = np.clip(said.cdf(obs.y - 1.0), 0.0, at) if likelihood.discrete else at
+    previous = likelihood.previous(obs.y)
+    below = at if previous is None else np.clip(said.cdf(previous), 0.0, at)
     seen = np.asarray((obs.event == 1) | ("event" not in likelihood.companions))
     return Places(np.where(seen, below, at), np.where(seen, at, 1.0), seen)
 
