@@ -75,3 +75,14 @@ def test_from_a_table_to_terms_on_the_command_line(table, tmp_path):
     text = (tmp_path / "page.html").read_text()
     assert "The terms of the kernel" in text
     assert "linear(rooms)" in text
+
+
+def test_levels_stored_as_numbers_are_points_of_their_own(rng, tmp_path):
+    X = np.column_stack([rng.uniform(-1, 1, 90), rng.integers(0, 3, 90) * 10.0])
+    gbcm = GBCM.fit(X, X[:, 0] + X[:, 1], Settings(kernel="se(0) + category(1)", learn=False, query=12))
+    (_, kernel, feature) = effects.one_column_terms(gbcm.model)[1]
+    points = gbcm.model.shared.points
+    original = gbcm.model.scaling.original_inputs(points)
+    names, rows = effects._levels(kernel, feature, points, original)
+    assert names == ["0", "10", "20"]  # no query point lies between levels
+    np.testing.assert_array_equal(np.unique(points[:, 1]), rows[:, 1])

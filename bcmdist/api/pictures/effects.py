@@ -72,26 +72,41 @@ def one_column_terms(model) -> list[tuple[str, Any, Feature]]:
 def _draw(axis, subject, belief, kernel, feature):
     model = subject.snapshot.model
     points, scale = model.shared.points, model.likelihood.units.latent_length(model.scaling.y_scale)
-    original, middle = model.scaling.original_inputs(points), model.scaling.original_inputs(np.zeros((1, model.inputs)))
-    if feature.levels is None:
-        column = int(feature.inputs[0])
-        low, high = original[:, column].min(), original[:, column].max()
-        X = np.tile(middle, (CURVE_POINTS, 1))
-        X[:, column] = np.linspace(low, high, CURVE_POINTS)
+    original = model.scaling.original_inputs(points)
+    column = int(feature.inputs[0])
+    levels = _levels(kernel, feature, points, original)
+    if levels is None:
+        place = np.linspace(original[:, column].min(), original[:, column].max(), CURVE_POINTS)
+        X = np.tile(model.scaling.original_inputs(np.zeros((1, model.inputs))), (CURVE_POINTS, 1))
+        X[:, column] = place
+        Z = model.scaling.inputs(X)
     else:
-        X = np.tile(middle, (len(feature.inputs), 1))
-        X[:, feature.inputs] = np.eye(len(feature.inputs))
-    mean, variance = term_effect(model.shared, belief, kernel, model.scaling.inputs(X), points)
+        names, Z = levels
+        place = np.arange(len(names))
+        if feature.levels is not None:
+            X = np.tile(model.scaling.original_inputs(np.zeros((1, model.inputs))), (len(names), 1))
+            X[:, feature.inputs] = np.eye(len(names))
+            Z = model.scaling.inputs(X)
+    mean, variance = term_effect(model.shared, belief, kernel, Z, points)
     mean, band = mean * scale, NORMAL95 * np.sqrt(variance) * scale
-    if feature.levels is None:
-        axis.fill_between(X[:, column], mean - band, mean + band, color=BAND)
-        axis.plot(X[:, column], mean, color=LINE)
+    if levels is None:
+        axis.fill_between(place, mean - band, mean + band, color=BAND)
+        axis.plot(place, mean, color=LINE)
         axis.plot(
             original[:, column], np.full(len(points), 0.02), "|", color="0.4", transform=axis.get_xaxis_transform()
         )
     else:
-        levels = [*feature.levels, "missing"][: len(mean)]
-        place = np.arange(len(levels))
         axis.errorbar(place, mean, yerr=band, fmt="o", color=LINE, ecolor="0.3", capsize=2)
-        axis.set_xticks(place, paper.shortened(levels), rotation=45 if len(levels) > 4 else 0)
+        axis.set_xticks(place, paper.shortened(names), rotation=45 if len(names) > 4 else 0)
     axis.axhline(0.0, color="0.7", linewidth=0.8, zorder=0)
+
+
+def _levels(kernel, feature, points, original):
+    """Names of the levels of a category, and scaled rows with these where levels are numbers; None for a number."""
+    if feature.levels is not None:
+        return [*feature.levels, "missing"][: len(feature.inputs)], None
+    column = int(feature.inputs[0])
+    if column not in kernel.level_columns(points.shape[1]):
+        return None
+    _, first = np.unique(points[:, column], return_index=True)  # query points lie on levels
+    return [f"{value:.6g}" for value in original[first, column]], points[first]
