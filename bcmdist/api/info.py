@@ -26,7 +26,7 @@ def info(snapshot: Snapshot) -> dict:
     model, facts, degrees = snapshot.model, snapshot.facts, snapshot.degrees_of_freedom
     shared, members = model.shared, len(model.shared.members)
     count = shared.functions // max(1, members)
-    ingesters = heartbeats(snapshot.store)
+    ingesters, reports = heartbeats(snapshot.store), msgspec.to_builtins(facts.reports)
     shown = kernel_columns(model).shown
     return {
         "rows": snapshot.committee.total.rows,
@@ -34,8 +34,8 @@ def info(snapshot: Snapshot) -> dict:
         "commit": snapshot.commit,
         "query": count,
         "expert": facts.expert,
-        "networks": {"count": members, **facts.training.networks} if facts.training.networks else None,
-        "deep": facts.training.deep,
+        "networks": {"count": members, **reports["networks"]} if "networks" in reports else None,
+        "deep": reports.get("deep"),
         "input_errors": _input_errors(snapshot),
         "precision": model.precision,
         "inputs": model.inputs,
@@ -93,7 +93,11 @@ def _input_errors(snapshot):
         return None
     scale = snapshot.model.scaling.input_units
     learned = None if errors.variance is None else (np.sqrt(errors.variance) * scale).tolist()
-    return {"way": errors.way, "deviations": learned, **(snapshot.facts.training.input_errors or {})}
+    return {
+        "way": errors.way,
+        "deviations": learned,
+        **msgspec.to_builtins(snapshot.facts.reports.get("input_errors", {})),
+    }
 
 
 def _lag(snapshot, ingesters):

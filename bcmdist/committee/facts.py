@@ -11,6 +11,7 @@ from typing import Any, Literal, NotRequired, TypedDict
 import msgspec
 
 from bcmdist.committee.fading import Weighting
+from bcmdist.errors import InvalidOption
 from bcmdist.storage.fields import Blob, Count, CountFromOne, NotNegative, Number, Positive, decode
 
 
@@ -184,15 +185,6 @@ class Learning(Record, frozen=True):
     """decisions with their criterion and margin; None in commits of versions that did not record them"""
 
 
-class Training(Record, frozen=True):
-    """Reports of methods that train shared variables or learn input errors, JSON-ready; see the methods."""
-
-    networks: dict[str, Any] | None = None
-    deep: dict[str, Any] | None = None
-    input_errors: dict[str, Any] | None = None
-    """checked by the model's `bcmdist.model.input_errors.InputErrors`"""
-
-
 class QuerySize(Record, frozen=True):
     """How the number of query points was chosen."""
 
@@ -288,7 +280,8 @@ class Facts(Record, frozen=True):
     """default prediction method"""
     fading: Weighting = Weighting()
     """weights of rows by their position in a source"""
-    training: Training = Training()
+    reports: dict[str, Any] = {}
+    """reports of methods in their types, by name (`declare_report`)"""
     errors: Errors = Errors()
     ingestion: Ingestion = Ingestion()
     cells: Cells = Cells()
@@ -301,6 +294,7 @@ class Facts(Record, frozen=True):
         records = [msgspec.to_builtins(getattr(self, name)) for name in RECORDS]
         flat = {name: value for record in records for name, value in record.items() if value is not None}
         flat |= {name: msgspec.to_builtins(getattr(self, name)) for name in PLAIN}
+        flat |= msgspec.to_builtins(self.reports)
         flat["passes"] = [entry.to_json() for entry in self.linearisation.passes]
         empty = {"cells": not flat["cells"], "fading": not self.fading.fades}
         return self.other | {name: value for name, value in flat.items() if not empty.get(name)}
@@ -320,8 +314,9 @@ class Facts(Record, frozen=True):
         given = {name: value for name, value in flat.items() if value is not None}
         records = {name: decode(kind, given, where) for name, kind in RECORDS.items()}
         plain = {name: given[name] for name in PLAIN if name in given}
-        other = {name: value for name, value in flat.items() if name not in NAMES}
-        return decode(cls, {**plain, **records, "other": other}, where)
+        reports = {name: decode(kind, given[name], where, name) for name, kind in REPORTS.items() if name in given}
+        other = {name: value for name, value in flat.items() if name not in NAMES | REPORTS.keys()}
+        return decode(cls, {**plain, **records, "reports": reports, "other": other}, where)
 
     def changed(self, **values) -> "Facts":
         """A copy with the given facts replaced, by their names in the flat object.
@@ -331,7 +326,7 @@ class Facts(Record, frozen=True):
         ModelDamaged
             A value is not of the declared type.
         """
-        if unknown := values.keys() - NAMES:
+        if unknown := values.keys() - NAMES - REPORTS.keys():
             raise TypeError(f"facts: expected names of facts, got {', '.join(sorted(unknown))}; correct the names")
         return Facts.from_json(self.to_json() | json_values(values))
 
@@ -341,10 +336,23 @@ RECORDS: dict[str, type[Record]] = {
     "learning": Learning,
     "query": QuerySize,
     "linearisation": Linearisation,
-    "training": Training,
     "errors": Errors,
     "ingestion": Ingestion,
 }
 """records of the facts, by field; they are flat in the stored object"""
 PLAIN = ("job", "seconds", "expert", "method", "fading", "cells")
 NAMES = frozenset(PLAIN) | {name for kind in RECORDS.values() for name in kind.__struct_fields__}
+REPORTS: dict[str, type[Record]] = {}
+"""types of the reports of methods, by name in the stored object; other reports stay in `Facts.other`"""
+
+
+def declare_report(name: str, kind: type[Record]) -> None:
+    """Declare the type of a method's report. To declare it again has no effect.
+
+    Raises
+    ------
+    InvalidOption
+        The name is that of another report or fact.
+    """
+    if name in NAMES or REPORTS.setdefault(name, kind) is not kind:
+        raise InvalidOption(f"report: expected a name of its own, {name!r} is that of another fact; choose another")

@@ -106,8 +106,6 @@ def sound_facts(fit, model: Model, where: str) -> Facts:
     ModelDamaged
     """
     facts = Facts.from_json(fit, where)
-    if model.input_errors is not None and facts.training.input_errors is not None:
-        decode(model.input_errors.FACTS, facts.training.input_errors, f"{where}: input_errors")
     if facts.errors.spread and facts.errors.spread.process:
         _check_process(facts.errors.spread.process, model.inputs, where)
     classes = len(model.classes or (0, 1))

@@ -20,6 +20,7 @@ from dataclasses import fields
 
 import numpy as np
 
+from bcmdist.committee.facts import declare_report
 from bcmdist.data.registry import Registry, load_plugins
 from bcmdist.errors import InvalidOption
 from bcmdist.experts.residual import RESIDUALS
@@ -57,12 +58,15 @@ def register_method(method: Method) -> Method:
     Raises
     ------
     InvalidOption
-        The name is taken, the method's residual is not registered, or an option is not as `declare_options` expects.
+        The name, or that of a report, is taken, the method's residual is not registered, or an option is not as
+        `declare_options` expects.
     """
     assert RESIDUALS[method.residual]  # raises `InvalidOption` if missing
     EXPERTS.add(method.name, method)
     if method.options is not NoOptions:
         declare_options(method.name, method.options)
+    if method.report is not None:
+        declare_report(*method.report)
     return method
 
 
@@ -76,6 +80,8 @@ def register_variant(expert: str, method: Method) -> Method:
     """
     assert RESIDUALS[method.residual]
     declare_options(expert, method.options)
+    if method.report is not None:
+        declare_report(*method.report)
     return VARIANTS.setdefault(method.options, method)
 
 

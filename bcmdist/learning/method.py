@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from bcmdist.committee.facts import Record
 from bcmdist.learning.basis_inputs import BasisInputs
 from bcmdist.learning.method_options import NoOptions
 from bcmdist.learning.point import Point
@@ -90,6 +91,8 @@ class Method(ABC):
     """option that determines the number of shared variables"""
     capabilities: Capabilities = Capabilities()
     defaults: Defaults = Defaults()
+    report: ClassVar[tuple[str, type[Record]] | None] = None
+    """name and type of what training adds to `TrainingContext.found`: stored with the model, checked when loaded"""
     rules: tuple[Rule, ...] = ()
     """what its options, or the settings of all fits, cannot be combined with, beyond its capabilities"""
     training: ClassVar[Training | None] = None

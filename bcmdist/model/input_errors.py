@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 from bcmdist.data.registry import Registry
 from bcmdist.errors import InvalidData
@@ -20,8 +20,6 @@ class InputErrors(ABC):
     """value of the option `noisy_inputs` with which the model was fitted"""
     variance: tuple[float, ...] | None
     """learned error variance of each scaled input, (D,); None: rows have an array X_variance"""
-    FACTS: ClassVar[type]
-    """type of the learning report"""
 
     @abstractmethod
     def expert(self, model) -> Callable[[Any, Any], Any]:

@@ -3,8 +3,21 @@ import json
 import msgspec
 import pytest
 
-from bcmdist.committee.facts import RECORDS, Cells, Facts, Learning, Linearisation, QuerySize, Survey
-from bcmdist.errors import ModelDamaged
+from bcmdist.committee.facts import (
+    RECORDS,
+    REPORTS,
+    Cells,
+    Facts,
+    Learning,
+    Linearisation,
+    QuerySize,
+    Survey,
+    declare_report,
+)
+from bcmdist.data.registry import load_plugins
+from bcmdist.errors import InvalidOption, ModelDamaged
+
+load_plugins()  # whose methods declare reports
 
 BARE = Facts(
     job="job",
@@ -50,7 +63,16 @@ FULL = {
         "process": {"points": [[0.0, 1.0]], "variance": 1.0, "lengthscale": [1.0, 2.0]},
     },
     "networks": {"rows": 300, "log_evidence": [-12.5], "noise_variance": [0.1], "evaluations": [40]},
-    "deep": {"rows": 270, "left_out": 30, "energy": -80.5, "density": -0.5, "evaluations": 110},
+    "deep": {
+        "rows": 270,
+        "left_out": 30,
+        "evaluations": 110,
+        "density": -0.5,
+        "powers": [1.0],
+        "energies": [-80.5],
+        "densities": [-0.5],
+        "sites": [{"sweeps": 4, "energy": None, "moved": 0.01, "skipped": 0.0, "density_tied": -0.75}],
+    },
     "input_errors": {"rows": 300, "noise_seen": 0.25, "densities": [-0.5, None], "beginnings": [-2.5, None]},
     "lag": {"stream": {"partitions": 2, "rows": 20, "seconds": 1.5, "at": 1.8e9}},
     "of a later version": [1],
@@ -62,6 +84,27 @@ def test_facts_come_back_from_json():
     flat = BARE.to_json() | FULL
     assert json.loads(json.dumps(Facts.from_json(flat).to_json())) == flat
     assert Facts.from_json(BARE.to_json()) == BARE
+
+
+DAMAGED = [
+    ("networks", {"noise_variance": [0.0]}),
+    ("networks", {"rows": None}),
+    ("deep", {"evaluations": -1}),
+    ("deep", {"sites": [{"sweeps": 4}]}),
+    ("input_errors", {"densities": ["high"]}),
+]
+
+
+@pytest.mark.parametrize(("name", "change"), [one for one in DAMAGED if one[0] in REPORTS])
+def test_reports_of_methods_are_checked(name, change):
+    flat = BARE.to_json() | FULL
+    with pytest.raises(ModelDamaged, match=f"expected .* {name}"):
+        Facts.from_json(flat | {name: flat[name] | change})
+
+
+def test_reports_have_names_of_their_own():
+    with pytest.raises(InvalidOption, match="report: expected a name of its own, 'seconds' is that of another fact"):
+        declare_report("seconds", Survey)
 
 
 def test_every_fact_is_among_the_full_ones():

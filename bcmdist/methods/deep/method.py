@@ -14,6 +14,7 @@ class DeepProcess(Method):
 
     residual = "diagonal"
     options = DeepOptions
+    report = "deep", training.DeepReport
     capabilities = Capabilities(
         kernels=("se", "se-iso"),
         likelihoods=("gaussian", "bernoulli", "probit", "poisson", "softmax"),

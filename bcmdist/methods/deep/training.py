@@ -27,8 +27,10 @@ regression of the targets on the hidden units. (Bui et al., section 8.1, start n
 from collections.abc import Sequence
 from dataclasses import replace
 
+import msgspec
 import numpy as np
 
+from bcmdist.committee.facts import Record
 from bcmdist.data.partition import Partition
 from bcmdist.learning.basis_inputs import BasisInputs
 from bcmdist.learning.query_selection import select_points
@@ -45,6 +47,7 @@ from bcmdist.methods.deep.sites import site_numbers
 from bcmdist.model.kernels import metric
 from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.shared.interface import Shared
+from bcmdist.storage.fields import Count, CountFromOne, NotNegative, Number
 
 # Noise variance of the initial regression on hidden units, the layers' noise variance, and lengthscales of later layers
 # in units of their inputs. Arbitrary.
@@ -139,6 +142,37 @@ POWERS = (1.0, 0.5)
 NOISELESS = 1e-6  # noise variance of a last layer that is a latent process
 
 
+class SweepReport(Record, frozen=True):
+    """Sweeps of expectation propagation of one process."""
+
+    sweeps: CountFromOne
+    energy: Number | None
+    """None if a cavity is improper"""
+    moved: NotNegative
+    """how far the last sweep moved factors (relative) or means (in standard deviations)"""
+    skipped: NotNegative
+    """number of rows that it skipped"""
+    density_tied: Number | None
+    """density before the sweeps"""
+
+
+class DeepReport(Record, frozen=True):
+    """The fact `deep` of a fit, in units of the scaled targets; lists have an item for each process."""
+
+    rows: CountFromOne
+    """number of training rows"""
+    left_out: Count
+    """number of left-out rows"""
+    evaluations: Count
+    density: Number | None
+    """mean log density of left-out rows of the result, the mean over a mixture or the best process"""
+    powers: list[Number] = msgspec.field(default_factory=list)
+    energies: list[Number] = msgspec.field(default_factory=list)
+    densities: list[Number] = msgspec.field(default_factory=list)
+    """mean log densities of left-out rows; none without such rows"""
+    sites: list[SweepReport] = msgspec.field(default_factory=list)
+
+
 def begun(basis_inputs: BasisInputs) -> Deep:
     """Initial layers: the first with centres among the inputs, in the metric of the learned kernel.
 
@@ -190,16 +224,16 @@ def trained(shared: Deep, likelihood: Likelihood, context: TrainingContext) -> t
     reached = [swept_on(objective, at, held, context.options.deep_sites) for objective, at in ways]
     left_out = sum(part.rows for part in held)
     densities = [found.density / left_out for found in reached] if held else []
-    context.found["deep"] = {
-        "rows": objectives[0].rows,
-        "left_out": left_out,
-        "evaluations": sum(found.evaluations for found in reached),
-        "powers": list(powers),
-        "energies": [found.energy for found in reached if found.energy is not None],
-        "densities": densities,
-        "density": float(np.mean(densities) if likelihood.normal else max(densities)) if held else None,
-        "sites": [found.sites for found in reached if found.sites],
-    }
+    context.found["deep"] = DeepReport(
+        rows=objectives[0].rows,
+        left_out=left_out,
+        evaluations=sum(found.evaluations for found in reached),
+        powers=list(powers),
+        energies=[found.energy for found in reached if found.energy is not None],
+        densities=densities,
+        density=float(np.mean(densities) if likelihood.normal else max(densities)) if held else None,
+        sites=[SweepReport(**found.sites) for found in reached if found.sites],
+    )
     if likelihood.normal:
         return side_by_side([found.shared for found in reached], likelihood)
     return max(reached, key=lambda found: found.density).shared, likelihood

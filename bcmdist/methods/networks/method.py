@@ -13,6 +13,7 @@ class MarginalisedNetworks(Method):
 
     residual = "none"
     size = "units"
+    report = "networks", training.NetworksReport
     capabilities = Capabilities(likelihoods=("gaussian",), query_methods=("kmeans",), query_from=False, running=False)
     defaults = Defaults(kernel=training.KERNEL)
     training = Training(training.ROWS, training.BLOCK, memorises=True)

@@ -33,6 +33,7 @@ from zict import LRU
 
 from bcmdist import linalg
 from bcmdist.committee.committee import Committee
+from bcmdist.committee.facts import Record
 from bcmdist.data.observations import Observations
 from bcmdist.experts.expert import gaussian_message
 from bcmdist.experts.message import Message
@@ -50,11 +51,24 @@ from bcmdist.model.model import described
 from bcmdist.model.shared.weights import Weights
 from bcmdist.storage.cache import get_or_make, least_recently_used
 from bcmdist.storage.commits import BlobReference, load_array
+from bcmdist.storage.fields import Count, CountFromOne, Number, Positive
 
 SLOPE = 2.0 / np.sqrt(np.pi)
 # Cache for designs of the first round, reused by the second: computing erf takes as long as a matrix product.
 DESIGN_BYTES = 2**27
 _designs: "LRU[Hashable, np.ndarray]" = least_recently_used(DESIGN_BYTES, lambda V: V.nbytes)
+
+
+class NetworksReport(Record, frozen=True):
+    """The fact `networks` of a fit; lists have an item for each network."""
+
+    rows: CountFromOne
+    """number of training rows"""
+    log_evidence: list[Number]
+    """of scaled targets"""
+    noise_variance: list[Positive]
+    evaluations: list[Count]
+    """numbers of evaluations of the evidence"""
 
 
 @dataclass(frozen=True)
@@ -321,12 +335,8 @@ def trained(shared: Networks, likelihood: OneProcess, ground: TrainingContext) -
         found.append(climbed_once(objective, start, widths, STEPS[ground.effort]))
     networks, values, counts = zip(*found, strict=True)
     noise = np.array([float(one.likelihood.parameters[NOISE][0]) for one in networks])
-    ground.found["networks"] = {
-        "rows": sum(part.rows for part in parts),
-        "log_evidence": list(values),
-        "noise_variance": noise.tolist(),
-        "evaluations": list(counts),
-    }
+    rows = sum(part.rows for part in parts)
+    ground.found["networks"] = NetworksReport(rows, list(values), noise.tolist(), list(counts))
     inner, scale = np.stack([one.inner for one in networks]), np.array([one.scale for one in networks])
     made = Networks(inner, scale, noise / noise.mean(), shared.kernel, shared.mean, shared.residual)
     return made, likelihood.with_parameters({NOISE: noise.mean(keepdims=True)})

@@ -14,12 +14,12 @@ The evidence of the prior with this message is the mean of log p(y | X_k) (eq. 4
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import msgspec
 import numpy as np
 
 from bcmdist import linalg
+from bcmdist.committee.facts import Record
 from bcmdist.experts.contributions import Contribution, densities_of
 from bcmdist.experts.expert import expert_message
 from bcmdist.experts.message import Message
@@ -64,15 +64,15 @@ CLEAN, HMC = WAYS = "clean", "hmc"
 DRAWS, BURN_IN = 20, 60
 
 
-class LearningReport(msgspec.Struct):
+class LearningReport(Record, frozen=True, omit_defaults=True):
     """The fact `input_errors` of a fit, which describes how the errors were learned."""
 
     rows: CountFromOne
     noise_seen: Positive
     """noise variance of scaled targets learned before, with inputs taken as exact"""
-    beginnings: list[Number | None] = []
+    beginnings: list[Number | None] = msgspec.field(default_factory=list)
     """score of each start, None where it failed, if there were several"""
-    densities: list[Number | None] = []
+    densities: list[Number | None] = msgspec.field(default_factory=list)
     """clean: log densities of left-out rows by noise level, None where they failed"""
     rounds: CountFromOne = 1
     """hmc: number of rounds"""
@@ -89,7 +89,6 @@ class NormalErrors(InputErrors):
     variance: tuple[NotNegative, ...] | None = None
     seed: Count = 0
     """of the draws"""
-    FACTS: ClassVar[type] = LearningReport
 
     def expert(self, model: Reference) -> "NoisyExpert":
         return NoisyExpert(model)

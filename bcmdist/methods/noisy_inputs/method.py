@@ -9,7 +9,7 @@ from dataclasses import replace
 from bcmdist.learning.experts import EXPERTS, FIRST, register_variant
 from bcmdist.learning.method import Defaults, Method
 from bcmdist.learning.rules import Excludes, Requires
-from bcmdist.methods.noisy_inputs.expert import CLEAN, WAYS, NormalErrors
+from bcmdist.methods.noisy_inputs.expert import CLEAN, WAYS, LearningReport, NormalErrors
 from bcmdist.methods.noisy_inputs.options import InputOptions
 from bcmdist.methods.noisy_inputs.training import learn_inputs
 from bcmdist.model.input_errors import INPUT_ERRORS
@@ -29,6 +29,7 @@ class NoisyInputs(Method):
 
     residual = EXPERTS[FIRST].residual
     options = InputOptions
+    report = "input_errors", LearningReport
     capabilities = replace(EXPERTS[FIRST].capabilities, input_errors=True)
     defaults = Defaults(kernel="se", rows=ROWS, cell_rows=ROWS)  # inputs move along the gradient of the kernel
 

@@ -38,7 +38,7 @@ from bcmdist.methods.noisy_inputs.evidence import (
     MapTask,
     SamplingTask,
 )
-from bcmdist.methods.noisy_inputs.expert import CLEAN, NormalErrors
+from bcmdist.methods.noisy_inputs.expert import CLEAN, LearningReport, NormalErrors
 from bcmdist.methods.noisy_inputs.options import InputOptions
 from bcmdist.methods.noisy_inputs.posterior import COOLING, NOISE
 from bcmdist.model.model import described
@@ -194,7 +194,8 @@ def learn_inputs(start: Point, context: TrainingContext, mean: str, settings) ->
     scores = [_score(learner, found) for found, _ in ended] if len(ended) > 1 else [0.0]
     found, facts = ended[int(np.argmax(scores))]
     facts |= {"beginnings": _finite(scores)} if len(ended) > 1 else {}
-    context.found["input_errors"] = {"rows": sum(part.rows for part in learner.parts), "noise_seen": noise} | facts
+    rows = sum(part.rows for part in learner.parts)
+    context.found["input_errors"] = LearningReport(rows=rows, noise_seen=noise, **facts)
     return found.point, found.errors
 
 

@@ -447,7 +447,7 @@ def test_facts_that_cannot_be_are_damage(cleaned, changed):
     facts = cleaned.snapshot.facts.to_json() | {"input_errors": {"rows": 200, "noise_seen": 0.1}}
     sound_facts(facts, cleaned.model, "here")
     (name,) = changed
-    with pytest.raises(ModelDamaged, match=f"here: input_errors: .* as {name}"):
+    with pytest.raises(ModelDamaged, match=f"here: expected .* as input_errors.{name}"):
         sound_facts(facts | {"input_errors": facts["input_errors"] | changed}, cleaned.model, "here")
 
 
