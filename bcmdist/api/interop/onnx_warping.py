@@ -16,9 +16,9 @@ def warped(X, warping: Warping) -> Any:
     """Return warped inputs, (n, D)."""
     if not warping:
         return X
-    columns = [X.column(d) for d in range(X.graph.inputs)]
+    columns = [X.column([d]) for d in range(X.graph.inputs)]
     images = [warp_column(warping.warps[d], x) if d in warping.warps else x for d, x in enumerate(columns)]
-    return images[0].beside(*images[1:])
+    return images[0].concat_columns(*images[1:])
 
 
 @singledispatch
