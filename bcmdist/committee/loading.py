@@ -11,8 +11,9 @@ from bcmdist.committee.facts import Facts
 from bcmdist.experts.message import Message, zero_message
 from bcmdist.model.loading import load_model, sound_model
 from bcmdist.model.model import COMMITTEE_ARRAYS, Model
+from bcmdist.storage.arrays import check_array, require_arrays
 from bcmdist.storage.commits import Commit, Reference, load_record, open_store
-from bcmdist.storage.fields import Blob, Count, Number, check_array, damaged, decode, require_arrays, shown
+from bcmdist.storage.fields import Blob, Count, Number, damaged, decode, shown
 from bcmdist.storage.ledger import CLASSES_NOTED, NUMBERS_NOTED
 
 # Fields that local prediction needs, in the order in which a fit adds them.

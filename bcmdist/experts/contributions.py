@@ -13,8 +13,8 @@ from bcmdist.model.loading import load_model
 from bcmdist.model.model import Model
 from bcmdist.model.shared.belief import Factored
 from bcmdist.model.targets import model_rows
+from bcmdist.storage.arrays import check_array
 from bcmdist.storage.commits import BlobReference, Reference, load_array, open_store
-from bcmdist.storage.fields import check_array
 from bcmdist.storage.ledger import RUNNING, Entry
 
 

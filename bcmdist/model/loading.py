@@ -37,8 +37,9 @@ from bcmdist.model.model import (
 )
 from bcmdist.model.scaling import CONSTANT_SHARE, Scaling, scaling_from_array
 from bcmdist.model.warping import UNWARPED, WARPS, Log, Rank, Warping, warping_from_array
+from bcmdist.storage.arrays import check_array, require_arrays
 from bcmdist.storage.commits import BlobReference, Reference, load_record, open_store
-from bcmdist.storage.fields import NotNegative, Number, Positive, check_array, damaged, decode, require_arrays, shown
+from bcmdist.storage.fields import NotNegative, Number, Positive, damaged, decode, shown
 from bcmdist.storage.residual_records import RESIDUAL_ARRAYS
 
 Scale = Annotated[float, Meta(gt=2.3e-162, lt=1.34e154)]  # the square is positive and finite

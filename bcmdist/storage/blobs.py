@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bcmdist.errors import ModelDamaged
-from bcmdist.storage.fields import BLANKS, MOST_BLANKS, read_array
+from bcmdist.storage.arrays import BLANKS, MOST_BLANKS, read_array
 from bcmdist.storage.interface import Storage
 
 

@@ -15,7 +15,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from bcmdist.storage.fields import check_array, damaged
+from bcmdist.storage.arrays import check_array
+from bcmdist.storage.fields import damaged
 from bcmdist.storage.ledger import Entry, ResidualRecord
 
 RESIDUAL_ARRAYS = ("residuals", "residual_counts", "residual_digests")

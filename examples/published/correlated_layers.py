@@ -32,7 +32,7 @@ def correlated(stage: Stage, m, S) -> tuple[np.ndarray, np.ndarray]:
     mean = psi1 @ stage.alpha.T
     covariance = np.einsum("uj,njk,wk->nuw", stage.alpha, psi2, stage.alpha, optimize=True)
     own = np.arange(len(stage.alpha))
-    covariance[:, own, own] = stage.noise + stage.variance + np.einsum("ujk,njk->nu", stage.spread, psi2)
+    covariance[:, own, own] = stage.noise + stage.variance + np.einsum("ujk,njk->nu", stage.quadratic, psi2)
     return mean, covariance - mean[:, :, None] * mean[:, None]
 
 

@@ -97,7 +97,7 @@ def test_members_average_in_the_same_way(path, rows):
     how = {"X_variance": np.tile(VARIANCE, (5, 1))}
     said, drawn = Mixture(members).predict(X, **how), Mixture(members).predict(X, **how, inputs="montecarlo")
     np.testing.assert_array_equal(said["variance"], drawn["variance"])
-    with pytest.raises(InvalidOption, match="kernel se or linear"):
+    with pytest.raises(InvalidOption, match="expected kernels se and linear, sums of these"):
         Mixture(members).predict(X, **how, inputs="exact")
 
 

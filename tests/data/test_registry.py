@@ -35,12 +35,14 @@ def test_other_packages_are_imported_where_a_name_is_missing(colours, monkeypatc
     monkeypatch.syspath_prepend(tmp_path)
     tmp_path.joinpath("green_plugin.py").write_text("import test_registry\ntest_registry.ADDED.append('green')\n")
     point = EntryPoint("green", "green_plugin", registry.PLUGINS)
-    monkeypatch.setattr(registry, "entry_points", lambda group: [point])
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [point])
+    registry.load_packages.cache_clear()
     registry.load_plugins.cache_clear()
     assert "blue" in colours
     assert ADDED == []
     assert "green" not in colours  # but asked for
     assert ADDED == ["green"]
+    registry.load_packages.cache_clear()
     registry.load_plugins.cache_clear()
 
 

@@ -21,6 +21,7 @@ from bcmdist.learning.experts import EXPERTS, BasisInputs, weights_of
 from bcmdist.model.likelihoods import Bernoulli
 from bcmdist.model.mean import Mean
 from bcmdist.model.shared.weights import Basis, Weights, register_basis
+from bcmdist.prediction.errors.error_distribution import error_distribution_of
 from bcmdist.storage.commits import open_store
 from oracles import independent_rest, laplace_prediction, linear_regression
 from problems import assert_same_committee, make_kernel, only
@@ -145,7 +146,8 @@ def test_score_is_that_of_its_predictions(fitted, wave, make_data, rng):
     found = gbcm.score(make_data("test.zarr", X=new, y=targets))
     mean, variance, _ = dense(gbcm, X, y, new)
     variance = variance + 0.05 * y.var()
-    mnlp = 0.5 * np.mean((targets - mean) ** 2 / variance + np.log(2 * np.pi * variance))
+    shape = error_distribution_of(gbcm.snapshot, gbcm.facts["method"]).shape  # of the residuals of 240 rows
+    mnlp = np.mean(0.5 * np.log(variance) - shape.log_density((targets - mean) / np.sqrt(variance)))
     assert found["rmse"] == pytest.approx(np.sqrt(np.mean((mean - targets) ** 2)), abs=1e-9)
     assert found["mnlp"] == pytest.approx(mnlp, abs=1e-9)
     assert found["rmse"] < 0.5
@@ -352,7 +354,7 @@ def of_basis(monkeypatch):
 def test_a_basis_that_explains_less_than_the_learned_kernel_is_reported(of_basis, basis, wave):
     of_basis(basis)
     with pytest.warns(
-        BcmdistWarning, match=r"expected 60 basis functions that explain the rows about as well as the ker"
+        BcmdistWarning, match=r"expected 60 basis functions to explain the rows about as well as the ker"
     ):
         GBCM.prepare(wave[0], replace(LEARNED, expert="toy_other"))
 

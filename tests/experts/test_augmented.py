@@ -220,5 +220,5 @@ def test_what_it_cannot_do_is_refused():
     for wrong in ({"partition": "spatial"}, {"approximation": "ep", "task": "classification"}):
         with pytest.raises(InvalidOption):
             replace(ASKED, **wrong)
-    with pytest.raises(InvalidOption, match="or fitc, sor or rrgp_star with normal errors, got rrgp_star with probit"):
+    with pytest.raises(InvalidOption, match="rrgp_star with normal errors, got rrgp_star; give --objective local"):
         Settings(expert="rrgp_star", objective="committee", likelihood="probit")

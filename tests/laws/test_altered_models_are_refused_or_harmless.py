@@ -25,7 +25,7 @@ from bcmdist.data.dataset import open_data
 from bcmdist.data.partition import partitions
 from bcmdist.data.writing import write_dataset
 from bcmdist.errors import BcmdistError, ModelDamaged, NotFinite
-from bcmdist.storage.fields import read_array
+from bcmdist.storage.arrays import read_array
 from problems import Shuffled
 
 ROWS = 60

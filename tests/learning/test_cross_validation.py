@@ -127,10 +127,13 @@ def test_the_error_of_a_margin_is_that_of_differences(rng):
     assert margin(one, failed).to_json() == {"nats": None, "error": None}
 
 
-def test_errors_that_are_as_predicted_have_no_other_shape(rng):
+def test_errors_that_are_as_predicted_have_about_a_normal_shape(rng):
+    """A fitted shape costs about (number of free weights) / (2n) nats per row where the normal one is right."""
     error, variance = rng.standard_normal(2000), rng.uniform(0.5, 2.0, 2000)
     error *= np.sqrt(variance)
-    np.testing.assert_allclose(densities_of_errors(error, variance), normal_density(error, variance), atol=1e-12)
+    gain = densities_of_errors(error, variance) - normal_density(error, variance)
+    assert abs(gain.mean()) < 0.003
+    assert np.quantile(np.abs(gain), 0.9) < 0.05
     assert np.all(densities_of_errors(np.where(error > 2.0, np.inf, error), variance) == -np.inf)
 
 

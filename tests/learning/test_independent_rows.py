@@ -130,7 +130,7 @@ def test_pseudo_inputs_raise_the_evidence(make_data, expert, rng, tmp_path):
 
 
 def test_other_errors_are_refused(classes, wave):
-    told = "with the objective committee, or fitc, sor or rrgp_star with normal errors, got fitc with bernoulli"
+    told = "fitc, sor or rrgp_star with normal errors, got fitc; give --objective local"
     with pytest.raises(InvalidOption, match=told):
         replace(OPTIMISED, likelihood="bernoulli")
     with pytest.raises(InvalidOption, match=told):

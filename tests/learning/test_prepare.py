@@ -302,7 +302,7 @@ def test_a_committee_of_classes_is_refused_before_learning(make_data, rng, tmp_p
     X = rng.standard_normal((90, 2))
     path = make_data("three.zarr", X=X, y=np.arange(90) % 3)
     settings = replace(SETTINGS, task="classification", objective="committee")
-    with pytest.raises(InvalidOption, match="expected --objective local or subset with the likelihood onehot"):
+    with pytest.raises(InvalidOption, match="objective: expected local or subset with onehot, got committee"):
         GBCM.prepare(path, settings, model=tmp_path / "model", runtime=Counting(lives=0))
     assert not (tmp_path / "model").exists()
 

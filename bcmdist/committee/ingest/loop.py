@@ -184,10 +184,11 @@ class _Loop:
                 self.commit(last=finished and not self.failures)
             if idle and not finished:
                 time.sleep(POLL_SECONDS)
-        if self.finish and not self.failures:  # nothing was left to commit, or another process has committed
-            self.snapshot = self.finish(self.snapshot).committed_or_newest()
+        if self.finish:  # nothing was left to commit, another process has committed, or something failed
+            self._progress(finished=True)
+            if not self.failures:
+                self.snapshot = self.finish(self.snapshot).committed_or_newest()
         self._prune()
-        self._progress(finished=True)
         self._warn_at_end()
         if self.failures:
             raise self.failures[0]
@@ -324,6 +325,7 @@ class _Loop:
     def _finished(self, after: Snapshot) -> Snapshot:
         """Call `finish` and commit; if it fails or is interrupted, commit `after`, and raise."""
         assert self.finish, "it is called once"
+        self._progress(finished=True)  # the stages that follow report their own
         try:
             finished = self.finish(after)
         except BaseException:

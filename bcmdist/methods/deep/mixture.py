@@ -13,7 +13,8 @@ from bcmdist.methods.deep.shared import Deep
 from bcmdist.model.kernels import Kernel
 from bcmdist.model.mean import Mean
 from bcmdist.model.shared.interface import Arrays, Member, Shared
-from bcmdist.storage.fields import check_array, damaged
+from bcmdist.storage.arrays import check_array
+from bcmdist.storage.fields import damaged
 
 NOISE = "deep_noise"
 NOISE_TOLERANCE = 1e-9  # tolerance for the mean of the noise shares, which is 1 up to rounding

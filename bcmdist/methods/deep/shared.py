@@ -45,7 +45,8 @@ from bcmdist.model.likelihoods import LIKELIHOODS
 from bcmdist.model.likelihoods.tilted import tilted_site
 from bcmdist.model.mean import Mean
 from bcmdist.model.shared.interface import Arrays, Shared
-from bcmdist.storage.fields import check_array, damaged, require_arrays
+from bcmdist.storage.arrays import check_array, require_arrays
+from bcmdist.storage.fields import damaged
 
 LEAST_LEFT = 1e-6  # lower bound of the variance that one row leaves, as a share; less is an error of the expectation
 

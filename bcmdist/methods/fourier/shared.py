@@ -34,7 +34,8 @@ from bcmdist.model.kernels import Kernel
 from bcmdist.model.mean import Mean
 from bcmdist.model.shared.belief import Belief, Factored, factored
 from bcmdist.model.shared.interface import Arrays, Shared
-from bcmdist.storage.fields import Positive, check_array, damaged, decode, require_arrays
+from bcmdist.storage.arrays import check_array, require_arrays
+from bcmdist.storage.fields import Positive, damaged, decode
 
 # Covariances below this share of the variance are neglected.
 NEGLIGIBLE = 1e-10

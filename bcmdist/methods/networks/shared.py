@@ -19,7 +19,8 @@ from bcmdist.model.kernels.expected import Expected, expected_units
 from bcmdist.model.mean import Mean
 from bcmdist.model.shared.interface import Arrays, Member, Shared
 from bcmdist.model.shared.weights import Basis, Weights, register_basis
-from bcmdist.storage.fields import check_array, damaged, require_arrays
+from bcmdist.storage.arrays import check_array, require_arrays
+from bcmdist.storage.fields import damaged
 
 INNER, SCALE, NOISE = "network_inner", "network_scale", "network_noise"
 NOISE_TOLERANCE = 1e-9  # tolerance for the mean of the noise shares, which is 1 up to rounding

@@ -30,8 +30,9 @@ from bcmdist.model.loading import load_model
 from bcmdist.model.model import Model
 from bcmdist.model.shared.belief import Factored, factored
 from bcmdist.model.targets import model_observations
+from bcmdist.storage.arrays import check_array
 from bcmdist.storage.commits import BlobReference, Reference, open_store
-from bcmdist.storage.fields import Count, CountFromOne, NotNegative, Number, Positive, check_array, damaged
+from bcmdist.storage.fields import Count, CountFromOne, NotNegative, Number, Positive, damaged
 from bcmdist.storage.ledger import Entry
 
 

@@ -23,7 +23,8 @@ from bcmdist.model.kernels.expected import Expected, expected_bumps
 from bcmdist.model.mean import Mean
 from bcmdist.model.shared.interface import Arrays, Member, Shared
 from bcmdist.model.shared.weights import Basis, Weights
-from bcmdist.storage.fields import check_array, damaged, require_arrays
+from bcmdist.storage.arrays import check_array, require_arrays
+from bcmdist.storage.fields import damaged
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,8 @@ from bcmdist.model.kernels.interface import Kernel, fill_cross
 from bcmdist.model.mean import Mean
 from bcmdist.model.shared.expected import ExpectedDesign, expected_design
 from bcmdist.model.shared.interface import Arrays, Shared
-from bcmdist.storage.fields import check_array, damaged, require_arrays
+from bcmdist.storage.arrays import check_array, require_arrays
+from bcmdist.storage.fields import damaged
 
 # Number of columns in which the factor is checked, and its tolerance in units of the prior standard deviations: between
 # machines the kernel of nearby points may differ by the square root of rounding. Arbitrary.

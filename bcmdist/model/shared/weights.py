@@ -21,7 +21,8 @@ from bcmdist.model.kernels.interface import Kernel
 from bcmdist.model.mean import Mean
 from bcmdist.model.shared.expected import ExpectedDesign, expected_design
 from bcmdist.model.shared.interface import Arrays, Shared
-from bcmdist.storage.fields import check_array, damaged, decode, require_arrays
+from bcmdist.storage.arrays import check_array, require_arrays
+from bcmdist.storage.fields import damaged, decode
 
 SCALE = "weight_scale"
 PREFIX = "basis_"

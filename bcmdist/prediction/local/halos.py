@@ -18,8 +18,9 @@ from bcmdist.data.dataset import Dataset, open_data
 from bcmdist.data.partition import Partition
 from bcmdist.model.loading import load_model
 from bcmdist.model.model import Model
+from bcmdist.storage.arrays import check_array
 from bcmdist.storage.commits import CELL_DATA, Reference, open_store
-from bcmdist.storage.fields import check_array, damaged, shown
+from bcmdist.storage.fields import damaged, shown
 
 
 def check_edges(edges, cells, rows, where: str) -> None:

@@ -301,7 +301,7 @@ def test_rows_in_blocks_are_rows_at_once(rng, monkeypatch):
     again, other = log_densities(stages, X, unweighted(y), NORMAL)
     assert again == pytest.approx(value, rel=1e-12)
     for one, two in zip(pulls, other, strict=True):
-        np.testing.assert_allclose(two.spread, one.spread, rtol=1e-10, atol=1e-12)
+        np.testing.assert_allclose(two.quadratic, one.quadratic, rtol=1e-10, atol=1e-12)
 
 
 def test_a_layer_is_its_numbers(rng):

@@ -233,7 +233,15 @@ def test_too_many_inputs_are_refused_with_their_number():
         make_fourier(make_kernel("matern12", lengthscale=0.05), 2, tolerance=1e-4)
 
 
-@pytest.mark.parametrize("name", ["rq", "linear", "se*linear", "se+constant"])
-def test_kernels_without_a_density_are_refused(name):
-    with pytest.raises(InvalidOption, match=r"expected one with a spectral density .*give another --kernel"):
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("rq", "one with a spectral density .*give another --kernel"),
+        ("linear", "one with a spectral density .*give another --kernel"),
+        ("se*linear", "factors of separate columns, of all 2 together, .*; give each column to one factor"),
+        ("se+constant", "one with a spectral density .*give another --kernel"),
+    ],
+)
+def test_kernels_without_a_density_are_refused(name, text):
+    with pytest.raises(InvalidOption, match=f"expected {text}"):
         refuse_early(name, 2, 1e-3)
