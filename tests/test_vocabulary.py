@@ -1,6 +1,6 @@
 """Names are the field's terms: no class, function, field or module is named by a word of the project's own.
 
-`REPLACE` says what to write in place of each word. `REMAINING` are names that still have one; it only gets shorter.
+`REPLACE` says what to write in place of each word.
 """
 
 import ast
@@ -53,26 +53,6 @@ REPLACE = {
     "beside": "aligned, mixture",
 }
 """What stands for each word."""
-REMAINING: dict[str, set[str]] = {
-    "api/forecasts.py": {"known"},
-    "committee/facts.py": {"around", "halving_loss", "judge", "repeats", "settled", "spread", "surprise"},
-    "committee/ingest/watch.py": {"beside", "noted"},
-    "learning/decisions.py": {"judge"},
-    "learning/option_fields.py": {"said"},
-    "methods/relevance/method.py": {"OneAgainstRest"},
-    "model/likelihoods/interface.py": {"apart", "beside"},
-    "prediction/errors/arrival_watch.py": {"noted"},
-    "prediction/errors/arrivals.py": {"_noted", "_sample_noted"},
-    "prediction/errors/drift.py": {"noted", "told"},
-    "prediction/errors/error_distribution.py": {"together"},
-    "prediction/errors/quantile_recalibration.py": {"Reshaped", "reshaped"},
-    "prediction/interface.py": {"spread"},
-    "prediction/local/neighbours.py": {"spread"},
-    "prediction/scored_rows.py": {"around"},
-    "prediction/scoring/excess_loss.py": {"alone", "noted", "surprise"},
-    "storage/ledger.py": {"surprise"},
-}
-"""By file, names that are still to be replaced, or are keys of JSON and of stored models."""
 
 
 def definitions(path):
@@ -94,9 +74,6 @@ def test_names_are_the_terms_of_the_field():
     root = Path(bcmdist.__file__).parent
     found = {}
     for path in sorted(root.rglob("*.py")):
-        if own := {name for name in definitions(path) if words(name) & REPLACE.keys()}:
+        if own := sorted({name for name in definitions(path) if words(name) & REPLACE.keys()}):
             found[path.relative_to(root).as_posix()] = own
-    more = {file: sorted(own - REMAINING.get(file, set())) for file, own in found.items()}
-    assert {file: own for file, own in more.items() if own} == {}, "take a word of `REPLACE`"
-    gone = {file: sorted(own - found.get(file, set())) for file, own in REMAINING.items()}
-    assert {file: own for file, own in gone.items() if own} == {}, "replaced: take them out of `REMAINING`"
+    assert found == {}, "take a word of `REPLACE`"

@@ -16,9 +16,9 @@ from bcmdist.prediction.errors.error_distribution import error_distribution_of, 
 from bcmdist.prediction.errors.scale_mixture import NORMAL
 
 # Least share of replicated rows (rows with equal inputs) to report: fewer do not determine the noise of all rows.
-TOLD_SHARE = 0.05
+REPORTED_SHARE = 0.05
 # Least error of the solved posterior means to report, in posterior standard deviations.
-TOLD_ERROR = 1e-3
+REPORTED_ERROR = 1e-3
 # Errors are reported as heavier than normal if more than this share lies beyond so many deviations (by their middle
 # half), and as on one side if that side has so many times the share of the other.
 HEAVY, FAR, SKEWED = 0.02, 3.0, 5.0
@@ -36,7 +36,7 @@ def of_query(snapshot: Snapshot) -> str:
     facts, shared = snapshot.facts, snapshot.model.shared
     functions = shared.functions // max(1, len(shared.members))
     asked = facts.query.query_asked if shared.fewer else functions
-    loss = facts.query.halving_loss if facts.method == "local" else None
+    loss = facts.query.query_loss if facts.method == "local" else None
     how = {"of": shared.noun, "advised": shared.advised, "fewer": shared.fewer, "loss": loss}
     return query_advice(snapshot.degrees_of_freedom, functions, asked, facts.query.degrees_estimated, **how)
 
@@ -75,15 +75,15 @@ def of_targets(snapshot: Snapshot) -> str | None:
 def of_solution(snapshot: Snapshot) -> str | None:
     """Warn that the iterative solution for the posterior mean is inaccurate."""
     error = snapshot.committee.posterior.accuracy.get("mean_error", 0.0)
-    if error <= TOLD_ERROR:
+    if error <= REPORTED_ERROR:
         return None
     return f"means are solved for within {error:.2g} of their standard deviations, where rounding or gaps hold them up"
 
 
 def of_replicates(snapshot: Snapshot) -> str | None:
     """Report replicates (rows with equal inputs): the scatter of their targets bounds what a kernel can predict."""
-    found = snapshot.facts.survey.repeats
-    if not found or found.share < TOLD_SHARE or snapshot.model.likelihood.task != "regression":
+    found = snapshot.facts.survey.replicates
+    if not found or found.share < REPORTED_SHARE or snapshot.model.likelihood.task != "regression":
         return None
     if found.deviation == 0.0:
         return (
@@ -131,14 +131,14 @@ def of_errors(snapshot: Snapshot) -> str | None:
 def errors(snapshot: Snapshot) -> dict | None:
     """Return the error distribution of the model's predictions, JSON-ready; None where it was not measured."""
     facts = snapshot.facts
-    if facts.errors.spread is None:
+    if facts.errors.error_scale is None:
         return None
     distribution = error_distribution_of(snapshot, facts.method)
     shape = distribution.shape
     return {
         "scale": "constant" if distribution.scale is None else "varying",
-        "gain": facts.errors.spread.gain,
-        "gain_error": facts.errors.spread.gain_error,
+        "gain": facts.errors.error_scale.gain,
+        "gain_error": facts.errors.error_scale.gain_error,
         "shape": _components(shape),
         "residuals": residuals_of(facts, snapshot.ledger, facts.method).count,
     }

@@ -60,11 +60,11 @@ class _Names:
     """
 
     def __init__(self):
-        self.known: dict[str, str] = {}
+        self.names: dict[str, str] = {}
 
     def of(self, array) -> str:
         """Return the name that replaces the URL of an array."""
-        return self.known.setdefault(array, f"rows-{len(self.known) + 1}/{array.rpartition('/')[2]}")
+        return self.names.setdefault(array, f"rows-{len(self.names) + 1}/{array.rpartition('/')[2]}")
 
     def of_key(self, key) -> str:
         """Return a partition key with the URL of its array replaced."""

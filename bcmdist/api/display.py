@@ -41,7 +41,7 @@ def covered(snapshot: Snapshot) -> float | None:
     found = _left_out(snapshot)
     if not found.count:
         return None
-    _, z, _ = found.together()
+    _, z, _ = found.arrays()
     return float((abs(z) < 1.96).mean())
 
 

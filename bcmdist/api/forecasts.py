@@ -72,13 +72,13 @@ class Series:
     """identifiers of the series, (n,)"""
     last: np.ndarray
     """last L values, newest first, (n, L)"""
-    known: np.ndarray
+    inputs: np.ndarray
     """the E further inputs in the last K rows, newest first, (n, K, E)"""
 
     def inputs_ahead(self, ahead) -> np.ndarray:
         """Further inputs of each step with their lags, (n, steps, E (K + 1)), from future values (n, steps, E)."""
-        steps, back = ahead.shape[1], self.known.shape[1]
-        whole = np.concatenate([self.known[:, ::-1], ahead], axis=1)
+        steps, back = ahead.shape[1], self.inputs.shape[1]
+        whole = np.concatenate([self.inputs[:, ::-1], ahead], axis=1)
         lagged = np.stack([whole[:, back - k : back - k + steps] for k in range(back + 1)], axis=-1)
         return lagged.reshape(len(whole), steps, -1)
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from bcmdist.api.lazy import blocks, is_lazy
-from bcmdist.data.dataset import BESIDE, COMPANIONS
+from bcmdist.data.dataset import COMPANIONS, OPTIONAL_ARRAYS
 from bcmdist.data.schema import CLASSES, Schema, as_table, class_codes, frame_names, is_text
 from bcmdist.data.tables.coding import Coding
 from bcmdist.data.tables.frames import coded, coding_of, framed, is_uncoded
@@ -65,7 +65,7 @@ class InMemoryRows(Rows):
         ------
         InvalidData, InvalidDtype, InvalidOption
         """
-        refuse_companions(self.companions, BESIDE)
+        refuse_companions(self.companions, OPTIONAL_ARRAYS)
         scratch = Scratch()
         url = str(Path(scratch.path, "rows-in-memory.zarr"))
         if is_lazy(self.X):

@@ -13,7 +13,7 @@ from bcmdist.committee.ingest.lag_meter import lags
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.model.kernel_columns import kernel_columns
 from bcmdist.model.model import named_parameters
-from bcmdist.prediction.errors.drift import told
+from bcmdist.prediction.errors.drift import drift_report
 from bcmdist.prediction.scoring.excess_loss import from_facts
 from bcmdist.prediction.terms import term_shares
 from bcmdist.runtime.threads import one_thread
@@ -61,12 +61,12 @@ def info(snapshot: Snapshot) -> dict:
         "lengthscales": _by_column(snapshot),
         "warp": {column_names(model)[k]: kind for k, kind in model.scaling.warping.kinds().items()},
         "kernels_tried": {shown(name): value for name, value in facts.learning.kernels_tried.items()},
-        "decisions": facts.learning.decisions or [],
+        "decisions": msgspec.to_builtins(facts.learning.decisions or []),
         "at_bounds": [shown(name) for name in facts.learning.at_bounds],
         "method": facts.method,
         "recalibration": msgspec.to_builtins(facts.errors.recalibration),
         "errors": errors(snapshot),
-        "drift": told(snapshot.ledger, from_facts(facts.errors.expected)),
+        "drift": drift_report(snapshot.ledger, from_facts(facts.errors.expected)),
         "fading": asdict(facts.fading) if facts.fading.fades else None,
         "skipped": list(facts.ingestion.skipped),
         "lag": _lag(snapshot, ingesters),

@@ -18,7 +18,7 @@ from bcmdist.committee.ingest.options import IngestOptions
 from bcmdist.data.tables.options import TableOptions
 from bcmdist.errors import InvalidOption, InvalidRequest
 from bcmdist.learning.method_options import method_options, option_kinds
-from bcmdist.learning.option_fields import fits, has_fields, said, words
+from bcmdist.learning.option_fields import fits, has_fields, hints_of, words
 from bcmdist.learning.settings import Settings
 from bcmdist.storage.bounds import Bounds, option_name, refuse_outside
 from bcmdist.storage.urls import refuse_secrets
@@ -147,7 +147,7 @@ REQUESTS: dict[str, type[Request]] = {
     "predict": PredictRequest,
     "score": ScoreRequest,
 }
-Said = TypeVar("Said", bound=Any)
+RequestType = TypeVar("RequestType", bound=Any)
 
 
 # --- Paths and URLs ---
@@ -158,7 +158,7 @@ def named_places(request: Request) -> dict[str, str]:
     return {name: getattr(request, name) for name in request.places}
 
 
-def located(request: Said) -> Said:
+def located(request: RequestType) -> RequestType:
     """Return the request with absolute paths, for another process, perhaps on another machine.
 
     Raises
@@ -192,7 +192,7 @@ def absolute(place: str) -> str:
 # --- From values by field name ---
 
 
-def request_of(kind: type[Said], values: dict) -> Said:
+def request_of(kind: type[RequestType], values: dict) -> RequestType:
     """Make a request, or a dataclass nested in one, from a flat mapping of field names to values.
 
     Names of nested fields are on the same level, and options of methods on that of `Settings`. Missing fields have
@@ -200,7 +200,7 @@ def request_of(kind: type[Said], values: dict) -> Said:
     """
     made = {
         name: request_of(hint, values) if has_fields(hint) else values[name]
-        for name, hint in said(kind).items()
+        for name, hint in hints_of(kind).items()
         if has_fields(hint) or name in values
     }
     if kind is Settings:
@@ -220,7 +220,7 @@ def to_json(request: Request) -> dict:
 def _written(value):
     if not is_dataclass(value):
         return value
-    written = {name: _written(getattr(value, name)) for name in said(type(value))}
+    written = {name: _written(getattr(value, name)) for name in hints_of(type(value))}
     if isinstance(value, Settings):  # options of the method stand on the level of the fields
         kinds = option_kinds(value.expert)
         return {**written, **{one.name: getattr(value, one.name) for kind in kinds for one in fields(kind)}}
@@ -246,7 +246,7 @@ def from_json(found: Any) -> Request:
 
 
 def _read(kind, found, where):
-    hints = said(kind)
+    hints = hints_of(kind)
     if kind is Settings:
         hints |= {name: option.hint for name, option in method_options(named=found.keys() - hints.keys()).items()}
     for name in found.keys() - hints.keys():

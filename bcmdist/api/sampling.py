@@ -47,7 +47,7 @@ from bcmdist.storage.locate import open_storage
 PRIOR_MEAN, PRIOR_SD = -3.0, 3.0
 # Starting points: the first chain starts at the paper's values, others at normal deviates of this size about them.
 START_NOISE_AND_W, START_OTHERS = -2.0, 0.0
-START_SPREAD = 1.0
+START_DEVIATION = 1.0
 # Trajectories per chain, and length of the burn-in, by effort.
 LENGTHS = {"quick": (300, 100), "normal": (3000, 1000), "thorough": (9000, 3000)}
 # Least relative jitter of the query covariance at all samples: enough for every lengthscale, so that none is excluded.
@@ -102,7 +102,7 @@ class Coordinates:
         w = (self.slope < 0) & ["linear" not in name for name in self.names]
         noise = [name == "likelihood.noise_variance" for name in self.names]
         place = np.where(w | noise, START_NOISE_AND_W, START_OTHERS)
-        return place + START_SPREAD * (chain > 0) * np.random.default_rng([chain, 1]).standard_normal(len(place))
+        return place + START_DEVIATION * (chain > 0) * np.random.default_rng([chain, 1]).standard_normal(len(place))
 
 
 @one_thread()

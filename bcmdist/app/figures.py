@@ -10,10 +10,10 @@ import numpy as np
 
 from bcmdist.api.relevance import column_names, lengthscales
 from bcmdist.committee.snapshot import Snapshot
-from bcmdist.prediction.errors.drift import told
+from bcmdist.prediction.errors.drift import drift_report
 from bcmdist.prediction.errors.error_distribution import error_distribution_of, residuals_of
 from bcmdist.prediction.scoring.excess_loss import from_facts
-from bcmdist.storage.ledger import CLASSES_NOTED, NUMBERS_NOTED
+from bcmdist.storage.ledger import CLASS_SCORES, NUMBER_SCORES
 
 STRETCHES = 100  # largest number of points of a curve, one per stretch of the ledger; enough for a screen
 LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)  # nominal coverage of central intervals
@@ -52,12 +52,12 @@ def curve(snapshot: Snapshot) -> list[dict]:
 
 
 def _names(values):
-    return NUMBERS_NOTED if len(values) == len(NUMBERS_NOTED) else CLASSES_NOTED
+    return NUMBER_SCORES if len(values) == len(NUMBER_SCORES) else CLASS_SCORES
 
 
 def drift(snapshot: Snapshot) -> dict:
     """Return whether new data still look as the model expects: `drift` (`verdict` and figures), and the `curve`."""
-    found = told(snapshot.ledger, from_facts(snapshot.facts.errors.expected))
+    found = drift_report(snapshot.ledger, from_facts(snapshot.facts.errors.expected))
     return {"drift": found, "curve": curve(snapshot)}
 
 
@@ -78,7 +78,7 @@ def _left_out(snapshot):
     if not residuals.count:
         return None
     distribution = error_distribution_of(snapshot, facts.method)
-    places, errors, weights = residuals.together()
+    places, errors, weights = residuals.arrays()
     if distribution.scale is not None:
         errors = errors / np.sqrt(distribution.scale.factor(places))
     mass = 2.0 * np.abs(distribution.shape.cdf(errors) - 0.5)  # level of the smallest interval with the row

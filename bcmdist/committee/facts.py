@@ -1,12 +1,13 @@
 """Facts of a fit: its settings, diagnostics and measurements, stored with model, committee and ledger in each commit.
 
 They are the part `facts/fit` of a commit's record, a flat JSON object: the fields of the records below have different
-names, so that a record is decoded from the object by its own fields. Measurements of later stages of the package, such
-as calibrations and the expected loss of arrivals, are stored here too.
+names, so that a record is decoded from the object by its own fields; `name=` is the stored name where it differs.
+Measurements of later stages of the package, such as calibrations and the expected loss of arrivals, are stored here
+too.
 """
 
 from collections.abc import Mapping
-from typing import Any, Literal, NotRequired, TypedDict
+from typing import Any, Literal, TypedDict
 
 import msgspec
 
@@ -112,7 +113,7 @@ class ExpectedLoss(Record, frozen=True):
     """Baseline for the loss of arrivals; fields as in `bcmdist.prediction.scoring.excess_loss.Expected`."""
 
     partitions: Count
-    surprise: Number
+    mean: Number = msgspec.field(name="surprise")
     dispersion: Positive
     samples: Count
     figures: list[Number]
@@ -125,14 +126,14 @@ class Margin(TypedDict):
     error: NotNegative | None
 
 
-class Decision(TypedDict):
-    """A decision of learning, JSON-ready (`bcmdist.learning.decisions.Decision`)."""
+class Decision(Record, frozen=True, omit_defaults=True):
+    """A decision of learning (`bcmdist.learning.decisions.Decision`)."""
 
     of: str
     taken: str
-    judge: str
+    criterion: str = msgspec.field(name="judge")
     over: dict[str, Margin]
-    unit: NotRequired[str]
+    unit: str | None = None
 
 
 class Lag(TypedDict):
@@ -159,7 +160,7 @@ class Survey(Record, frozen=True):
     """URL of the training data"""
     chunks: Blob | None = None
     """hash of the blob with the chunks that the survey read from data without a manifest"""
-    repeats: Replicates | None = None
+    replicates: Replicates | None = msgspec.field(name="repeats", default=None)
     labels: dict[str, Count] | None = None
     """number of distinct values of each input that the kernel treats as a category, by input name"""
     whole_targets: Count | None = None
@@ -179,7 +180,7 @@ class Learning(Record, frozen=True):
     """hyper-parameters that ended at a bound"""
     evaluations: Count | None = None
     """number of evaluations of the evidence while learning"""
-    settled: dict[str, Any] | None = None
+    variance_factors: dict[str, Any] | None = msgspec.field(name="settled", default=None)
     """factors by which variances were changed to predict left-out rows best, by name of the variance"""
     decisions: list[Decision] | None = None
     """decisions with their criterion and margin; None in commits of versions that did not record them"""
@@ -192,7 +193,7 @@ class QuerySize(Record, frozen=True):
     """number of query points asked for; the fit may use fewer"""
     degrees_estimated: Number | None = None
     """estimated degrees of freedom from which the number of query points was chosen"""
-    halving_loss: QueryLoss | None = None
+    query_loss: QueryLoss | None = msgspec.field(name="halving_loss", default=None)
 
 
 class Linearisation(Record, frozen=True):
@@ -214,7 +215,7 @@ class Errors(Record, frozen=True):
 
     noise: Literal["auto", "constant", "varying"] | None = None
     """setting for the scale of errors; None where errors are not measured"""
-    spread: ErrorScale | None = None
+    error_scale: ErrorScale | None = msgspec.field(name="spread", default=None)
     calibration: Calibration | None = None
     local_calibration: Calibration | None = None
     """the same for local predictions"""
@@ -240,7 +241,7 @@ class Cells(Record, frozen=True, omit_defaults=True):
 
     core: CountFromOne | None = None
     """approximate number of rows of a cell"""
-    around: CountFromOne | None = None
+    with_halo: CountFromOne | None = msgspec.field(name="around", default=None)
     """approximate number of rows that a local expert conditions on"""
     array: str | None = None
     """URL of the array of rows in cell order, which their ledger keys name"""
@@ -311,10 +312,10 @@ class Facts(Record, frozen=True):
         ------
         ModelDamaged
         """
-        given = {name: value for name, value in flat.items() if value is not None}
-        records = {name: decode(kind, given, where) for name, kind in RECORDS.items()}
-        plain = {name: given[name] for name in PLAIN if name in given}
-        reports = {name: decode(kind, given[name], where, name) for name, kind in REPORTS.items() if name in given}
+        present = {name: value for name, value in flat.items() if value is not None}
+        records = {name: decode(kind, present, where) for name, kind in RECORDS.items()}
+        plain = {name: present[name] for name in PLAIN if name in present}
+        reports = {name: decode(kind, present[name], where, name) for name, kind in REPORTS.items() if name in present}
         other = {name: value for name, value in flat.items() if name not in NAMES | REPORTS.keys()}
         return decode(cls, {**plain, **records, "reports": reports, "other": other}, where)
 
@@ -341,7 +342,7 @@ RECORDS: dict[str, type[Record]] = {
 }
 """records of the facts, by field; they are flat in the stored object"""
 PLAIN = ("job", "seconds", "expert", "method", "fading", "cells")
-NAMES = frozenset(PLAIN) | {name for kind in RECORDS.values() for name in kind.__struct_fields__}
+NAMES = frozenset(PLAIN) | {name for kind in RECORDS.values() for name in kind.__struct_encode_fields__}
 REPORTS: dict[str, type[Record]] = {}
 """types of the reports of methods, by name in the stored object; other reports stay in `Facts.other`"""
 

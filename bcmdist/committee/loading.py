@@ -14,7 +14,7 @@ from bcmdist.model.model import COMMITTEE_ARRAYS, Model
 from bcmdist.storage.arrays import check_array, require_arrays
 from bcmdist.storage.commits import Commit, Reference, load_record, open_store
 from bcmdist.storage.fields import Blob, Count, Number, damaged, decode, shown
-from bcmdist.storage.ledger import CLASSES_NOTED, NUMBERS_NOTED
+from bcmdist.storage.ledger import CLASS_SCORES, NUMBER_SCORES
 
 # Fields that local prediction needs, in the order in which a fit adds them.
 CELL_STEPS = ("edges", "halos", "border_jump")
@@ -107,8 +107,8 @@ def sound_facts(fit, model: Model, where: str) -> Facts:
     ModelDamaged
     """
     facts = Facts.from_json(fit, where)
-    if facts.errors.spread and facts.errors.spread.process:
-        _check_process(facts.errors.spread.process, model.inputs, where)
+    if facts.errors.error_scale and facts.errors.error_scale.process:
+        _check_process(facts.errors.error_scale.process, model.inputs, where)
     classes = len(model.classes or (0, 1))
     for name in ("calibration", "local_calibration"):
         calibration = getattr(facts.errors, name)
@@ -136,10 +136,10 @@ def _check_ledger(ledger, stored, inputs, where):
     keys = [entry.key for entry in ledger]
     if len(set(keys)) < len(keys):
         raise damaged(where, "each partition once in the ledger", f"{len(keys) - len(set(keys))} twice")
-    noted = {len(entry.arrival) for entry in ledger if entry.arrival}
-    if len(noted) > 1 or noted - {len(CLASSES_NOTED), len(NUMBERS_NOTED)}:
-        raise damaged(where, "as many numbers as arrival of each ledger entry", f"{sorted(noted)} of them")
-    if any(len(entry.surprise) not in (0, 2) for entry in ledger):
+    lengths = {len(entry.arrival) for entry in ledger if entry.arrival}
+    if len(lengths) > 1 or lengths - {len(CLASS_SCORES), len(NUMBER_SCORES)}:
+        raise damaged(where, "as many numbers as arrival of each ledger entry", f"{sorted(lengths)} of them")
+    if any(len(entry.excess_loss) not in (0, 2) for entry in ledger):
         raise damaged(where, "a mean and its variance as surprise of each ledger entry", "others")
     for entry in ledger:
         if entry.residuals and entry.residuals.places.shape[1] != inputs + 1:

@@ -184,7 +184,7 @@ def _balanced(values, likelihood):
     every row's scores sum to zero over classes, and with one kernel for all processes so do the values. Messages
     without cross-class terms converge slowly in this direction, and nothing else depends on it.
     """
-    return values if values.ndim == 1 or likelihood.apart else values - values.mean(axis=0)
+    return values if values.ndim == 1 or likelihood.independent_processes else values - values.mean(axis=0)
 
 
 def absorb_in_turn(snapshot: Snapshot, parts, runtime) -> Snapshot:
@@ -238,5 +238,5 @@ def _partitions(snapshot, entries):
 
 def _as_before(entry: Entry, old: Entry) -> Entry:
     """The ledger entry of a new pass, with weight, position and recorded observations of the old one."""
-    kept = ("weight", "position", "arrival", "surprise", "residuals")
+    kept = ("weight", "position", "arrival", "excess_loss", "residuals")
     return replace(entry, **{name: getattr(old, name) for name in kept})

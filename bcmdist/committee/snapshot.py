@@ -288,13 +288,13 @@ class Snapshot:
         """
         seconds = (stages or StageTimer()).added_to(self.facts.seconds)
         with read_back(f"{self.url}: commit {self.commit + 1}"):
-            known = self.facts.changed(**{"seconds": seconds} | facts)
+            new_facts = self.facts.changed(**{"seconds": seconds} | facts)
         return replace(
             self,
             committee=committee or self.committee,
             ledger=(*(() if rewrite else self.ledger), *entries),
             offsets=self.offsets | (offsets or {}),
-            facts=known,
+            facts=new_facts,
             pending=True,
             draft="",
         )

@@ -108,7 +108,7 @@ COMPANIONS = ("weight", "exposure", "trials", "event")
 VARIANCE = "{}_variance"
 
 # All optional arrays besides X and y.
-BESIDE = (*COMPANIONS, VARIANCE.format("X"))
+OPTIONAL_ARRAYS = (*COMPANIONS, VARIANCE.format("X"))
 
 # Attribute of groups that bcmdist wrote: every chunk was stored, so a missing chunk was lost.
 ALL_STORED = "bcmdist_all_chunks_stored"

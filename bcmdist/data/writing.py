@@ -19,7 +19,7 @@ from zarr.storage import MemoryStore
 from bcmdist.data.archive import packed
 from bcmdist.data.checks.checked_store import recorded
 from bcmdist.data.checks.manifest import MANIFEST
-from bcmdist.data.dataset import ALL_STORED, BESIDE, ROWS_COMPLETE, schema_of
+from bcmdist.data.dataset import ALL_STORED, OPTIONAL_ARRAYS, ROWS_COMPLETE, schema_of
 from bcmdist.data.groups import absolute_url, chunk_keys, group_store
 from bcmdist.data.outputs import new_output
 from bcmdist.data.schema import CLASSES, CODING, UNNAMED, Schema, few, frame_names, in_order, is_text
@@ -209,7 +209,7 @@ def _class_numbers(y, schema, url):
 
 
 def _refuse_other_columns(url, group, columns):
-    shapes = {name: group[name].shape[1:] for name in ("X", "y", *BESIDE) if name in group}
+    shapes = {name: group[name].shape[1:] for name in ("X", "y", *OPTIONAL_ARRAYS) if name in group}
     new = {name: column.shape[1:] for name, column in columns.items()}
     lengths = {name: len(column) for name, column in columns.items()}
     if shapes != new or len(set(lengths.values())) > 1:

@@ -43,7 +43,7 @@ LARGEST_ERROR, GROWTH = 1e-3, 40.0
 ADDED_ROWS = 512
 EPS = float(np.finfo(np.float32).eps)
 
-Hear = Callable[[Shared, Likelihood, np.ndarray, Observations], Message]
+ComputeMessage = Callable[[Shared, Likelihood, np.ndarray, Observations], Message]
 
 
 def mixed_message(shared: Shared, likelihood: Likelihood, X, obs: Observations) -> Message:
@@ -93,7 +93,7 @@ def _single_message(shared, V, X, y, noise) -> Message:
     return Message(eta.T, linalg.mirror(precision), float(-0.5 * (fit + constant)), len(y))
 
 
-PRECISIONS: Registry[Hear] = Registry("precision")
+PRECISIONS: Registry[ComputeMessage] = Registry("precision")
 PRECISIONS.add(FIRST_PRECISION, expert_message)
 PRECISIONS.add("mixed", mixed_message)
 

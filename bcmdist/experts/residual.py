@@ -282,7 +282,7 @@ def kind_of(shared: Shared) -> Kind:
 
 def refuse_coupled_classes(residual: str, likelihood: Likelihood) -> None:
     """Raise `InvalidOption` for processes whose modes are searched jointly where the residual does not support it."""
-    joint = likelihood.processes > 1 and not (likelihood.exact or likelihood.apart)
+    joint = likelihood.processes > 1 and not (likelihood.exact or likelihood.independent_processes)
     if joint and not RESIDUALS[residual].joint_modes:
         raise InvalidOption(
             f"likelihood {likelihood.name}: expected an expert whose rows have a matrix or a design that is written "

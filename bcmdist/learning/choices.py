@@ -24,8 +24,8 @@ MANY_CLASSES = "onehot"
 
 def task_for(settings, labels, schema) -> str:
     """Return the requested task, or the task inferred from class names and distinct targets."""
-    given = settings.task or (settings.likelihood and LIKELIHOODS[settings.likelihood].task)
-    return given or ("classification" if schema.classes or _binary(labels) else "regression")
+    requested = settings.task or (settings.likelihood and LIKELIHOODS[settings.likelihood].task)
+    return requested or ("classification" if schema.classes or _binary(labels) else "regression")
 
 
 def _binary(labels):

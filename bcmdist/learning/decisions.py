@@ -21,7 +21,7 @@ class Decision:
     """subject of the decision: kernel, lengthscales, mean or variances"""
     taken: str
     """the choice; for variances the factors by which they were multiplied"""
-    judge: str
+    criterion: str
     """criterion: rows left out; or the evidence, also where left-out rows do not separate the choices"""
     over: Mapping[str, Margin]
     """margin over each alternative by name; negative if the choice was kept because the gain was not decisive"""
@@ -31,4 +31,4 @@ class Decision:
     def to_json(self) -> dict[str, Any]:
         """Return the fields as JSON values."""
         over = {name: found.to_json() for name, found in self.over.items()}
-        return {"of": self.of, "taken": self.taken, "judge": self.judge, "over": over, "unit": self.unit}
+        return {"of": self.of, "taken": self.taken, "judge": self.criterion, "over": over, "unit": self.unit}

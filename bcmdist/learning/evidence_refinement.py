@@ -130,7 +130,7 @@ def climbed_jointly(
 POLISH_STEPS = 10
 MOVING_STEPS = 5
 # Iterations with independent rows, on hyper-parameters alone or jointly with query points: these cost less.
-TOGETHER_STEPS = {"quick": 30, "normal": 100, "thorough": 300}
+INDEPENDENT_STEPS = {"quick": 30, "normal": 100, "thorough": 300}
 # Turns of choosing points and climbing (ten in the thesis), and iterations per turn.
 TURNS = {"quick": 3, "normal": 10, "thorough": 10}
 TURN_STEPS = {"quick": 5, "normal": 10, "thorough": 30}
@@ -147,7 +147,7 @@ def most_steps(method: str, effort: str, *, couples: bool) -> int:
     """Maximum iterations, for committees with coupled or independent rows in a partition."""
     if method in ALTERNATED:
         return TURNS[effort] * TURN_STEPS[effort]
-    return POLISH_STEPS if couples else TOGETHER_STEPS[effort]
+    return POLISH_STEPS if couples else INDEPENDENT_STEPS[effort]
 
 
 def polished(
@@ -164,7 +164,7 @@ def polished(
     method : method that chooses query points
     log : path of the log of evaluations (`CachedObjective`)
     """
-    objective, steps = _objective(query, context, residual, method), TOGETHER_STEPS[context.effort]
+    objective, steps = _objective(query, context, residual, method), INDEPENDENT_STEPS[context.effort]
     if RESIDUALS[residual].keeps == 0.0:
         start = _noisier(CachedObjective(objective, log), start)
         context.found["evaluations"] += len(NOISE_FACTORS)
@@ -241,8 +241,8 @@ def alternated(
 
 def _climbed(objective, start, log, steps) -> tuple[Point, int]:
     """Climb in hyper-parameters; return the end point and the number of evaluations."""
-    known, inputs = CachedObjective(objective, log), objective.points.shape[1]
-    found = polish(known, start, inputs=inputs, steps=steps)
+    remembered, inputs = CachedObjective(objective, log), objective.points.shape[1]
+    found = polish(remembered, start, inputs=inputs, steps=steps)
     made = replace(start, kernel=found.kernel, likelihood=found.likelihood, objective=found.objective)
     return made, found.evaluations
 

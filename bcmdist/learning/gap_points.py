@@ -101,7 +101,7 @@ MOST_ROWS, FARTHER = 0.99, 2.0
 # are expected where rows are. Both are arbitrary.
 LEAST_SHARE, MOST_SHARE = 0.02, 0.25
 # Radius of a neighbourhood in units of the radius of the gap in its centre.
-AROUND = 2.0
+NEIGHBOURHOOD = 2.0
 
 
 @dataclass(frozen=True)
@@ -136,6 +136,8 @@ def gaps_in(sample, rows, blocks, size) -> Gaps | None:
     # The mean distance to the surface of a ball of radius r is r / (D + 1); points farther than `least` from any row
     # form a ball that is smaller by `least`.
     radius = least + (inputs + 1) * (float(far.mean()) - least)
-    near = tree.query_ball_point(places[rng.integers(len(places), size=PROBES)], AROUND * radius, return_length=True)
+    near = tree.query_ball_point(
+        places[rng.integers(len(places), size=PROBES)], NEIGHBOURHOOD * radius, return_length=True
+    )
     among = max(1.0, float(np.median(near)) * rows / len(sample))
     return Gaps(min(len(far) / PROBES, MOST_SHARE), radius, np.full(blocks, min(1.0, size / among)))

@@ -106,10 +106,10 @@ class _Bound:
 
     def __call__(self, rows, reached) -> bool:
         """Whether to stop after adding the last of `rows`, at the log posterior `reached`."""
-        *known, new = rows
-        k = self.kernel.cross(self.sample[known], self.sample[[new]])[:, 0] if known else np.empty(0)
+        *earlier, new = rows
+        k = self.kernel.cross(self.sample[earlier], self.sample[[new]])[:, 0] if earlier else np.empty(0)
         own = float(self.kernel.diagonal(self.sample[[new]])[0] + self.noise[new])
-        z = linalg.solve_lower(self.L, k[:, None].copy(order="F"))[:, 0] if known else k
+        z = linalg.solve_lower(self.L, k[:, None].copy(order="F"))[:, 0] if earlier else k
         grown = np.zeros((len(rows), len(rows)), order="F")
         grown[:-1, :-1], grown[-1, :-1], grown[-1, -1] = self.L, z, np.sqrt(own - z @ z)
         self.L = grown
@@ -137,24 +137,24 @@ def _chosen(
     enough : stopping rule, a function of the chosen rows and their total gain
     """
     rng = np.random.default_rng(seed)
-    given = ConditionalVariance(sample, count, kernel, share)
+    conditional = ConditionalVariance(sample, count, kernel, share)
     size, classes = min(count, len(sample)), targets.shape[1]
     L, r = np.zeros((size, size), order="F"), np.zeros((size, classes))
     gains: list[float] = []
-    free = np.flatnonzero(given.variance > given.least)
-    while not given.full and len(free):
+    free = np.flatnonzero(conditional.variance > conditional.least)
+    while not conditional.full and len(free):
         pool, m = rng.choice(free, min(POOL, len(free)), replace=False), len(gains)
-        U = given.columns(pool)
+        U = conditional.columns(pool)
         weighted = U / noise[:, None]
-        Z = linalg.solve_lower(L[:m, :m], np.asfortranarray(given.V.T @ weighted))
+        Z = linalg.solve_lower(L[:m, :m], np.asfortranarray(conditional.V.T @ weighted))
         d = np.sqrt(1.0 + np.einsum("ij,ij->j", U, weighted) - np.einsum("ij,ij->j", Z, Z))
         t = (weighted.T @ targets - Z.T @ r[:m]) / d[:, None]
         gain = gain_of(t, d)
         best = int(gain.argmax())
         L[m, :m], L[m, m], r[m] = Z[:, best], d[best], t[best]
-        given.choose(pool[best], U[:, best])
+        conditional.choose(pool[best], U[:, best])
         gains.append(float(gain[best]))
-        if enough(given.chosen, sum(gains)):
+        if enough(conditional.chosen, sum(gains)):
             break
-        free = np.flatnonzero(given.variance > given.least)
-    return np.array(given.chosen), np.array(gains)
+        free = np.flatnonzero(conditional.variance > conditional.least)
+    return np.array(conditional.chosen), np.array(gains)

@@ -65,7 +65,7 @@ LEAST, MOST = 1e-100, 1e100
 
 
 def with_hyperparameters(
-    kernel: Kernel, likelihood: Likelihood, given: dict[str, float | list[float]], *, groups: tuple[int, ...] = ()
+    kernel: Kernel, likelihood: Likelihood, named: dict[str, float | list[float]], *, groups: tuple[int, ...] = ()
 ) -> tuple[Kernel, Likelihood]:
     """Return kernel and likelihood with parameters set by name, as by `--set`.
 
@@ -78,26 +78,26 @@ def with_hyperparameters(
     InvalidOption
         A name is unknown, or a value is not positive or has the wrong length.
     """
-    known = named_parameters(kernel, likelihood)
+    parameters = named_parameters(kernel, likelihood)
     columns_of = kernel.lengthscale_columns(len(groups)) if groups else {}
     own = {f"kernel.{name}": [groups[column] for column in columns] for name, columns in columns_of.items()}
-    for name, value in given.items():
-        if name not in known:
-            raise InvalidOption(f"--set: expected one of {', '.join(known)}, got {name!r}; use one of these names")
-        values, shape = np.atleast_1d(np.asarray(value, dtype=float)), known[name].shape
+    for name, value in named.items():
+        if name not in parameters:
+            raise InvalidOption(f"--set: expected one of {', '.join(parameters)}, got {name!r}; use one of these names")
+        values, shape = np.atleast_1d(np.asarray(value, dtype=float)), parameters[name].shape
         shared = own.get(name, [])
         columns = list(dict.fromkeys(shared))
         by_column = shape == (len(shared),) and len(columns) < len(shared)
         if by_column and values.shape == (len(columns),):
             values = values[[columns.index(one) for one in shared]]
         if not np.all((values >= LEAST) & (values <= MOST)) or len(values) not in (1, *shape):
-            wanted = f"{shape[0]}{f' or {len(columns)}, one a column,' if by_column else ''}"
+            count = f"{shape[0]}{f' or {len(columns)}, one a column,' if by_column else ''}"
             raise InvalidOption(
-                f"--set {name}: expected one positive number or {wanted} of them, got {value}; correct it, from "
+                f"--set {name}: expected one positive number or {count} of them, got {value}; correct it, from "
                 f"{LEAST:g} to {MOST:g}"
             )
-        known[name] = np.broadcast_to(values, shape).copy()
-    return with_named(kernel, likelihood, known)
+        parameters[name] = np.broadcast_to(values, shape).copy()
+    return with_named(kernel, likelihood, parameters)
 
 
 # Value of `mean` that lets learning choose the mean, and the mean that may replace a constant one.
@@ -109,7 +109,19 @@ RESCALE_BLOCKS = 2
 
 
 def find_hyperparameters(
-    settings, blocks, near, reference, spread, likelihood, classes, runtime, log, *, groups, sloping, representable
+    settings,
+    blocks,
+    near,
+    reference,
+    input_scales,
+    likelihood,
+    classes,
+    runtime,
+    log,
+    *,
+    groups,
+    sloping,
+    representable,
 ) -> tuple[str, Kernel, Likelihood, str, dict[str, Any]]:
     """Learn or take over the hyper-parameters: kernel name, kernel, likelihood, mean, and findings for `Facts`.
 
@@ -128,11 +140,11 @@ def find_hyperparameters(
     ------
     InvalidOption, MemoryLimit, NotPositiveDefinite
     """
-    inputs = len(spread)
+    inputs = len(input_scales)
     if not settings.learn:
         return fixed_hyperparameters(settings, inputs, groups, likelihood)
-    wanted, likelihood = likelihood, likelihood.learned_as()
-    classes = classes or ((0.0, 1.0) if likelihood is not wanted else None)
+    target, likelihood = likelihood, likelihood.learned_as()
+    classes = classes or ((0.0, 1.0) if likelihood is not target else None)
     mean = first_mean(settings)
     objective = first_objective(settings, blocks(None), reference, classes, runtime)
     validation = ValidationData(near, reference, runtime, classes, likelihood) if near else None
@@ -148,7 +160,7 @@ def find_hyperparameters(
             inputs=inputs,
             effort=EFFORTS[settings.effort],
             groups=groups,
-            spread=spread,
+            input_scales=input_scales,
             validation_for=objectives.validation_on(validation) if validation else None,
             trend=objectives.trend,
             representable=representable,
@@ -163,9 +175,11 @@ def find_hyperparameters(
         "decisions": [decision.to_json() for decision in learned.decisions],
     }
     kernel, mean = learned.kernel, LINEAR if learned.linear else mean
-    if likelihood is not wanted and not (wanted.needs_calibration or wanted.apart):  # evidence without gradient
-        kernel = rescale(_class_evidence(objective.parts, reference, mean, wanted, classes, runtime), kernel)
-    return learned.kernel_name, kernel, learned.likelihood if likelihood is wanted else wanted, mean, found
+    if likelihood is not target and not (
+        target.needs_calibration or target.independent_processes
+    ):  # evidence without gradient
+        kernel = rescale(_class_evidence(objective.parts, reference, mean, target, classes, runtime), kernel)
+    return learned.kernel_name, kernel, learned.likelihood if likelihood is target else target, mean, found
 
 
 def first_objective(settings, parts, reference, classes, runtime) -> LocalObjective:

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from bcmdist.data.registry import METHODS, load_plugins
 from bcmdist.errors import InvalidOption
-from bcmdist.learning.option_fields import said, texts_of
+from bcmdist.learning.option_fields import hints_of, texts_of
 
 Kind = TypeVar("Kind")
 KINDS: dict[str, list[type]] = {}
@@ -62,14 +62,14 @@ def declare_options(expert: str, kind: type[Kind]) -> type[Kind]:
     """
     before = declared_options()
     for one in fields(kind):  # type: ignore[arg-type]  # a dataclass
-        hint, known = said(kind)[one.name], before.get(one.name)
+        hint, declared = hints_of(kind)[one.name], before.get(one.name)
         _refuse_reserved(one.name)
         if one.default is MISSING:
             raise InvalidOption(f"{one.name}: expected a default in {kind.__name__}, it has none; give one")
-        if known and (known.hint, known.default) != (hint, one.default):
+        if declared and (declared.hint, declared.default) != (hint, one.default):
             raise InvalidOption(
-                f"{one.name}: expected the type and default that it has with {' or '.join(known.experts)}, got others "
-                f"in {kind.__name__}; choose another name"
+                f"{one.name}: expected the type and default that it has with {' or '.join(declared.experts)}, got "
+                f"others in {kind.__name__}; choose another name"
             )
     kinds = KINDS.setdefault(expert, [])
     if kind not in kinds:
@@ -95,11 +95,11 @@ def declared_options() -> dict[str, MethodOption]:
     for expert, kinds in KINDS.items():
         for kind in kinds:
             for one in fields(kind):
-                known = found.get(one.name)
-                readers, declaring = (known.experts, known.kinds) if known else ((), ())
+                declared = found.get(one.name)
+                readers, declaring = (declared.experts, declared.kinds) if declared else ((), ())
                 experts = tuple(dict.fromkeys((*readers, expert)))
                 found[one.name] = MethodOption(
-                    one.name, said(kind)[one.name], one.default, experts, tuple(dict.fromkeys((*declaring, kind)))
+                    one.name, hints_of(kind)[one.name], one.default, experts, tuple(dict.fromkeys((*declaring, kind)))
                 )
     return found
 
@@ -137,11 +137,11 @@ def changed_options(values: Mapping[str, Any]) -> dict[str, Any]:
     """
     if not values:
         return {}
-    known = method_options(named=values)
+    declared = method_options(named=values)
     for name in values:
-        if name not in known:
+        if name not in declared:
             raise InvalidOption(
-                f"{name:.80}: expected a field of Settings or an option of a method ({', '.join(known)}), it is "
+                f"{name:.80}: expected a field of Settings or an option of a method ({', '.join(declared)}), it is "
                 "neither; correct it"
             )
-    return {name: value for name, value in values.items() if value != known[name].default}
+    return {name: value for name, value in values.items() if value != declared[name].default}

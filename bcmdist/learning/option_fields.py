@@ -20,7 +20,7 @@ class Further:
     """Marks a field, `Annotated[dict[str, Any], Further]`, whose entries are given in the same way as the fields."""
 
 
-def said(kind) -> dict[str, Any]:
+def hints_of(kind) -> dict[str, Any]:
     """Return the types of a dataclass's fields by name, without functions, class variables and `Further` options."""
     hints = get_type_hints(kind, include_extras=True)
     return {

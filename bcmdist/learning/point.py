@@ -39,7 +39,7 @@ def expanded(point, inputs) -> "Point":
 
 def moves_of(point) -> np.ndarray:
     """Map of search steps to log parameters, (P, steps): each parameter moves alone, or lengthscales together."""
-    names = _steps(point, together=point.tied)
+    names = _steps(point, tied=point.tied)
     steps = [step for step in dict.fromkeys(names) if step[0] not in point.held]
     return np.array([[float(name == step) for step in steps] for name in names])
 
@@ -51,14 +51,14 @@ def prior_shares(point) -> np.ndarray:
     return np.array([1.0 / counts[name] for name in names])
 
 
-def _steps(point, *, together=False):
+def _steps(point, *, tied=False):
     """Step that moves each log parameter, as (name, number); shared lengthscales have the same step."""
     columns = {f"kernel.{name}": c for name, c in point.kernel.lengthscale_columns(max(1, len(point.groups))).items()}
 
     def number(name, k):
-        if name not in columns or not (together or point.groups):
+        if name not in columns or not (tied or point.groups):
             return k
-        return 0 if together else point.groups[columns[name][k]]
+        return 0 if tied else point.groups[columns[name][k]]
 
     return [(name, number(name, k)) for name, values in parameters_of(point).items() for k in range(len(values))]
 

@@ -170,18 +170,18 @@ def prepare_model(
     if case.method.capabilities.input_errors:
         with place.stages("inputs"):
             start = Point(kernel_name, kernel, likelihood, -math.inf, groups=groups)
-            ground = training_context(case, groups, reference, store, place, found)
-            point, errors = case.method.learn_input_errors(start, ground, mean, settings)
+            context = training_context(case, groups, reference, store, place, found)
+            point, errors = case.method.learn_input_errors(start, context, mean, settings)
             kernel, likelihood = point.kernel, point.likelihood
     with place.stages("query"):
         shared = make_shared(case, kernel, likelihood, Mean(mean), found)
-    ground = training_context(case, groups, reference, store, place, found)
+    context = training_context(case, groups, reference, store, place, found)
     if case.method.training:
         with place.stages("train"):
-            shared, likelihood = case.method.train(shared, likelihood, ground)
+            shared, likelihood = case.method.train(shared, likelihood, context)
     if settings.objective == "committee":
         with place.stages("polish"):
-            shared, likelihood = refined_by_evidence(case, shared, kernel_name, likelihood, ground, place.log)
+            shared, likelihood = refined_by_evidence(case, shared, kernel_name, likelihood, context, place.log)
     cells = None
     if settings.partition == "spatial":
         with place.stages("cells"):
@@ -267,17 +267,17 @@ def learning_blocks(case, reference, store, place) -> tuple[CellBlocks | None, B
     return None, SampleBlocks(X, obs, case.data.companions, place.rows_url, size=size)
 
 
-def refined_by_evidence(case, shared, kernel_name, likelihood, ground, log) -> tuple[Shared, Likelihood]:
+def refined_by_evidence(case, shared, kernel_name, likelihood, context, log) -> tuple[Shared, Likelihood]:
     """Refine query points and likelihood by maximising the log evidence of the whole committee."""
     query, settings = cast(Query, shared), case.settings  # settings refuse other shared variables
 
     def choose(kernel, likelihood, turn):
-        basis = _basis_inputs(case, kernel, likelihood, query.mean, ground.count)
+        basis = _basis_inputs(case, kernel, likelihood, query.mean, context.count)
         return query_points(replace(basis, seed=settings.seed + turn))
 
-    start = Point(kernel_name, query.kernel, likelihood, -math.inf, groups=ground.groups)
+    start = Point(kernel_name, query.kernel, likelihood, -math.inf, groups=context.groups)
     how = {"residual": case.method.capabilities.climbs, "method": settings.query_method, "choose": choose, "log": log}
-    return polished(query, start, ground, **how)
+    return polished(query, start, context, **how)
 
 
 def training_context(case, groups, reference, store, place, found) -> TrainingContext:

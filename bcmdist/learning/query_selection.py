@@ -48,8 +48,8 @@ def duplicate_share(sample, kernel, noise, rows) -> float:
     The rows determine a value of variance s with a precision of at most rows / noise. The value is dropped if
     s rows / noise is below `LEAST_INFORMATION`.
     """
-    told = LEAST_INFORMATION * np.min(noise) / (rows * kernel.diagonal(sample).mean())
-    return float(np.clip(told, linalg.LEAST_DUPLICATE_SHARE, linalg.DUPLICATE_SHARE))
+    least_share = LEAST_INFORMATION * np.min(noise) / (rows * kernel.diagonal(sample).mean())
+    return float(np.clip(least_share, linalg.LEAST_DUPLICATE_SHARE, linalg.DUPLICATE_SHARE))
 
 
 def select_points(
@@ -109,10 +109,10 @@ def _random(sample, targets, count, kernel, noise, share, seed, places):
 
 def _kmeans(sample, targets, count, kernel, noise, share, seed, places):
     """Centres of k-means in the metric of the kernel's lengthscales, for rows, places and gaps between rows."""
-    rows, wanted, unit = np.unique(sample, axis=0), np.unique(places, axis=0), metric(kernel, sample.shape[1])
-    points = np.concatenate([rows, wanted])
+    rows, covered, unit = np.unique(sample, axis=0), np.unique(places, axis=0), metric(kernel, sample.shape[1])
+    points = np.concatenate([rows, covered])
     if count < len(points):
-        weight = np.repeat([1.0, len(rows) / max(len(wanted), 1)], [len(rows), len(wanted)])
+        weight = np.repeat([1.0, len(rows) / max(len(covered), 1)], [len(rows), len(covered)])
         centres = _centres(points / unit, count, seed, weight=weight)
         gaps = gap_places(rows / unit, centres, seed)
         in_gaps = min(round(count * min(len(gaps) / len(rows), MOST_IN_GAPS)), len(gaps))
@@ -145,11 +145,11 @@ def _centres(points, count, seed, *, weight=None, init="random", max_iter=KMEANS
 
 def _pivoted(sample, targets, count, kernel, noise, share, seed, places):
     """Greedily choose the row of largest variance given those chosen: pivoted Cholesky, O(n count^2), without K."""
-    given = ConditionalVariance(sample, count, kernel, share)
-    while not given.full and given.variance.max() > given.least:
-        row = int(given.variance.argmax())
-        given.choose(row, given.columns([row])[:, 0])
-    return sample[given.chosen]
+    conditional = ConditionalVariance(sample, count, kernel, share)
+    while not conditional.full and conditional.variance.max() > conditional.least:
+        row = int(conditional.variance.argmax())
+        conditional.choose(row, conditional.columns([row])[:, 0])
+    return sample[conditional.chosen]
 
 
 def _evidence(sample, targets, count, kernel, noise, share, seed, places):

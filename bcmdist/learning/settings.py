@@ -135,9 +135,9 @@ class Settings:
 
         def __getattr__(self, name: str) -> Any:
             """Return an option of a method by name, or its default."""
-            if name.startswith("_") or name == "options" or name not in (known := method_options(named=[name])):
+            if name.startswith("_") or name == "options" or name not in (declared := method_options(named=[name])):
                 raise AttributeError(f"Settings: expected a field or an option of a method, got {name!r}")
-            return self.options.get(name, known[name].default)
+            return self.options.get(name, declared[name].default)
 
     def __post_init__(self):
         from bcmdist.learning.settings_checks import refuse, usual_rows  # quick start
@@ -155,10 +155,10 @@ def _taking_options(make: Callable[..., None]) -> Callable[..., None]:
     names = {one.name for one in fields(Settings)}
 
     @functools.wraps(make)
-    def initialise(self, *given, options=None, **named):
+    def initialise(self, *values, options=None, **named):
         own = {name: value for name, value in named.items() if name in names}
         others = {name: value for name, value in named.items() if name not in names}
-        make(self, *given, **own, options={**(options or {}), **others})
+        make(self, *values, **own, options={**(options or {}), **others})
 
     return initialise
 

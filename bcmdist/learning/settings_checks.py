@@ -8,7 +8,7 @@ from bcmdist.learning.decisions import LEAVE_ONE_OUT
 from bcmdist.learning.experts import FIRST, experts, method_of
 from bcmdist.learning.method import left_out_errors
 from bcmdist.learning.method_options import method_options
-from bcmdist.learning.option_fields import choices_of, fits, said, types_of
+from bcmdist.learning.option_fields import choices_of, fits, hints_of, types_of
 from bcmdist.learning.query_selection import BEGUN, PLACED, TARGETED, has_working_targets
 from bcmdist.learning.rules import TWO_CLASSES, Combination, Excludes, Requires, Rule, Supports
 from bcmdist.model.kernels import check_expression
@@ -150,7 +150,7 @@ RULES: tuple[Rule, ...] = (
     Requires(
         "likelihood",
         (None,),
-        lambda c: c.likelihood and c.likelihood.apart and c.likelihood.name not in c.able.likelihoods,
+        lambda c: c.likelihood and c.likelihood.independent_processes and c.likelihood.name not in c.able.likelihoods,
         "the expert {readers} with {value}, got {method.name}; give --expert {readers[0]}, or --likelihood onehot",
     ),
     Supports(
@@ -266,7 +266,7 @@ def refuse_seed(seed) -> None:
 
 def _refuse_choices(options):
     """Refuse a text that is not one of the choices of its field, if the field has choices."""
-    for name, hint in said(type(options)).items():
+    for name, hint in hints_of(type(options)).items():
         value, choices = getattr(options, name), choices_of(hint)
         if choices and not fits(value, hint) and (isinstance(value, str) or int not in types_of(hint)):
             _expect_one_of(name, value, choices)
@@ -274,13 +274,14 @@ def _refuse_choices(options):
 
 def _refuse_likelihood(settings):
     """Refuse a task and a likelihood that do not exist, or not together."""
-    task, likelihood, known = settings.task, settings.likelihood, tasks()
-    _expect_one_of("task", task, (None, *known))
+    task, likelihood, by_task = settings.task, settings.likelihood, tasks()
+    _expect_one_of("task", task, (None, *by_task))
     if likelihood not in (None, *LIKELIHOODS) and likelihood not in LIKELIHOODS:
         _expect_one_of("likelihood", likelihood, tuple(LIKELIHOODS))
-    if task and likelihood not in (None, *known[task]):
+    if task and likelihood not in (None, *by_task[task]):
         raise InvalidOption(
-            f"likelihood: expected one of {', '.join(known[task])} for {task}, got {likelihood}; leave out one of them"
+            f"likelihood: expected one of {', '.join(by_task[task])} for {task}, got {likelihood}; leave out one of "
+            "them"
         )
 
 

@@ -16,12 +16,12 @@ from bcmdist.model.kernels import Kernel, parse_kernel
 # Relative lengthscales at which these kernels fit the same data: rough kernels have longer ones.
 PROPORTIONS = {"se": 0.6, "matern52": 0.8, "matern32": 1.0, "matern12": 2.5}
 # Shortest and longest of the starts of terms on the same columns, in units of sqrt(D) standard deviations.
-APART = (0.1, 1.0)
+LENGTHSCALE_RANGE = (0.1, 1.0)
 # Starting lengthscales, in units of sqrt(D) standard deviations: smooth and rough.
 START_LENGTHSCALES = (1.0, 0.25)
 
 
-def isotropic_points(search, names, likelihood, effort, spread) -> list[Point]:
+def isotropic_points(search, names, likelihood, effort, input_scales) -> list[Point]:
     """Points that each kernel reaches with one lengthscale; some may have failed, but not all.
 
     The lengthscale applies to standardised inputs, or to unscaled inputs: map coordinates, pixels and principal
@@ -44,9 +44,11 @@ def isotropic_points(search, names, likelihood, effort, spread) -> list[Point]:
                 max((search.at(names[0], k, likelihood) for k in ways), key=_objective), effort.isotropic_steps
             )
         )
-    if spread is not None and np.ptp(spread) > 0:
-        given = [_unscaled_start(search, names[0], factor, spread, likelihood) for factor in START_LENGTHSCALES]
-        points.append(search.climb(max(given, key=_objective), effort.isotropic_steps))
+    if input_scales is not None and np.ptp(input_scales) > 0:
+        unscaled = [
+            _unscaled_start(search, names[0], factor, input_scales, likelihood) for factor in START_LENGTHSCALES
+        ]
+        points.append(search.climb(max(unscaled, key=_objective), effort.isotropic_steps))
     for name in names[1:]:
         # A smooth kernel fits badly at the longer lengthscales of a rough kernel's optimum: the starts are tried too.
         start = begun(search, name, [max(points, key=_objective), *starts])
@@ -71,16 +73,20 @@ def _spaced(kernel) -> list[Kernel]:
         each = (zip(names, np.geomspace(ends[0], ends[1], len(names)), strict=True) for names in several)
         return {n: kernel.parameters[n] * factor for n, factor in itertools.chain(*each)}
 
-    return [kernel.with_parameters(kernel.parameters | spaced(ends)) for ends in (APART, APART[::-1]) if several]
+    return [
+        kernel.with_parameters(kernel.parameters | spaced(ends))
+        for ends in (LENGTHSCALE_RANGE, LENGTHSCALE_RANGE[::-1])
+        if several
+    ]
 
 
-def _unscaled_start(search, name, factor, spread, likelihood):
+def _unscaled_start(search, name, factor, input_scales, likelihood):
     """Start with one lengthscale for the unscaled inputs, in units of their joint standard deviation."""
     kernel = parse_kernel(name, inputs=search.inputs)
     values = {}
     for n, columns in kernel.lengthscale_columns(search.inputs).items():
         if len(kernel.parameters[n]) > 1:
-            along = factor * np.linalg.norm(spread[columns]) / spread[columns]
+            along = factor * np.linalg.norm(input_scales[columns]) / input_scales[columns]
             values[n] = along.clip(*kernel.bounds[n])
     return search.at(name, kernel.with_parameters(values), likelihood, tied=True)
 

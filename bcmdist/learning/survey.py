@@ -71,8 +71,8 @@ def _grouped(code, count, mean, squares):
     origin[group] = mean
     off = mean - origin[group]
     shift = np.bincount(group, count * off) / total
-    spread = np.bincount(group, squares + count * (off - shift[group]) ** 2)
-    return Replicates(code[:KEPT], total[:KEPT], (origin + shift)[:KEPT], spread[:KEPT])
+    squared = np.bincount(group, squares + count * (off - shift[group]) ** 2)
+    return Replicates(code[:KEPT], total[:KEPT], (origin + shift)[:KEPT], squared[:KEPT])
 
 
 def _hashes(X):

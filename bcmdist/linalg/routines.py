@@ -125,8 +125,8 @@ class Routines:
             return self._gemm(alpha, A, B, beta=1.0, c=C, trans_b=trans_b, overwrite_c=1)
         assert (m, k, n) == (len(A), *(B.shape[::-1] if trans_b else B.shape)), (A.shape, B.shape, C.shape)
         C, (A, stride_a), (B, stride_b) = self._own(C), self._columns(A), self._columns(B)
-        given = (self._scalar(alpha), A, stride_a, B, stride_b, self._scalar(1.0), C, m)
-        self._unlocked["gemm"](b"N", b"NT"[trans_b : trans_b + 1], m, n, k, *given)
+        arguments = (self._scalar(alpha), A, stride_a, B, stride_b, self._scalar(1.0), C, m)
+        self._unlocked["gemm"](b"N", b"NT"[trans_b : trans_b + 1], m, n, k, *arguments)
         return C
 
     def syrk(self, alpha, A, *, C=None, trans=0) -> np.ndarray:
@@ -140,8 +140,8 @@ class Routines:
         C = np.zeros((n, n), self.dtype, order="F") if C is None else self._own(C)
         assert C.shape == (n, n), (A.shape, C.shape)
         A, stride = self._columns(A)
-        given = (self._scalar(alpha), A, stride, self._scalar(1.0), C, n)
-        self._unlocked["syrk"](b"L", b"NT"[trans : trans + 1], n, k, *given)
+        arguments = (self._scalar(alpha), A, stride, self._scalar(1.0), C, n)
+        self._unlocked["syrk"](b"L", b"NT"[trans : trans + 1], n, k, *arguments)
         return C
 
     def solve_right_transposed(self, L, X) -> None:

@@ -101,9 +101,9 @@ class KernelColumns:
             names |= {name: numbers for name, numbers, _ in self._codes()}
         if word in names:
             return names[word]
-        known = dict.fromkeys([name for name, _, _ in self._codes()] or self.names)
+        named = dict.fromkeys([name for name, _, _ in self._codes()] or self.names)
         raise InvalidOption(
-            f"kernel: expected columns of the data ({few(known, 30)}), or numbers below {self.inputs}, got {word!r} in "
+            f"kernel: expected columns of the data ({few(named, 30)}), or numbers below {self.inputs}, got {word!r} in "
             f"{factor.text:.80}; correct it"
         )
 

@@ -171,9 +171,9 @@ class Rank:
             return None
         scores = ndtri((np.cumsum(counts) - 0.5 * counts) / len(x))
         if len(values) > MOST_KNOTS:
-            wanted = np.linspace(scores[0], scores[-1], MOST_KNOTS)
-            right = np.searchsorted(scores, wanted).clip(1, len(scores) - 1)
-            nearest = np.where(wanted - scores[right - 1] < scores[right] - wanted, right - 1, right)
+            spaced = np.linspace(scores[0], scores[-1], MOST_KNOTS)
+            right = np.searchsorted(scores, spaced).clip(1, len(scores) - 1)
+            nearest = np.where(spaced - scores[right - 1] < scores[right] - spaced, right - 1, right)
             values, scores = values[kept := np.unique(nearest)], scores[kept]
         return cls(np.column_stack([values, scores]))
 

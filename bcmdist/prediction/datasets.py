@@ -62,7 +62,7 @@ class Score:
         predictor = self.predictor.load()
         number = _numbers(self, part)
         obs = model_observations(predictor.model, part, rows.obs)
-        return predictor.score(Judged(number, rows.X, obs, around=input_uncertainty_of(rows, self.way))).scores()
+        return predictor.score(Judged(number, rows.X, obs, uncertainty=input_uncertainty_of(rows, self.way))).scores()
 
 
 @dataclass(frozen=True)
@@ -84,8 +84,10 @@ class ScoredRows:
         obs = model_observations(predictor.model, part, rows.obs)
         if not some.any():
             return nothing(predictor.model.inputs)
-        around = input_uncertainty_of(rows, self.way)
-        return predictor.score(Judged(number[some], rows.X[some], obs[some], around=around and around[some]))
+        uncertainty = input_uncertainty_of(rows, self.way)
+        return predictor.score(
+            Judged(number[some], rows.X[some], obs[some], uncertainty=uncertainty and uncertainty[some])
+        )
 
 
 @dataclass(frozen=True)
@@ -106,8 +108,8 @@ class Predict:
     def __call__(self, part, rows) -> int:
         predictor = self.predictor.load()
         _check_companions(predictor.model, part, rows)
-        around = input_uncertainty_of(rows, self.way)
-        found = predictor.predict(rows.X, rows.obs, around=around)
+        uncertainty = input_uncertainty_of(rows, self.way)
+        found = predictor.predict(rows.X, rows.obs, uncertainty=uncertainty)
         write_rows(self.out, part.start, found | _terms_of(predictor, rows.X, self.terms))
         return part.rows
 
@@ -128,9 +130,9 @@ class PredictInCells:
         return part.rows
 
 
-def _terms_of(predictor, X, wanted) -> dict[str, np.ndarray]:
+def _terms_of(predictor, X, requested) -> dict[str, np.ndarray]:
     """Means and variances of the terms by name, (n, T) each; {} if they are not wanted."""
-    return {name: values for name, values in predictor.terms(X).items() if name != "term"} if wanted else {}
+    return {name: values for name, values in predictor.terms(X).items() if name != "term"} if requested else {}
 
 
 def input_uncertainty_of(rows, way: str | None) -> InputUncertainty | None:

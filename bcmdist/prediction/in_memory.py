@@ -75,11 +75,11 @@ def joint_latent(shared: Shared, belief: Belief, X, *, allowed_bytes=math.inf) -
     return mean, linalg.mirror(linalg.add_outer_lower(covariance, A))
 
 
-def _mixed(said):
-    means, covariances = (np.stack(parts) for parts in zip(*said, strict=True))
+def _mixed(predicted):
+    means, covariances = (np.stack(parts) for parts in zip(*predicted, strict=True))
     mean = means.mean(axis=0)
-    apart = (means - mean) / np.sqrt(len(means))
-    return mean, covariances.mean(axis=0) + apart.T @ apart
+    deviations = (means - mean) / np.sqrt(len(means))
+    return mean, covariances.mean(axis=0) + deviations.T @ deviations
 
 
 def sample_latent(shared: Shared, belief: Belief, X, *, size, seed, allowed_bytes=math.inf) -> np.ndarray:
@@ -185,8 +185,8 @@ def predict_by(
             f"quantiles: expected levels between 0 and 1 of numbers, got {list(quantiles)} of a "
             f"{model.likelihood.name} model; correct or leave them out"
         )
-    around = None if X_variance is None else InputUncertainty(new_variance(model, X_variance, len(X)), way)
-    return with_class_names(model, predictor.predict(X, obs, tuple(quantiles), around))
+    uncertainty = None if X_variance is None else InputUncertainty(new_variance(model, X_variance, len(X)), way)
+    return with_class_names(model, predictor.predict(X, obs, tuple(quantiles), uncertainty))
 
 
 @one_thread()
@@ -234,8 +234,8 @@ def sample_observations(snapshot: Snapshot, X, *, size, seed, allowed_bytes, exp
     how = {"size": size, "seed": rng, "allowed_bytes": allowed_bytes}
     f = sample_latent(model.shared, one_belief(model, snapshot.committee), model.scaling.inputs(inputs), **how)
     if likelihood.normal:
-        said = predict(CommitteeModel(snapshot), X, method="committee")
-        noise = np.sqrt(said["observation_variance"] - said["variance"])
+        predicted = predict(CommitteeModel(snapshot), X, method="committee")
+        noise = np.sqrt(predicted["observation_variance"] - predicted["variance"])
         return model.scaling.original("mean", f, units) + noise * rng.standard_normal(f.shape)
     obs = model.scaling.observations(new_observations(model, len(inputs), exposure=exposure), units)
     drawn = likelihood.distribution(obs, f.T).rvs(random_state=rng).T

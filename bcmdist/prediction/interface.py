@@ -39,7 +39,7 @@ class LatentPredictor(ABC):
     model: Model
     calibration: Probabilities | None
     """calibration of class probabilities; None for other likelihoods, or if none was fitted"""
-    spread: ErrorDistribution = AS_THE_MODEL_SAYS
+    error_distribution: ErrorDistribution = AS_THE_MODEL_SAYS
     """distribution of the errors, for numeric targets"""
 
     @abstractmethod
@@ -115,7 +115,7 @@ class Fitted(Predictor):
     model: Model
     belief: Belief
     calibration: Probabilities | None = None
-    spread: ErrorDistribution = AS_THE_MODEL_SAYS
+    error_distribution: ErrorDistribution = AS_THE_MODEL_SAYS
 
     @classmethod
     def refuse(cls, snapshot) -> None:
@@ -143,10 +143,10 @@ class Fitted(Predictor):
         return committee_terms(self.model.shared, self.belief, X)
 
 
-def _corrected(fitted, facts, spread):
+def _corrected(fitted, facts, error_distribution):
     """`fitted` with class probabilities recalibrated and the error distribution estimated from held-out rows."""
     recalibrated = recalibrated_from(facts.errors.recalibration, fitted.model.likelihood)
-    return replace(fitted, calibration=fitted.calibration or recalibrated, spread=spread)
+    return replace(fitted, calibration=fitted.calibration or recalibrated, error_distribution=error_distribution)
 
 
 @lru_cache(maxsize=2)

@@ -42,9 +42,9 @@ def committee_memory(shared) -> MemoryNeed:
 
 def local_memory(snapshot) -> MemoryNeed:
     """Memory for the local experts of a partition."""
-    shared, around, likelihood = snapshot.model.shared, snapshot.facts.cells.around, snapshot.model.likelihood
+    shared, with_halo, likelihood = snapshot.model.shared, snapshot.facts.cells.with_halo, snapshot.model.likelihood
     need = kind_of(shared).local_bytes(
-        around,
+        with_halo,
         snapshot.facts.survey.rows_per_expert,
         shared.size,
         kernels=kernel_parts(shared.kernel),
@@ -52,7 +52,7 @@ def local_memory(snapshot) -> MemoryNeed:
     )
     return MemoryNeed(
         need,
-        what=f"local experts of {around} rows and {shared.size} shared variables",
+        what=f"local experts of {with_halo} rows and {shared.size} shared variables",
         remedy="predict with --method committee, fit with a lower --effort or --partition chunks, or give workers more "
         "memory",
     )

@@ -72,7 +72,7 @@ def references(members: Members) -> tuple[Reference, ...]:
         )
     where = f"{members.url}/{CONTENTS}"
     stored = decode(Annotated[list[tuple[str, CountFromOne, Blob]], Meta(min_length=1)], parse(text, where), where)
-    return tuple(Reference(f"{members.url}/{name}", *rest) for name, *rest in stored)
+    return tuple(Reference(f"{members.url}/{name}", *details) for name, *details in stored)
 
 
 class LazySequence(Sequence[T]):
@@ -105,14 +105,19 @@ class MixturePredictor(RowPredictor):
     def model(self) -> Model:
         return self.members[0].model
 
-    def predict(self, X, obs, quantiles=(), around=None) -> dict[str, np.ndarray]:
-        each = stacked(predict_rows(one, X, obs, around=around) for one in self.members)
+    def predict(self, X, obs, quantiles=(), uncertainty=None) -> dict[str, np.ndarray]:
+        each = stacked(predict_rows(one, X, obs, uncertainty=uncertainty) for one in self.members)
         return mixed(each, quantiles, classes=self.model.classes)
 
     def score_each(self, several: Sequence[Judged]) -> list[Judged]:
         """Scores several sets of rows, loading each member once for all sets."""
-        each = [[_kept(predict_rows(one, s.X, s.obs, around=s.around)) for s in several] for one in self.members]
-        return [_scored(self.model, s, stacked(said)) for s, said in zip(several, zip(*each, strict=True), strict=True)]
+        each = [
+            [_kept(predict_rows(one, s.X, s.obs, uncertainty=s.uncertainty)) for s in several] for one in self.members
+        ]
+        return [
+            _scored(self.model, s, stacked(predicted))
+            for s, predicted in zip(several, zip(*each, strict=True), strict=True)
+        ]
 
 
 @dataclass(frozen=True)

@@ -78,8 +78,8 @@ def new_observations(model: Model, rows, **companions) -> Observations:
     ------
     InvalidData, InvalidOption
     """
-    given = {name: _companion(model, name, column, rows) for name, column in companions.items() if column is not None}
-    return Observations(np.full(rows, np.nan), np.ones(rows), **given)
+    present = {name: _companion(model, name, column, rows) for name, column in companions.items() if column is not None}
+    return Observations(np.full(rows, np.nan), np.ones(rows), **present)
 
 
 def _companion(model, name, column, rows):
@@ -106,6 +106,6 @@ def _positive(name, column, rows):
         raise InvalidData(f"{name}: expected one number or {rows} of them, got {column!r:.80}; correct them") from error
     whole = name != "trials" or np.all(values == np.floor(values))
     if not whole or not np.all(np.isfinite(values) & (values > 0)):
-        wanted = "positive whole numbers" if name == "trials" else "positive numbers"
-        raise InvalidData(f"{name}: expected {wanted}, got {column!r:.80}; correct them")
+        expected = "positive whole numbers" if name == "trials" else "positive numbers"
+        raise InvalidData(f"{name}: expected {expected}, got {column!r:.80}; correct them")
     return values

@@ -16,7 +16,7 @@ from scipy.special import ndtri
 from bcmdist.data.observations import Observations
 from bcmdist.model.likelihoods import OneProcess
 from bcmdist.prediction import averages
-from bcmdist.prediction.errors.quantile_recalibration import Scored, reshaped
+from bcmdist.prediction.errors.quantile_recalibration import Scored, quantile_recalibrated
 from bcmdist.prediction.errors.scale_mixture import NORMAL, Shape
 from bcmdist.prediction.predictive import Numbers, Predictive
 
@@ -41,12 +41,12 @@ def predictive(
     widening : maps predicted variances (n,) to factors that multiply them
     """
     if likelihood.normal:
-        said = variance + likelihood.noise(obs)
-        return _Scaled(mean, said if widening is None else said * widening(said), shape)
+        predicted = variance + likelihood.noise(obs)
+        return _Scaled(mean, predicted if widening is None else predicted * widening(predicted), shape)
     if likelihood.categorical:
         return _Classes(*likelihood.class_probability(mean, variance).T)
     mixed = _Mixture(likelihood, mean, np.maximum(variance, (LEAST_SD * (1.0 + np.abs(mean))) ** 2), obs)
-    return reshaped(mixed, shape, 1.0 if widening is None else widening(mixed.variance))
+    return quantile_recalibrated(mixed, shape, 1.0 if widening is None else widening(mixed.variance))
 
 
 def observe(likelihood, mean, variance, obs: Observations, **errors) -> dict[str, np.ndarray]:
@@ -58,19 +58,19 @@ def observe(likelihood, mean, variance, obs: Observations, **errors) -> dict[str
     if likelihood.categorical:
         p = likelihood.class_probability(mean, variance)
         return {"probability": p, "label": p.argmax(axis=1)}
-    said = predictive(likelihood, mean, variance, obs, **errors)
-    found = {name: COLUMNS[name](said) for name in likelihood.columns if name in COLUMNS}
+    predicted = predictive(likelihood, mean, variance, obs, **errors)
+    found = {name: COLUMNS[name](predicted) for name in likelihood.columns if name in COLUMNS}
     if "probability" not in likelihood.columns:
         return found
     return found | {"probability": predictive(likelihood, mean, variance, replace(obs, trials=np.ones(len(obs)))).mean}
 
 
 COLUMNS: dict[str, Callable[[Predictive], np.ndarray]] = {
-    "observation_mean": lambda said: said.mean,
-    "observation_variance": lambda said: said.variance,
-    "lower95": lambda said: said.quantile(LOW),
-    "upper95": lambda said: said.quantile(HIGH),
-    "median": lambda said: said.quantile(0.5),
+    "observation_mean": lambda predicted: predicted.mean,
+    "observation_variance": lambda predicted: predicted.variance,
+    "lower95": lambda predicted: predicted.quantile(LOW),
+    "upper95": lambda predicted: predicted.quantile(HIGH),
+    "median": lambda predicted: predicted.quantile(0.5),
 }
 """Predicted columns of numeric targets by name, except the probability of success in one trial."""
 

@@ -90,7 +90,7 @@ class RowPredictor(ABC):
         """Model with the columns, units, likelihood and classes of the rows."""
 
     @abstractmethod
-    def predict(self, X, obs, quantiles=(), around: Latent | None = None) -> dict[str, np.ndarray]:
+    def predict(self, X, obs, quantiles=(), uncertainty: Latent | None = None) -> dict[str, np.ndarray]:
         """All predicted quantities at rows of X (n, D), by name; see `predict_rows`."""
 
     def terms(self, X) -> dict[str, np.ndarray]:
@@ -119,14 +119,14 @@ class CommitteePredictor(RowPredictor):
     def model(self) -> Model:
         return self.predictor.model
 
-    def predict(self, X, obs, quantiles=(), around=None) -> dict[str, np.ndarray]:
-        return predict_rows(self.predictor, X, obs, quantiles, around)
+    def predict(self, X, obs, quantiles=(), uncertainty=None) -> dict[str, np.ndarray]:
+        return predict_rows(self.predictor, X, obs, quantiles, uncertainty)
 
     def terms(self, X) -> dict[str, np.ndarray]:
         return predict_terms(self.predictor, X)
 
     def score_each(self, several: Sequence[Judged]) -> list[Judged]:
-        return [score_predictions(self.predictor, s.X, s.obs, s.number, s.around) for s in several]
+        return [score_predictions(self.predictor, s.X, s.obs, s.number, s.uncertainty) for s in several]
 
 
 class StoredPredictor(ABC):

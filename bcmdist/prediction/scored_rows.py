@@ -40,7 +40,7 @@ class Judged:
     also `low`, `high` and `seen` of `Places`, and `crps` of measurements or `deviance` of counts and lifetimes"""
     train_mean: float = float("nan")
     """mean of the training targets"""
-    around: LatentOfRows | None = None
+    uncertainty: LatentOfRows | None = None
     """uncertainty of X; None if the inputs are certain"""
 
     def __len__(self) -> int:
@@ -53,14 +53,15 @@ class Judged:
         assert other.obs is not None
         number, X = (np.concatenate(pair) for pair in ((self.number, other.number), (self.X, other.X)))
         columns = {name: np.concatenate([values, other.columns[name]]) for name, values in self.columns.items()}
-        around = None if self.around is None or other.around is None else self.around + other.around
-        return Judged(number, X, joined(self.obs, other.obs), columns, self.train_mean, around)
+        a, b = self.uncertainty, other.uncertainty
+        uncertainty = None if a is None or b is None else a + b
+        return Judged(number, X, joined(self.obs, other.obs), columns, self.train_mean, uncertainty)
 
     def __getitem__(self, rows) -> "Judged":
         """Select rows by position."""
         columns = {name: values[rows] for name, values in self.columns.items()}
-        obs, around = self.obs and self.obs[rows], self.around and self.around[rows]
-        return Judged(self.number[rows], self.X[rows], obs, columns, self.train_mean, around)
+        obs, uncertainty = self.obs and self.obs[rows], self.uncertainty and self.uncertainty[rows]
+        return Judged(self.number[rows], self.X[rows], obs, columns, self.train_mean, uncertainty)
 
     @property
     def y(self) -> np.ndarray:
@@ -121,46 +122,50 @@ def _refuse(name, values, wrong):
         )
 
 
-def score_rows(fitted: LatentPredictor, X, obs, number, around: LatentOfRows | None = None) -> Scores:
+def score_rows(fitted: LatentPredictor, X, obs, number, uncertainty: LatentOfRows | None = None) -> Scores:
     """Score totals, in original units, of the predictions at rows of X against observations in the units of the model.
 
     `number`: numbers of the rows in their data set, (n,).
     """
-    return score_predictions(fitted, X, obs, number, around).scores()
+    return score_predictions(fitted, X, obs, number, uncertainty).scores()
 
 
-def score_predictions(fitted: LatentPredictor, X, obs, number, around: LatentOfRows | None = None) -> Judged:
+def score_predictions(fitted: LatentPredictor, X, obs, number, uncertainty: LatentOfRows | None = None) -> Judged:
     """Predictions and scores, in original units, at rows of X with observations in the units of the model."""
     model, scaling, units = fitted.model, fitted.model.scaling, fitted.model.likelihood.units
     inputs = model.scaling.inputs(X)
-    (mean, variance), errors = _latent(fitted, inputs, around), _errors(fitted, inputs)
+    (mean, variance), errors = _latent(fitted, inputs, uncertainty), _errors(fitted, inputs)
     seen = predictive_of(fitted, mean, variance, obs, **errors)
     if model.likelihood.categorical:
         own = np.take_along_axis(seen["probability"], obs.y.astype(int)[:, None], axis=1)[:, 0]
         with np.errstate(divide="ignore"):
-            return Judged(number, X, obs, seen | {"y": obs.y, "log_density": np.log(own)}, around=around)
+            return Judged(number, X, obs, seen | {"y": obs.y, "log_density": np.log(own)}, uncertainty=uncertainty)
     likelihood = cast(OneProcess, model.likelihood)
-    said = predictive(likelihood, mean, variance, obs, **errors)
+    predicted = predictive(likelihood, mean, variance, obs, **errors)
     densities = likelihood.densities(replace(obs, weight=np.ones(len(obs))))  # 0 for a censored row
-    found = {"log_density": said.log_density(obs) + densities * scaling.log_jacobian(units)}
-    found |= vars(pit_ranges(likelihood, said, obs))
+    found = {"log_density": predicted.log_density(obs) + densities * scaling.log_jacobian(units)}
+    found |= vars(pit_ranges(likelihood, predicted, obs))
     if likelihood.events:
         found["deviance"] = unit_deviance(likelihood, obs, seen["observation_mean"])
     else:
-        found["crps"] = said.crps(obs.y) * scaling.length(units)
+        found["crps"] = predicted.crps(obs.y) * scaling.length(units)
     named = {name: scaling.original(name, values, units) for name, values in seen.items()}
     found["y"] = scaling.targets(obs.y, units)
-    return Judged(number, X, obs, named | found, scaling.training_mean(units), around)
+    return Judged(number, X, obs, named | found, scaling.training_mean(units), uncertainty)
 
 
-def _latent(fitted, inputs, around):
-    return finite_latent(*(latent_over_categories(fitted, inputs) if around is None else around.latent(fitted, inputs)))
+def _latent(fitted, inputs, uncertainty):
+    found = latent_over_categories(fitted, inputs) if uncertainty is None else uncertainty.latent(fitted, inputs)
+    return finite_latent(*found)
 
 
 def _errors(fitted, inputs) -> dict:
     """Error shape and variance factors at scaled inputs, as keyword arguments of `predictive`."""
-    spread = fitted.spread
-    return {"shape": spread.shape, "widening": functools.partial(spread.widening, inputs) if spread.scale else None}
+    error_distribution = fitted.error_distribution
+    return {
+        "shape": error_distribution.shape,
+        "widening": functools.partial(error_distribution.widening, inputs) if error_distribution.scale else None,
+    }
 
 
 def predictive_of(fitted: LatentPredictor, mean, variance, obs, **errors) -> dict[str, np.ndarray]:
@@ -176,13 +181,15 @@ def predictive_of(fitted: LatentPredictor, mean, variance, obs, **errors) -> dic
     return {"probability": p, "label": p.argmax(axis=1)}
 
 
-def with_class_names(model, said) -> dict[str, np.ndarray]:
+def with_class_names(model, predicted) -> dict[str, np.ndarray]:
     """`said` with labels replaced by class names, if the classes have names."""
     names = model.schema.classes
-    return said | {"label": np.array(names)[said["label"]]} if names and "label" in said else said
+    return predicted | {"label": np.array(names)[predicted["label"]]} if names and "label" in predicted else predicted
 
 
-def predict_rows(fitted: LatentPredictor, X, obs, quantiles=(), around: Latent | None = None) -> dict[str, np.ndarray]:
+def predict_rows(
+    fitted: LatentPredictor, X, obs, quantiles=(), uncertainty: Latent | None = None
+) -> dict[str, np.ndarray]:
     """All predicted quantities at rows of X in original units, by name; `quantile0.9` for 0.9 in `quantiles`.
 
     `obs`: weight, exposure and trials of the observations to predict; its targets are ignored.
@@ -190,12 +197,12 @@ def predict_rows(fitted: LatentPredictor, X, obs, quantiles=(), around: Latent |
     model = fitted.model
     likelihood, units = model.likelihood, model.likelihood.units
     inputs, obs = model.scaling.inputs(X), model.scaling.observations(obs, units)
-    (mean, variance), errors = _latent(fitted, inputs, around), _errors(fitted, inputs)
+    (mean, variance), errors = _latent(fitted, inputs, uncertainty), _errors(fitted, inputs)
     seen = predictive_of(fitted, mean, variance, obs, **errors)
     named = {"mean": mean, "variance": marginal(variance)} | seen
     if quantiles:
-        said = predictive(likelihood, mean, variance, obs, **errors)
-        named |= {f"quantile{q:g}": said.quantile(q) for q in quantiles}
+        predicted = predictive(likelihood, mean, variance, obs, **errors)
+        named |= {f"quantile{q:g}": predicted.quantile(q) for q in quantiles}
     out = {name: model.scaling.original(name, values, units) for name, values in named.items()}
     refuse_nan(out)
     if model.classes is not None:

@@ -123,9 +123,9 @@ def _committee_block(query, belief, X):
     processes = belief.mean.shape[:-1]
     means, variances = [], []
     for B, left in _columns(query, X):
-        known = [_belief_variance(belief, B, c) for c in range(len(belief.factor) if belief.factor.ndim == 3 else 1)]
+        believed = [_belief_variance(belief, B, c) for c in range(len(belief.factor) if belief.factor.ndim == 3 else 1)]
         means.append(B @ belief.mean.T)
-        variances.append(_for_processes([left + one for one in known], processes))
+        variances.append(_for_processes([left + one for one in believed], processes))
     return np.stack(means, axis=1), np.stack(variances, axis=1)
 
 

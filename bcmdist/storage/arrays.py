@@ -28,12 +28,12 @@ def read_array(data: bytes, where: str) -> np.ndarray:
         shape, _, dtype = read_header[version](stream)
     except Exception as error:  # numpy raises various errors for invalid headers
         raise damaged(where, "an array", f"something else ({first_line(error)})") from error
-    wanted = dtype.itemsize * math.prod(shape)
-    rest = data[stream.tell() :]
+    expected = dtype.itemsize * math.prod(shape)
+    content = data[stream.tell() :]
     if dtype.kind not in ARRAY_KINDS or dtype.itemsize == 0 or min(shape, default=0) < 0:
         raise damaged(where, "an array of numbers", f"{dtype} of shape {shape}")
-    if len(rest) - wanted not in (0, MOST_BLANKS) or rest[wanted:].strip(BLANKS):
-        raise damaged(where, f"{wanted} bytes of {dtype} of shape {shape}", f"{len(rest)} bytes")
+    if len(content) - expected not in (0, MOST_BLANKS) or content[expected:].strip(BLANKS):
+        raise damaged(where, f"{expected} bytes of {dtype} of shape {shape}", f"{len(content)} bytes")
     stream.seek(0)
     return np.lib.format.read_array(stream, allow_pickle=False)
 
@@ -54,5 +54,5 @@ def check_array(array, where: str, name: str, *, shape: tuple[int, ...], dtype=n
     wrong = ~np.isfinite(array) | (array <= 0 if positive else False)
     if wrong.any():
         place = tuple(np.argwhere(wrong)[0].tolist())
-        wanted = "positive numbers" if positive else "finite numbers"
-        raise damaged(where, f"{wanted} in {name}", f"{array[place]} at {place}")
+        expected = "positive numbers" if positive else "finite numbers"
+        raise damaged(where, f"{expected} in {name}", f"{array[place]} at {place}")

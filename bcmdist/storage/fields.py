@@ -57,8 +57,8 @@ def converted(kind: Any, document: Any, name: str = "") -> Any:
     try:
         return msgspec.convert(document, kind)
     except (msgspec.ValidationError, UnicodeError) as error:
-        wanted, found = _mismatch(kind, document, str(error), name)
-        raise TypeError(f"expected {wanted}, found {found}") from error
+        expected, found = _mismatch(kind, document, str(error), name)
+        raise TypeError(f"expected {expected}, found {found}") from error
 
 
 def decode(kind: Any, document: Any, where: str, name: str = "") -> Any:
@@ -132,9 +132,9 @@ def shown(value: Any) -> str:
     return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}..."
 
 
-def damaged(where: str, wanted: str, found: str) -> ModelDamaged:
+def damaged(where: str, expected: str, found: str) -> ModelDamaged:
     """Return the error for invalid content."""
-    return ModelDamaged(f"{where}: expected {wanted}, found {found}{RESTORE}")
+    return ModelDamaged(f"{where}: expected {expected}, found {found}{RESTORE}")
 
 
 @contextlib.contextmanager

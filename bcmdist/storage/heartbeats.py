@@ -42,8 +42,8 @@ def heartbeats(store) -> list[Heartbeat]:
     """Return one heartbeat per source, alive if possible and the newest; ingesters that ended properly have none."""
     best: dict[str, Heartbeat] = {}
     for _, found in _found(store):
-        known = best.get(found.source)
-        if known is None or (found.alive, -found.seconds) > (known.alive, -known.seconds):
+        previous = best.get(found.source)
+        if previous is None or (found.alive, -found.seconds) > (previous.alive, -previous.seconds):
             best[found.source] = found
     return sorted(best.values(), key=lambda one: one.source)
 

@@ -73,14 +73,14 @@ def opened(store, number: int | None = None) -> Iterator[Any]:
 
 def _opened(store, lease, number):
     while True:
-        wanted = store.head() if number is None else number
+        requested = store.head() if number is None else number
         try:
-            if wanted:
-                lease.enter_context(store.hold(wanted))
-            return store.load(wanted)
+            if requested:
+                lease.enter_context(store.hold(requested))
+            return store.load(requested)
         except (ModelNotFound, ModelDamaged):
             lease.close()
-            if number is not None or store.head() == wanted:
+            if number is not None or store.head() == requested:
                 raise
 
 

@@ -19,8 +19,8 @@ from bcmdist.storage.fields import Count, NotNegative, Number, damaged, decode, 
 # `Entry.at` of a message that is linearised at the posterior of its moment, so that it depends on earlier partitions.
 RUNNING = "running"
 # Scores of a partition before it is absorbed, in the order of `Entry.arrival`: for numeric targets, and for classes.
-NUMBERS_NOTED = ("log_score", "coverage95", "pit_mean")
-CLASSES_NOTED = ("log_score", "accuracy")
+NUMBER_SCORES = ("log_score", "coverage95", "pit_mean")
+CLASS_SCORES = ("log_score", "accuracy")
 KEY = re.compile(r"(?P<array>.*)\[(?P<start>\d+):(?P<stop>\d+)\]", re.DOTALL)  # a path may hold newlines
 
 
@@ -72,7 +72,7 @@ class Entry:
     """number of rows of the source up to the end of the partition, if the source numbers its rows"""
     arrival: tuple[Number, ...] = ()
     """scores of the predictions of its rows before it was absorbed (`bcmdist.prediction.errors.drift`)"""
-    surprise: tuple[Number, ...] = ()
+    excess_loss: tuple[Number, ...] = ()
     """how much worse than expected these predictions were (`bcmdist.prediction.scoring.excess_loss`)"""
     densities: NotNegative | None = None
     """number of target densities in the product that is its evidence, where counted: `Likelihood.densities`"""

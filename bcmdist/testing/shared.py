@@ -22,9 +22,12 @@ def check_basis(basis: Any, X=None, scale=1.0) -> None:
     phi, shape = np.asarray(basis.features(X)), (len(X), basis.functions)
     checked.holds(phi.shape == shape, "`features`", f"values {shape}, of `functions` functions", phi.shape)
     checked.holds(np.all(np.isfinite(phi)), "`features`", "finite numbers", "others")
-    scale, wanted = np.asarray(scale, dtype=float), f"a positive number, or one for each of {basis.functions} functions"
+    scale, expected = (
+        np.asarray(scale, dtype=float),
+        f"a positive number, or one for each of {basis.functions} functions",
+    )
     wrong = scale[~(np.isfinite(scale) & (scale > 0))] if scale.size in (1, basis.functions) else scale
-    checked.holds(wrong.size == 0, "scale of the weights", wanted, wrong, "leave out functions whose weights are 0")
+    checked.holds(wrong.size == 0, "scale of the weights", expected, wrong, "leave out functions whose weights are 0")
     checked.equal("`features` of a row by itself", basis.features(X[:1]), phi[:1], rtol=SOLVED)
     arrays = {name: np.array(array) for name, array in basis.to_arrays().items()}
     for name, array in arrays.items():

@@ -36,9 +36,11 @@ def check_source(open_source: Callable[[], Any], *, most: int = 2) -> None:
         for number in (None, 0, len(found) - 1):
             start = 0 if number is None else number + 1
             after = None if number is None else found[number].offset
-            rest = sorted(key for one in _read_on(checked, again, after, most) for key in _keys(one))
-            wanted = sorted(key for one in found[start:] for key in _keys(one))
-            checked.holds(rest == wanted, f"`read({after}, {most})` once more", str(wanted), rest, remedy)
+            read_again = sorted(key for one in _read_on(checked, again, after, most) for key in _keys(one))
+            expected = sorted(key for one in found[start:] for key in _keys(one))
+            checked.holds(
+                read_again == expected, f"`read({after}, {most})` once more", str(expected), read_again, remedy
+            )
         lags = [again.lag(None), again.lag(found[-1].offset)]
         fine = lags[0] is None or (lags[0] >= 0 and lags[1] in (None, 0))
         checked.holds(fine, "`lag` at the start and the end", "None, or at least 0 and then 0", lags)
@@ -123,5 +125,5 @@ def check_runtime(runtime: Any, parts: Sequence[Partition]) -> None:
         checked.holds(seen == sorted(values), "partitions of `each`", f"each of {len(parts)} once", seen)
         failed = [part.key for one in outcomes if one.error for part in one.parts]
         checked.holds(failed == [failing] * bool(failing), "errors of `each`", f"one of {failing or 'none'}", failed)
-        wanted = sum(value for key, value in values.items() if key != failing)
-        checked.equal("results of `each`", sum(one.result for one in outcomes if not one.error), wanted)
+        expected = sum(value for key, value in values.items() if key != failing)
+        checked.equal("results of `each`", sum(one.result for one in outcomes if not one.error), expected)

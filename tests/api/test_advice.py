@@ -42,7 +42,7 @@ def test_local_predictions_are_told_so_only_where_it_would_better_them(wavy):
     X, y = wavy
     given = {"set": {"kernel.lengthscale": 0.15, "likelihood.noise_variance": 0.01}, "partition": "spatial"}
     model = fitted(X, y, query=100, **given)
-    assert model.snapshot.facts.query.halving_loss.nats < 0.01  # a local expert sees all rows
+    assert model.snapshot.facts.query.query_loss.nats < 0.01  # a local expert sees all rows
     told = model.info()["advice"]
     assert "enough for local predictions, with half of which rows left out are predicted as well (to" in told
     assert "nats a row); for --method committee, set --query to 200 or more. " in told

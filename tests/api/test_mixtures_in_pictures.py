@@ -116,7 +116,7 @@ def test_uncertain_inputs_are_averaged_over_in_reports_too(rows, make_data, tmp_
     zarr.open_group(path, mode="r+").create_array("X_variance", data=np.full(X.shape, 0.1), chunks=(50, 2))
     subject = subject_of(gbcm, SerialRuntime(), data=path)
     rows = subject.judged
-    assert rows.around is not None
+    assert rows.uncertainty is not None
     unchanged = gbcm.predictive.predictor(subject.method).score_each([rows[:50], rows[50:]])
     found = np.concatenate([one.columns["log_density"] for one in unchanged])
     np.testing.assert_allclose(found, rows.columns["log_density"], rtol=1e-9)  # as they were, uncertain inputs and all
@@ -124,8 +124,8 @@ def test_uncertain_inputs_are_averaged_over_in_reports_too(rows, make_data, tmp_
         figures = gbcm.report(path, tmp_path / "a.html", inputs=way)
         assert figures["scores"]["mnlp"] == pytest.approx(gbcm.score(path, inputs=way)["mnlp"], rel=1e-9)
     joined = rows[:50] + rows[50:]
-    np.testing.assert_array_equal(joined.around.variance, rows.around.variance)
-    assert (rows[:50] + replace(rows[50:], around=None)).around is None
+    np.testing.assert_array_equal(joined.uncertainty.variance, rows.uncertainty.variance)
+    assert (rows[:50] + replace(rows[50:], uncertainty=None)).uncertainty is None
 
 
 def test_a_way_to_average_needs_uncertain_inputs(rows, make_data, tmp_path, monkeypatch):

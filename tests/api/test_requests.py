@@ -22,7 +22,7 @@ from bcmdist.api.requests import (
 )
 from bcmdist.committee.ingest.options import IngestOptions
 from bcmdist.errors import BcmdistError, DataExists, DataNotFound, InvalidOption, InvalidRequest, ModelNotFound
-from bcmdist.learning.option_fields import said
+from bcmdist.learning.option_fields import hints_of
 from problems import assert_same_committee
 
 QUICK = Settings(learn=False, kernel="se", query=30, rows_per_expert=60)
@@ -46,7 +46,7 @@ def test_every_value_is_written():
     """What a request means does not change with defaults; what a later version adds is as by default."""
     written = to_json(FitRequest("d", "m"))
     assert written["request"] == "fit"
-    assert written["settings"] == {name: getattr(Settings(), name) for name in (*said(Settings), "noisy_inputs")}
+    assert written["settings"] == {name: getattr(Settings(), name) for name in (*hints_of(Settings), "noisy_inputs")}
     assert "stop" not in to_json(SOME[4])["options"]
     assert from_json({"request": "fit", "data": "d", "model": "m"}) == FitRequest("d", "m")
 
@@ -68,8 +68,8 @@ def test_every_value_is_written():
         ({"data": None}, "a text as fit.data, got None"),
     ],
 )
-def test_what_is_no_request_is_refused_by_the_field(change, said):
-    with pytest.raises(InvalidRequest, match=f"request: .*{said}"):
+def test_what_is_no_request_is_refused_by_the_field(change, hints_of):
+    with pytest.raises(InvalidRequest, match=f"request: .*{hints_of}"):
         from_json(to_json(FitRequest("d", "m")) | change)
 
 
@@ -144,9 +144,9 @@ def test_they_do_what_the_facade_does(wave, tmp_path):
     scored = carry_out(ScoreRequest(model, path), SerialRuntime)
     assert scored == {"method": "committee", **GBCM.load(model).score(path)}
     out = str(tmp_path / "p.zarr")
-    said = carry_out(PredictRequest(model, path, out), SerialRuntime)
-    assert (said["rows"], said["out"], said["method"]) == (len(X), out, "committee")
-    assert list(said) == ["rows", "seconds", "out", "method", "unused"]
+    hints_of = carry_out(PredictRequest(model, path, out), SerialRuntime)
+    assert (hints_of["rows"], hints_of["out"], hints_of["method"]) == (len(X), out, "committee")
+    assert list(hints_of) == ["rows", "seconds", "out", "method", "unused"]
 
 
 @pytest.mark.filterwarnings("ignore:.*the model knows no names")

@@ -15,7 +15,7 @@ from bcmdist.committee.ingest.options import IngestOptions
 from bcmdist.errors import BcmdistWarning, InvalidOption, InvalidRequest
 from bcmdist.learning.experts import experts
 from bcmdist.learning.method_options import method_options, option_kinds
-from bcmdist.learning.option_fields import has_fields, said, types_of
+from bcmdist.learning.option_fields import has_fields, hints_of, types_of
 from bcmdist.learning.settings import Settings
 from bcmdist.runtime.portion import Portion
 from bcmdist.storage.bounds import declared_bounds
@@ -29,7 +29,7 @@ OF_A_CLUSTER = {"share", "workers"}
 def dataclasses_of(kind):
     """A request, and the dataclasses in it."""
     yield kind
-    for hint in said(kind).values():
+    for hint in hints_of(kind).values():
         if has_fields(hint):
             yield from dataclasses_of(hint)
 
@@ -42,7 +42,7 @@ NUMBERS = [
     (name, field.name)
     for name, kind in OPTIONS.items()
     for field in fields(kind)
-    if field.name in said(kind) and {int, float} & set(types_of(said(kind)[field.name]))
+    if field.name in hints_of(kind) and {int, float} & set(types_of(hints_of(kind)[field.name]))
 ]
 
 

@@ -13,7 +13,7 @@ from bcmdist.app.cli.fields import options_of
 from bcmdist.app.cli.main import cli
 from bcmdist.committee.ingest.options import IngestOptions
 from bcmdist.learning.hyperparameters import AUTO_MEAN
-from bcmdist.learning.option_fields import choices_of, fits, said, texts_of, words
+from bcmdist.learning.option_fields import choices_of, fits, hints_of, texts_of, words
 from bcmdist.learning.query_selection import QUERY_METHODS
 from bcmdist.learning.search import EFFORTS
 from bcmdist.model.kernels import KERNELS
@@ -92,10 +92,10 @@ def test_choices_to_which_others_may_add():
         ("ketch --harbour Kiel --reefs jib", "expected NAME=NUMBER"),
     ],
 )
-def test_other_values_are_refused(words, said):
+def test_other_values_are_refused(words, hints_of):
     done = sailed(*words.split())
     assert done.exit_code == 2
-    assert said in done.stderr
+    assert hints_of in done.stderr
 
 
 def test_texts_are_help():
@@ -109,7 +109,7 @@ def test_texts_are_help():
 
 @pytest.mark.parametrize("kind", [Settings, IngestOptions, FitRequest, IngestRequest, PredictRequest, ScoreRequest])
 def test_every_field_has_a_text(kind):
-    missing = set(said(kind)) - set(texts_of(kind))
+    missing = set(hints_of(kind)) - set(texts_of(kind))
     assert missing <= {"settings", "table"}  # which have texts of their own
     assert all(text for text in texts_of(kind).values())
 
@@ -118,16 +118,18 @@ def test_a_default_is_of_its_type():
     for kind in (Settings, IngestOptions):
         made = kind()
         wrong = [
-            f.name for f in fields(kind) if f.name in said(kind) and not fits(getattr(made, f.name), said(kind)[f.name])
+            f.name
+            for f in fields(kind)
+            if f.name in hints_of(kind) and not fits(getattr(made, f.name), hints_of(kind)[f.name])
         ]
         assert wrong == []
 
 
 def test_types_in_words():
-    hints = said(Sail)
+    hints = hints_of(Sail)
     assert words(hints["sails"]) == 'a whole number or "all" or null'
     assert not fits(True, hints["crew"])
-    assert fits(3, said(Wind)["knots"])
+    assert fits(3, hints_of(Wind)["knots"])
     assert not fits({"jib": "1"}, hints["reefs"])
 
 
@@ -135,7 +137,7 @@ def test_types_in_words():
 
 
 def test_choices_are_those_of_the_rooms():
-    hints = said(Settings)
+    hints = hints_of(Settings)
     assert set(choices_of(hints["task"])) == {LIKELIHOODS[name].task for name in ours(LIKELIHOODS)}
     assert set(choices_of(hints["mean"])) == {*MEAN_NAMES, AUTO_MEAN}
     assert set(choices_of(hints["query_method"])) == set(QUERY_METHODS)

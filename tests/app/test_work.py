@@ -13,7 +13,7 @@ from bcmdist.app import jobs
 from bcmdist.app.coordinator import coordinate
 from bcmdist.app.journal import open_job
 from bcmdist.data.writing import write_dataset
-from bcmdist.learning.option_fields import has_fields, said, types_of
+from bcmdist.learning.option_fields import has_fields, hints_of, types_of
 
 FIT = {
     "request": "fit",
@@ -103,7 +103,7 @@ def test_what_cannot_be_done_is_refused_and_leaves_no_job(client, tmp_path, chan
 
 def texts_of(kind, path=()):
     """Where a request has a text, or a list of texts, by the names of fields on the way."""
-    for name, hint in said(kind).items():
+    for name, hint in hints_of(kind).items():
         if has_fields(hint):
             yield from texts_of(hint, (*path, name))
         elif any(one in (str, list[str]) for one in types_of(hint)):

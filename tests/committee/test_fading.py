@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from bcmdist.committee.fading import Weighting, chosen_fading
 from bcmdist.errors import InvalidOption
-from bcmdist.prediction.errors.drift import arrivals, noted, summary
+from bcmdist.prediction.errors.drift import arrival_scores, arrivals, summary
 from bcmdist.prediction.scoring.scores import class_scores
 from bcmdist.storage.ledger import Entry
 
@@ -53,7 +53,7 @@ def test_a_model_fades_in_one_way():
 def test_classes_are_noted_by_log_score_and_accuracy():
     p = np.array([[0.9, 0.1], [0.2, 0.8]])
     scores = class_scores(np.array([0.0, 0.0]), {"probability": p})
-    assert noted(scores) == pytest.approx(((np.log(0.9) + np.log(0.2)) / 2, 0.5))
+    assert arrival_scores(scores) == pytest.approx(((np.log(0.9) + np.log(0.2)) / 2, 0.5))
 
 
 def test_a_change_of_the_log_score_is_told_in_standard_errors():

@@ -59,7 +59,7 @@ FIGURES = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("likelihood", [name for name in LIKELIHOODS if not LIKELIHOODS[name].apart])
+@pytest.mark.parametrize("likelihood", [name for name in LIKELIHOODS if not LIKELIHOODS[name].independent_processes])
 def test_fit_score_and_predict(make_data, tmp_path, likelihood):
     data = columns(likelihood)
     path = make_data(**data)
@@ -164,7 +164,9 @@ def test_a_class_unseen_in_some_partitions_works(make_data):
     data = columns("softmax")
     order = np.argsort(data["y"], kind="stable")
     path = make_data(**{name: column[order] for name, column in data.items()})
-    for likelihood in (name for name in LIKELIHOODS if LIKELIHOODS[name].per_class and not LIKELIHOODS[name].apart):
+    for likelihood in (
+        name for name in LIKELIHOODS if LIKELIHOODS[name].per_class and not LIKELIHOODS[name].independent_processes
+    ):
         # Experts that have seen one class only are sure of it in the first pass: more passes set them right.
         assert GBCM.fit(path, settings(likelihood, passes="auto")).score(path)["accuracy"] > 0.5
 
@@ -295,8 +297,10 @@ def test_rows_without_trials_are_scored(make_data):
 @pytest.mark.slow
 def test_degrees_of_coupled_classes_are_those_of_one(make_data):
     path = make_data(**columns("softmax"))
-    apart, coupled = (GBCM.fit(path, settings(name)).info()["p_eff"] for name in ("softmax", "softmax_coupled"))
-    assert 0.4 < coupled / apart < 1.1
+    independent_processes, coupled = (
+        GBCM.fit(path, settings(name)).info()["p_eff"] for name in ("softmax", "softmax_coupled")
+    )
+    assert 0.4 < coupled / independent_processes < 1.1
 
 
 def test_approximations_of_many_classes_are_checked_before_anything_is_written(make_data, tmp_path):

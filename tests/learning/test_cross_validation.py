@@ -57,7 +57,7 @@ def test_a_few_rare_rows_do_not_choose_the_kernel(rng):
         (kernel,) = (one for one in won.decisions if one.of == "kernel")
         assert kernel.taken == won.point.name
     assert taken == {"one": "matern52", "shape": "matern32"}
-    assert kernel.judge == ROWS_LEFT_OUT
+    assert kernel.criterion == ROWS_LEFT_OUT
     found = kernel.over["matern52"]
     assert found.nats > 5.0 * found.error > 0.0
 
@@ -71,7 +71,7 @@ def test_the_evidence_decides_what_rows_left_out_do_not_tell_apart(gain, taken, 
         CrossValidation(rows, rows), point("se", 1.0, 0.1, 0.0), [point("matern32", 1.0, 0.1, -1.0)], as_found
     )
     (decision,) = won.decisions
-    assert (decision.of, decision.taken, decision.judge, decision.unit) == ("kernel", taken, judge, A_ROW)
+    assert (decision.of, decision.taken, decision.criterion, decision.unit) == ("kernel", taken, judge, A_ROW)
     ((other, found),) = decision.over.items()
     assert {other, taken} == {"se", "matern32"}
     assert found == Margin(pytest.approx(gain if judge == ROWS_LEFT_OUT else -gain), pytest.approx(0.0, abs=1e-12))

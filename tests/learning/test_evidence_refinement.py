@@ -14,7 +14,7 @@ from bcmdist.errors import InvalidOption
 from bcmdist.learning import evidence_refinement
 from bcmdist.learning.evidence.objectives import CommitteeObjective
 from bcmdist.learning.evidence_refinement import (
-    TOGETHER_STEPS,
+    INDEPENDENT_STEPS,
     TURN_STEPS,
     TURNS,
     IndependentRowsObjective,
@@ -185,7 +185,7 @@ def test_the_cluster_takes_the_same_turns(fast, cluster, expert):
 @pytest.mark.parametrize("couples", [True, False])
 def test_steps_are_planned(couples):
     assert most_steps("hpev-sgev", "normal", couples=couples) == TURNS["normal"] * TURN_STEPS["normal"]
-    assert most_steps("random", "quick", couples=False) == TOGETHER_STEPS["quick"]
+    assert most_steps("random", "quick", couples=False) == INDEPENDENT_STEPS["quick"]
 
 
 @pytest.mark.parametrize(

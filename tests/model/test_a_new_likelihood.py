@@ -16,7 +16,7 @@ from bcmdist import GBCM, IngestOptions, Settings, register_likelihood
 from bcmdist.app.cli.main import cli
 from bcmdist.data.observations import Observations, unweighted
 from bcmdist.errors import InvalidOption, ModelDamaged, UnsupportedTarget
-from bcmdist.learning.option_fields import choices_of, said
+from bcmdist.learning.option_fields import choices_of, hints_of
 from bcmdist.model.likelihoods import LIKELIHOODS, OneProcess, make_likelihood, parameter, slopes, tasks
 from bcmdist.model.likelihoods.multiclass import AnySoftmax
 from bcmdist.model.units import SHARE
@@ -368,7 +368,7 @@ def test_a_model_of_a_likelihood_that_is_not_there(beta, tmp_path, rng, monkeypa
 
 
 def test_tasks_of_the_command_line_are_those_of_the_likelihoods():
-    assert list(choices_of(said(Settings)["task"])) == list(tasks())
+    assert list(choices_of(hints_of(Settings)["task"])) == list(tasks())
 
 
 def test_settings_know_what_is_registered():

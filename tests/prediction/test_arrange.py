@@ -180,14 +180,14 @@ def test_a_local_prediction_is_that_of_core_and_halo(wiggle, tmp_path, rng):
     mean, variance = load_neighbours(gbcm.snapshot.reference).latent(model.scaling.inputs(X))
     for k, cell in enumerate(arrangement.tree.route(model.scaling.inputs(X))):
         a, b = arrangement.edges[cell : cell + 2]
-        others, count = np.r_[0:a, b:ROWS], arrangement.sizes.around - (b - a)
+        others, count = np.r_[0:a, b:ROWS], arrangement.sizes.with_halo - (b - a)
         distance = np.sqrt(((Z[others, None] - Z[a:b]) ** 2).sum(axis=2))
         near = np.argsort(distance.min(axis=1), kind="stable")[: halos.CONSIDERED * count]
         rank = np.argsort(np.argsort(distance[near], axis=0), axis=0).min(axis=1).clip(max=halos.NEIGHBOURS)
         best = np.lexsort((distance[near].min(axis=1), rank))[:count]
         rows = np.sort(np.r_[a:b, others[near[best]]])
         assert set(range(a, b)) <= set(rows)
-        assert len(rows) == arrangement.sizes.around
+        assert len(rows) == arrangement.sizes.with_halo
         inputs, obs = read_rows(arrangement.data, rows)
         inputs, obs = model.scaling.inputs(inputs), model.scaling.observations(obs, model.likelihood.units)
         seen, new = committee_at_rows(model.query, gbcm.committee.posterior), model.scaling.inputs(X[k : k + 1])

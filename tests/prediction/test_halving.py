@@ -86,7 +86,7 @@ def test_it_is_measured_for_every_likelihood(rng, make_data, likelihood):
     path = make_data(X=X, y=y[likelihood].astype(float))
     given = {"learn": False, "kernel": "se", "query": 40, "rows_per_expert": 100, "partition": "spatial"}
     model = GBCM.fit(path, Settings(**given, likelihood=likelihood))
-    loss = model.snapshot.facts.query.halving_loss
+    loss = model.snapshot.facts.query.query_loss
     assert -0.5 < loss.nats < 1.0
     assert 0.0 < loss.error < 0.5
 
@@ -100,7 +100,7 @@ def test_no_fit_fails_where_it_cannot_be_measured(rng, make_data, monkeypatch, e
     X = rng.uniform(-2, 2, (200, 2))
     given = {"learn": False, "kernel": "se", "query": 30, "rows_per_expert": 100, "partition": "spatial"}
     model = GBCM.fit(make_data(X=X, y=X[:, 0]), Settings(**given))
-    assert model.snapshot.facts.query.halving_loss is None
+    assert model.snapshot.facts.query.query_loss is None
     assert model.info()["advice"] is not None
 
 
@@ -113,8 +113,6 @@ def test_half_of_many_points_is_as_good_and_half_of_few_is_not(rng, make_data, m
         monkeypatch.setattr(f"bcmdist.prediction.local.halos.{name}", rows)
     given = {"learn": False, "kernel": "se", "set": {"likelihood.noise_variance": 0.01, "kernel.lengthscale": 1.0}}
     given |= {"partition": "spatial", "rows_per_expert": 200}
-    few, many = (
-        GBCM.fit(path, Settings(**given, query=query)).snapshot.facts.query.halving_loss for query in (60, 400)
-    )
+    few, many = (GBCM.fit(path, Settings(**given, query=query)).snapshot.facts.query.query_loss for query in (60, 400))
     assert many.nats < MEASURABLE_NATS
     assert few.nats - 2 * few.error > MEASURABLE_NATS

@@ -47,7 +47,7 @@ def odd(make_data, rng):
 
 
 def spread(gbcm, method=None):
-    return PREDICTORS[gbcm.chosen_method(method)].of_snapshot(gbcm.snapshot).spread
+    return PREDICTORS[gbcm.chosen_method(method)].of_snapshot(gbcm.snapshot).error_scale
 
 
 def covered(gbcm, X, y, level):
@@ -135,7 +135,7 @@ def test_what_is_forgotten_is_not_told(odd, tmp_path):
     assert all(entry.residuals for entry in after.ledger)
     before, left = (residuals_of(gbcm.snapshot.facts, ledger, "committee") for ledger in (gbcm.ledger, kept))
     now = residuals_of(after.snapshot.facts, after.ledger, "committee")
-    np.testing.assert_array_equal(now.together()[1], left.together()[1])
+    np.testing.assert_array_equal(now.arrays()[1], left.arrays()[1])
     gone_counts = before.histogram().counts - now.histogram().counts
     forgotten = residuals_of(gbcm.snapshot.facts, [e for e in gbcm.ledger if e.key in gone], "committee")
     np.testing.assert_allclose(gone_counts, forgotten.histogram().counts, atol=1e-10)
@@ -152,8 +152,8 @@ def test_residuals_of_a_merged_committee(odd, tmp_path):
     fit = GBCM.prepare(path, GIVEN, model=tmp_path / "fit").absorb(parts)
     one, two = one.absorb(parts[:5]), two.absorb(parts[5:])
     anew = one.merge(two, tmp_path / "anew")
-    expected = residuals_of(fit.snapshot.facts, fit.ledger, "committee").together()[1]
-    found = residuals_of(anew.snapshot.facts, anew.ledger, "committee").together()[1]
+    expected = residuals_of(fit.snapshot.facts, fit.ledger, "committee").arrays()[1]
+    found = residuals_of(anew.snapshot.facts, anew.ledger, "committee").arrays()[1]
     np.testing.assert_allclose(found, expected, atol=1e-5)  # as they are rounded
     shutil.rmtree(path)
     with pytest.warns(BcmdistWarning, match="none of 1500 rows can be read"):
@@ -161,7 +161,7 @@ def test_residuals_of_a_merged_committee(odd, tmp_path):
     joined = residuals_of(both.snapshot.facts, both.ledger, "committee")
     ledger = one.ledger + two.ledger
     np.testing.assert_array_equal(
-        joined.together()[1], residuals_of(both.snapshot.facts, ledger, "committee").together()[1]
+        joined.arrays()[1], residuals_of(both.snapshot.facts, ledger, "committee").arrays()[1]
     )
     assert joined.count == sum(len(entry.residuals) for entry in ledger) == 1500
 
@@ -234,7 +234,7 @@ def test_an_error_distribution_that_cannot_be_is_refused_by_writers_and_readers(
     path, *_ = odd
     gbcm = GBCM.fit(path, GIVEN, model=tmp_path / "model")
     snapshot = gbcm.snapshot
-    entries, known = list(gbcm.ledger), snapshot.facts.errors.spread
+    entries, known = list(gbcm.ledger), snapshot.facts.errors.error_scale
     if damage == "process":
         known = known | {"process": known["process"] | {"lengthscale": [1.0]}}
     elif damage == "places":

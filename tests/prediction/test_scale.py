@@ -29,7 +29,7 @@ def test_log_squares_of_normal_residuals_have_no_bias_and_the_known_variance(rng
 
 def test_a_scale_that_varies_is_found(rng):
     known = residuals(rng, 2000, growing)
-    places, z, _ = known.together()
+    places, z, _ = known.arrays()
     process = settle_process(places, z, UNITS)
     assert gain_of(known, process).decisive
     spread = fit_error_distribution(known, process)
@@ -44,13 +44,13 @@ def test_a_scale_that_varies_is_found(rng):
 def test_a_constant_scale_stays_constant(seed):
     rng = np.random.default_rng(seed)
     known = residuals(rng, 1000, lambda X: 1.0)
-    places, z, _ = known.together()
+    places, z, _ = known.arrays()
     assert not gain_of(known, settle_process(places, z, UNITS)).decisive
 
 
 def test_each_row_has_no_part_in_its_own_factor(rng):
     known = residuals(rng, 300, growing)
-    places, z, weight = known.together()
+    places, z, weight = known.arrays()
     process = settle_process(places, z, UNITS)
     _, factors = fit_scale(process, places, z, weight)
     for row in (0, 150):
@@ -63,7 +63,7 @@ def test_each_row_has_no_part_in_its_own_factor(rng):
 
 def test_residuals_add_and_fade(rng):
     known = residuals(rng, 400, growing)
-    places, z, _ = known.together()
+    places, z, _ = known.arrays()
     process = settle_process(places, z, UNITS)
     twice = Residuals(known.places * 2, known.errors * 2, [0.5] * 8, [0] * 8)
     once, halves = fit_error_distribution(known, process), fit_error_distribution(twice, process)

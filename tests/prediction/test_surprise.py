@@ -19,7 +19,7 @@ from bcmdist.data.writing import write_dataset
 from bcmdist.errors import BcmdistWarning
 from bcmdist.experts.contributions import Expert
 from bcmdist.prediction.errors.arrivals import Withheld
-from bcmdist.prediction.errors.drift import told
+from bcmdist.prediction.errors.drift import drift_report
 from bcmdist.prediction.scoring import excess_loss
 from bcmdist.prediction.scoring.excess_loss import Change, Expected, changes, expected, of_classes, of_numbers
 from bcmdist.prediction.scoring.pit import Places
@@ -112,7 +112,7 @@ def scored(rng, rows=50):
     """What is noted of some rows of a model that is right."""
     u = rng.uniform(size=rows)
     scores = excess_loss.totals(of_numbers(Places(u, u, np.ones(rows, dtype=bool)))) | {"rows": rows}
-    return excess_loss.noted(scores)
+    return excess_loss.mean_with_variance(scores)
 
 
 @pytest.mark.slow
@@ -166,7 +166,7 @@ def test_a_partition_withheld_is_as_if_it_had_not_been_heard(fitted):
     (arrived,) = [entry for entry in again.ledger if entry.key == key]
     # Committees agree to about 1e-10 after a withdrawal; scores of 50 rows add to that.
     np.testing.assert_allclose(samples[0][0], arrived.arrival, rtol=1e-7)
-    np.testing.assert_allclose(samples[0][1], arrived.surprise, rtol=1e-7)
+    np.testing.assert_allclose(samples[0][1], arrived.excess_loss, rtol=1e-7)
 
 
 @pytest.mark.slow
@@ -198,13 +198,15 @@ def test_a_shift_is_told_within_five_partitions(fitted, tmp_path, rng):
 
 def test_a_change_that_has_passed_is_told_too():
     def entries(surprises):
-        return [Entry(f"k{k}", "", 50, arrival=(-1.0, 0.9, 0.5), surprise=(s, 0.01)) for k, s in enumerate(surprises)]
+        return [
+            Entry(f"k{k}", "", 50, arrival=(-1.0, 0.9, 0.5), excess_loss=(s, 0.01)) for k, s in enumerate(surprises)
+        ]
 
     base = Expected(16, 0.0, 1.0, 64, (-1.0, 0.95, 0.5))
-    during = told(entries([0.0] * 10 + [1.0] * 4), base)
+    during = drift_report(entries([0.0] * 10 + [1.0] * 4), base)
     assert during["verdict"].startswith("worse than expected since partition 11 (k10): 95 % intervals held 0.90 of the")
     assert during["z"] == pytest.approx(2 * 10)  # 4 partitions, each 1 / sqrt(0.01)
-    after = told(entries([0.0] * 10 + [1.0] * 4 + [0.0] * 20), base)
+    after = drift_report(entries([0.0] * 10 + [1.0] * 4 + [0.0] * 20), base)
     assert (after["worse"], after["since"]) == (False, None)
     assert after["verdict"].startswith("as expected since partition ")
     assert after["verdict"].endswith(", worse from partition 11 on before")
@@ -237,7 +239,7 @@ def test_a_model_that_had_heard_nothing_compares_with_what_came_first(tmp_path, 
     assert told[0].startswith("not known yet: there was nothing to compare these arrivals with")
     assert told[0].endswith("once a fit or 16 partitions have been absorbed")
     assert told[1] == "as expected"
-    assert [bool(entry.surprise) for entry in new.ledger] == [False] * 16 + [True] * 4
+    assert [bool(entry.excess_loss) for entry in new.ledger] == [False] * 16 + [True] * 4
     with pytest.warns(BcmdistWarning, match="worse than expected since partition 21"):
         new.ingest(new.source(stored(tmp_path / "bad.zarr", some_rows(rng, 4, shift=1.0))))
 
@@ -277,8 +279,8 @@ MANY_WITHHELD = Expected(16, 0.0, 1.0, 64, (-1.0, 0.95, 0.5))
 
 def told_of(surprises, base=MANY_WITHHELD):
     numbered = enumerate(surprises, start=1)
-    entries = [Entry(f"k{k}", "", 50, arrival=(-1.0, 0.9, 0.5), surprise=(s, 0.01)) for k, s in numbered]
-    return told(entries, base)
+    entries = [Entry(f"k{k}", "", 50, arrival=(-1.0, 0.9, 0.5), excess_loss=(s, 0.01)) for k, s in numbered]
+    return drift_report(entries, base)
 
 
 def test_verdict_and_z_agree_on_one_partition_alone():
@@ -332,7 +334,7 @@ def test_less_than_one_sequence_in_a_hundred_has_a_partition_far_worse_alone(rng
     for row in found:
         noted = [(s, 0.5 / rows) for s in row]
         base = expected([[((0.0,), noted[k]) for k in some] for some in np.split(np.arange(samples), withheld)])
-        far += bool(excess_loss.alone(base, base.standardised(noted[samples:]), []))
+        far += bool(excess_loss.outliers(base, base.standardised(noted[samples:]), []))
     assert far <= 3
 
 
@@ -365,13 +367,13 @@ def test_one_error_of_a_sure_model_is_not_far_worse_alone():
     surprises, variance = of_classes(np.array([[0.999, 0.001]] * 2), np.array([0, 1]))
     right, wrong = ((s, variance[0] / 10) for s in (surprises[0], (9 * surprises[0] + surprises[1]) / 10))
     base = expected([[((-0.001, 1.0), right)] * 4] * 16)
-    assert excess_loss.alone(base, base.standardised([right, wrong, right]), []) == []
+    assert excess_loss.outliers(base, base.standardised([right, wrong, right]), []) == []
 
 
 def test_one_partition_withheld_expects_no_less_than_the_model_says_of_itself(tmp_path, rng):
     low = expected([[((0.0,), (-0.48, 0.01))]])
-    assert (low.partitions, low.surprise, low.dispersion) == (1, 0.0, excess_loss.UNKNOWN_DISPERSION)
-    assert expected([[((0.0,), (0.3, 0.01))]]).surprise == 0.3
+    assert (low.partitions, low.mean, low.dispersion) == (1, 0.0, excess_loss.UNKNOWN_DISPERSION)
+    assert expected([[((0.0,), (0.3, 0.01))]]).mean == 0.3
     gbcm = GBCM.fit(stored(tmp_path / "train.zarr", some_rows(rng, 1)), GIVEN, model=tmp_path / "model")
     after, _ = gbcm.ingest(gbcm.source(stored(tmp_path / "new.zarr", some_rows(rng, 20))))  # no warning
     assert after.info()["drift"]["verdict"].startswith("not known yet: one partition")

@@ -20,7 +20,7 @@ from bcmdist.api.estimators.scikit import (
 from bcmdist.api.lazy import empty, is_lazy, mapped
 from bcmdist.errors import InvalidOption
 from bcmdist.learning.method_options import method_options
-from bcmdist.learning.option_fields import said
+from bcmdist.learning.option_fields import hints_of
 from bcmdist.learning.settings import Settings
 
 LARGEST_SEED = 2**32 - 1  # largest seed that `Settings` accepts
@@ -74,8 +74,8 @@ class Estimator(BaseEstimator):
         InvalidOption
         """
         options = dict(self.options or {})
-        types = {**said(Settings), **method_options(named=options.keys() - said(Settings).keys())}
-        named = {name: value for name, value in self.get_params(deep=False).items() if name in said(Settings)}
+        types = {**hints_of(Settings), **method_options(named=options.keys() - hints_of(Settings).keys())}
+        named = {name: value for name, value in self.get_params(deep=False).items() if name in hints_of(Settings)}
         odd = [name for name in options if name not in types or name in named or name in ("task", "seed")]
         if odd:
             raise InvalidOption(

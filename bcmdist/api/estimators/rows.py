@@ -90,7 +90,7 @@ def _numbers(std, shapes, where, of):
 
 
 # Rows are repeated only if the sum of integer weights is at most this multiple of their number.
-MOST_REPEATS = 10
+MOST_REPLICATES = 10
 
 
 def refuse_texts(X) -> None:
@@ -142,7 +142,7 @@ def weighted(arrays: dict[str, np.ndarray], sample_weight) -> dict[str, np.ndarr
         raise InvalidData(f"sample_weight: expected no negative weights, got {weight.min():g}; correct them")
     if not np.any(weight > 0):
         raise InvalidData("sample_weight: expected a positive weight, got zero of every row; give rows that count")
-    if np.all(weight == np.floor(weight)) and weight.sum() <= MOST_REPEATS * len(weight):
+    if np.all(weight == np.floor(weight)) and weight.sum() <= MOST_REPLICATES * len(weight):
         return {name: np.repeat(values, weight.astype(int), axis=0) for name, values in arrays.items()}
     there = weight > 0
     return {name: values[there] for name, values in arrays.items()} | {"weight": weight[there]}

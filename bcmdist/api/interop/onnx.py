@@ -367,9 +367,9 @@ def _outputs(fitted: Fitted, graph: Graph) -> dict[str, Value]:
     if not likelihood.normal:
         return outputs
     predictive = variance + likelihood.noise(unweighted(np.zeros(1)))
-    if fitted.spread.scale is not None:
-        predictive = predictive * _widening(fitted.spread.scale, X, predictive)
-    sd, shape = predictive.sqrt() * length, fitted.spread.shape
+    if fitted.error_distribution.scale is not None:
+        predictive = predictive * _widening(fitted.error_distribution.scale, X, predictive)
+    sd, shape = predictive.sqrt() * length, fitted.error_distribution.shape
     ends = {"lower95": LOW, "upper95": HIGH}
     return outputs | {"observation_std": sd} | {n: outputs["mean"] + sd * shape.quantile(q) for n, q in ends.items()}
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from bcmdist.api.pictures import paper
 from bcmdist.api.pictures.paper import LINE, QUIET
-from bcmdist.storage.ledger import NUMBERS_NOTED
+from bcmdist.storage.ledger import NUMBER_SCORES
 
 SMOOTHED = 20  # the moving average in a picture of drift covers 1 / SMOOTHED of the arrivals
 
@@ -76,7 +76,7 @@ def drift(table) -> Any:
     title = f"{len(table):,} partitions that arrived, each predicted before it was absorbed"
     figure, (left, right) = paper.sheet(title, width=9.0, height=3.8, ncols=2)
     number = np.arange(1, len(table) + 1)
-    numbers = table.shape[1] == len(NUMBERS_NOTED)
+    numbers = table.shape[1] == len(NUMBER_SCORES)
     share = "share of rows in their 95 % intervals" if numbers else "accuracy"
     for axes, values, name in (
         (left, table[:, 0], "log score (nats a row; more is better)"),

@@ -13,7 +13,7 @@ from bcmdist.errors import InvalidOption
 MOST_COLUMNS = 30  # most inputs shown in a picture
 CELLS = 40  # grid cells of a map, along each input
 CURVE_POINTS = 200
-SPREAD = 1.7  # without rows, a map extends so many standard deviations from the mean of an input
+MAP_HALF_WIDTH = 1.7  # without rows, a map extends so many standard deviations from the mean of an input
 SHOWN_ROWS = 500
 LINEAR = "The prior mean is linear: an input may matter by that, too, whatever its lengthscale."
 
@@ -171,5 +171,5 @@ def _range(subject):
     if subject.rows is not None:
         return np.quantile(subject.rows.X, (0.01, 0.99), axis=0)
     model = subject.snapshot.model
-    low, high = model.scaling.original_inputs(SPREAD * np.array([[-1.0], [1.0]]) * np.ones(model.inputs))
+    low, high = model.scaling.original_inputs(MAP_HALF_WIDTH * np.array([[-1.0], [1.0]]) * np.ones(model.inputs))
     return low, high

@@ -44,7 +44,7 @@ from bcmdist.runtime.threads import one_thread
 # Approximate number of surveyed rows, and least number of chunks, evenly spread over the data.
 SURVEYED, LEAST_CHUNKS = 20_000, 4
 # Bytes of a ledger entry when sent to the client, and when stored (measured).
-TOLD_BYTES, WRITTEN_BYTES = 300, 250
+REPORT_BYTES, WRITTEN_BYTES = 300, 250
 # Empty tasks by which the overhead of a task is measured.
 EMPTY_TASKS = 128
 # Stages whose tasks absorb rows into a committee of all query points: their time follows from `_expert_flops`.
@@ -173,8 +173,8 @@ def _some(parts: Sequence[Partition], data: Dataset) -> list[int]:
     """Return indices of the partitions in some whole chunks, evenly spread since rows may be sorted by target."""
     size = max(1, data.chunk_rows // parts[0].rows)
     chunks = math.ceil(len(parts) / size)
-    wanted = max(LEAST_CHUNKS, round(SURVEYED / max(data.chunk_rows, parts[0].rows)))
-    among = np.linspace(0, chunks - 1, min(wanted, chunks)).round().astype(int).tolist()
+    sampled = max(LEAST_CHUNKS, round(SURVEYED / max(data.chunk_rows, parts[0].rows)))
+    among = np.linspace(0, chunks - 1, min(sampled, chunks)).round().astype(int).tolist()
     return [k for chunk in among for k in range(chunk * size, min((chunk + 1) * size, len(parts)))]
 
 
@@ -216,7 +216,7 @@ def _megabytes(case, query, absorbing, passes) -> dict[str, float]:
     cells = FLOAT * data.rows * (data.inputs + 2 + sizes.with_halo / sizes.core) * spatial
     found = {
         "messages": passes * parts * message,
-        "to_client": passes * parts * TOLD_BYTES + (1 + commits) * message,
+        "to_client": passes * parts * REPORT_BYTES + (1 + commits) * message,
         "to_store": totals + passes * parts * WRITTEN_BYTES + cells,
     }
     return {name: size / 1e6 for name, size in found.items()}
@@ -247,10 +247,10 @@ def _advice(case, found, at, query, largest) -> str:
     total = _seconds(found, at)["total"]
     others = [(w, _seconds(*other)["total"]) for w, other in _others(case, found, at, query, largest)]
     best = sorted((one for one in others if one[1] < (1.0 - WORTHWHILE) * total), key=lambda one: one[1])[:WORDS]
-    said = [f"with {words} about {less:.3g} s in place of {total:.3g}" for words, less in best]
+    savings = [f"with {words} about {less:.3g} s in place of {total:.3g}" for words, less in best]
     if case.settings.query == "auto":
-        said.insert(0, f"--query auto is planned as {query} points")
-    return "; ".join(said) or "no single option would save a fifth of the time"
+        savings.insert(0, f"--query auto is planned as {query} points")
+    return "; ".join(savings) or "no single option would save a fifth of the time"
 
 
 def _others(case, found, at, Q, n) -> Iterator[tuple[str, tuple[list[Step], Overheads]]]:

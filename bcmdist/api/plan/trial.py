@@ -174,7 +174,7 @@ class Trial:
         snapshot, data = prepare(url, _without_learning(settings), place, run)
         parts = partitions(data, settings.partition_rows)
         if spatial := settings.partition == "spatial":
-            cells = replace(snapshot.facts.cells, core=self.cells.core, around=self.cells.with_halo)
+            cells = replace(snapshot.facts.cells, core=self.cells.core, with_halo=self.cells.with_halo)
             snapshot = snapshot.successor(snapshot.committee, [], cells=cells)
             with run.stage("cells"):
                 snapshot = arrange.arrange(snapshot, data, run)
@@ -194,7 +194,7 @@ class Trial:
 def _without_learning(settings) -> Settings:
     """The settings of a fit with given hyper-parameters; options of a method that need learning have their defaults."""
     points = BEGUN.get(settings.query_method, settings.query_method)
-    given: dict[str, Any] = {"learn": False, "objective": "local", "query_method": points}
+    fixed: dict[str, Any] = {"learn": False, "objective": "local", "query_method": points}
     with suppress(InvalidOption):
-        return replace(settings, **given)
-    return replace(settings, **given, options={})
+        return replace(settings, **fixed)
+    return replace(settings, **fixed, options={})

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from bcmdist.learning.method_options import MethodOption
-from bcmdist.learning.option_fields import called, choices_of, has_fields, said, texts_of, types_of
+from bcmdist.learning.option_fields import called, choices_of, has_fields, hints_of, texts_of, types_of
 
 
 class NumberOr(click.ParamType):
@@ -83,7 +83,7 @@ def options_of(kind, *, arguments=(), leave_out=(), **changed) -> Callable[[Call
 
 
 def _made(kind, arguments, leave_out, changed):
-    hints, texts = said(kind), texts_of(kind)
+    hints, texts = hints_of(kind), texts_of(kind)
     for field in (field for field in fields(kind) if field.name in hints and field.name not in leave_out):
         hint = hints[field.name]
         if has_fields(hint):

@@ -11,7 +11,7 @@ from bcmdist.app.cli.options import Command, json_option, runtime_options
 from bcmdist.app.cli.output import report
 from bcmdist.data.registry import load_packages
 from bcmdist.learning.method_options import method_options
-from bcmdist.learning.option_fields import said
+from bcmdist.learning.option_fields import hints_of
 from bcmdist.learning.settings import Settings
 
 # The end of `fit --help`; f is the latent function. After \b click does not rewrap the lines of a block.
@@ -41,7 +41,7 @@ class Fit(Command):
         names = [parameter.name for parameter in self.params]
         load_packages()
         added = [option_of(one) for name, one in method_options().items() if name not in names]
-        last = max(number for number, name in enumerate(names, 1) if name in said(Settings))
+        last = max(number for number, name in enumerate(names, 1) if name in hints_of(Settings))
         self.params[last:last] = added
         return super().get_params(ctx)
 

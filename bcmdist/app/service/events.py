@@ -31,10 +31,10 @@ MEDIA_TYPE = "text/event-stream"
 # The response in the OpenAPI document. Readers take the schema of a stream as the schema of each event.
 _TEXT = {"type": "string"}
 EVENT = {"type": "object", "required": ["event", "data"], "properties": {"event": _TEXT, "data": _TEXT}}
-TOLD: dict[int | str, dict[str, Any]] = {200: {"content": {MEDIA_TYPE: {"schema": EVENT}}}}
+EVENT_STREAM: dict[int | str, dict[str, Any]] = {200: {"content": {MEDIA_TYPE: {"schema": EVENT}}}}
 
 
-@router.get("/events", dependencies=[READ], responses=TOLD)
+@router.get("/events", dependencies=[READ], responses=EVENT_STREAM)
 async def events(service: Asked, model: Watched = None, seconds: Seconds = LONGEST_SECONDS) -> Response:
     """Stream models, jobs and the figures of one model as server-sent events, whenever they change."""
     if model is not None:

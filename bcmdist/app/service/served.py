@@ -32,7 +32,7 @@ from bcmdist.storage.commits import open_store
 from bcmdist.storage.heartbeats import BEAT_SECONDS, Heartbeat, heartbeats
 
 # Requests in one commit, at most: later requests wait until it is done.
-MOST_TOGETHER = 64
+MOST_IN_BATCH = 64
 
 
 class Writer:
@@ -96,7 +96,7 @@ class Writer:
         closing = False
         while not closing:
             batch = [self._queue.get()]
-            while len(batch) < MOST_TOGETHER and not self._queue.empty():
+            while len(batch) < MOST_IN_BATCH and not self._queue.empty():
                 batch.append(self._queue.get())
             closing = None in batch
             self._commit([one for one in batch if one is not None])

@@ -37,7 +37,7 @@ class LagMeter:
         """(time, number of partitions announced) of each poll at which that number had grown"""
         self.announced = 0
         """approximate number of partitions delivered so far plus those waiting in the source"""
-        self._lag_known = False
+        self._lag_measured = False
         """whether the source could report how many partitions wait"""
 
     def look(self, read_to, delivered: int) -> None:
@@ -47,7 +47,7 @@ class LagMeter:
             return
         with contextlib.suppress(BcmdistError):  # the next read reports the error
             waiting = self._source.lag(read_to)
-            self._lag_known, self._asked, self.announced = waiting is not None, now, delivered + (waiting or 0)
+            self._lag_measured, self._asked, self.announced = waiting is not None, now, delivered + (waiting or 0)
             if not self._looks or self._looks[-1][1] < self.announced:
                 self._looks.append((now, self.announced))
 
@@ -56,7 +56,7 @@ class LagMeter:
 
         Keys: `partitions`, `rows`, `seconds`, and `at`, the time of the call in seconds since the epoch.
         """
-        if not self._lag_known:
+        if not self._lag_measured:
             return None
         while self._looks and self._looks[0][1] <= done:
             self._looks.popleft()

@@ -224,7 +224,7 @@ class _Loop:
             admitted, fresh = self._admitted(deliveries)
             yield from ((Digests(), group) for group in self._groups(admitted))
             if fresh:
-                yield from self.watch.beside(self.snapshot)
+                yield from self.watch.further_tasks(self.snapshot)
             for group in self._groups(fresh):
                 yield PartitionMessage(self.message_task), group
 
@@ -263,7 +263,7 @@ class _Loop:
         elif isinstance(outcome.result, Found):
             self._do(self.admission.compared(outcome.result.by_key))
         else:
-            entries = self.watch.noted(outcome.result.entries)
+            entries = self.watch.recorded(outcome.result.entries)
             self._do(self.admission.absorbed(Contribution(outcome.kept, entries), outcome.parts))
         if self._due():
             self.commit()

@@ -18,11 +18,11 @@ class Watch(Protocol):
         `snapshot` is the newest commit, which predicts the partitions before they are absorbed.
         """
 
-    def beside(self, snapshot: Snapshot) -> Iterator[tuple[Task, list[Partition]]]:
+    def further_tasks(self, snapshot: Snapshot) -> Iterator[tuple[Task, list[Partition]]]:
         """Further tasks, on partitions absorbed before, to run along with those on new partitions."""
 
     def is_of(self, outcome: Outcome) -> bool:
-        """Whether an outcome belongs to a task of `beside`, including a failed one."""
+        """Whether an outcome belongs to a task of `further_tasks`, including a failed one."""
 
     def take(self, outcome: Outcome, digests: Mapping[str, str]) -> None:
         """Handle the outcome of such a task.
@@ -31,7 +31,7 @@ class Watch(Protocol):
         ignored.
         """
 
-    def noted(self, entries: dict[str, Entry]) -> dict[str, Entry]:
+    def recorded(self, entries: dict[str, Entry]) -> dict[str, Entry]:
         """New ledger entries, reduced to the observations that may be recorded."""
 
     def facts(self, facts) -> dict[str, Any]:
@@ -50,7 +50,7 @@ class Unwatched:
     def message_task(self, expert, snapshot) -> Task:
         return expert
 
-    def beside(self, snapshot) -> Iterator[tuple[Task, list[Partition]]]:
+    def further_tasks(self, snapshot) -> Iterator[tuple[Task, list[Partition]]]:
         return iter(())
 
     def is_of(self, outcome) -> bool:
@@ -59,7 +59,7 @@ class Unwatched:
     def take(self, outcome, digests) -> Never:
         raise AssertionError("no outcome is of Unwatched")
 
-    def noted(self, entries) -> dict[str, Entry]:
+    def recorded(self, entries) -> dict[str, Entry]:
         return entries
 
     def facts(self, facts) -> dict[str, Any]:

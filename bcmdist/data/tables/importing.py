@@ -135,7 +135,7 @@ def _write_table(table: Named, file, url, roles, split, how):
     schema = Schema(made.coding.inputs, made.target.classes if made.target else (), made.coding)
     pieces = _Pieces(encoded(table, made), rows, 8 * len(made.coding.inputs))
     written = write_pieces(url, pieces, empty=_no_rows(file, split), schema=schema, **how)
-    dropped = pieces.read - pieces.kept if rows is None else len(pieces.wanted) - written
+    dropped = pieces.read - pieces.kept if rows is None else len(pieces.selected) - written
     if dropped:
         warn(f"{file}: {dropped} rows left out: they have gaps (--missing drop)")
     figures = _figures(written, len(schema.columns), schema, roles, pieces.names, made.unused)
@@ -168,7 +168,7 @@ class _Pieces:
     """Pieces restricted to the row numbers `wanted` (k,); in that order, if these rows fit in memory."""
 
     def __init__(self, pieces: Iterator[dict[str, np.ndarray]], columns, row_bytes):
-        self.pieces, self.wanted, self.kept, self.read = pieces, columns, 0, 0
+        self.pieces, self.selected, self.kept, self.read = pieces, columns, 0, 0
         self.names: tuple[str, ...] = ()
         self.permuted = columns is not None and len(columns) * row_bytes <= PERMUTED_BYTES
 
@@ -181,14 +181,14 @@ class _Pieces:
         if whole:
             place = np.full(self.read, -1)
             place[whole["row"]] = np.arange(len(whole["row"]))
-            order = place[self.wanted]
+            order = place[self.selected]
             yield {name: values[order[order >= 0]] for name, values in whole.items()}
 
     def _some(self):
         chosen = None
-        if self.wanted is not None:
-            chosen = np.zeros(int(self.wanted.max(initial=-1)) + 1, bool)
-            chosen[self.wanted] = True
+        if self.selected is not None:
+            chosen = np.zeros(int(self.selected.max(initial=-1)) + 1, bool)
+            chosen[self.selected] = True
         for piece in self.pieces:
             rows = piece["row"]
             self.names, self.kept = tuple(piece), self.kept + len(rows)

@@ -40,7 +40,7 @@ class CachedObjective:
         """evaluations that were not in the file"""
         text = read_file(self.path) if os.path.lexists(self.path) else b""
         self._torn = bool(text) and not text.endswith(b"\n")
-        self._known = dict(filter(None, map(_read_line, text.splitlines())))
+        self._cached = dict(filter(None, map(_read_line, text.splitlines())))
 
     @property
     def reasons(self) -> list[str]:
@@ -51,13 +51,13 @@ class CachedObjective:
         identity = hashlib.sha256(self.objective.identity.encode()).hexdigest()
         place = {"objective": identity} | described(kernel, likelihood)
         key = json.dumps(place)
-        if key not in self._known:
+        if key not in self._cached:
             value, gradient = self.objective(kernel, likelihood)
             found = {"value": value if np.isfinite(value) else None, "gradient": gradient.tolist()}
             self._append({"at": place, **found})
-            self._known[key] = value, gradient
+            self._cached[key] = value, gradient
             self.computed += 1
-        value, gradient = self._known[key]
+        value, gradient = self._cached[key]
         return value, gradient.copy()
 
     def _append(self, line):

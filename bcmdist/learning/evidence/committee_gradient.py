@@ -189,8 +189,8 @@ def _at_mode(V, Lam, likelihood, obs, belief):
     w = likelihood.curvature(obs, f)
     L, T = weighted_inverse(Lam, w)
     M = V - Lam @ (T @ V)
-    spread = linalg.solve_lower(belief.factor, np.asfortranarray(M.T))
-    variance = posterior_variance(Lam, L, w, T) + np.einsum("ij,ij->j", spread, spread)
+    whitened = linalg.solve_lower(belief.factor, np.asfortranarray(M.T))
+    variance = posterior_variance(Lam, L, w, T) + np.einsum("ij,ij->j", whitened, whitened)
     return f, T, variance, 0.5 * variance * likelihood.third(obs, f)
 
 

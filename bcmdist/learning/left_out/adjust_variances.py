@@ -39,18 +39,18 @@ class NoiseAdjusted:
     """factors on the variances: "noise" and "kernel", or "dispersion" for other likelihoods"""
 
 
-def noise_adjusted(judge: HeldOutScore, kernel: Kernel, likelihood: Likelihood) -> NoiseAdjusted:
+def noise_adjusted(score: HeldOutScore, kernel: Kernel, likelihood: Likelihood) -> NoiseAdjusted:
     """Raise variances as far as this improves the left-out density; the noise of labels may also be lowered.
 
     Gaussian targets adjust "noise" and "kernel", one-hot targets the noise only, other likelihoods the first parameter
     that widens them (`Likelihood.widening`), if any. Nothing is changed if the left-out density cannot be computed.
     No variance leaves its bounds.
     """
-    value = judge(kernel, likelihood)
+    value = score(kernel, likelihood)
     if not math.isfinite(value):
         return NoiseAdjusted(kernel, likelihood, value)
     if not (likelihood.exact and likelihood.widening):
-        return _dispersed(judge, kernel, likelihood, value)
+        return _dispersed(score, kernel, likelihood, value)
     start, factors = likelihood, {"noise": 1.0}
     name = next(iter(start.widening))
     noise = start.parameters[name]
@@ -61,7 +61,7 @@ def noise_adjusted(judge: HeldOutScore, kernel: Kernel, likelihood: Likelihood) 
     rising = _powers(NOISE_FACTOR, LARGEST_NOISE / noise[0])
     falling = [1.0 / f for f in _powers(NOISE_FACTOR, 1.0 / SMALLEST_SHARE)] if start.on_labels else []
     for powers in (falling, rising):
-        factor, value = _best(powers, lambda factor: judge(kernel, noisier(factor)), value)
+        factor, value = _best(powers, lambda factor: score(kernel, noisier(factor)), value)
         if factor != 1.0:
             likelihood, factors["noise"] = noisier(factor), factor
     if likelihood.on_labels or not kernel.variances:
@@ -72,11 +72,11 @@ def noise_adjusted(judge: HeldOutScore, kernel: Kernel, likelihood: Likelihood) 
         return kernel.with_parameters(grown)
 
     powers = _powers(KERNEL_FACTOR, LARGEST_GROWTH)
-    factors["kernel"], value = _best(powers, lambda factor: judge(wider(factor), likelihood), value)
+    factors["kernel"], value = _best(powers, lambda factor: score(wider(factor), likelihood), value)
     return NoiseAdjusted(wider(factors["kernel"]), likelihood, value, factors)
 
 
-def _dispersed(judge, kernel, start, value):
+def _dispersed(score, kernel, start, value):
     """Raise the dispersion of a likelihood as far as this improves the left-out density; never lower it."""
     if not start.widening:
         return NoiseAdjusted(kernel, start, value)
@@ -87,7 +87,7 @@ def _dispersed(judge, kernel, start, value):
         return start.with_parameters({name: changed.clip(*start.bounds[name])})
 
     powers = _powers(DISPERSION_FACTOR, LARGEST_GROWTH)
-    factor, value = _best(powers, lambda factor: judge(kernel, wider(factor)), value)
+    factor, value = _best(powers, lambda factor: score(kernel, wider(factor)), value)
     return NoiseAdjusted(kernel, wider(factor), value, {"dispersion": factor})
 
 

@@ -51,7 +51,7 @@ from bcmdist.storage.fields import Count, CountFromOne, NotNegative, Number
 
 # Noise variance of the initial regression on hidden units, the layers' noise variance, and lengthscales of later layers
 # in units of their inputs. Arbitrary.
-TOLD, HIDDEN_NOISE, LENGTHSCALE = 0.1, 1e-3, 1.5
+TARGET_NOISE, HIDDEN_NOISE, LENGTHSCALE = 0.1, 1e-3, 1.5
 LEAST_SHARE = 1e-6  # added to a sum of precisions before its root is computed
 # Remaining inputs shorter than this share of the total are no direction of their own: scaled up, such a unit would be
 # steep.
@@ -72,7 +72,7 @@ def first_layers(centres, lengthscale, X, Y, units, depth, rng) -> list[Layer]:
         inputs = X if k == 0 else H
         if k:
             centres, lengthscale = drawn_rows(H, len(centres), rng), np.full(units, LENGTHSCALE)
-        layers.append(regression(centres, lengthscale, inputs, H, target_noise=TOLD, noise=HIDDEN_NOISE))
+        layers.append(regression(centres, lengthscale, inputs, H, target_noise=TARGET_NOISE, noise=HIDDEN_NOISE))
         H = through([layers[-1].stage()], inputs)[-1].mean
     return layers
 

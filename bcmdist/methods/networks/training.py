@@ -238,25 +238,25 @@ class Network:
 class NetworkObjective:
     """The log evidence of a network over some partitions, with its gradient; two rounds per evaluation."""
 
-    def __init__(self, ground: TrainingContext, parts, kernel: Kernel, mean: Mean):
-        self.ground, self.parts, self.kernel, self.mean = ground, parts, kernel, mean
+    def __init__(self, context: TrainingContext, parts, kernel: Kernel, mean: Mean):
+        self.context, self.parts, self.kernel, self.mean = context, parts, kernel, mean
 
     def __call__(self, network: Network) -> Evaluated:
         units = len(network.inner)
-        with self.ground.transient({"inner": network.inner}) as references:
+        with self.context.transient({"inner": network.inner}) as references:
             trial = NetworkTrial(
-                self.ground.scaling,
+                self.context.scaling,
                 references["inner"],
                 network.scale,
                 self.kernel,
                 self.mean.name,
                 network.likelihood,
             )
-            committee = Committee(self.ground.sum(NetworkMessage(trial), self.parts))
+            committee = Committee(self.context.sum(NetworkMessage(trial), self.parts))
             belief = committee.posterior
             covariance = linalg.inverse(belief.factor)
-            with self.ground.transient({"mean": belief.mean, "covariance": covariance}) as moments:
-                share = self.ground.sum(NetworkGradient(trial, **moments), self.parts)
+            with self.context.transient({"mean": belief.mean, "covariance": covariance}) as moments:
+                share = self.context.sum(NetworkGradient(trial, **moments), self.parts)
         divergence = belief.mean[:units] @ belief.mean[:units] + np.trace(covariance[:units, :units]) - units
         return Evaluated(committee.log_evidence, share.inner, float(divergence), share.noise)
 
@@ -291,7 +291,7 @@ def climbed(objective: NetworkObjective, start: Network, widths, steps) -> tuple
 
 def climbed_once(objective, start: Network, widths, steps) -> tuple[Network, float, int]:
     """As `climbed`, but reuse the result in the scratch directory if an interrupted fit has left one."""
-    path = Path(objective.ground.scratch, f"network-{_identity(objective, start, steps)}.npz")
+    path = Path(objective.context.scratch, f"network-{_identity(objective, start, steps)}.npz")
     if not path.exists():
         network, value, evaluations = climbed(objective, start, widths, steps)
         numbers = np.array([network.scale, network.likelihood.parameters[NOISE][0], value, evaluations])
@@ -306,7 +306,7 @@ def climbed_once(objective, start: Network, widths, steps) -> tuple[Network, flo
 def _identity(objective, start, steps):
     """Hash of everything that the result of `climbed` depends on."""
     how = described(objective.kernel, start.likelihood) | {"mean": objective.mean.name, "scale": start.scale}
-    rows = [objective.ground.scaling.digest, *(part.key for part in objective.parts)]
+    rows = [objective.context.scaling.digest, *(part.key for part in objective.parts)]
     digest = hashlib.sha256(json.dumps([how, rows, steps]).encode())
     digest.update(start.inner.tobytes())
     return digest.hexdigest()[:16]
@@ -317,26 +317,26 @@ def number(options: NetworkOptions) -> int:
     return options.networks if isinstance(options, MixtureOptions) else 1
 
 
-def trained(shared: Networks, likelihood: OneProcess, ground: TrainingContext) -> tuple[Networks, OneProcess]:
+def trained(shared: Networks, likelihood: OneProcess, context: TrainingContext) -> tuple[Networks, OneProcess]:
     """Networks at maxima of their evidence, and the likelihood with the mean of their noise variances.
 
     With that mean, and each network's noise relative to it, the observation variance under the mixture, 1 / K
     sum (m_k^2 + v_k) - mean^2 (eq. 10b), equals the variance of f plus the noise of the likelihood. Without learning,
     the networks are returned as drawn.
     """
-    if not ground.learn:
+    if not context.learn:
         return shared, likelihood
-    parts = ground.sampled(ROWS, BLOCK)
-    objective = NetworkObjective(ground, parts, shared.kernel, shared.mean)
+    parts = context.sampled(ROWS, BLOCK)
+    objective = NetworkObjective(context, parts, shared.kernel, shared.mean)
     widths = inner_widths(shared.kernel, shared.inputs)
     found = []
     for inner, scale in zip(shared.inner, shared.scale, strict=True):
         start = Network(inner, float(scale), likelihood)
-        found.append(climbed_once(objective, start, widths, STEPS[ground.effort]))
+        found.append(climbed_once(objective, start, widths, STEPS[context.effort]))
     networks, values, counts = zip(*found, strict=True)
     noise = np.array([float(one.likelihood.parameters[NOISE][0]) for one in networks])
     rows = sum(part.rows for part in parts)
-    ground.found["networks"] = NetworksReport(rows, list(values), noise.tolist(), list(counts))
+    context.found["networks"] = NetworksReport(rows, list(values), noise.tolist(), list(counts))
     inner, scale = np.stack([one.inner for one in networks]), np.array([one.scale for one in networks])
     made = Networks(inner, scale, noise / noise.mean(), shared.kernel, shared.mean, shared.residual)
     return made, likelihood.with_parameters({NOISE: noise.mean(keepdims=True)})

@@ -57,7 +57,7 @@ FIRST_ERROR = 0.3
 # Starts by effort: lower bounds of the lengthscales, in units of sqrt(D) standard deviations of inputs.
 SHORTEST = {"quick": (0.0,), "normal": (0.0, 0.5, 1.0), "thorough": (0.0, 0.25, 0.5, 1.0)}
 # Smallest initial noise variance of the search for inputs with --no-learn, in units of the variance of targets.
-HIGHEST_GIVEN = 0.1
+LEAST_START_NOISE = 0.1
 
 
 @dataclass(frozen=True)
@@ -185,7 +185,7 @@ def learn_inputs(start: Point, context: TrainingContext, mean: str, settings) ->
         float(start.likelihood.parameters[NOISE][0]),
     )
     if not context.learn:
-        return start, NormalErrors(form, max(noise, HIGHEST_GIVEN), seed=seed)
+        return start, NormalErrors(form, max(noise, LEAST_START_NOISE), seed=seed)
     learner = AlternatingLearner(context, evenly(context.parts, ROWS[context.effort]), mean)
     unknown = not learner.parts[0].data.variance
     variance = (FIRST_ERROR**2,) * learner.inputs if unknown else None

@@ -21,7 +21,7 @@ from bcmdist.prediction.predictive_model import register_predictor
 
 
 @dataclass(frozen=True)
-class OneAgainstRest(PerClass):
+class OneVersusAll(PerClass):
     """A logit model of each class against all others, independent between classes.
 
         log p(y | f) = sum_c log 1 / (1 + exp(-s_c f_c)),   s_c = 1 for the row's own class and -1 for the others
@@ -107,7 +107,7 @@ class RelevanceVectors(Method):
 
 register_basis(Radial)
 KINDS.add(Dictionaries.kind, Dictionaries)
-LIKELIHOODS.add(OneAgainstRest.name, OneAgainstRest)  # checked by the tests, not at import
+LIKELIHOODS.add(OneVersusAll.name, OneVersusAll)  # checked by the tests, not at import
 register_predictor("augmented", Augmented)
 register_method(
     RelevanceVectors(

@@ -29,7 +29,7 @@ from bcmdist.methods.relevance.learners import (
 
 # Share of a function left unexplained by those in the model, below which the remainder is rounding.
 LEAST_LEFT = 1e-9
-LEAST_KNOWN = 1e-100  # bound of the information on a function, whose square does not underflow
+LEAST_EXPLAINED = 1e-100  # bound of the information on a function, whose square does not underflow
 MOST_ROUNDS = 10_000
 # Changes between two exact recomputations with an update of the noise: initially, and as a share of the functions in
 # the model. Fewer where the true gain differs from the sum of the claimed gains by this share: with nearly dependent
@@ -116,7 +116,7 @@ def best_change(problem: Problem, sight: Sight) -> tuple[int, float, float]:
     state, G, free = sight.state, problem.sums.gram, problem.free
     inside = state.active[state.active < free]
     m, now = len(inside), np.full(free, np.inf)
-    explained = np.maximum(LEAST_LEFT * np.diag(G)[:free] / state.noise, LEAST_KNOWN) >= sight.S  # explained
+    explained = np.maximum(LEAST_LEFT * np.diag(G)[:free] / state.noise, LEAST_EXPLAINED) >= sight.S  # explained
     s, q = np.where(explained, 1.0, sight.S), np.where(explained, 0.0, sight.Q)
     now[inside] = state.alpha[:m]
     s[inside], q[inside] = (one[:m] for one in sparsity_and_quality(state.alpha, sight.mean, np.diag(sight.covariance)))

@@ -138,7 +138,7 @@ def trained(shared: Shared, likelihood, context: TrainingContext) -> tuple[Share
 
     The noise is kept where it was given. For one-against-rest, functions are selected for each class separately.
     """
-    if likelihood.apart:
+    if likelihood.independent_processes:
         each = [grown(cast(Weights, shared), likelihood.each, context, own=c) for c in range(likelihood.processes)]
         return side_by_side([relevant(tried, state) for tried, _, state in each]), likelihood
     tried, problem, state = grown(cast(Weights, shared), likelihood, context)

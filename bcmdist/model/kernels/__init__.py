@@ -156,12 +156,12 @@ def check_expression(expression) -> Terms:
                 f"by + and *, got {factor.name + ONE_LENGTHSCALE * factor.isotropic!r:.80}; give one of these names, "
                 "or install the package that adds it"
             )
-        wanted, given = KERNELS[factor.name].options, tuple(name for name, _ in factor.options)
-        if given != wanted:
-            shown = factor.name + (f"(hour, {', '.join(f'{name}=24' for name in wanted)})" if wanted else "")
+        expected, written = KERNELS[factor.name].options, tuple(name for name, _ in factor.options)
+        if written != expected:
+            shown = factor.name + (f"(hour, {', '.join(f'{name}=24' for name in expected)})" if expected else "")
             raise InvalidOption(
-                f"kernel: expected {' and '.join(wanted) or 'no options'} of {factor.name}, got "
-                f"{' and '.join(given) or 'none'}; write it like {shown}"
+                f"kernel: expected {' and '.join(expected) or 'no options'} of {factor.name}, got "
+                f"{' and '.join(written) or 'none'}; write it like {shown}"
             )
         for name, value in factor.options:
             option_value(name, value, factor.name)
@@ -213,8 +213,8 @@ def _kernel(factor, inputs) -> Kernel:
             f"kernel: expected one column of {factor.name}, got {len(columns)} in {factor.text:.80}; multiply a kernel "
             "of each column"
         )
-    given = {name: np.array([option_value(name, value, factor.name)]) for name, value in factor.options}
-    leaf = _default(base, len(columns)).with_parameters(given)
+    written = {name: np.array([option_value(name, value, factor.name)]) for name, value in factor.options}
+    leaf = _default(base, len(columns)).with_parameters(written)
     if factor.isotropic:
         leaf = leaf.with_parameters({"lengthscale": leaf.parameters["lengthscale"][:1]})
     if factor.columns is None and not factor.options:

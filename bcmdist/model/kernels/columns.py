@@ -25,8 +25,8 @@ class OnColumns(Kernel):
     @property
     def expression(self) -> str:
         learned = {name: LEARNED * (name not in self.fixed) for name in self.kernel.options}
-        given = [f"{name}={mark}{float(self.kernel.parameters[name][0])!r}" for name, mark in learned.items()]
-        return f"{self.kernel.name}({', '.join([*map(str, self.columns), *given])})"
+        shown = [f"{name}={mark}{float(self.kernel.parameters[name][0])!r}" for name, mark in learned.items()]
+        return f"{self.kernel.name}({', '.join([*map(str, self.columns), *shown])})"
 
     @property
     def label(self) -> str:

@@ -117,15 +117,15 @@ def _expected_form(form, u, S, Z) -> Expected:
     return expected_products(u, S, Z, lengthscale / np.sqrt(form.variance))
 
 
-def _between(a, b, said_a, said_b, u, S, Z):
+def _between(a, b, expected_a, expected_b, u, S, Z):
     """cov(k_a(x, z_i), k_b(x, z_j)) of two terms, (m, m)."""
     if "level" in (a.of, b.of):
         return np.zeros((len(Z), len(Z)))
     if b.of == "plane":  # k_b is linear in x
-        return said_a.with_inputs @ (b.variance * b.precision * Z).T
+        return expected_a.with_inputs @ (b.variance * b.precision * Z).T
     if a.of == "plane":
-        return (a.variance * a.precision * Z) @ said_b.with_inputs.T
-    return _between_bumps(a.precision, b.precision, said_a.single, said_b.single, u, S, Z)
+        return (a.variance * a.precision * Z) @ expected_b.with_inputs.T
+    return _between_bumps(a.precision, b.precision, expected_a.single, expected_b.single, u, S, Z)
 
 
 def _between_bumps(Pa, Pb, single_a, single_b, u, S, Z):

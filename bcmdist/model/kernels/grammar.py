@@ -123,9 +123,9 @@ def _word(expression, place):
     return next(text for text in found.groups() if text is not None), found.end()
 
 
-def _wrong(expression, place, wanted):
+def _wrong(expression, place, expected):
     got = f"{expression[place : place + 20]!r}" if place < len(expression) else "its end"
     return InvalidOption(
-        f"kernel: expected {wanted} after {expression[:place].strip()[-40:]!r}, got {got}; write it like "
+        f"kernel: expected {expected} after {expression[:place].strip()[-40:]!r}, got {got}; write it like "
         "'matern12(lon, lat) + se(age)*linear(rooms)'"
     )

@@ -12,7 +12,7 @@ from bcmdist.model.likelihoods.interface import (
     NUMBERS,
     SHAPE_BOUNDS,
     OneProcess,
-    beside,
+    aligned,
     bounded_exp,
     bounded_log,
     parameter,
@@ -67,7 +67,7 @@ class Poisson(Counts):
         return bounded_exp(np.log(obs.exposure) + f)
 
     def distribution(self, obs, f) -> Any:
-        return stats.poisson(self.mean(beside(obs, f), f))
+        return stats.poisson(self.mean(aligned(obs, f), f))
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class NegativeBinomial(Counts):
         return -self.curvature(obs, f) * (1.0 - 2.0 * expit(self.log_odds(obs, f)))
 
     def distribution(self, obs, f) -> Any:
-        eta = np.clip(self.log_odds(beside(obs, f), f), -LARGEST_EXPONENT, LARGEST_EXPONENT)
+        eta = np.clip(self.log_odds(aligned(obs, f), f), -LARGEST_EXPONENT, LARGEST_EXPONENT)
         return stats.nbinom(self.shape, expit(-eta))
 
     def compared(self) -> "Poisson":
@@ -140,7 +140,7 @@ class Binomial(OneProcess):
         return -self.curvature(obs, f) * (1.0 - 2.0 * expit(f))
 
     def distribution(self, obs, f) -> Any:
-        return stats.binom(beside(obs, f).trials.astype(int), expit(f))  # type: ignore[union-attr]
+        return stats.binom(aligned(obs, f).trials.astype(int), expit(f))  # type: ignore[union-attr]
 
     def saturated(self, obs) -> np.ndarray:
         odds = bounded_log(obs.y) - bounded_log(obs.trials - obs.y)

@@ -7,7 +7,7 @@ import numpy as np
 from scipy import stats
 from scipy.special import betaln
 
-from bcmdist.model.likelihoods.interface import NOISE_BOUNDS, OneProcess, beside, parameter
+from bcmdist.model.likelihoods.interface import NOISE_BOUNDS, OneProcess, aligned, parameter
 from bcmdist.model.units import AFFINE
 
 
@@ -48,7 +48,7 @@ class Gaussian(OneProcess):
         return np.zeros_like(obs.y * f)
 
     def distribution(self, obs, f) -> Any:
-        return stats.norm(f, np.sqrt(self.noise(beside(obs, f))))
+        return stats.norm(f, np.sqrt(self.noise(aligned(obs, f))))
 
     def saturated(self, obs) -> np.ndarray:
         return obs.y

@@ -178,7 +178,7 @@ class Likelihood(ABC):
         return self
 
     @property
-    def apart(self) -> bool:
+    def independent_processes(self) -> bool:
         """True where each process is a separate model with the likelihood `each`."""
         return self.each is not self
 
@@ -307,7 +307,7 @@ class OneProcess(Likelihood):
         return self
 
 
-def beside(obs, f) -> Observations:
+def aligned(obs, f) -> Observations:
     """Reshape observations to broadcast with latents (n,) or (n, K)."""
     return obs[:, None] if np.ndim(f) == 2 else obs
 

@@ -172,8 +172,8 @@ def _degrees_share(shared, likelihood, X, obs, belief):
 def _trace(V, Lam, w, factor):
     """sum w_j (Lam - Lam T Lam + M Lambda^-1 M')_jj with T = (Lam + w^-1)^-1 and M = (I + Lam w)^-1 V."""
     left, M = Lam.left(w, V)
-    spread = linalg.solve_lower(factor, np.asfortranarray(M.T))
-    return w @ (left + np.einsum("ij,ij->j", spread, spread))
+    whitened = linalg.solve_lower(factor, np.asfortranarray(M.T))
+    return w @ (left + np.einsum("ij,ij->j", whitened, whitened))
 
 
 # Rows of the committee whose calibration is computed; takes some seconds and grows with their square.

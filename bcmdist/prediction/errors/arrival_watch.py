@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.prediction.errors.arrivals import Arrival
-from bcmdist.prediction.errors.drift import told
+from bcmdist.prediction.errors.drift import drift_report
 from bcmdist.prediction.errors.withholding import Withholding
 from bcmdist.prediction.scoring import excess_loss
 from bcmdist.storage.ledger import Entry
@@ -15,25 +15,29 @@ class ArrivalWatch:
 
     def __init__(self, snapshot: Snapshot):
         self._withholding, self._warned = Withholding(snapshot.facts), False
-        self.beside, self.is_of = self._withholding.work, self._withholding.is_of
+        self.further_tasks, self.is_of = self._withholding.work, self._withholding.is_of
         self.take, self.facts = self._withholding.take, self._withholding.facts
 
     def message_task(self, expert, snapshot) -> Arrival:
         """The task that scores new partitions before it absorbs them."""
         return Arrival(expert, snapshot.reference)
 
-    def noted(self, entries) -> dict[str, Entry]:
-        """New entries; without their surprise while there is nothing to compare it with."""
+    def recorded(self, entries) -> dict[str, Entry]:
+        """New entries; without their excess loss while there is nothing to compare it with."""
         if self._withholding.asked:
             return entries
-        return {key: replace(entry, surprise=()) for key, entry in entries.items()}
+        return {key: replace(entry, excess_loss=()) for key, entry in entries.items()}
 
     def warning(self, snapshot, before) -> str | None:
         """Drift warning, returned once: if arrivals are worse than expected, or were so during this ingestion.
 
         `before` : the ledger at the start of the ingestion
         """
-        found = None if self._warned else told(snapshot.ledger, excess_loss.from_facts(snapshot.facts.errors.expected))
+        found = (
+            None
+            if self._warned
+            else drift_report(snapshot.ledger, excess_loss.from_facts(snapshot.facts.errors.expected))
+        )
         if not found or not (found["worse"] or _is_new(found["last_since"], snapshot, before)):
             return None
         self._warned = True

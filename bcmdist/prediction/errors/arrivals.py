@@ -12,7 +12,7 @@ from bcmdist.committee.loading import load_committee
 from bcmdist.errors import ModelDamaged, ModelNotFound, NotPositiveDefinite
 from bcmdist.experts.contributions import Contribution
 from bcmdist.model.targets import model_observations, model_rows
-from bcmdist.prediction.errors.drift import noted
+from bcmdist.prediction.errors.drift import arrival_scores
 from bcmdist.prediction.errors.standardised_residuals import seed_of, standardised_residuals
 from bcmdist.prediction.interface import Fitted, load_fitted
 from bcmdist.prediction.scored_rows import score_rows
@@ -25,10 +25,10 @@ from bcmdist.storage.ledger import ResidualRecord
 SCORED_ROWS = 50
 # Number of rows per partition whose residuals are recorded; and how many times the rows of the partition a committee
 # must have absorbed before its residuals are recorded, so that they are representative of later predictions.
-NOTED_ROWS, HEARD_TIMES = 16, 4
+RECORDED_ROWS, ABSORBED_TIMES = 16, 4
 # Limits on the ledger's size: most numbers of a partition's residual record; number of absorbed partitions after which
 # only one in `ONE_IN` has a record.
-NOTED_NUMBERS, MANY_PARTITIONS, ONE_IN = 320, 500, 16
+RECORDED_NUMBERS, MANY_PARTITIONS, ONE_IN = 320, 500, 16
 # Largest number of samples, of `SCORED_ROWS` rows each, scored in a withheld partition.
 SAMPLES = 4
 
@@ -43,21 +43,22 @@ class Arrival:
 
     def __call__(self, part, rows) -> Contribution:
         absorbed: Contribution = self.expert(part, rows)
-        noted = self._noted(part, rows)
-        return replace(absorbed, entries={part.key: replace(absorbed.entries[part.key], **noted)})
+        records = self._records(part, rows)
+        return replace(absorbed, entries={part.key: replace(absorbed.entries[part.key], **records)})
 
-    def _noted(self, part, rows) -> dict[str, Any]:
+    def _records(self, part, rows) -> dict[str, Any]:
         try:
             fitted, facts = load_fitted(self.belief), load_record(self.belief)["facts"]
         except (ModelNotFound, ModelDamaged, NotPositiveDefinite):  # partly or wholly pruned, or no valid posterior
             return {}
-        arrival, surprised = _sample_noted(fitted, part, rows, np.arange(part.rows))
-        known, measured = facts["rows"], facts["fit"].get("noise") is not None
-        told = measured and fitted.model.likelihood.corrected_by == "errors" and known >= HEARD_TIMES * part.rows
-        many = known > MANY_PARTITIONS * part.rows and int(rows.digest[-8:], 16) % ONE_IN != 0
-        count = int(np.clip(NOTED_NUMBERS // (fitted.model.inputs + 2), 1, NOTED_ROWS))
-        errors = _errors_of(fitted, part, rows, count) if told and not many else {}
-        return {"arrival": arrival, "surprise": surprised} | errors
+        arrival, loss = _sample_scores(fitted, part, rows, np.arange(part.rows))
+        absorbed, measured = facts["rows"], facts["fit"].get("noise") is not None
+        recorded = measured and fitted.model.likelihood.corrected_by == "errors"
+        recorded = recorded and absorbed >= ABSORBED_TIMES * part.rows
+        many = absorbed > MANY_PARTITIONS * part.rows and int(rows.digest[-8:], 16) % ONE_IN != 0
+        count = int(np.clip(RECORDED_NUMBERS // (fitted.model.inputs + 2), 1, RECORDED_ROWS))
+        errors = _errors_of(fitted, part, rows, count) if recorded and not many else {}
+        return {"arrival": arrival, "excess_loss": loss} | errors
 
 
 @dataclass(frozen=True)
@@ -71,16 +72,16 @@ class Withheld:
     aside: ClassVar[bool] = True
 
     def __call__(self, part, rows) -> "ArrivalRecords":
-        rest = load_committee(self.belief).withdraw(self.expert(part, rows).message)
-        fitted = replace(load_fitted(self.belief), belief=rest.posterior)
+        others = load_committee(self.belief).withdraw(self.expert(part, rows).message)
+        fitted = replace(load_fitted(self.belief), belief=others.posterior)
         count = min(SAMPLES, max(1, part.rows // SCORED_ROWS))
-        samples = [_sample_noted(fitted, part, rows, np.arange(k, part.rows, count)) for k in range(count)]
+        samples = [_sample_scores(fitted, part, rows, np.arange(k, part.rows, count)) for k in range(count)]
         return ArrivalRecords({part.key: (rows.digest, samples)})
 
 
 @dataclass(frozen=True)
 class ArrivalRecords:
-    """By key: the digest, and a pair (`Entry.arrival`, `Entry.surprise`) for each sample of rows."""
+    """By key: the digest, and a pair (`Entry.arrival`, `Entry.excess_loss`) for each sample of rows."""
 
     by_key: dict[str, tuple[str, list]]
 
@@ -102,9 +103,9 @@ def _some(among, count):
     return among[np.unique(np.linspace(0, len(among) - 1, min(count, len(among))).astype(int))]
 
 
-def _sample_noted(fitted: Fitted, part, rows, among):
-    """`Entry.arrival` and `Entry.surprise` from up to `SCORED_ROWS` of the given rows of a partition."""
+def _sample_scores(fitted: Fitted, part, rows, among):
+    """`Entry.arrival` and `Entry.excess_loss` from up to `SCORED_ROWS` of the given rows of a partition."""
     some = _some(among, SCORED_ROWS)
     obs = model_observations(fitted.model, part, rows.obs)
     scores = score_rows(fitted, rows.X[some], obs[some], part.start + some)
-    return noted(scores), excess_loss.noted(scores.totals)
+    return arrival_scores(scores), excess_loss.mean_with_variance(scores.totals)

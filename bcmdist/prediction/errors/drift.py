@@ -7,7 +7,7 @@ import numpy as np
 
 from bcmdist.prediction.scoring import excess_loss
 from bcmdist.prediction.scoring.excess_loss import Expected
-from bcmdist.storage.ledger import CLASSES_NOTED, NUMBERS_NOTED, Entry
+from bcmdist.storage.ledger import CLASS_SCORES, NUMBER_SCORES, Entry
 
 # Share of the newest arrivals that are compared with all earlier ones, and the least number of them.
 RECENT_SHARE = 0.1
@@ -28,7 +28,7 @@ ONE_COMPARED = (
 )
 
 
-def noted(scores) -> tuple[float, ...]:
+def arrival_scores(scores) -> tuple[float, ...]:
     """The figures of `Entry.arrival` from a partition's scores: `NUMBERS_NOTED`, or `CLASSES_NOTED` for classes.
 
     Empty if a figure is not finite.
@@ -43,12 +43,12 @@ def noted(scores) -> tuple[float, ...]:
     return tuple(found.tolist()) if np.all(np.isfinite(found)) else ()
 
 
-def told(entries: Iterable[Entry], known: Expected | None) -> dict[str, Any] | None:
+def drift_report(entries: Iterable[Entry], baseline: Expected | None) -> dict[str, Any] | None:
     """`summary` with a verdict, from the first arrival on; None if nothing has arrived.
 
     Parameters
     ----------
-    known : expected surprise of arrivals; None if it was not estimated
+    baseline : expected excess loss of arrivals; None if it was not estimated
 
     Returns
     -------
@@ -58,9 +58,9 @@ def told(entries: Iterable[Entry], known: Expected | None) -> dict[str, Any] | N
     worse : whether arrivals are now worse than expected
     since : number of the arrival, from 1, since which they are worse; None if they are not
     last_since : number of the arrival at which the last worse period began, even if it has ended; None without any
-    z : sum of the standardised surprises of the n partitions that the verdict is about, over sqrt(n). These are the
+    z : sum of the standardised excess losses of the n partitions that the verdict is about, over sqrt(n). These are the
         partitions since the change, a single outlier, or the newest `LEAST_COMPARED` that are as expected. Values up to
-        about slack sqrt(n) are as expected, because the expected surprise has an error that does not average out
+        about slack sqrt(n) are as expected, because the expected excess loss has an error that does not average out
         (`Expected.slack`). nan if there is nothing to compare with
     expected : mean figures of the withheld partitions that arrivals are compared with, and their number
         (`bcmdist.prediction.scoring.excess_loss`); None if no arrival could be compared
@@ -73,20 +73,20 @@ def told(entries: Iterable[Entry], known: Expected | None) -> dict[str, Any] | N
     unknown = dict.fromkeys(names, float("nan")) | {"log_score_change": float("nan")}
     recent = dict(zip((f"{name}_recent" for name in names), table[-LEAST_COMPARED:].mean(axis=0).tolist(), strict=True))
     few = {"arrivals": len(entries), "recent": min(len(entries), LEAST_COMPARED)} | unknown | recent
-    return (summary(entries) or few) | _verdict(entries, known or excess_loss.UNKNOWN, names)
+    return (summary(entries) or few) | _verdict(entries, baseline or excess_loss.UNKNOWN, names)
 
 
 def _verdict(entries, base: Expected, names) -> dict[str, Any]:
-    judged = [(number, entry) for number, entry in enumerate(entries, start=1) if entry.surprise]
+    judged = [(number, entry) for number, entry in enumerate(entries, start=1) if entry.excess_loss]
     shown: dict[str, Any] = {"worse": False, "since": None, "last_since": None}
     if not judged:
         return {"verdict": NOT_COMPARED} | shown | {"z": float("nan"), "expected": None}
     expected = dict(zip(names, base.figures, strict=False))
-    z = base.standardised([entry.surprise for _, entry in judged])
+    z = base.standardised([entry.excess_loss for _, entry in judged])
     changes = excess_loss.changes(z, base.slack)
-    alone = excess_loss.alone(base, z, changes)
-    begun = [*(change.start for change in changes), *alone]
-    text, begin = _calm(judged, z, changes, alone)
+    outliers = excess_loss.outliers(base, z, changes)
+    begun = [*(change.start for change in changes), *outliers]
+    text, begin = _calm(judged, z, changes, outliers)
     begin = max(begin, len(z) - LEAST_COMPARED)
     worse = ""
     if changes and changes[-1].stop is None:
@@ -94,7 +94,7 @@ def _verdict(entries, base: Expected, names) -> dict[str, Any]:
         worse = "worse than expected since {}: {}, z = {:.1f}"
     elif z[-1] > base.slack + excess_loss.LARGEST_STEP:  # a second one like this would be a change
         begin = len(z) - 1
-        far = "far " if begin in alone else ""
+        far = "far " if begin in outliers else ""
         worse = far + "worse than expected in {} alone: {}, z = {:.1f}; one more will tell"
     standard_errors = float(z[begin:].sum() / np.sqrt(len(z[begin:])))
     if worse:
@@ -108,10 +108,10 @@ def _verdict(entries, base: Expected, names) -> dict[str, Any]:
     return {"verdict": text} | shown | {"z": standard_errors, "expected": {"partitions": base.partitions} | expected}
 
 
-def _calm(judged, z, changes, alone):
+def _calm(judged, z, changes, outliers):
     """Verdict where arrivals are now as expected, and the index of the first such arrival."""
-    if alone and (not changes or alone[-1] > changes[-1].start):
-        *before, last = alone
+    if outliers and (not changes or outliers[-1] > changes[-1].start):
+        *before, last = outliers
         others = f", as in {len(before)} before" if before else ""
         since = judged[min(last + 1, len(judged) - 1)][0]
         was = f"far worse in {_named(judged[last])} alone (z = {z[last]:.1f}){others}"
@@ -130,12 +130,12 @@ def _named(number_entry):
 def _held(entries, names, expected):
     """Accuracy (classes) or interval coverage (numbers) of arrivals and its expected value, as text."""
     share = np.mean([entry.arrival[1] for entry in entries])
-    text = f"accuracy was {share:.2f}" if names == CLASSES_NOTED else f"95 % intervals held {share:.2f} of the rows"
+    text = f"accuracy was {share:.2f}" if names == CLASS_SCORES else f"95 % intervals held {share:.2f} of the rows"
     return f"{text}, {expected[names[1]]:.2f} of rows withheld before" if expected else text
 
 
 def _names(table):
-    return NUMBERS_NOTED if table.shape[1] == len(NUMBERS_NOTED) else CLASSES_NOTED
+    return NUMBER_SCORES if table.shape[1] == len(NUMBER_SCORES) else CLASS_SCORES
 
 
 def arrivals(entries: Iterable[Entry]) -> np.ndarray:

@@ -61,14 +61,14 @@ class Residuals:
     def count(self) -> int:
         return sum(map(len, self.errors))
 
-    def together(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """All residuals as arrays: places (n, D + 1), residuals and weights (n,)."""
         weights = np.repeat(self.weights, [len(one) for one in self.errors])
         return np.concatenate(self.places), np.concatenate(self.errors), weights
 
     def histogram(self, divided_by: np.ndarray | None = None) -> Histogram:
         """Histogram of all residuals, divided by the square roots of variance factors (n,) if given."""
-        _, z, weights = self.together()
+        _, z, weights = self.arrays()
         pairs = zip(self.first, self.errors, strict=True)
         half = np.concatenate([(first + np.arange(len(one))) % 2 for first, one in pairs])
         return histogram(z if divided_by is None else z / np.sqrt(divided_by), half=half, weight=weights)
@@ -97,7 +97,7 @@ def fit_error_distribution(residuals: Residuals, process: Process | None) -> Err
         return AS_THE_MODEL_SAYS
     if process is None:
         return ErrorDistribution(fit_shape(residuals.histogram()))
-    scale, factors = fit_scale(process, *residuals.together())
+    scale, factors = fit_scale(process, *residuals.arrays())
     return ErrorDistribution(fit_shape(residuals.histogram(factors)), scale)
 
 
@@ -116,7 +116,7 @@ class Gain:
 
 def gain_of(residuals: Residuals, process: Process) -> Gain:
     """Gain of a scale that varies as `process`, with each residual's factor predicted from the other residuals."""
-    X, z, weights = residuals.together()
+    X, z, weights = residuals.arrays()
     constant = fit_shape(residuals.histogram())
     _, factors = fit_scale(process, X, z, weights)
     varying = fit_shape(residuals.histogram(factors))
@@ -133,11 +133,11 @@ def load_error_distribution(reference: Reference, method: str) -> ErrorDistribut
 
 def error_distribution_of(snapshot: Snapshot, method: str) -> ErrorDistribution:
     """The error distribution of a snapshot in memory; cached for the commit."""
-    commit, known = snapshot.read.get(("spread", method), (None, None))
+    commit, distribution = snapshot.read.get(("spread", method), (None, None))
     if commit != snapshot.commit:
-        known = _error_distribution(snapshot.facts, snapshot.ledger, method)
-        snapshot.read[("spread", method)] = snapshot.commit, known
-    return known
+        distribution = _error_distribution(snapshot.facts, snapshot.ledger, method)
+        snapshot.read[("spread", method)] = snapshot.commit, distribution
+    return distribution
 
 
 def residuals_of(facts: Facts, ledger, method: str) -> Residuals:
@@ -146,5 +146,5 @@ def residuals_of(facts: Facts, ledger, method: str) -> Residuals:
 
 
 def _error_distribution(facts, ledger, method):
-    process = facts.errors.spread.process if facts.errors.spread and method == facts.method else None
+    process = facts.errors.error_scale.process if facts.errors.error_scale and method == facts.method else None
     return fit_error_distribution(residuals_of(facts, ledger, method), process and Process.from_json(process))

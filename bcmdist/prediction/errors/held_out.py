@@ -83,8 +83,8 @@ class HeldOut:
 
     def __call__(self, part, rows) -> HeldOutRows:
         model, rows = load_model(self.model), _some(rows, held_out_rows(part, rows.obs.y))
-        said = Message(load_array(self.eta), np.asfortranarray(load_array(self.precision)), 0.0, 0)
-        committee = Committee(said, model.shared.belief)
+        total = Message(load_array(self.eta), np.asfortranarray(load_array(self.precision)), 0.0, 0)
+        committee = Committee(total, model.shared.belief)
         obs = model_observations(model, part, rows.obs)
         mean, variance = predict_latent(model.shared, committee.posterior, model.scaling.inputs(rows.X))
         return HeldOutRows(mean, variance, obs.y, obs.weight)
@@ -125,10 +125,10 @@ def without_some(snapshot: Snapshot, runtime) -> tuple[list[Partition], Committe
     The message of each whole partition is withdrawn, and that of its other rows is absorbed. The list is empty if
     there are too few rows to hold any out.
     """
-    spread = some_of(readable_partitions(snapshot), CALIBRATION_ROWS * HELD_OUT_EVERY)
-    chosen = [part for part in spread if held_out_count(part)]
+    chosen_parts = some_of(readable_partitions(snapshot), CALIBRATION_ROWS * HELD_OUT_EVERY)
+    chosen = [part for part in chosen_parts if held_out_count(part)]
     if not chosen:
         return [], snapshot.committee
     whole = snapshot.compute_messages(chosen, runtime, label="calibrate").message
-    rest = snapshot.messages_of(ExpertOfTraining(snapshot.reference), chosen, runtime, label="calibrate").message
-    return chosen, snapshot.committee.withdraw(whole).absorb(rest)
+    fitted_part = snapshot.messages_of(ExpertOfTraining(snapshot.reference), chosen, runtime, label="calibrate").message
+    return chosen, snapshot.committee.withdraw(whole).absorb(fitted_part)

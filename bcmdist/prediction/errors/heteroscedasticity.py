@@ -44,7 +44,7 @@ DECIMALS = 2
 # Start and bounds of learning: the variance of the log factor; the lengthscale of the inputs, as a multiple of their
 # units; that of the log predictive variance, as a multiple of its standard deviation, which is at least `LEAST_SPREAD`.
 START, BOUNDS = (0.5, 1.0, 2.0), ((1e-3, 1e1), (0.1, 10.0), (0.3, 30.0))
-LEAST_SPREAD = 0.05
+LEAST_DEVIATION = 0.05
 # Largest deviation of a log factor from the mean factor's log: a factor of 55 in variance, 7 in standard deviation.
 LARGEST_LOG = 4.0
 # Variances are clipped to this range: some distributions have no finite variance.
@@ -79,9 +79,9 @@ class Process:
         }
 
     @classmethod
-    def from_json(cls, known) -> "Process":
+    def from_json(cls, fact) -> "Process":
         """From the stored process (`bcmdist.committee.facts.ScaleProcess`)."""
-        return cls(np.array(known.points), known.variance, np.array(known.lengthscale))
+        return cls(np.array(fact.points), fact.variance, np.array(fact.lengthscale))
 
 
 @dataclass(frozen=True)
@@ -121,8 +121,8 @@ def fit_scale(process: Process, places, z, weight) -> tuple[Scale, np.ndarray]:
     blocks = [slice(start, start + AT_A_TIME) for start in range(0, len(z), AT_A_TIME)]
     messages = [expert_message(shared, _NOISE, places[some], obs[some]) for some in blocks]
     belief = Committee(sum(messages[1:], messages[0])).posterior
-    known = np.concatenate([shared.design(places[some]) @ belief.mean for some in blocks])
-    level = math.log(float(np.average(np.exp(known), weights=weight)))
+    log_scale = np.concatenate([shared.design(places[some]) @ belief.mean for some in blocks])
+    level = math.log(float(np.average(np.exp(log_scale), weights=weight)))
     return Scale(shared, belief.mean, level), _bounded(
         np.concatenate([_without_own(shared, belief, places[some], obs[some]) for some in blocks]) - level
     )
@@ -153,8 +153,8 @@ def settle_process(places, z, units: list[np.ndarray], *, seed=0) -> Process:
     order = np.random.default_rng(seed).permutation(len(places))
     blocks = [order[k : k + BLOCK] for k in range(0, min(len(order), BLOCK * BLOCKS), BLOCK)]
     seen = [(places[some], _observed(z[some], np.ones(len(some)))) for some in blocks]
-    spread = max(round(float(places[:, -1].std()), 6), LEAST_SPREAD)
-    found = [_climbed(seen, np.append(unit, 0.0), np.append(0.0 * unit, spread)) for unit in units]
+    deviation = max(round(float(places[:, -1].std()), 6), LEAST_DEVIATION)
+    found = [_climbed(seen, np.append(unit, 0.0), np.append(0.0 * unit, deviation)) for unit in units]
     _, variance, lengthscale = min(found, key=lambda one: one[0])
     count = max(LEAST_POINTS, min(POINTS, NUMBERS // places.shape[1]))
     return Process(np.round(places[order[:count]], 6), variance, lengthscale)

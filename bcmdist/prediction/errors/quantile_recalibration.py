@@ -69,7 +69,7 @@ class Scored(Numbers):
 
 
 @dataclass(frozen=True)
-class Reshaped(Predictive):
+class QuantileRecalibrated(Predictive):
     """A predictive distribution whose normal scores have a given shape and scale.
 
     The mean is that of the model; the variance is the model's times the factor, and ignores the shape.
@@ -126,6 +126,10 @@ def _lower_tail(low, high):
     return np.where(mirrored, -high, low), np.where(mirrored, -low, high), np.where(mirrored, -1.0, 1.0)
 
 
-def reshaped(said: Scored, shape: Shape, factor) -> Predictive:
+def quantile_recalibrated(predicted: Scored, shape: Shape, factor) -> Predictive:
     """A predictive distribution with recalibrated shape and scale; unchanged for shape N(0, 1) and a factor of 1."""
-    return said if shape.normal and np.ndim(factor) == 0 and factor == 1.0 else Reshaped(said, shape, factor)
+    return (
+        predicted
+        if shape.normal and np.ndim(factor) == 0 and factor == 1.0
+        else QuantileRecalibrated(predicted, shape, factor)
+    )

@@ -29,10 +29,10 @@ def standardised_residuals(
     mean, variance : of the latent function, (n,)
     generator : draws residuals where only a range is known (counts, censored rows)
     """
-    said = cast(Numbers, predictive(cast(OneProcess, likelihood), mean, variance, obs))
-    z = said.standardised(obs, generator)
-    some = (said.variance > 0.0) & np.isfinite(z)
-    return np.round(places_of(X[some], said.variance[some]), DECIMALS), np.round(z[some], DECIMALS)
+    predicted = cast(Numbers, predictive(cast(OneProcess, likelihood), mean, variance, obs))
+    z = predicted.standardised(obs, generator)
+    some = (predicted.variance > 0.0) & np.isfinite(z)
+    return np.round(places_of(X[some], predicted.variance[some]), DECIMALS), np.round(z[some], DECIMALS)
 
 
 def seed_of(rows: Rows) -> int:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from bcmdist.committee.facts import Facts
+from bcmdist.committee.facts import ExpectedLoss, Facts
 from bcmdist.committee.fading import weights
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.partition import Partition, from_key
@@ -22,7 +22,7 @@ from bcmdist.storage.commits import BlobReference
 
 
 class Withholding:
-    """The expected surprise of arrivals (`expected`), or the tasks and partial results that lead to it."""
+    """The expected excess loss of arrivals (`expected`), or the tasks and partial results that lead to it."""
 
     def __init__(self, facts: Facts):
         self.expected = excess_loss.from_facts(facts.errors.expected)
@@ -52,11 +52,15 @@ class Withholding:
     def take(self, outcome: Outcome, digests: Mapping[str, str]) -> None:
         """Handle an outcome; scores count only if the rows are still the absorbed ones by `digests` (by key)."""
         self._waiting -= {part.key for part in outcome.parts}
-        noted = outcome.result.by_key if outcome.result else {}
-        self._samples += [samples for key, (digest, samples) in noted.items() if digests.get(key) == digest]
+        records = outcome.result.by_key if outcome.result else {}
+        self._samples += [samples for key, (digest, samples) in records.items() if digests.get(key) == digest]
         if not self._waiting and self._samples:
             self.expected = excess_loss.expected(self._samples)
 
-    def facts(self, known) -> dict[str, Any]:
-        """Facts to change in the commit that follows one with the facts `known`."""
-        return {} if self.expected is None or known.errors.expected else {"expected": asdict(self.expected)}
+    def facts(self, current) -> dict[str, Any]:
+        """Facts to change in the commit that follows one with the facts `current`."""
+        return (
+            {}
+            if self.expected is None or current.errors.expected
+            else {"expected": ExpectedLoss(**asdict(self.expected))}
+        )

@@ -261,11 +261,11 @@ def surround(snapshot: Snapshot, runtime) -> Snapshot:
 
 def _refuse_moved(snapshot, array):
     """Raise `InvalidData` if the model has moved: the ledger has the old path, so cells would be absorbed twice."""
-    known = snapshot.facts.cells.array
-    if known != array:
+    arranged = snapshot.facts.cells.array
+    if arranged != array:
         raise InvalidData(
-            f"{snapshot.url}: expected the model where its cells were absorbed, as {known}, it is now {array}; go on "
-            "under its first path, or fit a new --model"
+            f"{snapshot.url}: expected the model where its cells were absorbed, as {arranged}, it is now {array}; go "
+            "on under its first path, or fit a new --model"
         )
 
 

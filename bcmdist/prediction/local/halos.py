@@ -70,7 +70,7 @@ class HaloSizes:
 # cubic cost. Up to `few` rows in all, the number follows from the inputs; beyond, it falls by a power of the rows.
 # `few` grows with the square of the inputs, since with many inputs errors fall slowly with the rows around: 50,000 rows
 # of mnist, 40 inputs, noise .01: 2.3 % wrong validation labels with 958 rows, 1.8 % with 1500.
-LEAST_AROUND, AROUND_PER_INPUT, MOST_AROUND = 400, 140, 1500
+LEAST_NEARBY, NEARBY_PER_INPUT, MOST_NEARBY = 400, 140, 1500
 FEW_ROWS, FEW_PER_SQUARE, THINNING_POWER = 10_000, 40, 0.25
 CORE = 80
 EFFORT_FACTORS = {"quick": 0.5, "normal": 1.0, "thorough": 3.0}
@@ -78,9 +78,9 @@ EFFORT_FACTORS = {"quick": 0.5, "normal": 1.0, "thorough": 3.0}
 
 def sizes_for(rows, inputs, effort) -> HaloSizes:
     """Halo sizes for data with `rows` rows and `inputs` inputs."""
-    nearby = min(LEAST_AROUND + AROUND_PER_INPUT * inputs, MOST_AROUND)
+    nearby = min(LEAST_NEARBY + NEARBY_PER_INPUT * inputs, MOST_NEARBY)
     few = max(FEW_ROWS, FEW_PER_SQUARE * inputs**2)
-    most = MOST_AROUND * (few / max(rows, few)) ** THINNING_POWER
+    most = MOST_NEARBY * (few / max(rows, few)) ** THINNING_POWER
     return HaloSizes(CORE, int(EFFORT_FACTORS[effort] * min(nearby, most)))
 
 
@@ -185,4 +185,4 @@ def arrangement_of(model: Model, cells: Cells, url: str, where: str) -> Arrangem
     edges = open_store(url).get_array(cells.edges)
     data = open_data(f"{url}/{CELL_DATA}", x=model.x_name, y=model.y_name)
     check_edges(edges, model.cells.cells, data.rows, where)
-    return Arrangement(data, model.cells, edges, HaloSizes(cells.core or 0, cells.around or 0))
+    return Arrangement(data, model.cells, edges, HaloSizes(cells.core or 0, cells.with_halo or 0))

@@ -69,20 +69,22 @@ class Neighbours:
             X, lambda x: committee_terms(shared, belief, x), lambda expert, x, _: local_terms(self.seen, expert, x)
         )
 
-    def _in_cells(self, X, alone, by_expert) -> tuple[np.ndarray, np.ndarray]:
+    def _in_cells(self, X, by_committee, by_expert) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance at X, from functions of rows alone, and of a local expert, rows and their columns."""
         cells = self.arrangement.tree.route(X)
         if not len(X):
-            return alone(X)
-        said: list[tuple[np.ndarray, ...]] = []
+            return by_committee(X)
+        predicted: list[tuple[np.ndarray, ...]] = []
         order = np.argsort(cells, kind="stable")
         for some in (order[a : a + self.seen.block_rows] for a in range(0, len(X), self.seen.block_rows)):
             B = self.seen.columns(X[some])
             for cell, expert in self._experts(np.unique(cells[some])):
                 mine = cells[some] == cell
                 here = some[mine]
-                said.append((here, *(alone(X[here]) if expert is None else by_expert(expert, X[here], B[mine]))))
-        place, mean, variance = (np.concatenate(parts) for parts in zip(*said, strict=True))
+                predicted.append(
+                    (here, *(by_committee(X[here]) if expert is None else by_expert(expert, X[here], B[mine])))
+                )
+        place, mean, variance = (np.concatenate(parts) for parts in zip(*predicted, strict=True))
         back = np.argsort(place)
         return mean[back], variance[back]
 
@@ -127,12 +129,12 @@ class Neighbours:
         for owner in np.unique(owners):
             mine = cells[owners == owner].tolist()
             rows = {cell: self._rows(cell, owner) for cell in mine if cell not in self._kept}
-            together = np.unique(np.concatenate([NO_ROWS, *rows.values()]))
-            read = self._read(together) if len(together) else None
+            all_rows = np.unique(np.concatenate([NO_ROWS, *rows.values()]))
+            read = self._read(all_rows) if len(all_rows) else None
             for cell in mine:
                 yield (
                     cell,
-                    get_or_make(self._kept, cell, functools.partial(self._expert, cell, owner, rows, read, together)),
+                    get_or_make(self._kept, cell, functools.partial(self._expert, cell, owner, rows, read, all_rows)),
                 )
 
     def _rows(self, cell, owner):
@@ -165,13 +167,13 @@ class Neighbours:
         scaled = self.model.scaling.inputs(X)
         return scaled, self.seen.columns(scaled), obs
 
-    def _expert(self, cell, owner, known, read, together):
-        rows = known[cell] if cell in known else self._rows(cell, owner)
+    def _expert(self, cell, owner, selected, read, all_rows):
+        rows = selected[cell] if cell in selected else self._rows(cell, owner)
         if not len(rows):
             return None
-        if not np.isin(rows, together).all():  # evicted from the cache since the rows were read
-            read, together = self._read(rows), rows
-        (X, V, obs), some = read, np.searchsorted(together, rows)
+        if not np.isin(rows, all_rows).all():  # evicted from the cache since the rows were read
+            read, all_rows = self._read(rows), rows
+        (X, V, obs), some = read, np.searchsorted(all_rows, rows)
         own = np.asfortranarray(V[some])
         return local_expert(self.seen, self.model.likelihood, X[some], own, obs[some])
 
@@ -202,7 +204,7 @@ class LocallyFitted(Predictor):
     model: Model
     calibration: Probabilities | None
     neighbours: Neighbours
-    spread: ErrorDistribution
+    error_distribution: ErrorDistribution
 
     @classmethod
     def refuse(cls, snapshot) -> None:
@@ -220,17 +222,17 @@ class LocallyFitted(Predictor):
     @classmethod
     def of_snapshot(cls, snapshot) -> "LocallyFitted":
         """The predictor, cached in the snapshot until the commit changes to keep the factors of its cells."""
-        commit, known = snapshot.read.get("local", (None, None))
+        commit, predictor = snapshot.read.get("local", (None, None))
         if commit != snapshot.commit:
-            known = cls.of_commit(snapshot.reference)
-            snapshot.read["local"] = snapshot.commit, known
-        return known
+            predictor = cls.of_commit(snapshot.reference)
+            snapshot.read["local"] = snapshot.commit, predictor
+        return predictor
 
     @classmethod
     def of_commit(cls, reference) -> "LocallyFitted":
         calibration = calibration_from(load_facts(reference).errors.local_calibration)
-        spread = load_error_distribution(reference, "local")
-        return cls(load_fitted(reference).model, calibration, load_neighbours(reference), spread)
+        error_distribution = load_error_distribution(reference, "local")
+        return cls(load_fitted(reference).model, calibration, load_neighbours(reference), error_distribution)
 
     def latent(self, X) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance of f at scaled inputs X (n, D); see `Neighbours.latent`."""

@@ -50,8 +50,8 @@ class LeaveOut:
             some = _in_cells(self.model, part, self.count, generator)
         else:
             some = np.sort(generator.permutation(part.rows)[: self.count])
-        told = self._by_local(part, X[some], obs[some]) if self.local else self._by_committee(part, X, obs, some)
-        places, errors = standardised_residuals(likelihood, X[some], *told, obs[some], generator)
+        predicted = self._by_local(part, X[some], obs[some]) if self.local else self._by_committee(part, X, obs, some)
+        places, errors = standardised_residuals(likelihood, X[some], *predicted, obs[some], generator)
         committee, local = (None, errors) if self.local else (errors, None)
         return LeftOutErrors({part.key: ResidualRecord(places, committee, local)})
 

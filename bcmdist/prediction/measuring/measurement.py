@@ -47,7 +47,7 @@ def measured(snapshot: Snapshot, runtime, *, read=True) -> Snapshot:
     read : whether absorbed rows may be read; if not, only residuals in the ledger are used
     """
     facts, rows = snapshot.facts, snapshot.committee.total.rows
-    if not _measurable(snapshot) or (facts.errors.spread and rows < AGAIN * facts.errors.spread.rows):
+    if not _measurable(snapshot) or (facts.errors.error_scale and rows < AGAIN * facts.errors.error_scale.rows):
         return snapshot
     stages = StageTimer()
     with stages("errors"):
@@ -56,8 +56,8 @@ def measured(snapshot: Snapshot, runtime, *, read=True) -> Snapshot:
             if left_out is snapshot:
                 return snapshot
             snapshot = left_out
-        spread = _error_distribution(snapshot)
-    return snapshot.changed(stages=stages, spread=spread)
+        error_scale = _error_distribution(snapshot)
+    return snapshot.changed(stages=stages, spread=error_scale)
 
 
 def measured_anew(snapshot: Snapshot, runtime) -> Snapshot:
@@ -73,8 +73,8 @@ def measured_anew(snapshot: Snapshot, runtime) -> Snapshot:
         readable = {part.key for part in readable_partitions(snapshot)}
         blank = [replace(e, residuals=None) if e.key in readable and not e.arrival else e for e in snapshot.ledger]
         snapshot = _left_out(snapshot.changed(entries=blank, rewrite=True), runtime)
-        spread = _error_distribution(snapshot)
-    return snapshot.changed(stages=stages, spread=spread)
+        error_scale = _error_distribution(snapshot)
+    return snapshot.changed(stages=stages, spread=error_scale)
 
 
 def _measurable(snapshot):
@@ -133,17 +133,17 @@ def left_out_sizes(parts: int, rows: int, inputs: int, core: int) -> tuple[int, 
 def _error_distribution(snapshot) -> dict:
     """The fact `spread` from the residuals of the ledger: the process of the scale of errors, if it varies."""
     residuals = residuals_of(snapshot.facts, snapshot.ledger, snapshot.facts.method)
-    known = {"rows": snapshot.committee.total.rows, "gain": None, "gain_error": None, "process": None}
+    scale = {"rows": snapshot.committee.total.rows, "gain": None, "gain_error": None, "process": None}
     if snapshot.facts.errors.noise == "constant" or residuals.count < LEAST_VARYING:
-        return known
-    places, z, _ = residuals.together()
+        return scale
+    places, z, _ = residuals.arrays()
     inputs = snapshot.model.inputs
     process = settle_process(
         places, z, [np.full(inputs, np.sqrt(inputs)), metric(snapshot.model.shared.kernel, inputs)]
     )
     gain = gain_of(residuals, process)
     taken = gain.decisive or snapshot.facts.errors.noise == "varying"
-    return known | {
+    return scale | {
         "gain": gain.nats,
         "gain_error": gain.error,
         "process": process.to_json() if taken else None,

@@ -2,7 +2,7 @@
 
 A predictive distribution implies its own expected score. A number at the point u of its predictive distribution has the
 normal score z = Phi^-1(u), and z^2 is 1 on average for any likelihood. A class of probability p costs -log p, on
-average the entropy. The excess loss ("surprise") of a row is its cost minus this expectation, (z^2 - 1) / 2 or -log p -
+average the entropy. The excess loss of a row is its cost minus this expectation, (z^2 - 1) / 2 or -log p -
 entropy, in nats. A committee that has absorbed little and predicts with large uncertainty therefore has no excess loss
 when its errors are large.
 
@@ -51,9 +51,9 @@ def of_numbers(where: Places) -> tuple[np.ndarray, np.ndarray]:
     width = where.high - where.low
     middle = ndtri(0.5 * (where.low + where.high)).clip(-LARGEST_Z, LARGEST_Z) ** 2
     with np.errstate(divide="ignore", invalid="ignore"):
-        spread = 1.0 - (high * _density(high) - low * _density(low)) / width
+        within = 1.0 - (high * _density(high) - low * _density(low)) / width
     # For a narrow range the difference loses all digits: use the midpoint.
-    squares = np.where(width > 1e-6, spread.clip(0.0, LARGEST_Z**2), middle)
+    squares = np.where(width > 1e-6, within.clip(0.0, LARGEST_Z**2), middle)
     return 0.5 * (squares - 1.0), np.full(len(width), 0.5)
 
 
@@ -72,24 +72,24 @@ def of_classes(p, y) -> tuple[np.ndarray, np.ndarray]:
 
 def totals(rows) -> dict[str, Any]:
     """Totals, by name, of the result of `of_numbers` or `of_classes`."""
-    surprise, variance = rows
-    return {"surprise": surprise.sum(), "surprise_variance": variance.sum()}
+    loss, variance = rows
+    return {"excess_loss": loss.sum(), "excess_loss_variance": variance.sum()}
 
 
-def noted(t) -> tuple[float, ...]:
+def mean_with_variance(t) -> tuple[float, ...]:
     """Mean excess loss of the rows in some totals and its variance under the model; empty if not finite."""
     n = float(t["rows"])
-    found = (float(t["surprise"] / n), float(t["surprise_variance"] / n**2))
+    found = (float(t["excess_loss"] / n), float(t["excess_loss_variance"] / n**2))
     return found if np.all(np.isfinite(found)) else ()
 
 
 @dataclass(frozen=True)
 class Expected:
-    """Baseline for the excess loss of arrivals; JSON-ready by `vars`."""
+    """Baseline for the excess loss of arrivals; stored as the fact `expected`."""
 
     partitions: int
     """number of withheld partitions; 0: the baseline is the model's own expectation"""
-    surprise: float
+    mean: float
     """mean excess loss"""
     dispersion: float
     """variance of the excess loss of arrivals, in units of the model's variance"""
@@ -98,10 +98,10 @@ class Expected:
     figures: tuple[float, ...] = ()
     """means, over withheld rows, of the figures recorded for arrivals (`bcmdist.committee.fading`)"""
 
-    def standardised(self, surprises) -> np.ndarray:
+    def standardised(self, losses) -> np.ndarray:
         """Standard deviations by which arrivals (n, 2), as (mean, variance), exceed the baseline, (n,)."""
-        mean, variance = np.asarray(surprises).T
-        return (mean - self.surprise) / np.sqrt(self.dispersion * variance)
+        mean, variance = np.asarray(losses).T
+        return (mean - self.mean) / np.sqrt(self.dispersion * variance)
 
     @property
     def slack(self) -> float:
@@ -117,22 +117,22 @@ UNKNOWN = Expected(0, 0.0, UNKNOWN_DISPERSION)
 
 def expected(samples: Sequence[Sequence[tuple[tuple[float, ...], tuple[float, ...]]]]) -> Expected:
     """Baseline from withheld partitions; `samples` holds (arrival, excess loss) figures of row samples by partition."""
-    found = [(arrival, surprise) for part in samples for arrival, surprise in part if arrival and surprise]
+    found = [(scores, loss) for part in samples for scores, loss in part if scores and loss]
     if not found:
         return UNKNOWN
-    figures, surprises = (np.array(column) for column in zip(*found, strict=True))
-    mean, variance = surprises.T
+    figures, losses = (np.array(column) for column in zip(*found, strict=True))
+    mean, variance = losses.T
     level = float(mean.mean())
     excess = float(((mean - level) ** 2 / variance).sum())
     dispersion = (PRIOR_PARTITIONS + excess) / (PRIOR_PARTITIONS + max(len(found) - 1, 0))
     if len(samples) == 1:  # possibly predicted by the prior alone, too cautiously
-        return Expected(1, max(level, UNKNOWN.surprise), max(dispersion, UNKNOWN_DISPERSION), len(found))
+        return Expected(1, max(level, UNKNOWN.mean), max(dispersion, UNKNOWN_DISPERSION), len(found))
     return Expected(len(samples), level, dispersion, len(found), tuple(figures.mean(axis=0).tolist()))
 
 
-def from_facts(known) -> Expected | None:
+def from_facts(fact) -> Expected | None:
     """Baseline from the fact `expected` of a commit; None if nothing has been withheld yet."""
-    return known and Expected(**msgspec.structs.asdict(known) | {"figures": tuple(known.figures)})
+    return fact and Expected(**msgspec.structs.asdict(fact) | {"figures": tuple(fact.figures)})
 
 
 def withheld(ledger: Sequence[Entry]) -> list[Entry]:
@@ -175,7 +175,7 @@ def changes(z: Iterable[float], slack=SLACK) -> list[Change]:
     return found
 
 
-def alone(base: Expected, z, among: Iterable[Change]) -> list[int]:
+def outliers(base: Expected, z, among: Iterable[Change]) -> list[int]:
     """Positions of single standardised arrivals z (n,) that reach the alarm level by themselves, outside `among`.
 
     The variance used is at least that of the model. Simulated: fewer than 1 % of unchanged sequences of 100 contain a

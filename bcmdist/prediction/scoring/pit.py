@@ -32,11 +32,11 @@ class Places:
     """(n,), False for censored lifetimes"""
 
 
-def pit_ranges(likelihood: OneProcess, said: Predictive, obs: Observations) -> Places:
+def pit_ranges(likelihood: OneProcess, predicted: Predictive, obs: Observations) -> Places:
     """PIT ranges of n observations in their predictive distributions."""
-    at = np.clip(said.cdf(obs.y), 0.0, 1.0)
+    at = np.clip(predicted.cdf(obs.y), 0.0, 1.0)
     previous = likelihood.previous(obs.y)
-    below = at if previous is None else np.clip(said.cdf(previous), 0.0, at)
+    below = at if previous is None else np.clip(predicted.cdf(previous), 0.0, at)
     seen = np.asarray((obs.event == 1) | ("event" not in likelihood.companions))
     return Places(np.where(seen, below, at), np.where(seen, at, 1.0), seen)
 

@@ -43,8 +43,8 @@ class Comparable:
         if not pairs.any():
             return float("nan"), float("nan")
         found = right.sum() / pairs.sum()
-        spread = 2.0 * np.linalg.norm(right - found * pairs) / pairs.sum()
-        return float(found), float(spread * np.sqrt(1.0 - len(self.rows) / total))
+        standard_error = 2.0 * np.linalg.norm(right - found * pairs) / pairs.sum()
+        return float(found), float(standard_error * np.sqrt(1.0 - len(self.rows) / total))
 
 
 def comparable(y, event, predicted, number, *, most=None) -> Comparable:

@@ -41,14 +41,14 @@ def _of_numbers(t: dict[str, Any]) -> list[str]:
     n, pit = float(t["rows"]), t["pit"] / t["rows"]
     held = {level: float(_middle(pit, level)) for level in TOLERATED}
     off = {level: _sign(share - level, TOLERATED[level], level, n) for level, share in held.items()}
-    said = ", ".join(f"{share:.0%} of rows lie in the middle {level:.0%}" for level, share in held.items())
+    shares = ", ".join(f"{share:.0%} of rows lie in the middle {level:.0%}" for level, share in held.items())
     kind = _KINDS[off[0.5], off[0.9]]
     above = float(pit[BINS // 2 :].sum())
     if not _sign(above - 0.5, TOLERATED_LEAN, 0.5, n):
-        return [f"{kind}: {said} of their predicted distributions"]
+        return [f"{kind}: {shares} of their predicted distributions"]
     kind = kind if any(off.values()) else "intervals are as wide as they should be"
     lean = f"predictions lean: {above:.0%} of observations lie above the predicted median"
-    return [f"{kind}: {said} of their predicted distributions", lean]
+    return [f"{kind}: {shares} of their predicted distributions", lean]
 
 
 # Keys: signs of the deviation at the narrow and at the wide central share.

@@ -68,14 +68,14 @@ def _taylor(predictor, U, S):
 STEPS: dict[str, Step] = {"naive": _naive, "exact": _exact, "taylor": _taylor}
 
 
-def forecast(predictor: LatentPredictor, state, known, way: str, *, seed: int = 0) -> Forecast:
+def forecast(predictor: LatentPredictor, state, inputs, way: str, *, seed: int = 0) -> Forecast:
     """Forecast n series K steps ahead, feeding predictions back as inputs; arguments and result in original units.
 
     Parameters
     ----------
     predictor : of a model with a normal likelihood, whose inputs are the last L values, newest first, then known inputs
     state : (n, L), last values of each series, newest first
-    known : (n, K, D - L), known inputs at each step
+    inputs : (n, K, D - L), known inputs at each step
     way : how the uncertainty of predicted inputs is propagated: "naive" (ignored), "exact" (closed-form moments),
     "taylor"
         (moments from slopes and curvatures) or "montecarlo" (sample paths)
@@ -86,23 +86,23 @@ def forecast(predictor: LatentPredictor, state, known, way: str, *, seed: int = 
     Mean, variance and 95 % limits of the measurement at each step, (n, K) each.
     """
     if way == "montecarlo":
-        return _paths(predictor, np.asarray(state, dtype=float), known, np.random.default_rng(seed))
+        return _paths(predictor, np.asarray(state, dtype=float), inputs, np.random.default_rng(seed))
     scaling = predictor.model.scaling
     u = np.array(state, dtype=float)
     (n, L), D = u.shape, len(scaling.x_scale)
     S = np.zeros((n, D, D))
-    said = []
-    for k in range(known.shape[1]):
-        U = np.column_stack([u, known[:, k]])
+    predicted = []
+    for k in range(inputs.shape[1]):
+        U = np.column_stack([u, inputs[:, k]])
         mean, variance, with_x = STEPS[way](predictor, scaling.inputs(U), scaling.input_covariances(U, S))
         seen = _observed(predictor, U, mean, variance)
-        said.append(seen)
+        predicted.append(seen)
         crossed = with_x / scaling.slopes(U) * scaling.y_scale
         u = np.column_stack([seen["observation_mean"], u[:, :-1]])
         if way != "naive":
             S[:, :L, :L] = _shifted(S[:, :L, :L], seen["observation_variance"], crossed[:, :L])
     columns = ("observation_mean", "observation_variance", "lower95", "upper95")
-    return Forecast(*(np.column_stack([seen[name] for seen in said]) for name in columns))
+    return Forecast(*(np.column_stack([seen[name] for seen in predicted]) for name in columns))
 
 
 def mixed(each: Sequence[Forecast]) -> Forecast:
@@ -125,7 +125,7 @@ def _shifted(S, variance, crossed):
 
 def _observed(predictor, U, mean, variance):
     """Predictive distribution of the measurement, in original units, for given moments of f."""
-    return predict_rows(predictor, U, unweighted(np.full(len(U), np.nan)), around=Moments(mean, variance))
+    return predict_rows(predictor, U, unweighted(np.full(len(U), np.nan)), uncertainty=Moments(mean, variance))
 
 
 @dataclass(frozen=True)
@@ -140,12 +140,12 @@ class Moments:
         return self.mean, self.variance
 
 
-def _paths(predictor, state, known, generator):
-    n, steps = known.shape[:2]
+def _paths(predictor, state, inputs, generator):
+    n, steps = inputs.shape[:2]
     u = np.repeat(state, PATHS, axis=0)
     drawn = np.empty((n, PATHS, steps))
     for k in range(steps):
-        U = np.column_stack([u, np.repeat(known[:, k], PATHS, axis=0)])
+        U = np.column_stack([u, np.repeat(inputs[:, k], PATHS, axis=0)])
         X = predictor.model.scaling.inputs(U)
         latent = predictor.model.shared.predict_draws(predictor, X) if k else predictor.latent(X)
         seen = _observed(predictor, U, *latent)

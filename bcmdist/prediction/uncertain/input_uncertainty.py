@@ -97,18 +97,20 @@ def moments_at(shared: Shared, belief: Belief, u, S) -> tuple[np.ndarray, np.nda
     if shared.mixture and shared.members:
         each = [moments_at(one.shared, belief[k], u, S) for k, one in enumerate(shared.members)]
         return *mixed((mean, variance) for mean, variance, _ in each), np.mean([one for _, _, one in each], axis=0)
-    said, m = shared.expected(u, S), belief.mean
+    expected, m = shared.expected(u, S), belief.mean
     factors = belief.factor.reshape(-1, *belief.factor.shape[-2:])
-    believed = np.array([_believed(L, said) for L in factors]).reshape(belief.factor.shape[:-2])
-    moved = np.einsum("...i,ij,...j->...", m, said.covariance, m)
-    left = max(kind_of(shared).keeps * said.left, 0.0)
-    return m @ said.single, left + believed + np.maximum(moved, 0.0), m @ said.with_inputs
+    believed = np.array([_believed(L, expected) for L in factors]).reshape(belief.factor.shape[:-2])
+    moved = np.einsum("...i,ij,...j->...", m, expected.covariance, m)
+    left = max(kind_of(shared).keeps * expected.left, 0.0)
+    return m @ expected.single, left + believed + np.maximum(moved, 0.0), m @ expected.with_inputs
 
 
-def _believed(L, said):
+def _believed(L, expected):
     """E b' (L L')^-1 b."""
-    at_mean = linalg.solve_lower(np.asfortranarray(L), said.single.copy())
-    return at_mean @ at_mean + np.trace(linalg.cholesky_solve(np.asfortranarray(L), said.covariance.copy(order="F")))
+    at_mean = linalg.solve_lower(np.asfortranarray(L), expected.single.copy())
+    return at_mean @ at_mean + np.trace(
+        linalg.cholesky_solve(np.asfortranarray(L), expected.covariance.copy(order="F"))
+    )
 
 
 # Step in standard deviations of the input: the next terms of the series are 1e-4 of those used, and rounding is 1e-12.
@@ -123,8 +125,8 @@ def taylor_moments(predictor: LatentPredictor, U, S) -> tuple[np.ndarray, np.nda
         (m_up, v_up), (m_down, v_down) = (predictor.latent(U + step * c) for step in (STEP, -STEP))
         slopes += squared(m_up - m_down, variance.ndim) / (2.0 * STEP) ** 2
         curvatures += (v_up - 2.0 * variance + v_down) / STEP**2
-    spread = variance + 0.5 * curvatures
-    kept = np.where(_positive(spread), spread, variance)  # negative: the series is not valid here
+    corrected = variance + 0.5 * curvatures
+    kept = np.where(_positive(corrected), corrected, variance)  # negative: the series is not valid here
     return mean, kept + slopes
 
 
@@ -168,15 +170,15 @@ def draws(inputs: int) -> np.ndarray:
 def sampled_moments(predictor: LatentPredictor, U, S) -> tuple[np.ndarray, np.ndarray]:
     """Mean and variance of f at scaled inputs N(U, S), (n, D) and (n, D, D)."""
     C = roots(S)
-    centre, spread = predictor.latent(U)
-    total, squares, believed = np.zeros_like(centre), np.zeros_like(spread), np.zeros_like(spread)
+    centre, variance = predictor.latent(U)
+    total, squares, believed = np.zeros_like(centre), np.zeros_like(variance), np.zeros_like(variance)
     for z in draws(U.shape[1]):
         mean, variance = predictor.model.shared.predict_draws(predictor, U + C @ z)
         total += mean - centre
-        squares += squared(mean - centre, spread.ndim)
+        squares += squared(mean - centre, variance.ndim)
         believed += variance
     gap = total / DRAWS
-    return centre + gap, believed / DRAWS + squares / DRAWS - squared(gap, spread.ndim)
+    return centre + gap, believed / DRAWS + squares / DRAWS - squared(gap, variance.ndim)
 
 
 Way = Callable[[Any, np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]

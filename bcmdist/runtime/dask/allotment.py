@@ -33,7 +33,7 @@ class Allotments:
         """number of threads of each worker of the cluster, by address"""
         self.asked: dict[str, Portion] = {}
         """portion each client asked for, by client, in order of arrival"""
-        self.given: dict[str, set[str]] = {}
+        self.by_client: dict[str, set[str]] = {}
         """workers of each of these clients, plus `NOWHERE`; the sets are updated in place"""
         self.others: set[str] = {NOWHERE}
         """workers for clients without an allotment, plus `NOWHERE`; also updated in place"""
@@ -41,13 +41,13 @@ class Allotments:
     def ask(self, client: str, portion: Portion) -> list[str]:
         """Record a client's request for a portion; return the newly assigned workers, of any client."""
         self.asked[client] = portion
-        self.given.setdefault(client, {NOWHERE})
+        self.by_client.setdefault(client, {NOWHERE})
         return self._give()
 
     def leave(self, client: str) -> list[str]:
         """Remove a client; return the newly assigned workers."""
         self.asked.pop(client, None)
-        self.given.pop(client, None)
+        self.by_client.pop(client, None)
         return self._give()
 
     def come(self, worker: str, threads: int) -> list[str]:
@@ -58,17 +58,17 @@ class Allotments:
     def go(self, worker: str) -> list[str]:
         """Remove a worker; return the newly assigned workers."""
         self.threads.pop(worker, None)
-        for workers in self.given.values():
+        for workers in self.by_client.values():
             workers.discard(worker)
         return self._give()
 
     def workers(self, client: str) -> list[str]:
         """Addresses of the workers allotted to a client, sorted."""
-        return sorted(self.given.get(client, set()) - {NOWHERE})
+        return sorted(self.by_client.get(client, set()) - {NOWHERE})
 
     def held(self) -> int:
         """Total number of allotted threads."""
-        return sum(self.threads[worker] for client in self.given for worker in self.workers(client))
+        return sum(self.threads[worker] for client in self.by_client for worker in self.workers(client))
 
     def _give(self):
         """Assign free workers one at a time to the client with the fewest that may have more.
@@ -78,19 +78,19 @@ class Allotments:
         assigned, before = [], set(self.others)
         while pair := self._next():
             client, worker = pair
-            self.given[client].add(worker)
+            self.by_client[client].add(worker)
             assigned.append(worker)
         self.others.clear()
         self.others.update(self._free() or self.threads, {NOWHERE})
         return [*assigned, *sorted(self.others - before - set(assigned))]
 
     def _free(self):
-        taken = set().union(*self.given.values())
+        taken = set().union(*self.by_client.values())
         return [worker for worker in self.threads if worker not in taken]
 
     def _next(self):
         free = self._free()
-        for client in sorted(self.asked, key=lambda client: len(self.given[client])):
+        for client in sorted(self.asked, key=lambda client: len(self.by_client[client])):
             for worker in free:
                 if self._may_have(client, worker):
                     return client, worker
@@ -141,7 +141,9 @@ class Allotting(distributed.SchedulerPlugin):
             for key in tasks:
                 task = scheduler.tasks[key]
                 # The set itself, not a copy: later changes of the client's workers apply to all its tasks.
-                task.worker_restrictions = task.worker_restrictions or allotments.given.get(client, allotments.others)
+                task.worker_restrictions = task.worker_restrictions or allotments.by_client.get(
+                    client, allotments.others
+                )
 
     def add_worker(self, scheduler, worker) -> None:
         """Add a new worker; the scheduler itself then schedules the tasks that wait for one."""

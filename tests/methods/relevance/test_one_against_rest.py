@@ -19,7 +19,7 @@ from bcmdist.data.partition import partitions
 from bcmdist.data.writing import write_dataset
 from bcmdist.errors import InvalidOption, ModelDamaged
 from bcmdist.methods.relevance.dictionaries import Dictionaries
-from bcmdist.methods.relevance.method import OneAgainstRest
+from bcmdist.methods.relevance.method import OneVersusAll
 from bcmdist.model.likelihoods import logistic_average
 from oracles import central_differences
 from problems import assert_same_committee
@@ -201,7 +201,7 @@ def test_real_classes(real_data, name, tmp_path):
 
 
 def test_derivatives(rng):
-    likelihood, obs, f = OneAgainstRest(3), unweighted(rng.integers(0, 3, 5) * 1.0), rng.standard_normal((5, 3))
+    likelihood, obs, f = OneVersusAll(3), unweighted(rng.integers(0, 3, 5) * 1.0), rng.standard_normal((5, 3))
     obs = replace(obs, weight=rng.uniform(0.5, 2.0, 5))
 
     def total(flat):
@@ -215,7 +215,7 @@ def test_derivatives(rng):
 
 
 def test_probabilities_where_no_class_is_likely():
-    p = OneAgainstRest(3).class_probability(np.array([[-600.0, -601.0, -602.0]]), np.full((1, 3), 1e-3))
+    p = OneVersusAll(3).class_probability(np.array([[-600.0, -601.0, -602.0]]), np.full((1, 3), 1e-3))
     assert np.all(np.isfinite(p))
     assert p.argmax() == 0
 

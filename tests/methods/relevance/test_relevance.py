@@ -7,7 +7,7 @@ from bcmdist.methods.relevance import learners
 from bcmdist.methods.relevance.classes import closed
 from bcmdist.methods.relevance.dictionaries import Radial
 from bcmdist.methods.relevance.learners import Problem, State, posterior
-from bcmdist.methods.relevance.method import OneAgainstRest
+from bcmdist.methods.relevance.method import OneVersusAll
 from bcmdist.methods.relevance.sequential import UPDATES, afresh, changed
 from bcmdist.methods.relevance.sums import Sums, sums_of
 from bcmdist.methods.relevance.training import pull
@@ -25,7 +25,7 @@ STEPS = {"em": (learners.em_step, False), "mackay": (learners.mackay_step, True)
 
 def test_conformance(rng):
     check_basis(Radial(rng.standard_normal((5, 3)), np.array([0.7, 1.0, 2.0]), np.arange(5.0)))
-    check_likelihood(OneAgainstRest(3))
+    check_likelihood(OneVersusAll(3))
 
 
 @pytest.fixture
