@@ -109,19 +109,7 @@ RESCALE_BLOCKS = 2
 
 
 def find_hyperparameters(
-    settings,
-    blocks,
-    near,
-    reference,
-    input_scales,
-    likelihood,
-    classes,
-    runtime,
-    log,
-    *,
-    groups,
-    sloping,
-    representable,
+    settings, blocks, near, reference, scales, likelihood, classes, runtime, log, *, groups, sloping, representable
 ) -> tuple[str, Kernel, Likelihood, str, dict[str, Any]]:
     """Learn or take over the hyper-parameters: kernel name, kernel, likelihood, mean, and findings for `Facts`.
 
@@ -130,7 +118,7 @@ def find_hyperparameters(
     blocks : `Blocks` over which the evidence is summed
     near : `CellBlocks` from which rows are left out; None unless partitions are spatial
     reference : reference of the scaling
-    spread : (D,) divisors of the original inputs
+    scales : (D,) divisors of the original inputs
     log : path of the log of evaluations (`CachedObjective`)
     groups : (D,) for each input the first input that shares its lengthscale; () if each input has its own
     sloping : whether a linear mean may replace the constant one
@@ -140,7 +128,7 @@ def find_hyperparameters(
     ------
     InvalidOption, MemoryLimit, NotPositiveDefinite
     """
-    inputs = len(input_scales)
+    inputs = len(scales)
     if not settings.learn:
         return fixed_hyperparameters(settings, inputs, groups, likelihood)
     target, likelihood = likelihood, likelihood.learned_as()
@@ -160,7 +148,7 @@ def find_hyperparameters(
             inputs=inputs,
             effort=EFFORTS[settings.effort],
             groups=groups,
-            input_scales=input_scales,
+            scales=scales,
             validation_for=objectives.validation_on(validation) if validation else None,
             trend=objectives.trend,
             representable=representable,

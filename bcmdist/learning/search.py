@@ -178,7 +178,7 @@ def learn(
     inputs,
     effort: Effort,
     groups: tuple[int, ...] = (),
-    input_scales=None,
+    scales=None,
     validation_for: Callable[[Kernel], CrossValidation] | None = None,
     trend: Objective | None = None,
     representable: Callable[[Kernel], bool] = lambda _: True,
@@ -202,12 +202,12 @@ def learn(
     """
     search = _Search(objective_for(None), inputs, groups)
     names = AUTO_KERNELS if kernel_name == "auto" else (kernel_name,)
-    points = isotropic_points(search, names, likelihood, effort, input_scales)
+    points = isotropic_points(search, names, likelihood, effort, scales)
     coarse = max(points, key=_objective)
     search.objective = objective_for(coarse.kernel)
     coarse = search.again(coarse)
     if not math.isfinite(coarse.objective):  # the optimum fails numerically on these rows: search again
-        points = isotropic_points(search, names, likelihood, effort, input_scales)
+        points = isotropic_points(search, names, likelihood, effort, scales)
         coarse = max(points, key=_objective)
     best = search.climb(expanded(coarse, inputs), effort.steps)
     # A rejected kernel may have missed inputs that the winner found: each kernel also starts from the winner.

@@ -21,7 +21,7 @@ LENGTHSCALE_RANGE = (0.1, 1.0)
 START_LENGTHSCALES = (1.0, 0.25)
 
 
-def isotropic_points(search, names, likelihood, effort, input_scales) -> list[Point]:
+def isotropic_points(search, names, likelihood, effort, scales) -> list[Point]:
     """Points that each kernel reaches with one lengthscale; some may have failed, but not all.
 
     The lengthscale applies to standardised inputs, or to unscaled inputs: map coordinates, pixels and principal
@@ -44,10 +44,8 @@ def isotropic_points(search, names, likelihood, effort, input_scales) -> list[Po
                 max((search.at(names[0], k, likelihood) for k in ways), key=_objective), effort.isotropic_steps
             )
         )
-    if input_scales is not None and np.ptp(input_scales) > 0:
-        unscaled = [
-            _unscaled_start(search, names[0], factor, input_scales, likelihood) for factor in START_LENGTHSCALES
-        ]
+    if scales is not None and np.ptp(scales) > 0:
+        unscaled = [_unscaled_start(search, names[0], factor, scales, likelihood) for factor in START_LENGTHSCALES]
         points.append(search.climb(max(unscaled, key=_objective), effort.isotropic_steps))
     for name in names[1:]:
         # A smooth kernel fits badly at the longer lengthscales of a rough kernel's optimum: the starts are tried too.
@@ -80,13 +78,13 @@ def _spaced(kernel) -> list[Kernel]:
     ]
 
 
-def _unscaled_start(search, name, factor, input_scales, likelihood):
+def _unscaled_start(search, name, factor, scales, likelihood):
     """Start with one lengthscale for the unscaled inputs, in units of their joint standard deviation."""
     kernel = parse_kernel(name, inputs=search.inputs)
     values = {}
     for n, columns in kernel.lengthscale_columns(search.inputs).items():
         if len(kernel.parameters[n]) > 1:
-            along = factor * np.linalg.norm(input_scales[columns]) / input_scales[columns]
+            along = factor * np.linalg.norm(scales[columns]) / scales[columns]
             values[n] = along.clip(*kernel.bounds[n])
     return search.at(name, kernel.with_parameters(values), likelihood, tied=True)
 

@@ -108,7 +108,7 @@ def test_reports_have_names_of_their_own():
 
 
 def test_every_fact_is_among_the_full_ones():
-    named = {name for kind in RECORDS.values() for name in kind.__struct_fields__}
+    named = {name for kind in RECORDS.values() for name in kind.__struct_encode_fields__}
     assert named <= (BARE.to_json() | FULL).keys()
 
 

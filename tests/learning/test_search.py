@@ -246,11 +246,11 @@ class Scored:
         return rows
 
 
-def as_given(rng, rows, input_scales):
+def as_given(rng, rows, scales):
     """Standardised inputs, and targets that are alike where the inputs as given, of unequal spread, are near."""
-    X = rng.standard_normal((rows, len(input_scales)))
-    truth = parse_kernel("matern32", inputs=len(input_scales))
-    truth = truth.with_parameters({"variance": np.ones(1), "lengthscale": 2.0 / input_scales})
+    X = rng.standard_normal((rows, len(scales)))
+    truth = parse_kernel("matern32", inputs=len(scales))
+    truth = truth.with_parameters({"variance": np.ones(1), "lengthscale": 2.0 / scales})
     return X, np.linalg.cholesky(truth.cross(X, X) + 0.01 * np.eye(rows)) @ rng.standard_normal(rows)
 
 
@@ -280,8 +280,8 @@ def test_the_judge_takes_many_lengthscales_where_one_is_not_enough(rng):
 
 def test_one_lengthscale_is_tried_for_inputs_as_they_were_given(rng):
     """As of principal components: the leading one spreads most, and tells most of distance."""
-    input_scales = np.geomspace(3.0, 0.1, 12)
-    X, y = as_given(rng, 140, input_scales)
+    scales = np.geomspace(3.0, 0.1, 12)
+    X, y = as_given(rng, 140, scales)
     judge, objective = left_out_judge(X[60:], y[60:], 80), objective_of(X[:60], y[:60])
     effort = EFFORTS["quick"]
     found, plain = (
@@ -291,14 +291,12 @@ def test_one_lengthscale_is_tried_for_inputs_as_they_were_given(rng):
             Gaussian(0.1),
             inputs=12,
             effort=effort,
-            input_scales=s,
+            scales=s,
             validation_for=judged_by(judge),
         )
-        for s in (input_scales, None)
+        for s in (scales, None)
     )
-    np.testing.assert_allclose(
-        found.kernel.lengthscale * input_scales, found.kernel.lengthscale[0] * input_scales[0], rtol=1e-9
-    )
+    np.testing.assert_allclose(found.kernel.lengthscale * scales, found.kernel.lengthscale[0] * scales[0], rtol=1e-9)
     assert judge(found.kernel, found.likelihood).sum() > judge(plain.kernel, plain.likelihood).sum() + 1.0
 
 
@@ -306,7 +304,7 @@ def test_inputs_of_equal_spread_are_not_tried_twice(rng):
     X, y = sample(rng, parse_kernel("se", inputs=2), 40, 0.1)
     objective, effort = objective_of(X, y), EFFORTS["quick"]
     same, without = (
-        learn(always(objective), "se", Gaussian(0.5), inputs=2, effort=effort, input_scales=s)
+        learn(always(objective), "se", Gaussian(0.5), inputs=2, effort=effort, scales=s)
         for s in (np.full(2, 3.0), None)
     )
     assert same.evaluations == without.evaluations

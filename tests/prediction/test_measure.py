@@ -47,7 +47,7 @@ def odd(make_data, rng):
 
 
 def spread(gbcm, method=None):
-    return PREDICTORS[gbcm.chosen_method(method)].of_snapshot(gbcm.snapshot).error_scale
+    return PREDICTORS[gbcm.chosen_method(method)].of_snapshot(gbcm.snapshot).error_distribution
 
 
 def covered(gbcm, X, y, level):

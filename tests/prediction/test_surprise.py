@@ -5,6 +5,7 @@ import shutil
 import warnings
 from dataclasses import replace
 
+import msgspec
 import numpy as np
 import pytest
 from click.testing import CliRunner
@@ -270,7 +271,12 @@ def test_ingest_prints_the_verdict(fitted, tmp_path, rng):
 
 def test_facts_of_a_commit_say_what_is_expected():
     known = Expected(3, 0.1, 1.2, 12, (-1.0, 0.9, 0.5))
-    assert excess_loss.from_facts(decode(ExpectedLoss, json.loads(json.dumps(vars(known))), "here")) == known
+    assert (
+        excess_loss.from_facts(
+            decode(ExpectedLoss, json.loads(msgspec.json.encode(ExpectedLoss(**vars(known)))), "here")
+        )
+        == known
+    )
     assert excess_loss.from_facts(None) is None
 
 
