@@ -68,8 +68,8 @@ def test_every_value_is_written():
         ({"data": None}, "a text as fit.data, got None"),
     ],
 )
-def test_what_is_no_request_is_refused_by_the_field(change, hints_of):
-    with pytest.raises(InvalidRequest, match=f"request: .*{hints_of}"):
+def test_what_is_no_request_is_refused_by_the_field(change, said):
+    with pytest.raises(InvalidRequest, match=f"request: .*{said}"):
         from_json(to_json(FitRequest("d", "m")) | change)
 
 
@@ -144,9 +144,9 @@ def test_they_do_what_the_facade_does(wave, tmp_path):
     scored = carry_out(ScoreRequest(model, path), SerialRuntime)
     assert scored == {"method": "committee", **GBCM.load(model).score(path)}
     out = str(tmp_path / "p.zarr")
-    hints_of = carry_out(PredictRequest(model, path, out), SerialRuntime)
-    assert (hints_of["rows"], hints_of["out"], hints_of["method"]) == (len(X), out, "committee")
-    assert list(hints_of) == ["rows", "seconds", "out", "method", "unused"]
+    said = carry_out(PredictRequest(model, path, out), SerialRuntime)
+    assert (said["rows"], said["out"], said["method"]) == (len(X), out, "committee")
+    assert list(said) == ["rows", "seconds", "out", "method", "unused"]
 
 
 @pytest.mark.filterwarnings("ignore:.*the model knows no names")

@@ -92,10 +92,10 @@ def test_choices_to_which_others_may_add():
         ("ketch --harbour Kiel --reefs jib", "expected NAME=NUMBER"),
     ],
 )
-def test_other_values_are_refused(words, hints_of):
+def test_other_values_are_refused(words, said):
     done = sailed(*words.split())
     assert done.exit_code == 2
-    assert hints_of in done.stderr
+    assert said in done.stderr
 
 
 def test_texts_are_help():
