@@ -20,6 +20,9 @@ from bcmdist.api.mixture import opened, refuse_mixture
 from bcmdist.api.plan.plan import plan
 from bcmdist.api.requests import FitRequest, IngestRequest, PredictRequest, ScoreRequest
 from bcmdist.api.sampling import sample_posterior
+from bcmdist.api.validation.cross_validate import prepared
+from bcmdist.api.validation.folds import column_to_keep
+from bcmdist.api.validation.result import ValidationResult
 from bcmdist.data.dataset import open_data
 from bcmdist.data.outputs import refuse_existing
 from bcmdist.data.tables.writing import refuse_csv_safe
@@ -172,8 +175,33 @@ def _predict(request: PredictRequest) -> Iterator[Work]:
 @begun.register
 @contextlib.contextmanager
 def _score(request: ScoreRequest) -> Iterator[Work]:
+    if request.folds is not None:
+        with validating(request) as validate:
+            yield lambda runtime: validate(runtime).to_json()
+        return
     with scoring(request) as (method, work):
         yield lambda runtime: score_figures(method, work(runtime))
+
+
+@contextlib.contextmanager
+def validating(request: ScoreRequest) -> Iterator[Callable[[Any], ValidationResult]]:
+    """Context manager: choose the folds of a cross-validation; return the work that computes its result."""
+    with opened(request.model) as fitted:
+        snapshot = fitted.single("cross-validate").predictive.snapshot
+        columns = {"x": request.x, "y": request.y, "unseen": request.unseen, "id": column_to_keep(snapshot, request.by)}
+        with scored(snapshot.model, request.model, request.data, **columns) as (data, names):
+            yield prepared(
+                snapshot,
+                data,
+                x=names["x"],
+                y=names["y"],
+                folds=request.folds or 0,
+                by=request.by,
+                coordinates=request.coordinates,
+                method=request.method,
+                inputs=request.inputs,
+                seed=request.seed,
+            ).run
 
 
 @contextlib.contextmanager

@@ -6,12 +6,14 @@ from importlib import import_module
 from bcmdist.api.places import targets_of
 from bcmdist.api.relevance import Lengthscales
 from bcmdist.api.running import Where, runs
+from bcmdist.api.validation.result import ValidationResult
 from bcmdist.prediction import datasets
 from bcmdist.prediction.predictive_model import PredictiveModel
 from bcmdist.prediction.scoring.scores import Scores
 from bcmdist.prediction.uncertain.forecast import Forecast
 
 # Imported on first use.
+VALIDATION = "bcmdist.api.validation.cross_validate"
 FORECASTS, PICTURES, REPORT = "bcmdist.api.forecasts", "bcmdist.api.pictures.pictures", "bcmdist.api.report.report"
 
 
@@ -90,6 +92,39 @@ class Facade(ABC):
         with model.held(), rows as (url, name):
             data = datasets.open_new_rows(model.snapshot, url, x=x, y=name)
             return datasets.scores(model, data, method, inputs, runtime)
+
+    @runs
+    def cross_validate(
+        self,
+        source,
+        y=None,
+        *,
+        companions=None,
+        folds=5,
+        by="blocks",
+        coordinates=None,
+        x=None,
+        method=None,
+        inputs=None,
+        seed=0,
+        runtime: Where = None,
+    ) -> ValidationResult:
+        """Leave out blocks of rows in turn, predict each by a committee of the others, and score the predictions.
+
+        `source`, `y`, `companions`, `x`, `method`, `inputs` as in `score`; usually the rows of the fit. `by`: "blocks"
+        of neighbouring rows, random "rows", "group:COLUMN", "time:COLUMN" (later rows from earlier ones), or an array
+        with the group of each row. `coordinates`: inputs in whose units blocks are cut and distances measured, such as
+        ["lon", "lat"] (default: all inputs, in units of their lengthscales). Scaling, hyper-parameters and query points
+        stay as learned from all rows. Raises `InvalidOption` for a mixture, and for experts that train shared variables
+        on the rows to be left out.
+        """
+        model = self.single("cross-validate").predictive
+        trained = model.snapshot.model
+        rows = targets_of(source, y, companions, trained.y_name, like=trained.schema)
+        with model.held(), rows as (url, name):
+            how = {"x": x, "y": name, "method": method, "inputs": inputs, "seed": seed}
+            prepare = import_module(VALIDATION).prepared
+            return prepare(model.snapshot, url, folds=folds, by=by, coordinates=coordinates, **how).run(runtime)
 
     def forecast(self, state, steps: int, *, known=None, method=None, inputs=None, seed=0) -> Forecast:
         """Forecast `steps` steps of n series, by a model whose inputs are the last L values of a series.

@@ -33,22 +33,30 @@ def fit(source, settings: Settings, model, runtime: Runtime) -> Snapshot:
     (spatial partitions), and measure the distribution of prediction errors."""
     snapshot, data = prepare(source, settings, model, runtime)
     with snapshot.held():
-        spatial, several = settings.partition == "spatial", _makes_several(settings, snapshot.facts)
-        if spatial:
-            snapshot = arrange.arrange(snapshot, data, runtime)
-            parts = arrange.cell_partitions(snapshot)
-        else:
-            parts = partitions(data, settings.partition_rows)
-        if not (spatial or several):
-            return absorb(snapshot, parts, runtime)
-        snapshot = absorb_without_errors(snapshot, parts, runtime)
-        if several:
-            snapshot = _refined(snapshot, runtime)
-        if spatial:
-            snapshot = arrange.surround(snapshot, runtime)
-        with snapshot.committed_on_error():
-            found = measured(snapshot, runtime)
-        return found.committed()
+        return complete(snapshot, data, runtime, several=_makes_several(settings, snapshot.facts))
+
+
+def complete(snapshot: Snapshot, data: Dataset, runtime: Runtime, *, several: bool) -> Snapshot:
+    """Continue a fit after `prepare`: absorb all rows, and measure the distribution of prediction errors.
+
+    `several`: whether to make further passes until the posterior converges. The caller holds the commit.
+    """
+    spatial = snapshot.model.cells is not None
+    if spatial:
+        snapshot = arrange.arrange(snapshot, data, runtime)
+        parts = arrange.cell_partitions(snapshot)
+    else:
+        parts = partitions(data, snapshot.facts.survey.rows_per_expert)
+    if not (spatial or several):
+        return absorb(snapshot, parts, runtime)
+    snapshot = absorb_without_errors(snapshot, parts, runtime)
+    if several:
+        snapshot = _refined(snapshot, runtime)
+    if spatial:
+        snapshot = arrange.surround(snapshot, runtime)
+    with snapshot.committed_on_error():
+        found = measured(snapshot, runtime)
+    return found.committed()
 
 
 def prepare(source, settings: Settings, model, runtime: Runtime) -> tuple[Snapshot, Dataset]:

@@ -62,8 +62,8 @@ def _is_fitted_to(model, place) -> bool:
     return store.head() > 0 and store.load().facts["fit"].get("data") == absolute_url(place)
 
 
-def like_training(model: Model, file, *, y=None, unseen=None) -> Roles:
-    """Return the roles of the columns of a table with targets, as in the training table.
+def like_training(model: Model, file, *, y=None, unseen=None, id=None) -> Roles:
+    """Return the roles of the columns of a table with targets, as in the training table; `id` is kept with the rows.
 
     Raises
     ------
@@ -80,7 +80,7 @@ def like_training(model: Model, file, *, y=None, unseen=None) -> Roles:
     target = y or roles.pop("y", model.y_name)
     roles.pop("y", None)
     companions = {role: name for role, name in roles.items() if role in ("weight", *model.likelihood.companions)}
-    return Roles(target, companions=companions, coding=coding, unseen=unseen)
+    return Roles(target, companions=companions, coding=coding, unseen=unseen, id=id)
 
 
 @contextlib.contextmanager
@@ -98,10 +98,13 @@ def ingested(model: Model, url, source, *, unseen=None, stays: Callable[[], bool
 
 
 @contextlib.contextmanager
-def scored(model: Model, url, data, *, x=None, y=None, unseen=None) -> Iterator[tuple[str, dict[str, str | None]]]:
+def scored(
+    model: Model, url, data, *, x=None, y=None, unseen=None, id=None
+) -> Iterator[tuple[str, dict[str, str | None]]]:
     """Context manager: return the data set to score and the names of its arrays, with a table file imported.
 
-    The imported data set is removed on exit. `data` None, as for some pictures, is returned unchanged.
+    The imported data set is removed on exit. `data` None, as for some pictures, is returned unchanged. `id`: a column
+    of the table that is kept as an array of the data set.
     """
     if data is None or not is_table(data):
         _refuse_unseen(data, unseen)
@@ -113,7 +116,7 @@ def scored(model: Model, url, data, *, x=None, y=None, unseen=None) -> Iterator[
     try:
         make_folders(place, url)
         rows = f"{place}/{os.path.basename(os.path.abspath(data))}"  # pictures and reports show this name
-        roles = like_training(model, data, y=y, unseen=unseen)
+        roles = like_training(model, data, y=y, unseen=unseen, id=id)
         import_file(data, rows, roles=roles, attributes={MADE_OF: origin(data)})
         yield rows, {"x": "X", "y": "y"}
     finally:

@@ -20,7 +20,7 @@ from bcmdist.errors import InvalidOption, InvalidRequest
 from bcmdist.learning.method_options import method_options, option_kinds
 from bcmdist.learning.option_fields import fits, has_fields, hints_of, words
 from bcmdist.learning.settings import Settings
-from bcmdist.storage.bounds import Bounds, option_name, refuse_outside
+from bcmdist.storage.bounds import SEED, Bounds, option_name, refuse_outside
 from bcmdist.storage.urls import refuse_secrets
 
 
@@ -138,6 +138,23 @@ class ScoreRequest:
     unseen: Literal["error", "other"] | None = None
     """for files: refuse categories that are not in the training data, or treat them as random ones of those that are
     [default: as in training]"""
+    folds: Annotated[int | None, "K"] = None
+    """cross-validate: leave out each of K blocks of DATA in turn, and predict it by a committee of the other rows, with
+    the hyper-parameters and query points of MODEL"""
+    by: Annotated[str, "blocks|rows|group:COLUMN|time:COLUMN"] = "blocks"
+    """with --folds: leave out blocks of neighbouring rows, random rows, rows with equal values of a column, or periods,
+    which are predicted from earlier rows (time: the only column of dates)"""
+    coordinates: Annotated[str | None, "NAMES"] = None
+    """with --folds: inputs, separated by commas, in whose units blocks are cut and distances measured [default: all
+    inputs, in units of their lengthscales]"""
+    seed: Annotated[int, SEED] = 0
+    """with --folds: seed of the division into folds"""
+
+    def __post_init__(self):
+        refuse_outside(self, named=option_name)
+        changed = [name for name in ("by", "coordinates", "seed") if getattr(self, name) != getattr(type(self), name)]
+        if self.folds is None and changed:
+            raise InvalidOption(f"{option_name(changed[0])}: expected --folds with it, got none; give --folds K")
 
 
 Request = FitRequest | IngestRequest | PredictRequest | ScoreRequest

@@ -72,7 +72,7 @@ def options_of(kind, *, arguments=(), leave_out=(), **changed) -> Callable[[Call
     kind : the dataclass
     arguments : fields that become positional arguments
     leave_out : fields that do not become options
-    changed : attributes of `click.option` that replace the generated ones, by field
+    changed : attributes of `click.option` that replace the generated ones, by field; `also`: another name
     """
     made = list(_made(kind, arguments, leave_out, changed))
 
@@ -120,7 +120,8 @@ def _option(field, hint, text, changed):
         how |= {"default": field.default, "show_default": shown, "type": _type(types, choices_of(hint))}
         if field.name in ADDED_TO:
             how["type"] = Named(choices_of(hint), ADDED_TO[field.name])
-    return click.option(name, field.name, **(how | changed))
+    also = [changed["also"]] if "also" in changed else []
+    return click.option(name, *also, field.name, **(how | {key: changed[key] for key in changed if key != "also"}))
 
 
 def _type(types, choices):

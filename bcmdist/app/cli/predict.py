@@ -67,8 +67,8 @@ def forecast(model, data, steps, out, csv_safe, ahead, id, method, inputs, seed,
 
 
 @click.command(cls=Command)
-@options_of(ScoreRequest, arguments=("model", "data"))
-@click.option("--picture", metavar="FILE.png", help="Plot the calibration of the predictions.")
+@options_of(ScoreRequest, arguments=("model", "data"), folds={"also": "--blocks"})
+@click.option("--picture", metavar="FILE.png", help="Plot the calibration, or with --folds errors over distance.")
 @runtime_options
 @json_option
 def score(picture, make_runtime, as_json, **options) -> dict:
@@ -76,21 +76,40 @@ def score(picture, make_runtime, as_json, **options) -> dict:
 
     Example: bcmdist score model test.zarr
     """
+    from bcmdist.api.pictures import paper  # quick start
+
+    request = request_of(ScoreRequest, options)
+    if picture:
+        paper.check(picture)
+    return (_scores if request.folds is None else _cross_validation)(request, picture, make_runtime, as_json)
+
+
+def _scores(request, picture, make_runtime, as_json):
     from bcmdist.api.carry_out import score_figures, scoring  # quick start
-    from bcmdist.api.pictures import paper
     from bcmdist.api.pictures.scores import score_picture
     from bcmdist.prediction.scoring.verdicts import verdict
 
-    with scoring(request_of(ScoreRequest, options)) as (method, work):
-        if picture:
-            paper.check(picture)
-        with make_runtime() as runtime:
-            scores = work(runtime)
+    with scoring(request) as (method, work), make_runtime() as runtime:
+        scores = work(runtime)
     figures = score_figures(method, scores)
     if picture:
         score_picture(picture, scores)
         figures["picture"] = picture
     return report(figures, as_json, figures | {"trust": verdict(scores)})
+
+
+def _cross_validation(request, picture, make_runtime, as_json):
+    from bcmdist.api.carry_out import validating  # quick start
+
+    with validating(request) as validate, make_runtime() as runtime:
+        result = validate(runtime)
+    figures = result.to_json()
+    if picture:
+        result.plot(picture)
+        figures["picture"] = picture
+    shown: dict = {"method": result.method, "left out": f"by {result.by}; distances {result.unit}", "kept": result.kept}
+    shown |= {"folds": Lines(result.lines()), "picture": picture}
+    return report(figures, as_json, shown)
 
 
 @click.command(cls=Command)

@@ -9,7 +9,7 @@ from bcmdist.app.cli.options import Command, json_option, runtime_options
 
 
 @click.command(cls=Command)
-@options_of(ScoreRequest, arguments=("model", "data"))
+@options_of(ScoreRequest, arguments=("model", "data"), leave_out=("folds", "by", "coordinates", "seed"))
 @click.option("--out", metavar="FILE.html", required=True, help="Self-contained page to write.")
 @click.option(
     "--train",
