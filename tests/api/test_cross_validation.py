@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from bcmdist import GBCM, SerialRuntime, Settings, write_dataset
+from bcmdist import GBCM, SerialRuntime, Settings
 from bcmdist.api.mixture import Mixture
 from bcmdist.api.validation import folds as dividing
 from bcmdist.api.validation.cross_validate import prepared
@@ -49,9 +49,9 @@ def in_model_units(gbcm, X, y):
 @pytest.mark.parametrize("partition", ["chunks", "spatial"])
 @pytest.mark.parametrize("by", ["blocks", "rows", "time:0"])
 def test_a_fold_is_predicted_as_by_a_dense_process_of_the_kept_rows(partition, by, field, make_data):
-    """With `chunks` the PITC process of the kept partitions; with few rows in cells the exact process."""
-    path = make_data(X=field[0], y=field[1])
-    gbcm = GBCM.fit(path, Settings(**GIVEN, set=HYPER, rows_per_expert=EACH, partition=partition))
+    """With `chunks` the PITC process of the kept partitions; in cells of one partition the exact process."""
+    path, each = make_data(X=field[0], y=field[1]), EACH if partition == "chunks" else ROWS
+    gbcm = GBCM.fit(path, Settings(**GIVEN, set=HYPER, rows_per_expert=each, partition=partition))
     X, y = in_model_units(gbcm, *field)
     kernel, noise, points = gbcm.model.shared.kernel, HYPER["likelihood.noise_variance"], gbcm.model.query.points
     assert gbcm.model.shared.jitter == 0.0
@@ -237,6 +237,14 @@ def test_a_sorted_file_gives_the_same_blocks(real_data):
     assert found.scores["crps"] < found.mean["crps"]
 
 
+def test_distances_on_a_grid_are_equal_up_to_rounding(rng):
+    X = np.stack(np.meshgrid(np.arange(15) / 99, np.arange(15) / 99), axis=-1).reshape(-1, 2)
+    gbcm = GBCM.fit(X, rng.standard_normal(len(X)), Settings(**GIVEN))
+    found = gbcm.cross_validate(X, rng.standard_normal(len(X)), folds=9, by="rows", coordinates="0,1")
+    near = [point for point in found.distances if point.distance < 1.01 / 99]
+    assert len(near) == 1
+
+
 # --- The command ---
 
 
@@ -248,7 +256,7 @@ def table(rng, tmp_path):
     X = rng.uniform(-2, 2, (120, 2))
     frame = pd.DataFrame(X, columns=["lon", "lat"])
     frame["soil"] = rng.choice(["clay", "loam", "sand"], 120)
-    frame["day"] = pd.date_range("2026-01-01", periods=120).strftime("%Y-%m-%d")
+    frame["day"] = pd.date_range("2026-01-01", periods=120).strftime("%Y-%m-%dT00:00:00Z")
     frame["y"] = np.sin(2 * X[:, 0]) + 0.1 * rng.standard_normal(120)
     frame.to_csv(tmp_path / "train.csv", index=False)
     frame.assign(site=rng.choice(["s1", "s2", "s3", "s4"], 120)).to_csv(tmp_path / "sites.csv", index=False)
@@ -274,7 +282,7 @@ def scored(folder, data, *words):
     ],
 )
 def test_the_command_prints_folds_as_json(words, by, described, table):
-    done = scored(table, "sites.csv", *words)
+    done = scored(table, "sites.csv" if by == "group:site" else "train.csv", *words)
     assert done.exit_code == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["by"] == by
@@ -342,7 +350,7 @@ def test_labels_and_coinciding_rows(field):
 def test_rows_that_do_not_fit_in_memory_are_refused(field, monkeypatch):
     gbcm = GBCM.fit(*field, Settings(**GIVEN))
     monkeypatch.setattr("bcmdist.runtime.memory.BASE_BYTES", 1e15)
-    with pytest.raises(MemoryLimit, match="cross-validation of 80 rows: .*; take a sample of the rows"):
+    with pytest.raises(MemoryLimit, match=r"cross-validation of 80 rows: .*; take a sample of the rows"):
         gbcm.cross_validate(*field, runtime=Idle())
 
 
@@ -354,9 +362,9 @@ def test_experts_that_have_trained_on_the_rows_are_refused(expert, field):
         gbcm.cross_validate(*field, runtime=Idle())
 
 
-def test_a_mixture_and_options_without_folds_are_refused(table, monkeypatch):
+def test_a_mixture_and_options_without_folds_are_refused(table):
     with pytest.raises(InvalidOption, match="cross-validate"):
-        Mixture.cross_validate(Mixture(str(table / "m"), ()), *np.zeros((2, 3)))
+        Mixture([GBCM.load(table / "m")]).cross_validate("nowhere.zarr")
     done = scored(table, "train.csv", "--by", "rows")
     assert done.exit_code == 1
     assert "--by: expected --folds with it, got none; give --folds K" in done.stderr

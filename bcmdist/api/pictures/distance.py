@@ -30,7 +30,9 @@ def over_distance(result: ValidationResult) -> Any:
     figure, axes = paper.sheet(title, width=9.0, height=3.8, ncols=2)
     error = next(name for name in ERRORS if name in result.scores)
     axes[0].plot(place, [point.scores[error] for point in points], "o-", color=LINE, markersize=4, label="model")
-    axes[0].plot(place, [point.mean[error] for point in points], "--", color=QUIET, label="mean of the kept rows")
+    axes[0].plot(
+        place, [point.mean[error] for point in points], "s--", color=QUIET, markersize=3, label="mean of the kept rows"
+    )
     axes[0].set(ylabel=ERRORS[error])
     axes[0].set_ylim(bottom=min(0.0, axes[0].get_ylim()[0]))
     axes[0].legend(fontsize="small")
@@ -48,9 +50,10 @@ def _draw_shares(axis, place, points, names):
         share = np.array([point.scores[name] for point in points])
         low, high = wilson(share * rows, rows)
         axis.fill_between(place, low, high, color=BAND if color == LINE else "0.88")
-        label = name if SHARES[name] is None else f"{SHARES[name]:.0%} intervals"
+        expected = SHARES[name]
+        label = name if expected is None else f"{100 * expected:.0f} % intervals"
         axis.plot(place, share, "o-", color=color, markersize=4, label=f"{label} (band: 95 %)")
-        if SHARES[name] is not None:
-            axis.axhline(SHARES[name], color=QUIET, linestyle="--", linewidth=0.8)
-    axis.set(ylabel="share of rows", ylim=(0.0, 1.02))
+        if expected is not None:
+            axis.axhline(expected, color=QUIET, linestyle="--", linewidth=0.8)
+    axis.set(ylabel="share of rows" if "coverage95" in names else names[0], ylim=(0.0, 1.02))
     axis.legend(fontsize="small", loc="lower left")

@@ -14,6 +14,7 @@ KEPT = "scaling and warps of the inputs, hyper-parameters and query points, as l
 SHOWN = ("rmse", "mae", "mnlp", "crps", "accuracy", "log_loss", "brier", "deviance", "coverage50", "coverage95")
 # Groups of rows of about equal distance: their number, and the fewest rows of each.
 DISTANCES, LEAST_ROWS = 10, 30
+EQUAL_DIGITS = 9  # distances on a grid that differ only after these digits are equal
 
 
 @dataclass(frozen=True)
@@ -158,8 +159,9 @@ def result_of(folds: list[Scored], *, by: str, method: str, unit: str) -> Valida
 def _by_distance(rows, losses, distance):
     """Scores of groups of about equally many rows; rows of equal distance are in one group."""
     groups = max(1, min(DISTANCES, len(rows) // LEAST_ROWS))
-    edges = np.unique(np.quantile(distance, np.linspace(0.0, 1.0, groups + 1)))
-    group = np.searchsorted(edges[1:-1], distance, side="right")
+    level = np.round(distance / (distance.max() or 1.0), EQUAL_DIGITS)
+    edges = np.unique(np.quantile(level, np.linspace(0.0, 1.0, groups + 1)))
+    group = np.searchsorted(edges[1:-1], level, side="right")
     for k in np.unique(group):
         some = np.flatnonzero(group == k)
         near = distance[some]
