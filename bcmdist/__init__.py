@@ -49,8 +49,8 @@ prediction : posterior -> latent function at new points -> observations -> score
 learning : everything before the first message: settings, survey, hyper-parameters, query points
 methods : experts whose shared variables are not values at query points, one folder each; each registers itself,
     and nothing else imports them
-api : what users import: GBCM, estimators, fitting, plans, requests, mixtures, table input and output, maps,
-    pictures, reports, exports to other packages
+api : what users import: GBCM, estimators, fitting, cross-validation, plans, requests, mixtures, table input and
+    output, maps, pictures, reports, exports to other packages
 app : the entry points: command line, jobs, the service
 
 Where do I add ...
