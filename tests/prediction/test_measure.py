@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from msgspec import structs
 from scipy.stats import norm
 
 from bcmdist import GBCM, IngestOptions, SerialRuntime, Settings
-from bcmdist.committee import snapshot as snapshots
+from bcmdist.committee import commit_record
 from bcmdist.data.dataset import open_data
 from bcmdist.data.partition import partitions
 from bcmdist.errors import BcmdistWarning, CommitRefused, InvalidOption, ModelDamaged
@@ -236,7 +237,7 @@ def test_an_error_distribution_that_cannot_be_is_refused_by_writers_and_readers(
     snapshot = gbcm.snapshot
     entries, known = list(gbcm.ledger), snapshot.facts.errors.error_scale
     if damage == "process":
-        known = known | {"process": known["process"] | {"lengthscale": [1.0]}}
+        known = structs.replace(known, process=structs.replace(known.process, lengthscale=[1.0]))
     elif damage == "places":
         entries = [replace(e, residuals=replace(e.residuals, places=e.residuals.places[:, 1:])) for e in entries]
     else:
@@ -245,7 +246,7 @@ def test_an_error_distribution_that_cannot_be_is_refused_by_writers_and_readers(
     with pytest.raises(CommitRefused, match="expected"):
         snapshot.successor(snapshot.committee, entries, rewrite=True, spread=known)
     assert GBCM.load(tmp_path / "model").commit == snapshot.commit
-    for module in (commits, ledger, snapshots):  # as other software may write it
+    for module in (commits, ledger, commit_record):  # as other software may write it
         monkeypatch.setattr(module, "read_back", lambda where: contextlib.suppress(ModelDamaged))
     snapshot.successor(snapshot.committee, entries, rewrite=True, spread=known)
     with pytest.raises(ModelDamaged, match="expected"):

@@ -67,8 +67,10 @@ class Shape:
 
     def cdf(self, z) -> np.ndarray:
         """P(Z <= z), in the shape of z."""
-        z = np.asarray(z, dtype=float)
-        return sum(weight * ndtr((z - mean) / scale) for weight, scale, mean in zip(*self._arrays, strict=True))
+        z, total = np.asarray(z, dtype=float), np.array(0.0)
+        for weight, scale, mean in zip(*self._arrays, strict=True):
+            total = total + weight * ndtr((z - mean) / scale)
+        return total
 
     def quantile(self, q: float) -> float:
         """The z with P(Z <= z) = q."""
@@ -78,9 +80,10 @@ class Shape:
         """Continuous ranked probability score of z, (n,): E|Z - z| - 1/2 E|Z - Z'| (Grimit et al. 2006, eq. 5)."""
         weights, scales, means = self._arrays
         pairs = _absolute(means[:, None] - means, np.hypot(scales[:, None], scales))
-        z = np.asarray(z, dtype=float)
-        gap = sum(weight * _absolute(z - mean, scale) for weight, scale, mean in zip(*self._arrays, strict=True))
-        return gap - 0.5 * (weights @ pairs @ weights)
+        z, total = np.asarray(z, dtype=float), -0.5 * (weights @ pairs @ weights)
+        for weight, scale, mean in zip(weights, scales, means, strict=True):
+            total = total + weight * _absolute(z - mean, scale)
+        return total
 
 
 NORMAL = Shape()
