@@ -8,6 +8,7 @@ targets but hyper-parameters.
 
 import contextlib
 import functools
+import os
 import uuid
 from dataclasses import dataclass, replace
 from typing import Any
@@ -152,7 +153,7 @@ def _without_rows(facts: Facts, url: str, store) -> Facts:
         lag=None,
         fading=Weighting(),
         method=EXPERTS[facts.expert].defaults.predictor,
-        cells=Cells(facts.cells.core, facts.cells.around),
+        cells=Cells(facts.cells.core, facts.cells.with_halo),
     )
 
 
@@ -164,6 +165,8 @@ def _scratch(snapshot):
         yield place
     finally:
         open_storage(place).remove_all()
+        with contextlib.suppress(OSError):  # an object store, or in use by other jobs
+            os.rmdir(os.path.dirname(place))
 
 
 # --- Preparation ---

@@ -9,6 +9,7 @@ time:COLUMN   rows of a period, predicted from all earlier rows
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
+from numbers import Integral
 
 import numpy as np
 from scipy.spatial import cKDTree
@@ -77,7 +78,7 @@ def column_to_keep(snapshot: Snapshot, by: str) -> str | None:
 
 def refuse_count(folds: int, rows: int) -> None:
     """Raise `InvalidOption` if so many rows cannot be divided into so many folds."""
-    if isinstance(folds, bool) or not isinstance(folds, int) or folds < 2:
+    if isinstance(folds, bool) or not isinstance(folds, Integral) or folds < 2:
         raise InvalidOption(f"folds: expected a whole number of at least 2, got {folds!r}; give another")
     if folds > rows:
         raise InvalidOption(f"folds: expected at most one for each of {rows} rows, got {folds}; give fewer")
