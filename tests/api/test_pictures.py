@@ -27,7 +27,8 @@ def test_the_command_names_every_picture():
 def model(wave):
     """A model of two commits with rows, of which the second was ingested."""
     path, *_ = wave
-    gbcm = GBCM.prepare(path, Settings(**QUICK)).absorb(partitions(open_data(path), 60)[:2])
+    kernel = "se(0) + se(1)"  # terms of one column, for effects
+    gbcm = GBCM.prepare(path, Settings(**QUICK | {"kernel": kernel})).absorb(partitions(open_data(path), 60)[:2])
     return gbcm.partial_fit(path), path
 
 

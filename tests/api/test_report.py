@@ -172,7 +172,7 @@ def test_what_cannot_be_written_is_refused_before_any_work(parts, tmp_path, monk
         report(model, test, tmp_path / "a.html", None, method="local")
     narrow = tmp_path / "narrow.zarr"
     write_dataset(narrow, {"X": np.zeros((9, 2)), "y": np.zeros(9)})
-    with pytest.raises(InvalidData, match="expected 3 columns"):
+    with pytest.warns(BcmdistWarning, match="no names"), pytest.raises(InvalidData, match="expected 3 columns"):
         report(model, narrow, tmp_path / "a.html", None)
     monkeypatch.setitem(__import__("sys").modules, "matplotlib.figure", None)
     with pytest.raises(MissingExtra, match=r"pip install 'bcmdist\[plot\]'"):

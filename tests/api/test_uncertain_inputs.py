@@ -131,7 +131,7 @@ def test_ways_that_cannot_be_had(fitted, wave, tmp_path):
     rough = GBCM.fit(wave[0], Settings(**SETTINGS | {"kernel": "matern12"}), model=str(tmp_path / "rough"))
     with pytest.raises(InvalidOption, match="kernel with slopes"):
         rough.predict(X, X_variance=variance, inputs="taylor")
-    with pytest.raises(InvalidOption, match="kernel se or linear"):
+    with pytest.raises(InvalidOption, match="expected kernels se and linear, sums of these"):
         rough.predict(X, X_variance=variance, inputs="exact")
     rough.predict(X, X_variance=variance)  # by draws
 

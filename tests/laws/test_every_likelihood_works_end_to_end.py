@@ -123,7 +123,7 @@ def test_class_likelihoods_learn(make_data, likelihood):
 def test_units_do_not_matter(make_data):
     """Times in days or seconds, counts per hour or per second: the same predictions in other units."""
     for likelihood, name, factor in [("weibull", "y", 86_400.0), ("poisson", "exposure", 1 / 3600)]:
-        data = columns(likelihood)
+        data = {key: values[:90] for key, values in columns(likelihood).items()}  # residuals of 100 have random parts
         other = data | {name: data[name] * factor}
         one = GBCM.fit(make_data(f"{likelihood}-one.zarr", **data), settings(likelihood))
         two = GBCM.fit(make_data(f"{likelihood}-two.zarr", **other), settings(likelihood))

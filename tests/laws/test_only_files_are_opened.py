@@ -121,10 +121,11 @@ def test_in_a_model(cells, monkeypatch, what, place):
     model, kept = Path("model"), Path("kept")
     shutil.copytree(model, kept)
     try:
-        record = GBCM.load(model).store.record(5)
+        loaded = GBCM.load(model)
+        record = loaded.store.record(loaded.commit)
         cells_facts = record["facts"]["fit"]["cells"]
         path = model / {
-            "commits": "commits/00000005.json",
+            "commits": f"commits/{loaded.commit:08d}.json",
             "blobs": f"blobs/{record['arrays']['eta']}",
             "halos": f"blobs/{cells_facts['halos']}",
         }.get(place, place)

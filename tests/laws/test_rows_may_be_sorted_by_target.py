@@ -206,13 +206,13 @@ def test_where_nothing_can_be_said_nothing_lies_between():
     assert share_between(np.ones(1), np.arange(1), np.array([0])) == 0.0
 
 
-COUNTS = Settings(task="counts", kernel="se", learn=False, query=20, rows_per_expert=50)
+COUNTS = Settings(task="counts", kernel="se", learn=False, query=20, rows_per_expert=20)
 
 
 @pytest.fixture
 def counts(make_data, rng):
-    """Sorted and shuffled counts, 240 rows: fewer than tell of errors, so that only the committee is compared."""
-    X = rng.uniform(-2, 2, (240, 1))
+    """Sorted and shuffled counts, 96 rows: fewer than tell of errors, so that only the committee is compared."""
+    X = rng.uniform(-2, 2, (96, 1))
     y = rng.poisson(np.exp(1.0 + np.sin(2 * X[:, 0]))).astype(float)
     return make_data("sorted.zarr", **sorted_by_target(X, y)), make_data("shuffled.zarr", X=X, y=y)
 

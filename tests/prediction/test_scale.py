@@ -13,7 +13,7 @@ def residuals(rng, n, sd):
     """Of n rows in parts of 100, with standard deviations `sd` of X."""
     X = rng.uniform(-2, 2, (n, 2))
     places, z = places_of(X, np.full(n, 0.2)), sd(X) * rng.standard_normal(n)
-    return Residuals(list(places.reshape(-1, 100, 3)), list(z.reshape(-1, 100)), [1.0] * (n // 100), [0] * (n // 100))
+    return Residuals(list(places.reshape(-1, 100, 3)), list(z.reshape(-1, 100)), [1.0] * (n // 100))
 
 
 def growing(X):
@@ -65,7 +65,7 @@ def test_residuals_add_and_fade(rng):
     known = residuals(rng, 400, growing)
     places, z, _ = known.arrays()
     process = settle_process(places, z, UNITS)
-    twice = Residuals(known.places * 2, known.errors * 2, [0.5] * 8, [0] * 8)
+    twice = Residuals(known.places * 2, known.errors * 2, [0.5] * 8)
     once, halves = fit_error_distribution(known, process), fit_error_distribution(twice, process)
     np.testing.assert_allclose(halves.scale.mean, once.scale.mean, atol=1e-10)
     np.testing.assert_allclose(halves.scale.factor(places), once.scale.factor(places), rtol=1e-10)

@@ -123,7 +123,7 @@ def test_no_residual_at_all_in_one_half_decides_nothing(rng):
     alone = sum((histogram(z) for z in draws(HEAVY, rng, 400)[:, None]), Histogram(np.zeros((2, 2 * NODES))))
     assert alone.counts[1].sum() == 0.0
     assert fit_shape(alone) == NORMAL
-    even = histogram(draws(HEAVY, rng, 4000), half=np.arange(4000) % 2)
+    even = histogram(draws(HEAVY, rng, 4000))
     assert fit_shape(even) != NORMAL
 
 

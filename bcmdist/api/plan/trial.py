@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from msgspec import structs
 
 from bcmdist import linalg
 from bcmdist.api.fit import absorb_without_errors, prepare, refine
@@ -174,7 +175,7 @@ class Trial:
         snapshot, data = prepare(url, _without_learning(settings), place, run)
         parts = partitions(data, settings.partition_rows)
         if spatial := settings.partition == "spatial":
-            cells = replace(snapshot.facts.cells, core=self.cells.core, with_halo=self.cells.with_halo)
+            cells = structs.replace(snapshot.facts.cells, core=self.cells.core, with_halo=self.cells.with_halo)
             snapshot = snapshot.successor(snapshot.committee, [], cells=cells)
             with run.stage("cells"):
                 snapshot = arrange.arrange(snapshot, data, run)

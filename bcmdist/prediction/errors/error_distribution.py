@@ -54,8 +54,6 @@ class Residuals:
     """(k,) each"""
     weights: list[float]
     """weight of each partition"""
-    first: list[int]
-    """half (0 or 1) of the cross-validation that holds each partition's first residual; the others alternate"""
 
     @property
     def count(self) -> int:
@@ -69,14 +67,12 @@ class Residuals:
     def histogram(self, divided_by: np.ndarray | None = None) -> Histogram:
         """Histogram of all residuals, divided by the square roots of variance factors (n,) if given."""
         _, z, weights = self.arrays()
-        pairs = zip(self.first, self.errors, strict=True)
-        half = np.concatenate([(first + np.arange(len(one))) % 2 for first, one in pairs])
-        return histogram(z if divided_by is None else z / np.sqrt(divided_by), half=half, weight=weights)
+        return histogram(z if divided_by is None else z / np.sqrt(divided_by), weight=weights)
 
 
 def residuals_in(ledger: Sequence[Entry], weights: Mapping[str, float], method: str) -> Residuals:
     """Residuals of a prediction method in a ledger, with the weights of their partitions by key."""
-    found = Residuals([], [], [], [])
+    found = Residuals([], [], [])
     for entry in sorted(ledger, key=lambda entry: entry.key):
         record = entry.residuals
         errors = None if record is None else record.of(method)
@@ -84,7 +80,6 @@ def residuals_in(ledger: Sequence[Entry], weights: Mapping[str, float], method: 
             found.places.append(record.places)
             found.errors.append(errors)
             found.weights.append(weights[entry.key])
-            found.first.append(int(entry.digest[-1], 16) % 2)
     return found
 
 

@@ -118,19 +118,18 @@ class Histogram:
         return Histogram(self.counts + other.counts)
 
 
-def histogram(z, *, half=None, weight=1.0) -> Histogram:
+def histogram(z, *, weight=1.0) -> Histogram:
     """Histogram of residuals z (n,); each is divided between its two neighbouring nodes of its sign.
 
     Parameters
     ----------
-    half : half (0 or 1) in which each residual is counted, (n,); alternating by default
     weight : weight of each residual, (n,) or a scalar
     """
     z = np.asarray(z, dtype=float)
     size, negative = np.abs(z).clip(SMALLEST, LARGEST), z < 0
     place = (NODES - 1) * np.log(size / SMALLEST) / math.log(LARGEST / SMALLEST)
     lower = np.minimum(place.astype(int), NODES - 2)
-    counts, half = np.zeros((2, 2 * NODES)), np.arange(len(size)) % 2 if half is None else half
+    counts, half = np.zeros((2, 2 * NODES)), np.arange(len(size)) % 2  # they alternate
     for node, share in ((lower, 1.0 - (place - lower)), (lower + 1, place - lower)):
         np.add.at(counts, (half, np.where(negative, NODES - 1 - node, NODES + node)), weight * share)
     return Histogram(counts)
