@@ -22,6 +22,8 @@ REPORTED_ERROR = 1e-3
 # Errors are reported as heavier than normal if more than this share lies beyond so many deviations (by their middle
 # half), and as on one side if that side has so many times the share of the other.
 HEAVY, FAR, SKEWED = 0.02, 3.0, 5.0
+# Least ratio of the deviations of errors at rows with gaps and without that is reported.
+TOLD_RATIO = 1.1
 # Scales of the error distribution with a smaller weight are not listed.
 LEAST_WEIGHT = 0.005
 QUANTILES = (0.025, 0.25, 0.5, 0.75, 0.975)
@@ -113,6 +115,9 @@ def of_errors(snapshot: Snapshot) -> str | None:
     found = []
     if figures["scale"] == "varying" and figures["gain"] > 0:
         found.append(f"errors are larger in some places than in others: that gains {figures['gain']:.2g} nats a row")
+    if larger := {name: ratio for name, ratio in (figures["gaps"] or {}).items() if ratio > TOLD_RATIO}:
+        ratios = ", ".join(f"{name} {ratio:.2g} times" for name, ratio in larger.items())
+        found.append(f"errors of rows with gaps are larger than those of others (intervals allow for it): {ratios}")
     shape = error_distribution_of(snapshot, snapshot.facts.method).shape
     kind = "normal" if snapshot.model.likelihood.normal else "the likelihood says"
     low, middle, high = (shape.quantile(q) for q in (0.25, 0.5, 0.75))
@@ -139,9 +144,17 @@ def errors(snapshot: Snapshot) -> dict | None:
         "scale": "constant" if distribution.scale is None else "varying",
         "gain": facts.errors.error_scale.gain,
         "gain_error": facts.errors.error_scale.gain_error,
+        "gaps": distribution.gaps and _gap_deviations(snapshot.model, distribution.gaps),
         "shape": _components(shape),
         "residuals": residuals_of(facts, snapshot.ledger, facts.method).count,
     }
+
+
+def _gap_deviations(model, gaps):
+    """Standard deviation of errors at rows with gaps, relative to that at rows without, by the column that is missing
+    and, for rows that miss several values, as "several"."""
+    names = [model.schema.columns[number] for number in gaps.inputs]
+    return dict(zip([*names, "several"], np.exp(0.5 * gaps.log_factors[1:]).tolist(), strict=True))
 
 
 def _components(shape):

@@ -79,8 +79,7 @@ def _left_out(snapshot):
         return None
     distribution = error_distribution_of(snapshot, facts.method)
     places, errors, weights = residuals.arrays()
-    if distribution.scale is not None:
-        errors = errors / np.sqrt(distribution.scale.factor(places))
+    errors = errors / np.sqrt(distribution.factor(places))
     mass = 2.0 * np.abs(distribution.shape.cdf(errors) - 0.5)  # level of the smallest interval with the row
     shares = [float(np.average(mass <= level, weights=weights)) for level in LEVELS]
     effective = weights.sum() ** 2 / np.sum(weights**2)

@@ -7,7 +7,7 @@ too.
 """
 
 from collections.abc import Mapping
-from typing import Any, Literal, TypedDict
+from typing import Annotated, Any, Literal, TypedDict
 
 import msgspec
 
@@ -96,6 +96,19 @@ class ScaleProcess(Record, frozen=True):
     lengthscale: list[Positive]
 
 
+class GapIndicators(Record, frozen=True):
+    """Inputs that mark rows with gaps, whose errors have a scale of their own (`prediction.errors.gap_scale`)."""
+
+    inputs: Annotated[list[Count], msgspec.Meta(min_length=1)]
+    """their numbers, ascending"""
+    thresholds: list[Number]
+    """scaled values above which each marks a gap"""
+
+    @property
+    def count(self) -> int:
+        return len(self.inputs)
+
+
 class ErrorScale(Record, frozen=True):
     """Scale of errors, from leave-one-out residuals (`bcmdist.prediction.measuring.measurement`)."""
 
@@ -107,6 +120,8 @@ class ErrorScale(Record, frozen=True):
     """its standard error"""
     process: ScaleProcess | None = None
     """None for a constant scale"""
+    gaps: GapIndicators | None = None
+    """None without gaps in training"""
 
 
 class ExpectedLoss(Record, frozen=True):

@@ -109,6 +109,8 @@ def sound_facts(fit, model: Model, where: str) -> Facts:
     facts = Facts.from_json(fit, where)
     if facts.errors.error_scale and facts.errors.error_scale.process:
         _check_process(facts.errors.error_scale.process, model.inputs, where)
+    if facts.errors.error_scale and facts.errors.error_scale.gaps:
+        _check_indicators(facts.errors.error_scale.gaps, model.inputs, where)
     classes = len(model.classes or (0, 1))
     for name in ("calibration", "local_calibration"):
         calibration = getattr(facts.errors, name)
@@ -129,6 +131,14 @@ def _check_process(process, inputs, where):
     widths = {len(point) for point in [*process.points, process.lengthscale]}
     if widths != {inputs + 1} or not process.points:
         raise damaged(where, f"{inputs + 1} numbers in each point and lengthscale of spread", f"{sorted(widths)}")
+
+
+def _check_indicators(gaps, inputs, where):
+    """Raise `ModelDamaged` unless indicators of gaps are ascending numbers of inputs with a threshold each."""
+    numbers = gaps.inputs
+    if numbers != sorted(set(numbers)) or numbers[-1] >= inputs or len(gaps.thresholds) != gaps.count:
+        expected = f"ascending numbers below {inputs} in spread.gaps, and a threshold for each"
+        raise damaged(where, expected, f"{shown(numbers)} and {shown(gaps.thresholds)}")
 
 
 def _check_ledger(ledger, stored, inputs, where):

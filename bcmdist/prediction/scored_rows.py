@@ -161,11 +161,9 @@ def _latent(fitted, inputs, uncertainty):
 
 def _errors(fitted, inputs) -> dict:
     """Error shape and variance factors at scaled inputs, as keyword arguments of `predictive`."""
-    error_distribution = fitted.error_distribution
-    return {
-        "shape": error_distribution.shape,
-        "widening": functools.partial(error_distribution.widening, inputs) if error_distribution.scale else None,
-    }
+    found = fitted.error_distribution
+    widening = None if found.constant else functools.partial(found.widening, inputs)
+    return {"shape": found.shape, "widening": widening}
 
 
 def predictive_of(fitted: LatentPredictor, mean, variance, obs, **errors) -> dict[str, np.ndarray]:

@@ -61,6 +61,7 @@ FULL = {
         "gain": 0.1,
         "gain_error": 0.02,
         "process": {"points": [[0.0, 1.0]], "variance": 1.0, "lengthscale": [1.0, 2.0]},
+        "gaps": {"inputs": [0], "thresholds": [0.5]},
     },
     "networks": {"rows": 300, "log_evidence": [-12.5], "noise_variance": [0.1], "evaluations": [40]},
     "deep": {

@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 
 from bcmdist import GBCM, Settings
+from bcmdist.data.tables.importing import import_file
+from bcmdist.data.tables.roles import Roles
 from bcmdist.errors import DataExists, InvalidOption
 
 onnx = pytest.importorskip("onnx", reason="ONNX: pip install 'bcmdist[interop]'")
@@ -60,6 +62,25 @@ def test_warped_inputs(warp, rng, tmp_path):
     gbcm = GBCM.fit(X, y, Settings(kernel="se", warp=warp, **QUICK))
     gbcm.to_onnx(tmp_path / "model.onnx")
     assert_same(gbcm, tmp_path / "model.onnx", np.vstack([X[:50], rng.uniform(-9, 9, (50, 3))]), y)
+
+
+@pytest.mark.parametrize("noise", ["constant", "varying"])
+def test_rows_with_gaps(noise, rng, tmp_path):
+    pytest.importorskip("pyarrow", reason="tables: pip install 'bcmdist[tables]'")
+    X, gaps = rng.uniform(-2, 2, (1500, 3)), np.column_stack([np.zeros(1500), rng.random((1500, 2)) < 0.2])
+    y = X @ [1.0, 1.0, 3.0] + 0.2 * rng.standard_normal(1500)
+    lines = [",".join(map(str, row)) for row in np.column_stack([np.where(gaps, np.nan, X), y])]
+    (tmp_path / "a.csv").write_text("\n".join(["a,b,c,y", *lines]).replace("nan", "") + "\n")
+    import_file(tmp_path / "a.csv", str(tmp_path / "a.zarr"), roles=Roles("y", missing="indicate"))
+    settings = Settings(kernel="se", noise=noise, query=60, learn=False, set={"kernel.lengthscale": 2.0})
+    gbcm = GBCM.fit(str(tmp_path / "a.zarr"), settings, model=tmp_path / "model")
+    ratios = gbcm.info()["errors"]["gaps"]
+    assert len(set(ratios.values())) > 1
+    assert min(ratios.values()) > 1.5
+    gbcm.to_onnx(tmp_path / "model.onnx")
+    filled = np.where(gaps, 0.0, X)
+    coded = np.column_stack([filled[:, :2], gaps[:, 1], filled[:, 2], gaps[:, 2]])
+    assert_same(gbcm, tmp_path / "model.onnx", coded, y)
 
 
 @pytest.mark.parametrize("mean", ["zero", "constant"])

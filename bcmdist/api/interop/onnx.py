@@ -22,6 +22,7 @@ from typing import Any, cast
 import numpy as np
 
 from bcmdist import __version__, linalg
+from bcmdist.api.interop.onnx_gaps import gap_factors
 from bcmdist.api.interop.onnx_warping import warped
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.observations import unweighted
@@ -369,6 +370,8 @@ def _outputs(fitted: Fitted, graph: Graph) -> dict[str, Value]:
     predictive = variance + likelihood.noise(unweighted(np.zeros(1)))
     if fitted.error_distribution.scale is not None:
         predictive = predictive * _widening(fitted.error_distribution.scale, X, predictive)
+    if fitted.error_distribution.gaps is not None:
+        predictive = predictive * gap_factors(fitted.error_distribution.gaps, X)
     sd, shape = predictive.sqrt() * length, fitted.error_distribution.shape
     ends = {"lower95": LOW, "upper95": HIGH}
     return outputs | {"observation_std": sd} | {n: outputs["mean"] + sd * shape.quantile(q) for n, q in ends.items()}

@@ -124,7 +124,9 @@ def _errors(errors):
     q = errors["shape"]["quantiles"]
     shape = f"half within {q['0.25']:.2f} to {q['0.75']:.2f}, 95 % within {q['0.025']:.2f} to {q['0.975']:.2f}"
     gain = "" if errors["gain"] is None else f" ({errors['gain']:.2g} +- {errors['gain_error']:.2g} nats a row)"
-    return f"{errors['scale']} scale{gain}; in predicted deviations, errors are {shape}, of {errors['residuals']} rows"
+    gaps = "".join(f", {name} {ratio:.2f} times" for name, ratio in (errors["gaps"] or {}).items())
+    scale = f"{errors['scale']} scale{gain}{gaps}"
+    return f"{scale}; in predicted deviations, errors are {shape}, of {errors['residuals']} rows"
 
 
 def _decision(decision):

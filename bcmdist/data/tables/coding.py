@@ -187,6 +187,12 @@ class Coding:
         return tuple(found)
 
     @property
+    def indicators(self) -> tuple[str, ...]:
+        """Names of the inputs that mark gaps."""
+        marks = [(code.inputs[-1], indicator_of(code.name)) for code in self.codes]
+        return tuple(name for name, indicator in marks if name == indicator)
+
+    @property
     def categories(self) -> tuple[str, ...]:
         """Names of the columns that are read as categories, even if they look like numbers."""
         return tuple(code.name for code in self.codes if code.kind == Category.kind)
@@ -246,8 +252,13 @@ def _plain(fields):
     return {name: list(value) if isinstance(value, tuple) else value for name, value in fields.items()}
 
 
+def indicator_of(name: str) -> str:
+    """Name of the input that marks gaps in a column."""
+    return f"{name} missing"
+
+
 def _with_indicator(inputs, name, indicated):
-    return (*inputs, f"{name} missing") if indicated else inputs
+    return (*inputs, indicator_of(name)) if indicated else inputs
 
 
 def _gaps_described(mean):

@@ -1,19 +1,20 @@
-"""The distribution of errors: their scale at each input and their shape, both estimated from leave-one-out residuals.
+"""The distribution of errors: their scale at each input and their shape, estimated from leave-one-out residuals.
 
 Residuals are stored in ledger entries, so the ledger of a commit determines its error distribution: residuals are added
 with a partition, removed when it is forgotten, fade with it, and are joined when committees are merged.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
 
-from bcmdist.committee.facts import Facts
+from bcmdist.committee.facts import Facts, GapIndicators
 from bcmdist.committee.fading import weights
 from bcmdist.committee.loading import load_facts
 from bcmdist.committee.snapshot import Snapshot
+from bcmdist.prediction.errors.gap_scale import GapScale, fit_gap_scale
 from bcmdist.prediction.errors.heteroscedasticity import Process, Scale, fit_scale, places_of
 from bcmdist.prediction.errors.scale_mixture import NORMAL, Histogram, Shape, decided_by, fit_shape, histogram
 from bcmdist.storage.commits import Reference, load_record, open_store
@@ -35,10 +36,22 @@ class ErrorDistribution:
     shape: Shape = NORMAL
     scale: Scale | None = None
     """None: constant"""
+    gaps: GapScale | None = None
+    """further factor of rows with gaps; None without gaps in training"""
+
+    @property
+    def constant(self) -> bool:
+        """Whether no variance is changed."""
+        return self.scale is None and self.gaps is None
 
     def widening(self, X, variance) -> np.ndarray | float:
         """Factor (n,) on the predictive variance (n,) of observations at scaled inputs X (n, D)."""
-        return 1.0 if self.scale is None else self.scale.factor(places_of(X, variance))
+        return 1.0 if self.constant else self.factor(places_of(X, variance))
+
+    def factor(self, places) -> np.ndarray:
+        """Factor (n,) on the predictive variance of observations at places (n, D + 1)."""
+        found = np.ones(len(places)) if self.scale is None else self.scale.factor(places)
+        return found if self.gaps is None else found * self.gaps.factor(places)
 
 
 AS_THE_MODEL_SAYS = ErrorDistribution()
@@ -64,6 +77,13 @@ class Residuals:
         weights = np.repeat(self.weights, [len(one) for one in self.errors])
         return np.concatenate(self.places), np.concatenate(self.errors), weights
 
+    def relative_to(self, scale: GapScale | None) -> "Residuals":
+        """The residuals divided by the square roots of the factors of rows with gaps."""
+        if scale is None:
+            return self
+        pairs = zip(self.errors, self.places, strict=True)
+        return replace(self, errors=[z / np.sqrt(scale.factor(places)) for z, places in pairs])
+
     def histogram(self, divided_by: np.ndarray | None = None) -> Histogram:
         """Histogram of all residuals, divided by the square roots of variance factors (n,) if given."""
         _, z, weights = self.arrays()
@@ -83,17 +103,21 @@ def residuals_in(ledger: Sequence[Entry], weights: Mapping[str, float], method: 
     return found
 
 
-def fit_error_distribution(residuals: Residuals, process: Process | None) -> ErrorDistribution:
+def fit_error_distribution(
+    residuals: Residuals, process: Process | None, indicators: GapIndicators | None = None
+) -> ErrorDistribution:
     """Fit the error distribution to residuals; with a scale that varies with the inputs if a process is given.
 
     The model's own distribution is returned for fewer than `LEAST` residuals.
     """
     if residuals.count < LEAST:
         return AS_THE_MODEL_SAYS
+    gaps = fit_gap_scale(indicators, *residuals.arrays()) if indicators else None
+    residuals = residuals.relative_to(gaps)
     if process is None:
-        return ErrorDistribution(fit_shape(residuals.histogram()))
+        return ErrorDistribution(fit_shape(residuals.histogram()), gaps=gaps)
     scale, factors = fit_scale(process, *residuals.arrays())
-    return ErrorDistribution(fit_shape(residuals.histogram(factors)), scale)
+    return ErrorDistribution(fit_shape(residuals.histogram(factors)), scale, gaps)
 
 
 @dataclass(frozen=True)
@@ -141,5 +165,6 @@ def residuals_of(facts: Facts, ledger, method: str) -> Residuals:
 
 
 def _error_distribution(facts, ledger, method):
-    process = facts.errors.error_scale.process if facts.errors.error_scale and method == facts.method else None
-    return fit_error_distribution(residuals_of(facts, ledger, method), process and Process.from_json(process))
+    scale, residuals = facts.errors.error_scale, residuals_of(facts, ledger, method)
+    process = scale.process if scale and method == facts.method else None
+    return fit_error_distribution(residuals, process and Process.from_json(process), scale and scale.gaps)

@@ -13,6 +13,7 @@ from bcmdist.committee.passes import readable_partitions
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.model.kernels import metric
 from bcmdist.prediction.errors.error_distribution import FADED, LEAST, LEAST_VARYING, gain_of, residuals_of
+from bcmdist.prediction.errors.gap_scale import find_indicators, fit_gap_scale
 from bcmdist.prediction.errors.heteroscedasticity import settle_process
 from bcmdist.prediction.leave_one_out import sites_repeat
 from bcmdist.prediction.measuring.left_out_errors import LeaveOut
@@ -131,11 +132,16 @@ def left_out_sizes(parts: int, rows: int, inputs: int, core: int) -> tuple[int, 
 
 
 def _error_distribution(snapshot) -> dict:
-    """The fact `spread` from the residuals of the ledger: the process of the scale of errors, if it varies."""
+    """The fact `spread` from the residuals of the ledger: the process of the scale of errors, if it varies, and the
+    indicators of gaps."""
     residuals = residuals_of(snapshot.facts, snapshot.ledger, snapshot.facts.method)
-    scale = {"rows": snapshot.committee.total.rows, "gain": None, "gain_error": None, "process": None}
+    indicators = find_indicators(snapshot.model)
+    rows = snapshot.committee.total.rows
+    scale = {"rows": rows, "gain": None, "gain_error": None, "process": None, "gaps": indicators}
     if snapshot.facts.errors.noise == "constant" or residuals.count < LEAST_VARYING:
         return scale
+    if indicators:
+        residuals = residuals.relative_to(fit_gap_scale(indicators, *residuals.arrays()))
     places, z, _ = residuals.arrays()
     inputs = snapshot.model.inputs
     process = settle_process(
