@@ -259,7 +259,9 @@ def table(rng, tmp_path):
     frame["day"] = pd.date_range("2026-01-01", periods=120).strftime("%Y-%m-%dT00:00:00Z")
     frame["y"] = np.sin(2 * X[:, 0]) + 0.1 * rng.standard_normal(120)
     frame.to_csv(tmp_path / "train.csv", index=False)
-    frame.assign(site=rng.choice(["s1", "s2", "s3", "s4"], 120)).to_csv(tmp_path / "sites.csv", index=False)
+    frame.assign(site=rng.choice(["s1", "s2", "s3", "s4"], 120)).to_csv(tmp_path / "site.csv", index=False)
+    visits = [f"2026-01-0{k}" for k in rng.integers(1, 5, 120)]
+    frame.assign(visit=visits).to_csv(tmp_path / "visit.csv", index=False)
     how = "--no-learn --kernel se --query 20 --serial --quiet"
     done = CliRunner().invoke(cli, f"fit {tmp_path}/train.csv --model {tmp_path}/m {how}".split())
     assert done.exit_code == 0, done.stderr
@@ -277,12 +279,14 @@ def scored(folder, data, *words):
         (["--blocks", "3"], "blocks", {""}),
         (["--folds", "3", "--by", "group:soil"], "group:soil", {"soil=clay", "soil=loam", "soil=sand"}),
         (["--folds", "2", "--by", "time"], "time:day", None),
+        (["--folds", "3", "--by", "time:visit"], "time:visit", {f"2026-01-0{k}" for k in "234"}),
         (["--folds", "4", "--by", "group:site"], "group:site", {"s1", "s2", "s3", "s4"}),
         (["--folds", "3", "--coordinates", "lon,lat"], "blocks", {""}),
     ],
 )
 def test_the_command_prints_folds_as_json(words, by, described, table):
-    done = scored(table, "sites.csv" if by == "group:site" else "train.csv", *words)
+    column = by.rpartition(":")[2]
+    done = scored(table, f"{column if column in ('site', 'visit') else 'train'}.csv", *words)
     assert done.exit_code == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["by"] == by
@@ -290,7 +294,7 @@ def test_the_command_prints_folds_as_json(words, by, described, table):
     assert len(found["folds"]) == int(words[1])
     assert {"rmse", "mae", "mnlp", "crps", "coverage95", "mean", "distances", "unit", "kept"} <= found.keys()
     if described:
-        assert {fold["description"] for fold in found["folds"]} == described
+        assert {fold["description"].partition(" to ")[0] for fold in found["folds"]} == described
     if "--coordinates" in words:
         assert found["unit"] == "in lon, lat"
 

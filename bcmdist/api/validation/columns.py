@@ -85,6 +85,18 @@ def time_column(model: Model) -> str:
     return dates[0] if dates else "time"
 
 
+def is_date(model: Model, name: str, values: np.ndarray) -> bool:
+    """Whether a column of times holds dates, which `times` gives in days since 1970."""
+    codes = model.schema.coding.codes if model.schema.coding else ()
+    return values.dtype.kind in "MUTSO" or any(code.name == name and code.kind == Date.kind for code in codes)
+
+
+def date_words(day: float) -> str:
+    """Return the date of a day since 1970, with the time if there is one."""
+    found = np.datetime_as_string(np.datetime64(round(day * 86400), "s"))
+    return found.removesuffix("T00:00:00")
+
+
 def times(values: np.ndarray, name: str) -> np.ndarray:
     """Return times (N,) as numbers: days of dates, other numbers as they are.
 
@@ -96,7 +108,7 @@ def times(values: np.ndarray, name: str) -> np.ndarray:
     if values.dtype.kind == "M":
         found = (values - np.datetime64(0, "D")) / DAY
     elif values.dtype.kind in "UTSO":
-        texts, place = np.unique(values.astype(str), return_inverse=True)
+        texts, place = np.unique([str(value) for value in values.tolist()], return_inverse=True)
         try:
             found = np.array([day_of(text) for text in texts.tolist()])[place]
         except ValueError as error:

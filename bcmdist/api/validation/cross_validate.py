@@ -16,7 +16,14 @@ from typing import Any
 import numpy as np
 
 from bcmdist.api.fit import complete
-from bcmdist.api.validation.columns import column_values, input_numbers, time_column, times
+from bcmdist.api.validation.columns import (
+    column_values,
+    date_words,
+    input_numbers,
+    is_date,
+    time_column,
+    times,
+)
 from bcmdist.api.validation.folds import (
     BLOCKS,
     GROUP,
@@ -193,9 +200,7 @@ def prepared(
     places = _places(snapshot.model, rows.X, numbers)
     if kind == TIME:
         column = column or time_column(snapshot.model)
-        time = times(values(column), column)
-        places = Places(time[:, None], f"in {column}")
-        found = by_time(time, folds, column)
+        places, found = _by_time(snapshot.model, values(column), column, folds)
     elif kind == GROUP:
         labels = values(column) if column else _labels(by, data.rows)
         found = by_groups(labels, folds, seed, column or "by")
@@ -203,6 +208,14 @@ def prepared(
         found = by_rows(data.rows, folds, seed) if kind == ROWS else by_blocks(places, folds, seed)
     named = kind if kind in (ROWS, BLOCKS) or not column else f"{kind}:{column}"
     return Validation(snapshot, rows, obs, found, places, named, method, inputs)
+
+
+def _by_time(model, values, column, folds) -> tuple[Places, list[Fold]]:
+    """Return places along a column of times, and folds of periods."""
+    time = times(values, column)
+    if is_date(model, column, values):
+        return Places(time[:, None], f"in days of {column}"), by_time(time, folds, column, date_words)
+    return Places(time[:, None], f"in {column}"), by_time(time, folds, column)
 
 
 def _refuse_model(snapshot):

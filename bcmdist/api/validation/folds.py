@@ -130,7 +130,7 @@ def by_groups(labels, folds: int, seed: int, name: str) -> list[Fold]:
     return _numbered(of[group.reshape(-1)], folds, lambda k: words[k])
 
 
-def by_time(time, folds: int, name: str) -> list[Fold]:
+def by_time(time, folds: int, name: str, words: Callable[[float], str] = "{:.6g}".format) -> list[Fold]:
     """Return folds of consecutive times, of about equally many rows, each predicted from all earlier rows.
 
     The first period, as long as the others, is never left out. Rows of equal times stay together.
@@ -138,6 +138,7 @@ def by_time(time, folds: int, name: str) -> list[Fold]:
     Parameters
     ----------
     time : (N,), finite
+    words : writes a time, for descriptions
 
     Raises
     ------
@@ -155,7 +156,7 @@ def by_time(time, folds: int, name: str) -> list[Fold]:
     for a, b in itertools.pairwise(starts[1:]):
         first, last = values[a], values[b - 1]
         left_out = np.flatnonzero((time >= first) & (time <= last))
-        found.append(Fold(left_out, np.flatnonzero(time < first), f"{first:.6g} to {last:.6g}"))
+        found.append(Fold(left_out, np.flatnonzero(time < first), f"{words(first)} to {words(last)}"))
     return found
 
 
