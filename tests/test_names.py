@@ -353,7 +353,7 @@ def test_inputs_of_a_model_cannot_be_left_out(regression, table, tmp_path):
 @pytest.mark.parametrize(
     ("more", "text"),
     [
-        (["--exposure", "note"], "--exposure: expected a likelihood that reads it, gaussian does not; leave it out"),
+        (["--exposure", "note"], "--exposure: expected a likelihood that uses it, got gaussian; leave it out"),
         (["--id", "north"], "one role for a column, got 'north' for several"),
         (["--id", "site id"], "--id: expected a name .* without blanks"),
         (["--x", "X"], "expected a data set with --x, got a file"),
@@ -452,7 +452,7 @@ def test_exposure_that_is_not_used_is_said(make_data, rng):
     data = make_data("e.zarr", X=rng.standard_normal((60, 1)), y=rng.standard_normal(60), exposure=np.full(60, 2.0))
     with pytest.warns(BcmdistWarning, match="exposure is not used: the gaussian likelihood does not read it"):
         gbcm = GBCM.fit(data, Settings(**QUICK))
-    with pytest.raises(InvalidOption, match="exposure: expected a likelihood that reads it, gaussian does not"):
+    with pytest.raises(InvalidOption, match="exposure: expected a likelihood that uses it, got gaussian"):
         gbcm.predict(np.zeros((1, 1)), exposure=2.0)
 
 

@@ -106,9 +106,7 @@ def predicted(model: Model, data, out, x=None, id=None, unseen=None, *, roles: d
             f"{data}: expected a file with --id, --exposure, --trials or --unseen, got no file; leave them out"
         )
     for name in roles.keys() - set(model.likelihood.companions):
-        raise InvalidOption(
-            f"--{name}: expected a likelihood that reads it, {model.likelihood.name} does not; leave it out"
-        )
+        raise InvalidOption(f"--{name}: expected a likelihood that uses it, got {model.likelihood.name}; leave it out")
     if is_file(data) and ending(out) not in ("", ".zarr", *WRITERS):
         raise InvalidOption(f"output: expected {', '.join(WRITERS)} or .zarr, got {out}; choose another --out")
     unused = {} if is_file(data) else _unused(data, x, model)

@@ -49,13 +49,13 @@ class BasisBudget:
             )
 
 
-ROWS = 300  # rows of the sample; their covariance is factored twice: 5 ms
+ROWS = 300  # rows of the sample; their covariance is factored twice, in milliseconds
 LEAST_SHARE = 0.25  # share of the kernel's gain below which a basis is reported; arbitrary
 LEAST_GAIN = 0.05  # minimum gain of the kernel over a constant, in nats per row, for a comparison; arbitrary
 
 
 def gains(shared: Shared, basis_inputs: BasisInputs) -> tuple[float, float]:
-    """Gain in log evidence over a constant, in nats per row: of the basis, and of the kernel."""
+    """Return the gains in log evidence over a constant f, in nats per row: of the basis, and of the exact kernel."""
     X, y = basis_inputs.sample[:ROWS], np.asarray(basis_inputs.targets)[:ROWS]
     noise = np.broadcast_to(basis_inputs.noise, len(basis_inputs.sample))[: len(X)]
     prior = kind_of(shared).own_prior(shared, shared.design(X), X)[0]

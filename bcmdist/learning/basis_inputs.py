@@ -24,7 +24,7 @@ class BasisInputs:
     kernel: Kernel
     mean: Mean
     count: int
-    """requested maximum of functions or query points (`Method.size`)"""
+    """requested maximum number of functions or query points (`Method.size`)"""
     method: str
     """method that chooses query points"""
     seed: int

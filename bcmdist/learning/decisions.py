@@ -1,4 +1,4 @@
-"""Record of the decisions of a fit and their margins, as `info` reports them."""
+"""Decisions of a fit with their margins, as `info` reports them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -131,10 +131,11 @@ POLISH_STEPS = 10
 MOVING_STEPS = 5
 # Iterations with independent rows, on hyper-parameters alone or jointly with query points: these cost less.
 INDEPENDENT_STEPS = {"quick": 30, "normal": 100, "thorough": 300}
-# Turns of choosing points and climbing (ten in the thesis), and iterations per turn.
+# Numbers of turns, each of which chooses points and optimises hyper-parameters (ten in the thesis), and of iterations
+# per turn.
 TURNS = {"quick": 3, "normal": 10, "thorough": 10}
 TURN_STEPS = {"quick": 5, "normal": 10, "thorough": 30}
-# Factors on the noise for the start of a climb, if the residual variance of rows is not kept (sor).
+# Factors on the noise variance that are tried as starts, if the residual variance of rows is not kept (sor).
 NOISE, NOISE_FACTORS = "noise_variance", (1.0, 10.0, 100.0)
 # Minimum jitter share of query points that move: they may come close to each other.
 MOVING_JITTER = 1e-8
@@ -200,11 +201,10 @@ def _objective(query, context, residual, method) -> CommitteeObjective | Indepen
 
 
 def _noisier(objective, start) -> Point:
-    """Return the start with the noise, among multiples of its own, of the highest evidence.
+    """Return the start with the noise variance replaced by the multiple of it that has the highest evidence.
 
-    The noise learned with exact processes makes the part of f that few query points leave unexplained seem impossible.
-    A climb from there may jump to an optimum that is noise only: with 200 rows and 32 random points to -286 nats, in
-    place of -30.
+    The noise learned with exact processes is too small for the part of f that few query points leave unexplained.
+    From there L-BFGS may jump to a poor optimum, at which all variation is noise.
     """
     noise, most = start.likelihood.parameters[NOISE], start.likelihood.bounds[NOISE][1]
     values = [np.minimum(factor * noise, most) for factor in NOISE_FACTORS]
@@ -221,10 +221,12 @@ def alternated(
     turns: int,
     steps: int,
 ) -> tuple[Point, int]:
-    """Alternate between choosing query points and climbing in hyper-parameters; return the best point and evaluations.
+    """Alternate between choosing query points and optimising hyper-parameters.
+
+    Return the best point and the number of evaluations.
 
     The first turn keeps the query points. Each further turn chooses points at the best hyper-parameters so far, and
-    climbs from there by at most `steps` iterations. A turn that ends lower than the best so far (evidence times the
+    optimises from there by at most `steps` iterations. A turn that ends lower than the best so far (evidence times the
     search's weak prior) is discarded; the next one has other random candidates. The objective keeps the best points.
     """
     best, points, evaluations = start, objective.points, 0
@@ -240,7 +242,7 @@ def alternated(
 
 
 def _climbed(objective, start, log, steps) -> tuple[Point, int]:
-    """Climb in hyper-parameters; return the end point and the number of evaluations."""
+    """Optimise hyper-parameters; return the end point and the number of evaluations."""
     remembered, inputs = CachedObjective(objective, log), objective.points.shape[1]
     found = polish(remembered, start, inputs=inputs, steps=steps)
     made = replace(start, kernel=found.kernel, likelihood=found.likelihood, objective=found.objective)

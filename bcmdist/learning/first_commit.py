@@ -50,12 +50,12 @@ def same_fit(data, settings, model) -> Commit | None:
     store = open_store(model)
     if store.head() == 0:
         if store.foreign():
-            raise ModelExists(f"{model}: expected a new or empty directory, it holds other files; choose another one")
+            raise ModelExists(f"{model}: expected a new or empty directory, got one with other files; choose another")
         return None
     commit = store.load()
     if commit.facts["fit"]["job"] != _job(data, settings):
         raise ModelExists(
-            f"{model}: expected a new directory or the same fit to continue, it holds a fit of other data or "
+            f"{model}: expected a new directory or the same fit to continue, got a fit of other data or "
             "settings; choose another --model, or remove it"
         )
     return commit

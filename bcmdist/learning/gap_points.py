@@ -1,15 +1,12 @@
-"""Points in gaps of the domain: regions without rows, where k-means of rows puts no query point. For few inputs.
+"""Points in gaps of the domain, regions without rows where k-means puts no query point, and the size of the gaps.
 
 Information from the rows around a gap reaches its interior only through the shared variables, farther than local
 experts see. Points are drawn over the domain of the rows, as densely as if rows filled it. A point is kept if no
 centre covers it: its distance to the nearest centre exceeds the distances of nearly all rows to their centres, and
 clearly exceeds those of this centre's own rows.
 
-Gaps in the domain: regions farther from any row than rows are from each other.
-
-With few inputs, predictions may be needed between the rows, where there are none: under clouds, between stations. The
-size of such gaps and their share of the domain are estimated from points drawn uniformly over the bounding box of the
-rows.
+With few inputs, predictions may be needed where there are no rows: under clouds, between stations. The size of such
+gaps and their share of the domain are estimated from points drawn uniformly over the bounding box of the rows.
 """
 
 from dataclasses import dataclass

@@ -30,8 +30,7 @@ RESCALE_STEP = np.log(2.0)
 RESCALE_EVALUATIONS = 20
 
 # Largest variance of softmax latents: odds of exp(14) at two standard deviations. If classes do not overlap, the
-# evidence increases beyond this, and a single pass becomes inaccurate: on validation rows of letter, accuracy .87 at a
-# variance of 30, .89 at 100, .64 at 1000.
+# evidence increases beyond this, and a single pass becomes inaccurate.
 LARGEST_SOFTMAX_VARIANCE = 50.0
 
 
@@ -111,7 +110,7 @@ RESCALE_BLOCKS = 2
 def find_hyperparameters(
     settings, blocks, near, reference, scales, likelihood, classes, runtime, log, *, groups, sloping, representable
 ) -> tuple[str, Kernel, Likelihood, str, dict[str, Any]]:
-    """Learn or take over the hyper-parameters: kernel name, kernel, likelihood, mean, and findings for `Facts`.
+    """Kernel name, kernel, likelihood, mean (learned, or of the settings), and findings by field name of `Facts`.
 
     Parameters
     ----------
@@ -177,7 +176,7 @@ def first_objective(settings, parts, reference, classes, runtime) -> LocalObject
 
 
 def fixed_hyperparameters(settings, inputs, groups, likelihood) -> tuple[str, Kernel, Likelihood, str, dict[str, Any]]:
-    """As `find_hyperparameters`, with given instead of learned hyper-parameters."""
+    """Return the hyper-parameters of the settings, not learned, in the form of `find_hyperparameters`."""
     name = first_kernel(settings)
     made = with_hyperparameters(parse_kernel(name, inputs=inputs), likelihood, settings.set, groups=groups)
     found = {"kernels_tried": {}, "at_bounds": [], "evaluations": 0, "decisions": []}

@@ -27,7 +27,7 @@ ROWS = 1000  # default rows of a partition: an expert's time grows with their cu
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What a method can be combined with; an empty tuple allows everything."""
+    """What a method can be combined with; an empty tuple means everything."""
 
     kernels: tuple[str, ...] = ()
     likelihoods: tuple[str, ...] = ()

@@ -65,7 +65,7 @@ def declare_options(expert: str, kind: type[Kind]) -> type[Kind]:
         hint, declared = hints_of(kind)[one.name], before.get(one.name)
         _refuse_reserved(one.name)
         if one.default is MISSING:
-            raise InvalidOption(f"{one.name}: expected a default in {kind.__name__}, it has none; give one")
+            raise InvalidOption(f"{one.name}: expected a default in {kind.__name__}, got none; give one")
         if declared and (declared.hint, declared.default) != (hint, one.default):
             raise InvalidOption(
                 f"{one.name}: expected the type and default that it has with {' or '.join(declared.experts)}, got "
@@ -86,7 +86,7 @@ def reserve_names(names: Iterable[str]) -> None:
 
 def _refuse_reserved(name):
     if name in RESERVED:
-        raise InvalidOption(f"{name}: expected another name for an option of a method, all fits have it; choose one")
+        raise InvalidOption(f"{name}: expected a name that no option of all fits has, got {name}; choose another")
 
 
 def declared_options() -> dict[str, MethodOption]:
@@ -141,7 +141,7 @@ def changed_options(values: Mapping[str, Any]) -> dict[str, Any]:
     for name in values:
         if name not in declared:
             raise InvalidOption(
-                f"{name:.80}: expected a field of Settings or an option of a method ({', '.join(declared)}), it is "
-                "neither; correct it"
+                f"{name:.80}: expected a field of Settings or an option of a method ({', '.join(declared)}), got "
+                "another name; correct it"
             )
     return {name: value for name, value in values.items() if value != declared[name].default}

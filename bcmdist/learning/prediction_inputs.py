@@ -67,13 +67,13 @@ def prediction_partitions(settings: Settings, data: Dataset) -> list[Partition]:
     if scheme_of(url) in SOURCES:
         raise InvalidOption(
             f"query_from: expected a Zarr data set or a directory of them, got the stream {url}, whose entries may be "
-            "read once; give a data set"
+            "read only once; give a data set"
         )
     schema = read_schema(data.url, x=data.x)
     source = open_source(url, rows_per_expert=settings.rows_per_expert, watch=False, x=data.x, y=None, schema=schema)
     parts = list(_inputs_of(source))
     if not parts:
-        raise InvalidData(f"{url}: expected rows in which predictions will be wanted, found none; add some")
+        raise InvalidData(f"{url}: expected rows at which predictions will be needed, found none; add some")
     for other in {part.data.url: part.data for part in parts}.values():
         if other.inputs != data.inputs:
             raise InvalidData(
@@ -96,7 +96,12 @@ def _inputs_of(source: Source) -> Iterator[Partition]:
 
 
 def check_prediction_inputs(settings: Settings, data: Dataset, runtime: Runtime) -> None:
-    """Raise the errors of `prediction_partitions`, or `WorkerCannotRead` if a worker cannot read the inputs."""
+    """Check that the inputs of `query_from` exist and that workers can read them.
+
+    Raises
+    ------
+    The errors of `prediction_partitions`; `WorkerCannotRead` if a worker cannot read the inputs.
+    """
     for url in dict.fromkeys(part.data.url for part in prediction_partitions(settings, data)):
         runtime.check_same(functools.partial(describe, url, data.x, None), url=url)
 

@@ -74,8 +74,7 @@ SAMPLE_LEAST = 1000
 TREE_SAMPLE = 200_000
 SAMPLE_BYTES = 2**26  # limit on the bytes of a sample, which is sent over the network
 LEAST_SAMPLED = 8
-# Default query points; doubled for many rows with few inputs, where query points also fill gaps between rows (on rows
-# of a validation split of heaton that mirrors its gaps: RMSE .767 for .793).
+# Default query points; doubled for many rows with few inputs, where query points also fill gaps between rows.
 QUERY = 500
 MANY_ROWS = 20_000
 EVALUATIONS = "evaluations.jsonl"
@@ -195,7 +194,7 @@ def prepare_model(
 
 
 def fit_context(data, surveyed, settings, runtime) -> FitContext:
-    """Collect what learning needs. Warn of oddities in the data; refuse experts that do not fit in memory."""
+    """Return what learning needs; warn of unusual data, and refuse experts that do not fit in memory."""
     schema = schema_of(data)
     likelihood, classes = choose_likelihood(data, surveyed, settings, schema)
     warn_of_data(data, surveyed, settings, schema, likelihood)
@@ -217,7 +216,7 @@ def fit_context(data, surveyed, settings, runtime) -> FitContext:
 
 
 def _learned(case, reference, store, place):
-    """Learn or take over the hyper-parameters: kernel name, kernel, likelihood, mean, and findings on the way."""
+    """Return the hyper-parameters, learned or of the settings, in the form of `find_hyperparameters`."""
     near, blocks = learning_blocks(case, reference, store, place)
     budget = BasisBudget(case.settings, *case.box)
     learned = find_hyperparameters(
@@ -239,10 +238,10 @@ def _learned(case, reference, store, place):
 
 
 def learning_blocks(case, reference, store, place) -> tuple[CellBlocks | None, Blocks | None]:
-    """Neighbourhoods to learn from, and the blocks to learn from: the neighbourhoods, or sampled rows.
+    """Return neighbourhoods of rows, and the blocks to learn from: these neighbourhoods, or sampled rows.
 
-    The former are None unless the partition is spatial and the objective is summed over blocks; both are None if
-    nothing is learned.
+    There are no neighbourhoods (None) unless the partition is spatial and the objective is a sum over blocks. Both are
+    None if nothing is learned.
     """
     settings, effort = case.settings, case.effort
     if settings.partition == "spatial" and settings.objective in BLOCKWISE:

@@ -23,9 +23,7 @@ from bcmdist.runtime.threads import one_thread
 KMEANS_ITERATIONS = 25  # the committee needs spread-out points, not the optimal clustering
 SPREADING_ITERATIONS = 10  # for centres that are already spread out, after some were removed
 
-# Maximum share of the query points in gaps: with more, the committee alone predicts worse where rows are clustered. On
-# rows of three validation splits of heaton that mirror its gaps, RMSE .767, .937, 1.041 without any, .780, .875, .989
-# with them (exponential kernel, 1000 points).
+# Maximum share of the query points in gaps: with more, the committee alone predicts worse where rows are clustered.
 MOST_IN_GAPS = 0.25
 
 # Minimum, maximum and step of the size of an automatic query set. With more points the committee costs more than it
@@ -57,8 +55,8 @@ def select_points(
 ) -> np.ndarray:
     """At most `count` query points from sampled rows, by one of `QUERY_METHODS`.
 
-    Points that the others (for greedy methods: those chosen before) determine are dropped: to double precision or, if
-    the noise is given, to the precision that all rows together can resolve.
+    A point is dropped if its value of f is determined by those of the others (for greedy methods: those chosen before),
+    up to double precision or, if the noise is given, up to the precision with which all rows together determine it.
 
     Parameters
     ----------
@@ -84,7 +82,7 @@ def select_points(
     if method not in CHOOSERS:
         raise InvalidOption(f"query method: expected one of {', '.join(CHOOSERS)}, got {method!r}; give one")
     if not np.any(kernel.diagonal(sample) > 0):
-        raise InvalidOption("kernel: expected a positive variance at some rows, it is zero at all; choose another one")
+        raise InvalidOption("kernel: expected a positive variance at some rows, got zero at all; choose another")
     share = linalg.DUPLICATE_SHARE if noise is None else duplicate_share(sample, kernel, noise, rows or len(sample))
     if places is not None and method not in PLACED:
         raise InvalidOption(
@@ -126,7 +124,7 @@ def _kmeans(sample, targets, count, kernel, noise, share, seed, places):
 
 
 def _on_levels(points, rows, kernel):
-    """The points with the nearest level of a row in each column whose numbers are levels: between two is none."""
+    """Return the points with each number that stands for a level replaced by the nearest level of a row."""
     for column in kernel.level_columns(points.shape[1]):
         levels = np.unique(rows[:, column])
         middles = 0.5 * (levels[1:] + levels[:-1])

@@ -55,7 +55,7 @@ class Combination:
 
 
 Situation = Callable[[Combination], Any]
-"""Whether a combination is in some situation."""
+"""Condition on a combination, under which a rule applies."""
 
 
 class Rule(ABC):
@@ -77,7 +77,7 @@ class Rule(ABC):
 
 @dataclass(frozen=True)
 class Excludes(Rule):
-    """In some situation these values are refused."""
+    """Refuses these values of an option where `where` holds."""
 
     option: str
     values: tuple[Any, ...]
@@ -91,7 +91,7 @@ class Excludes(Rule):
 
 @dataclass(frozen=True)
 class Requires(Rule):
-    """In some situation all values but these are refused."""
+    """Refuses all values of an option but these where `where` holds."""
 
     option: str
     values: tuple[Any, ...]
@@ -105,7 +105,7 @@ class Requires(Rule):
 
 @dataclass(frozen=True)
 class Supports(Rule):
-    """All values are refused but these and those that the method lists, if it lists any."""
+    """Refuses all values of an option but these and those that the method lists, if it lists any."""
 
     option: str
     values: tuple[Any, ...]

@@ -210,7 +210,7 @@ def learn(
         points = isotropic_points(search, names, likelihood, effort, scales)
         coarse = max(points, key=_objective)
     best = search.climb(expanded(coarse, inputs), effort.steps)
-    # A rejected kernel may have missed inputs that the winner found: each kernel also starts from the winner.
+    # A kernel may have ended in a poor optimum: each one also starts from the best point of any kernel.
     places = {p.name: [best, expanded(p, inputs)] for p in sorted(points, key=_objective) if p.name != best.name}
     others = [search.climb(begun(search, n, at), effort.isotropic_steps) for n, at in places.items()]
     tried = _best_by_name([best, *others])

@@ -34,7 +34,7 @@ def without_targets(c: Combination) -> bool:
 
 
 def climbs_nothing(c: Combination) -> bool:
-    """Whether the evidence of the committee would be maximised, and has no gradient with the method."""
+    """Whether the objective is the evidence of the committee, and the method has no gradient of it."""
     climbs = c.able.climbs
     if c.settings.objective != "committee":
         return False
@@ -63,7 +63,10 @@ RULES: tuple[Rule, ...] = (
         "own with several passes, got {value}; leave out one of them",
     ),
     Requires(
-        "objective", ("local",), lambda c: not c.settings.learn, "learning, got {value} with no-learn; leave out one"
+        "objective",
+        ("local",),
+        lambda c: not c.settings.learn,
+        "local with --no-learn, got {value}; leave out one of them",
     ),
     Excludes(
         "objective",
@@ -95,7 +98,7 @@ RULES: tuple[Rule, ...] = (
         "query_from",
         (None,),
         lambda c: c.settings.query_method not in PLACED,
-        f"query_method {' or '.join(PLACED)}, whose points need be no rows, got {{settings.query_method}}, which "
+        f"query_method {' or '.join(PLACED)}, whose points may lie anywhere, got {{settings.query_method}}, which "
         "chooses among training rows; leave out one of them",
     ),
     Requires(
@@ -136,8 +139,7 @@ RULES: tuple[Rule, ...] = (
         "noise",
         ("auto",),
         lambda c: not left_out_errors(c.method, c.settings),
-        "auto with {method.name}, of which rows that are left out do not tell how errors are spread, got {value}; "
-        + TAKE_FIRST,
+        "auto with {method.name}, whose errors at left-out rows are not prediction errors, got {value}; " + TAKE_FIRST,
     ),
     Requires("linearise", ("own",), lambda c: not c.able.running, "own with {method.name}, got {value}; leave it out"),
     Excludes(
@@ -164,8 +166,8 @@ RULES: tuple[Rule, ...] = (
         "expert",
         (),
         lambda c: c.settings.partition == "spatial" and not c.able.local,
-        "{local} with spatial partitions, to which the rows around a new point add, got {value}; give --partition "
-        "chunks, or one of these",
+        "{local} with spatial partitions, which predict from the rows around a new point, got {value}; give "
+        "--partition chunks, or one of these",
     ),
     Requires(
         "expert",
@@ -200,8 +202,8 @@ RULES: tuple[Rule, ...] = (
         "partition",
         ("spatial",),
         lambda c: c.likelihood and c.likelihood.coupled,
-        "chunks with {likelihood.name}, got {value}, whose local experts keep classes apart; give --partition chunks, "
-        "or --likelihood softmax or onehot",
+        "chunks with {likelihood.name}, got {value}, whose local experts treat classes independently; give "
+        "--partition chunks, or --likelihood softmax or onehot",
     ),
     Excludes(
         "noise",

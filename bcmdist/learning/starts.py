@@ -1,7 +1,7 @@
 """Starts of the search for hyper-parameters: one lengthscale for all inputs of a kernel, smooth and rough.
 
-Kernels on some columns start from one lengthscale for each term. Terms of a sum on the same columns also start apart
-from each other, a short and a long one: from equal lengthscales they would climb together.
+Kernels on some columns start from one lengthscale for each term. Terms of a sum on the same columns also start from
+different lengthscales, short and long: from equal ones the optimiser would change them equally.
 """
 
 import itertools
@@ -54,8 +54,8 @@ def isotropic_points(search, names, likelihood, effort, scales) -> list[Point]:
     if any(math.isfinite(point.objective) for point in points):
         return points
     raise NotPositiveDefinite(
-        f"learning: the evidence of {' or '.join(names)} could not be computed at any start; likely causes: "
-        "(a) a kernel that is no covariance, (b) duplicate rows without noise; give hyper-parameters with "
+        f"learning: expected a finite evidence of {' or '.join(names)} at some start, got none; likely causes: "
+        "(a) a kernel that is not positive semi-definite, (b) duplicate rows without noise; give hyper-parameters with "
         "--no-learn and --set"
     )
 

@@ -43,9 +43,9 @@ def refuse_unknown_errors(data) -> None:
     """Raise `InvalidData` where a data set has no error variances of its inputs."""
     if not data.variance:
         raise InvalidData(
-            f"{data.url}: expected an array {data.x}_variance beside {data.x} for noisy inputs, a variance for each, "
-            "found none; add it, zeros where inputs are exact, or learn with --noisy-inputs hmc, which finds one for "
-            "each column"
+            f"{data.url}: expected an array {data.x}_variance with the error variance of each entry of {data.x}, "
+            "found none; add it, with zeros where inputs are exact, or use --noisy-inputs hmc, which learns a variance "
+            "for each column"
         )
 
 

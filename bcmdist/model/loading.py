@@ -143,9 +143,9 @@ def _schema(stored, inputs, where):
     try:
         coding = None if stored.coding is None else from_json(stored.coding, where)
     except DataDamaged as error:
-        raise damaged(where, "how columns were coded, as `coding.Coding` writes it, as coding", str(error)) from error
+        raise damaged(where, "the JSON of a `coding.Coding` as coding", str(error)) from error
     if coding and coding.inputs != tuple(columns):
-        raise damaged(where, f"the code of columns that become {shown(columns)} as coding", shown(stored.coding))
+        raise damaged(where, f"a coding with the columns {shown(columns)} as coding", shown(stored.coding))
     numbers = stored.classes or (0, 1)
     if names and (LIKELIHOODS[stored.likelihood].columns != CLASSES or not set(numbers) <= set(range(len(names)))):
         raise damaged(where, f"names of the classes {shown(numbers)} as class_names", shown(names))
@@ -160,14 +160,14 @@ def _warping(arrays, inputs, where) -> Warping:
     check_array(table, where, WARPING_ARRAY, shape=(table.size // 4, 4))
     column, kind, value, image = table.T
     if not np.isin(column, np.arange(inputs)).all() or not np.isin(kind, np.arange(len(WARPS))).all():
-        raise damaged(where, f"maps of {inputs} columns in {WARPING_ARRAY}", "others")
+        raise damaged(where, f"warps of {inputs} columns in {WARPING_ARRAY}", "others")
     same = np.diff(column) == 0.0
     rising = (np.diff(value) > 0.0) & (np.diff(image) > 0.0) & (np.diff(kind) == 0.0)
     several = np.bincount(column.astype(int))[column.astype(int)] > 1
     ordered = np.all(np.where(same, rising, np.diff(column) > 0.0))
     positive = np.all(value[kind == WARPS.index(Log)] > 0.0)
     if not (ordered and positive and np.array_equal(several, kind == WARPS.index(Rank))):
-        raise damaged(where, f"maps with ascending knots in {WARPING_ARRAY}", "others")
+        raise damaged(where, f"warps with ascending knots in {WARPING_ARRAY}", "others")
     return warping_from_array(table)
 
 
@@ -176,7 +176,7 @@ def _check_inputs(mean, scale, where):
     far = np.flatnonzero((scale != 1.0) & (np.abs(mean) * CONSTANT_SHARE > 2.0 * scale))
     if len(far):
         found = f"{mean[far[0]]:g} with scale {scale[far[0]]:g} in column {far[0]}"
-        raise damaged(where, "columns of X that vary beside their means in x_mean", found)
+        raise damaged(where, "a scale above the rounding error of the mean of each column in x_mean", found)
 
 
 def _cell_tree(arrays, inputs, where):

@@ -80,7 +80,7 @@ class Model:
         """
         if self.input_errors is not None:
             raise InvalidOption(
-                f"{what}: expected a model of inputs as they were seen, this one has absorbed its rows elsewhere "
+                f"{what}: expected a model of exact inputs, got one whose rows were absorbed at estimated inputs "
                 f"(noisy_inputs {self.input_errors.way}); score rows that were not absorbed, or fit without "
                 "--noisy-inputs"
             )

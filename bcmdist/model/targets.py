@@ -18,8 +18,8 @@ def check_support(likelihood, part, obs) -> None:
         row = bad[0]
         companions = "".join(f", {name} {getattr(obs, name)[row]:g}" for name in likelihood.companions)
         raise UnsupportedTarget(
-            f"{part.data.url}: the {likelihood.name} likelihood expects {likelihood.support} in {part.data.y}, got "
-            f"{obs.y[row]:g}{companions} at row {part.start + row} ({len(bad)} such rows of {part.start} to "
+            f"{part.data.url}: expected {likelihood.support} in {part.data.y} for the likelihood {likelihood.name}, "
+            f"got {obs.y[row]:g}{companions} at row {part.start + row} ({len(bad)} such rows of {part.start} to "
             f"{part.stop - 1}); recode the targets or choose another --task"
         )
 

@@ -116,8 +116,8 @@ def one_belief(model: Model, committee: Committee) -> Belief:
     """
     if model.likelihood.processes > 1:
         raise InvalidOption(
-            f"joint prediction: expected one latent process, {model.likelihood.name} has "
-            f"{model.likelihood.processes}; use predict"
+            f"joint prediction: expected one latent process, got {model.likelihood.processes} of "
+            f"{model.likelihood.name}; use predict"
         )
     belief = committee.posterior
     assert belief.factor is not None  # the property raises if there is no factor

@@ -93,9 +93,7 @@ def _companion(model, name, column, rows):
 def refuse_unread(model: Model, name: str) -> None:
     """Raise `InvalidOption` if the model's likelihood does not use the companion column `name`."""
     if name not in model.likelihood.companions:
-        raise InvalidOption(
-            f"{name}: expected a likelihood that reads it, {model.likelihood.name} does not; leave it out"
-        )
+        raise InvalidOption(f"{name}: expected a likelihood that uses it, got {model.likelihood.name}; leave it out")
 
 
 def _positive(name, column, rows):

@@ -62,15 +62,15 @@ def refuse_terms(model: Model) -> None:
         )
     if model.likelihood.coupled:
         raise InvalidOption(
-            f"terms: expected classes apart, got {model.likelihood.name}, which couples them; fit with --likelihood "
-            "onehot or softmax"
+            f"terms: expected independent classes, got {model.likelihood.name}, which couples them; fit with "
+            "--likelihood onehot or softmax"
         )
 
 
 def refuse_uncertain_terms(terms, way) -> None:
     """Raise `InvalidOption` if terms are asked for at uncertain inputs."""
     if terms and way is not None:
-        raise InvalidOption("terms: expected inputs that are known, got their variances; leave out one of them")
+        raise InvalidOption("terms: expected exact inputs, got their variances; leave out one of them")
 
 
 def shares(term_mean) -> np.ndarray:

@@ -121,7 +121,7 @@ class ModelStore:
             # A listing may miss a record made meanwhile, and that record may have been pruned since.
             if number not in numbers and not self._is_recorded(number) and number > self.pruned():
                 raise ModelDamaged(
-                    f"{self.storage.url}: expected commit {number}, whose writer was told that it is there, found no "
+                    f"{self.storage.url}: expected commit {number}, which its writer has confirmed, found no "
                     f"record of it; restore {record_name(number)} from a copy, or name an older commit"
                 )
 
@@ -344,12 +344,11 @@ class ModelStore:
         numbers = self.numbers()
         if numbers:
             return ModelNotFound(
-                f"{self.storage.url}: expected commit {number}, it holds {numbers[0]} to {numbers[-1]}; name one "
-                "of these"
+                f"{self.storage.url}: expected commit {number}, found {numbers[0]} to {numbers[-1]}; name one of these"
             )
         if MIXTURE in self.storage.names(""):
             return ModelNotFound(
-                f"{self.storage.url}: expected a single committee, it holds a mixture of committees; load it with "
+                f"{self.storage.url}: expected a single committee, found a mixture of committees; load it with "
                 "`bcmdist.Mixture.load`"
             )
         return ModelNotFound(

@@ -50,7 +50,7 @@ def hold(store, number: int) -> Iterator[None]:
         pass
     try:
         if 0 < number <= store.pruned():
-            raise ModelNotFound(f"{store.storage.url}: expected commit {number}, it was pruned; load a later one")
+            raise ModelNotFound(f"{store.storage.url}: expected commit {number}, found it pruned; load a later one")
         yield
     finally:
         with contextlib.suppress(OSError):

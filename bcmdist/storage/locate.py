@@ -24,6 +24,6 @@ def open_objects(url) -> Any:
         from bcmdist.storage import s3  # optional
     except ImportError as error:
         raise MissingExtra(
-            f"{url}: object stores need a package that is not installed ({error}); pip install 'bcmdist[s3]'"
+            f"{url}: expected the package for object stores, found none ({error}); pip install 'bcmdist[s3]'"
         ) from error
     return s3.open_objects(normal_url(url))

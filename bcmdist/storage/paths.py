@@ -13,7 +13,7 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # disk full, quota exceeded, f
 
 @contextlib.contextmanager
 def room_for(place, needed: int | None = None) -> Iterator[None]:
-    """Turn a full-disk error into `DiskFull` while `wanted` bytes (None: unknown) are written to `place`."""
+    """Turn a full-disk error into `DiskFull` while `needed` bytes (None: unknown) are written to `place`."""
     try:
         yield
     except OSError as error:
@@ -43,7 +43,9 @@ def make_folders(path, place) -> None:
 
 def makes_nothing(place) -> NotAFile:
     """Return the error for a path in a folder where no files can be made, such as /proc."""
-    return NotAFile(f"{place}: expected a folder in which files can be made, found one that makes none; choose another")
+    return NotAFile(
+        f"{place}: expected a folder in which files can be made, found one in which none can be made; choose another"
+    )
 
 
 def disk_full(place, error, needed) -> DiskFull:

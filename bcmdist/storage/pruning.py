@@ -54,7 +54,9 @@ def prune(store, keep: int) -> dict:
     ModelNotFound, ModelDamaged
     """
     if keep < 1:
-        raise InvalidOption(f"keep: expected at least 1 commit, got {keep}; the newest cannot be pruned")
+        raise InvalidOption(
+            f"keep: expected at least 1 commit, got {keep}; give 1 or more, since the newest is always kept"
+        )
     storage = store.storage
     loose = {f"blobs/{name}" for name in storage.names("blobs")}
     loose |= {name for folder in ("blobs", "commits") for name in storage.temporary(folder)}

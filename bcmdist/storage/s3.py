@@ -77,7 +77,7 @@ class ObjectStorage:
         except AlreadyExistsError:
             return self._holds(name, data)
         except FileNotFoundError as error:
-            raise StorageUnreachable(f"{self.url}: expected its bucket to exist, there is none; make it") from error
+            raise StorageUnreachable(f"{self.url}: expected its bucket to exist, found none; create it") from error
         return True
 
     def get(self, name) -> bytes:
@@ -140,9 +140,9 @@ def check_conditions(storage: ObjectStorage) -> None:
     storage.remove(name)
     if not first or second or found != b"first":
         raise StoreIgnoresConditions(
-            f"{storage.url}: expected the store to refuse a put with `If-None-Match: *` where there is something, it "
-            "overwrote it, so that of two writers one would be lost; keep models on AWS S3, MinIO or another store "
-            "that honours conditional puts, or on a disk (data sets may stay here)"
+            f"{storage.url}: expected the store to refuse a put with `If-None-Match: *` for an existing object, got it "
+            "overwritten, so that the commit of one of two writers could be lost; keep models on AWS S3, MinIO or "
+            "another store that honours conditional puts, or on a disk (data sets may stay here)"
         )
 
 

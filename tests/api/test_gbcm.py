@@ -157,7 +157,7 @@ def test_an_unfinished_fit_is_continued_and_another_refused(wave, tmp_path):
         GBCM.fit(path, Settings(query=7), model=tmp_path / "model")
     (tmp_path / "other").mkdir()
     (tmp_path / "other/notes.txt").write_text("mine")
-    with pytest.raises(ModelExists, match="new or empty directory, it holds other files"):
+    with pytest.raises(ModelExists, match="new or empty directory, got one with other files"):
         GBCM.fit(path, GIVEN, model=tmp_path / "other")
 
 
@@ -247,7 +247,7 @@ def test_labels_outside_the_support(make_data, rng, tmp_path):
     path = make_data(X=rng.standard_normal((100, 2)), y=y)
     with pytest.raises(
         UnsupportedTarget,
-        match=r"bernoulli likelihood expects the two class labels 0 and 1 in y, got 2 at row 57 \(2 such",
+        match=r"expected the two class labels 0 and 1 in y for the likelihood bernoulli, got 2 at row 57 \(2 such",
     ):
         GBCM.fit(path, Settings(likelihood="bernoulli"), model=tmp_path / "model")
     assert not (tmp_path / "model").exists()
@@ -339,7 +339,7 @@ def test_half_written_predictions_are_removed(wave, make_data, tmp_path):
 
 
 def test_a_kernel_that_is_zero_everywhere():
-    with pytest.warns(BcmdistWarning, match="constant"), pytest.raises(InvalidOption, match="it is zero at all"):
+    with pytest.warns(BcmdistWarning, match="constant"), pytest.raises(InvalidOption, match="got zero at all"):
         GBCM.fit((np.ones((9, 1)), np.arange(9.0)), Settings(kernel="linear", query=1, learn=False))
 
 

@@ -284,7 +284,7 @@ def test_chains_are_said_to_have_mixed_where_they_have(rng):
 
 def test_a_directory_of_a_mixture_is_no_committee(tmp_path):
     (tmp_path / "mixture.json").write_text("[]")
-    with pytest.raises(ModelNotFound, match=r"it holds a mixture of committees; load it with `bcmdist.Mixture.load`"):
+    with pytest.raises(ModelNotFound, match=r"found a mixture of committees; load it with `bcmdist.Mixture.load`"):
         GBCM.load(tmp_path)
 
 

@@ -247,7 +247,7 @@ def test_bad_input_is_refused_as_by_a_fit(wave, tmp_path, make_data):
     other = tmp_path / "other"
     other.mkdir()
     (other / "letter.txt").write_text("mine")
-    with pytest.raises(ModelExists, match="new or empty directory, it holds other files"):
+    with pytest.raises(ModelExists, match="new or empty directory, got one with other files"):
         plan(path, FIT, model=other)
     with pytest.raises(MemoryLimit, match="expert of 50 rows"):
         plan(path, FIT, runtime=SerialRuntime(allowed_bytes=1e6))
@@ -262,7 +262,7 @@ def test_a_directory_that_holds_a_fit_is_only_planned_for_the_same(wave, tmp_pat
     path, *_ = wave
     GBCM.fit(path, FIT, model=tmp_path / "m")
     assert plan(path, FIT, model=tmp_path / "m").rows == 240
-    with pytest.raises(ModelExists, match="it holds a fit of other data or settings"):
+    with pytest.raises(ModelExists, match="got a fit of other data or settings"):
         plan(path, replace(FIT, query=20), model=tmp_path / "m")
 
 

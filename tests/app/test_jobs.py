@@ -511,7 +511,7 @@ def test_a_failure_is_told_and_can_be_mended(wave, tmp_path):
     journal = submitted(wave, tmp_path, serial)
     told = jobs.status(journal)
     assert (told["state"], told["error"]) == ("failed", "ModelExists")
-    assert "it holds other files" in told["message"]
+    assert "got one with other files" in told["message"]
     (tmp_path / "m/letter.txt").unlink()
     jobs.resume(journal, ThisMachine())
     told = jobs.status(journal)

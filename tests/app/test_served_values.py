@@ -47,7 +47,7 @@ def test_inputs_of_any_size_are_answered(client, name, value):
 def test_columns_that_the_model_does_not_read_are_refused(client, column):
     answer = send(client, {"X": [[0.0, 0.0]], "y": [1.0], column: [1.0]}, column)
     assert answer.status_code == 422, answer.text
-    assert f"{column}: expected a likelihood that reads it, gaussian does not; leave it out" in answer.json()["message"]
+    assert f"{column}: expected a likelihood that uses it, got gaussian; leave it out" in answer.json()["message"]
 
 
 def test_columns_that_the_model_reads_are_absorbed(tmp_path):
@@ -60,7 +60,7 @@ def test_columns_that_the_model_reads_are_absorbed(tmp_path):
         odd = send(client, {"X": [[0.0]], "y": [3.0], "trials": [4.0]}, "b", "counts")
     assert good.status_code == 200, good.text
     assert odd.status_code == 422
-    assert "trials: expected a likelihood that reads it, negative_binomial does not" in odd.json()["message"]
+    assert "trials: expected a likelihood that uses it, got negative_binomial" in odd.json()["message"]
 
 
 PLACES = [

@@ -127,7 +127,7 @@ def test_columns_by_name(tmp_path):
         ({"X": POINTS, "quantiles": [1.0]}, "less than 1"),
         ({"X": POINTS, "method": "local"}, "expected a model fitted with --partition spatial"),
         ({"X": POINTS, "method": "secret"}, "expected one of committee, local"),
-        ({"X": POINTS, "exposure": 2.0}, "exposure: expected a likelihood that reads it"),
+        ({"X": POINTS, "exposure": 2.0}, "exposure: expected a likelihood that uses it"),
         ({"X": POINTS, "nonsense": 2.0}, "Extra inputs are not permitted"),
         ({"X": POINTS, "columns": ["a", "b"]}, "the columns of the training data had no names"),
         ({"X": POINTS, "columns": []}, "body.columns: List should have at least 1 item"),

@@ -223,14 +223,14 @@ SNAPSHOTS = {
     no_rows: (InvalidData, "DIR/data.zarr: expected at least one row and one column in X, got shape (0, 2); add data"),
     labels: (
         UnsupportedTarget,
-        "DIR/data.zarr: the bernoulli likelihood expects the two class labels 0 and 1 in y, got 2 at row 2 "
+        "DIR/data.zarr: expected the two class labels 0 and 1 in y for the likelihood bernoulli, got 2 at row 2 "
         "(13 such rows of 0 to 39); recode the targets or choose another --task",
     ),
     counts: (
         UnsupportedTarget,
-        "DIR/data.zarr: the negative_binomial likelihood expects counts 0, 1, 2, ... with positive exposures "
-        "in y, got -0.5, exposure 1 at row 0 (40 such rows of 0 to 39); recode the targets or choose another "
-        "--task",
+        "DIR/data.zarr: expected counts 0, 1, 2, ... with positive exposures in y for the likelihood "
+        "negative_binomial, got -0.5, exposure 1 at row 0 (40 such rows of 0 to 39); recode the targets or choose "
+        "another --task",
     ),
     indefinite: (
         NotPositiveDefinite,

@@ -48,7 +48,7 @@ def test_what_is_no_place_is_refused_before_work_begins(inputs, tmp_path, rng):
         (str(tmp_path / "none.zarr"), DataNotFound, "none.zarr"),
         (write("other.zarr", rng.standard_normal((5, 3))), InvalidData, "expected the 5 columns of X in .*, got 3"),
         (write("no.zarr", np.zeros((0, 5))), InvalidData, "expected at least one row"),
-        (str(empty), InvalidData, "expected rows in which predictions will be wanted, found none"),
+        (str(empty), InvalidData, "expected rows at which predictions will be needed, found none"),
         ("redis://localhost/stream", InvalidOption, "expected a Zarr data set or a directory of them, got the stream"),
     ]:
         with pytest.raises(error, match=said):

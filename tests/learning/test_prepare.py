@@ -126,7 +126,9 @@ def test_nothing_is_left_where_learning_fails(wave, tmp_path, monkeypatch, setti
         raise NotPositiveDefinite("not today")
 
     monkeypatch.setattr("bcmdist.learning.evidence.local_tasks.LocalEvidence.of_rows", staticmethod(fail))
-    with pytest.raises(NotPositiveDefinite, match=r"learning: the evidence of se .* last failure: .*not today"):
+    with pytest.raises(
+        NotPositiveDefinite, match=r"learning: expected a finite evidence of se .* last failure: .*not today"
+    ):
         GBCM.prepare(path, settings, model=tmp_path / "model")
     assert not (tmp_path / "model").exists()
 
@@ -278,7 +280,7 @@ def test_objectives_are_the_same_on_both_runtimes(wave, cluster, objective):
     ("changes", "message"),
     [
         ({"objective": "other"}, "objective: expected one of local, leave-one-out, committee, subset, got"),
-        ({"objective": "subset", "learn": False}, "objective: expected learning, got subset"),
+        ({"objective": "subset", "learn": False}, "objective: expected local with --no-learn, got subset"),
         ({"objective": "committee", "partition": "spatial"}, "objective: expected local or subset with spatial cells"),
         ({"objective": "committee", "likelihood": "softmax"}, "objective: expected local or subset with softmax"),
         (

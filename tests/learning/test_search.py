@@ -434,7 +434,7 @@ def test_failures_of_the_objective_are_walls_and_not_ends(rng):
 
     found = learn(always(walled), "se-iso", Gaussian(0.1), inputs=2, effort=EFFORTS["quick"])
     assert found.kernel.lengthscale.max() <= 3.0
-    with pytest.raises(NotPositiveDefinite, match=r"evidence of se could not be computed at any start.*--set"):
+    with pytest.raises(NotPositiveDefinite, match=r"expected a finite evidence of se at some start, got none.*--set"):
         learn(always(lambda k, _: (-math.inf, np.zeros(3))), "se", Gaussian(0.1), inputs=2, effort=EFFORTS["quick"])
 
 

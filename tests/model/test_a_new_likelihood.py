@@ -296,7 +296,9 @@ def test_cells_and_local_prediction(beta, make_data, tmp_path, rng):
 def test_targets_outside_are_refused(beta, make_data, rng):
     X, y = shares(rng, 60)
     y[7] = 1.0
-    with pytest.raises(UnsupportedTarget, match="the beta likelihood expects numbers between 0 and 1 in y, got 1 at"):
+    with pytest.raises(
+        UnsupportedTarget, match="expected numbers between 0 and 1 in y for the likelihood beta, got 1 at"
+    ):
         GBCM.fit(make_data(X=X, y=y), asked())
 
 

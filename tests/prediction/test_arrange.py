@@ -334,7 +334,7 @@ def test_models_without_cells_name_the_way_out(wiggle, fresh, tmp_path):
     with pytest.warns(BcmdistWarning, match="a merged model makes no local predictions"):
         merged = [one.merge(other, tmp_path / "a"), other.merge(one, tmp_path / "b")]
     for gbcm in (chunks, prepared, other, *merged):
-        with pytest.raises(InvalidOption, match="this one has no cells; use --method committee"):
+        with pytest.raises(InvalidOption, match="got one without cells; use --method committee"):
             gbcm.predict(fresh[1], method="local")
         with pytest.raises(InvalidOption, match="--method committee"):
             gbcm.score(fresh[0], method="local")

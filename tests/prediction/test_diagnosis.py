@@ -160,7 +160,7 @@ def test_calibration_takes_whole_partitions_of_a_seed(wave, monkeypatch):
     assert {t["rows"] for t in told} <= {100, 90, 130}
     assert len({t["coverage95"] for t in told}) > 1
     monkeypatch.setattr(diagnosis, "JUDGED_ROWS", 80)
-    with pytest.raises(InvalidOption, match=r"two partitions of together at most 80 rows .* the smallest with 40"):
+    with pytest.raises(InvalidOption, match=r"at most 80 rows in total, got .* the smallest with 40"):
         gbcm.calibration()
 
 

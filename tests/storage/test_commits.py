@@ -65,7 +65,7 @@ def test_commits_that_do_not_exist_and_files_that_are_none(store, tmp_path):
     put(store, 2)
     (tmp_path / "model/commits/notes.txt").touch()
     assert store.numbers() == [1, 2]
-    with pytest.raises(ModelNotFound, match="expected commit 7, it holds 1 to 2; name one of these"):
+    with pytest.raises(ModelNotFound, match="expected commit 7, found 1 to 2; name one of these"):
         store.load(7)
 
 
@@ -211,7 +211,7 @@ def test_pruning_removes_what_only_old_commits_name(store):
     assert found["blobs"] == 6  # three values of a, three segments
     assert heads(store) == ([4, 5], 3)
     assert [store.load(n).arrays["a"][0] for n in (4, 5)] == [4.0, 5.0]
-    with pytest.raises(ModelNotFound, match="expected commit 2, it holds 4 to 5"):
+    with pytest.raises(ModelNotFound, match="expected commit 2, found 4 to 5"):
         store.load(2)
     assert len(store.storage.names("blobs")) == 5
     assert store.prune(2) == {"kept": [4, 5], "removed": [], "held": {}, "blobs": 0, "tidied": 0}
@@ -238,7 +238,7 @@ def test_a_held_commit_stays_until_it_is_let_go(store):
         assert store.numbers() == [2, 4]
     assert store.numbers() == [4]
     assert store.prune(1)["removed"] == [2]
-    with pytest.raises(ModelNotFound, match="expected commit 2, it was pruned; load a later one"), store.hold(2):
+    with pytest.raises(ModelNotFound, match="expected commit 2, found it pruned; load a later one"), store.hold(2):
         pass
     assert store.storage.names("holds") == []
 

@@ -67,7 +67,7 @@ def test_who_reads_an_immutable_committee_is_told(overtaken, tmp_path):
     model, overtake, more = overtaken
     gbcm = GBCM.load(model)
     overtake(1)
-    with pytest.raises(ModelNotFound, match="expected commit 2, it was pruned; load a later one"):
+    with pytest.raises(ModelNotFound, match="expected commit 2, found it pruned; load a later one"):
         gbcm.predict_zarr(more, tmp_path / "out.zarr")
     with GBCM.held(model) as newest:
         open_store(model).prune(1)

@@ -11,7 +11,7 @@ from bcmdist.errors import CommitConflict, ModelDamaged
 from bcmdist.storage.commits import ModelStore, open_store
 from bcmdist.storage.disk import LocalStorage
 
-LOST = "expected commit {}, whose writer was told that it is there, found no record of it"
+LOST = "expected commit {}, which its writer has confirmed, found no record of it"
 
 
 @pytest.fixture

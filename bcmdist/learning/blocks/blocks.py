@@ -104,10 +104,13 @@ THINNING = 0.25
 
 
 class Blocks(Protocol):
-    """Source of the blocks of each round of learning."""
+    """Makes the blocks of rows of each round of learning."""
 
     def __call__(self, kernel: Kernel | None) -> list[Partition]:
-        """Return blocks for maximising an evidence, near in the kernel's metric; None in the first round."""
+        """Return the blocks of the next round; the rows of each are near in the metric of `kernel`.
+
+        kernel : the kernel learned so far; None in the first round
+        """
 
     @property
     def largest(self) -> int:
@@ -208,5 +211,5 @@ def _write(place, X, obs, companions, *, rows_per_chunk, attributes=None):
 
 
 def _kept(part, content):
-    """Return the partition with its rows cached in memory where they are read, under a name for their content."""
+    """Return the partition marked so that its readers cache its rows in memory, by the name of their content."""
     return replace(part, data=replace(part.data, kept=content))

@@ -40,11 +40,11 @@ class NoiseAdjusted:
 
 
 def noise_adjusted(score: HeldOutScore, kernel: Kernel, likelihood: Likelihood) -> NoiseAdjusted:
-    """Raise variances as far as this improves the left-out density; the noise of labels may also be lowered.
+    """Raise variances as long as the left-out density improves; the noise of labels may also be lowered.
 
-    Gaussian targets adjust "noise" and "kernel", one-hot targets the noise only, other likelihoods the first parameter
-    that widens them (`Likelihood.widening`), if any. Nothing is changed if the left-out density cannot be computed.
-    No variance leaves its bounds.
+    For Gaussian targets "noise" and "kernel" are adjusted, for one-hot targets the noise only, for other likelihoods
+    the first parameter that widens them (`Likelihood.widening`), if any. Nothing is changed if the left-out density
+    cannot be computed. No variance leaves its bounds.
     """
     value = score(kernel, likelihood)
     if not math.isfinite(value):
@@ -77,7 +77,7 @@ def noise_adjusted(score: HeldOutScore, kernel: Kernel, likelihood: Likelihood) 
 
 
 def _dispersed(score, kernel, start, value):
-    """Raise the dispersion of a likelihood as far as this improves the left-out density; never lower it."""
+    """Raise the dispersion of a likelihood as long as the left-out density improves; never lower it."""
     if not start.widening:
         return NoiseAdjusted(kernel, start, value)
     name, power = next(iter(start.widening.items()))

@@ -23,7 +23,6 @@ def left_out_labels(K, likelihood: Likelihood, obs, rows: int) -> np.ndarray:
 
     Leave-one-out predictions are N(m, s^2) for each of the targets t, one of which is +1. The density of each
     possible t, over their sum, is softmax(2 m / s^2): a fit of +1 and -1 is scored by how well it separates labels.
-    Scored by density instead, on 5000 rows of mnist the chosen kernels err on 4.1 % of validation rows for 3.65 %.
 
     Raises
     ------

@@ -2,14 +2,12 @@
 
     F ~ sum over layers + N/n sum over n rows of 1/p log Z
 
-(Bui et al. 2016, section 6.) Many cheap steps are worth far more than evaluations of all rows: on 8,000 rows of kin40k,
-with 50 centres and two units, after a minute of one thread, log densities of 2,000 further training rows are -.71 by
-L-BFGS and .09 by Adam. On 628 rows of Energy with eight units, those of left-out rows are -2.0 after 600 iterations of
-L-BFGS and -.3 by Adam.
+(Bui et al. 2016, section 6.) In equal time, many steps on few rows reach a far better energy than evaluations of all
+rows by L-BFGS.
 
-A step of `ROWS` rows takes 12 ms, about as long as a round trip to a cluster. Parallelism is therefore over processes:
-one worker per process keeps the rows, and returns the process after a round of many steps. Finished rounds are stored
-in the scratch directory, from which an interrupted fit continues.
+A step of `ROWS` rows takes about as long as a round trip to a cluster. Parallelism is therefore over processes: one
+worker per process keeps the rows, and returns the process after a round of many steps. Finished rounds are stored in
+the scratch directory, from which an interrupted fit continues.
 """
 
 from collections.abc import Sequence
@@ -34,7 +32,7 @@ from bcmdist.storage.commits import BlobReference, load_array
 ROWS, EPOCH, ROUND = 500, 4, 200
 # Total number of steps; over the second half of them the rate falls to 0.
 STEPS = {"quick": 1000, "normal": 5000, "thorough": 20_000}
-# Initial step length; with twice this length kin40k made no progress.
+# Initial step length; longer steps may make no progress.
 RATE = 0.1
 # Decay rates of Adam's means of slopes and of their squares, and the constant added to the root of the latter.
 MEMORY, SQUARE_MEMORY, LEAST = 0.9, 0.999, 1e-8

@@ -52,7 +52,9 @@ class Factor:
             The precision of prior and factor is indefinite.
         """
         if not definite(self.total_precision).all():
-            raise NotPositiveDefinite("sites: expected a belief about all layers, got an indefinite precision; damp")
+            raise NotPositiveDefinite(
+                "sites: expected a positive definite precision of all layers, got another one; take smaller steps"
+            )
         covariance = np.linalg.inv(self.total_precision)
         covariance = 0.5 * (covariance + np.swapaxes(covariance, -1, -2))
         return Belief(1.0, np.einsum("...jk,...k->...j", covariance, self.eta), covariance)

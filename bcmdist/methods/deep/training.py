@@ -134,10 +134,8 @@ CENTRES, UNITS = 50, 8
 # Largest number of rows in training, and rows per sampled block.
 ROWS, BLOCK = 50_000, 2000
 LEFT_OUT = 10  # one in so many blocks is left out, to select the best round
-# Powers of the likelihood; predictions mix one process per power. Mean log densities on validation rows, two splits
-# each of 200 to 400 rows: with two layers on seven data sets .04 for power 1, .12 for .5, .15 for the power selected by
-# left-out rows, .20 for the equal mixture. With one layer on sinc and steps: -2.89 for 1 (its noise is .17 instead of
-# .004), -.48 for .5, -.90 selected, -.52 mixed: the left-out rows are too few to detect the overfitting of power 1.
+# Powers of the likelihood. Predictions mix one process per power, in equal shares: left-out rows are too few to select
+# one power.
 POWERS = (1.0, 0.5)
 NOISELESS = 1e-6  # noise variance of a last layer that is a latent process
 

@@ -73,7 +73,7 @@ class IterativeBelief(Belief):
     @property
     def factor(self) -> np.ndarray:  # type: ignore[override]  # always raises
         raise InvalidOption(
-            f"fourier: expected few enough weights to factor their precision, got {self.precision.size}; predict "
+            f"fourier: expected fewer weights for a factor of their precision, got {self.precision.size}; predict "
             "without covariances between rows, or fit with a larger --tolerance or another --expert"
         )
 

@@ -73,8 +73,8 @@ def _reachable_tolerance(kernel, low, high, asked):
     if tolerance > asked:
         warnings.warn(
             BcmdistWarning(
-                f"expert fourier: the kernel that was learned takes more than {MAX_WEIGHTS} weights for a tolerance "
-                f"of {asked:g}: {tolerance:g} in its place; give a smoother --kernel for less"
+                f"expert fourier: the learned kernel needs more than {MAX_WEIGHTS} weights at a tolerance of "
+                f"{asked:g}; used {tolerance:g}; give a smoother --kernel for a smaller one"
             ),
             stacklevel=2,
         )
@@ -104,9 +104,9 @@ def refuse_many(most, tolerance) -> None:
     """Raise `InvalidOption` where frequency numbers up to `most` (D,) need more than `MAX_WEIGHTS`."""
     if _count(most) > MAX_WEIGHTS:
         raise InvalidOption(
-            f"expert fourier: expected at most {MAX_WEIGHTS} weights, the kernel would take {_count(most):.2g} for a "
-            f"tolerance of {tolerance:g}: its lengthscales are short beside the extent of the data, or it is rough; "
-            "raise --tolerance, give a smoother --kernel, or take --expert bcm"
+            f"expert fourier: expected at most {MAX_WEIGHTS} weights, got {_count(most):.2g} for a tolerance of "
+            f"{tolerance:g}, since the kernel is rough or its lengthscales are short relative to the range of the "
+            "data; raise --tolerance, give a smoother --kernel, or take --expert bcm"
         )
 
 

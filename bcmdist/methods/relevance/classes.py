@@ -140,8 +140,8 @@ def sites(form: str, likelihood, obs, at: Marginals) -> tuple[np.ndarray, np.nda
             return omega, nu
         _, omega[moving], nu[moving] = tilted_site(likelihood, obs[moving], centre[moving], without[moving])
     raise EPNotConverged(
-        f"rvm_classes: expected {form} to find rows without what they say themselves, after {MOST_STEPS} steps "
-        f"{len(moving)} still move; give --rvm-classes laplace"
+        f"rvm_classes: expected the {form} distributions of all rows to converge in {MOST_STEPS} steps, got "
+        f"{len(moving)} that still change; give --rvm-classes laplace"
     )
 
 
@@ -154,7 +154,7 @@ OPEN_PASSES = 25
 # limits: rows that are certain of their class resist little, and full steps may oscillate for ever.
 SHORTER, LONGER, LEAST_STEP = 0.5, 1.5, 1.0 / 64.0
 # Smallest precision as a share of the rows' information about a single function: under a flatter prior experts, each
-# with part of the rows, do not find their own modes (on MNIST with 3500 rows each). Arbitrary.
+# with part of the rows, do not find their own modes. Arbitrary.
 LEAST_SHARE = 1e-6
 # Smallest precision of a weight (logits are sums of weights): where classes do not overlap the evidence grows with the
 # weights without limit, and beyond hundreds the likelihood is constant up to rounding. Arbitrary.

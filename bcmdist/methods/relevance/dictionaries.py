@@ -61,7 +61,10 @@ class Radial(Basis):
     def from_arrays(cls, arrays) -> "Radial":
         centres, lengthscale, rows = arrays["centres"], arrays["lengthscale"], arrays["rows"]
         if centres.ndim != 2 or lengthscale.shape != centres.shape[1:] or rows.shape != centres.shape[:1]:
-            raise ValueError(f"centres {centres.shape}, lengthscale {lengthscale.shape}, rows {rows.shape}")
+            raise ValueError(
+                f"expected centres (B, D), lengthscale (D,) and rows (B,), got {centres.shape}, {lengthscale.shape} "
+                f"and {rows.shape}"
+            )
         return cls(centres, lengthscale, rows)
 
     def some(self, which) -> "Radial":

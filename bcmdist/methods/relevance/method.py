@@ -80,8 +80,7 @@ class RelevanceVectors(Method):
             "rvm_classes",
             ("laplace",),
             lambda c: c.likelihood and c.likelihood.exact,
-            "classes with {value}, got the likelihood {likelihood.name}, whose rows say the same in all ways; "
-            "leave it out",
+            "classes with {value}, got the likelihood {likelihood.name}, with which all ways are equal; leave it out",
         ),
     )
 

@@ -235,6 +235,7 @@ def refuse_negative(residual, prior) -> None:
     """
     if np.any(residual < -NEGATIVE_SHARE * prior):
         raise NotPositiveDefinite(
-            f"variance of f given the query values: expected at least 0, got {residual.min():.1e} at a prior "
-            f"variance of {prior.max():.1e}; the kernel is no covariance or the query factor is damaged"
+            f"variance of f given the query values: expected at least 0, got {residual.min():.1e} at a prior variance "
+            f"of {prior.max():.1e}; likely causes: (a) a kernel that is not positive semi-definite, (b) a damaged "
+            "query factor; check the kernel, or restore the model from a copy"
         )

@@ -95,7 +95,7 @@ class Query(Shared):
         """Check L L' = k(X^q, X^q) + jitter I on the diagonal and in some columns, in O(Q^2)."""
         L, Q = np.tril(self.factor), len(self.points)
         if not np.all(np.diagonal(L) > 0):
-            raise damaged(where, "a positive diagonal of query_factor", "another one")
+            raise damaged(where, "a positive diagonal of query_factor", "numbers of 0 or less")
         prior = self.kernel.diagonal(self.points) + self.jitter
         sd = np.sqrt(np.maximum(prior, prior.mean()))
         columns = np.unique(np.linspace(0, Q - 1, min(Q, COLUMNS)).astype(int))
@@ -105,7 +105,9 @@ class Query(Shared):
         off_columns = np.abs(L @ L[columns].T - expected) / sd[:, None] / sd[columns]
         if not (off_diagonal.max() <= FACTOR_TOLERANCE and off_columns.max() <= FACTOR_TOLERANCE):
             raise damaged(
-                where, "query_factor to be that of the kernel at query_points, with jitter", "that of another matrix"
+                where,
+                "the Cholesky factor of the kernel at query_points, with jitter, in query_factor",
+                "another matrix",
             )
 
 

@@ -191,7 +191,7 @@ def effective_parameters(snapshot: Snapshot, runtime) -> dict[str, float]:
     snapshot.model.refuse_moved_inputs("degrees of freedom of the data")
     if likelihood.coupled or not snapshot.ledger:
         raise InvalidOption(
-            f"degrees of freedom of the data: expected a committee that has absorbed rows of classes apart, got "
+            f"degrees of freedom of the data: expected a committee with absorbed rows and independent classes, got "
             f"{likelihood.name} after {len(snapshot.ledger)} partitions; leave them out"
         )
     data = runtime.sum(Degrees(snapshot.reference), passes.absorbed_partitions(snapshot), label="degrees of freedom")
@@ -221,7 +221,7 @@ def calibration(snapshot: Snapshot, *, allowed_bytes, seed=0) -> dict:
     snapshot.model.refuse_moved_inputs("calibration")
     if not likelihood.normal:
         raise InvalidOption(
-            f"calibration: expected a gaussian likelihood, whose errors are known without sampling, got "
+            f"calibration: expected a gaussian likelihood, with a closed form of leave-one-out errors, got "
             f"{likelihood.name}; score held-out rows instead"
         )
     rng = np.random.default_rng(seed)
@@ -252,8 +252,8 @@ def _whole_partitions(ledger, rng) -> list[Entry]:
             rows += entry.rows
     if len(chosen) < max(1, min(2, len(ledger))):
         raise InvalidOption(
-            f"calibration: expected a committee that has absorbed two partitions of together at most {JUDGED_ROWS} "
-            f"rows (or one that is all), got {len(ledger)}, the smallest with "
+            f"calibration: expected two absorbed partitions (or a single one) of at most {JUDGED_ROWS} rows in "
+            f"total, got {len(ledger)}, the smallest with "
             f"{min((entry.rows for entry in ledger), default=0)}; fit with lower --rows-per-expert"
         )
     return chosen

@@ -264,8 +264,8 @@ def _refuse_moved(snapshot, array):
     arranged = snapshot.facts.cells.array
     if arranged != array:
         raise InvalidData(
-            f"{snapshot.url}: expected the model where its cells were absorbed, as {arranged}, it is now {array}; go "
-            "on under its first path, or fit a new --model"
+            f"{snapshot.url}: expected the rows in the order of cells at {arranged}, where they were absorbed, got "
+            f"{array}; move the model back to its first path, or fit a new --model"
         )
 
 

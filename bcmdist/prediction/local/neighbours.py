@@ -211,7 +211,7 @@ class LocallyFitted(Predictor):
         """Raise `InvalidOption` if the model has no cells or its fit was not completed."""
         if not snapshot.facts.cells.surrounded:
             raise InvalidOption(
-                "method: expected a model fitted with --partition spatial for local prediction, this one has no cells; "
+                "method: expected a model fitted with --partition spatial for local prediction, got one without cells; "
                 "use --method committee"
             )
 

@@ -67,8 +67,8 @@ def refuse_exact(predictor, snapshot) -> None:
         )
     if belief.mean.ndim == 1 and len(belief.mean) > model.shared.size:
         raise InvalidOption(
-            f"inputs: expected processes apart for exact averages, got {model.likelihood.name}, which couples them; "
-            "give --inputs montecarlo"
+            f"inputs: expected independent processes for exact averages, got {model.likelihood.name}, which couples "
+            "them; give --inputs montecarlo"
         )
     for shared in [one.shared for one in model.shared.members] or [model.shared]:
         shared.expected(np.zeros(model.inputs), np.zeros((model.inputs, model.inputs)))

@@ -136,7 +136,7 @@ def test_of_many_weights_means_and_variances_are_solved_for(wave, many, rng):
     assert np.abs(found["variance"] / sd**2 - 1.0).max() <= told["variance_error"]
     assert gbcm.score(path)["rmse"] == pytest.approx(np.sqrt(np.mean((dense(gbcm, X, y, X)[0] - y) ** 2)), abs=1e-4)
     for ask in (lambda: gbcm.predict_joint(new), lambda: gbcm.sample(new, size=2)):
-        with pytest.raises(InvalidOption, match=r"few enough weights to factor .* without covariances"):
+        with pytest.raises(InvalidOption, match=r"fewer weights for a factor .* without covariances"):
             ask()
 
 

@@ -467,7 +467,7 @@ def test_info_says_what_experts_know_of_errors(cleaned):
 
 def test_what_reads_rows_where_they_are_stored_is_refused(cleaned, noisy, folder):
     for ask in (cleaned.effective_parameters, cleaned.evidence_gradient, cleaned.calibration):
-        with pytest.raises(InvalidOption, match="expected a model of inputs as they were seen"):
+        with pytest.raises(InvalidOption, match="expected a model of exact inputs"):
             ask()
     with pytest.raises(InvalidOption, match="--plan: expected inputs as they were seen"):
         plan(noisy, CLEAN)

@@ -233,7 +233,7 @@ def test_it_is_for_relevance_vectors_only(three):
 
 
 def test_joint_predictions_are_of_one_process(fitted):
-    with pytest.raises(InvalidOption, match="joint prediction: expected one latent process, one_against_rest has 3"):
+    with pytest.raises(InvalidOption, match="joint prediction: expected one latent process, got 3 of one_against_rest"):
         fitted.predict_joint(np.zeros((2, 2)))
 
 
