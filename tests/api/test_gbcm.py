@@ -153,7 +153,7 @@ def test_an_unfinished_fit_is_continued_and_another_refused(wave, tmp_path):
     GBCM.prepare(path, GIVEN, model=tmp_path / "model")
     gbcm = GBCM.fit(path, GIVEN, model=tmp_path / "model")
     assert GBCM.fit(path, GIVEN, model=tmp_path / "model").commit == gbcm.commit  # nothing left to do
-    with pytest.raises(ModelExists, match="holds a fit of other data or settings; choose another --model"):
+    with pytest.raises(ModelExists, match="got a fit of other data or settings; choose another --model"):
         GBCM.fit(path, Settings(query=7), model=tmp_path / "model")
     (tmp_path / "other").mkdir()
     (tmp_path / "other/notes.txt").write_text("mine")

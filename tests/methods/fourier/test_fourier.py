@@ -317,7 +317,7 @@ def test_nothing_is_refused_once_it_is_learned(wave, monkeypatch):
     """A kernel that was asked for is had at a larger error, with a warning; given hyper-parameters are refused."""
     monkeypatch.setattr(frequency_grid, "MAX_WEIGHTS", 1000)
     rough = Settings(kernel="matern12", rows_per_expert=50, effort="quick", expert="fourier", tolerance=0.01)
-    with pytest.warns(BcmdistWarning, match=r"more than 1000 weights for a tolerance of 0\.01: 0\.\d+ in its place"):
+    with pytest.warns(BcmdistWarning, match=r"more than 1000 weights at a tolerance of 0\.01; used 0\.\d+"):
         gbcm = GBCM.prepare(wave[0], rough)
     assert 0.01 < gbcm.info()["waves"]["tolerance"] <= 0.5
     assert gbcm.info()["query"] <= 1000

@@ -390,7 +390,7 @@ def test_learning_with_errors_predicts_the_function_better(noisy):
 
 def test_data_that_do_not_say_how_far_off_they_are_are_refused(folder, cleaned):
     silent = write_sinc(folder, "silent.zarr", stored=False)
-    with pytest.raises(InvalidData, match="expected an array X_variance beside X for noisy inputs"):
+    with pytest.raises(InvalidData, match="expected an array X_variance with the error variance"):
         GBCM.fit(silent, CLEAN, model=folder / "silent")
     assert not (folder / "silent").exists()
     with pytest.raises(InvalidData, match="expected an array X_variance"):

@@ -160,7 +160,7 @@ def test_a_fit_that_was_cut_off_goes_on_with_what_it_had_learned(wave, fitted, s
     monkeypatch.setitem(UPDATES, "fast", None)  # would fail if it learned again
     again = GBCM.fit(wave[0], settings, model=tmp_path / "again")
     assert_same_committee(again.committee, fitted.committee)
-    with pytest.raises(Exception, match="holds a fit of other data or settings"):
+    with pytest.raises(Exception, match="got a fit of other data or settings"):
         GBCM.fit(wave[0], replace(settings, rvm_update="em"), model=tmp_path / "again")
 
 
