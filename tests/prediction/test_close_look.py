@@ -22,7 +22,7 @@ def test_cells_agree_where_all_see_the_same_rows(rng, make_data, monkeypatch):
     path = make_data(X=X, y=np.sin(2 * X[:, 0]) + X[:, 1] + 0.1 * rng.standard_normal(400))
     seeing_all = GBCM.fit(path, Settings(**GIVEN)).snapshot.facts.cells
     assert seeing_all.border_jump < 1e-6
-    for name, rows in {"LEAST_AROUND": 30, "AROUND_PER_INPUT": 0, "CORE": 20}.items():
+    for name, rows in {"LEAST_NEARBY": 30, "NEARBY_PER_INPUT": 0, "CORE": 20}.items():
         monkeypatch.setattr(f"bcmdist.prediction.local.halos.{name}", rows)
     seeing_few = GBCM.fit(path, Settings(**GIVEN)).snapshot.facts.cells
     assert seeing_few.border_jump > 0.01

@@ -109,7 +109,7 @@ def test_half_of_many_points_is_as_good_and_half_of_few_is_not(rng, make_data, m
     """Where local experts see few rows, what lies beyond comes through the query points."""
     X = rng.uniform(-2, 2, (1200, 2))
     path = make_data(X=X, y=np.sin(2 * X[:, 0]) + np.cos(3 * X[:, 1]) + 0.1 * rng.standard_normal(1200))
-    for name, rows in {"LEAST_AROUND": 5, "AROUND_PER_INPUT": 5, "CORE": 10}.items():
+    for name, rows in {"LEAST_NEARBY": 5, "NEARBY_PER_INPUT": 5, "CORE": 10}.items():
         monkeypatch.setattr(f"bcmdist.prediction.local.halos.{name}", rows)
     given = {"learn": False, "kernel": "se", "set": {"likelihood.noise_variance": 0.01, "kernel.lengthscale": 1.0}}
     given |= {"partition": "spatial", "rows_per_expert": 200}

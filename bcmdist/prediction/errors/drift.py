@@ -29,7 +29,7 @@ ONE_COMPARED = (
 
 
 def arrival_scores(scores) -> tuple[float, ...]:
-    """The figures of `Entry.arrival` from a partition's scores: `NUMBERS_NOTED`, or `CLASSES_NOTED` for classes.
+    """The figures of `Entry.arrival` from a partition's scores: `NUMBER_SCORES`, or `CLASS_SCORES` for classes.
 
     Empty if a figure is not finite.
     """
