@@ -34,7 +34,7 @@ FIRST_KIND, FIRST_RESIDUAL = Query.kind, "block"
 COMMITTEE_ARRAYS = ("eta", "precision")
 SCALING_ARRAYS = ("x_mean", "x_scale")
 WARPING_ARRAY = "x_warp"  # absent where inputs are not warped
-FIRST_PRECISION = "double"  # once the only one; stored models omit it
+FIRST_PRECISION = "double"  # the only precision of early versions; stored models omit it
 CELL_ARRAYS = ("cell_direction", "cell_threshold", "cell_child", "cell_first")
 
 

@@ -37,7 +37,7 @@ from bcmdist.storage.commits import Reference
 
 @dataclass(frozen=True)
 class Check:
-    """Raise if the model's likelihood does not support the observations of a partition; return the number of rows."""
+    """Task: raise if the likelihood does not support the observations of a partition; return the number of rows."""
 
     fitted: Reference
 
@@ -52,7 +52,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Score:
-    """Score totals of the rows of a partition."""
+    """Task: score totals of the rows of a partition."""
 
     predictor: StoredPredictor
     way: str | None = None
@@ -67,7 +67,7 @@ class Score:
 
 @dataclass(frozen=True)
 class ScoredRows:
-    """A random share of the rows of a partition with predictions and scores.
+    """Task: a random share of the rows of a partition, with predictions and scores (`Judged`).
 
     Rows are selected by their numbers in the data set, so the selection does not depend on the partitioning.
     """
@@ -92,7 +92,7 @@ class ScoredRows:
 
 @dataclass(frozen=True)
 class Predict:
-    """Write the predictions of a partition to an output group; return the number of rows.
+    """Task: write the predictions of a partition to an output group; return the number of rows.
 
     Each partition owns whole chunks of the output: no two tasks write to the same chunk, and a retry writes the same
     values.
@@ -116,7 +116,7 @@ class Predict:
 
 @dataclass(frozen=True)
 class PredictInCells:
-    """Write predictions of a partition in cell order as a run of the external sort, keyed by original row number."""
+    """Task: write predictions of a partition in cell order as a run of the external sort, by original row number."""
 
     predictor: StoredPredictor
     shuffle: Shuffle
@@ -131,7 +131,7 @@ class PredictInCells:
 
 
 def _terms_of(predictor, X, requested) -> dict[str, np.ndarray]:
-    """Means and variances of the terms by name, (n, T) each; {} if they are not wanted."""
+    """Means and variances of the terms by name, (n, T) each; {} unless they are requested."""
     return {name: values for name, values in predictor.terms(X).items() if name != "term"} if requested else {}
 
 

@@ -3,8 +3,7 @@
 Prediction of data sets, plots, reports and the service use a `PredictiveModel` and need not distinguish the two
 (`bcmdist.prediction.mixture`).
 
-A `RowPredictor` predicts and scores rows in original units, by one committee or a mixture of committees. Tasks, plots,
-reports and the service use it; mixtures implement it in `bcmdist.prediction.mixture`.
+A `RowPredictor` is its form that tasks can load: it predicts and scores rows in original units.
 """
 
 import functools

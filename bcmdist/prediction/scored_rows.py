@@ -180,7 +180,7 @@ def predictive_of(fitted: LatentPredictor, mean, variance, obs, **errors) -> dic
 
 
 def with_class_names(model, predicted) -> dict[str, np.ndarray]:
-    """`said` with labels replaced by class names, if the classes have names."""
+    """`predicted` with labels replaced by class names, if the classes have names."""
     names = model.schema.classes
     return predicted | {"label": np.array(names)[predicted["label"]]} if names and "label" in predicted else predicted
 

@@ -5,8 +5,8 @@ of total variance, f at a further level has
 
     mean  m = sum_k m_k / K,    variance  sum_k v_k / K + (1 + 1 / K) sum_k (m_k - m)^2 / (K - 1)
 
-The vague prior of a linear mean does not know how much levels vary, and at the inputs of an unseen level, which no
-training row shares, only that prior would remain. The model's own prediction is kept where its variance is smaller:
+The vague prior of a linear mean has no information on how much levels vary, and at an unseen level the prediction would
+rest on that prior alone. The model's own prediction is kept where its variance is smaller:
 because of its kernel, or because rows of such levels were absorbed.
 """
 

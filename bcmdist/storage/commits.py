@@ -230,7 +230,7 @@ class ModelStore:
         made = number > self.pruned() and self.storage.put_if_absent(record_name(number), text)
         if not made or number <= self.pruned():
             raise self.taken(number)
-        with contextlib.suppress(OSError):  # the commit is valid without a witness; only its loss could go unnoticed
+        with contextlib.suppress(OSError):  # the commit is valid without a witness, but its loss could not be detected
             self.storage.put_if_absent(self.acknowledged_name(number), b"")
         return Reference(self.storage.url, number, sha256(text))
 

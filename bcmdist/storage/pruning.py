@@ -2,7 +2,7 @@
 
 There are no locks. These events may be concurrent with pruning, without loss:
 
-- A writer sleeps while its commit number is pruned. The name of the record would be free again, and the writer's
+- A writer is suspended while its commit number is pruned. The name of the record would be free again, and the writer's
   commit would seem to succeed although the newest commit does not descend from it. So before any record is removed,
   the largest number to remove is written permanently (MODEL/pruned/<number>). A commit checks its number against this
   entry before and after it puts its record: a name can only be free again once the entry exists, so that a writer that

@@ -34,7 +34,10 @@ class NumberEstimator(RegressorMixin, Estimator):
         return (mean, np.sqrt(found["observation_variance"])) if return_std else mean
 
     def _blockwise(self, X, more):
-        """Return means at the rows of a dask collection, lazily. `more`: whether anything else was asked for."""
+        """Return means at the rows of a dask collection, lazily.
+
+        more : whether quantiles, intervals or the like were asked for, which is refused
+        """
         if more:
             raise InvalidOption("predict: expected means only of a dask collection, got more; predict its blocks")
         return self._lazily(self.predict, X, None)

@@ -62,7 +62,7 @@ class _Tried:
 
 @dataclass(frozen=True)
 class LocalEvidence(_Tried):
-    """Task: log evidence of a partition by itself, at given hyper-parameters.
+    """Task: log evidence of a partition by itself with its gradient, at given hyper-parameters.
 
     Numerical failure at the hyper-parameters is counted, not raised: the optimiser has stepped too far.
     """
@@ -102,9 +102,9 @@ class RowsLeftOut:
 
 @dataclass(frozen=True)
 class LeftOut(_Tried):
-    """Task: leave-one-out predictions of the central rows of a neighbourhood, which come first.
+    """Task: leave-one-out predictions (`RowsLeftOut`) of the first `central` rows of a neighbourhood.
 
-    On numerical failure errors are infinite and log densities -inf.
+    If they cannot be computed, errors are infinite and log densities -inf.
     """
 
     central: int

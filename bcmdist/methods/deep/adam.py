@@ -124,7 +124,7 @@ class AdamRound:
         return scaling.inputs(rows.X), obs
 
     def _slope(self, layers, X, obs, rows, power) -> np.ndarray | None:
-        """Gradient of the energy in the parameters of the layers, from some rows; None where a step went too far."""
+        """Gradient of the energy in the parameters of the layers, from some rows; None if it cannot be computed."""
         sites = len(X) / power
         try:
             stages = [layer.stage(1.0 - 1.0 / sites) for layer in layers]

@@ -218,7 +218,7 @@ class Sweeps:
         return Swept({key: np.tile(share, (count, 1)) for key, count in self.groups.items()}, 0, np.nan, np.inf, 0.0)
 
     def total(self, factors: Factors) -> np.ndarray:
-        """Sum of the factors of all rows, (K,)."""
+        """Sum of the factors of all training rows, (K,): each group's factors times the rows that it stands for."""
         return np.sum([self.counted[key] * factors[key].sum(axis=0) for key in sorted(factors)], axis=0)
 
     def deep(self, at: Swept) -> Deep:

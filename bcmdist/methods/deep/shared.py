@@ -13,10 +13,9 @@ the trained belief N(m, C) about v is used instead of the current one. With the 
 moments of all layers (SYSTEMS D8). With several classes there are as many v and f with the same b(x); the residual
 variance is averaged over classes.
 
-Messages about the last layer of a deep Gaussian process, linearised at the trained layers.
-
-Each non-Gaussian row has a site exp(nu f - tau f^2 / 2) that gives the trained layers' belief N(m, v) in f the moments
-of belief times likelihood (expectation propagation; SYSTEMS D9):
+Messages about the last layer are linearised at the trained layers. Each non-Gaussian row has a site
+exp(nu f - tau f^2 / 2) that gives the trained layers' belief N(m, v) in f the moments of belief times likelihood
+(expectation propagation; SYSTEMS D9):
 
     tau = t / (1 - v t),    t = (d log Z / dm)^2 - 2 d log Z / dv,    nu = (1 + v tau) d log Z / dm + tau m
 

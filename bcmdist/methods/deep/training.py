@@ -14,14 +14,12 @@ data sets, and the few left-out rows select it poorly. For classes and counts th
 Then sweeps of expectation propagation follow where sites are requested (`bcmdist.methods.deep.propagation`).
 
 After training, messages about the values of the last layer give its posterior (`bcmdist.methods.deep.shared`): exactly
-for Gaussian rows, and by sites at the trained layers for classes and counts. With
-more than two classes the last layer has one process per class, and the likelihood is their softmax.
+for Gaussian rows, and by sites at the trained layers for classes and counts. With more than two classes the last layer
+has one process per class, and the likelihood is their softmax.
 
-Initial layers of a deep Gaussian process, which pass on the relevant directions of the inputs.
-
-Hidden units start as the directions of largest covariance between inputs and targets (partial least squares; random
-directions where there are no more of these), so the first layers are nearly linear. The last layer starts as the
-regression of the targets on the hidden units. (Bui et al., section 8.1, start near the identity.)
+Initial layers are nearly linear: hidden units start as the directions of largest covariance between inputs and targets
+(partial least squares; random directions where there are no more of these). The last layer starts as the regression of
+the targets on the hidden units. (Bui et al., section 8.1, start near the identity.)
 """
 
 from collections.abc import Sequence

@@ -200,8 +200,8 @@ def drawn(basis_inputs: BasisInputs) -> Networks:
 def inner_widths(kernel: Kernel, inputs: int) -> np.ndarray:
     """Standard deviations of the initial inner weights of a unit, (1 + D,), the offset's first.
 
-    Offsets vary as much as u'x does over standardised rows, so that units bend where the rows are. With l_0^2 = sum
-    l_d^2 (section V) nearly all units would bend at the centre.
+    Offsets vary as much as u'x does over standardised rows, so that units are steepest among the rows. With l_0^2 =
+    sum l_d^2 (section V) nearly all units would be steepest at the centre of the rows.
     """
     widths = 1.0 / metric(kernel, inputs)
     return np.concatenate([[np.linalg.norm(widths)], widths])

@@ -6,13 +6,11 @@ constant,
     log p(y | X) + sum_nd log N(x_nd; u_nd, s_nd)                                    (eqs. 4.33, 4.37)
 
 Whitened steps Z are used instead, x_n = u_n + R_n z_n, where R_n R_n' is the error covariance of a row, diagonal or
-not: log p(y | X) - 1/2 |Z|^2. An input without error then stays in place, and the effect of errors vanishes with them.
+not: log p(y | X) - 1/2 |Z|^2. An input without error is then not changed.
 
-Most probable inputs of noisy rows (cleanGP; Quinonero-Candela 2004, 4.3.1; SYSTEMS T23).
-
-The posterior of inputs has many spurious maxima, at which rows have moved to wherever they fit. Therefore the noise
-variance of targets is lowered gradually from a value at which hardly any row needs to move (4.3.1.2), and each search
-starts from the result of the previous one.
+`map_steps` finds the most probable inputs (cleanGP; 4.3.1). The posterior has many spurious maxima, at which inputs have
+moved so far that the targets are fitted exactly. Therefore the noise variance of targets is lowered gradually from a
+value at which inputs hardly move (4.3.1.2), and each search starts from the result of the previous one.
 """
 
 from collections.abc import Iterator

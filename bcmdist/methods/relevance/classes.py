@@ -5,9 +5,7 @@ forms of sites. The sums over such rows determine precisions and weights, as for
 recomputed in one pass over the rows per iteration until the weights converge. With the form "laplace", w is then the
 joint mode of all rows, Phi'dlog p/df = A w, and L is the Laplace evidence.
 
-Gaussian sites of rows of two classes, with three forms of the cavity variance (SYSTEMS T25).
-
-At a row, the posterior is f ~ N(mu, Sig), the prior f ~ N(0, K), K = [Phi A^-1 Phi']_ii, and the distribution without
+The three forms differ in the variance V of the distribution of f without the row. At a row, the posterior is f ~ N(mu, Sig), the prior f ~ N(0, K), K = [Phi A^-1 Phi']_ii, and the distribution without
 this row (cavity) f ~ N(m, V), where
 
     laplace   V = 0: the joint mode of all rows
@@ -151,7 +149,7 @@ STILL, MOST_PASSES = 1e-4, 50
 # added and dropped for ever.
 OPEN_PASSES = 25
 # A pass that moves further than the previous one shortens the step by this factor, others lengthen it, within the
-# limits: rows that are certain of their class resist little, and full steps may oscillate for ever.
+# limits: the curvature at rows of nearly certain class is small, and full steps may oscillate for ever.
 SHORTER, LONGER, LEAST_STEP = 0.5, 1.5, 1.0 / 64.0
 # Smallest precision as a share of the rows' information about a single function: under a flatter prior experts, each
 # with part of the rows, do not find their own modes. Arbitrary.
@@ -210,7 +208,7 @@ def weighed_at(weights, state: State, found: Posterior) -> Weighed:
 def standing_still(
     tried: Weights, likelihood, context: TrainingContext, start: State | None, own=None
 ) -> tuple[Problem, State]:
-    """Iterate passes until the weights converge; return the sums of all rows at these weights, and the state.
+    """Repeat passes over all rows until the weights converge; return the sums at these weights, and the state.
 
     Parameters
     ----------

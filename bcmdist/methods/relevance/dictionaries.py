@@ -5,11 +5,10 @@
 Each class has its own model, which absorbs all rows as the class against the rest and gives the posterior of f_c. All
 classes have arrays of the same length; functions that a class lacks have scale 0 and no effect.
 
-Radial basis functions: squared exponential bumps around centres, all of one shape.
+The functions are squared exponential bumps of equal shape, whose centres are rows of the data (Tipping 2001; thesis,
+eq. 2.6):
 
     phi_j(x) = exp(-1/2 sum_d (x_d - c_jd)^2 / lengthscale_d^2)
-
-The dictionary of a relevance vector machine (Tipping 2001; thesis, eq. 2.6); the centres are rows of the data.
 """
 
 from dataclasses import dataclass

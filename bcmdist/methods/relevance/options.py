@@ -28,8 +28,7 @@ class RelevanceOptions(SelectionOptions):
 
     rvm_classes: Literal["laplace", "naive", "cavity"] = "laplace"
     """how rvm approximates rows of two classes while selecting: at the joint mode (laplace), by mean field (naive), or
-    with the cavities of expectation propagation (cavity); the last two take about .4 ms per row and pass (messages are
-    always Laplace's)"""
+    with the cavities of expectation propagation (cavity); the last two are slower (messages are always Laplace's)"""
 
 
 declare_options("rvm", RelevanceOptions)

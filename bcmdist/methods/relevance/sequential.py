@@ -32,8 +32,8 @@ LEAST_LEFT = 1e-9
 LEAST_EXPLAINED = 1e-100  # bound of the information on a function, whose square does not underflow
 MOST_ROUNDS = 10_000
 # Changes between two exact recomputations with an update of the noise: initially, and as a share of the functions in
-# the model. Fewer where the true gain differs from the sum of the claimed gains by this share: with nearly dependent
-# functions a few changes leave little but rounding.
+# the model. Fewer where the true gain differs from the sum of the predicted gains by this share: with nearly dependent
+# functions rounding errors grow within a few changes.
 FIRST_LENGTH, LONGEST_SHARE, DOUBT = 10, 0.25, 0.01
 # Smallest gain, in nats, and rounds without such a gain before stopping: the noise update of a round may lower L.
 LEAST_ROUND, PATIENCE = 0.1, 20

@@ -4,7 +4,7 @@ precisions and noise are learned.
 A partition's message about the selected functions equals a block of its sums, scaled by the prior. Experts nevertheless
 compute it again, in a small share of the time, so that partitions enter the ledger as usual.
 
-Optimise the lengthscales of bumps by the evidence (the adaptive RVM: thesis, section 2.3; SYSTEMS T7).
+Lengthscales of bumps may be optimised by the evidence (the adaptive RVM: thesis, section 2.3; SYSTEMS T7):
 
     dL/dlog theta_d = 1/(s2 theta_d^2) sum_ij w_i D_ij phi_j(x_i) (x_id - c_jd)^2,   D = (y - Phi mu) mu' - Phi Sigma
 

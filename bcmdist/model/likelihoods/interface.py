@@ -174,7 +174,7 @@ class Likelihood(ABC):
 
     @property
     def each(self) -> "Likelihood":
-        """Likelihood of one process, a class against the rest, where processes are independent; otherwise self."""
+        """Likelihood of one process, of a class against all others, if processes are independent; otherwise self."""
         return self
 
     @property
@@ -335,8 +335,7 @@ def positive(x) -> np.ndarray:
 def slopes(likelihood: OneProcess, obs, f, name) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Derivatives of log density, score and curvature in the log of one parameter, at fixed f: three arrays (n,).
 
-    Uses the central five-point stencil, accurate to about 1e-11 of the summed terms: one short function instead of
-    three formulas for every parameter of every family.
+    Uses the central five-point stencil, accurate to about 1e-11 of the summed terms.
     """
     value = likelihood.parameters[name]
 

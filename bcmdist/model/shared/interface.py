@@ -152,10 +152,14 @@ class Shared(ABC):
         """Posterior N(Lambda^-1 eta, Lambda^-1), Lambda = I + precision, from the sum of messages (`Message`)."""
         return factored(eta, precision)
 
-    # Hooks for messages (`bcmdist.experts.expert`): `general` is the default implementation, with the same arguments.
+    # Hooks for messages (`bcmdist.experts.expert`). Each gets the default implementation as `general`, a function of
+    # the shared variables and the other arguments.
 
     def expert_message(self, likelihood, X, obs, general: Callable) -> Any:
-        """Message of rows computed from these rows alone."""
+        """Message of the rows X (n, D) with observations `obs`, computed from these rows alone.
+
+        general : the default implementation, as for the other hooks
+        """
         return general(self, likelihood, X, obs)
 
     def conditional_message(self, likelihood, X, obs, mean, general: Callable) -> Any:

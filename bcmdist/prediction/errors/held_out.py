@@ -72,7 +72,7 @@ class ExpertOfTraining:
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Task: latent predictions and classes at the held-out rows of a partition.
+    """Task: latent predictions and classes (`HeldOutRows`) at the held-out rows of a partition.
 
     The committee with `eta` and `precision` must not have absorbed these rows.
     """

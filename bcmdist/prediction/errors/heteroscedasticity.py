@@ -42,7 +42,8 @@ JITTER = 1e-5
 # process.
 DECIMALS = 2
 # Start and bounds of learning: the variance of the log factor; the lengthscale of the inputs, as a multiple of their
-# units; that of the log predictive variance, as a multiple of its standard deviation, which is at least `LEAST_SPREAD`.
+# units; that of the log predictive variance, as a multiple of its standard deviation, which is at least
+# `LEAST_DEVIATION`.
 START, BOUNDS = (0.5, 1.0, 2.0), ((1e-3, 1e1), (0.1, 10.0), (0.3, 30.0))
 LEAST_DEVIATION = 0.05
 # Largest deviation of a log factor from the mean factor's log: a factor of 55 in variance, 7 in standard deviation.

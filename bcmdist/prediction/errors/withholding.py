@@ -28,7 +28,7 @@ class Withholding:
         self.expected = excess_loss.from_facts(facts.errors.expected)
         self.asked = self.expected is not None
         self._waiting = set[str]()
-        """keys of the partitions in flight"""
+        """keys of the partitions whose scores have not arrived"""
         self._samples: list[Any] = []
 
     def work(self, snapshot: Snapshot) -> Iterator[tuple[Withheld, list[Partition]]]:

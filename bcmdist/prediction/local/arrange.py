@@ -42,7 +42,7 @@ from bcmdist.storage.commits import CELL_DATA, SCRATCH, BlobReference, Reference
 
 @dataclass(frozen=True)
 class CellRouter:
-    """Cell numbers of rows, from X in original units."""
+    """Function from rows X (n, D) in original units to the numbers of their cells, (n,)."""
 
     model: Reference
 
@@ -77,7 +77,10 @@ class Names:
 
 @dataclass(frozen=True)
 class Halo:
-    """Find the halos of the cells of a partition and store them as one blob: offsets (cells + 1,), then row numbers."""
+    """Task: find the halos of the cells of a partition; return the hash of the blob that stores them.
+
+    The blob holds offsets (cells + 1,), then row numbers.
+    """
 
     model: Reference
     centroids: BlobReference
@@ -120,7 +123,7 @@ def _scaled_inputs(part, model):
 
 @dataclass(frozen=True)
 class LeftOutRows:
-    """Leave-one-out latent predictions and classes at the rows of a partition, for calibration."""
+    """Task: leave-one-out latent predictions and classes (`HeldOutRows`) at the rows of a partition."""
 
     model: Reference
 
@@ -136,7 +139,7 @@ class LeftOutRows:
 
 @dataclass(frozen=True)
 class CloseLook:
-    """Measure the jump at one cell border of a partition, and the loss with half of the query points in two cells.
+    """Task: measure the jump at one border of cells, and the loss with half of the query points in two cells.
 
     The border is that of the first two cells; the loss is taken in the first and the last cell. Returns (2, 3): count,
     sum and sum of squares of the mean squared jumps, in units of the predictive variance, and of the losses in nats per

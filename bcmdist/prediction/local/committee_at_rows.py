@@ -14,7 +14,10 @@ from bcmdist.prediction.latent import BLOCK_ROWS
 
 
 class CommitteeAtRows(ABC):
-    """Shared variables v with the committee's posterior N(m, Lambda^-1)."""
+    """Moments of f at rows, for local experts, from shared variables v with the posterior N(m, Lambda^-1).
+
+    Rows are passed as their columns V (n, K), which `columns` computes once for all other methods.
+    """
 
     shared: Shared
     belief: Belief

@@ -70,7 +70,11 @@ class Neighbours:
         )
 
     def _in_cells(self, X, by_committee, by_expert) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and variance at X, from functions of rows alone, and of a local expert, rows and their columns."""
+        """Mean and variance at the rows of X (n, D), each in its cell.
+
+        by_committee : function of rows (k, D), for cells without a local expert
+        by_expert : function of a local expert, rows (k, D) and their columns (k, K)
+        """
         cells = self.arrangement.tree.route(X)
         if not len(X):
             return by_committee(X)

@@ -28,7 +28,7 @@ class LeftOutErrors:
 
 @dataclass(frozen=True)
 class LeaveOut:
-    """Predict some rows of an absorbed partition, each from all data but itself."""
+    """Task: residual records (`LeftOutErrors`) of some rows of an absorbed partition, each predicted from the others."""
 
     model: Reference
     """the commit that predicts"""

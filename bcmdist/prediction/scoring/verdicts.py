@@ -80,7 +80,10 @@ def _sign(gap, tolerated, p, n):
 
 
 def _of_classes(t: dict[str, Any]) -> list[str]:
-    """Verdict on classes: by the likelier class of each bin for two classes, else by the likeliest class."""
+    """Verdict on class probabilities, as sentences: the predicted and the actual accuracy of the likeliest class.
+
+    t : score totals. For two classes the likelier class is that of each bin of the calibration histogram.
+    """
     rows, p, happened = (np.asarray(t[name], dtype=float) for name in ("bin_rows", "bin_probability", "bin_positives"))
     n = rows.sum()
     other = (p < 0.5 * rows) & (t["ranked"].classes == 1)
