@@ -2,8 +2,8 @@
 
 Rows are independent given the weights, with residual variance t (`Fourier.truncated_variance`).
 
-`FourierAtRows` is the committee in the form that local experts use. The columns of a row are V m and V R, with R R' = Lambda^-1 or, for many weights, its average over probes. A design with
-thousands of features is never formed.
+`FourierAtRows` is the committee in the form that local experts use. The columns of a row are V m and V R, with R R' =
+Lambda^-1 or, for many weights, its average over probes. A design with thousands of features is never formed.
 
 Local experts agree with the committee where the truncated frequencies do not matter. They agree with the Gaussian
 process of the periodic kernel where the neighbours are all rows and the belief is that of these rows as one block.

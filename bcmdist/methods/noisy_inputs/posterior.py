@@ -8,9 +8,9 @@ constant,
 Whitened steps Z are used instead, x_n = u_n + R_n z_n, where R_n R_n' is the error covariance of a row, diagonal or
 not: log p(y | X) - 1/2 |Z|^2. An input without error is then not changed.
 
-`map_steps` finds the most probable inputs (cleanGP; 4.3.1). The posterior has many spurious maxima, at which inputs have
-moved so far that the targets are fitted exactly. Therefore the noise variance of targets is lowered gradually from a
-value at which inputs hardly move (4.3.1.2), and each search starts from the result of the previous one.
+`map_steps` finds the most probable inputs (cleanGP; 4.3.1). The posterior has many spurious maxima, at which inputs
+have moved so far that the targets are fitted exactly. Therefore the noise variance of targets is lowered gradually from
+a value at which inputs hardly move (4.3.1.2), and each search starts from the result of the previous one.
 """
 
 from collections.abc import Iterator

@@ -5,8 +5,8 @@ forms of sites. The sums over such rows determine precisions and weights, as for
 recomputed in one pass over the rows per iteration until the weights converge. With the form "laplace", w is then the
 joint mode of all rows, Phi'dlog p/df = A w, and L is the Laplace evidence.
 
-The three forms differ in the variance V of the distribution of f without the row. At a row, the posterior is f ~ N(mu, Sig), the prior f ~ N(0, K), K = [Phi A^-1 Phi']_ii, and the distribution without
-this row (cavity) f ~ N(m, V), where
+The three forms differ in the variance V of the distribution of f without the row. At a row, the posterior is f ~ N(mu,
+Sig), the prior f ~ N(0, K), K = [Phi A^-1 Phi']_ii, and the distribution without this row (cavity) f ~ N(m, V), where
 
     laplace   V = 0: the joint mode of all rows
     naive     V = K: naive mean field

@@ -28,7 +28,7 @@ class LeftOutErrors:
 
 @dataclass(frozen=True)
 class LeaveOut:
-    """Task: residual records (`LeftOutErrors`) of some rows of an absorbed partition, each predicted from the others."""
+    """Task: residual records (`LeftOutErrors`) of some rows of a partition, each predicted from all other rows."""
 
     model: Reference
     """the commit that predicts"""
