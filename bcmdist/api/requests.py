@@ -138,7 +138,7 @@ class ScoreRequest:
     unseen: Literal["error", "other"] | None = None
     """for files: refuse categories that are not in the training data, or treat them as random ones of those that are
     [default: as in training]"""
-    folds: Annotated[int | None, "K"] = None
+    folds: Annotated[int | None, "K", Bounds(2, 10**6)] = None
     """cross-validate: leave out each of K blocks of DATA in turn, and predict it by a committee of the other rows, with
     the hyper-parameters and query points of MODEL"""
     by: Annotated[str, "blocks|rows|group:COLUMN|time:COLUMN"] = "blocks"

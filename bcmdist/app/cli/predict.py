@@ -67,7 +67,7 @@ def forecast(model, data, steps, out, csv_safe, ahead, id, method, inputs, seed,
 
 
 @click.command(cls=Command)
-@options_of(ScoreRequest, arguments=("model", "data"), folds={"also": "--blocks"})
+@options_of(ScoreRequest, arguments=("model", "data"), folds={"also": "--blocks"}, seed={"type": SEED_TYPE})
 @click.option("--picture", metavar="FILE.png", help="Plot the calibration, or with --folds errors over distance.")
 @runtime_options
 @json_option
