@@ -210,7 +210,7 @@ def test_a_stream_is_read_once(make_data, rng, tmp_path, monkeypatch):
 def test_a_fit_that_ended_before_it_was_measured_is_measured_later(odd, tmp_path, monkeypatch):
     path, *_ = odd
 
-    def killed(snapshot, runtime):
+    def killed(snapshot, runtime, *, read=True):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("bcmdist.api.fit.measured", killed)
