@@ -69,7 +69,7 @@ def test_gaps_that_explain_nothing_change_little(seed):
 def test_the_shape_is_that_of_errors_in_units_of_their_scale(rng):
     marks = np.column_stack([rng.random(3000) < 0.1, np.zeros(3000)])
     places, z, _ = residuals(rng, 3000, marks, np.where(marks[:, 0], 4.0, 1.0))
-    known = Residuals([places], [z], [1.0], [0])
+    known = Residuals([places], [z], [1.0])
     assert fit_error_distribution(known, None).shape.quantile(0.975) > 2.5
     assert fit_error_distribution(known, None, INDICATORS).shape.quantile(0.975) == pytest.approx(1.96, abs=0.1)
 
