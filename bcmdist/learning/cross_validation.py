@@ -9,12 +9,14 @@ the choice for all others (on validation rows of cal_housing, kernel and mean ch
 and .10 nats a row). `settling` does not, so that rare rows may still raise the noise: otherwise kin40k loses .03 nats a
 row.
 
-If the domain has gaps, blocks of their size are left out, too: the neighbours of a single left-out row are as near as
-ever, so its error is uninformative about predictions across a gap. Errors in gaps come from a few blocks only, too few
-to fit a distribution, and are scored as Gaussian.
+`deciding` leaves out blocks of several sizes, too: the neighbours of a single left-out row are as near as ever, so its
+error is uninformative about predictions far from rows. Blocks are left out of samples of all rows
+(`bcmdist.learning.left_out.blocks`) and, if the domain has gaps, of their size out of dense neighbourhoods. Errors in
+blocks come from a few blocks only, too few to fit a distribution, and are scored as Gaussian. Rows and blocks weigh as
+far from rows as predictions will be where this is known (`--query-from`).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,9 +25,10 @@ from bcmdist.data.partition import Partition
 from bcmdist.learning.blocks.blocks import CellBlocks
 from bcmdist.learning.category_lengthscales import COLUMN
 from bcmdist.learning.decisions import EVIDENCE, ROWS_LEFT_OUT, Decision
-from bcmdist.learning.evidence.local_tasks import BlockLeftOut, LeftOut, normal_density
+from bcmdist.learning.evidence.local_tasks import BlockLeftOut, BlocksOfSample, LeftOut, normal_density
 from bcmdist.learning.gap_points import Gaps, gaps_in
 from bcmdist.learning.left_out.adjust_variances import NoiseAdjusted, noise_adjusted
+from bcmdist.learning.left_out.blocks import LEAST_ROWS, SAMPLE_ROWS, SAMPLES, by_size, shares_of
 from bcmdist.learning.left_out.score import Score, margin
 from bcmdist.learning.point import Point
 from bcmdist.model.kernels import Kernel, metric
@@ -92,6 +95,8 @@ class ValidationData:
     runtime: Runtime
     classes: tuple[float, ...] | None
     likelihood: Likelihood
+    places: np.ndarray | None = None
+    """scaled inputs at which predictions will be needed, (m, D); None if unknown"""
 
     @property
     def sizes(self) -> LeftOutSizes:
@@ -101,14 +106,16 @@ class ValidationData:
     def folds(self, metric_of: Kernel) -> "Folds":
         """Draw folds whose neighbourhoods are near in the metric of a kernel."""
         near = self.near.neighbourhoods(metric_of, np.ones(self.sizes.count), self.sizes.rows)
-        unit = metric(metric_of, self.near.data.inputs)
-        gaps = (
-            gaps_in(self.near.sample / unit, self.near.data.rows, GAP_BLOCKS, GAP_ROWS)
-            if self.likelihood.normal
-            else None
-        )
-        blocks = self.near.neighbourhoods(metric_of, gaps.shares, GAP_ROWS) if gaps else []
-        return Folds(self, near, gaps, blocks, tuple(unit.tolist()))
+        unit, rows = metric(metric_of, self.near.data.inputs), self.near.data.rows
+        if not self.likelihood.normal:
+            return Folds(self, near, tuple(unit.tolist()))
+        gaps = gaps_in(self.near.sample / unit, rows, GAP_BLOCKS, GAP_ROWS)
+        in_gaps = self.near.neighbourhoods(metric_of, gaps.shares, GAP_ROWS) if gaps else []
+        count = min(SAMPLES, rows // SAMPLE_ROWS) or int(rows >= LEAST_ROWS)
+        samples = self.near.neighbourhoods(metric_of, np.full(count, min(1.0, SAMPLE_ROWS / rows)), SAMPLE_ROWS)
+        places = None if self.places is None else self.places / unit
+        shares = shares_of(self.near.sample / unit, places, gaps=gaps, blocks=bool(samples))
+        return Folds(self, near, tuple(unit.tolist()), gaps, in_gaps, samples, shares)
 
 
 @dataclass(frozen=True)
@@ -117,10 +124,15 @@ class Folds:
 
     validation: ValidationData
     near: list[Partition]
-    gaps: Gaps | None
-    blocks: list[Partition]
-    """neighbourhoods with a gap-sized block to leave out in the centre"""
     unit: tuple[float, ...]
+    """metric of blocks, (D,)"""
+    gaps: Gaps | None = None
+    in_gaps: Sequence[Partition] = ()
+    """neighbourhoods with a gap-sized block to leave out in the centre"""
+    samples: Sequence[Partition] = ()
+    """samples of all rows, of which blocks of several sizes are left out"""
+    shares: tuple[float, ...] = (1.0,)
+    """weights of single rows, of gaps if there are any, and of blocks of each size if they are left out"""
 
     def under(self, mean: str, trend: CrossValidation | None = None) -> CrossValidation:
         """Return the scores under a prior mean, with the scores under a linear mean attached as `trend`."""
@@ -130,7 +142,8 @@ class Folds:
 
         def model_score(kernel, likelihood):
             rows = self._rows(kernel, likelihood, mean, densities_of_errors)
-            return self._with_gaps(rows, kernel, likelihood, mean)
+            about = self.validation.reference, kernel, mean, likelihood, self.validation.classes
+            return Score((rows, *self._gaps(about), *self._blocks(about)), self.shares)
 
         return CrossValidation(noise_score, model_score, trend)
 
@@ -140,14 +153,18 @@ class Folds:
         task = LeftOut(data.reference, kernel, mean, likelihood, data.classes, data.sizes.central)
         return left_out_densities(data.runtime, task, self.near, densities)
 
-    def _with_gaps(self, rows, kernel, likelihood, mean):
-        """Score of the rows and, if there are gaps, of the left-out blocks."""
+    def _gaps(self, about):
+        """Log densities of blocks as large as the gaps, if there are any."""
         if self.gaps is None:
-            return Score((rows,))
-        data = self.validation
-        task = BlockLeftOut(data.reference, kernel, mean, likelihood, data.classes, self.gaps.radius, self.unit)
-        blocks = data.runtime.sum(task, self.blocks, label="gaps").values[0]
-        return Score((rows, blocks), (1.0 - self.gaps.share, self.gaps.share))
+            return
+        task = BlockLeftOut(*about, self.gaps.radius, self.unit)
+        yield self.validation.runtime.sum(task, self.in_gaps, label="gaps").values[0]
+
+    def _blocks(self, about):
+        """Log densities of blocks of samples, one array a size."""
+        if self.samples:
+            task = BlocksOfSample(*about, drawn=self.validation.reference, unit=self.unit)
+            yield from by_size(self.validation.runtime.sum(task, self.samples, label="blocks").values)
 
 
 def densities_of_errors(error, variance) -> np.ndarray:

@@ -1,8 +1,8 @@
 """Choose how inputs are warped before they are scaled: as users ask, or by rows that are left out.
 
 A pilot compares the inputs as they are with all skewed columns warped by their logarithms, or by ranks. Each is learned
-from a few small blocks of a uniform sample, the warped ones starting where the first ended; left-out rows of larger
-blocks of the sample decide. Warped inputs are taken where they predict decisively better (`select`).
+from a few small blocks of a uniform sample, the warped ones starting where the first ended; rows and blocks left out of
+larger parts of the sample decide. Warped inputs are taken where they predict decisively better (`select`).
 """
 
 from collections.abc import Mapping
@@ -15,15 +15,16 @@ from bcmdist.errors import InvalidOption
 from bcmdist.learning.blocks.blocks import SampleBlocks
 from bcmdist.learning.cross_validation import DECISIVE_NATS, left_out_densities
 from bcmdist.learning.decisions import ROWS_LEFT_OUT, Decision
-from bcmdist.learning.evidence.local_tasks import LeftOut, LocalEvidence
+from bcmdist.learning.evidence.local_tasks import BlocksOfSample, LeftOut, LocalEvidence
 from bcmdist.learning.evidence.objectives import LocalObjective
 from bcmdist.learning.hyperparameters import first_kernel, first_mean
+from bcmdist.learning.left_out.blocks import LEAST_ROWS, SAMPLES, by_size, shares_of
 from bcmdist.learning.left_out.score import Score, margin
 from bcmdist.learning.point import Point, expanded
 from bcmdist.learning.search import Effort, polish
 from bcmdist.learning.survey import SurveyResult
 from bcmdist.model.kernel_columns import KernelColumns
-from bcmdist.model.kernels import parse_kernel
+from bcmdist.model.kernels import metric, parse_kernel
 from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.scaling import Moments, Scaling, column_moments, scaling_from, scaling_to_array
 from bcmdist.model.units import Units
@@ -43,7 +44,7 @@ from bcmdist.model.warping import (
     parse_warp,
 )
 from bcmdist.runtime.interface import Runtime
-from bcmdist.storage.commits import ModelStore
+from bcmdist.storage.commits import BlobReference, ModelStore
 
 # Skewness, in absolute value, above which a column is a candidate; that of an exponential distribution is 2.
 SKEWED = 1.0
@@ -141,7 +142,7 @@ def choose_warps(case, store: ModelStore, url: str) -> tuple[Scaling, list[dict[
     learned_as = case.likelihood.learned_as()
     classes = case.classes or ((0.0, 1.0) if learned_as is not case.likelihood else None)
     of_model = (learned_as, classes, first_kernel(settings), first_mean(settings), groups)
-    pilot = Pilot(surveyed, *of_model, case.effort, case.data.companions, case.runtime, store, url)
+    pilot = Pilot(surveyed, *of_model, case.effort, case.data.companions, case.runtime, store, url, case.places)
     name, decision = pilot.select(scalings)
     return scalings[name], [decision.to_json()]
 
@@ -171,6 +172,19 @@ def skewness(x: np.ndarray) -> float:
 
 
 @dataclass(frozen=True)
+class _First:
+    """What is learned of columns as they are, and by which blocks all warps are compared."""
+
+    point: Point
+    reference: BlobReference
+    """reference of their scaling"""
+    unit: tuple[float, ...]
+    """metric of the blocks, (D,)"""
+    shares: tuple[float, ...]
+    """weights of single rows and of blocks of each size"""
+
+
+@dataclass(frozen=True)
 class Pilot:
     """What the comparison of warps needs of a fit."""
 
@@ -187,6 +201,8 @@ class Pilot:
     store: ModelStore
     url: str
     """directory, readable by all workers, for the sampled rows"""
+    places: np.ndarray | None = None
+    """inputs at which predictions will be needed, (m, D), in original units; None if unknown"""
 
     def select(self, scalings: Mapping[str, Scaling]) -> tuple[str, Decision]:
         """Return the name of the scaling that predicts left-out rows best, and the decision.
@@ -195,12 +211,12 @@ class Pilot:
         `DECISIVE_ERRORS` standard errors; in the same way that one is kept against those after it.
         """
         scores: dict[str, Score] = {}
-        begun = None
+        first = None
         with self.store.transient({name: scaling_to_array(one) for name, one in scalings.items()}) as references:
-            for name in scalings:
-                point = self._learned(references[name], begun)
-                begun = begun or point
-                scores[name] = Score((self._left_out(references[name], point),))
+            for name, reference in references.items():
+                point = self._learned(reference, first and first.point)
+                first = first or self._first(point, reference, scalings[name])
+                scores[name] = self._score(reference, point, first)
         taken, *others = scores
         for name in others:
             gain = margin(scores[name], scores[taken])
@@ -227,10 +243,22 @@ class Pilot:
         found = polish(objective, begun, inputs=inputs, steps=steps)
         return replace(begun, kernel=found.kernel, likelihood=found.likelihood, objective=found.objective)
 
-    def _left_out(self, reference, point):
+    def _first(self, point, reference, scaling) -> "_First":
+        """Draw the blocks that are left out: compact in the metric of columns as they are."""
+        unit = metric(point.kernel, len(scaling.x_scale))
+        places = None if self.places is None else scaling.inputs(self.places) / unit
+        blocks = self.likelihood.normal and self.surveyed.x.count >= LEAST_ROWS
+        shares = shares_of(scaling.inputs(self.surveyed.sample.X) / unit, places, blocks=blocks)
+        return _First(point, reference, tuple(unit.tolist()), shares)
+
+    def _score(self, reference, point, first) -> Score:
         parts = self._blocks("left-out", min(LEFT_OUT_ROWS, self.effort.rows), LEFT_OUT_BLOCK)
-        task = LeftOut(reference, point.kernel, self.mean, point.likelihood, self.classes, LEFT_OUT_BLOCK)
-        return left_out_densities(self.runtime, task, parts)
+        about = reference, point.kernel, self.mean, point.likelihood, self.classes
+        groups = [left_out_densities(self.runtime, LeftOut(*about, LEFT_OUT_BLOCK), parts)]
+        if len(first.shares) > 1:
+            task = BlocksOfSample(*about, drawn=first.reference, unit=first.unit)
+            groups += by_size(self.runtime.sum(task, parts[:SAMPLES], label="blocks").values)
+        return Score(tuple(groups), first.shares)
 
     def _blocks(self, name, rows, size):
         sample = self.surveyed.sample

@@ -137,6 +137,8 @@ class FitContext:
     """whether a linear mean may be chosen; with many inputs its weights may not fit in memory"""
     warps: Mapping[int, str]
     """kinds of warps asked for, by number of the input (`input_warping.requested_warps`)"""
+    places: np.ndarray | None = None
+    """inputs at which predictions will be needed, (m, D), in original units; None if unknown"""
 
     @property
     def method(self) -> Method:
@@ -157,6 +159,8 @@ def prepare_model(
 ) -> tuple[Model, dict]:
     """Return the model for surveyed data, and the findings of preparation by their field names in `Facts`."""
     case = fit_context(data, surveyed, settings, runtime)
+    if settings.learn:
+        case = replace(case, places=read_prediction_inputs(settings, data, SAMPLE_LEAST, runtime))
     with place.stages("learn"):
         scaling, of_warp = choose_warps(case, store, f"{place.rows_url}/warp")
         case = replace(case, scaling=scaling, inputs=scaling.inputs(surveyed.sample.X))
@@ -232,6 +236,7 @@ def _learned(case, reference, store, place):
         groups=case.schema.groups,
         sloping=case.sloping,
         representable=budget,
+        places=None if case.places is None else case.scaling.inputs(case.places),
     )
     budget.warn(taken=learned[0])
     return learned

@@ -165,7 +165,7 @@ class Trial:
             validation = ValidationData(near, scaling, run, classes, likelihood)
             with run.stage("near"):
                 some = near.neighbourhoods(kernel, np.ones(BLOCKS), validation.sizes.rows)
-            score = Folds(validation, some, None, [], ()).under(first_mean(case.settings)).noise_score
+            score = Folds(validation, some, ()).under(first_mean(case.settings)).noise_score
             for stage in ("judge reading", "judge"):
                 with run.stage(stage):
                     score(kernel, likelihood)

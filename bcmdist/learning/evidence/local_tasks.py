@@ -9,6 +9,7 @@ import numpy as np
 from bcmdist.errors import LaplaceNotConverged, NotPositiveDefinite
 from bcmdist.experts import softmax
 from bcmdist.experts.evidence import leave_one_out, local_evidence
+from bcmdist.learning.left_out.blocks import block_numbers, errors_by_block, means_by_block
 from bcmdist.learning.left_out.density import (
     STEEPNESS,
     block_errors,
@@ -151,6 +152,31 @@ class BlockLeftOut(_Tried):
         except NotPositiveDefinite:
             return RowsLeftOut(np.full((1, 1), -np.inf))
         return RowsLeftOut(np.full((1, 1), normal_density(error, variance).mean()))
+
+
+@dataclass(frozen=True)
+class BlocksOfSample(_Tried):
+    """Task: mean log density of each block of a sample, given the rows outside of it; -inf on failure.
+
+    Values (2, B): the size, as its position in `left_out.blocks.CUTS`, and the density.
+    """
+
+    drawn: BlobReference
+    """scaling of the inputs by which blocks are drawn: candidates of other scalings leave out the same blocks"""
+    unit: tuple[float, ...]
+    """metric in which a block is compact, (D,)"""
+
+    def __call__(self, part, rows):
+        X, obs = self._seen(rows)
+        numbers = block_numbers(load_scaling(self.drawn).inputs(rows.X) / np.array(self.unit))
+        try:
+            K = prior_covariance(self.kernel.cross(X, X), Mean(self.mean), X)
+            density = normal_density(*errors_by_block(K, self.likelihood, obs, numbers))
+        except NotPositiveDefinite:
+            density = np.full(numbers.shape, -np.inf)
+        means = [means_by_block(own, of_rows) for own, of_rows in zip(numbers, density, strict=True)]
+        sizes = np.repeat(np.arange(len(means)), [len(one) for one in means])
+        return RowsLeftOut(np.array([sizes, np.concatenate(means)]))
 
 
 def normal_density(error, variance) -> np.ndarray:

@@ -18,8 +18,9 @@ class Score:
 
     @property
     def value(self) -> float:
-        """Weighted mean of the groups' means; -inf if a row could not be predicted."""
-        return float(sum(share * group.mean() for share, group in zip(self.shares, self.groups, strict=True)))
+        """Weighted mean of the groups' means; -inf if a row could not be predicted that counts."""
+        pairs = zip(self.shares, self.groups, strict=True)
+        return float(sum(share * group.mean() for share, group in pairs if share > 0.0))
 
     @property
     def total(self) -> float:
@@ -45,8 +46,9 @@ def margin(one: Score, other: Score) -> Margin:
     nats = one.value - other.value
     if not math.isfinite(nats):
         return Margin(nats, None)
-    gaps = [a - b for a, b in zip(one.groups, other.groups, strict=True)]
-    if min(map(len, gaps)) < 2:
+    pairs = zip(one.shares, one.groups, other.groups, strict=True)
+    gaps = [(share, a - b) for share, a, b in pairs if share > 0.0]
+    if min(len(gap) for _, gap in gaps) < 2:
         return Margin(nats, None)
-    variances = [share**2 * gap.var(ddof=1) / len(gap) for share, gap in zip(one.shares, gaps, strict=True)]
+    variances = [share**2 * gap.var(ddof=1) / len(gap) for share, gap in gaps]
     return Margin(nats, math.sqrt(sum(variances)))

@@ -1,0 +1,99 @@
+"""Blocks of a sample that are left out: cells of several sizes, in the metric of a kernel.
+
+Rows left out one by one have neighbours as near as ever. What a model predicts farther from rows is seen where a whole
+block is missing. One inverse predicts each block of a sample from all rows outside of it: with T = (K + noise)^-1 and b
+the rows of the block, its errors are (T_bb)^-1 (T y)_b, and their covariance is (T_bb)^-1.
+
+Scores weigh single rows and blocks by the distances at which predictions will be needed, where these are known
+(`shares_of`); otherwise by a mixture of both.
+"""
+
+import numpy as np
+from scipy.spatial import cKDTree
+
+from bcmdist import linalg
+from bcmdist.data.cell_tree import grow
+from bcmdist.learning.gap_points import Gaps
+from bcmdist.model.likelihoods import Likelihood
+
+# Numbers of blocks into which a sample is cut, one size after the other: powers of two, so that blocks are nested. The
+# largest hold a quarter of the domain. Arbitrary.
+CUTS = (64, 16, 4)
+# Number of samples, and rows of each; with fewer rows than `LEAST_ROWS` in all, no blocks are left out.
+SAMPLES, SAMPLE_ROWS, LEAST_ROWS = 4, 500, 100
+# Weight of all blocks in a score if nothing is known about where predictions will be needed: most are expected where
+# rows are. Arbitrary.
+BLOCKS_SHARE = 0.25
+
+
+def block_numbers(Z) -> np.ndarray:
+    """Return the number of each row's block at each size of `CUTS`, (S, n), for inputs Z (n, D) in units of a metric."""
+    tree = grow(Z, np.ones(Z.shape[1]), cell_rows=len(Z) / CUTS[0], partition_rows=len(Z))
+    cells = tree.route(Z)
+    return np.array([cells // (CUTS[0] // cut) for cut in CUTS])
+
+
+def errors_by_block(K, likelihood: Likelihood, obs, numbers) -> tuple[np.ndarray, np.ndarray]:
+    """Errors of rows, each predicted without its block, and their variances, (S, n) each; noise is included.
+
+    Parameters
+    ----------
+    K : (n, n), prior covariance of f; overwritten
+    numbers : (S, n), the block of each row at each size
+
+    Raises
+    ------
+    NotPositiveDefinite
+    """
+    K[np.diag_indices_from(K)] += likelihood.noise(obs)
+    L = linalg.cholesky(K, name="covariance of a sample's targets")
+    pull = linalg.cholesky_solve(L, likelihood.targets(obs))
+    T = linalg.inverse(L)
+    error, variance = np.empty(numbers.shape), np.empty(numbers.shape)
+    for k, own in enumerate(numbers):
+        for block in np.unique(own):
+            rows = np.flatnonzero(own == block)
+            S = linalg.inverse(linalg.cholesky(T[np.ix_(rows, rows)], name="precision of a block"))
+            error[k, rows], variance[k, rows] = S @ pull[rows], np.diag(S)
+    return error, variance
+
+
+def means_by_block(number, density) -> np.ndarray:
+    """Mean of the densities (n,) of each block, (B,), for the block of each row, (n,)."""
+    _, block, count = np.unique(number, return_inverse=True, return_counts=True)
+    return np.bincount(block, density) / count
+
+
+def by_size(values) -> list[np.ndarray]:
+    """Split values (2, B) of a size and a mean density of each block by size."""
+    return [values[1, values[0] == size] for size in range(len(CUTS))]
+
+
+def shares_of(Z, places=None, *, gaps: Gaps | None = None, blocks=True) -> tuple[float, ...]:
+    """Return the weights in a score of single rows, of gaps if there are any, and of blocks of each size if used.
+
+    Parameters
+    ----------
+    Z : sample of rows (n, D), in random order, in units of a metric
+    places : where predictions will be needed, (m, D), in these units: each counts for the kind of left-out rows that
+        are as far from the nearest row; None for a mixture of all kinds
+    """
+    of_gaps = [gaps.share] if gaps else []
+    if places is None:
+        of_blocks = [BLOCKS_SHARE / len(CUTS)] * len(CUTS) if blocks else []
+        return (1.0 - sum(of_gaps) - sum(of_blocks), *of_gaps, *of_blocks)
+    tree, inputs = cKDTree(Z), Z.shape[1]
+    single = float(np.median(tree.query(Z[:SAMPLE_ROWS], k=2)[0][:, -1]))
+    # The mean distance to the surface of a ball of radius r is r / (D + 1).
+    away = [single, *([gaps.radius / (inputs + 1)] if gaps else []), *(_away(Z[:SAMPLE_ROWS]) if blocks else [])]
+    levels = np.log(np.maximum(away, np.finfo(float).tiny))
+    distance = np.log(np.maximum(tree.query(places)[0], np.finfo(float).tiny))
+    nearest = np.abs(distance[:, None] - levels).argmin(axis=1)
+    return tuple((np.bincount(nearest, minlength=len(levels)) / len(places)).tolist())
+
+
+def _away(Z):
+    """Median distance of rows to the nearest row outside of their block, for each size."""
+    for own in block_numbers(Z):
+        outside = [(own == block, cKDTree(Z[own != block])) for block in np.unique(own)]
+        yield float(np.median(np.concatenate([tree.query(Z[inside])[0] for inside, tree in outside if tree.n])))
