@@ -30,7 +30,7 @@ from bcmdist.learning.point import (
     prior_shares,
     theta_of,
 )
-from bcmdist.learning.starts import begun, isotropic_points, with_name
+from bcmdist.learning.starts import begun, isotropic_points, two_scales, with_name
 from bcmdist.model.kernels import Kernel
 from bcmdist.model.likelihoods import Likelihood
 
@@ -69,10 +69,12 @@ class Effort:
     """optimiser iterations per start with one lengthscale"""
     steps: int
     """optimiser iterations with lengthscales per input"""
+    two_scales: bool = True
+    """whether `auto` tries a sum of two kernels on all columns, too"""
 
 
 EFFORTS = {
-    "quick": Effort(2000, 400, 1, 1, 10, 20),
+    "quick": Effort(2000, 400, 1, 1, 10, 20, two_scales=False),
     "normal": Effort(5000, 500, 2, 2, 10, 50),
     "thorough": Effort(20_000, 1000, 2, 3, 30, 150),
 }
@@ -213,6 +215,8 @@ def learn(
     # A kernel may have ended in a poor optimum: each one also starts from the best point of any kernel.
     places = {p.name: [best, expanded(p, inputs)] for p in sorted(points, key=_objective) if p.name != best.name}
     others = [search.climb(begun(search, n, at), effort.isotropic_steps) for n, at in places.items()]
+    if kernel_name == "auto" and effort.two_scales:
+        others.append(_two_scales(search, max([best, *others], key=_objective), effort))
     tried = _best_by_name([best, *others])
     best, *others = _representable(sorted([best, *others], key=_objective, reverse=True), representable)
     if validation_for is None:
@@ -224,7 +228,7 @@ def learn(
     best, validation, linear, of_mean = _mean_by_rows(search, best, validation, trend, effort)
 
     def climbed(point):
-        start = point if point.name == best.name else begun(search, point.name, [best, point])
+        start = point if point.name == best.name else begun(search, point.name, _alike([best, point], point))
         return search.climb(start, effort.isotropic_steps)
 
     other_lengths = [*_plain(search, coarse, best), *filter(None, [freed(best)])]
@@ -251,9 +255,21 @@ def _concluded(search, won: Judged, tried, linear, of_mean):
     return _learned(search, best, tried, chosen.factors, linear=linear, decisions=of_mean + won.decisions)
 
 
+def _two_scales(search, best, effort):
+    """Climb from the best point of one kernel to one of two scales: further only if it has overtaken that point."""
+    point = search.climb(two_scales(search, best), effort.isotropic_steps)
+    return search.climb(point, effort.steps // 2) if point.objective > best.objective + GAIN_NATS else point
+
+
+def _alike(points, point):
+    """Points with the same hyper-parameters as a point, itself among them."""
+    return [one for one in points if one.kernel.parameters.keys() == point.kernel.parameters.keys()]
+
+
 def _plain(search, coarse, best):
     """The best kernel with one lengthscale, near the optimum of the isotropic search; [] if it has only one anyway."""
-    if all(len(best.kernel.parameters[name]) == 1 for name in best.kernel.lengthscales):
+    one = all(len(best.kernel.parameters[name]) == 1 for name in best.kernel.lengthscales)
+    if one or not _alike([coarse], best):
         return []
     kernel = with_name(coarse, best.name, search.inputs)
     return [search.at(best.name, kernel, coarse.likelihood, tied=coarse.tied)]
