@@ -142,8 +142,8 @@ class Folds:
 
         def model_score(kernel, likelihood):
             rows = self._rows(kernel, likelihood, mean, densities_of_errors)
-            about = self.validation.reference, kernel, mean, likelihood, self.validation.classes
-            return Score((rows, *self._gaps(about), *self._blocks(about)), self.shares)
+            gaps, blocks = self._gaps(kernel, likelihood, mean), self._blocks(kernel, likelihood, mean)
+            return Score((rows, *gaps, *blocks), self.shares)
 
         return CrossValidation(noise_score, model_score, trend)
 
@@ -153,18 +153,21 @@ class Folds:
         task = LeftOut(data.reference, kernel, mean, likelihood, data.classes, data.sizes.central)
         return left_out_densities(data.runtime, task, self.near, densities)
 
-    def _gaps(self, about):
-        """Log densities of blocks as large as the gaps, if there are any."""
+    def _gaps(self, kernel, likelihood, mean) -> list[np.ndarray]:
+        """Log densities of blocks as large as the gaps; [] if there are none."""
         if self.gaps is None:
-            return
-        task = BlockLeftOut(*about, self.gaps.radius, self.unit)
-        yield self.validation.runtime.sum(task, self.in_gaps, label="gaps").values[0]
+            return []
+        data = self.validation
+        task = BlockLeftOut(data.reference, kernel, mean, likelihood, data.classes, self.gaps.radius, self.unit)
+        return [data.runtime.sum(task, self.in_gaps, label="gaps").values[0]]
 
-    def _blocks(self, about):
-        """Log densities of blocks of samples, one array a size."""
-        if self.samples:
-            task = BlocksOfSample(*about, drawn=self.validation.reference, unit=self.unit)
-            yield from by_size(self.validation.runtime.sum(task, self.samples, label="blocks").values)
+    def _blocks(self, kernel, likelihood, mean) -> list[np.ndarray]:
+        """Log densities of blocks of samples, one array a size; [] if none are left out."""
+        if not self.samples:
+            return []
+        data = self.validation
+        task = BlocksOfSample(data.reference, kernel, mean, likelihood, data.classes, data.reference, self.unit)
+        return by_size(data.runtime.sum(task, self.samples, label="blocks").values)
 
 
 def densities_of_errors(error, variance) -> np.ndarray:

@@ -18,7 +18,7 @@ from bcmdist.learning.decisions import ROWS_LEFT_OUT, Decision
 from bcmdist.learning.evidence.local_tasks import BlocksOfSample, LeftOut, LocalEvidence
 from bcmdist.learning.evidence.objectives import LocalObjective
 from bcmdist.learning.hyperparameters import first_kernel, first_mean
-from bcmdist.learning.left_out.blocks import LEAST_ROWS, SAMPLES, by_size, shares_of
+from bcmdist.learning.left_out.blocks import SAMPLES, by_size, shares_of
 from bcmdist.learning.left_out.score import Score, margin
 from bcmdist.learning.point import Point, expanded
 from bcmdist.learning.search import Effort, polish
@@ -211,10 +211,10 @@ class Pilot:
         `DECISIVE_ERRORS` standard errors; in the same way that one is kept against those after it.
         """
         scores: dict[str, Score] = {}
-        first = None
+        first: _First | None = None
         with self.store.transient({name: scaling_to_array(one) for name, one in scalings.items()}) as references:
             for name, reference in references.items():
-                point = self._learned(reference, first and first.point)
+                point = self._learned(reference, first.point if first else None)
                 first = first or self._first(point, reference, scalings[name])
                 scores[name] = self._score(reference, point, first)
         taken, *others = scores
@@ -247,8 +247,8 @@ class Pilot:
         """Draw the blocks that are left out: compact in the metric of columns as they are."""
         unit = metric(point.kernel, len(scaling.x_scale))
         places = None if self.places is None else scaling.inputs(self.places) / unit
-        blocks = self.likelihood.normal and self.surveyed.x.count >= LEAST_ROWS
-        shares = shares_of(scaling.inputs(self.surveyed.sample.X) / unit, places, blocks=blocks)
+        sample = scaling.inputs(self.surveyed.sample.X) / unit
+        shares = shares_of(sample, places, blocks=self.likelihood.normal)
         return _First(point, reference, tuple(unit.tolist()), shares)
 
     def _score(self, reference, point, first) -> Score:
@@ -256,8 +256,8 @@ class Pilot:
         about = reference, point.kernel, self.mean, point.likelihood, self.classes
         groups = [left_out_densities(self.runtime, LeftOut(*about, LEFT_OUT_BLOCK), parts)]
         if len(first.shares) > 1:
-            task = BlocksOfSample(*about, drawn=first.reference, unit=first.unit)
-            groups += by_size(self.runtime.sum(task, parts[:SAMPLES], label="blocks").values)
+            blocks = BlocksOfSample(*about, first.reference, first.unit)
+            groups += by_size(self.runtime.sum(blocks, parts[:SAMPLES], label="blocks").values)
         return Score(tuple(groups), first.shares)
 
     def _blocks(self, name, rows, size):

@@ -214,11 +214,13 @@ def learn(
     best = search.climb(expanded(coarse, inputs), effort.steps)
     # A kernel may have ended in a poor optimum: each one also starts from the best point of any kernel.
     places = {p.name: [best, expanded(p, inputs)] for p in sorted(points, key=_objective) if p.name != best.name}
-    others = [search.climb(begun(search, n, at), effort.isotropic_steps) for n, at in places.items()]
+    points = [best, *(search.climb(begun(search, n, at), effort.isotropic_steps) for n, at in places.items())]
+    tried = _best_by_name(points)
     if kernel_name == "auto" and effort.two_scales:
-        others.append(_two_scales(search, max([best, *others], key=_objective), effort))
-    tried = _best_by_name([best, *others])
-    best, *others = _representable(sorted([best, *others], key=_objective, reverse=True), representable)
+        two = _two_scales(search, max(points, key=_objective), effort)
+        tried |= _best_by_name([two])
+        points += [two] if _worth_its_parameters(two, max(points, key=_objective), effort) else []
+    best, *others = _representable(sorted(points, key=_objective, reverse=True), representable)
     if validation_for is None:
         return _by_evidence(search, best, others, tried, trend, effort)
     for _ in range(effort.rounds):
@@ -259,6 +261,12 @@ def _two_scales(search, best, effort):
     """Climb from the best point of one kernel to one of two scales: further only if it has overtaken that point."""
     point = search.climb(two_scales(search, best), effort.isotropic_steps)
     return search.climb(point, effort.steps // 2) if point.objective > best.objective + GAIN_NATS else point
+
+
+def _worth_its_parameters(point, simpler, effort):
+    """Whether a point gains log(n) / 2 for each additional parameter, with n rows (Schwarz 1978)."""
+    more = moves_of(point).shape[1] - moves_of(simpler).shape[1]
+    return point.objective - simpler.objective > 0.5 * more * math.log(effort.rows)
 
 
 def _alike(points, point):

@@ -43,7 +43,7 @@ class Settings:
     that another package adds; -iso for a single lengthscale; combined with + and *; on some columns by their names or
     numbers (from 0), as in 'matern12(lon, lat) + linear(age)'; category(soil) for levels that are all equally alike;
     periodic(hour, period=24) in the unit of the column, with ~24 to learn the period; auto: the best of several on all
-    columns"""
+    columns, or a sum of two of them, of short and of long range (not with --effort quick)"""
     mean: Literal["constant", "zero", "linear", "auto"] = "auto"
     """prior mean: constant, zero, or a linear trend; auto: for measurements with learned hyper-parameters the better of
     a constant and a linear trend, where a linear one fits in memory; else a constant"""
@@ -51,7 +51,8 @@ class Settings:
     """how inputs are warped before they are scaled: not at all (none); log x of positive columns, log(1 + x) of columns
     without negative values, sign(x) log(1 + |x|) of others (log; of a single column with negative values signed-log);
     quantiles to normal scores (rank); or by column, by name or number, as in auto,income=log,rooms=none; auto: the
-    logarithms, or the ranks, of all skewed columns where learning finds that they predict left-out rows better"""
+    logarithms, or the ranks, of all skewed columns where learning finds that they predict rows and blocks of rows left
+    out better"""
     query: Annotated[int | Literal["auto"] | None, "Q|auto", COUNT] = None
     """largest number of query points, Q [default: 500; spatial with many rows of few inputs: 1000; dgp, per layer: 50];
     auto: about twice the effective degrees of freedom, within memory"""
@@ -106,7 +107,8 @@ class Settings:
     another package adds"""
     query_from: Annotated[str | None, "NEW.zarr"] = None
     """data set at whose inputs predictions will be needed (path, URL, or a directory of data sets); a sample of these
-    inputs goes into k-means, with as much weight as the training rows"""
+    inputs goes into k-means, with as much weight as the training rows, and their distances from rows decide how single
+    rows and blocks of rows left out weigh in the choice of kernel, mean and warp"""
     noise: Literal["auto", "constant", "varying"] = "auto"
     """noise of numeric targets: constant, or varying with the inputs as estimated from left-out rows; auto: varying
     where it predicts left-out rows better"""

@@ -1,7 +1,8 @@
 """Starts of the search for hyper-parameters: one lengthscale for all inputs of a kernel, smooth and rough.
 
 Kernels on some columns start from one lengthscale for each term. Terms of a sum on the same columns also start from
-different lengthscales, short and long: from equal ones the optimiser would change them equally.
+different lengthscales, short and long: from equal ones the optimiser would change them equally. A sum of two scales of
+all columns starts from the best single kernel (`two_scales`).
 """
 
 import itertools

@@ -15,6 +15,7 @@ from bcmdist.learning.left_out.density import left_out_errors
 from bcmdist.learning.left_out.score import Score
 from bcmdist.learning.point import Point, bounds_of, expanded, moved, parameters_of, prior_center, theta_of
 from bcmdist.learning.search import AUTO_KERNELS, EFFORTS, learn
+from bcmdist.learning.starts import TWO_SCALES
 from bcmdist.model.kernels import parse_kernel
 from bcmdist.model.likelihoods import Bernoulli, Gaussian, NegativeBinomial, make_likelihood
 from bcmdist.model.mean import Mean
@@ -178,7 +179,7 @@ def test_auto_finds_the_kernel_that_made_the_data(name, inputs):
     objective = objective_of(X, y, mean="zero")
     found = learn(always(objective), "auto", Gaussian(0.5), inputs=inputs, effort=EFFORTS["normal"])
     assert found.kernel_name in ({"matern32", "matern52"} if name in ("matern32", "matern52") else {name})
-    assert found.tried.keys() == set(AUTO_KERNELS)
+    assert found.tried.keys() == {*AUTO_KERNELS, TWO_SCALES}
     assert all(map(math.isfinite, found.tried.values()))
     assert found.tried[found.kernel_name] == max(found.tried.values())
 
@@ -527,3 +528,19 @@ def test_a_place_that_fails_over_other_rows_is_looked_for_anew():
     found = learn(lambda kernel: then if kernel else first, "se", Gaussian(0.1), inputs=1, effort=EFFORTS["quick"])
     assert np.log(found.kernel.parameters["lengthscale"][0]) == pytest.approx(-1.0, abs=0.1)
     assert found.tried
+
+
+def test_auto_takes_two_scales_where_the_data_have_them(rng):
+    X = rng.uniform(-2, 2, (300, 2))
+    short, long = (
+        parse_kernel(name, inputs=2).with_parameters({"lengthscale": np.array(lengths)})
+        for name, lengths in (("matern12", [0.5, 50.0]), ("se", [50.0, 0.8]))
+    )
+    K = 0.3 * short.cross(X, X) + long.cross(X, X) + 0.01 * np.eye(300)
+    y = np.linalg.cholesky(K) @ rng.standard_normal(300)
+    how = {"inputs": 2, "effort": EFFORTS["normal"]}
+    found = learn(always(objective_of(X, y)), "auto", Gaussian(0.5), **how)
+    assert found.kernel_name == TWO_SCALES
+    assert found.tried[TWO_SCALES] == max(found.tried.values())
+    quick = learn(always(objective_of(X, y)), "auto", Gaussian(0.5), inputs=2, effort=EFFORTS["quick"])
+    assert TWO_SCALES not in quick.tried

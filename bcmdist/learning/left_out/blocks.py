@@ -27,7 +27,7 @@ BLOCKS_SHARE = 0.25
 
 
 def block_numbers(Z) -> np.ndarray:
-    """Return the number of each row's block at each size of `CUTS`, (S, n), for inputs Z (n, D) in units of a metric."""
+    """Return the block of each row at each size of `CUTS`, (S, n), for inputs Z (n, D) in units of a metric."""
     tree = grow(Z, np.ones(Z.shape[1]), cell_rows=len(Z) / CUTS[0], partition_rows=len(Z))
     cells = tree.route(Z)
     return np.array([cells // (CUTS[0] // cut) for cut in CUTS])
