@@ -223,10 +223,12 @@ def learn(
     best, *others = _representable(sorted(points, key=_objective, reverse=True), representable)
     if validation_for is None:
         return _by_evidence(search, best, others, tried, trend, effort)
+    rounds = [best]
     for _ in range(effort.rounds):
         search.objective = objective_for(best.kernel)
-        best = search.climb(search.again(best), effort.steps // 2)
+        rounds.append(best := search.climb(search.again(best), effort.steps // 2))
     validation = validation_for(best.kernel)
+    best = search.again(_best_round(validation, rounds))
     best, validation, linear, of_mean = _mean_by_rows(search, best, validation, trend, effort)
 
     def climbed(point):
@@ -303,6 +305,21 @@ def _mean_by_evidence(search, best, trend):
     linear = gain > GAIN_NATS
     found = Margin(gain if linear else -gain, None)
     return sloping if linear else level, linear, (_of_mean(linear, EVIDENCE, found, IN_ALL),)
+
+
+def _best_round(validation, rounds: list[Point]) -> Point:
+    """Return the last point, or an earlier one that predicts rows and blocks left out better.
+
+    Neighbourhoods become denser in the metric learned, and what is far from rows may be lost. Not for labels, whose
+    scores cost as much as the final comparison.
+    """
+    *earlier, last = rounds
+    if last.likelihood.on_labels:
+        return last
+    least = validation.model_score(last.kernel, last.likelihood).value + DECISIVE_NATS
+    scored = [(validation.model_score(point.kernel, point.likelihood).value, point) for point in earlier]
+    value, point = max(scored, key=lambda pair: pair[0], default=(least, last))
+    return point if value > least else last
 
 
 def _mean_by_rows(search, best, validation, trend, effort):
