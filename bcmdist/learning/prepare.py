@@ -39,13 +39,7 @@ from bcmdist.learning.input_warping import choose_warps, requested_warps, warped
 from bcmdist.learning.method import Method, sample_rows
 from bcmdist.learning.point import Point
 from bcmdist.learning.prediction_inputs import read_prediction_inputs
-from bcmdist.learning.query_selection import (
-    LEAST_QUERY,
-    MOST_QUERY,
-    STOPPING,
-    automatic_count,
-    working_targets,
-)
+from bcmdist.learning.query_selection import LEAST_QUERY, MOST_QUERY, STOPPING, automatic_count, working_targets
 from bcmdist.learning.rules import TWO_CLASSES
 from bcmdist.learning.search import EFFORTS, Effort
 from bcmdist.learning.settings import Settings
@@ -138,7 +132,7 @@ class FitContext:
     warps: Mapping[int, str]
     """kinds of warps asked for, by number of the input (`input_warping.requested_warps`)"""
     places: np.ndarray | None = None
-    """inputs at which predictions will be needed, (m, D), in original units; None if unknown"""
+    """inputs of future predictions, (m, D), in original units; None if unknown"""
 
     @property
     def method(self) -> Method:
@@ -159,9 +153,9 @@ def prepare_model(
 ) -> tuple[Model, dict]:
     """Return the model for surveyed data, and the findings of preparation by their field names in `Facts`."""
     case = fit_context(data, surveyed, settings, runtime)
-    if settings.learn:
-        case = replace(case, places=read_prediction_inputs(settings, data, SAMPLE_LEAST, runtime))
     with place.stages("learn"):
+        if settings.learn:
+            case = replace(case, places=read_prediction_inputs(settings, data, SAMPLE_LEAST, runtime))
         scaling, of_warp = choose_warps(case, store, f"{place.rows_url}/warp")
         case = replace(case, scaling=scaling, inputs=scaling.inputs(surveyed.sample.X))
         array = store.put_arrays({"scaling": scaling_to_array(case.scaling)})["scaling"]
@@ -215,8 +209,8 @@ def fit_context(data, surveyed, settings, runtime) -> FitContext:
     refuse_expert_of(parts, shared, kernel_parts(kernel), runtime, likelihood, residual=residual)
     fits = expert_fits(parts, Mean(LINEAR).weights(data.inputs), kernel, runtime, likelihood, residual=residual)
     sloping = may_slope(settings, likelihood) and fits(least)
-    about = (scaling, parts, scaling.inputs(surveyed.sample.X), float(sliced), sloping, warps)
-    return FitContext(data, surveyed, settings, runtime, schema, likelihood, classes, *about)
+    about = (schema, likelihood, classes, scaling, parts, scaling.inputs(surveyed.sample.X), float(sliced))
+    return FitContext(data, surveyed, settings, runtime, *about, sloping, warps)
 
 
 def _learned(case, reference, store, place):
