@@ -154,7 +154,8 @@ def _gap_deviations(model, gaps):
     """Standard deviation of errors at rows with gaps, relative to that at rows without, by the column that is missing
     and, for rows that miss several values, as "several"."""
     names = [model.schema.columns[number] for number in gaps.inputs]
-    return dict(zip([*names, "several"], np.exp(0.5 * gaps.log_factors[1:]).tolist(), strict=True))
+    names += ["several"] * (len(names) > 1)
+    return dict(zip(names, np.exp(0.5 * gaps.log_factors[1:]).tolist(), strict=False))
 
 
 def _components(shape):

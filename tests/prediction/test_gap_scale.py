@@ -1,5 +1,7 @@
 """Rows with gaps have errors of a scale of their own: its factors, and whole jobs."""
 
+import warnings
+
 import numpy as np
 import pytest
 
@@ -8,7 +10,7 @@ from bcmdist.committee.facts import GapIndicators
 from bcmdist.committee.loading import sound_facts
 from bcmdist.data.tables.importing import import_file
 from bcmdist.data.tables.roles import Roles
-from bcmdist.errors import CommitRefused, ModelDamaged
+from bcmdist.errors import BcmdistWarning, CommitRefused, ModelDamaged
 from bcmdist.prediction.errors.error_distribution import Residuals, fit_error_distribution
 from bcmdist.prediction.errors.gap_scale import fit_gap_scale
 from bcmdist.prediction.errors.heteroscedasticity import places_of
@@ -121,6 +123,7 @@ def test_a_stored_model_knows_its_gaps(model, rng):
     spread = model.facts["spread"]
     assert spread["gaps"]["inputs"] == [2]
     ratios = model.info()["errors"]["gaps"]
+    assert list(ratios) == ["b missing"]
     assert ratios["b missing"] == pytest.approx(2.6, abs=0.5)
     assert f"b missing {ratios['b missing']:.2g} times" in model.info()["advice"]
     again, X = GBCM.load(model.snapshot.url), as_inputs(table(rng, 50, 0.5))
@@ -145,6 +148,18 @@ def test_a_model_without_the_record_predicts_as_before(model, rng):
     p = old.predict(as_inputs(table(rng, 50, 0.5)))
     assert np.ptp(p["observation_variance"] - p["variance"]) < 1e-9
     assert old.info()["errors"]["gaps"] is None
+
+
+def test_rows_that_arrive_count(model, rng):
+    before, found = model.info()["errors"], table(rng, 600, 0.5)
+    found["y"] = np.where(np.isnan(found["b"]), found["y"] + 3.0 * rng.standard_normal(600), found["y"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", BcmdistWarning)  # of drift
+        for k in range(0, 600, 30):
+            model = model.partial_fit(as_inputs(found)[k : k + 30], found["y"][k : k + 30])
+    after = model.info()["errors"]
+    assert after["residuals"] > before["residuals"]
+    assert after["gaps"]["b missing"] > before["gaps"]["b missing"]
 
 
 @pytest.mark.parametrize("gaps", [{"inputs": [3], "thresholds": [0.5]}, {"inputs": [2], "thresholds": []}])
