@@ -1,13 +1,11 @@
 """Score kernels, means and variances by leave-one-out predictions in neighbourhoods of rows.
 
-    settling    adjusts variances; errors are Gaussian
-    deciding    chooses kernel and mean; errors have a fitted distribution; also scores gaps
+    noise_score    adjusts variances; errors are Gaussian
+    model_score    chooses kernel and mean; errors have a fitted distribution; also scores gaps
 
-Both use the same rows. For Gaussian noise `deciding` fits an error distribution
+Both use the same rows. For Gaussian noise `model_score` fits an error distribution
 (`bcmdist.prediction.errors.scale_mixture`) to the errors of each candidate, so that a few rare rows do not determine
-the choice for all others (on validation rows of cal_housing, kernel and mean chosen this way give NMSE .138 for .158,
-and .10 nats a row). `settling` does not, so that rare rows may still raise the noise: otherwise kin40k loses .03 nats a
-row.
+the choice for all others. `noise_score` does not, so that rare rows may still raise the noise.
 
 `deciding` leaves out blocks of several sizes, too: the neighbours of a single left-out row are as near as ever, so its
 error is uninformative about predictions far from rows. Blocks are left out of samples of all rows
@@ -74,11 +72,8 @@ class LeftOutSizes:
 
 # Neighbourhoods in which rows are left out for adjusting variances and choosing the model. They are many and far apart,
 # so that rare disagreeing neighbours are among them, and not much smaller than the data of local experts: which kernel
-# is better depends on the number of rows (on kin40k Matern 5/2 gains .003 nats on SE with 250 rows, .035 with 1000, .10
-# with all 9000). On validation rows of seven sets these sizes do as well as 100 of 250 rows for variances and 20 of
-# 1000 for the choice. For labels they are as large as the data of local experts: the best noise of labels depends on
-# their number (of the noises tried on mnist, labels left out of 250 rows prefer .03, of 1000 rows .01; experts of 958
-# rows err on 2.5 % of validation labels at .05, on 2.3 % at .01).
+# is better depends on the number of rows. For labels they are as large as the data of local experts: the best noise of
+# labels depends on their number.
 JUDGED = LeftOutSizes(count=40, rows=500)
 JUDGED_LABELS = LeftOutSizes(count=25, rows=1000)
 # Number of left-out blocks of the size of gaps, and rows of the neighbourhood of each.
@@ -190,8 +185,8 @@ def left_out_densities(runtime: Runtime, task: LeftOut, parts, densities=densiti
 # Minimum gain per left-out row for which a model is preferred to the one of largest evidence: about the standard error
 # of a difference over the few thousand rows. Not for labels: their evidence treats them as numbers, no tie-breaker.
 DECISIVE_NATS = 0.005
-# Maximum number of candidates that are climbed further, among those within this gap of the first one before climbing:
-# kernels that were climbed less than the best one have gained .14 nats by further steps (kin40k).
+# Maximum number of candidates that are optimised further, among those within this gap of the first one: kernels that
+# were optimised less than the best one may gain by further steps.
 CONTENDERS, HOPELESS_NATS = 2, 0.25
 
 
@@ -255,8 +250,8 @@ def _between(of, points, scores, taken) -> Decision | None:
         for kind, score in zip(kinds, scores, strict=True)
         if kind != kinds[taken] and score.value == best[kind]
     }
-    told = all(found.nats >= 0.0 for found in over.values())
-    return Decision(of, kinds[taken], ROWS_LEFT_OUT if told else EVIDENCE, over) if over else None
+    better = all(found.nats >= 0.0 for found in over.values())
+    return Decision(of, kinds[taken], ROWS_LEFT_OUT if better else EVIDENCE, over) if over else None
 
 
 def _lengthscales(point):

@@ -121,7 +121,7 @@ class _Bound:
 def _chosen(
     sample, targets, count, kernel, noise, seed, share, gain_of: Callable, enough: Callable
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Choose rows one by one, each the one of largest gain among `POOL` random candidates.
+    """Choose rows one by one; return them and their gains. Each has the largest gain among `POOL` random candidates.
 
     The model uses the chosen rows alone (SoR): y ~ N(0, V V' + Psi) with Psi = diag(noise) and V V' the
     part of K that they explain. With L L' = I + V' Psi^-1 V and r = L^-1 V' Psi^-1 y, a column u appended to V

@@ -52,7 +52,10 @@ def prior_shares(point) -> np.ndarray:
 
 
 def _steps(point, *, tied=False):
-    """Step that moves each log parameter, as (name, number); shared lengthscales have the same step."""
+    """Step that moves each log parameter, as (name, number); parameters that move together have the same step.
+
+    tied : whether all lengthscales move together; otherwise those of a group do
+    """
     columns = {f"kernel.{name}": c for name, c in point.kernel.lengthscale_columns(max(1, len(point.groups))).items()}
 
     def number(name, k):

@@ -140,7 +140,7 @@ class _Search:
         return replace(moved(start, best[1]), objective=best[0])
 
     def at(self, name, kernel, likelihood, *, tied=False) -> Point:
-        """Return the point at these hyper-parameters, with its objective."""
+        """Return the point at these hyper-parameters, with its objective; `tied` as in `Point`."""
         return self.again(Point(name, kernel, likelihood, -math.inf, tied, self.groups))
 
     def again(self, point) -> Point:

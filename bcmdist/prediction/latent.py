@@ -84,7 +84,10 @@ def _block(shared, belief, X):
 
 
 def _coupled_block(shared, belief, X):
-    """cov_cd = b_c' Lambda^-1 b_d, where b_c is b(x) in the entries of process c (v stacks the processes)."""
+    """Means (n, C) and covariances (n, C, C) of coupled processes at the rows of X.
+
+    cov_cd = b_c' Lambda^-1 b_d, plus var(f | v) where c = d, with b_c equal to b(x) in the entries of process c of v.
+    """
     V, residual = _design(shared, X)
     S = shared.size
     C = len(belief.mean) // S

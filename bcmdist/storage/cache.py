@@ -13,7 +13,10 @@ Value = TypeVar("Value")
 
 
 def least_recently_used(most_bytes: float, size: Callable[[Value], float]) -> LRU[Hashable, Value]:
-    """Return an empty cache of at most `most_bytes`. A larger value is kept until the next one is added."""
+    """Return an empty cache of at most `most_bytes`. A larger value is kept until the next one is added.
+
+    size : function from a value to its bytes
+    """
     cache: LRU[Hashable, Value] = LRU(most_bytes, {}, weight=lambda _, value: min(size(value), cache.n))
     return cache
 

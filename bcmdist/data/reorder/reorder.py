@@ -232,7 +232,7 @@ def _create(out, data, moved, chunk_rows, job):
 
 
 def _reordered(data, where, job):
-    """Open a complete reordered data set, after checking that this job wrote it."""
+    """Return a complete reordered data set, its partitions' edges and ledger entries, if this job wrote it."""
     group: Any = open_group(where)
     if group.attrs.get("job") != job:
         raise DataExists(f"{where}: expected the reordered data of this job, it holds others; remove it and repeat")

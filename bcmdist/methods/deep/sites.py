@@ -155,7 +155,10 @@ def row_factors(
 
 
 def _matched(layer, believed, stage: Stage, rows: Passed, to_mean, to_variance) -> tuple[Factor, np.ndarray]:
-    """Factors about one layer from the gradients of log Z in the mean and variance of its output, (n, U) each."""
+    """Factors of rows about one layer, and whether they are proper, (n,).
+
+    to_mean, to_variance : gradients of log Z in the mean and variance of the layer's output, (n, U) each
+    """
     b = np.linalg.solve(layer.factor, rows.psi1.T).T
     if rows.psi2 is None:
         return _matched_at(b, believed, to_mean, to_variance)

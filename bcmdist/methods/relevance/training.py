@@ -119,7 +119,7 @@ def drawn(basis_inputs: BasisInputs) -> tuple[Radial, float]:
 
 
 def dictionary(sample, rows, kernel, count) -> tuple[Radial, float]:
-    """Bumps around the first rows of a randomly ordered sample, without duplicates, with prior variance 1.
+    """Bumps around the first rows of a randomly ordered sample, without duplicates; and their prior deviation, 1.
 
     Parameters
     ----------
@@ -179,9 +179,9 @@ def measured(tried: Weights, likelihood, context: TrainingContext, start: State 
 
 
 def adapted(shared: Weights, problem: Problem, state: State, context: TrainingContext) -> tuple[Weights, State]:
-    """Increase the evidence by alternating lengthscales and precisions, with more passes over the rows each time.
+    """Weights and state of higher evidence, by alternating updates of lengthscales and of precisions.
 
-    Stops, without the last change, where the evidence does not increase.
+    Each alternation takes further passes over the rows. The last one is discarded where it does not raise the evidence.
     """
     best, lengths = posterior(problem.sums, state).evidence, len(shared.kernel.parameters["lengthscale"])
     for _ in range(MOST_TURNS):

@@ -24,8 +24,8 @@ from bcmdist.storage.ledger import Entry
 LEAST, LEAST_VARYING = 100, 250
 # Partitions whose faded weight is at most this are ignored.
 FADED = 1e-3
-# A varying scale is chosen if its gain exceeds this many standard errors. None of 48 samples of 400 and 1000 residuals
-# with constant scale did so: a factor fitted to noise loses at rows that did not contribute to it.
+# A varying scale is chosen if its gain exceeds this many standard errors. Under a constant scale this hardly occurs: a
+# factor fitted to noise loses at rows that did not contribute to it.
 DECISIVE = 1.0
 
 

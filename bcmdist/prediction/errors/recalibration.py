@@ -19,11 +19,11 @@ from scipy.special import expit, log_expit, logit
 from bcmdist.model.likelihoods import Likelihood
 from bcmdist.prediction.errors.platt_scaling import HeldOutRows
 
-# A correction is applied if its cross-validated gain exceeds this many standard errors. Of correct probabilities, 5 in
-# 100 samples would be corrected at 1, and none of 1800 is at 2 (200 to 2000 rows).
+# A correction is applied if its cross-validated gain exceeds this many standard errors: correct probabilities hardly
+# ever have such a gain.
 DECISIVE = 2.0
-# Gain from noise per learned hyper-parameter, as twice the log likelihood ratio: on rows held out of the training rows
-# of sonar and ionosphere, with 60 and 34 lengthscales for about 200 rows, 1 does harm, 2 does not.
+# Gain from noise per learned hyper-parameter, as twice the log likelihood ratio; less does harm with many
+# lengthscales and few rows.
 SHRINKING = 2.0
 # Least number of rows of each class in each half; with fewer, nothing is corrected.
 LEAST_ROWS = 10

@@ -283,7 +283,7 @@ class OneByOne:
         return outcome or Outcome(flight.parts, error=error)
 
     def _deaths(self):
-        """Workers that died on the cluster for any reason, from the first death recorded in the quarantine on."""
+        """Addresses of workers that died for any reason, in order, from the first death recorded in the quarantine."""
         events = [event for _, event in self.pulse.ask("events", topic="all")]
         died = [e["worker"] for e in events if e.get("action") == "remove-worker" and not e["expected"]]
         first = next((k for k, worker in enumerate(died) if worker in self.quarantine.deaths), 0)
