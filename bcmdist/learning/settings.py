@@ -138,7 +138,7 @@ class Settings:
         def __getattr__(self, name: str) -> Any:
             """Return an option of a method by name, or its default."""
             if name.startswith("_") or name == "options" or name not in (declared := method_options(named=[name])):
-                raise AttributeError(f"Settings: expected a field or an option of a method, got {name!r}")
+                raise AttributeError(f"Settings: expected a field or an option of a method, got {name!r}; correct it")
             return self.options.get(name, declared[name].default)
 
     def __post_init__(self):

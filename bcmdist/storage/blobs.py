@@ -104,11 +104,13 @@ def get_blob(storage: Storage, digest: str) -> bytes:
     try:
         data = storage.get(blob_name(digest))
     except FileNotFoundError as error:
-        raise ModelDamaged(f"{blob_label(storage, digest)} is missing; restore the directory from a copy") from error
+        raise ModelDamaged(
+            f"{blob_label(storage, digest)}: expected a file, found none; restore the directory from a copy"
+        ) from error
     if sha256(data) != digest:
         raise ModelDamaged(
-            f"{blob_label(storage, digest)} does not match its checksum ({len(data)} bytes); restore the directory "
-            "from a copy"
+            f"{blob_label(storage, digest)}: expected the content of its checksum, found another ({len(data)} bytes); "
+            "restore the directory from a copy"
         )
     return data
 

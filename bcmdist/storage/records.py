@@ -75,7 +75,7 @@ def read_record(number: int, text: bytes, url: str) -> dict:
     ------
     ModelDamaged, VersionMismatch
     """
-    damaged = f"{url}: commit {number} does not match its checksum; restore it from a copy"
+    damaged = f"{url}: commit {number}: expected the content of its checksum, found another; restore it from a copy"
     try:
         record = json.loads(text)
         checksum = record.pop("checksum")

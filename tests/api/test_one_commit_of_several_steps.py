@@ -54,7 +54,7 @@ def test_tasks_read_a_draft_while_it_is_there(data, tmp_path):
         assert load_facts(draft.reference).to_json()["whole_targets"] == 7
         assert snapshot.store.head() == snapshot.commit
     load_facts.cache_clear()
-    with pytest.raises(ModelDamaged, match="is missing"):
+    with pytest.raises(ModelDamaged, match="expected a file, found none"):
         snapshot.store.record_of(draft.reference)
     after = draft.changed(skipped=("late",)).committed()
     assert (after.commit, after.pending, after.reference) == (3, False, snapshot.store.newest())

@@ -272,7 +272,8 @@ SNAPSHOTS = {
     ),
     blob: (
         ModelDamaged,
-        "DIR/model: blob # does not match its checksum (208 bytes); restore the directory from a copy",
+        "DIR/model: blob #: expected the content of its checksum, found another (208 bytes); restore the directory "
+        "from a copy",
     ),
 }
 

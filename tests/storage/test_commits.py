@@ -109,7 +109,7 @@ def flip(path, position=-10):
 def test_a_record_that_is_none(store, tmp_path, text):
     put(store, 1)
     (tmp_path / "model/commits/00000001.json").write_text(text)
-    with pytest.raises(ModelDamaged, match="commit 1 does not match its checksum; restore"):
+    with pytest.raises(ModelDamaged, match="commit 1: expected the content of its checksum, found another; restore"):
         store.load()
 
 
@@ -121,7 +121,7 @@ def test_a_format_that_is_no_number(store, tmp_path):
     record = json.loads(path.read_bytes()) | {"format": "x"}
     del record["checksum"]
     path.write_bytes(canonical_json(record | {"checksum": sha256(canonical_json(record))}))
-    with pytest.raises(ModelDamaged, match="commit 1 does not match its checksum; restore"):
+    with pytest.raises(ModelDamaged, match="commit 1: expected the content of its checksum, found another; restore"):
         store.load()
 
 
@@ -129,7 +129,7 @@ def test_a_format_that_is_no_number(store, tmp_path):
 def test_a_flipped_bit_in_a_record(store, tmp_path, position):
     put(store, 1)
     flip(tmp_path / "model/commits/00000001.json", position)
-    with pytest.raises(ModelDamaged, match="commit 1 does not match its checksum; restore"):
+    with pytest.raises(ModelDamaged, match="commit 1: expected the content of its checksum, found another; restore"):
         store.load()
 
 
@@ -137,10 +137,10 @@ def test_a_flipped_bit_in_a_blob(store, tmp_path):
     put(store, 1)
     digest = store.record(1)["arrays"]["a"]
     flip(tmp_path / "model/blobs" / digest)
-    with pytest.raises(ModelDamaged, match=f"blob {digest[:12]} does not match its checksum"):
+    with pytest.raises(ModelDamaged, match=f"blob {digest[:12]}: expected the content of its checksum"):
         store.load()
     os.unlink(tmp_path / "model/blobs" / digest)
-    with pytest.raises(ModelDamaged, match=f"blob {digest[:12]} is missing"):
+    with pytest.raises(ModelDamaged, match=f"blob {digest[:12]}: expected a file, found none"):
         store.load()
 
 

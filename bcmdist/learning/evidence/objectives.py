@@ -226,7 +226,7 @@ class CommitteeObjective(EvidenceObjective):
             values, previous, last = moved, values, objective
         raise LaplaceNotConverged(
             f"joint mode of the committee: expected passes to move it by at most {MODE_TOLERANCE:g} standard "
-            f"deviations, after {MOST_PASSES} they still move it by {change:.1e}; lower the kernel's variance, or "
+            f"deviations, got {change:.1e} after {MOST_PASSES} passes; lower the kernel's variance, or "
             "check the targets"
         )
 

@@ -48,7 +48,6 @@ def _finufft():
         import finufft  # optional
     except ImportError as error:
         raise MissingExtra(
-            "expert fourier: expected the package finufft, which is not installed; pip install 'bcmdist[fourier]', on "
-            "workers too"
+            "expert fourier: expected the package finufft, found none; pip install 'bcmdist[fourier]', on workers too"
         ) from error
     return finufft

@@ -162,8 +162,8 @@ def _absorbed(snapshot):
         return [part for part in absorbed_partitions(snapshot) if part.weight > FADED]
     except BcmdistError as error:
         raise DataNotFound(
-            f"{snapshot.url}: expected the rows that it has absorbed, over which a bump at each new point is summed: "
-            f"{error}; {WAY_OUT}"
+            f"{snapshot.url}: expected the rows that it has absorbed, over which a bump at each new point is summed, "
+            f"got an error ({error}); {WAY_OUT}"
         ) from error
 
 
