@@ -24,6 +24,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from bcmdist.data.partition import Partition
@@ -170,7 +171,7 @@ class AlternatingLearner:
     def _identity(self, start):
         """Hash of everything that rounds depend on except their number."""
         rows = [self.context.scaling.digest, self.mean, *(part.key for part in self.parts)]
-        what = [rows, described(start.point.kernel, start.point.likelihood), start.errors.to_json()]
+        what = [rows, described(start.point.kernel, start.point.likelihood), msgspec.to_builtins(start.errors)]
         return hashlib.sha256(json.dumps(what).encode()).hexdigest()[:16]
 
 

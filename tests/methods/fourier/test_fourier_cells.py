@@ -141,7 +141,7 @@ def test_hyperparameters_are_learned_in_neighbourhoods(fitted):
     """As for the expert bcm, from the same rows."""
     learned = replace(CELLS, kernel="matern52", learn=True, set={}, effort="quick")
     one = GBCM.prepare(fitted[1], learned)
-    other = GBCM.prepare(fitted[1], replace(learned, expert="bcm", tolerance=Settings.tolerance, query=30))
+    other = GBCM.prepare(fitted[1], replace(learned, expert="bcm", options={}, query=30))
     assert one.info()["hyperparameters"] == other.info()["hyperparameters"]
 
 
