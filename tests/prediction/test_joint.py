@@ -144,7 +144,7 @@ def test_nothing_and_refusals(rng):
 def test_a_damaged_query_factor_is_refused(rng):
     prior, belief = fitted(regression_problem(rng))
     damaged = Query(prior.points, prior.kernel, prior.mean, 0.9 * prior.factor, 0.0)
-    with pytest.raises(NotPositiveDefinite, match="query factor is damaged"):
+    with pytest.raises(NotPositiveDefinite, match="variance of f given the query values: expected at least 0, got"):
         joint_latent(damaged, belief, prior.points)
 
 
