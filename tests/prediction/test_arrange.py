@@ -678,7 +678,7 @@ def test_a_model_under_another_path_does_not_hear_its_cells_again(wiggle, fresh,
     path = wiggle[0]
     GBCM.fit(path, GIVEN, model=tmp_path / "m")
     (tmp_path / "link").symlink_to(tmp_path / "m")
-    with pytest.raises(InvalidData, match="go on under its first path"):
+    with pytest.raises(InvalidData, match="move the model back to its first path"):
         GBCM.fit(path, GIVEN, model=tmp_path / "link")
 
 

@@ -276,7 +276,7 @@ REFUSED = [
     ({"mean": "linear"}, "mean: expected auto or zero with the expert dgp, got linear; leave it out"),
     ({"likelihood": "onehot"}, "likelihood: expected gaussian or bernoulli or .* got onehot; .*--expert bcm"),
     ({"likelihood": "gamma"}, "likelihood: expected gaussian or bernoulli or .* got gamma; .*--expert bcm"),
-    ({"noise": "varying"}, "noise: expected auto with dgp, of which .*, got varying; leave it"),
+    ({"noise": "varying"}, "noise: expected auto with dgp, whose errors .*, got varying; leave it"),
     ({"linearise": "running"}, "linearise: expected own with dgp, got running"),
     ({"partition": "spatial"}, "expert: expected bcm or fourier with spatial partitions, .*--partition chunks"),
     ({"objective": "committee"}, "expected bcm with the objective committee, .*--objective"),

@@ -237,7 +237,7 @@ def test_a_group_without_a_cavity_stays(rng, rows):
 
 
 def test_what_is_no_belief_is_refused(rng):
-    with pytest.raises(NotPositiveDefinite, match="indefinite precision"):
+    with pytest.raises(NotPositiveDefinite, match="expected a positive definite precision"):
         Factor(np.zeros((1, 2)), -2.0 * np.eye(2)[None]).believed()
     A = np.stack([np.eye(2), -np.eye(2), np.diag([1.0, -1.0])])
     np.testing.assert_array_equal(definite(A), [True, False, False])

@@ -233,7 +233,7 @@ REFUSED = [
         {"likelihood": "bernoulli"},
         "likelihood: expected gaussian with the expert mnnmix, got bernoulli; .*--expert bcm",
     ),
-    ({"noise": "varying"}, "noise: expected auto with mnnmix, of which .*, got varying; leave it"),
+    ({"noise": "varying"}, "noise: expected auto with mnnmix, whose errors .*, got varying; leave it"),
     ({"linearise": "running"}, "linearise: expected own with mnnmix, got running"),
     ({"approximation": "ep"}, "approximation: expected an expert that couples .*; take --approximation laplace"),
     (
