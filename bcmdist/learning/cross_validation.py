@@ -90,8 +90,6 @@ class ValidationData:
     runtime: Runtime
     classes: tuple[float, ...] | None
     likelihood: Likelihood
-    places: np.ndarray | None = None
-    """scaled inputs at which predictions will be needed, (m, D); None if unknown"""
 
     @property
     def sizes(self) -> LeftOutSizes:
@@ -108,7 +106,7 @@ class ValidationData:
         in_gaps = self.near.neighbourhoods(metric_of, gaps.shares, GAP_ROWS) if gaps else []
         count = min(SAMPLES, rows // SAMPLE_ROWS) or int(rows >= LEAST_ROWS)
         samples = self.near.neighbourhoods(metric_of, np.full(count, min(1.0, SAMPLE_ROWS / rows)), SAMPLE_ROWS)
-        places = None if self.places is None else self.places / unit
+        places = None if self.near.places is None else self.near.places / unit
         shares = shares_of(self.near.sample / unit, places, gaps=gaps, blocks=bool(samples))
         return Folds(self, near, tuple(unit.tolist()), gaps, in_gaps, samples, shares)
 

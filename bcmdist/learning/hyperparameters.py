@@ -108,20 +108,7 @@ RESCALE_BLOCKS = 2
 
 
 def find_hyperparameters(
-    settings,
-    blocks,
-    near,
-    reference,
-    scales,
-    likelihood,
-    classes,
-    runtime,
-    log,
-    *,
-    groups,
-    sloping,
-    representable,
-    places=None,
+    settings, blocks, near, reference, scales, likelihood, classes, runtime, log, *, groups, sloping, representable
 ) -> tuple[str, Kernel, Likelihood, str, dict[str, Any]]:
     """Kernel name, kernel, likelihood, mean (learned, or of the settings), and findings by field name of `Facts`.
 
@@ -135,7 +122,6 @@ def find_hyperparameters(
     groups : (D,) for each input the first input that shares its lengthscale; () if each input has its own
     sloping : whether a linear mean may replace the constant one
     representable : function of a kernel: whether shared variables can represent it
-    places : scaled inputs at which predictions will be needed, (m, D); None if unknown
 
     Raises
     ------
@@ -148,7 +134,7 @@ def find_hyperparameters(
     classes = classes or ((0.0, 1.0) if likelihood is not target else None)
     mean = first_mean(settings)
     objective = first_objective(settings, blocks(None), reference, classes, runtime)
-    validation = ValidationData(near, reference, runtime, classes, likelihood, places) if near else None
+    validation = ValidationData(near, reference, runtime, classes, likelihood) if near else None
     most = max(blocks.largest, validation.sizes.rows if validation else 0)
     _refuse_large_evidence(most, inputs, settings, likelihood, runtime)
     remembered = CachedObjective(objective, log)

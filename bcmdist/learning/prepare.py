@@ -230,7 +230,6 @@ def _learned(case, reference, store, place):
         groups=case.schema.groups,
         sloping=case.sloping,
         representable=budget,
-        places=None if case.places is None else case.scaling.inputs(case.places),
     )
     budget.warn(taken=learned[0])
     return learned
@@ -255,6 +254,7 @@ def learning_blocks(case, reference, store, place) -> tuple[CellBlocks | None, B
             store=store,
             url=place.scratch,
             seed=settings.seed,
+            places=None if case.places is None else case.scaling.inputs(case.places),
         )
         return near, near
     if not settings.learn:

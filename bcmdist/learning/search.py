@@ -192,7 +192,7 @@ def learn(
     objective_for : returns the objective over rows that are near in the metric of a kernel (None: of the scaled inputs)
     kernel_name : expression of `parse_kernel`, or "auto" to choose among `AUTO_KERNELS`
     groups : (D,) for each input the first input that shares its lengthscale; () if each input has its own
-    spread : (D,) divisors of the original inputs: one lengthscale for unscaled inputs is tried too
+    scales : (D,) divisors of the original inputs: one lengthscale for unscaled inputs is tried too
     validation_for : cross-validation near in a kernel's metric, which chooses the model; None: the evidence chooses
     trend : the objective over the current rows under a linear mean, which may replace the constant mean
     representable : whether a kernel may be chosen; if none may, all may
@@ -217,27 +217,41 @@ def learn(
     points = [best, *(search.climb(begun(search, n, at), effort.isotropic_steps) for n, at in places.items())]
     tried = _best_by_name(points)
     if kernel_name == "auto" and effort.two_scales:
-        two = _two_scales(search, max(points, key=_objective), effort)
+        two = _two_scales(search, simpler := max(points, key=_objective), effort)
         tried |= _best_by_name([two])
-        points += [two] if _worth_its_parameters(two, max(points, key=_objective), effort) else []
+        points += [two] if _worth_its_parameters(two, simpler) else []
     best, *others = _representable(sorted(points, key=_objective, reverse=True), representable)
     if validation_for is None:
         return _by_evidence(search, best, others, tried, trend, effort)
-    rounds = [best]
-    for _ in range(effort.rounds):
-        search.objective = objective_for(best.kernel)
-        rounds.append(best := search.climb(search.again(best), effort.steps // 2))
-    validation = validation_for(best.kernel)
-    best = search.again(_best_round(validation, rounds))
+    best, validation = _further_rounds(search, best, objective_for, validation_for, effort)
     best, validation, linear, of_mean = _mean_by_rows(search, best, validation, trend, effort)
 
     def climbed(point):
         start = point if point.name == best.name else begun(search, point.name, _alike([best, point], point))
         return search.climb(start, effort.isotropic_steps)
 
-    other_lengths = [*_plain(search, coarse, best), *filter(None, [freed(best)])]
-    won = select_model(validation, best, [*others, *other_lengths], climbed)
-    return _concluded(search, won, tried, linear, of_mean)
+    others += [*_plain(search, coarse, best), *filter(None, [freed(best)])]
+    return _concluded(search, select_model(validation, best, others, climbed), tried, linear, of_mean)
+
+
+def _further_rounds(search, best, objective_for, validation_for, effort) -> tuple[Point, CrossValidation]:
+    """Climb on in neighbourhoods of the metric learned so far; the best point of all rounds, and its cross-validation.
+
+    Neighbourhoods become denser, and what lies far from rows may be lost: an earlier point is taken where it predicts
+    rows and blocks left out better. Not for labels, whose scores cost as much as the final comparison.
+    """
+    earlier = []
+    for _ in range(effort.rounds):
+        earlier.append(best)
+        search.objective = objective_for(best.kernel)
+        best = search.climb(search.again(best), effort.steps // 2)
+    validation = validation_for(best.kernel)
+    if best.likelihood.on_labels:
+        return best, validation
+    least = validation.model_score(best.kernel, best.likelihood).value + DECISIVE_NATS
+    scored = [(validation.model_score(point.kernel, point.likelihood).value, point) for point in earlier]
+    value, point = max(scored, key=lambda pair: pair[0], default=(least, best))
+    return (search.again(point) if value > least else best), validation
 
 
 def _by_evidence(search, best, others, tried, trend, effort):
@@ -265,10 +279,10 @@ def _two_scales(search, best, effort):
     return search.climb(point, effort.steps // 2) if point.objective > best.objective + GAIN_NATS else point
 
 
-def _worth_its_parameters(point, simpler, effort):
-    """Whether a point gains log(n) / 2 for each additional parameter, with n rows (Schwarz 1978)."""
+def _worth_its_parameters(point, simpler):
+    """Whether a point gains a nat for each further parameter: as much as fitting it gains by chance (Akaike 1974)."""
     more = moves_of(point).shape[1] - moves_of(simpler).shape[1]
-    return point.objective - simpler.objective > 0.5 * more * math.log(effort.rows)
+    return point.objective - simpler.objective > more
 
 
 def _alike(points, point):
@@ -305,21 +319,6 @@ def _mean_by_evidence(search, best, trend):
     linear = gain > GAIN_NATS
     found = Margin(gain if linear else -gain, None)
     return sloping if linear else level, linear, (_of_mean(linear, EVIDENCE, found, IN_ALL),)
-
-
-def _best_round(validation, rounds: list[Point]) -> Point:
-    """Return the last point, or an earlier one that predicts rows and blocks left out better.
-
-    Neighbourhoods become denser in the metric learned, and what is far from rows may be lost. Not for labels, whose
-    scores cost as much as the final comparison.
-    """
-    *earlier, last = rounds
-    if last.likelihood.on_labels:
-        return last
-    least = validation.model_score(last.kernel, last.likelihood).value + DECISIVE_NATS
-    scored = [(validation.model_score(point.kernel, point.likelihood).value, point) for point in earlier]
-    value, point = max(scored, key=lambda pair: pair[0], default=(least, last))
-    return point if value > least else last
 
 
 def _mean_by_rows(search, best, validation, trend, effort):

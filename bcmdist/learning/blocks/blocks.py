@@ -156,6 +156,7 @@ class CellBlocks:
     sample : rows of the data in scaled units, (n, D), in random order, from which centres are drawn
     url : directory on a disk that all workers share, where the blocks of each round are stored; existing blocks are
         reused unchanged
+    places : scaled inputs of future predictions, (m, D); None if unknown
     """
 
     def __init__(
@@ -171,9 +172,11 @@ class CellBlocks:
         store: ModelStore,
         url: str,
         seed: int,
+        places: np.ndarray | None = None,
     ):
         self.data, self.all_parts, self.sample, self.size, self.per_density = data, parts, sample, size, per_density
         self.runtime, self.store, self.url, self.reference, self.seed = runtime, store, url, reference, seed
+        self.places = places
         self.round = 0
 
     @property
