@@ -165,7 +165,10 @@ def test_many_inputs_have_no_gaps_to_look_for(rng):
 
 @pytest.mark.slow
 def test_gaps_choose_the_kernel_that_reaches_across_them(make_data, tmp_path, rng, monkeypatch):
-    """A wave, a little of a rough process, and noise: rows left out alone take the rough kernel, lost in gaps."""
+    """A wave, a little of a rough process, and noise: rows left out alone take the rough kernel, lost in gaps.
+
+    Blocks of other sizes, left out of samples, suffice to tell.
+    """
     X = np.sort(rng.uniform(-8, 8, (900, 1)), axis=0)
     rough = parse_kernel("matern12", inputs=1).with_parameters({"lengthscale": np.array([0.1])})
     noise = np.linalg.cholesky(rough.cross(X, X) + 1e-9 * np.eye(900)) @ rng.standard_normal(900)
@@ -178,14 +181,21 @@ def test_gaps_choose_the_kernel_that_reaches_across_them(make_data, tmp_path, rn
     common = {"reference": reference, "size": 100, "per_density": 1, "runtime": runtime, "store": store, "seed": 0}
     smooth, kinked = point("se", 1.0, 0.0055, -25.0), point("matern12", 3.0, 0.0025, 0.0)
     taken = {}
-    for name in ("rows", "gaps"):
+    for name in ("rows", "blocks", "gaps"):
         near = CellBlocks(data, parts, X[seen], url=str(tmp_path / name), **common)
-        if name == "rows":
+        if name != "gaps":
             monkeypatch.setattr(cross_validation, "gaps_in", lambda *_: None)
+        if name == "rows":
+            monkeypatch.setattr(cross_validation, "SAMPLES", 0)
+            monkeypatch.setattr(cross_validation, "LEAST_ROWS", 10**9)
         folds = ValidationData(near, reference, runtime, None, Gaussian()).folds(smooth.kernel)
         taken[name] = select_model(folds.under("zero"), kinked, [smooth], as_found)
         monkeypatch.undo()
-    assert {name: won.point.name for name, won in taken.items()} == {"rows": "matern12", "gaps": "se"}
+    assert {name: won.point.name for name, won in taken.items()} == {
+        "rows": "matern12",
+        "blocks": "se",
+        "gaps": "se",
+    }
     off = {}
     for name, won in taken.items():
         kernel, noise = won.chosen.kernel, won.chosen.likelihood.noise_variance
