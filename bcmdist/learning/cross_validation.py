@@ -105,10 +105,11 @@ class ValidationData:
         gaps = gaps_in(self.near.sample / unit, rows, GAP_BLOCKS, GAP_ROWS)
         in_gaps = self.near.neighbourhoods(metric_of, gaps.shares, GAP_ROWS) if gaps else []
         count = min(SAMPLES, rows // SAMPLE_ROWS) or int(rows >= LEAST_ROWS)
-        samples = self.near.neighbourhoods(metric_of, np.full(count, min(1.0, SAMPLE_ROWS / rows)), SAMPLE_ROWS)
+        shares = np.full(count, min(1.0, SAMPLE_ROWS / rows))
+        samples = self.near.neighbourhoods(metric_of, shares, SAMPLE_ROWS) if count else []
         places = None if self.near.places is None else self.near.places / unit
-        shares = shares_of(self.near.sample / unit, places, gaps=gaps, blocks=bool(samples))
-        return Folds(self, near, tuple(unit.tolist()), gaps, in_gaps, samples, shares)
+        weights = shares_of(self.near.sample / unit, places, gaps=gaps, blocks=bool(samples))
+        return Folds(self, near, tuple(unit.tolist()), gaps, in_gaps, samples, weights)
 
 
 @dataclass(frozen=True)

@@ -49,10 +49,6 @@ PRIOR_SD = 3.0
 GAIN_NATS = 0.5
 IDLE_STEPS = 2
 
-# Gain in evidence for each further parameter of a kernel of two scales: one in a hundred gains more by chance (half the
-# quantile of chi-squared with one degree of freedom).
-PARAMETER_NATS = 3.3
-
 # Iterations before a constant and a linear mean are compared by the evidence alone.
 MEAN_STEPS = 5
 
@@ -284,9 +280,9 @@ def _two_scales(search, best, effort):
 
 
 def _worth_its_parameters(point, simpler):
-    """Whether a point gains `PARAMETER_NATS` for each further parameter."""
+    """Whether a point gains a nat for each further parameter: as much as fitting it gains by chance (Akaike 1974)."""
     more = moves_of(point).shape[1] - moves_of(simpler).shape[1]
-    return point.objective - simpler.objective > PARAMETER_NATS * more
+    return point.objective - simpler.objective > more
 
 
 def _alike(points, point):
