@@ -23,7 +23,7 @@ REPORTED_ERROR = 1e-3
 # half), and as on one side if that side has so many times the share of the other.
 HEAVY, FAR, SKEWED = 0.02, 3.0, 5.0
 # Least ratio of the deviations of errors at rows with gaps and without that is reported.
-TOLD_RATIO = 1.1
+REPORTED_RATIO = 1.1
 # Scales of the error distribution with a smaller weight are not listed.
 LEAST_WEIGHT = 0.005
 QUANTILES = (0.025, 0.25, 0.5, 0.75, 0.975)
@@ -115,7 +115,7 @@ def of_errors(snapshot: Snapshot) -> str | None:
     found = []
     if figures["scale"] == "varying" and figures["gain"] > 0:
         found.append(f"errors are larger in some places than in others: that gains {figures['gain']:.2g} nats a row")
-    if larger := {name: ratio for name, ratio in (figures["gaps"] or {}).items() if ratio > TOLD_RATIO}:
+    if larger := {name: ratio for name, ratio in (figures["gaps"] or {}).items() if ratio > REPORTED_RATIO}:
         ratios = ", ".join(f"{name} {ratio:.2g} times" for name, ratio in larger.items())
         found.append(f"errors of rows with gaps are larger than those of others (intervals allow for it): {ratios}")
     shape = error_distribution_of(snapshot, snapshot.facts.method).shape
