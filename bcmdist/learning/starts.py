@@ -120,7 +120,7 @@ SCALE_SHARES = ((0.5, 0.6), (0.5, 0.3))
 
 
 def two_scales(search, best: Point) -> Point:
-    """Best start of the kernel `TWO_SCALES`: its lengthscales are shares of those of a point of one of `AUTO_KERNELS`."""
+    """Best start of the kernel `TWO_SCALES`, with shares of the lengthscales of a point of one of `AUTO_KERNELS`."""
     point = expanded(best, search.inputs)
     rough = with_name(point, "matern12", search.inputs)
     kernel = parse_kernel(TWO_SCALES, inputs=search.inputs)
