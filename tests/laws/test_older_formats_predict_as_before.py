@@ -83,7 +83,9 @@ def test_residuals_of_an_older_model_are_read(golden):
     model, _, expected = golden
     gbcm = GBCM.load(model)
     found = json.loads(json.dumps(gbcm.info()))
-    assert {name: found[name] for name in expected["info"]} == expected["info"]
+    errors = expected["info"]["errors"]  # newer ones have more fields
+    shown = found | {"errors": {name: found["errors"][name] for name in errors}}
+    assert {name: shown[name] for name in expected["info"]} == expected["info"]
     assert found["errors"]["residuals"] == 300
     assert found["errors"]["scale"] == "varying"
     in_task, here = (

@@ -79,14 +79,14 @@ def test_what_comes_free_goes_to_who_has_least():
 def test_a_lost_worker_is_replaced_by_a_free_one_or_by_the_next_to_come():
     known = allotments(3)
     known.ask("a", Portion(workers=1))
-    mine = known.given["a"]
+    mine = known.by_client["a"]
     assert known.go("w0") == ["w1"]
     known.ask("b", Portion(workers=1))
     assert known.go("w2") == []
     assert known.workers("b") == []
     assert known.come("w3", 1) == ["w3"]
     assert (known.workers("a"), known.workers("b")) == (["w1"], ["w3"])
-    assert known.given["a"] is mine == {"w1", NOWHERE}  # the set that tasks have
+    assert known.by_client["a"] is mine == {"w1", NOWHERE}  # the set that tasks have
 
 
 def test_others_keep_to_what_nobody_has_and_use_all_where_that_is_nothing():
