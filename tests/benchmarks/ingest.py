@@ -39,9 +39,9 @@ class Commits:
         self.original = ingestion._Loop.commit
 
     def __enter__(self):
-        def commit(loop):
+        def commit(loop, **how):
             told = loop.admission.uncommitted > 0
-            seconds = seconds_of(lambda: self.original(loop))
+            seconds = seconds_of(lambda: self.original(loop, **how))
             self.seconds += [seconds] * told
 
         ingestion._Loop.commit = commit
