@@ -5,7 +5,6 @@ F(c) to 1. If the predictions are right, the positions of all rows are uniform o
 probability p contains a share p of them.
 """
 
-import itertools
 from dataclasses import dataclass
 
 import numpy as np
@@ -64,8 +63,8 @@ def histogram(where: Places) -> np.ndarray:
     points = np.bincount(np.minimum((where.low * BINS).astype(int), BINS - 1), width == 0.0, BINS)
     low, high, width = (x[width > 0.0] for x in (where.low, where.high, width))
     edges = np.arange(BINS + 1) / BINS
-    shares = [(_inside(low, high, a, b) / width).sum() for a, b in itertools.pairwise(edges)]
-    return points + shares
+    inside = _inside(low[:, None], high[:, None], edges[:-1], edges[1:])
+    return points + (inside / width[:, None]).sum(axis=0)
 
 
 def _inside(low, high, start, stop):
