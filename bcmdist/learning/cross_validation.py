@@ -7,8 +7,8 @@ Both use the same rows. For Gaussian noise `model_score` fits an error distribut
 (`bcmdist.prediction.errors.scale_mixture`) to the errors of each candidate, so that a few rare rows do not determine
 the choice for all others. `noise_score` does not, so that rare rows may still raise the noise.
 
-`deciding` leaves out blocks of several sizes, too: the neighbours of a single left-out row are as near as ever, so its
-error is uninformative about predictions far from rows. Blocks are left out of samples of all rows
+`model_score` leaves out blocks of several sizes, too: the neighbours of a single left-out row are as near as ever, so
+its error is uninformative about predictions far from rows. Blocks are left out of samples of all rows
 (`bcmdist.learning.left_out.blocks`) and, if the domain has gaps, of their size out of dense neighbourhoods. Errors in
 blocks come from a few blocks only, too few to fit a distribution, and are scored as Gaussian. Rows and blocks weigh as
 far from rows as predictions will be where this is known (`--query-from`).
