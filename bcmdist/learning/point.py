@@ -25,7 +25,7 @@ class Point:
     """whether a search keeps the ratios of the lengthscales"""
     groups: tuple[int, ...] = ()
     """(D,) for each input the first input that shares its lengthscale; () if each input has its own"""
-    held: tuple[str, ...] = ()
+    fixed: tuple[str, ...] = ()
     """names of parameters that a search does not change"""
 
 
@@ -40,7 +40,7 @@ def expanded(point, inputs) -> "Point":
 def moves_of(point) -> np.ndarray:
     """Map of search steps to log parameters, (P, steps): each parameter moves alone, or lengthscales together."""
     names = _steps(point, tied=point.tied)
-    steps = [step for step in dict.fromkeys(names) if step[0] not in point.held]
+    steps = [step for step in dict.fromkeys(names) if step[0] not in point.fixed]
     return np.array([[float(name == step) for step in steps] for name in names])
 
 

@@ -75,7 +75,7 @@ class Routines:
         if n**3 < self._least:
             A, failed = self._potrf(A, lower=1, clean=0, overwrite_a=1)
         else:
-            A, info = self._own(A), ctypes.c_int()
+            A, info = self._writable(A), ctypes.c_int()
             self._unlocked["potrf"](b"L", n, A, n, ctypes.byref(info))
             failed = info.value
         return A if failed else _clear_above(A), failed
@@ -95,7 +95,7 @@ class Routines:
         n = len(L)
         if n**3 < self._least:
             return self._lauum(L, lower=1, overwrite_c=1)[0]
-        L, info = self._own(L), ctypes.c_int()
+        L, info = self._writable(L), ctypes.c_int()
         self._unlocked["lauum"](b"L", n, L, n, ctypes.byref(info))
         return L
 
@@ -112,7 +112,7 @@ class Routines:
         return self._triangular("trmm", alpha, L, B, side, trans)
 
     def _triangular(self, name, alpha, L, B, side, trans):
-        B, (L, stride), (m, n) = self._own(B), self._columns(L), B.shape
+        B, (L, stride), (m, n) = self._writable(B), self._columns(L), B.shape
         assert L.shape == ((n, n) if side else (m, m)), (L.shape, B.shape)
         letters = (b"LR"[side : side + 1], b"L", b"NT"[trans : trans + 1], b"N")
         self._unlocked[name](*letters, m, n, self._scalar(alpha), L, stride, B, m)
@@ -124,7 +124,7 @@ class Routines:
         if m * n * k < self._least:
             return self._gemm(alpha, A, B, beta=1.0, c=C, trans_b=trans_b, overwrite_c=1)
         assert (m, k, n) == (len(A), *(B.shape[::-1] if trans_b else B.shape)), (A.shape, B.shape, C.shape)
-        C, (A, stride_a), (B, stride_b) = self._own(C), self._columns(A), self._columns(B)
+        C, (A, stride_a), (B, stride_b) = self._writable(C), self._columns(A), self._columns(B)
         arguments = (self._scalar(alpha), A, stride_a, B, stride_b, self._scalar(1.0), C, m)
         self._unlocked["gemm"](b"N", b"NT"[trans_b : trans_b + 1], m, n, k, *arguments)
         return C
@@ -137,7 +137,7 @@ class Routines:
         if n * n * k < self._least:
             onto = {} if C is None else {"beta": 1.0, "c": C, "overwrite_c": 1}
             return self._syrk(alpha, A, trans=trans, lower=1, **onto)
-        C = np.zeros((n, n), self.dtype, order="F") if C is None else self._own(C)
+        C = np.zeros((n, n), self.dtype, order="F") if C is None else self._writable(C)
         assert C.shape == (n, n), (A.shape, C.shape)
         A, stride = self._columns(A)
         arguments = (self._scalar(alpha), A, stride, self._scalar(1.0), C, n)
@@ -184,7 +184,7 @@ class Routines:
     def _scalar(self, value):
         return ctypes.byref(self._number(value))
 
-    def _own(self, A):
+    def _writable(self, A):
         """A itself if it can be overwritten, else a copy."""
         return np.require(A, self.dtype, ["F", "W"])
 

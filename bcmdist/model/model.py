@@ -157,7 +157,7 @@ def named_parameters(kernel: Kernel, likelihood: Likelihood) -> dict[str, np.nda
 def with_named(kernel: Kernel, likelihood: Likelihood, values: dict[str, np.ndarray]) -> tuple[Kernel, Likelihood]:
     """Kernel and likelihood with the natural parameters `values`, named as in `named_parameters`."""
 
-    def own(prefix):
+    def under(prefix):
         return {n.removeprefix(prefix): v for n, v in values.items() if n.startswith(prefix)}
 
-    return kernel.with_parameters(own("kernel.")), likelihood.with_parameters(own("likelihood."))
+    return kernel.with_parameters(under("kernel.")), likelihood.with_parameters(under("likelihood."))

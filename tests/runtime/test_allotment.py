@@ -35,7 +35,7 @@ def test_halves_do_not_overlap_and_a_third_waits_for_who_leaves():
     for client in ("a", "b", "c"):
         known.ask(client, HALF)
     assert (known.workers("a"), known.workers("b"), known.workers("c")) == (["w0", "w1"], ["w2", "w3"], [])
-    assert known.held() == 4
+    assert known.allotted_threads() == 4
     assert sorted(known.leave("a")) == ["w0", "w1"]
     assert known.workers("c") == ["w0", "w1"]
 

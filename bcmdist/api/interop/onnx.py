@@ -30,7 +30,7 @@ from bcmdist.errors import DataExists, InvalidOption, MissingExtra
 from bcmdist.model.kernels import basis, columns, combined, levels, stationary
 from bcmdist.model.mean import WEIGHT_SD, Mean
 from bcmdist.model.shared.query import Query
-from bcmdist.prediction.errors.heteroscedasticity import FINITE, LARGEST_LOG, Scale
+from bcmdist.prediction.errors.heteroscedasticity import FINITE, LARGEST_LOG, VaryingScale
 from bcmdist.prediction.interface import Fitted
 from bcmdist.prediction.observation import HIGH, LOW
 from bcmdist.prediction.predictive_model import chosen_method
@@ -389,7 +389,7 @@ def _latent(fitted: Fitted, X: Value) -> tuple[Value, Value]:
     return B @ belief.mean, left + explained
 
 
-def _widening(scale: Scale, X: Value, variance: Value) -> Value:
+def _widening(scale: VaryingScale, X: Value, variance: Value) -> Value:
     """Return the factors of observation variances, (n,); see `bcmdist.prediction.errors.heteroscedasticity`."""
     places = X.concat_columns(variance.clip(*FINITE).log().columns())
     B, _ = design(scale.shared, places)

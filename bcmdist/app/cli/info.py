@@ -10,10 +10,10 @@ from bcmdist.errors import InvalidOption
 def _load(model):
     from bcmdist.api.mixture import opened  # quick start
 
-    return _held(opened(model))
+    return _pinned(opened(model))
 
 
-def _held(held):
+def _pinned(held):
     """Protect the commit of an opened model from pruning until the command ends; return the model."""
     return click.get_current_context().with_resource(held)
 
@@ -47,7 +47,7 @@ def info(model, commit, history, ledger, p_eff_data, calibration, picture, as_js
         refuse_mixture(model, "look into")
     if picture:
         paper.check(picture)
-    gbcm = _load(model) if commit is None else _held(GBCM.held(model, commit=commit))
+    gbcm = _load(model) if commit is None else _pinned(GBCM.held(model, commit=commit))
     figures = gbcm.info()
     if p_eff_data:
         figures["p_eff_data"] = gbcm.effective_parameters()["data"]

@@ -69,7 +69,7 @@ class DeepMixture(Shared):
     @classmethod
     def from_arrays(cls, arrays, facts, kernel, mean, residual) -> "DeepMixture":
         count = len(arrays[NOISE])
-        each = (Deep.from_arrays(_own(arrays, k), facts, kernel, mean, residual) for k in range(1, count + 1))
+        each = (Deep.from_arrays(_of_member(arrays, k), facts, kernel, mean, residual) for k in range(1, count + 1))
         return cls(tuple(each), arrays[NOISE], kernel, mean, residual, facts["jitter"])
 
     @classmethod
@@ -78,7 +78,7 @@ class DeepMixture(Shared):
             raise damaged(where, f"shares of processes in an array {NOISE}", "none")
         check_array(arrays[NOISE], where, NOISE, shape=arrays[NOISE].shape, positive=True)
         for k in range(1, len(arrays[NOISE]) + 1):
-            Deep.check_arrays(_own(arrays, k), facts, inputs, f"{where}, {_of(k)}")
+            Deep.check_arrays(_of_member(arrays, k), facts, inputs, f"{where}, {_of(k)}")
 
     def check(self, where) -> None:
         if abs(self.noise.mean() - 1.0) > NOISE_TOLERANCE:
@@ -100,5 +100,5 @@ def _of(k):
     return f"deep{k}_"
 
 
-def _own(arrays, k):
+def _of_member(arrays, k):
     return {name.removeprefix(_of(k)): array for name, array in arrays.items() if name.startswith(_of(k))}

@@ -117,8 +117,8 @@ class AlternatingLearner:
         kernel = at.point.kernel
         lengths = {name: np.maximum(kernel.parameters[name], shortest) for name in kernel.lengthscales}
         held = tuple(f"kernel.{name}" for name in lengths)
-        point = replace(at.point, kernel=kernel.with_parameters(kernel.parameters | lengths), held=held)
-        point = replace(self.with_best_parameters(replace(at, point=point), left_out=False).point, held=())
+        point = replace(at.point, kernel=kernel.with_parameters(kernel.parameters | lengths), fixed=held)
+        point = replace(self.with_best_parameters(replace(at, point=point), left_out=False).point, fixed=())
         noise = float(point.likelihood.parameters[NOISE][0])
         return replace(at, point=point, errors=replace(at.errors, highest=noise))
 
@@ -142,7 +142,7 @@ class AlternatingLearner:
     def at_noise_level(self, at: Estimate, noise: float) -> Estimate:
         """Estimate after the alternations at one noise level."""
         likelihood = at.point.likelihood.with_parameters({NOISE: np.array([noise])})
-        at = replace(at, point=replace(at.point, likelihood=likelihood, held=(NOISE_NAME,)))
+        at = replace(at, point=replace(at.point, likelihood=likelihood, fixed=(NOISE_NAME,)))
         for _ in range(ALTERNATIONS):
             steps = self.sum(at, lambda trial: MapTask(trial, INPUT_STEPS, trial.errors.seed))
             at = self.with_best_parameters(replace(at, steps=steps), left_out=True)

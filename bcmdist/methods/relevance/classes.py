@@ -170,14 +170,14 @@ class SiteSums:
     form: str
     weighed: BlobReference
     """array of a `Weighed`"""
-    own: int | None = None
+    positive_class: int | None = None
     """class of the positive rows, against the rest; None for two classes"""
 
     def __call__(self, part, rows) -> Sums:
         scaling = load_scaling(self.functions.scaling)
         obs = scaling.observations(class_numbers(rows.obs, self.classes), self.likelihood.units)
-        if self.own is not None:
-            obs = replace(obs, y=(obs.y == self.own) * 1.0)
+        if self.positive_class is not None:
+            obs = replace(obs, y=(obs.y == self.positive_class) * 1.0)
         Phi = self.functions.design(rows.X)
         at = Weighed.from_array(load_array(self.weighed)).marginals(Phi)
         return site_sums(Phi, *sites(self.form, self.likelihood, obs, at))
@@ -206,19 +206,19 @@ def weighed_at(weights, state: State, found: Posterior) -> Weighed:
 
 
 def standing_still(
-    tried: Weights, likelihood, context: TrainingContext, start: State | None, own=None
+    tried: Weights, likelihood, context: TrainingContext, start: State | None, positive_class=None
 ) -> tuple[Problem, State]:
     """Repeat passes over all rows until the weights converge; return the sums at these weights, and the state.
 
     Parameters
     ----------
-    own : class against the rest, for more than two classes
+    positive_class : class against the rest, for more than two classes
     """
     weights, weighed, arrays, share, last = np.zeros(tried.size), NOTHING, tried.basis.to_arrays(), 1.0, np.inf
     for number in range(MOST_PASSES):
         with context.transient(arrays | {"weighed": weighed.to_array()}) as references:
             functions = functions_of(tried, context.scaling, {name: references[name] for name in arrays})
-            how = (context.options.rvm_classes, references["weighed"], own)
+            how = (context.options.rvm_classes, references["weighed"], positive_class)
             sums = context.sum(SiteSums(functions, likelihood, context.classes, *how))
         problem = Problem(sums, tried.size - tried.functions, keep_noise=True, least=LEAST_SHARE, floor=LEAST_PRECISION)
         update = UPDATES[context.options.rvm_update]

@@ -120,7 +120,9 @@ class Dictionaries(Shared):
     def _members(self):
         prior = (self.kernel, self.mean, self.residual)
         each = enumerate(zip(self.centres, self.rows, self.scale, strict=True))
-        return tuple(Member(Weights(Radial(Z, self.lengthscale, rows), s, *prior), own=c) for c, (Z, rows, s) in each)
+        return tuple(
+            Member(Weights(Radial(Z, self.lengthscale, rows), s, *prior), positive_class=c) for c, (Z, rows, s) in each
+        )
 
     def fill(self, X, V) -> None:
         B = self.scale.shape[1]

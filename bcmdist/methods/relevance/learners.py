@@ -72,7 +72,7 @@ class Problem:
     """The sums, and the restrictions on what is learned."""
 
     sums: Sums
-    held: int = 0
+    permanent: int = 0
     """number of functions, the last ones, that stay in the model with precision 1"""
     keep_noise: bool = False
     least: float = LEAST_SHARE
@@ -87,7 +87,7 @@ class Problem:
     @property
     def free(self) -> int:
         """Number of functions to select from."""
-        return len(self.sums.cross) - self.held
+        return len(self.sums.cross) - self.permanent
 
 
 def posterior(sums: Sums, state: State) -> Posterior:

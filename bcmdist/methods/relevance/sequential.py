@@ -56,7 +56,7 @@ class Sight:
 
 def fast(problem: Problem, noise, start: State | None = None) -> State:
     """Functions, precisions and noise at which no single change gains; starts from none, or from a state."""
-    held = np.arange(problem.free, problem.free + problem.held)
+    held = np.arange(problem.free, problem.free + problem.permanent)
     state = bounded(problem, start or State(held, np.ones(len(held)), noise))
     found, length = posterior(problem.sums, state), FIRST_LENGTH
     best, highest, stalled = state, found.evidence, 0

@@ -139,7 +139,10 @@ def trained(shared: Shared, likelihood, context: TrainingContext) -> tuple[Share
     The noise is kept where it was given. For one-against-rest, functions are selected for each class separately.
     """
     if likelihood.independent_processes:
-        each = [grown(cast(Weights, shared), likelihood.each, context, own=c) for c in range(likelihood.processes)]
+        each = [
+            grown(cast(Weights, shared), likelihood.each, context, positive_class=c)
+            for c in range(likelihood.processes)
+        ]
         return side_by_side([relevant(tried, state) for tried, _, state in each]), likelihood
     tried, problem, state = grown(cast(Weights, shared), likelihood, context)
     if not likelihood.exact:
@@ -150,7 +153,7 @@ def trained(shared: Shared, likelihood, context: TrainingContext) -> tuple[Share
 
 
 def grown(
-    whole: Weights, likelihood, context: TrainingContext, *, own: int | None = None
+    whole: Weights, likelihood, context: TrainingContext, *, positive_class: int | None = None
 ) -> tuple[Weights, Problem, State]:
     """Some functions of a dictionary, their sums, and the state with the selected ones.
 
@@ -158,7 +161,10 @@ def grown(
     in one pass over the rows per block. This is the subspace EM of section 2.4 of the thesis (SYSTEMS T8), for whole
     blocks of functions and any learner.
     """
-    held, learn = whole.mean.weights(whole.inputs), measured if likelihood.exact else partial(standing_still, own=own)
+    held, learn = (
+        whole.mean.weights(whole.inputs),
+        measured if likelihood.exact else partial(standing_still, positive_class=positive_class),
+    )
     kept, start = np.arange(0), None
     for block in np.array_split(np.arange(whole.functions), -(-whole.functions // context.count)):
         names = np.sort(np.concatenate([kept, block]))

@@ -46,10 +46,10 @@ class Node(Kernel):
         return {f"{label}.{n}": v for label, part in self._labelled() for n, v in part.parameters.items()}
 
     def with_parameters(self, values) -> Self:
-        def own(label):
+        def under(label):
             return {n.removeprefix(label): v for n, v in values.items() if n.startswith(label)}
 
-        return type(self)(tuple(part.with_parameters(own(f"{label}.")) for label, part in self._labelled()))
+        return type(self)(tuple(part.with_parameters(under(f"{label}.")) for label, part in self._labelled()))
 
     def lengthscale_columns(self, inputs) -> dict[str, np.ndarray]:
         return {

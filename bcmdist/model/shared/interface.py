@@ -221,12 +221,12 @@ class Member:
     shared: Shared
     noise: float = 1.0
     """noise variance of the member relative to the common likelihood; the mean over members is 1"""
-    own: int | None = None
+    positive_class: int | None = None
     """class that the member separates from the rest; None where the member absorbs the targets unchanged"""
 
     def absorbed(self, obs: Observations) -> Observations:
         """Observations as this member absorbs them: weights divided by `noise`, and targets 1 for its own class."""
-        y = obs.y if self.own is None else (obs.y == self.own) * 1.0
+        y = obs.y if self.positive_class is None else (obs.y == self.positive_class) * 1.0
         return replace(obs, y=y, weight=obs.weight / self.noise)
 
 

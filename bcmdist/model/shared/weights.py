@@ -137,7 +137,7 @@ class Weights(Shared):
 
     @classmethod
     def from_arrays(cls, arrays, facts, kernel, mean, residual) -> "Weights":
-        basis = BASES[facts["basis"]].from_arrays(_own(arrays))
+        basis = BASES[facts["basis"]].from_arrays(_of_basis(arrays))
         return cls(basis, arrays[SCALE], kernel, mean, residual, facts["jitter"])
 
     @classmethod
@@ -148,7 +148,7 @@ class Weights(Shared):
             check_array(arrays[name], where, name, shape=arrays[name].shape, positive=name == SCALE)
         kind = BASES[facts["basis"]]
         try:
-            basis = kind.from_arrays(_own(arrays))
+            basis = kind.from_arrays(_of_basis(arrays))
             shape = (basis.inputs, basis.functions)
         except (KeyError, ValueError, IndexError, TypeError) as error:
             raise damaged(where, f"the arrays of the basis {facts['basis']}", str(error)) from error
@@ -162,6 +162,6 @@ class Weights(Shared):
             raise damaged(where, f"{self.size} finite functions in the basis", f"{design.shape}")
 
 
-def _own(arrays):
+def _of_basis(arrays):
     """Arrays of the basis among those of the model, under the basis's own names."""
     return {name.removeprefix(PREFIX): array for name, array in arrays.items() if name.startswith(PREFIX)}

@@ -98,7 +98,7 @@ def _verdict(entries, base: Expected, names) -> dict[str, Any]:
         worse = far + "worse than expected in {} alone: {}, z = {:.1f}; one more will tell"
     standard_errors = float(z[begin:].sum() / np.sqrt(len(z[begin:])))
     if worse:
-        held = _held([entry for _, entry in judged[begin:]], names, expected)
+        held = _coverage_text([entry for _, entry in judged[begin:]], names, expected)
         text = worse.format(_named(judged[begin]), held, standard_errors)
     elif base.partitions == 1 and not begun:
         text, standard_errors = ONE_COMPARED, float("nan")
@@ -127,7 +127,7 @@ def _named(number_entry):
     return f"partition {number} ({entry.key})"
 
 
-def _held(entries, names, expected):
+def _coverage_text(entries, names, expected):
     """Accuracy (classes) or interval coverage (numbers) of arrivals and its expected value, as text."""
     share = np.mean([entry.arrival[1] for entry in entries])
     text = f"accuracy was {share:.2f}" if names == CLASS_SCORES else f"95 % intervals held {share:.2f} of the rows"

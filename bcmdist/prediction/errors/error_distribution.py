@@ -15,7 +15,7 @@ from bcmdist.committee.fading import weights
 from bcmdist.committee.loading import load_facts
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.prediction.errors.gap_scale import GapScale, fit_gap_scale
-from bcmdist.prediction.errors.heteroscedasticity import Process, Scale, fit_scale, places_of
+from bcmdist.prediction.errors.heteroscedasticity import Process, VaryingScale, fit_scale, places_of
 from bcmdist.prediction.errors.scale_mixture import NORMAL, Histogram, Shape, decided_by, fit_shape, histogram
 from bcmdist.storage.commits import Reference, load_record, open_store
 from bcmdist.storage.ledger import Entry
@@ -34,7 +34,7 @@ class ErrorDistribution:
     """Distribution of standardised errors: variance at scaled inputs, and shape after division by its square root."""
 
     shape: Shape = NORMAL
-    scale: Scale | None = None
+    scale: VaryingScale | None = None
     """None: constant"""
     gaps: GapScale | None = None
     """further factor of rows with gaps; None without gaps in training"""

@@ -86,7 +86,7 @@ class Process:
 
 
 @dataclass(frozen=True)
-class Scale:
+class VaryingScale:
     """The posterior mean of the log factor, normalised so that the mean factor over the residuals is 1."""
 
     shared: Query
@@ -111,7 +111,7 @@ def log_squares(z) -> np.ndarray:
     return 2.0 * np.log(np.maximum(np.abs(z), SMALLEST)) - LOG_MEAN
 
 
-def fit_scale(process: Process, places, z, weight) -> tuple[Scale, np.ndarray]:
+def fit_scale(process: Process, places, z, weight) -> tuple[VaryingScale, np.ndarray]:
     """Fit the scale to residuals z (n,) at places (n, D + 1) with weights (n,).
 
     Returns
@@ -124,7 +124,7 @@ def fit_scale(process: Process, places, z, weight) -> tuple[Scale, np.ndarray]:
     belief = Committee(sum(messages[1:], messages[0])).posterior
     log_scale = np.concatenate([shared.design(places[some]) @ belief.mean for some in blocks])
     level = math.log(float(np.average(np.exp(log_scale), weights=weight)))
-    return Scale(shared, belief.mean, level), _bounded(
+    return VaryingScale(shared, belief.mean, level), _bounded(
         np.concatenate([_without_own(shared, belief, places[some], obs[some]) for some in blocks]) - level
     )
 

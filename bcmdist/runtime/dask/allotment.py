@@ -66,7 +66,7 @@ class Allotments:
         """Addresses of the workers allotted to a client, sorted."""
         return sorted(self.by_client.get(client, set()) - {NOWHERE})
 
-    def held(self) -> int:
+    def allotted_threads(self) -> int:
         """Total number of allotted threads."""
         return sum(self.threads[worker] for client in self.by_client for worker in self.workers(client))
 
@@ -131,7 +131,7 @@ class Allotting(distributed.SchedulerPlugin):
         """Return `mine`, the threads of each of a client's workers; `held`, all allotted threads; `threads`, all."""
         allotments = self.allotments
         mine = {worker: allotments.threads[worker] for worker in allotments.workers(client)}
-        return {"mine": mine, "held": allotments.held(), "threads": sum(allotments.threads.values())}
+        return {"mine": mine, "held": allotments.allotted_threads(), "threads": sum(allotments.threads.values())}
 
     def update_graph(self, scheduler, *, client, tasks, **_) -> None:
         """Restrict new tasks before they are assigned to workers. Tasks with worker restrictions of their own (to

@@ -505,7 +505,7 @@ def test_it_begins_smoothly_too_and_the_best_end_counts(way, folder, monkeypatch
     for (at, smooth), shortest in zip(begun, (0.5, 1.0), strict=True):
         assert at.point.kernel.parameters["lengthscale"] == [0.05]
         assert smooth.point.kernel.parameters["lengthscale"] == [shortest]
-        assert smooth.point.held == ()
+        assert smooth.point.fixed == ()
         # What a smooth function does not explain is noise.
         assert smooth.errors.highest == smooth.point.likelihood.parameters["noise_variance"][0] > at.errors.highest
 

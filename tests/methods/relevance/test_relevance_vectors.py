@@ -109,7 +109,7 @@ def test_what_is_learned_is_learned_from_all_rows(wave, tmp_path):
     basis, _ = dictionary((sample.X - X.mean(axis=0)) / X.std(axis=0), sample.row, gbcm.model.shared.kernel, 150)
     np.testing.assert_allclose(basis.centres, Z[basis.rows.astype(int)], atol=1e-13)
     Phi = np.hstack([basis.features(Z), np.full((240, 1), 5.0)])
-    problem = Problem(sums_of(Phi, t, np.ones(240)), held=1, keep_noise=True)
+    problem = Problem(sums_of(Phi, t, np.ones(240)), permanent=1, keep_noise=True)
     state = UPDATES["fast"](problem, 0.01)
     vectors = gbcm.info()["relevance_vectors"]
     assert vectors["rows"] == basis.rows[state.active[:-1]].astype(int).tolist()
@@ -275,7 +275,7 @@ def test_a_dictionary_may_be_tried_in_blocks(wave, tmp_path):
     kept, start, values = np.arange(0), None, []
     for block in np.split(np.arange(60), 3):
         names = np.sort([*kept, *block])
-        problem = Problem(sums_of(Phi[:, [*names, 60]], t, np.ones(240)), held=1, keep_noise=True)
+        problem = Problem(sums_of(Phi[:, [*names, 60]], t, np.ones(240)), permanent=1, keep_noise=True)
         if start is not None:
             start = replace(start, active=np.append(np.searchsorted(names, kept), len(names)))
         start = UPDATES["fast"](problem, 0.01, start)
