@@ -299,6 +299,12 @@ def test_the_command_prints_folds_as_json(words, by, described, table):
         assert found["unit"] == "in lon, lat"
 
 
+def test_a_column_that_the_file_lacks_is_named_with_what_there_is(table):
+    done = scored(table, "site.csv", "--folds", "3", "--by", "group:region")
+    assert done.exit_code == 1
+    assert "expected a column 'region', found lon, lat, soil, day, y, site; correct the name" in done.stderr
+
+
 def test_the_command_prints_a_table_and_draws(table):
     pytest.importorskip("matplotlib", reason="pictures: pip install 'bcmdist[plot]'")
     out = table / "distance.png"

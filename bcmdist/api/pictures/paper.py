@@ -37,7 +37,8 @@ def check(path) -> None:
     formats = _matplotlib().Figure().canvas.get_supported_filetypes()
     kind = Path(path).suffix.removeprefix(".").lower()
     if kind not in formats:
-        raise InvalidOption(f"picture: expected a name that ends in one of {', '.join(sorted(formats))}, got {path}")
+        endings = ", ".join(sorted(formats))
+        raise InvalidOption(f"picture: expected a name that ends in one of {endings}, got {path}; give another name")
     if not Path(path).absolute().parent.is_dir():
         raise InvalidOption(f"picture: expected a directory at {Path(path).absolute().parent}, found none; make it")
 

@@ -158,10 +158,10 @@ def named_columns(names, file, roles: Roles, *, besides=()) -> tuple[list[str], 
     names = [name for name in names if name not in besides]
     for option, name in named.items():
         if name not in names:
-            raise DataNotFound(
-                f"{file}: expected a column {name!r}, found {few(names)}; name another with {option}"
-                + (", or give --no-target" if option == "--y" else "")
-            )
+            # `--id` also names the column of `score --by`.
+            remedy = "correct the name" if option == "--id" else f"name another with {option}"
+            remedy += ", or give --no-target" if option == "--y" else ""
+            raise DataNotFound(f"{file}: expected a column {name!r}, found {few(names)}; {remedy}")
     for name, option in (dict.fromkeys(roles.drop, "--drop") | roles.type_options).items():
         if name not in names:
             what = " to drop" if option == "--drop" else ""
