@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import pickle
 import random
+import subprocess
 import sys
 import threading
 import time
@@ -491,3 +492,23 @@ def test_users_of_endpoints_are_not_printed(environment, capfd):
     shown = "".join(traceback.format_exception(caught.value))
     assert "hunter2" not in shown
     assert "hunter2" not in "".join(capfd.readouterr())
+
+
+ENDS = """
+import asyncio, threading, obstore
+from obstore.store import MemoryStore
+import bcmdist.storage.s3
+store, loop = MemoryStore(), asyncio.new_event_loop()
+threading.Thread(target=loop.run_forever, daemon=True).start()
+async def puts():
+    await asyncio.gather(*(obstore.put_async(store, str(k), b"x") for k in range(50)))
+asyncio.run_coroutine_threadsafe(puts(), loop).result()
+"""
+
+
+@pytest.mark.slow
+def test_a_process_does_not_abort_at_its_end():
+    """Without a moment for the client's threads, 9 of 100 such processes abort on a busy machine."""
+    for _ in range(20):
+        running = [subprocess.Popen([sys.executable, "-c", ENDS]) for _ in range(3)]
+        assert [one.wait(120) for one in running] == [0, 0, 0]
