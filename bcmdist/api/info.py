@@ -61,7 +61,7 @@ def info(snapshot: Snapshot) -> dict:
         "lengthscales": _by_column(snapshot),
         "warp": {column_names(model)[k]: kind for k, kind in model.scaling.warping.kinds().items()},
         "kernels_tried": {shown(name): value for name, value in facts.learning.kernels_tried.items()},
-        "decisions": msgspec.to_builtins(facts.learning.decisions or []),
+        "decisions": [_decision(one, shown) for one in facts.learning.decisions or []],
         "at_bounds": [shown(name) for name in facts.learning.at_bounds],
         "method": facts.method,
         "recalibration": msgspec.to_builtins(facts.errors.recalibration),
@@ -77,6 +77,12 @@ def info(snapshot: Snapshot) -> dict:
         "identity": snapshot.identity,
         **shared.summary(snapshot.committee.posterior, model.scaling.original_inputs),
     }
+
+
+def _decision(decision, shown):
+    """Return a decision as JSON values, with names of columns in kernels."""
+    found = msgspec.to_builtins(decision)
+    return found | {"taken": shown(found["taken"]), "over": {shown(name): one for name, one in found["over"].items()}}
 
 
 def _shared_lengthscales(kernel, shown):

@@ -25,6 +25,7 @@ from bcmdist.data.reader import EntryShape
 from bcmdist.data.schema import (
     CLASSES,
     CODING,
+    GRID_COORDINATES,
     UNNAMED,
     Schema,
     dimensions,
@@ -62,12 +63,22 @@ def schema_of(url, group, X, y) -> Schema:
         named = find_array(group, url, along)
         if named is not None and named.shape == X.shape[1:]:
             columns = _column_names(named, read_coordinate(group, url, along), f"{url}: {along}")
-    listed = [] if y is None else y.attrs.get(CLASSES, [])
-    if not isinstance(listed, list) or not all(isinstance(name, str) for name in listed):
-        raise DataDamaged(f"{url}: expected a list of names in the attribute {CLASSES!r} of y, got {listed!r}; correct")
+    listed = [] if y is None else _listed(y, CLASSES, url)
     refuse_repeated(listed, f"{url}: {CLASSES}", of="class")
     coded = X.attrs.get(CODING)
-    return Schema(columns, tuple(listed), None if coded is None else from_json(coded, f"{url}: {CODING}"))
+    coding = None if coded is None else from_json(coded, f"{url}: {CODING}")
+    return Schema(columns, tuple(listed), coding, tuple(_listed(X, GRID_COORDINATES, url)))
+
+
+def _listed(array, attribute, url) -> list[str]:
+    """Return the names in an attribute of an array; [] without it."""
+    names = array.attrs.get(attribute, [])
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        where = array.basename or "the array"
+        raise DataDamaged(
+            f"{url}: expected a list of names in the attribute {attribute!r} of {where}, got {names!r}; correct it"
+        )
+    return names
 
 
 def _column_names(array, values, where):

@@ -11,7 +11,7 @@ one for each column. Classes have names if y holds numbers 0 to C - 1 and its at
 import warnings
 from collections import Counter
 from collections.abc import Hashable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -23,6 +23,8 @@ from bcmdist.errors import BcmdistWarning, InvalidData, InvalidDtype
 CLASSES = "classes"
 # Attribute of the inputs: how they were made from the columns of a table.
 CODING = "coding"
+# Attribute of the inputs: names of those that were coordinates of a grid.
+GRID_COORDINATES = "grid_coordinates"
 # More inputs indicate a mistake: a default fit of 60 rows with this many needs 12 GB.
 MOST_COLUMNS = 20_000
 
@@ -37,6 +39,8 @@ class Schema:
     """names of the classes 0 to C - 1"""
     coding: Coding | None = None
     """how the inputs were made from the columns of a table; None if they were not"""
+    coordinates: tuple[str, ...] = field(default=(), compare=False)
+    """names of the inputs that were coordinates of a grid; not of a model, which does not read them again"""
 
     def __post_init__(self):
         object.__setattr__(self, "columns", tuple(map(str, self.columns)))

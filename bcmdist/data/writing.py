@@ -22,7 +22,7 @@ from bcmdist.data.checks.manifest import MANIFEST
 from bcmdist.data.dataset import ALL_STORED, OPTIONAL_ARRAYS, ROWS_COMPLETE, schema_of
 from bcmdist.data.groups import absolute_url, chunk_keys, group_store
 from bcmdist.data.outputs import new_output
-from bcmdist.data.schema import CLASSES, CODING, UNNAMED, Schema, few, frame_names, in_order, is_text
+from bcmdist.data.schema import CLASSES, CODING, GRID_COORDINATES, UNNAMED, Schema, few, frame_names, in_order, is_text
 from bcmdist.data.values import PLAIN, as_float, packing_of
 from bcmdist.errors import InvalidData, InvalidDtype
 from bcmdist.storage.paths import room_for
@@ -133,6 +133,8 @@ def _describe(group, schema, y="y"):
     _name_columns(group, schema.columns)
     if schema.coding:
         group["X"].update_attributes({CODING: schema.coding.to_json()})
+    if schema.coordinates:
+        group["X"].update_attributes({GRID_COORDINATES: list(schema.coordinates)})
     if schema.classes:
         group[y].update_attributes({CLASSES: list(schema.classes)})
 

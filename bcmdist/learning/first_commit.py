@@ -92,6 +92,8 @@ def _job(data, settings):
     for name in ("noise", "warp"):  # auto replaces the only value of earlier versions; absorbing does not depend on it
         if asked[name] == "auto":
             del asked[name]
+    if settings.coordinates is None:
+        del asked["coordinates"]
     if settings.precision == FIRST_PRECISION:
         del asked["precision"]
     job = {"data": describe(data.url, data.x, data.y), "url": data.url, "settings": asked}

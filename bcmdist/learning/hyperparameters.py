@@ -107,8 +107,20 @@ RESCALE_BLOCK = 500
 RESCALE_BLOCKS = 2
 
 
+@dataclass(frozen=True)
+class InputColumns:
+    """What learning needs to know of the inputs."""
+
+    scales: np.ndarray
+    """(D,) divisors of the original inputs"""
+    groups: tuple[int, ...] = ()
+    """(D,) for each input the first input that shares its lengthscale; () if each has its own"""
+    coordinates: tuple[int, ...] | None = ()
+    """numbers of the inputs that are coordinates; None if only kernels of all columns may be chosen"""
+
+
 def find_hyperparameters(
-    settings, blocks, near, reference, scales, likelihood, classes, runtime, log, *, groups, sloping, representable
+    settings, blocks, near, reference, columns, likelihood, classes, runtime, log, *, sloping, representable
 ) -> tuple[str, Kernel, Likelihood, str, dict[str, Any]]:
     """Kernel name, kernel, likelihood, mean (learned, or of the settings), and findings by field name of `Facts`.
 
@@ -117,9 +129,8 @@ def find_hyperparameters(
     blocks : `Blocks` over which the evidence is summed
     near : `CellBlocks` from which rows are left out; None unless partitions are spatial
     reference : reference of the scaling
-    scales : (D,) divisors of the original inputs
+    columns : `InputColumns`
     log : path of the log of evaluations (`CachedObjective`)
-    groups : (D,) for each input the first input that shares its lengthscale; () if each input has its own
     sloping : whether a linear mean may replace the constant one
     representable : function of a kernel: whether shared variables can represent it
 
@@ -127,9 +138,9 @@ def find_hyperparameters(
     ------
     InvalidOption, MemoryLimit, NotPositiveDefinite
     """
-    inputs = len(scales)
+    inputs = len(columns.scales)
     if not settings.learn:
-        return fixed_hyperparameters(settings, inputs, groups, likelihood)
+        return fixed_hyperparameters(settings, inputs, columns.groups, likelihood)
     target, likelihood = likelihood, likelihood.learned_as()
     classes = classes or ((0.0, 1.0) if likelihood is not target else None)
     mean = first_mean(settings)
@@ -146,8 +157,9 @@ def find_hyperparameters(
             likelihood,
             inputs=inputs,
             effort=EFFORTS[settings.effort],
-            groups=groups,
-            scales=scales,
+            groups=columns.groups,
+            scales=columns.scales,
+            coordinates=columns.coordinates,
             validation_for=objectives.validation_on(validation) if validation else None,
             trend=objectives.trend,
             representable=representable,

@@ -40,6 +40,8 @@ class Capabilities:
     """linearisation of rows at the posterior so far (`--linearise running`)"""
     local: bool = False
     """local predictions from the rows around a new point (`--partition spatial`)"""
+    sums: bool = True
+    """kernels with terms of some columns, which `--kernel auto` tries, too"""
     climbs: str = ""
     """residual of the committee, with the same query points, whose evidence refines the hyper-parameters; "": none"""
     input_errors: bool = False

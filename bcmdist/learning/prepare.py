@@ -23,12 +23,14 @@ from bcmdist.learning.basis_inputs import BasisInputs
 from bcmdist.learning.blocks.blocks import LEARNING_BLOCK, Blocks, CellBlocks, SampleBlocks
 from bcmdist.learning.category_lengthscales import shared_by, unordered_values
 from bcmdist.learning.choices import MANY_CLASSES, choose_likelihood, warn_of_data, warn_of_roles, warn_of_slices
+from bcmdist.learning.coordinates import coordinate_inputs
 from bcmdist.learning.evidence.objectives import BLOCKWISE
 from bcmdist.learning.evidence_refinement import polished
 from bcmdist.learning.experts import method_of, query_points, shared_of
 from bcmdist.learning.gap_points import FEW_INPUTS
 from bcmdist.learning.hyperparameters import (
     LINEAR,
+    InputColumns,
     find_hyperparameters,
     first_kernel,
     first_mean,
@@ -92,7 +94,9 @@ class FitResources:
 
 def survey(data: Dataset, settings: Settings, runtime: Runtime, *, among: Sequence[int] = ()) -> SurveyResult:
     """Check every row of the data, or of the partitions numbered in `among`, in one pass; writes nothing."""
-    settings = with_numbered_columns(settings, KernelColumns(data.inputs, schema_of(data)))
+    schema = schema_of(data)
+    settings = with_numbered_columns(settings, KernelColumns(data.inputs, schema))
+    coordinate_inputs(settings.coordinates, schema, data.inputs)  # refuses names that do not exist
     parts, method = partitions(data, settings.partition_rows), method_of(settings)
     method.refuse_data(settings, first_kernel(settings), data.inputs, data.rows)
     task, likelihood = settings.task, settings.likelihood
@@ -216,18 +220,19 @@ def fit_context(data, surveyed, settings, runtime) -> FitContext:
 def _learned(case, reference, store, place):
     """Return the hyper-parameters, learned or of the settings, in the form of `find_hyperparameters`."""
     near, blocks = learning_blocks(case, reference, store, place)
+    places = coordinate_inputs(case.settings.coordinates, case.schema, case.data.inputs)
+    columns = InputColumns(case.scaling.x_scale, case.schema.groups, places if case.method.capabilities.sums else None)
     budget = BasisBudget(case.settings, *case.box)
     learned = find_hyperparameters(
         case.settings,
         blocks,
         near,
         reference,
-        case.scaling.x_scale,
+        columns,
         case.likelihood,
         case.classes,
         case.runtime,
         place.log,
-        groups=case.schema.groups,
         sloping=case.sloping,
         representable=budget,
     )

@@ -30,7 +30,8 @@ from bcmdist.learning.point import (
     prior_shares,
     theta_of,
 )
-from bcmdist.learning.starts import begun, isotropic_points, two_scales, with_name
+from bcmdist.learning.starts import begun, isotropic_points, with_name
+from bcmdist.learning.structure import sums
 from bcmdist.model.kernels import Kernel
 from bcmdist.model.likelihoods import Likelihood
 
@@ -69,12 +70,12 @@ class Effort:
     """optimiser iterations per start with one lengthscale"""
     steps: int
     """optimiser iterations with lengthscales per input"""
-    two_scales: bool = True
-    """whether `auto` tries a sum of two kernels on all columns, too"""
+    sums: bool = True
+    """whether `auto` tries sums of kernels, too (`bcmdist.learning.structure`)"""
 
 
 EFFORTS = {
-    "quick": Effort(2000, 400, 1, 1, 10, 20, two_scales=False),
+    "quick": Effort(2000, 400, 1, 1, 10, 20, sums=False),
     "normal": Effort(5000, 500, 2, 2, 10, 50),
     "thorough": Effort(20_000, 1000, 2, 3, 30, 150),
 }
@@ -147,6 +148,11 @@ class _Search:
         """Re-evaluate a point under the current objective."""
         return replace(point, objective=self._penalised(point, theta_of(point), self._prior(point))[0])
 
+    def gradient(self, point) -> np.ndarray:
+        """Gradient of the objective without the prior in the log parameters, (P,); 0 where it fails numerically."""
+        self.evaluations += 1
+        return self.objective(point.kernel, point.likelihood)[1]
+
     def _prior(self, point):
         """Centre and weights of the prior, each (P,); the same at all points of a climb."""
         return prior_center(point, self.inputs), prior_shares(point)
@@ -181,6 +187,7 @@ def learn(
     effort: Effort,
     groups: tuple[int, ...] = (),
     scales=None,
+    coordinates: tuple[int, ...] | None = (),
     validation_for: Callable[[Kernel], CrossValidation] | None = None,
     trend: Objective | None = None,
     representable: Callable[[Kernel], bool] = lambda _: True,
@@ -193,6 +200,7 @@ def learn(
     kernel_name : expression of `parse_kernel`, or "auto" to choose among `AUTO_KERNELS`
     groups : (D,) for each input the first input that shares its lengthscale; () if each input has its own
     scales : (D,) divisors of the original inputs: one lengthscale for unscaled inputs is tried too
+    coordinates : numbers of the inputs that are coordinates; None if only kernels of all columns may be chosen
     validation_for : cross-validation near in a kernel's metric, which chooses the model; None: the evidence chooses
     trend : the objective over the current rows under a linear mean, which may replace the constant mean
     representable : whether a kernel may be chosen; if none may, all may
@@ -215,11 +223,10 @@ def learn(
     # A kernel may have ended in a poor optimum: each one also starts from the best point of any kernel.
     places = {p.name: [best, expanded(p, inputs)] for p in sorted(points, key=_objective) if p.name != best.name}
     points = [best, *(search.climb(begun(search, n, at), effort.isotropic_steps) for n, at in places.items())]
-    tried = _best_by_name(points)
-    if kernel_name == "auto" and effort.two_scales:
-        two = _two_scales(search, simpler := max(points, key=_objective), effort)
-        tried |= _best_by_name([two])
-        points += [two] if _worth_its_parameters(two, simpler) else []
+    open_to_sums = kernel_name == "auto" and effort.sums
+    summed, gaining = sums(search, max(points, key=_objective), effort, coordinates) if open_to_sums else ([], [])
+    tried = _best_by_name([*points, *summed])
+    points += gaining
     best, *others = _representable(sorted(points, key=_objective, reverse=True), representable)
     if validation_for is None:
         return _by_evidence(search, best, others, tried, trend, effort)
@@ -271,18 +278,6 @@ def _concluded(search, won: Judged, tried, linear, of_mean):
     chosen = won.chosen
     best = expanded(replace(won.point, kernel=chosen.kernel, likelihood=chosen.likelihood), search.inputs)
     return _learned(search, best, tried, chosen.factors, linear=linear, decisions=of_mean + won.decisions)
-
-
-def _two_scales(search, best, effort):
-    """Climb from the best point of one kernel to one of two scales: further only if it has overtaken that point."""
-    point = search.climb(two_scales(search, best), effort.isotropic_steps)
-    return search.climb(point, effort.steps // 2) if point.objective > best.objective + GAIN_NATS else point
-
-
-def _worth_its_parameters(point, simpler):
-    """Whether a point gains a nat for each further parameter: as much as fitting it gains by chance (Akaike 1974)."""
-    more = moves_of(point).shape[1] - moves_of(simpler).shape[1]
-    return point.objective - simpler.objective > more
 
 
 def _alike(points, point):

@@ -43,7 +43,8 @@ class Settings:
     that another package adds; -iso for a single lengthscale; combined with + and *; on some columns by their names or
     numbers (from 0), as in 'matern12(lon, lat) + linear(age)'; category(soil) for levels that are all equally alike;
     periodic(hour, period=24) in the unit of the column, with ~24 to learn the period; auto: the best of several on all
-    columns, or a sum of two of them, of short and of long range (not with --effort quick)"""
+    columns, or where the evidence asks for it (not with --effort quick) a sum: of two of them, of short and of long
+    range, of one of the covariates apart from all columns (--coordinates), of effects of single columns"""
     mean: Literal["constant", "zero", "linear", "auto"] = "auto"
     """prior mean: constant, zero, or a linear trend; auto: for measurements with learned hyper-parameters the better of
     a constant and a linear trend, where a linear one fits in memory; else a constant"""
@@ -109,6 +110,10 @@ class Settings:
     """data set at whose inputs predictions will be needed (path, URL, or a directory of data sets); a sample of these
     inputs goes into k-means, with as much weight as the training rows, and their distances from rows decide how single
     rows and blocks of rows left out weigh in the choice of kernel, mean and warp"""
+    coordinates: Annotated[str | None, "NAMES"] = None
+    """inputs that are places or times, separated by commas, by name or number, or none: --kernel auto also tries a
+    function of the other inputs alone in addition to one of all [default: the coordinates of the grid that was
+    imported; inputs named lon and lat, longitude and latitude, easting and northing, or x and y]"""
     noise: Literal["auto", "constant", "varying"] = "auto"
     """noise of numeric targets: constant, or varying with the inputs as estimated from left-out rows; auto: varying
     where it predicts left-out rows better"""

@@ -1,8 +1,7 @@
 """Starts of the search for hyper-parameters: one lengthscale for all inputs of a kernel, smooth and rough.
 
 Kernels on some columns start from one lengthscale for each term. Terms of a sum on the same columns also start from
-different lengthscales, short and long: from equal ones the optimiser would change them equally. A sum of two scales of
-all columns starts from the best single kernel (`two_scales`).
+different lengthscales, short and long: from equal ones the optimiser would change them equally.
 """
 
 import itertools
@@ -11,7 +10,7 @@ import math
 import numpy as np
 
 from bcmdist.errors import NotPositiveDefinite
-from bcmdist.learning.point import Point, expanded
+from bcmdist.learning.point import Point
 from bcmdist.model.kernels import Kernel, parse_kernel
 
 # Relative lengthscales at which these kernels fit the same data: rough kernels have longer ones.
@@ -109,28 +108,4 @@ def _objective(point):
 def begun(search, name, places) -> Point:
     """Start of another kernel of `AUTO_KERNELS`: the point, of the given ones, at which it has the best objective."""
     points = [search.at(name, with_name(p, name, search.inputs), p.likelihood, tied=p.tied) for p in places]
-    return max(points, key=_objective)
-
-
-# A rough kernel of short range and a smooth one of long range, both of all columns.
-TWO_SCALES = "matern12 + se"
-# Lengthscales of both from which a climb begins, as shares of those of the best rough kernel, and the share of its
-# variance that each has.
-SCALE_SHARES = ((0.5, 0.6), (0.5, 0.3))
-
-
-def two_scales(search, best: Point) -> Point:
-    """Best start of the kernel `TWO_SCALES`, with shares of the lengthscales of a point of one of `AUTO_KERNELS`."""
-    point = expanded(best, search.inputs)
-    rough = with_name(point, "matern12", search.inputs)
-    kernel = parse_kernel(TWO_SCALES, inputs=search.inputs)
-    names, variances = sorted(kernel.lengthscales), sorted(kernel.variances)  # the rough kernel first
-    points = []
-    for shares in SCALE_SHARES:
-        lengths = {
-            n: (share * rough.parameters["lengthscale"]).clip(*kernel.bounds[n])
-            for n, share in zip(names, shares, strict=True)
-        }
-        halves = {n: (0.5 * rough.parameters["variance"]).clip(*kernel.bounds[n]) for n in variances}
-        points.append(search.at(TWO_SCALES, kernel.with_parameters(lengths | halves), point.likelihood))
     return max(points, key=_objective)

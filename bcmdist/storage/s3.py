@@ -27,8 +27,8 @@ from bcmdist.storage.urls import answering
 WAITS = (0.2, 1.0, 3.0)
 # Retries by the client, of requests that it may repeat, with random waits in between.
 RETRIES = 4
-# Seconds at exit in which threads of the client, which are not Python's, finish with Python objects: a thread that waits
-# for the interpreter lock when the interpreter ends aborts the process (exit code 134), after all work is done.
+# Seconds at exit in which the client's own threads let go of Python objects: one that waits for the interpreter lock
+# when the interpreter ends aborts the process (exit code 134), after all work is done.
 SECONDS_AT_EXIT = 0.1
 atexit.register(time.sleep, SECONDS_AT_EXIT)
 ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")

@@ -15,7 +15,7 @@ from bcmdist.learning.left_out.density import left_out_errors
 from bcmdist.learning.left_out.score import Score
 from bcmdist.learning.point import Point, bounds_of, expanded, moved, parameters_of, prior_center, theta_of
 from bcmdist.learning.search import AUTO_KERNELS, EFFORTS, learn
-from bcmdist.learning.starts import TWO_SCALES
+from bcmdist.learning.structure import TWO_SCALES
 from bcmdist.model.kernels import parse_kernel
 from bcmdist.model.likelihoods import Bernoulli, Gaussian, NegativeBinomial, make_likelihood
 from bcmdist.model.mean import Mean

@@ -75,7 +75,8 @@ class Cells(Rows):
         scratch = Scratch()
         url = str(Path(scratch.path, "cells.zarr"))
         made = plan(self.table, self.roles)
-        schema = Schema(made.coding.inputs, made.target.classes if made.target else (), made.coding)
+        classes = made.target.classes if made.target else ()
+        schema = Schema(made.coding.inputs, classes, made.coding, self.table.coordinates)
         empty = f"{WHERE}: expected cells where {self.roles.y!r} and all inputs are there, found none; give some"
         write_pieces(url, encoded(self.table, made), empty=empty, schema=schema)
         return scratch, url

@@ -1,7 +1,5 @@
 """Columns of a data set by name: inputs, categories, or arrays of one value for each row."""
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from bcmdist.data.dataset import Dataset, read_coordinate
@@ -11,6 +9,7 @@ from bcmdist.data.schemes import reader_of
 from bcmdist.data.tables.coding import Category, Date
 from bcmdist.data.tables.dates import day_of
 from bcmdist.errors import InvalidData, InvalidOption
+from bcmdist.learning.coordinates import numbers_of
 from bcmdist.model.model import Model
 
 DAY = np.timedelta64(1, "D")
@@ -34,13 +33,14 @@ def column_values(data: Dataset, model: Model, X, name: str) -> np.ndarray:
             return _levels(X[:, first : first + len(code.inputs)], code.inputs)
         first += len(code.inputs)
     if name in columns or name.isdecimal():
-        return X[:, input_number(model, name)]
+        return X[:, numbers_of([name], model.schema, model.inputs)[0]]
     group = None if reader_of(data.url) else open_group(data.url)
     array = None if group is None else find_array(group, data.url, name)
     if array is not None and array.shape == (data.rows,):
         return read_coordinate(group, data.url, name)
+    listed = few(columns or map(str, range(model.inputs)))
     raise InvalidOption(
-        f"{data.url}: expected an input ({_listed(model)}) or an array of {data.rows} values, found no {name!r}; "
+        f"{data.url}: expected an input ({listed}) or an array of {data.rows} values, found no {name!r}; "
         "correct the name, or store it under this name (`bcmdist import --id`)"
     )
 
@@ -49,32 +49,6 @@ def _levels(one_hot, names) -> np.ndarray:
     """Return level names (N,) of a category from its inputs (N, k); "" for levels that training lacks."""
     found = np.array([*names, ""])
     return found[np.where((one_hot == 1.0).any(axis=1), one_hot.argmax(axis=1), len(names))]
-
-
-def input_number(model: Model, name: str) -> int:
-    """Return the number of an input from its name, or from that number as text.
-
-    Raises
-    ------
-    InvalidOption
-    """
-    if name in model.schema.columns:
-        return model.schema.columns.index(name)
-    if name.isdecimal() and int(name) < model.inputs:
-        return int(name)
-    raise InvalidOption(f"coordinates: expected inputs ({_listed(model)}), got {name!r}; correct the name")
-
-
-def _listed(model):
-    return few(model.schema.columns or map(str, range(model.inputs)))
-
-
-def input_numbers(model: Model, names: Sequence[str]) -> list[int]:
-    """As `input_number`, for several names, each of which may occur once."""
-    found = [input_number(model, name) for name in names]
-    if len(set(found)) < len(found):
-        raise InvalidOption(f"coordinates: expected each input once, got {', '.join(names)}; leave out the second")
-    return found
 
 
 def time_column(model: Model) -> str:

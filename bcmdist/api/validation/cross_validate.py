@@ -19,7 +19,6 @@ from bcmdist.api.fit import complete
 from bcmdist.api.validation.columns import (
     column_values,
     date_words,
-    input_numbers,
     is_date,
     time_column,
     times,
@@ -53,6 +52,7 @@ from bcmdist.data.rows import RUN_ROWS, read_all
 from bcmdist.data.writing import write_dataset
 from bcmdist.errors import InvalidData, InvalidOption
 from bcmdist.experts.message import zero_message
+from bcmdist.learning.coordinates import numbers_of
 from bcmdist.learning.experts import EXPERTS
 from bcmdist.model.kernels import metric
 from bcmdist.model.model import Model
@@ -192,7 +192,7 @@ def prepared(
     kind, column = parsed(by) if isinstance(by, str) else (GROUP, "")
     method = CommitteeModel(snapshot).chosen_method(method)
     names = dict.fromkeys(coordinates.split(",") if isinstance(coordinates, str) else coordinates or ())
-    numbers = input_numbers(snapshot.model, [name.strip() for name in names])
+    numbers = numbers_of([name.strip() for name in names], snapshot.model.schema, snapshot.model.inputs)
     data = open_scored_rows(CommitteeModel(snapshot), source, x=x, y=y, method=method, inputs=inputs)
     refuse_count(folds, data.rows)
     rows, obs = read_rows(data, snapshot.model)

@@ -99,6 +99,7 @@ class Delimited:
     """A delimited file with column names in its first line."""
 
     kinds = None  # types are only known from the cells
+    coordinates: tuple[str, ...] = ()
 
     def __init__(self, file: Path, separator: str | None = None):
         import pandas

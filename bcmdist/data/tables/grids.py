@@ -42,6 +42,7 @@ class Grid:
             if missing:
                 raise DataNotFound(f"{where}: expected a variable {missing[0]!r}, found {', '.join(names)}; correct it")
             self.sizes = sizes_of(data, others or inputs)
+            self.coordinates = tuple(name for name in inputs if name in data.coords)
             self._refuse_other_dimensions(data, others or inputs)
 
     def _refuse_other_dimensions(self, data, others):

@@ -132,7 +132,8 @@ def _write_table(table: Named, file, url, roles, split, how):
     warn_of_unused(made.unused, file)
     _warn_of_zones(made, file)
     refuse_many_columns(len(made.coding.inputs), file)
-    schema = Schema(made.coding.inputs, made.target.classes if made.target else (), made.coding)
+    classes = made.target.classes if made.target else ()
+    schema = Schema(made.coding.inputs, classes, made.coding, table.coordinates)
     pieces = _Pieces(encoded(table, made), rows, 8 * len(made.coding.inputs))
     written = write_pieces(url, pieces, empty=_no_rows(file, split), schema=schema, **how)
     dropped = pieces.read - pieces.kept if rows is None else len(pieces.selected) - written

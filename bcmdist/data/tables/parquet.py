@@ -148,6 +148,8 @@ BUFFER_BYTES = 2**20
 class ParquetFiles:
     """A .parquet file or a directory of them."""
 
+    coordinates: tuple[str, ...] = ()
+
     def __init__(self, file: Path):
         import pyarrow.parquet  # nothing here works without it
 

@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 
@@ -41,6 +41,10 @@ class TableFile(Protocol):
     def kinds(self) -> dict[str, str] | None:
         """Kinds of the columns by name, if known without reading them; otherwise None."""
 
+    @property
+    def coordinates(self) -> tuple[str, ...]:
+        """Names of the columns that are coordinates of a grid."""
+
     def pieces(self, rows: int, *, texts=()) -> Iterator[Table]:
         """Yield the columns, `rows` rows at a time; `texts` names columns to read as unparsed texts."""
 
@@ -49,6 +53,7 @@ class TableFile(Protocol):
 class InMemory:
     """A table in memory."""
 
+    coordinates: ClassVar[tuple[str, ...]] = ()
     table: Table
 
     @property
@@ -79,6 +84,10 @@ class Named:
     @property
     def kinds(self) -> dict[str, str] | None:
         return self.table.kinds
+
+    @property
+    def coordinates(self) -> tuple[str, ...]:
+        return self.table.coordinates
 
     def pieces(self, rows=None, *, texts=()) -> Iterator[Table]:
         """Yield `rows` rows at a time; by default as many as `PIECE_ROWS` and `PIECE_CELLS` allow."""

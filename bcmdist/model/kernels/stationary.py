@@ -20,8 +20,11 @@ def squared_distance(X, Z, lengthscale) -> np.ndarray:
 
     One matrix product of augmented inputs, `[-2x, |x|^2, 1] [z, 1, |z|^2]'`, centred at the mean of Z. Entries that
     lose too many digits are recomputed from differences, so that coincident points have distance exactly 0. For a
-    single row everything is computed from differences, in a third of the time.
+    single row, or a single input, everything is computed from differences, in a third of the time.
     """
+    if X.shape[1] == 1:
+        along = np.subtract.outer(Z[:, 0] / lengthscale, X[:, 0] / lengthscale)
+        return np.square(along, out=along).T
     if min(len(X), len(Z)) == 1:
         difference = (X - Z) / lengthscale
         return np.einsum("ij,ij->i", difference, difference).reshape(len(X), len(Z))

@@ -1,0 +1,63 @@
+"""Inputs that are coordinates: places or times of rows, beside covariates, which are properties of the place."""
+
+from collections.abc import Sequence
+
+from bcmdist.data.schema import Schema, few
+from bcmdist.errors import InvalidOption
+
+NO_INPUTS = "none"
+# Names that coordinates have, in any case: all of a line must be there.
+USUAL = (
+    ("lon", "lat"),
+    ("long", "lat"),
+    ("lng", "lat"),
+    ("longitude", "latitude"),
+    ("easting", "northing"),
+    ("x", "y", "z"),
+    ("x", "y"),
+)
+
+
+def coordinate_inputs(requested: str | None, schema: Schema, inputs: int) -> tuple[int, ...]:
+    """Return the numbers of the inputs that are coordinates, ascending: those requested, or those that the data name.
+
+    Parameters
+    ----------
+    requested : names or numbers, separated by commas, or "none"; None for the coordinates of the grid that the data
+        come from, or else inputs with usual names (`USUAL`)
+
+    Raises
+    ------
+    InvalidOption
+        There is no such input, or one is named twice.
+    """
+    if requested is not None:
+        names = [] if requested == NO_INPUTS else [name.strip() for name in requested.split(",")]
+        return tuple(sorted(numbers_of(names, schema, inputs)))
+    if schema.coordinates:
+        return tuple(k for k, name in enumerate(schema.columns) if name in schema.coordinates)
+    place = {name.lower(): k for k, name in enumerate(schema.columns)}
+    found = next((names for names in USUAL if place.keys() >= set(names)), ())
+    return tuple(sorted(place[name] for name in found))
+
+
+def numbers_of(names: Sequence[str], schema: Schema, inputs: int) -> list[int]:
+    """Return the numbers of inputs from their names, or from these numbers as texts; each may occur once.
+
+    Raises
+    ------
+    InvalidOption
+    """
+    found = [_number(name, schema, inputs) for name in names]
+    if len(set(found)) < len(found):
+        raise InvalidOption(f"coordinates: expected each input once, got {', '.join(names)}; leave out the second")
+    return found
+
+
+def _number(name, schema, inputs) -> int:
+    if name in schema.columns:
+        return schema.columns.index(name)
+    if name.isdecimal() and int(name) < inputs:
+        return int(name)
+    listed = few(schema.columns or map(str, range(inputs)))
+    raise InvalidOption(f"coordinates: expected inputs ({listed}), got {name!r}; correct the name")

@@ -1,0 +1,142 @@
+"""Sums of kernels that `--kernel auto` tries after single kernels of all columns, each where it gains enough evidence.
+
+    matern12 + se                               a rough and a smooth kernel of all columns
+    matern32(age, rooms) + matern32             what the covariates do everywhere, and what differs from place to place;
+                                                where some inputs are known to be coordinates
+    ... + se(age) + se(rooms)                   effects of single columns, added to the best kernel so far
+
+A sum of kernels of many columns replaces the kernel that it extends where it gains more than a nat for each further
+parameter: as much as fitting one gains by chance (Akaike 1974). Effects have to gain log(n) / 2 for each, with n rows
+(Schwarz 1978): their columns are chosen among all, those along which the evidence grows most when a small part of the
+variance is given to an effect of that column alone. Linear effects are those of a linear mean.
+"""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from bcmdist.learning.point import Point, expanded, moves_of
+from bcmdist.learning.starts import with_name
+from bcmdist.model.kernels import parse_kernel
+from bcmdist.model.kernels.grammar import Factor, written
+
+# A rough kernel of short range and a smooth one of long range, both of all columns; lengthscales of both from which a
+# climb begins, as shares of those of the best rough kernel, and the share of its variance that each has.
+TWO_SCALES = "matern12 + se"
+SCALE_SHARES = ((0.5, 0.6), (0.5, 0.3))
+# Kernel of the effect of a column; most effects, and columns of the data beyond which none are tried.
+EFFECT = "se"
+MOST_EFFECTS, MOST_COLUMNS = 4, 30
+# Share of the variance, and lengthscales in standard deviations, at which columns are compared; share of the variance,
+# and lengthscale, from which the effects of the chosen columns begin.
+TRIED_SHARE, TRIED_LENGTHSCALES = 0.002, (0.5, 2.0)
+FIRST_SHARE, FIRST_LENGTHSCALE = 0.3, 1.0
+# Evidence that a sum must gain for each further parameter.
+AKAIKE = 1.0
+
+
+def sums(search, best: Point, effort, coordinates: Sequence[int] | None) -> tuple[list[Point], list[Point]]:
+    """Climb to sums of kernels; return all that were tried, and those that gain enough over what they extend.
+
+    Parameters
+    ----------
+    best : point of the best kernel of all columns
+    coordinates : numbers of the inputs that are coordinates; None to try kernels of all columns only
+    """
+    best = expanded(best, search.inputs)
+    starts = [two_scales(search, best)]
+    if coordinates and len(coordinates) < search.inputs:
+        starts.append(separate_covariates(search, best, coordinates))
+    tried = [_climbed(search, start, best, effort) for start in starts]
+    kept = [point for point in tried if _gain(point, best, AKAIKE) > 0.0]
+    simpler = max([best, *kept], key=lambda point: _gain(point, best, AKAIKE))
+    effects = None if coordinates is None else with_effects(search, simpler)
+    if effects is not None:
+        tried.append(_climbed(search, effects, simpler, effort))
+        kept += [tried[-1]] if _gain(tried[-1], simpler, 0.5 * math.log(effort.rows)) > 0.0 else []
+    return tried, kept
+
+
+def two_scales(search, best: Point) -> Point:
+    """Best start of the kernel `TWO_SCALES`, with shares of the lengthscales of a single kernel's point."""
+    rough = with_name(best, "matern12", search.inputs)
+    kernel = parse_kernel(TWO_SCALES, inputs=search.inputs)
+    names, variances = sorted(kernel.lengthscales), sorted(kernel.variances)  # the rough kernel first
+    points = []
+    for shares in SCALE_SHARES:
+        lengths = {
+            n: (share * rough.parameters["lengthscale"]).clip(*kernel.bounds[n])
+            for n, share in zip(names, shares, strict=True)
+        }
+        halves = {n: (0.5 * rough.parameters["variance"]).clip(*kernel.bounds[n]) for n in variances}
+        points.append(search.at(TWO_SCALES, kernel.with_parameters(lengths | halves), best.likelihood))
+    return max(points, key=lambda point: point.objective)
+
+
+def separate_covariates(search, best: Point, coordinates: Sequence[int]) -> Point:
+    """Start of a sum of the same kernel on the columns that are no coordinates, and on all: half the variance each."""
+    others = tuple(k for k in range(search.inputs) if k not in coordinates)
+    expression = written(((Factor(best.name, columns=others),), (Factor(best.name),)))
+    own = best.kernel.parameters
+    half = 0.5 * own["variance"]
+    values = [half, own["lengthscale"][list(others)], half, own["lengthscale"]]
+    return _start(search, expression, values, best.likelihood)
+
+
+def with_effects(search, simpler: Point) -> Point | None:
+    """Start of a kernel with effects of single columns in addition; None if no column promises to gain by one.
+
+    Inputs of one column of a table, such as the levels of a category, have one effect together.
+    """
+    columns = _columns(search)
+    if not 1 < len(columns) <= MOST_COLUMNS:
+        return None
+    slopes = np.max([_slopes(search, simpler, columns, length) for length in TRIED_LENGTHSCALES], axis=0)
+    chosen = [columns[k] for k in np.argsort(-slopes)[:MOST_EFFECTS] if slopes[k] > 0.0]
+    return _added(search, simpler, chosen, FIRST_SHARE, FIRST_LENGTHSCALE) if chosen else None
+
+
+def _columns(search) -> list[tuple[int, ...]]:
+    """Inputs of each column of the data."""
+    first = search.groups or tuple(range(search.inputs))
+    return [tuple(k for k in range(search.inputs) if first[k] == column) for column in dict.fromkeys(first)]
+
+
+def _slopes(search, simpler, columns, lengthscale):
+    """Derivatives (C,) of the objective in the log variance of a small effect of each column."""
+    point = _added(search, simpler, columns, TRIED_SHARE * len(columns), lengthscale)
+    sizes = [len(values) for values in point.kernel.parameters.values()]
+    place = np.cumsum([0, *sizes])[-2 * len(columns) - 1 : -1 : 2]  # of the variance of each effect
+    return search.gradient(point)[place]
+
+
+def _added(search, simpler, columns, share, lengthscale) -> Point:
+    """A point with effects of columns, which have a share of the variance together."""
+    effects = " + ".join(Factor(EFFECT, columns=one).text for one in columns)
+    variance = simpler.kernel.variances
+    level = sum(float(simpler.kernel.parameters[name][0]) for name in variance)
+    own = [(1.0 - share) * value if name in variance else value for name, value in simpler.kernel.parameters.items()]
+    for one in columns:
+        own += [np.array([share * level / len(columns)]), np.full(len(one), lengthscale)]
+    return _start(search, f"{simpler.name} + {effects}", own, simpler.likelihood)
+
+
+def _start(search, expression, values, likelihood) -> Point:
+    """Point of an expression, with its parameters in order, within their bounds."""
+    kernel = parse_kernel(expression, inputs=search.inputs)
+    named = zip(kernel.parameters, values, strict=True)
+    within = {name: np.clip(value, *kernel.bounds[name]) for name, value in named}
+    return search.at(expression, kernel.with_parameters(within), likelihood)
+
+
+def _climbed(search, start, simpler, effort) -> Point:
+    """Climb from the start of a sum: further only if it has overtaken the kernel that it extends."""
+    point = search.climb(start, effort.isotropic_steps)
+    return search.climb(point, effort.steps // 2) if point.objective > simpler.objective else point
+
+
+def _gain(point, simpler, price) -> float:
+    """Gain of a point in the objective, less what its further parameters must gain each."""
+    more = moves_of(point).shape[1] - moves_of(simpler).shape[1]
+    return point.objective - simpler.objective - price * more
