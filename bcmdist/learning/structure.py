@@ -18,7 +18,7 @@ import numpy as np
 
 from bcmdist.learning.point import Point, expanded, moves_of
 from bcmdist.learning.starts import with_name
-from bcmdist.model.kernels import parse_kernel
+from bcmdist.model.kernels import metric, parse_kernel
 from bcmdist.model.kernels.grammar import Factor, written
 
 # A rough kernel of short range and a smooth one of long range, both of all columns; lengthscales of both from which a
@@ -28,10 +28,10 @@ SCALE_SHARES = ((0.5, 0.6), (0.5, 0.3))
 # Kernel of the effect of a column; most effects, and columns of the data beyond which none are tried.
 EFFECT = "se"
 MOST_EFFECTS, MOST_COLUMNS = 4, 30
-# Share of the variance, and lengthscales in standard deviations, at which columns are compared; share of the variance,
-# and lengthscale, from which the effects of the chosen columns begin.
-TRIED_SHARE, TRIED_LENGTHSCALES = 0.002, (0.5, 2.0)
-FIRST_SHARE, FIRST_LENGTHSCALE = 0.3, 1.0
+# Share of the variance at which the effects of columns are compared, and from which those of the chosen ones begin.
+# Their lengthscales are those of the kernel that they extend, within bounds in standard deviations.
+TRIED_SHARE, FIRST_SHARE = 0.002, 0.3
+SHORTEST, LONGEST = 0.2, 3.0
 # Evidence that a sum must gain for each further parameter.
 AKAIKE = 1.0
 
@@ -48,13 +48,16 @@ def sums(search, best: Point, effort, coordinates: Sequence[int] | None) -> tupl
     starts = [two_scales(search, best)]
     if coordinates and len(coordinates) < search.inputs:
         starts.append(separate_covariates(search, best, coordinates))
-    tried = [_climbed(search, start, best, effort) for start in starts]
+    first = [search.climb(start, effort.isotropic_steps) for start in starts]
+    promising = max(first, key=lambda point: _gain(point, best, AKAIKE))
+    tried = [_climbed(search, point, best, effort) if point is promising else point for point in first]
     kept = [point for point in tried if _gain(point, best, AKAIKE) > 0.0]
     simpler = max([best, *kept], key=lambda point: _gain(point, best, AKAIKE))
-    effects = None if coordinates is None else with_effects(search, simpler)
-    if effects is not None:
-        tried.append(_climbed(search, effects, simpler, effort))
-        kept += [tried[-1]] if _gain(tried[-1], simpler, 0.5 * math.log(effort.rows)) > 0.0 else []
+    start = None if coordinates is None else with_effects(search, simpler)
+    if start is not None:
+        effects = _climbed(search, search.climb(start, effort.isotropic_steps), simpler, effort)
+        tried.append(effects)
+        kept += [effects] if _gain(effects, simpler, 0.5 * math.log(effort.rows)) > 0.0 else []
     return tried, kept
 
 
@@ -92,9 +95,9 @@ def with_effects(search, simpler: Point) -> Point | None:
     columns = _columns(search)
     if not 1 < len(columns) <= MOST_COLUMNS:
         return None
-    slopes = np.max([_slopes(search, simpler, columns, length) for length in TRIED_LENGTHSCALES], axis=0)
+    slopes = _slopes(search, simpler, columns)
     chosen = [columns[k] for k in np.argsort(-slopes)[:MOST_EFFECTS] if slopes[k] > 0.0]
-    return _added(search, simpler, chosen, FIRST_SHARE, FIRST_LENGTHSCALE) if chosen else None
+    return _added(search, simpler, chosen, FIRST_SHARE) if chosen else None
 
 
 def _columns(search) -> list[tuple[int, ...]]:
@@ -103,22 +106,23 @@ def _columns(search) -> list[tuple[int, ...]]:
     return [tuple(k for k in range(search.inputs) if first[k] == column) for column in dict.fromkeys(first)]
 
 
-def _slopes(search, simpler, columns, lengthscale):
+def _slopes(search, simpler, columns):
     """Derivatives (C,) of the objective in the log variance of a small effect of each column."""
-    point = _added(search, simpler, columns, TRIED_SHARE * len(columns), lengthscale)
+    point = _added(search, simpler, columns, TRIED_SHARE * len(columns))
     sizes = [len(values) for values in point.kernel.parameters.values()]
     place = np.cumsum([0, *sizes])[-2 * len(columns) - 1 : -1 : 2]  # of the variance of each effect
     return search.gradient(point)[place]
 
 
-def _added(search, simpler, columns, share, lengthscale) -> Point:
+def _added(search, simpler, columns, share) -> Point:
     """A point with effects of columns, which have a share of the variance together."""
     effects = " + ".join(Factor(EFFECT, columns=one).text for one in columns)
     variance = simpler.kernel.variances
     level = sum(float(simpler.kernel.parameters[name][0]) for name in variance)
     own = [(1.0 - share) * value if name in variance else value for name, value in simpler.kernel.parameters.items()]
+    lengths = metric(simpler.kernel, search.inputs).clip(SHORTEST, LONGEST)
     for one in columns:
-        own += [np.array([share * level / len(columns)]), np.full(len(one), lengthscale)]
+        own += [np.array([share * level / len(columns)]), lengths[list(one)]]
     return _start(search, f"{simpler.name} + {effects}", own, simpler.likelihood)
 
 
@@ -130,9 +134,8 @@ def _start(search, expression, values, likelihood) -> Point:
     return search.at(expression, kernel.with_parameters(within), likelihood)
 
 
-def _climbed(search, start, simpler, effort) -> Point:
-    """Climb from the start of a sum: further only if it has overtaken the kernel that it extends."""
-    point = search.climb(start, effort.isotropic_steps)
+def _climbed(search, point, simpler, effort) -> Point:
+    """Climb on from a sum if it has overtaken the kernel that it extends."""
     return search.climb(point, effort.steps // 2) if point.objective > simpler.objective else point
 
 

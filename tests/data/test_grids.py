@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import zarr
 
+from bcmdist.data.dataset import read_schema
 from bcmdist.data.tables import tables
 from bcmdist.data.tables.grids import blocks
 from bcmdist.data.tables.importing import import_file
@@ -65,6 +66,7 @@ def test_each_cell_is_a_row(field, tmp_path, suffix, rows, monkeypatch):
     np.testing.assert_allclose(found["X"], frame[list(names)], rtol=1e-12)  # of days in units of nanoseconds
     np.testing.assert_allclose(found["y"], frame.t2m, rtol=1e-12)  # packed to hundredths, which they are
     np.testing.assert_array_equal(found["row"], frame.index)
+    assert read_schema(tmp_path / "out.zarr").coordinates == ("lon", "lat", "time")
 
 
 def test_separate_variables(tmp_path, rng):

@@ -54,6 +54,16 @@ def test_a_model_keeps_its_terms(frame, tmp_path):
     assert np.sqrt(np.mean((found.predict(later)["mean"] - truth) ** 2)) < 0.3  # noise .1, slope of 240 rows
 
 
+def test_a_sum_that_learning_chooses_is_told_by_names(frame):
+    found = GBCM.fit(*frame, Settings(query=60)).info()
+    tried = found["kernels_tried"]
+    assert [name for name in tried if "(age, hour) + " in name]  # coordinates by their names
+    assert [name for name in tried if "se(age)" in name]
+    decision = next(one for one in found["decisions"] if one["of"] == "kernel")
+    assert {decision["taken"], *decision["over"]} <= tried.keys()
+    assert found["kernel"] == decision["taken"]
+
+
 def test_columns_without_a_term_are_named(frame):
     with pytest.warns(BcmdistWarning, match=r"lat, age, hour used by no term of se\(lon\)"):
         GBCM.fit(*frame, Settings(kernel="se(lon)", effort="quick", query=20, learn=False))

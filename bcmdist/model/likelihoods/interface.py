@@ -37,7 +37,7 @@ CLASSES = ("probability", "label")
 
 # Bounds of parameters during learning, for scaled targets. Near the bounds a family is close to its limit (Poisson,
 # Gaussian, a point mass), and wider bounds would only make the problem ill-conditioned.
-NOISE_BOUNDS = (1e-6, 1e1)
+NOISE_BOUNDS = (1e-8, 1e1)
 SHAPE_BOUNDS = (1e-2, 1e4)
 
 
