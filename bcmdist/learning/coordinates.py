@@ -50,7 +50,8 @@ def numbers_of(names: Sequence[str], schema: Schema, inputs: int) -> list[int]:
     """
     found = [_number(name, schema, inputs) for name in names]
     if len(set(found)) < len(found):
-        raise InvalidOption(f"coordinates: expected each input once, got {', '.join(names)}; leave out the second")
+        listed = ", ".join(names)
+        raise InvalidOption(f"coordinates: expected each input once, got {listed:.200}; leave out the second")
     return found
 
 
@@ -60,4 +61,4 @@ def _number(name, schema, inputs) -> int:
     if name.isdecimal() and int(name) < inputs:
         return int(name)
     listed = few(schema.columns or map(str, range(inputs)))
-    raise InvalidOption(f"coordinates: expected inputs ({listed}), got {name!r}; correct the name")
+    raise InvalidOption(f"coordinates: expected inputs ({listed}), got {name!r:.80}; correct the name")

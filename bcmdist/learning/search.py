@@ -225,8 +225,7 @@ def learn(
     points = [best, *(search.climb(begun(search, n, at), effort.isotropic_steps) for n, at in places.items())]
     open_to_sums = kernel_name == "auto" and effort.sums
     summed, gaining = sums(search, max(points, key=_objective), effort, coordinates) if open_to_sums else ([], [])
-    tried = _best_by_name([*points, *summed])
-    points += gaining
+    tried, points = _best_by_name([*points, *summed]), [*points, *gaining]
     best, *others = _representable(sorted(points, key=_objective, reverse=True), representable)
     if validation_for is None:
         return _by_evidence(search, best, others, tried, trend, effort)
