@@ -71,14 +71,18 @@ def category_lengthscales_by_evidence(search, best: Point, effort) -> tuple[Poin
     """Choose between one lengthscale per column and one per level by the evidence; return the point and the decision.
 
     Separate lengthscales have to gain log(n) / 2 per additional lengthscale, with n rows (Schwarz 1978): by
-    that much the maximum of a larger model is too high on average.
+    that much the maximum of a larger model is too high on average. The climb ends early if its first iterations, which
+    gain most, do not bring it half as far.
     """
     if freed(best) is None:
         return best, ()
     tied = search.climb(best, effort.isotropic_steps)  # so that the gain is not due to further steps
-    free = search.climb(replace(tied, groups=()), effort.steps)
+    free = search.climb(replace(tied, groups=()), effort.isotropic_steps)
     more = moves_of(free).shape[1] - moves_of(tied).shape[1]
-    gain = free.objective - tied.objective - 0.5 * more * math.log(effort.rows)
+    needed = 0.5 * more * math.log(effort.rows)
+    if free.objective - tied.objective > 0.5 * needed:
+        free = search.climb(free, effort.steps)
+    gain = free.objective - tied.objective - needed
     taken, other = (LEVEL, COLUMN) if gain > 0.0 else (COLUMN, LEVEL)
     decision = Decision("lengthscales", taken, EVIDENCE, {other: Margin(abs(gain), None)}, IN_ALL)
     return free if gain > 0.0 else tied, (decision,)
