@@ -51,6 +51,12 @@ class Schema:
         """For each input, the first input that shares its lengthscale, (D,); () if each has its own lengthscale."""
         return self.coding.groups if self.coding else ()
 
+    @property
+    def gaps(self) -> tuple[int, ...]:
+        """Numbers of the inputs that mark missing values of a column."""
+        marks = self.coding.indicators if self.coding else ()
+        return tuple(number for number, name in enumerate(self.columns) if name in marks)
+
     def column(self, number) -> str:
         """Return the description of a column for messages."""
         return f"column {number}" + (f" ({self.columns[number]!r})" if self.columns else "")

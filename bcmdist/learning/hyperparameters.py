@@ -19,6 +19,7 @@ from bcmdist.learning.experts import method_of
 from bcmdist.learning.method import first_mean_of
 from bcmdist.learning.search import AUTO_KERNELS, EFFORTS, GAIN_NATS, PRIOR_SD, learn
 from bcmdist.learning.settings import Settings
+from bcmdist.learning.structure import ColumnRoles
 from bcmdist.model.kernel_columns import KernelColumns
 from bcmdist.model.kernels import Kernel, kernel_parts, parse_kernel
 from bcmdist.model.likelihoods import Likelihood
@@ -115,8 +116,8 @@ class InputColumns:
     """(D,) divisors of the original inputs"""
     groups: tuple[int, ...] = ()
     """(D,) for each input the first input that shares its lengthscale; () if each has its own"""
-    coordinates: tuple[int, ...] | None = ()
-    """numbers of the inputs that are coordinates; None if only kernels of all columns may be chosen"""
+    roles: ColumnRoles | None = None
+    """inputs with a role in sums of kernels; None if only kernels of all columns may be chosen"""
 
 
 def find_hyperparameters(
@@ -159,7 +160,7 @@ def find_hyperparameters(
             effort=EFFORTS[settings.effort],
             groups=columns.groups,
             scales=columns.scales,
-            coordinates=columns.coordinates,
+            roles=columns.roles,
             validation_for=objectives.validation_on(validation) if validation else None,
             trend=objectives.trend,
             representable=representable,

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from bcmdist.data.schema import UNNAMED, Schema
 from bcmdist.errors import InvalidOption
 from bcmdist.learning.blocks.blocks import SampleBlocks
 from bcmdist.learning.cross_validation import DECISIVE_NATS, left_out_densities
@@ -91,7 +92,7 @@ def requested_warps(settings, surveyed: SurveyResult, schema, where: str) -> dic
     return kinds | dict.fromkeys(KernelColumns(len(names), schema).cyclic(settings.kernel), NONE)
 
 
-def warped_scaling(surveyed: SurveyResult, kinds: Mapping[int, str], units: Units, groups=()) -> Scaling:
+def warped_scaling(surveyed: SurveyResult, kinds: Mapping[int, str], units: Units, schema: Schema = UNNAMED) -> Scaling:
     """Return the scaling of inputs that are warped by the kinds asked for, by column."""
     x, warps = surveyed.x, {}
     mean, squares, low, high = (np.array(values) for values in (x.mean, x.squares, x.low, x.high))
@@ -102,7 +103,13 @@ def warped_scaling(surveyed: SurveyResult, kinds: Mapping[int, str], units: Unit
         warps[k], own = found
         mean[k], squares[k], low[k], high[k] = own
     return scaling_from(
-        Moments(x.count, mean, squares, low, high), surveyed.y, surveyed.exposure, units, groups, Warping(warps)
+        Moments(x.count, mean, squares, low, high),
+        surveyed.y,
+        surveyed.exposure,
+        units,
+        schema.groups,
+        Warping(warps),
+        schema.gaps,
     )
 
 
@@ -136,7 +143,7 @@ def choose_warps(case, store: ModelStore, url: str) -> tuple[Scaling, list[dict[
     if not others:
         return case.scaling, []
     scalings = {NONE: case.scaling} | {
-        name: warped_scaling(surveyed, {**case.warps, **kinds}, case.likelihood.units, groups)
+        name: warped_scaling(surveyed, {**case.warps, **kinds}, case.likelihood.units, case.schema)
         for name, kinds in others.items()
     }
     learned_as = case.likelihood.learned_as()

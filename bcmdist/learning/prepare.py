@@ -23,7 +23,7 @@ from bcmdist.learning.basis_inputs import BasisInputs
 from bcmdist.learning.blocks.blocks import LEARNING_BLOCK, Blocks, CellBlocks, SampleBlocks
 from bcmdist.learning.category_lengthscales import shared_by, unordered_values
 from bcmdist.learning.choices import MANY_CLASSES, choose_likelihood, warn_of_data, warn_of_roles, warn_of_slices
-from bcmdist.learning.coordinates import coordinate_inputs
+from bcmdist.learning.column_roles import column_roles
 from bcmdist.learning.evidence.objectives import BLOCKWISE
 from bcmdist.learning.evidence_refinement import polished
 from bcmdist.learning.experts import method_of, query_points, shared_of
@@ -96,7 +96,7 @@ def survey(data: Dataset, settings: Settings, runtime: Runtime, *, among: Sequen
     """Check every row of the data, or of the partitions numbered in `among`, in one pass; writes nothing."""
     schema = schema_of(data)
     settings = with_numbered_columns(settings, KernelColumns(data.inputs, schema))
-    coordinate_inputs(settings.coordinates, schema, data.inputs)  # refuses names that do not exist
+    column_roles(settings.coordinates, schema, data.inputs)  # refuses names that do not exist
     parts, method = partitions(data, settings.partition_rows), method_of(settings)
     method.refuse_data(settings, first_kernel(settings), data.inputs, data.rows)
     task, likelihood = settings.task, settings.likelihood
@@ -202,7 +202,7 @@ def fit_context(data, surveyed, settings, runtime) -> FitContext:
     warn_of_data(data, surveyed, settings, schema, likelihood)
     warn_of_roles(data, surveyed, settings, schema, likelihood)
     warps = requested_warps(settings, surveyed, schema, data.url)
-    scaling = warped_scaling(surveyed, warps, likelihood.units, schema.groups)
+    scaling = warped_scaling(surveyed, warps, likelihood.units, schema)
     settings = with_numbered_columns(settings, KernelColumns(data.inputs, schema, scaling.x_scale), warn=True)
     parts = partitions(data, settings.partition_rows)
     sliced = share_between(surveyed.sample.obs.y, surveyed.sample.row, np.array([part.start for part in parts]))
@@ -220,8 +220,8 @@ def fit_context(data, surveyed, settings, runtime) -> FitContext:
 def _learned(case, reference, store, place):
     """Return the hyper-parameters, learned or of the settings, in the form of `find_hyperparameters`."""
     near, blocks = learning_blocks(case, reference, store, place)
-    places = coordinate_inputs(case.settings.coordinates, case.schema, case.data.inputs)
-    columns = InputColumns(case.scaling.x_scale, case.schema.groups, places if case.method.capabilities.sums else None)
+    roles = column_roles(case.settings.coordinates, case.schema, case.data.inputs)
+    columns = InputColumns(case.scaling.x_scale, case.schema.groups, roles if case.method.capabilities.sums else None)
     budget = BasisBudget(case.settings, *case.box)
     learned = find_hyperparameters(
         case.settings,

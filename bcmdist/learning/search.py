@@ -31,7 +31,7 @@ from bcmdist.learning.point import (
     theta_of,
 )
 from bcmdist.learning.starts import begun, isotropic_points, with_name
-from bcmdist.learning.structure import sums
+from bcmdist.learning.structure import ColumnRoles, sums
 from bcmdist.model.kernels import Kernel
 from bcmdist.model.likelihoods import Likelihood
 
@@ -50,6 +50,7 @@ PRIOR_SD = 3.0
 GAIN_NATS = 0.5
 IDLE_STEPS = 2
 
+NO_ROLES = ColumnRoles()
 # Iterations before a constant and a linear mean are compared by the evidence alone.
 MEAN_STEPS = 5
 
@@ -187,7 +188,7 @@ def learn(
     effort: Effort,
     groups: tuple[int, ...] = (),
     scales=None,
-    coordinates: tuple[int, ...] | None = (),
+    roles: ColumnRoles | None = NO_ROLES,
     validation_for: Callable[[Kernel], CrossValidation] | None = None,
     trend: Objective | None = None,
     representable: Callable[[Kernel], bool] = lambda _: True,
@@ -200,7 +201,7 @@ def learn(
     kernel_name : expression of `parse_kernel`, or "auto" to choose among `AUTO_KERNELS`
     groups : (D,) for each input the first input that shares its lengthscale; () if each input has its own
     scales : (D,) divisors of the original inputs: one lengthscale for unscaled inputs is tried too
-    coordinates : numbers of the inputs that are coordinates; None if only kernels of all columns may be chosen
+    roles : of inputs in the sums that are tried; None if only kernels of all columns may be chosen
     validation_for : cross-validation near in a kernel's metric, which chooses the model; None: the evidence chooses
     trend : the objective over the current rows under a linear mean, which may replace the constant mean
     representable : whether a kernel may be chosen; if none may, all may
@@ -223,8 +224,7 @@ def learn(
     # A kernel may have ended in a poor optimum: each one also starts from the best point of any kernel.
     places = {p.name: [best, expanded(p, inputs)] for p in sorted(points, key=_objective) if p.name != best.name}
     points = [best, *(search.climb(begun(search, n, at), effort.isotropic_steps) for n, at in places.items())]
-    open_to_sums = kernel_name == "auto" and effort.sums
-    summed, gaining = sums(search, max(points, key=_objective), effort, coordinates) if open_to_sums else ([], [])
+    summed, gaining = sums(search, points, effort, roles) if kernel_name == "auto" else ([], [])
     tried, points = _best_by_name([*points, *summed]), [*points, *gaining]
     best, *others = _representable(sorted(points, key=_objective, reverse=True), representable)
     if validation_for is None:

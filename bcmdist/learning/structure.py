@@ -1,18 +1,21 @@
 """Sums of kernels that `--kernel auto` tries after single kernels of all columns, each where it gains enough evidence.
 
     matern12 + se                               a rough and a smooth kernel of all columns
+    matern32 + matern12-iso*linear(age missing) rows with gaps scatter by themselves: a rough kernel of a short
+                                                lengthscale, of rows whose indicators of missing values are set
     matern32(age, rooms) + matern32             what the covariates do everywhere, and what differs from place to place;
                                                 where some inputs are known to be coordinates
     ... + se(age) + se(rooms)                   effects of single columns, added to the best kernel so far
 
 A sum of kernels of many columns replaces the kernel that it extends where it gains more than a nat for each further
-parameter: as much as fitting one gains by chance (Akaike 1974). Effects have to gain log(n) / 2 for each, with n rows
-(Schwarz 1978): their columns are chosen among all, those along which the evidence grows most when a small part of the
-variance is given to an effect of that column alone. Linear effects are those of a linear mean.
+parameter: as much as fitting one gains by chance (Akaike 1974). Effects and scatter have to gain log(n) / 2 for each,
+with n rows (Schwarz 1978). The columns of effects are chosen among all, those along which the evidence grows most when
+a small part of the variance is given to an effect of that column alone. Linear effects are those of a linear mean.
 """
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -32,33 +35,92 @@ MOST_EFFECTS, MOST_COLUMNS = 4, 30
 # Their lengthscales are those of the kernel that they extend, within bounds in standard deviations.
 TRIED_SHARE, FIRST_SHARE = 0.002, 0.3
 SHORTEST, LONGEST = 0.2, 3.0
+# Variance and lengthscale from which the scatter of rows with gaps begins.
+SCATTER, SCATTER_LENGTHSCALE = 0.02, 0.1
 # Evidence that a sum must gain for each further parameter.
 AKAIKE = 1.0
 
 
-def sums(search, best: Point, effort, coordinates: Sequence[int] | None) -> tuple[list[Point], list[Point]]:
+@dataclass(frozen=True)
+class ColumnRoles:
+    """Inputs that have a role in sums of kernels, by number."""
+
+    coordinates: tuple[int, ...] = ()
+    """places or times of rows"""
+    gaps: tuple[int, ...] = ()
+    """indicators of missing values"""
+
+
+def sums(search, points: Sequence[Point], effort, roles: ColumnRoles | None) -> tuple[list[Point], list[Point]]:
     """Climb to sums of kernels; return all that were tried, and those that gain enough over what they extend.
 
     Parameters
     ----------
-    best : point of the best kernel of all columns
-    coordinates : numbers of the inputs that are coordinates; None to try kernels of all columns only
+    points : points of single kernels of all columns
+    roles : None to try kernels of all columns only
     """
-    best = expanded(best, search.inputs)
-    starts = [two_scales(search, best)]
-    if coordinates and len(coordinates) < search.inputs:
-        starts.append(separate_covariates(search, best, coordinates))
-    first = [search.climb(start, effort.isotropic_steps) for start in starts]
-    promising = max(first, key=lambda point: _gain(point, best, AKAIKE))
-    tried = [_climbed(search, point, best, effort) if point is promising else point for point in first]
-    kept = [point for point in tried if _gain(point, best, AKAIKE) > 0.0]
-    simpler = max([best, *kept], key=lambda point: _gain(point, best, AKAIKE))
-    start = None if coordinates is None else with_effects(search, simpler)
+    singles = sorted((expanded(point, search.inputs) for point in points), key=_objective, reverse=True)
+    tried = _with_scatter(search, singles, roles.gaps, effort) if roles and roles.gaps else []
+    simpler = max([singles[0], *tried], key=_objective)
+    kept = [] if simpler is singles[0] else [simpler]
+    if not effort.sums:
+        return tried, kept
+    single, *scatter = _parted(search, simpler)
+    starts = [two_scales(search, single)]
+    if roles and 0 < len(roles.coordinates) < search.inputs:
+        starts.append(separate_covariates(search, single, roles.coordinates))
+    climbed = [search.climb(_extended(search, start, *scatter), effort.isotropic_steps) for start in starts]
+    promising = max(climbed, key=lambda point: _gain(point, simpler, AKAIKE))
+    climbed = [_further(search, point, simpler, effort) if point is promising else point for point in climbed]
+    gaining = [point for point in climbed if _gain(point, simpler, AKAIKE) > 0.0]
+    tried, kept = [*tried, *climbed], [*kept, *gaining]
+    simpler = max([simpler, *gaining], key=lambda point: _gain(point, simpler, AKAIKE))
+    start = None if roles is None else with_effects(search, simpler)
     if start is not None:
-        effects = _climbed(search, search.climb(start, effort.isotropic_steps), simpler, effort)
+        effects = _further(search, search.climb(start, effort.isotropic_steps), simpler, effort)
         tried.append(effects)
-        kept += [effects] if _gain(effects, simpler, 0.5 * math.log(effort.rows)) > 0.0 else []
+        kept += [effects] if _gain(effects, simpler, _schwarz(effort)) > 0.0 else []
     return tried, kept
+
+
+def _with_scatter(search, singles, gaps, effort) -> list[Point]:
+    """Points of single kernels with a scatter of rows with gaps; none if the best one does not gain by it.
+
+    Without it learning takes the scatter for rapid changes of the function: the order of the kernels may change.
+    """
+    first = search.climb(scatter_of_gaps(search, singles[0], gaps), effort.isotropic_steps)
+    if _gain(first, singles[0], _schwarz(effort)) <= 0.0:
+        return []
+    others = {one.name: one for one in reversed(singles) if one.name != first.name.split(" + ")[0]}.values()
+    found = [
+        first,
+        *(search.climb(scatter_of_gaps(search, one, gaps), effort.isotropic_steps) for one in others),
+    ]
+    best = max(found, key=_objective)
+    return [search.climb(one, effort.steps // 2) if one is best else one for one in found]
+
+
+def scatter_of_gaps(search, single: Point, gaps: Sequence[int]) -> Point:
+    """Start of a single kernel and a scatter of rows with gaps, as rough as noise, of a size for each column."""
+    term = (Factor("matern12", isotropic=True), Factor("linear", columns=tuple(gaps)))
+    values = [np.array([SCATTER]), np.array([SCATTER_LENGTHSCALE]), np.ones(len(gaps))]
+    return _extended(search, single, written((term,)), values)
+
+
+def _parted(search, point) -> tuple[Point, str, list[np.ndarray]]:
+    """A single kernel, and the expression and values of what was added to it: "" and [] if nothing was."""
+    name, _, added = point.name.partition(" + ")
+    kernel = parse_kernel(name, inputs=search.inputs)
+    values = list(point.kernel.parameters.values())
+    own = dict(zip(kernel.parameters, values, strict=False))
+    return replace(point, name=name, kernel=kernel.with_parameters(own)), added, values[len(own) :]
+
+
+def _extended(search, point, added, values) -> Point:
+    """A point with the terms of an expression added, whose parameters have the given values."""
+    if not added:
+        return point
+    return _start(search, f"{point.name} + {added}", [*point.kernel.parameters.values(), *values], point.likelihood)
 
 
 def two_scales(search, best: Point) -> Point:
@@ -74,7 +136,7 @@ def two_scales(search, best: Point) -> Point:
         }
         halves = {n: (0.5 * rough.parameters["variance"]).clip(*kernel.bounds[n]) for n in variances}
         points.append(search.at(TWO_SCALES, kernel.with_parameters(lengths | halves), best.likelihood))
-    return max(points, key=lambda point: point.objective)
+    return max(points, key=_objective)
 
 
 def separate_covariates(search, best: Point, coordinates: Sequence[int]) -> Point:
@@ -116,7 +178,7 @@ def _slopes(search, simpler, columns):
 
 def _added(search, simpler, columns, share) -> Point:
     """A point with effects of columns, which have a share of the variance together."""
-    effects = " + ".join(Factor(EFFECT, columns=one).text for one in columns)
+    effects = written(tuple((Factor(EFFECT, columns=one),) for one in columns))
     variance = simpler.kernel.variances
     level = sum(float(simpler.kernel.parameters[name][0]) for name in variance)
     own = [(1.0 - share) * value if name in variance else value for name, value in simpler.kernel.parameters.items()]
@@ -134,9 +196,18 @@ def _start(search, expression, values, likelihood) -> Point:
     return search.at(expression, kernel.with_parameters(within), likelihood)
 
 
-def _climbed(search, point, simpler, effort) -> Point:
+def _further(search, point, simpler, effort) -> Point:
     """Climb on from a sum if it has overtaken the kernel that it extends."""
     return search.climb(point, effort.steps // 2) if point.objective > simpler.objective else point
+
+
+def _schwarz(effort) -> float:
+    """Evidence that effects and scatter must gain for each further parameter."""
+    return 0.5 * math.log(effort.rows)
+
+
+def _objective(point) -> float:
+    return point.objective
 
 
 def _gain(point, simpler, price) -> float:

@@ -159,7 +159,7 @@ class Scaling:
 
 
 def scaling_from(
-    x: Moments, y: Moments, exposure: Moments, units: Units, groups=(), warping: Warping = UNWARPED
+    x: Moments, y: Moments, exposure: Moments, units: Units, groups=(), warping: Warping = UNWARPED, gaps=()
 ) -> Scaling:
     """Scaling of inputs to mean 0 and `Moments.input_scale`, and of targets by their units.
 
@@ -169,11 +169,15 @@ def scaling_from(
     groups : (D,), group number of each input. Inputs of a group with several members, the one-hot columns of a
         category, are not divided, so that a rare level is no farther from the others than a frequent one. The squared
         distance of two rows of different levels is 2, like the mean for two rows in an input of variance 1.
+    gaps : numbers of the inputs that mark missing values, which are not centred: 0 where the value is known, so that
+        a kernel linear in them is one of rows with gaps alone
     """
     scale = x.input_scale
     if groups:
         scale = np.where(np.bincount(groups)[list(groups)] > 1, 1.0, scale)
-    return Scaling(x.mean, scale, *units.found(y, exposure), warping)
+    mean = np.array(x.mean)
+    mean[list(gaps)] = 0.0
+    return Scaling(mean, scale, *units.found(y, exposure), warping)
 
 
 def scaling_to_array(scaling: Scaling) -> np.ndarray:

@@ -8,10 +8,10 @@ from bcmdist.data.observations import unweighted
 from bcmdist.data.schema import Schema
 from bcmdist.errors import InvalidOption, NotPositiveDefinite
 from bcmdist.experts.evidence import local_evidence
-from bcmdist.learning.coordinates import coordinate_inputs
+from bcmdist.learning.column_roles import coordinate_inputs
 from bcmdist.learning.point import Point
 from bcmdist.learning.search import EFFORTS, _Search, learn
-from bcmdist.learning.structure import MOST_EFFECTS, TWO_SCALES, separate_covariates, with_effects
+from bcmdist.learning.structure import MOST_EFFECTS, TWO_SCALES, ColumnRoles, separate_covariates, with_effects
 from bcmdist.model.kernels import parse_kernel
 from bcmdist.model.likelihoods import Gaussian, make_likelihood
 from bcmdist.model.mean import Mean
@@ -50,7 +50,7 @@ def test_effects_of_columns_are_found(additive):
 
 
 def test_methods_without_terms_and_quick_searches_try_kernels_of_all_columns_only(additive):
-    assert not [name for name in learned(*additive, coordinates=None).tried if "(" in name]
+    assert not [name for name in learned(*additive, roles=None).tried if "(" in name]
     assert not [name for name in learned(*additive, effort=EFFORTS["quick"]).tried if "(" in name]
 
 
@@ -58,7 +58,7 @@ def test_a_plain_kernel_stays_where_nothing_gains(rng):
     X = rng.uniform(-2, 2, (250, 3))
     K = parse_kernel("matern32", inputs=3).cross(X, X)
     y = np.linalg.cholesky(K + 0.05 * np.eye(250)) @ rng.standard_normal(250)
-    found = learned(X, y, coordinates=(0, 1))
+    found = learned(X, y, roles=ColumnRoles((0, 1)))
     assert "+" not in found.kernel_name
     assert {TWO_SCALES, f"{found.kernel_name}(2) + {found.kernel_name}"} <= found.tried.keys()
 
@@ -70,9 +70,39 @@ def test_covariates_apart_from_coordinates_are_found(rng):
     places = parse_kernel("matern32", inputs=3)
     K += places.with_parameters({"variance": np.array([0.3]), "lengthscale": np.array([0.4, 0.4, 1.0])}).cross(X, X)
     y = np.linalg.cholesky(K + 0.01 * np.eye(400)) @ rng.standard_normal(400)
-    found = learned(X, y, coordinates=(0, 1))
+    found = learned(X, y, roles=ColumnRoles((0, 1)))
     assert "(2) + " in found.kernel_name
     assert not [name for name in learned(X, y).tried if name.startswith("matern32(2)")]  # no coordinates
+
+
+@pytest.fixture
+def gaps(rng):
+    """Rows of which a tenth lack a value that would have explained much: two columns, an indicator; and targets."""
+    missing = rng.uniform(size=400) < 0.1
+    X = np.column_stack([rng.uniform(-1.5, 1.5, (400, 2)), missing / 0.3])
+    y = np.sin(2 * X[:, 0]) + X[:, 1] + 0.1 * rng.standard_normal(400)
+    return X, y, missing * rng.standard_normal(400)
+
+
+@pytest.mark.parametrize("effort", ["quick", "normal"])
+def test_rows_with_gaps_scatter_by_themselves(gaps, effort):
+    """What rows with gaps lack is no function of the other columns: taken for one it would spoil predictions there."""
+    X, y, lost = gaps
+    how = {"roles": ColumnRoles(gaps=(2,)), "effort": EFFORTS[effort]}
+    found = learned(X, y + lost, **how)
+    assert " + matern12-iso*linear(2)" in found.kernel_name
+    assert found.likelihood.noise_variance[0] * (y + lost).var() == pytest.approx(0.01, rel=0.5)  # of .1 squared
+    scatter = found.kernel.diagonal(np.array([[0.0, 0.0, 1 / 0.3], [0.0, 0.0, 0.0]]))
+    assert (scatter[0] - scatter[1]) * (y + lost).var() == pytest.approx(1.0, rel=0.5)
+    assert learned(X, y, **how).kernel_name.count("linear(2)") == 0  # rows with gaps are as good as others
+
+
+def test_sums_keep_the_scatter_of_what_they_extend(gaps):
+    X, y, lost = gaps
+    found = learned(X, y + lost, roles=ColumnRoles((0,), (2,)))
+    with_gaps = [name for name in found.tried if "linear(2)" in name]
+    assert len(with_gaps) >= len([name for name in found.tried if " + " in name]) - 1
+    assert found.kernel_name in with_gaps
 
 
 def searched(X, y, name, groups=()):

@@ -9,7 +9,7 @@ from bcmdist.data.schemes import reader_of
 from bcmdist.data.tables.coding import Category, Date
 from bcmdist.data.tables.dates import day_of
 from bcmdist.errors import InvalidData, InvalidOption
-from bcmdist.learning.coordinates import numbers_of
+from bcmdist.learning.column_roles import numbers_of
 from bcmdist.model.model import Model
 
 DAY = np.timedelta64(1, "D")

@@ -52,7 +52,7 @@ from bcmdist.data.rows import RUN_ROWS, read_all
 from bcmdist.data.writing import write_dataset
 from bcmdist.errors import InvalidData, InvalidOption
 from bcmdist.experts.message import zero_message
-from bcmdist.learning.coordinates import numbers_of
+from bcmdist.learning.column_roles import numbers_of
 from bcmdist.learning.experts import EXPERTS
 from bcmdist.model.kernels import metric
 from bcmdist.model.model import Model

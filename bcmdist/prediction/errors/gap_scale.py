@@ -47,9 +47,7 @@ class GapScale:
 
 def find_indicators(model: Model) -> GapIndicators | None:
     """The inputs of a model that mark gaps; None if there are none."""
-    schema = model.schema
-    marks = schema.coding.indicators if schema.coding else ()
-    inputs = [number for number, name in enumerate(schema.columns) if name in marks]
+    inputs = list(model.schema.gaps)
     if not inputs:
         return None
     ends = model.scaling.inputs(np.tile([[0.0], [1.0]], model.inputs))

@@ -1,9 +1,10 @@
-"""Inputs that are coordinates: places or times of rows, beside covariates, which are properties of the place."""
+"""Roles of inputs: coordinates, which are places or times of rows, beside covariates; and indicators of gaps."""
 
 from collections.abc import Sequence
 
 from bcmdist.data.schema import Schema, few
 from bcmdist.errors import InvalidOption
+from bcmdist.learning.structure import ColumnRoles
 
 NO_INPUTS = "none"
 # Names that coordinates have, in any case: all of a line must be there.
@@ -16,6 +17,11 @@ USUAL = (
     ("x", "y", "z"),
     ("x", "y"),
 )
+
+
+def column_roles(requested: str | None, schema: Schema, inputs: int) -> ColumnRoles:
+    """Return the coordinates (`coordinate_inputs`) and the indicators of missing values among the inputs."""
+    return ColumnRoles(coordinate_inputs(requested, schema, inputs), schema.gaps)
 
 
 def coordinate_inputs(requested: str | None, schema: Schema, inputs: int) -> tuple[int, ...]:
