@@ -103,8 +103,9 @@ def evaluations(case: FitContext) -> tuple[float, float, float]:
     unequal = bool(np.ptp(case.scaling.x_scale) > 0)  # scales of the inputs
     coarse = first * (starts + unequal + others) * effort.isotropic_steps + (1 + unequal) * starts + 3 * others
     slopes = may_slope(case.settings, case.likelihood) and not spatial
-    two = 2 * bool(others and effort.sums)  # each of two kernels takes the time of one
-    fine = later * (effort.steps + (others + two) * effort.isotropic_steps + 2 * slopes * MEAN_STEPS) + 2 + 2 * others
+    # Of the sums that are tried one has two kernels, and one effects of columns, for as much time as three kernels.
+    sums = (2 + 3 * (case.data.inputs > 1)) * bool(others and effort.sums)
+    fine = later * (effort.steps + (others + sums) * effort.isotropic_steps + 2 * slopes * MEAN_STEPS) + 2 + 2 * others
     further = effort.rounds * effort.steps // 2 + min(others, CONTENDERS) * effort.isotropic_steps
     return coarse, fine, later * further * spatial
 
