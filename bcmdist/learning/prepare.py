@@ -221,7 +221,8 @@ def _learned(case, reference, store, place):
     """Return the hyper-parameters, learned or of the settings, in the form of `find_hyperparameters`."""
     near, blocks = learning_blocks(case, reference, store, place)
     roles = column_roles(case.settings.coordinates, case.schema, case.data.inputs)
-    columns = InputColumns(case.scaling.x_scale, case.schema.groups, roles if case.method.capabilities.sums else None)
+    sums = case.method.capabilities.sums and case.settings.objective != "subset"  # one block, and memory for each term
+    columns = InputColumns(case.scaling.x_scale, case.schema.groups, roles if sums else None)
     budget = BasisBudget(case.settings, *case.box)
     learned = find_hyperparameters(
         case.settings,
@@ -396,5 +397,4 @@ def _least_query(settings, data):
 
 def _most_query(settings, data):
     """Maximum number of query points of a fit."""
-    count = query_count(settings, data)
-    return MOST_QUERY if count == "auto" else count
+    return MOST_QUERY if (count := query_count(settings, data)) == "auto" else count
