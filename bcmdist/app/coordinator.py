@@ -126,7 +126,7 @@ class Watch:
         seconds = self.seconds | {label: self.seconds.get(label, 0.0) + now - self._last}
         self.seconds, self._last = seconds, now
         passed = now - self._sum_begun
-        rows = self.rows * done / total if self.absorbed is None else self.absorbed
+        rows = self.rows * done / max(total, 1) if self.absorbed is None else self.absorbed
         rate = rows / passed if rows and passed else None
         shown = {name: round(value, 3) for name, value in seconds.items()}
         self._facts = {

@@ -269,6 +269,17 @@ def test_events_about_progress_are_few(journal):
     assert set(told["seconds_by_stage"]) == {"experts", "predict"}
 
 
+def test_a_stage_without_partitions_is_progress_too(journal):
+    """As of a resumed job of which another coordinator has done all."""
+    claim = Claim(journal)
+    claim.take()
+    watch = Watch(claim)
+    watch.rows = 5000
+    watch.progress("experts", 0, 0)
+    watch._look()
+    assert (journal.events[-1]["partitions_done"], journal.events[-1]["partitions"]) == (0, 0)
+
+
 def test_partitions_that_are_given_up_are_named(journal):
     """Of a runtime that computes partitions one by one."""
     parts = [SimpleNamespace(key=f"a[{k}:{k + 5}]", rows=5) for k in range(0, 20, 5)]

@@ -174,7 +174,7 @@ def test_a_coordinator_that_sleeps_finds_another_one_when_it_wakes(fitting, proc
     processes.go()
     wait_until(lambda: not sleeper.is_running() or sleeper.status() == psutil.STATUS_ZOMBIE, "the end of the older")
     told = processes.ended(fitting)
-    assert (told["state"], told["coordinators"]) == ("finished", 2)
+    assert (told["state"], told["coordinators"]) == ("finished", 2), told
     as_in_peace()
 
 
