@@ -65,7 +65,7 @@ def sums(search, points: Sequence[Point], effort, roles: ColumnRoles | None) -> 
     kept = [] if simpler is singles[0] else [simpler]
     if not effort.sums:
         return tried, kept
-    single, *scatter = _parted(search, simpler)
+    single, *scatter = _split_terms(search, simpler)
     starts = [two_scales(search, single)]
     if roles and 0 < len(roles.coordinates) < search.inputs:
         starts.append(separate_covariates(search, single, roles.coordinates))
@@ -107,7 +107,7 @@ def scatter_of_gaps(search, single: Point, gaps: Sequence[int]) -> Point:
     return _extended(search, single, written((term,)), values)
 
 
-def _parted(search, point) -> tuple[Point, str, list[np.ndarray]]:
+def _split_terms(search, point) -> tuple[Point, str, list[np.ndarray]]:
     """A single kernel, and the expression and values of what was added to it: "" and [] if nothing was."""
     name, _, added = point.name.partition(" + ")
     kernel = parse_kernel(name, inputs=search.inputs)
