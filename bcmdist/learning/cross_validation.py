@@ -23,10 +23,11 @@ from bcmdist.data.partition import Partition
 from bcmdist.learning.blocks.blocks import CellBlocks
 from bcmdist.learning.category_lengthscales import COLUMN
 from bcmdist.learning.decisions import EVIDENCE, ROWS_LEFT_OUT, Decision
-from bcmdist.learning.evidence.local_tasks import BlockLeftOut, BlocksOfSample, LeftOut, normal_density
+from bcmdist.learning.evidence.local_tasks import BlockLeftOut, BlocksOfSample, LeftOut
 from bcmdist.learning.gap_points import Gaps, gaps_in
 from bcmdist.learning.left_out.adjust_variances import NoiseAdjusted, noise_adjusted
 from bcmdist.learning.left_out.blocks import LEAST_ROWS, SAMPLE_ROWS, SAMPLES, by_size, shares_of
+from bcmdist.learning.left_out.density import normal_density
 from bcmdist.learning.left_out.score import Score, margin
 from bcmdist.learning.point import Point
 from bcmdist.model.kernels import Kernel, metric
@@ -100,9 +101,7 @@ class ValidationData:
         """Draw folds whose neighbourhoods are near in the metric of a kernel."""
         near = self.near.neighbourhoods(metric_of, np.ones(self.sizes.count), self.sizes.rows)
         unit, rows = metric(metric_of, self.near.data.inputs), self.near.data.rows
-        if not self.likelihood.normal:
-            return Folds(self, near, tuple(unit.tolist()))
-        gaps = gaps_in(self.near.sample / unit, rows, GAP_BLOCKS, GAP_ROWS)
+        gaps = gaps_in(self.near.sample / unit, rows, GAP_BLOCKS, GAP_ROWS) if self.likelihood.normal else None
         in_gaps = self.near.neighbourhoods(metric_of, gaps.shares, GAP_ROWS) if gaps else []
         count = min(SAMPLES, rows // SAMPLE_ROWS) or int(rows >= LEAST_ROWS)
         shares = np.full(count, min(1.0, SAMPLE_ROWS / rows))
@@ -132,17 +131,17 @@ class Folds:
         """Return the scores under a prior mean, with the scores under a linear mean attached as `trend`."""
 
         def noise_score(kernel, likelihood):
-            return Score((self._rows(kernel, likelihood, mean, normal_density),))
+            return Score((self._rows(kernel, likelihood, mean, normal_density)[0],))
 
         def model_score(kernel, likelihood):
-            rows = self._rows(kernel, likelihood, mean, densities_of_errors)
-            gaps, blocks = self._gaps(kernel, likelihood, mean), self._blocks(kernel, likelihood, mean)
+            rows, kind = self._rows(kernel, likelihood, mean, densities_of_errors)
+            gaps, blocks = self._gaps(kernel, likelihood, mean), self._blocks(kernel, likelihood, mean, kind)
             return Score((rows, *gaps, *blocks), self.shares)
 
         return CrossValidation(noise_score, model_score, trend)
 
     def _rows(self, kernel, likelihood, mean, densities):
-        """Leave-one-out log densities of the central rows, (n,)."""
+        """Leave-one-out log densities of the central rows, as `left_out_densities`."""
         data = self.validation
         task = LeftOut(data.reference, kernel, mean, likelihood, data.classes, data.sizes.central)
         return left_out_densities(data.runtime, task, self.near, densities)
@@ -155,13 +154,13 @@ class Folds:
         task = BlockLeftOut(data.reference, kernel, mean, likelihood, data.classes, self.gaps.radius, self.unit)
         return [data.runtime.sum(task, self.in_gaps, label="gaps").values[0]]
 
-    def _blocks(self, kernel, likelihood, mean) -> list[np.ndarray]:
+    def _blocks(self, kernel, likelihood, mean, kind) -> list[np.ndarray]:
         """Log densities of blocks of samples, one array a size; [] if none are left out."""
         if not self.samples:
             return []
         data = self.validation
         task = BlocksOfSample(data.reference, kernel, mean, likelihood, data.classes, data.reference, self.unit)
-        return by_size(data.runtime.sum(task, self.samples, label="blocks").values)
+        return by_size(data.runtime.sum(task, self.samples, label="blocks").values, kind)
 
 
 def densities_of_errors(error, variance) -> np.ndarray:
@@ -172,13 +171,16 @@ def densities_of_errors(error, variance) -> np.ndarray:
     return fit_shape(z).log_density(z) - 0.5 * np.log(variance)
 
 
-def left_out_densities(runtime: Runtime, task: LeftOut, parts, densities=densities_of_errors) -> np.ndarray:
+def left_out_densities(runtime: Runtime, task: LeftOut, parts, densities=densities_of_errors) -> tuple[np.ndarray, int]:
     """Log densities (n,) of left-out rows; `densities` is a function of errors and variances, for normal likelihoods.
 
-    For class labels, of the steepness at which the probabilities are best.
+    For class labels, of the steepness at which the probabilities are best, whose position comes second; else 0.
     """
     values = runtime.sum(task, parts, label="judge").values
-    return densities(*values) if task.likelihood.normal else values[np.argmax(values.sum(axis=1))]
+    if task.likelihood.normal:
+        return densities(*values), 0
+    best = int(np.argmax(values.sum(axis=1)))
+    return values[best], best
 
 
 # Minimum gain per left-out row for which a model is preferred to the one of largest evidence: about the standard error

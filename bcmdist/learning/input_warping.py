@@ -255,17 +255,15 @@ class Pilot:
         unit = metric(point.kernel, len(scaling.x_scale))
         places = None if self.places is None else scaling.inputs(self.places) / unit
         sample = scaling.inputs(self.surveyed.sample.X) / unit
-        shares = shares_of(sample, places, blocks=self.likelihood.normal)
-        return _First(point, reference, tuple(unit.tolist()), shares)
+        return _First(point, reference, tuple(unit.tolist()), shares_of(sample, places))
 
     def _score(self, reference, point, first) -> Score:
         parts = self._blocks("left-out", min(LEFT_OUT_ROWS, self.effort.rows), LEFT_OUT_BLOCK)
         about = reference, point.kernel, self.mean, point.likelihood, self.classes
-        groups = [left_out_densities(self.runtime, LeftOut(*about, LEFT_OUT_BLOCK), parts)]
-        if len(first.shares) > 1:
-            blocks = BlocksOfSample(*about, first.reference, first.unit)
-            groups += by_size(self.runtime.sum(blocks, parts[:SAMPLES], label="blocks").values)
-        return Score(tuple(groups), first.shares)
+        rows, kind = left_out_densities(self.runtime, LeftOut(*about, LEFT_OUT_BLOCK), parts)
+        blocks = BlocksOfSample(*about, first.reference, first.unit)
+        by_blocks = by_size(self.runtime.sum(blocks, parts[:SAMPLES], label="blocks").values, kind)
+        return Score((rows, *by_blocks), first.shares)
 
     def _blocks(self, name, rows, size):
         sample = self.surveyed.sample

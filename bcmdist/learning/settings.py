@@ -39,13 +39,13 @@ class Settings:
     onehot one_against_rest; negative_binomial poisson; weibull exponential; binomial; or one that another package adds
     [default: the first of the task's; onehot for more than two classes, one_against_rest with rvm]"""
     kernel: Annotated[str, "NAME|auto"] = "auto"
-    """by name: se matern12 matern32 matern52 rq arcsine linear poly2 poly3 constant periodic category onehot, or one
-    that another package adds; -iso for a single lengthscale; combined with + and *; on some columns by their names or
-    numbers (from 0), as in 'matern12(lon, lat) + linear(age)'; category(soil) for levels that are all equally alike;
-    periodic(hour, period=24) in the unit of the column, with ~24 to learn the period; auto: the best of several on all
-    columns, or where the evidence asks for it (not with --effort quick) a sum: of two of them, of short and of long
-    range, of one of the covariates apart from all columns (--coordinates), of effects of single columns, and (in any
-    case) of a scatter of rows with gaps"""
+    """by name: se matern12 matern32 matern52 rq arcsine linear poly2 poly3 constant white periodic category onehot, or
+    one that another package adds; -iso for a single lengthscale; combined with + and *; on some columns by their names
+    or numbers (from 0), as in 'matern12(lon, lat) + linear(age)'; category(soil) for levels that are all equally alike;
+    white for independent values of different rows; periodic(hour, period=24) in the unit of the column, with ~24 to
+    learn the period; auto: the best of several on all columns, or where the evidence asks for it (not with --effort
+    quick) a sum: of two of them, of short and of long range, of one of the covariates apart from all columns
+    (--coordinates), of effects of single columns, and (in any case) of a scatter of rows with gaps"""
     mean: Literal["constant", "zero", "linear", "auto"] = "auto"
     """prior mean: constant, zero, or a linear trend; auto: for measurements with learned hyper-parameters the better of
     a constant and a linear trend, where a linear one fits in memory; else a constant"""

@@ -1,8 +1,8 @@
 """Sums of kernels that `--kernel auto` tries after single kernels of all columns, each where it gains enough evidence.
 
     matern12 + se                               a rough and a smooth kernel of all columns
-    matern32 + matern12-iso*linear(age missing) rows with gaps scatter by themselves: a rough kernel of a short
-                                                lengthscale, of rows whose indicators of missing values are set
+    matern32 + white*linear(age missing)        rows with gaps scatter by themselves: independent values of rows whose
+                                                indicators of missing values are set
     matern32(age, rooms) + matern32             what the covariates do everywhere, and what differs from place to place;
                                                 where some inputs are known to be coordinates
     ... + se(age) + se(rooms)                   effects of single columns, added to the best kernel so far
@@ -35,8 +35,8 @@ MOST_EFFECTS, MOST_COLUMNS = 4, 30
 # Their lengthscales are those of the kernel that they extend, within bounds in standard deviations.
 TRIED_SHARE, FIRST_SHARE = 0.002, 0.3
 SHORTEST, LONGEST = 0.2, 3.0
-# Variance and lengthscale from which the scatter of rows with gaps begins.
-SCATTER, SCATTER_LENGTHSCALE = 0.02, 0.1
+# Variance from which the scatter of rows with gaps begins.
+SCATTER = 0.02
 # Evidence that a sum must gain for each further parameter.
 AKAIKE = 1.0
 
@@ -101,10 +101,9 @@ def _with_scatter(search, singles, gaps, effort) -> list[Point]:
 
 
 def scatter_of_gaps(search, single: Point, gaps: Sequence[int]) -> Point:
-    """Start of a single kernel and a scatter of rows with gaps, as rough as noise, of a size for each column."""
-    term = (Factor("matern12", isotropic=True), Factor("linear", columns=tuple(gaps)))
-    values = [np.array([SCATTER]), np.array([SCATTER_LENGTHSCALE]), np.ones(len(gaps))]
-    return _extended(search, single, written((term,)), values)
+    """Start of a single kernel and a scatter of rows with gaps, of a size for each column."""
+    term = (Factor("white"), Factor("linear", columns=tuple(gaps)))
+    return _extended(search, single, written((term,)), [np.array([SCATTER]), np.ones(len(gaps))])
 
 
 def _split_terms(search, point) -> tuple[Point, str, list[np.ndarray]]:

@@ -16,7 +16,7 @@ runtime = pytest.importorskip("onnxruntime", reason="ONNX: pip install 'bcmdist[
 
 QUICK = {"query": 40, "learn": False, "rows_per_expert": 60, "seed": 1}
 KERNELS = ["se", "matern12", "matern32", "matern52-iso", "rq", "linear", "poly3", "se*linear+constant"]
-KERNELS += ["matern32(1) + periodic(0, period=3)", "onehot(0, 1) + linear(1)"]
+KERNELS += ["matern32(1) + periodic(0, period=3)", "onehot(0, 1) + linear(1)", "se + white*linear(1)"]
 TOLERANCE = 1e-6
 
 

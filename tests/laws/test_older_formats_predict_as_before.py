@@ -78,6 +78,15 @@ def test_the_newest_format_has_a_golden_model():
     assert {json.loads(record.read_text())["format"] for record in records} == {FORMAT}
 
 
+def near(value):
+    """A JSON value that equals others with nearly the same numbers: another BLAS sums in another order."""
+    if isinstance(value, dict):
+        return {name: near(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [near(one) for one in value]
+    return pytest.approx(value, rel=1e-9, abs=1e-12) if isinstance(value, float) else value
+
+
 @pytest.mark.parametrize("golden", WITH_RESIDUALS, indirect=True)
 def test_residuals_of_an_older_model_are_read(golden):
     model, _, expected = golden
@@ -85,7 +94,7 @@ def test_residuals_of_an_older_model_are_read(golden):
     found = json.loads(json.dumps(gbcm.info()))
     errors = expected["info"]["errors"]  # newer ones have more fields
     shown = found | {"errors": {name: found["errors"][name] for name in errors}}
-    assert {name: shown[name] for name in expected["info"]} == expected["info"]
+    assert {name: shown[name] for name in expected["info"]} == near(expected["info"])
     assert found["errors"]["residuals"] == 300
     assert found["errors"]["scale"] == "varying"
     in_task, here = (

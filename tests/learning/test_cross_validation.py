@@ -12,9 +12,8 @@ from bcmdist.learning import cross_validation
 from bcmdist.learning.blocks.blocks import CellBlocks
 from bcmdist.learning.cross_validation import CrossValidation, ValidationData, densities_of_errors, select_model
 from bcmdist.learning.decisions import A_ROW, EVIDENCE, ROWS_LEFT_OUT
-from bcmdist.learning.evidence.local_tasks import normal_density
 from bcmdist.learning.gap_points import MOST_SHARE, gaps_in
-from bcmdist.learning.left_out.density import left_out_errors
+from bcmdist.learning.left_out.density import left_out_errors, normal_density
 from bcmdist.learning.left_out.score import Margin, Score, margin
 from bcmdist.learning.point import Point
 from bcmdist.model.kernels import parse_kernel

@@ -9,13 +9,13 @@ from scipy.stats import norm
 from bcmdist.data.observations import Observations, unweighted
 from bcmdist.experts.laplace import laplace_mode
 from bcmdist.experts.leave_one_out import LEAST_SHARE, cavity
-from bcmdist.learning.evidence.local_tasks import normal_density
 from bcmdist.learning.left_out.density import (
     STEEPNESS,
     block_errors,
     left_out_densities,
     left_out_errors,
     left_out_labels,
+    normal_density,
 )
 from bcmdist.model.likelihoods import Bernoulli, Gaussian, OneHot, Poisson
 from oracles import laplace

@@ -9,12 +9,22 @@ from bcmdist import GBCM, Settings
 from bcmdist.data.dataset import open_data
 from bcmdist.data.observations import unweighted
 from bcmdist.data.partition import partitions
-from bcmdist.learning.evidence.local_tasks import BlocksOfSample, normal_density
+from bcmdist.experts.laplace import laplace_mode
+from bcmdist.learning.evidence.local_tasks import BlocksOfSample
 from bcmdist.learning.gap_points import Gaps
-from bcmdist.learning.left_out.blocks import CUTS, block_numbers, by_size, errors_by_block, shares_of
+from bcmdist.learning.left_out.blocks import (
+    CUTS,
+    block_numbers,
+    by_size,
+    cavities_by_block,
+    densities_by_block,
+    errors_by_block,
+    shares_of,
+)
+from bcmdist.learning.left_out.density import left_out_densities, left_out_labels, normal_density
 from bcmdist.learning.left_out.score import Score, margin
 from bcmdist.model.kernels import parse_kernel
-from bcmdist.model.likelihoods import Gaussian
+from bcmdist.model.likelihoods import Bernoulli, Gaussian, OneHot, Poisson
 from bcmdist.model.scaling import Scaling, scaling_to_array
 from bcmdist.runtime.interface import SerialRuntime
 from bcmdist.storage.commits import open_store
@@ -33,6 +43,44 @@ def test_blocks_are_predicted_from_the_rows_outside(rng):
             W = np.linalg.solve(S[np.ix_(r, r)], S[np.ix_(r, b)]).T
             np.testing.assert_allclose(error[k, b], y[b] - W @ y[r], atol=1e-9)
             np.testing.assert_allclose(variance[k, b], np.diag(S[np.ix_(b, b)] - W @ S[np.ix_(r, b)]), rtol=1e-9)
+
+
+def test_blocks_at_the_mode_are_those_of_gaussian_rows(rng):
+    """With the curvature as the site nothing is approximate there."""
+    X, obs = rng.uniform(-2, 2, (60, 2)), unweighted(rng.standard_normal(60))
+    numbers = np.array([rng.integers(7, size=60), rng.integers(2, size=60)])
+    error, variance = errors_by_block(KERNEL.cross(X, X), Gaussian(0.2), obs, numbers)
+    mean, without = cavities_by_block(KERNEL.cross(X, X), Gaussian(0.2), obs, numbers)
+    np.testing.assert_allclose(mean, obs.y - error, atol=1e-9)
+    np.testing.assert_allclose(without, variance - 0.2, rtol=1e-8)
+
+
+@pytest.mark.parametrize("likelihood", [Bernoulli(), Poisson(), OneHot(3, 0.3)], ids=lambda one: one.name)
+def test_blocks_of_one_row_are_rows_left_out(likelihood, rng):
+    X, y = rng.uniform(-2, 2, (40, 2)), rng.integers(0, 2, 40) * 1.0
+    K, obs, numbers = KERNEL.cross(X, X), unweighted(y), np.arange(40)[None]
+    found = densities_by_block(K.copy(), likelihood, obs, numbers)[:, 0]
+    rows = left_out_labels if likelihood.on_labels else left_out_densities
+    np.testing.assert_allclose(found, np.atleast_2d(rows(K.copy(), likelihood, obs, 40)), rtol=1e-7)
+
+
+def test_counts_in_a_block_are_predicted_as_by_the_other_rows(rng):
+    """Sites stay where they were linearised with the block: near to a fit without it."""
+    X = rng.uniform(-2, 2, (60, 2))
+    K = 0.5 * KERNEL.cross(X, X)
+    obs = unweighted(rng.poisson(np.exp(np.linalg.cholesky(K + 1e-9 * np.eye(60)) @ rng.standard_normal(60) + 1.0)))
+    numbers = (X[:, :1] > 0.0).T * 1
+    mean, variance = cavities_by_block(K.copy(), Poisson(), obs, numbers)
+    for block in (0, 1):
+        b, r = numbers[0] == block, numbers[0] != block
+        f = laplace_mode(K[np.ix_(r, r)], obs[r], Poisson())
+        w = Poisson().curvature(obs[r], f)
+        W = np.linalg.solve(K[np.ix_(r, r)] + np.diag(1 / w), K[np.ix_(r, b)]).T
+        np.testing.assert_allclose(variance[0, b], np.diag(K[np.ix_(b, b)] - W @ K[np.ix_(r, b)]), rtol=0.1)
+        deviation = np.sqrt(variance[0, b])
+        np.testing.assert_allclose(
+            mean[0, b] / deviation, W @ (f + Poisson().score(obs[r], f) / w) / deviation, atol=0.3
+        )
 
 
 def test_blocks_are_compact_and_nested(rng):

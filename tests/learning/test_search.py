@@ -10,8 +10,7 @@ from bcmdist.errors import LaplaceNotConverged, NotPositiveDefinite
 from bcmdist.experts.evidence import local_evidence
 from bcmdist.learning import search as learning
 from bcmdist.learning.cross_validation import CrossValidation
-from bcmdist.learning.evidence.local_tasks import normal_density
-from bcmdist.learning.left_out.density import left_out_errors
+from bcmdist.learning.left_out.density import left_out_errors, normal_density
 from bcmdist.learning.left_out.score import Score
 from bcmdist.learning.point import Point, bounds_of, expanded, moved, parameters_of, prior_center, theta_of
 from bcmdist.learning.search import AUTO_KERNELS, EFFORTS, learn

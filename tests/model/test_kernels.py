@@ -23,10 +23,10 @@ from bcmdist.model.kernels import (
 )
 from bcmdist.testing import check_kernel
 
-NAMES = ["se", "se-iso", "matern12", "matern32", "matern52", "rq", "rq-iso", "constant"]
+NAMES = ["se", "se-iso", "matern12", "matern32", "matern52", "rq", "rq-iso", "constant", "white"]
 NAMES += ["arcsine", "arcsine-iso", "linear", "linear-iso", "poly2", "poly2-iso", "poly3", "poly3-iso"]
 COMBINED = ["se*linear+constant", "se+matern12-iso", "se+se-iso", "rq*matern52*linear", "poly2*se+poly3-iso"]
-COMBINED += ["arcsine+se*arcsine-iso"]
+COMBINED += ["arcsine+se*arcsine-iso", "se+white"]
 
 
 def perturbed(name, rng, inputs=3):
@@ -263,3 +263,13 @@ def test_a_kernel_without_its_functions_is_refused():
     with pytest.raises(TypeError, match="abstract"):
         bcmdist.register_kernel(Unwritten)
     assert "unwritten" not in KERNEL_NAMES
+
+
+def test_values_of_white_noise_are_shared_by_equal_rows_only(rng):
+    X = rng.standard_normal((4, 2))
+    kernel = parse_kernel("white*linear(1)", inputs=2)
+    Z = np.vstack([X[:2], X[2:3] + 1e-12])
+    expected = np.zeros((4, 3))
+    expected[[0, 1], [0, 1]] = X[:2, 1] ** 2
+    np.testing.assert_allclose(kernel.cross(X, Z), expected, rtol=1e-12)
+    np.testing.assert_allclose(kernel.diagonal(X), X[:, 1] ** 2, rtol=1e-12)

@@ -165,8 +165,8 @@ def cross(kernel, X: Value, Z) -> Value:
         The export does not support this kernel.
     """
     raise InvalidOption(
-        "to_onnx: expected a kernel of se, matern12, matern32, matern52, rq, linear, poly2, poly3, constant, periodic "
-        f"and one-hot category, or sums and products of these, got {kernel.expression}; fit with another --kernel"
+        "to_onnx: expected a kernel of se, matern12, matern32, matern52, rq, linear, poly2, poly3, constant, white, "
+        f"periodic and one-hot category, sums and products of these, got {kernel.expression}; fit with another --kernel"
     )
 
 
@@ -183,8 +183,13 @@ def _(kernel: columns.OnColumns, X, Z):
 
 @cross.register
 def _(kernel: levels.OneHot, X, Z):
-    gaps = [X.column([d]) - Z[:, d][None, :] for d in range(Z.shape[1])]
-    return (reduce(add, [gap * gap for gap in gaps]) * 0.5 * np.log(kernel.correlation)).exp() * kernel.variance
+    return (_distance(X, Z) * 0.5 * np.log(kernel.correlation)).exp() * kernel.variance
+
+
+@cross.register
+def _(kernel: levels.White, X, Z):
+    equal = X.graph.apply("Equal", _distance(X, Z), np.zeros(()))
+    return X.graph.apply("Where", equal, kernel.variance, np.zeros(1))
 
 
 @cross.register
@@ -286,11 +291,13 @@ def _mean(mean: Mean, X: Value):
     return {"zero": None, "constant": ones, "linear": ones.concat_columns(X * WEIGHT_SD)}[mean.name]
 
 
+def _distance(X, Z):
+    """Return sum_d (x_d - z_d)^2, (n, m): 0 between equal rows."""
+    return reduce(add, [gap * gap for gap in (X.column([d]) - Z[:, d][None, :] for d in range(Z.shape[1]))])
+
+
 def _squared_distance(kernel, X, Z):
-    """Return sum_d (x_d - z_d)^2 / lengthscale_d^2, (n, m)."""
-    Xs, Zs = X / kernel.lengthscale, Z / kernel.lengthscale
-    gaps = [Xs.column([d]) - Zs[:, d][None, :] for d in range(Z.shape[1])]
-    return reduce(add, [gap * gap for gap in gaps])
+    return _distance(X / kernel.lengthscale, Z / kernel.lengthscale)
 
 
 def _inner_products(kernel, X, Z):

@@ -9,13 +9,14 @@ import numpy as np
 from bcmdist.errors import LaplaceNotConverged, NotPositiveDefinite
 from bcmdist.experts import softmax
 from bcmdist.experts.evidence import leave_one_out, local_evidence
-from bcmdist.learning.left_out.blocks import block_numbers, errors_by_block, means_by_block
+from bcmdist.learning.left_out.blocks import block_numbers, densities_by_block, means_by_block
 from bcmdist.learning.left_out.density import (
     STEEPNESS,
     block_errors,
     left_out_densities,
     left_out_errors,
     left_out_labels,
+    normal_density,
 )
 from bcmdist.model.kernels import Kernel, squared_distance
 from bcmdist.model.likelihoods import Likelihood
@@ -158,7 +159,8 @@ class BlockLeftOut(_Tried):
 class BlocksOfSample(_Tried):
     """Task: mean log density of each block of a sample, given the rows outside of it; -inf on failure.
 
-    Values (2, B): the size, as its position in `left_out.blocks.CUTS`, and the density.
+    Values (1 + k, B): the size, as its position in `left_out.blocks.CUTS`, and the density; of class labels one a
+    steepness.
     """
 
     drawn: BlobReference
@@ -171,17 +173,12 @@ class BlocksOfSample(_Tried):
         numbers = block_numbers(load_scaling(self.drawn).inputs(rows.X) / np.array(self.unit))
         try:
             K = prior_covariance(self.kernel.cross(X, X), Mean(self.mean), X)
-            density = normal_density(*errors_by_block(K, self.likelihood, obs, numbers))
-        except NotPositiveDefinite:
-            density = np.full(numbers.shape, -np.inf)
-        means = [means_by_block(own, of_rows) for own, of_rows in zip(numbers, density, strict=True)]
-        sizes = np.repeat(np.arange(len(means)), [len(one) for one in means])
-        return RowsLeftOut(np.array([sizes, np.concatenate(means)]))
-
-
-def normal_density(error, variance) -> np.ndarray:
-    """log N(error; 0, variance)."""
-    return -0.5 * (error**2 / variance + np.log(2.0 * np.pi * variance))
+            densities = densities_by_block(K, self.likelihood, obs, numbers)
+        except (NotPositiveDefinite, LaplaceNotConverged):
+            densities = np.full((len(STEEPNESS) if self.likelihood.on_labels else 1, *numbers.shape), -np.inf)
+        means = [[means_by_block(own, d) for own, d in zip(numbers, one, strict=True)] for one in densities]
+        sizes = np.repeat(np.arange(len(numbers)), [len(one) for one in means[0]])
+        return RowsLeftOut(np.array([sizes, *(np.concatenate(one) for one in means)]))
 
 
 @dataclass(frozen=True)

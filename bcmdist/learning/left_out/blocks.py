@@ -2,7 +2,8 @@
 
 Rows left out one by one have neighbours as near as ever. What a model predicts farther from rows is seen where a whole
 block is missing. One inverse predicts each block of a sample from all rows outside of it: with T = (K + noise)^-1 and b
-the rows of the block, its errors are (T_bb)^-1 (T y)_b, and their covariance is (T_bb)^-1.
+the rows of the block, its errors are (T_bb)^-1 (T y)_b, and their covariance is (T_bb)^-1. For a likelihood that is not
+Gaussian the sites of a block are divided out of the posterior at the mode, those of other rows stay where they are.
 
 Scores weigh single rows and blocks by the distances at which predictions will be needed, where these are known
 (`shares_of`); otherwise by a mixture of both.
@@ -13,8 +14,11 @@ from scipy.spatial import cKDTree
 
 from bcmdist import linalg
 from bcmdist.data.cell_tree import grow
+from bcmdist.experts.laplace import laplace_mode
 from bcmdist.learning.gap_points import Gaps
+from bcmdist.learning.left_out.density import label_densities, normal_density
 from bcmdist.model.likelihoods import Likelihood
+from bcmdist.prediction.observation import predictive
 
 # Numbers of blocks into which a sample is cut, one size after the other: powers of two, so that blocks are nested. The
 # largest hold a quarter of the domain. Arbitrary.
@@ -33,13 +37,54 @@ def block_numbers(Z) -> np.ndarray:
     return np.array([cells // (CUTS[0] // cut) for cut in CUTS])
 
 
-def errors_by_block(K, likelihood: Likelihood, obs, numbers) -> tuple[np.ndarray, np.ndarray]:
-    """Errors of rows, each predicted without its block, and their variances, (S, n) each; noise is included.
+def densities_by_block(K, likelihood: Likelihood, obs, numbers) -> np.ndarray:
+    """Log densities of rows, each predicted without its block, (k, S, n); k as in `left_out_densities`.
 
     Parameters
     ----------
     K : (n, n), prior covariance of f; overwritten
     numbers : (S, n), the block of each row at each size
+
+    Raises
+    ------
+    LaplaceNotConverged, NotPositiveDefinite
+    """
+    if likelihood.exact:
+        error, variance = errors_by_block(K, likelihood, obs, numbers)
+        if not likelihood.on_labels:
+            return normal_density(error, variance)[None]
+        targets = likelihood.targets(obs)
+        return np.stack([label_densities(targets, e, v[:, None]) for e, v in zip(error, variance, strict=True)], axis=1)
+    moments = zip(*cavities_by_block(K, likelihood, obs, numbers), strict=True)
+    return np.array([[predictive(likelihood, m, v, obs).log_density(obs) for m, v in moments]])
+
+
+def cavities_by_block(K, likelihood: Likelihood, obs, numbers) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and variance of f at rows, each without the sites of its block, (S, n) each; parameters as above.
+
+    With V the posterior covariance of a block at the mode f, R^2 its curvatures and s its scores, C = (V^-1 - R^2)^-1 =
+    V + V R A^-1 R V, where A = I - R V R is a block of (I + R K R)^-1, and the mean is f - C s.
+    """
+    f = laplace_mode(K, obs, likelihood)
+    score, root = likelihood.score(obs, f), np.sqrt(likelihood.curvature(obs, f))
+    L = linalg.cholesky(linalg.identity_plus_scaled(K, root), name="I + w^1/2 K w^1/2 of a sample")
+    half, inverse = linalg.solve_lower(L, np.asfortranarray(root[:, None] * K)), linalg.inverse(L)
+    mean, variance = np.empty(numbers.shape), np.empty(numbers.shape)
+    for k, own in enumerate(numbers):
+        for block in np.unique(own):
+            rows = np.flatnonzero(own == block)
+            V = K[np.ix_(rows, rows)] - half[:, rows].T @ half[:, rows]
+            A = linalg.cholesky(inverse[np.ix_(rows, rows)], name="share of what others tell of a block")
+            G = linalg.solve_lower(A, np.asfortranarray(root[rows, None] * V))
+            mean[k, rows] = f[rows] - V @ score[rows] - G.T @ (G @ score[rows])
+            variance[k, rows] = np.diag(V) + np.einsum("ij,ij->j", G, G)
+    return mean, variance
+
+
+def errors_by_block(K, likelihood: Likelihood, obs, numbers) -> tuple[np.ndarray, np.ndarray]:
+    """Errors of rows, each predicted without its block, (S, n) or (S, n, C), and their variances, (S, n), with noise.
+
+    Parameters as above.
 
     Raises
     ------
@@ -49,7 +94,7 @@ def errors_by_block(K, likelihood: Likelihood, obs, numbers) -> tuple[np.ndarray
     L = linalg.cholesky(K, name="covariance of a sample's targets")
     pull = linalg.cholesky_solve(L, likelihood.targets(obs))
     T = linalg.inverse(L)
-    error, variance = np.empty(numbers.shape), np.empty(numbers.shape)
+    error, variance = np.empty(numbers.shape + pull.shape[1:]), np.empty(numbers.shape)
     for k, own in enumerate(numbers):
         for block in np.unique(own):
             rows = np.flatnonzero(own == block)
@@ -64,9 +109,9 @@ def means_by_block(number, density) -> np.ndarray:
     return np.bincount(block, density) / count
 
 
-def by_size(values) -> list[np.ndarray]:
-    """Split values (2, B) of a size and a mean density of each block by size."""
-    return [values[1, values[0] == size] for size in range(len(CUTS))]
+def by_size(values, kind=0) -> list[np.ndarray]:
+    """Split values (1 + k, B) of a size and mean densities of each block by size: the densities of a kind."""
+    return [values[1 + kind, values[0] == size] for size in range(len(CUTS))]
 
 
 def shares_of(Z, places=None, *, gaps: Gaps | None = None, blocks=True) -> tuple[float, ...]:

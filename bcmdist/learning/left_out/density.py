@@ -28,11 +28,19 @@ def left_out_labels(K, likelihood: Likelihood, obs, rows: int) -> np.ndarray:
     ------
     NotPositiveDefinite
     """
-    targets = likelihood.targets(obs)
-    error, variance = left_out_errors(K, likelihood, obs, rows)
-    logits = 2.0 * (targets[:rows] - error) / variance
-    own = targets[:rows] > 0
+    return label_densities(likelihood.targets(obs)[:rows], *left_out_errors(K, likelihood, obs, rows))
+
+
+def label_densities(targets, error, variance) -> np.ndarray:
+    """Log probability of each row's own label at each steepness, (steepness, n), from errors of +1 and -1 (n, C)."""
+    logits = 2.0 * (targets - error) / variance
+    own = targets > 0
     return np.array([log_softmax(steep * logits, axis=1)[own] for steep in STEEPNESS])
+
+
+def normal_density(error, variance) -> np.ndarray:
+    """log N(error; 0, variance)."""
+    return -0.5 * (error**2 / variance + np.log(2.0 * np.pi * variance))
 
 
 def _conditional_factor(K, likelihood, obs, rows):

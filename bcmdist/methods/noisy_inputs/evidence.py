@@ -13,7 +13,8 @@ import numpy as np
 from bcmdist import linalg
 from bcmdist.errors import NotPositiveDefinite
 from bcmdist.experts.evidence import local_evidence
-from bcmdist.learning.evidence.local_tasks import Evidence, normal_density
+from bcmdist.learning.evidence.local_tasks import Evidence
+from bcmdist.learning.left_out.density import normal_density
 from bcmdist.methods.noisy_inputs.expert import NormalErrors
 from bcmdist.methods.noisy_inputs.hmc import STEP, log_evidence, sampled
 from bcmdist.methods.noisy_inputs.posterior import NoisyRows, Process, maximized

@@ -30,7 +30,7 @@ from bcmdist.model.kernels.interface import (
     metric,
     split_parameters,
 )
-from bcmdist.model.kernels.levels import Levels, OneHot, Periodic
+from bcmdist.model.kernels.levels import Levels, OneHot, Periodic, White
 from bcmdist.model.kernels.network import Arcsine
 from bcmdist.model.kernels.stationary import (
     Matern12,
@@ -65,6 +65,7 @@ __all__ = [
     "SquaredExponential",
     "Stationary",
     "Sum",
+    "White",
     "check_expression",
     "cross_lower",
     "fill_cross",
@@ -137,7 +138,7 @@ def _default(kernel, inputs):
 
 
 STATIONARY = (SquaredExponential, Matern12, Matern32, Matern52, RationalQuadratic)
-for own in (*STATIONARY, Arcsine, Linear, Quadratic, Cubic, Constant, Periodic, Levels, OneHot):
+for own in (*STATIONARY, Arcsine, Linear, Quadratic, Cubic, Constant, White, Periodic, Levels, OneHot):
     KERNELS.add(own.name, own)  # checked by the tests, not at import
 
 

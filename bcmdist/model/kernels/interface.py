@@ -185,26 +185,11 @@ def kernel_parts(kernel: Kernel) -> int:
 def metric(kernel: Kernel, inputs) -> np.ndarray:
     """Shortest length of each input over all single kernels with a metric, (D,).
 
-    Products with a linear kernel of some columns count only for inputs that no other term has: they may be 0 at most
-    rows, and the scatter of rows with gaps, such a product of a very short length, says nothing about which are near.
     Inputs that only kernels without a metric use have the length 1, those that no kernel uses `UNUSED_LENGTH`.
     """
-    of_all_rows = [leaf for term in kernel.terms if not _linear_in_some(term, inputs) for leaf in term.leaves]
-    lengths = _shortest(of_all_rows, inputs)
-    lengths = np.where(np.isfinite(lengths), lengths, _shortest(kernel.leaves, inputs))
+    scales = [found for leaf in kernel.leaves if (found := leaf.metric(inputs)) is not None]
+    lengths = np.min([*scales, np.full(inputs, np.inf)], axis=0)
     return np.where(np.isfinite(lengths), lengths, np.where(kernel.covered(inputs), 1.0, UNUSED_LENGTH))
-
-
-def _linear_in_some(term, inputs) -> bool:
-    """Whether a kernel of a product has lengthscales for some columns, but does not depend on distances."""
-    linear = [leaf for leaf in term.leaves if leaf.lengthscales and leaf.metric(inputs) is None]
-    return len(term.leaves) > 1 and not all(leaf.covered(inputs).all() for leaf in linear)
-
-
-def _shortest(leaves, inputs) -> np.ndarray:
-    """Shortest length of each input, (D,); infinite where there is none."""
-    scales = [found for leaf in leaves if (found := leaf.metric(inputs)) is not None]
-    return np.min([*scales, np.full(inputs, np.inf)], axis=0)
 
 
 def fill_cross(kernel: Kernel, X, Z, K) -> None:

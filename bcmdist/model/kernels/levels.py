@@ -1,4 +1,4 @@
-"""Kernels of categories, whose levels have no order, and of cycles."""
+"""Kernels of categories, whose levels have no order, of independent values, and of cycles."""
 
 from abc import abstractmethod
 from dataclasses import dataclass
@@ -76,6 +76,32 @@ class OneHot(Exchangeable):
 
     def input_gradient(self, X, Z, G) -> np.ndarray:
         return distance_gradient(X, Z, 0.5 * np.log(self.correlation) * self.cross(X, Z) * G, 1.0)
+
+
+@dataclass(frozen=True)
+class White(Leaf):
+    """`variance` of equal rows, else 0: independent values at distinct inputs, as of noise; equal rows share theirs."""
+
+    variance: np.ndarray
+    name = "white"
+
+    def cross(self, X, Z) -> np.ndarray:
+        equal = np.ones((len(X), len(Z)), dtype=bool, order="F")
+        for x, z in zip(X.T, Z.T, strict=True):
+            equal &= x[:, None] == z
+            if not equal.any():
+                break
+        return self.variance * equal
+
+    def diagonal(self, X) -> np.ndarray:
+        return np.full(len(X), self.variance[0])
+
+    def cross_and_pullback(self, X, Z) -> tuple[np.ndarray, Pullback]:
+        K = self.cross(X, Z)
+        return K, lambda G: np.array([np.vdot(G.T, K.T)])
+
+    def input_gradient(self, X, Z, G) -> np.ndarray:
+        return np.zeros_like(Z)
 
 
 @dataclass(frozen=True)
