@@ -26,7 +26,7 @@ FOLDERS = {
     "data/redis.py": "redis",
     "api/pictures": "plot",
     "methods/fourier": "fourier",
-    "api/interop/onnx.py": "onnx",
+    "api/interop/onnx_graph.py": "onnx",
 }
 # The first versions without holes that were published: of requests that hang or smuggle (h11, starlette), of pages of
 # the dashboard that run code (distributed), of files that lead elsewhere (onnx) or run code (skops, torch, lightgbm).
