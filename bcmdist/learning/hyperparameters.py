@@ -149,8 +149,7 @@ def find_hyperparameters(
     validation = ValidationData(near, reference, runtime, classes, likelihood) if near else None
     most = max(blocks.largest, validation.sizes.rows if validation else 0)
     _refuse_large_evidence(most, inputs, settings, likelihood, runtime)
-    remembered = CachedObjective(objective, log)
-    objectives = _Objectives(objective, remembered, blocks, mean, sloping)
+    objectives = _Objectives(objective, CachedObjective(objective, log), blocks, mean, sloping)
     try:
         learned = learn(
             objectives.objective_for,
@@ -158,6 +157,7 @@ def find_hyperparameters(
             likelihood,
             inputs=inputs,
             effort=EFFORTS[settings.effort],
+            rows=sum(part.rows for part in objective.parts),
             groups=columns.groups,
             scales=columns.scales,
             roles=columns.roles,
@@ -166,20 +166,27 @@ def find_hyperparameters(
             representable=representable,
         )
     except NotPositiveDefinite as error:
-        raise NotPositiveDefinite(f"{error}; the last failure: {(remembered.reasons or ['none'])[-1]}") from error
-    found = {
+        raise NotPositiveDefinite(
+            f"{error}; the last failure: {(objectives.remembered.reasons or ['none'])[-1]}"
+        ) from error
+    kernel, mean = learned.kernel, LINEAR if learned.linear else mean
+    if likelihood is not target and not (
+        target.needs_calibration or target.independent_processes
+    ):  # evidence without gradient
+        kernel = rescale(_class_evidence(objective.parts, reference, mean, target, classes, runtime), kernel)
+    about = kernel, learned.likelihood if likelihood is target else target, mean
+    return learned.kernel_name, *about, _findings(learned)
+
+
+def _findings(learned) -> dict[str, Any]:
+    """What learning found besides the hyper-parameters, by field name of `Facts`."""
+    return {
         "kernels_tried": learned.tried,
         "at_bounds": learned.at_bounds,
         "evaluations": learned.evaluations,
         "settled": learned.noise_factors,
         "decisions": [decision.to_json() for decision in learned.decisions],
     }
-    kernel, mean = learned.kernel, LINEAR if learned.linear else mean
-    if likelihood is not target and not (
-        target.needs_calibration or target.independent_processes
-    ):  # evidence without gradient
-        kernel = rescale(_class_evidence(objective.parts, reference, mean, target, classes, runtime), kernel)
-    return learned.kernel_name, kernel, learned.likelihood if likelihood is target else target, mean, found
 
 
 def first_objective(settings, parts, reference, classes, runtime) -> LocalObjective:

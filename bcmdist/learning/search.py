@@ -46,9 +46,10 @@ PRIOR_SD = 3.0
 
 
 # Learning stops when iterations gain less than this, and a linear mean that gains less is rejected: half a nat is no
-# evidence.
+# evidence. It also stops when iterations gain less for each row than predictions show.
 GAIN_NATS = 0.5
 IDLE_STEPS = 2
+IDLE_A_ROW = 4e-4
 
 NO_ROLES = ColumnRoles()
 # Iterations before a constant and a linear mean are compared by the evidence alone.
@@ -106,14 +107,18 @@ class Learned:
 class _Search:
     """Maximise one objective from several starts, counting evaluations."""
 
-    def __init__(self, objective: Objective, inputs: int, groups: tuple[int, ...] = ()):
+    def __init__(self, objective: Objective, inputs: int, groups: tuple[int, ...] = (), rows=0):
         self.objective = objective
         self.inputs = inputs
         self.groups = groups
+        self.idle = max(GAIN_NATS, IDLE_A_ROW * rows)
         self.evaluations = 0
 
-    def climb(self, start: Point, steps) -> Point:
-        """Return the best point that L-BFGS finds in at most `steps` iterations; never worse than the start."""
+    def climb(self, start: Point, steps, *, over=-math.inf) -> Point:
+        """Return the best point that L-BFGS finds in at most `steps` iterations; never worse than the start.
+
+        It ends early where `over` is out of reach: if further steps like the last one would not bring it so far.
+        """
         center, bounds = theta_of(start), np.log(bounds_of(start))
         best: list[Any] = [start.objective, center]
         moves, prior = moves_of(start), self._prior(start)
@@ -136,7 +141,7 @@ class _Search:
             jac=True,
             method="L-BFGS-B",
             bounds=room,
-            callback=stop_when_idle(),
+            callback=stop_when_idle(self.idle, steps=steps, above=-over),
             options={"maxiter": steps, "ftol": 0.0},
         )
         return replace(moved(start, best[1]), objective=best[0])
@@ -166,14 +171,20 @@ class _Search:
         return value - 0.5 * (share * gap) @ gap, gradient - share * gap / PRIOR_SD
 
 
-def stop_when_idle() -> Callable[..., None]:
-    """Return a callback that stops L-BFGS when `IDLE_STEPS` iterations in a row gain less than `GAIN_NATS` each."""
+def stop_when_idle(least=GAIN_NATS, *, steps=math.inf, above=math.inf) -> Callable[..., None]:
+    """Return a callback that stops L-BFGS when `IDLE_STEPS` iterations in a row gain less than `least` each.
+
+    It also stops when as many further iterations as there are `steps`, like the last one, would leave the loss above
+    a value.
+    """
     losses: list[float] = []
 
     def callback(intermediate_result):
         losses.append(intermediate_result.fun)
         recent = losses[-IDLE_STEPS - 1 :]
-        if len(recent) > IDLE_STEPS and all(a - b < GAIN_NATS for a, b in itertools.pairwise(recent)):
+        if len(recent) > IDLE_STEPS and all(a - b < least for a, b in itertools.pairwise(recent)):
+            raise StopIteration
+        if len(losses) > 1 and losses[-1] - (steps - len(losses)) * (losses[-2] - losses[-1]) > above:
             raise StopIteration
 
     return callback
@@ -186,6 +197,7 @@ def learn(
     *,
     inputs,
     effort: Effort,
+    rows=0,
     groups: tuple[int, ...] = (),
     scales=None,
     roles: ColumnRoles | None = NO_ROLES,
@@ -199,6 +211,7 @@ def learn(
     ----------
     objective_for : returns the objective over rows that are near in the metric of a kernel (None: of the scaled inputs)
     kernel_name : expression of `parse_kernel`, or "auto" to choose among `AUTO_KERNELS`
+    rows : number of rows whose evidence is summed; 0 if unknown
     groups : (D,) for each input the first input that shares its lengthscale; () if each input has its own
     scales : (D,) divisors of the original inputs: one lengthscale for unscaled inputs is tried too
     roles : of inputs in the sums that are tried; None if only kernels of all columns may be chosen
@@ -211,7 +224,7 @@ def learn(
     NotPositiveDefinite
         The objective could not be evaluated at any start.
     """
-    search = _Search(objective_for(None), inputs, groups)
+    search = _Search(objective_for(None), inputs, groups, rows)
     names = AUTO_KERNELS if kernel_name == "auto" else (kernel_name,)
     points = isotropic_points(search, names, likelihood, effort, scales)
     coarse = max(points, key=_objective)
@@ -221,9 +234,8 @@ def learn(
         points = isotropic_points(search, names, likelihood, effort, scales)
         coarse = max(points, key=_objective)
     best = search.climb(expanded(coarse, inputs), effort.steps)
-    # A kernel may have ended in a poor optimum: each one also starts from the best point of any kernel.
-    places = {p.name: [best, expanded(p, inputs)] for p in sorted(points, key=_objective) if p.name != best.name}
-    points = [best, *(search.climb(begun(search, n, at), effort.isotropic_steps) for n, at in places.items())]
+    over = best.objective if validation_for is None else -math.inf  # rows left out may prefer another one
+    points = [best, *_others(search, points, best, effort, over)]
     summed, gaining = sums(search, points, effort, roles) if kernel_name == "auto" else ([], [])
     tried, points = _best_by_name([*points, *summed]), [*points, *gaining]
     best, *others = _representable(sorted(points, key=_objective, reverse=True), representable)
@@ -238,6 +250,16 @@ def learn(
 
     others += [*_plain(search, coarse, best), *filter(None, [freed(best)])]
     return _concluded(search, select_model(validation, best, others, climbed), tried, linear, of_mean)
+
+
+def _others(search, points, best, effort, over) -> list[Point]:
+    """Climb to a point of each other kernel: from its own isotropic one, which may be a poor optimum, or the best one.
+
+    A climb that will not come over an objective ends early.
+    """
+    places = {p.name: [best, expanded(p, search.inputs)] for p in sorted(points, key=_objective) if p.name != best.name}
+    starts = [begun(search, name, at) for name, at in places.items()]
+    return [search.climb(start, effort.isotropic_steps, over=over) for start in starts]
 
 
 def _further_rounds(search, best, objective_for, validation_for, effort) -> tuple[Point, CrossValidation]:
@@ -308,7 +330,7 @@ def _mean_by_evidence(search, best, trend):
         return best, False, ()
     level = search.climb(best, MEAN_STEPS)
     search.objective = trend
-    sloping = search.climb(search.again(best), MEAN_STEPS)
+    sloping = search.climb(search.again(best), MEAN_STEPS, over=level.objective)
     gain = sloping.objective - level.objective
     linear = gain > GAIN_NATS
     found = Margin(gain if linear else -gain, None)

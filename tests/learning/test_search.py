@@ -1,6 +1,7 @@
 import itertools
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -545,3 +546,30 @@ def test_auto_takes_two_scales_where_the_data_have_them(rng):
     assert found.tried[TWO_SCALES] == max(found.tried.values())
     quick = learn(always(objective_of(X, y)), "auto", Gaussian(0.5), inputs=2, effort=EFFORTS["quick"])
     assert TWO_SCALES not in quick.tried
+
+
+def test_a_climb_ends_where_what_it_has_to_exceed_is_out_of_reach():
+    steep = np.geomspace(1.0, 1e4, 6)
+
+    def slope(kernel, likelihood):
+        away = np.log(kernel.lengthscale) - 2.0
+        return -(steep @ away**2), np.concatenate([[0.0], -2.0 * steep * away, [0.0]])
+
+    search = learning._Search(slope, 6)
+    start = search.at("se", parse_kernel("se", inputs=6), Gaussian(0.1))
+    ends = {}
+    for over in (-np.inf, -10.0, 1e6):
+        before = search.evaluations
+        ends[over] = search.climb(start, 30, over=over).objective, search.evaluations - before
+    assert ends[-10.0] == ends[-np.inf]
+    assert ends[1e6][1] < ends[-np.inf][1]
+
+
+def test_climbs_end_when_iterations_gain_less_a_row_than_predictions_show():
+    for rows, least in ((0, 0.5), (1000, 0.5), (5000, 2.0)):
+        assert learning._Search(None, 1, rows=rows).idle == pytest.approx(least)
+    stop = learning.stop_when_idle(2.0)
+    found = [stop(SimpleNamespace(fun=loss)) for loss in (10.0, 7.0, 5.5)]
+    assert found == [None] * 3
+    with pytest.raises(StopIteration):
+        stop(SimpleNamespace(fun=4.0))
