@@ -4,6 +4,7 @@ from numbers import Integral
 
 from bcmdist.errors import InvalidOption
 from bcmdist.experts.residual import RESIDUALS, refuse_coupled_classes
+from bcmdist.learning.column_roles import NO_INPUTS
 from bcmdist.learning.decisions import LEAVE_ONE_OUT
 from bcmdist.learning.experts import FIRST, experts, method_of
 from bcmdist.learning.method import left_out_errors
@@ -39,6 +40,13 @@ def climbs_nothing(c: Combination) -> bool:
     if c.settings.objective != "committee":
         return False
     return not climbs or not (RESIDUALS[climbs].couples or c.likelihood is None or c.likelihood.normal)
+
+
+def tries_no_sums(c: Combination) -> bool:
+    """Whether learning chooses no kernel, or only among kernels of all columns."""
+    settings = c.settings
+    chooses = settings.learn and settings.kernel == "auto" and c.able.sums
+    return not chooses or settings.effort == "quick" or settings.objective == "subset"
 
 
 RULES: tuple[Rule, ...] = (
@@ -106,6 +114,14 @@ RULES: tuple[Rule, ...] = (
         ({},),
         lambda c: c.settings.learn,
         "learn=False (--no-learn) with given hyper-parameters, got learn=True; add it",
+    ),
+    Requires(
+        "coordinates",
+        (None, NO_INPUTS),
+        tries_no_sums,
+        "no coordinates with {method.name}, --kernel {settings.kernel}, --effort {settings.effort} and --objective "
+        "{settings.objective}, got {value}: they are for sums of kernels, which learning tries with --kernel auto, "
+        "--effort normal or thorough, and without --objective subset; give these, or leave it out",
     ),
     # What the method can do.
     Supports(

@@ -199,3 +199,10 @@ def test_unknown_coordinates_are_refused_before_any_work(tmp_path, requested, te
     with pytest.raises(InvalidOption, match=f"coordinates: expected.*{text}"):
         GBCM.fit(X, X.lon.to_numpy(), Settings(coordinates=requested), model=tmp_path / "m")
     assert not (tmp_path / "m").exists()
+
+
+@pytest.mark.parametrize("further", [{"kernel": "se"}, {"effort": "quick"}, {"learn": False}, {"objective": "subset"}])
+def test_coordinates_are_refused_where_no_sums_are_tried(further):
+    Settings(coordinates="none", **further)
+    with pytest.raises(InvalidOption, match=r"coordinates: expected no coordinates .* got 0,1: they are for sums"):
+        Settings(coordinates="0,1", **further)
