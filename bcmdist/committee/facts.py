@@ -94,6 +94,8 @@ class ScaleProcess(Record, frozen=True):
     points: list[list[Number]]
     variance: Positive
     lengthscale: list[Positive]
+    low: list[Number] | None = None
+    high: list[Number] | None = None
 
 
 class GapIndicators(Record, frozen=True):

@@ -1,8 +1,12 @@
 """The scale of errors: a second committee, of log squared residuals."""
 
+import json
+
+import msgspec
 import numpy as np
 import pytest
 
+from bcmdist.committee.facts import ScaleProcess
 from bcmdist.prediction.errors.error_distribution import Residuals, fit_error_distribution, gain_of
 from bcmdist.prediction.errors.heteroscedasticity import LOG_VARIANCE, fit_scale, log_squares, places_of, settle_process
 
@@ -69,3 +73,19 @@ def test_residuals_add_and_fade(rng):
     once, halves = fit_error_distribution(known, process), fit_error_distribution(twice, process)
     np.testing.assert_allclose(halves.scale.mean, once.scale.mean, atol=1e-10)
     np.testing.assert_allclose(halves.scale.factor(places), once.scale.factor(places), rtol=1e-10)
+
+
+def test_beyond_the_residuals_the_factor_stays_as_at_their_edge(rng):
+    """Above all in the predictive variance, which is larger far from rows than any row left out has shown."""
+    X = rng.uniform(-2, 2, (1000, 2))
+    variance = np.exp(0.5 * X[:, 1])
+    places, z = places_of(X, variance), growing(X) * variance**0.4 * rng.standard_normal(1000)
+    process = settle_process(places, z, UNITS)
+    scale, factors = fit_scale(process, places, z, np.ones(1000))
+    edge, beyond = np.array([[2.0, 0.0, 1.0]]), np.array([[9.0, 0.0, 5.0]])
+    high = places.max(axis=0)
+    np.testing.assert_allclose(scale.factor(beyond), scale.factor(np.minimum(beyond, high)), rtol=1e-5)
+    np.testing.assert_allclose(np.log(scale.factor(beyond)), np.log(scale.factor(edge)), atol=0.1)
+    assert factors.max() < 3.0 * scale.factor(edge)[0]
+    again = type(process).from_json(msgspec.json.decode(json.dumps(process.to_json()), type=ScaleProcess))
+    np.testing.assert_array_equal(fit_scale(again, places, z, np.ones(1000))[0].factor(beyond), scale.factor(beyond))

@@ -277,5 +277,5 @@ def _latent(fitted: Fitted, X: Value) -> tuple[Value, Value]:
 def _widening(scale: VaryingScale, X: Value, variance: Value) -> Value:
     """Return the factors of observation variances, (n,); see `bcmdist.prediction.errors.heteroscedasticity`."""
     places = X.concat_columns(variance.clip(*FINITE).log().columns())
-    B, _ = design(scale.shared, places)
+    B, _ = design(scale.shared, places.clip(scale.low, scale.high))
     return (B @ scale.mean - scale.level).clip(-LARGEST_LOG, LARGEST_LOG).exp()

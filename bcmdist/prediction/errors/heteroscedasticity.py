@@ -4,7 +4,8 @@ With z the standardised leave-one-out residual of a row, log z^2 - E log chi^2_1
 of the factor by which the predictive variance is wrong. The variance of this observation is known, pi^2 / 2 (of the log
 of a chi^2_1), and stays fixed; when learned, it overfits. The log factor is a Gaussian process with a smooth kernel on
 the *place* of a row, (D + 1,): its scaled inputs and the log of the predictive variance there. Rows are independent
-given the values at inducing points, so their messages are sums over rows, which add, fade and can be withdrawn.
+given the values at inducing points, so their messages are sums over rows, which add, fade and can be withdrawn. Beyond
+the residuals, where nothing is known of the factor, it stays as at their edge.
 """
 
 import math
@@ -64,6 +65,9 @@ class Process:
     """of the squared exponential kernel"""
     lengthscale: np.ndarray
     """(D + 1,)"""
+    low: np.ndarray | float = -math.inf
+    high: np.ndarray | float = math.inf
+    """smallest and largest coordinates of the residuals, (D + 1,) each; infinite in older models"""
 
     @property
     def shared(self) -> Query:
@@ -73,16 +77,15 @@ class Process:
 
     def to_json(self) -> dict:
         """The fields, JSON-ready."""
-        return {
-            "points": self.points.tolist(),
-            "variance": self.variance,
-            "lengthscale": self.lengthscale.tolist(),
-        }
+        arrays = {name: getattr(self, name) for name in ("points", "lengthscale", "low", "high")}
+        finite = {name: value.tolist() for name, value in arrays.items() if isinstance(value, np.ndarray)}
+        return {"variance": self.variance} | finite
 
     @classmethod
     def from_json(cls, fact) -> "Process":
         """From the stored process (`bcmdist.committee.facts.ScaleProcess`)."""
-        return cls(np.array(fact.points), fact.variance, np.array(fact.lengthscale))
+        ends = () if fact.low is None else (np.array(fact.low), np.array(fact.high))
+        return cls(np.array(fact.points), fact.variance, np.array(fact.lengthscale), *ends)
 
 
 @dataclass(frozen=True)
@@ -94,9 +97,13 @@ class VaryingScale:
     """posterior mean of the shared variables, (S,)"""
     level: float
     """log of the mean factor before normalisation"""
+    low: np.ndarray | float = -math.inf
+    high: np.ndarray | float = math.inf
+    """ends of the coordinates, as of `Process`"""
 
     def factor(self, places) -> np.ndarray:
         """Factor (n,) on the predictive variance of observations at places (n, D + 1)."""
+        places = places.clip(self.low, self.high)
         blocks = [places[start : start + AT_A_TIME] for start in range(0, max(len(places), 1), AT_A_TIME)]
         return _bounded(np.concatenate([self.shared.design(some) @ self.mean for some in blocks]) - self.level)
 
@@ -118,13 +125,14 @@ def fit_scale(process: Process, places, z, weight) -> tuple[VaryingScale, np.nda
     -------
     The scale, and the factor at each row predicted from the other rows, (n,).
     """
-    shared, obs = process.shared, _observed(z, weight)
+    shared, obs, ends = process.shared, _observed(z, weight), (process.low, process.high)
+    places = places.clip(*ends)
     blocks = [slice(start, start + AT_A_TIME) for start in range(0, len(z), AT_A_TIME)]
     messages = [expert_message(shared, _NOISE, places[some], obs[some]) for some in blocks]
     belief = Committee(sum(messages[1:], messages[0])).posterior
     log_scale = np.concatenate([shared.design(places[some]) @ belief.mean for some in blocks])
     level = math.log(float(np.average(np.exp(log_scale), weights=weight)))
-    return VaryingScale(shared, belief.mean, level), _bounded(
+    return VaryingScale(shared, belief.mean, level, *ends), _bounded(
         np.concatenate([_without_own(shared, belief, places[some], obs[some]) for some in blocks]) - level
     )
 
@@ -158,7 +166,8 @@ def settle_process(places, z, units: list[np.ndarray], *, seed=0) -> Process:
     found = [_climbed(seen, np.append(unit, 0.0), np.append(0.0 * unit, deviation)) for unit in units]
     _, variance, lengthscale = min(found, key=lambda one: one[0])
     count = max(LEAST_POINTS, min(POINTS, NUMBERS // places.shape[1]))
-    return Process(np.round(places[order[:count]], 6), variance, lengthscale)
+    ends = np.round([places.min(axis=0), places.max(axis=0)], 6)
+    return Process(np.round(places[order[:count]], 6), variance, lengthscale, *ends)
 
 
 def _climbed(seen, inputs, variances):
