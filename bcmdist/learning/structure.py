@@ -27,7 +27,7 @@ from bcmdist.model.kernels.grammar import Factor, written
 # A rough kernel of short range and a smooth one of long range, both of all columns; lengthscales of both from which a
 # climb begins, as shares of those of the best rough kernel, and the share of its variance that each has.
 TWO_SCALES = "matern12 + se"
-SCALE_SHARES = ((0.5, 0.6), (0.5, 0.3), (1.0, 0.3), (2.0, 0.3))
+SCALE_SHARES = ((0.5, 0.6), (0.5, 0.3))
 # Kernel of the effect of a column; most effects, and columns of the data beyond which none are tried.
 EFFECT = "se"
 MOST_EFFECTS, MOST_COLUMNS = 4, 30
