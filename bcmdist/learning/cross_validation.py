@@ -1,13 +1,13 @@
 """Score kernels, means and variances by leave-one-out predictions in neighbourhoods of rows.
 
     noise_score    adjusts variances; errors are Gaussian
-    model_score    chooses kernel and mean; errors have a fitted distribution; also scores gaps
+    model_score    chooses kernel and mean; errors of single rows have a fitted distribution
 
 Both use the same rows. For Gaussian noise `model_score` fits an error distribution
 (`bcmdist.prediction.errors.scale_mixture`) to the errors of each candidate, so that a few rare rows do not determine
 the choice for all others. `noise_score` does not, so that rare rows may still raise the noise.
 
-`model_score` leaves out blocks of several sizes, too: the neighbours of a single left-out row are as near as ever, so
+Both leave out blocks of several sizes, too: the neighbours of a single left-out row are as near as ever, so
 its error is uninformative about predictions far from rows. Blocks are left out of samples of all rows
 (`bcmdist.learning.left_out.blocks`) and, if the domain has gaps, of their size out of dense neighbourhoods. Errors in
 blocks come from a few blocks only, too few to fit a distribution, and are scored as Gaussian. Rows and blocks weigh as
@@ -16,6 +16,7 @@ far from rows as predictions will be where this is known (`--query-from`).
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -130,15 +131,12 @@ class Folds:
     def under(self, mean: str, trend: CrossValidation | None = None) -> CrossValidation:
         """Return the scores under a prior mean, with the scores under a linear mean attached as `trend`."""
 
-        def noise_score(kernel, likelihood):
-            return Score((self._rows(kernel, likelihood, mean, normal_density)[0],))
-
-        def model_score(kernel, likelihood):
-            rows, kind = self._rows(kernel, likelihood, mean, densities_of_errors)
+        def score(densities, kernel, likelihood):
+            rows, kind = self._rows(kernel, likelihood, mean, densities)
             gaps, blocks = self._gaps(kernel, likelihood, mean), self._blocks(kernel, likelihood, mean, kind)
             return Score((rows, *gaps, *blocks), self.shares)
 
-        return CrossValidation(noise_score, model_score, trend)
+        return CrossValidation(partial(score, normal_density), partial(score, densities_of_errors), trend)
 
     def _rows(self, kernel, likelihood, mean, densities):
         """Leave-one-out log densities of the central rows, as `left_out_densities`."""

@@ -13,11 +13,12 @@ from bcmdist.learning.blocks.blocks import CellBlocks
 from bcmdist.learning.cross_validation import CrossValidation, ValidationData, densities_of_errors, select_model
 from bcmdist.learning.decisions import A_ROW, EVIDENCE, ROWS_LEFT_OUT
 from bcmdist.learning.gap_points import MOST_SHARE, gaps_in
+from bcmdist.learning.left_out.blocks import CUTS
 from bcmdist.learning.left_out.density import left_out_errors, normal_density
 from bcmdist.learning.left_out.score import Margin, Score, margin
 from bcmdist.learning.point import Point
 from bcmdist.model.kernels import parse_kernel
-from bcmdist.model.likelihoods import Gaussian
+from bcmdist.model.likelihoods import Gaussian, OneHot, Poisson
 from bcmdist.model.scaling import Scaling, scaling_to_array
 from bcmdist.runtime.interface import SerialRuntime
 from bcmdist.storage.commits import BlobReference, open_store
@@ -201,3 +202,23 @@ def test_gaps_choose_the_kernel_that_reaches_across_them(make_data, tmp_path, rn
         S = kernel.cross(X[seen], X[seen]) + noise * np.eye(seen.sum())
         off[name] = np.std(y[~seen] - kernel.cross(X[~seen], X[seen]) @ np.linalg.solve(S, y[seen]))
     assert off["gaps"] < 0.75 * off["rows"]
+
+
+@pytest.mark.parametrize("likelihood", [Gaussian(0.1), Poisson(), OneHot(2, 0.3)], ids=lambda one: one.name)
+def test_variances_and_models_are_scored_by_rows_and_by_blocks_of_each_size(likelihood, make_data, tmp_path, rng):
+    X = rng.uniform(0, 1, (120, 2))
+    runtime, store = SerialRuntime(), open_store(str(tmp_path / "model"))
+    data = open_data(make_data("rows.zarr", X=X, y=rng.integers(0, 2, 120) * 1.0, rows_per_chunk=120))
+    scaling = store.put_arrays({"scaling": scaling_to_array(Scaling(np.zeros(2), np.ones(2), 0.0, 1.0))})["scaling"]
+    reference = BlobReference(store.storage.url, scaling)
+    common = {"reference": reference, "size": 100, "per_density": 1, "runtime": runtime, "store": store, "seed": 0}
+    near = CellBlocks(data, partitions(data, 120), X, url=str(tmp_path / "near"), **common)
+    classes = (0.0, 1.0) if likelihood.on_labels else None
+    kernel = parse_kernel("matern32", inputs=2)
+    judges = ValidationData(near, reference, runtime, classes, likelihood).folds(kernel).under("zero")
+    variances, models = judges.noise_score(kernel, likelihood), judges.model_score(kernel, likelihood)
+    assert [len(group) for group in variances.groups] == [len(group) for group in models.groups] == [120, *CUTS]
+    assert variances.shares == models.shares
+    for one, other in zip(variances.groups[1:], models.groups[1:], strict=True):
+        np.testing.assert_array_equal(one, other)
+        assert np.isfinite(one).all()
