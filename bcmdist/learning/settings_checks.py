@@ -120,8 +120,8 @@ RULES: tuple[Rule, ...] = (
         (None, NO_INPUTS),
         tries_no_sums,
         "no coordinates with {method.name}, --kernel {settings.kernel}, --effort {settings.effort} and --objective "
-        "{settings.objective}, got {value!s:.80}: they are for sums of kernels, which learning tries with --kernel auto, "
-        "--effort normal or thorough, and without --objective subset; give these, or leave it out",
+        "{settings.objective}, got {value!s:.80}: they are for sums of kernels, which learning tries with --kernel "
+        "auto, --effort normal or thorough, and without --objective subset; give these, or leave it out",
     ),
     # What the method can do.
     Supports(
