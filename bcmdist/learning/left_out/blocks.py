@@ -38,7 +38,7 @@ def block_numbers(Z) -> np.ndarray:
 
 
 def densities_by_block(K, likelihood: Likelihood, obs, numbers) -> np.ndarray:
-    """Log densities of rows, each predicted without its block, (k, S, n): one k a steepness of class labels, else k = 1.
+    """Log densities of rows, each predicted without its block, (k, S, n): k steepnesses of class labels, else 1.
 
     Parameters
     ----------
