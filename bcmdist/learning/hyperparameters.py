@@ -157,7 +157,6 @@ def find_hyperparameters(
             likelihood,
             inputs=inputs,
             effort=EFFORTS[settings.effort],
-            rows=sum(part.rows for part in objective.parts),
             groups=columns.groups,
             scales=columns.scales,
             roles=columns.roles,

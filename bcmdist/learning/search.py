@@ -46,10 +46,9 @@ PRIOR_SD = 3.0
 
 
 # Learning stops when iterations gain less than this, and a linear mean that gains less is rejected: half a nat is no
-# evidence. It also stops when iterations gain less for each row than predictions show.
+# evidence.
 GAIN_NATS = 0.5
 IDLE_STEPS = 2
-IDLE_A_ROW = 4e-4
 
 NO_ROLES = ColumnRoles()
 # Iterations before a constant and a linear mean are compared by the evidence alone.
@@ -107,11 +106,10 @@ class Learned:
 class _Search:
     """Maximise one objective from several starts, counting evaluations."""
 
-    def __init__(self, objective: Objective, inputs: int, groups: tuple[int, ...] = (), rows=0):
+    def __init__(self, objective: Objective, inputs: int, groups: tuple[int, ...] = ()):
         self.objective = objective
         self.inputs = inputs
         self.groups = groups
-        self.idle = max(GAIN_NATS, IDLE_A_ROW * rows)
         self.evaluations = 0
 
     def climb(self, start: Point, steps, *, over=-math.inf) -> Point:
@@ -141,7 +139,7 @@ class _Search:
             jac=True,
             method="L-BFGS-B",
             bounds=room,
-            callback=stop_when_idle(self.idle, steps=steps, above=-over),
+            callback=stop_when_idle(steps=steps, above=-over),
             options={"maxiter": steps, "ftol": 0.0},
         )
         return replace(moved(start, best[1]), objective=best[0])
@@ -171,8 +169,8 @@ class _Search:
         return value - 0.5 * (share * gap) @ gap, gradient - share * gap / PRIOR_SD
 
 
-def stop_when_idle(least=GAIN_NATS, *, steps=math.inf, above=math.inf) -> Callable[..., None]:
-    """Return a callback that stops L-BFGS when `IDLE_STEPS` iterations in a row gain less than `least` each.
+def stop_when_idle(*, steps=math.inf, above=math.inf) -> Callable[..., None]:
+    """Return a callback that stops L-BFGS when `IDLE_STEPS` iterations in a row gain less than `GAIN_NATS` each.
 
     It also stops when as many further iterations as there are `steps`, like the last one, would leave the loss above
     a value.
@@ -182,7 +180,7 @@ def stop_when_idle(least=GAIN_NATS, *, steps=math.inf, above=math.inf) -> Callab
     def callback(intermediate_result):
         losses.append(intermediate_result.fun)
         recent = losses[-IDLE_STEPS - 1 :]
-        if len(recent) > IDLE_STEPS and all(a - b < least for a, b in itertools.pairwise(recent)):
+        if len(recent) > IDLE_STEPS and all(a - b < GAIN_NATS for a, b in itertools.pairwise(recent)):
             raise StopIteration
         if len(losses) > 1 and losses[-1] - (steps - len(losses)) * (losses[-2] - losses[-1]) > above:
             raise StopIteration
@@ -197,7 +195,6 @@ def learn(
     *,
     inputs,
     effort: Effort,
-    rows=0,
     groups: tuple[int, ...] = (),
     scales=None,
     roles: ColumnRoles | None = NO_ROLES,
@@ -211,7 +208,6 @@ def learn(
     ----------
     objective_for : returns the objective over rows that are near in the metric of a kernel (None: of the scaled inputs)
     kernel_name : expression of `parse_kernel`, or "auto" to choose among `AUTO_KERNELS`
-    rows : number of rows whose evidence is summed; 0 if unknown
     groups : (D,) for each input the first input that shares its lengthscale; () if each input has its own
     scales : (D,) divisors of the original inputs: one lengthscale for unscaled inputs is tried too
     roles : of inputs in the sums that are tried; None if only kernels of all columns may be chosen
@@ -224,7 +220,7 @@ def learn(
     NotPositiveDefinite
         The objective could not be evaluated at any start.
     """
-    search = _Search(objective_for(None), inputs, groups, rows)
+    search = _Search(objective_for(None), inputs, groups)
     names = AUTO_KERNELS if kernel_name == "auto" else (kernel_name,)
     points = isotropic_points(search, names, likelihood, effort, scales)
     coarse = max(points, key=_objective)

@@ -1,7 +1,6 @@
 import itertools
 import math
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -563,13 +562,3 @@ def test_a_climb_ends_where_what_it_has_to_exceed_is_out_of_reach():
         ends[over] = search.climb(start, 30, over=over).objective, search.evaluations - before
     assert ends[-10.0] == ends[-np.inf]
     assert ends[1e6][1] < ends[-np.inf][1]
-
-
-def test_climbs_end_when_iterations_gain_less_a_row_than_predictions_show():
-    for rows, least in ((0, 0.5), (1000, 0.5), (5000, 2.0)):
-        assert learning._Search(None, 1, rows=rows).idle == pytest.approx(least)
-    stop = learning.stop_when_idle(2.0)
-    found = [stop(SimpleNamespace(fun=loss)) for loss in (10.0, 7.0, 5.5)]
-    assert found == [None] * 3
-    with pytest.raises(StopIteration):
-        stop(SimpleNamespace(fun=4.0))
