@@ -84,7 +84,7 @@ def near(value):
         return {name: near(one) for name, one in value.items()}
     if isinstance(value, list):
         return [near(one) for one in value]
-    return pytest.approx(value, rel=1e-9, abs=1e-12) if isinstance(value, float) else value
+    return pytest.approx(value, rel=1e-12, abs=1e-12) if isinstance(value, float) else value
 
 
 @pytest.mark.parametrize("golden", WITH_RESIDUALS, indirect=True)

@@ -109,6 +109,9 @@ def test_scatter_does_not_say_which_rows_are_near():
     kernel = parse_kernel("se + white*linear(2)", inputs=3)
     kernel = kernel.with_parameters(kernel.parameters | {"se.lengthscale": np.array([2.0, 3.0, 4.0])})
     np.testing.assert_array_equal(metric(kernel, 3), [2.0, 3.0, 4.0])
+    product = parse_kernel("se(0)*linear(1)", inputs=2)
+    values = {"se(0).lengthscale": np.array([0.5])}
+    np.testing.assert_array_equal(metric(product.with_parameters(product.parameters | values), 2), [0.5, 1.0])
 
 
 def searched(X, y, name, groups=()):

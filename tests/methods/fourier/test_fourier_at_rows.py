@@ -20,6 +20,7 @@ from problems import make_kernel, regression_problem
 pytest.importorskip("finufft", reason="expert fourier: pip install 'bcmdist[fourier]'")
 
 NOISE = Gaussian(np.array([0.05]))
+EPSILON = np.finfo(float).eps
 TOLERANCES = pytest.mark.parametrize("tolerance", [0.9, 0.1, 0.01])
 
 
@@ -119,5 +120,5 @@ def test_many_waves_are_seen_through_probes(rows):
     probes = iterative_belief(message.eta, shared.operator(message.precision))
     (mean, variance), (m, v) = (local(committee_at_rows(shared, one), X[:30], obs[:30], Xs) for one in (exact, probes))
     deviation = np.sqrt(predict_latent(shared, exact, Xs)[1]).max()
-    assert np.all(np.abs(m - mean) <= 2.0 * probes.residual * deviation + 1e-11)  # rounding, of precisions up to 2e4
+    assert np.all(np.abs(m - mean) <= 2.0 * probes.residual * deviation + 2e4 * EPSILON)  # precisions are up to 2e4
     assert np.abs(v / variance - 1.0).max() <= 4.0 * np.sqrt(2.0 / PROBES)
