@@ -32,7 +32,8 @@ from bcmdist.learning.evidence.committee_tasks import Trial, TrialGradients, Tri
 from bcmdist.learning.evidence.objectives import CommitteeObjective, EvidenceObjective, identity_of, improved_points
 from bcmdist.learning.point import Point, at_bounds, bounds_of, moved, moves_of, prior_center, prior_shares, theta_of
 from bcmdist.learning.query_selection import ALTERNATED
-from bcmdist.learning.search import PRIOR_SD, polish, stop_when_idle
+from bcmdist.learning.search import PRIOR_SD, polish
+from bcmdist.learning.stopping import stop_when_idle
 from bcmdist.learning.training_context import TrainingContext
 from bcmdist.model.kernels import Kernel, metric, split_parameters
 from bcmdist.model.likelihoods import Likelihood

@@ -17,8 +17,9 @@ from bcmdist.learning.evidence.local_tasks import ClassEvidence, LocalEvidence
 from bcmdist.learning.evidence.objectives import BLOCKWISE, LocalObjective
 from bcmdist.learning.experts import method_of
 from bcmdist.learning.method import first_mean_of
-from bcmdist.learning.search import AUTO_KERNELS, EFFORTS, GAIN_NATS, PRIOR_SD, learn
+from bcmdist.learning.search import AUTO_KERNELS, EFFORTS, PRIOR_SD, learn
 from bcmdist.learning.settings import Settings
+from bcmdist.learning.stopping import GAIN_NATS
 from bcmdist.learning.structure import ColumnRoles
 from bcmdist.model.kernel_columns import KernelColumns
 from bcmdist.model.kernels import Kernel, kernel_parts, parse_kernel

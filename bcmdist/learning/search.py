@@ -6,7 +6,6 @@ rounds use rows that are near in the metric learned so far, and left-out rows ch
 includes a weak log-normal prior on every parameter, which only matters where the data are uninformative.
 """
 
-import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -31,6 +30,7 @@ from bcmdist.learning.point import (
     theta_of,
 )
 from bcmdist.learning.starts import begun, isotropic_points, with_name
+from bcmdist.learning.stopping import GAIN_NATS, stop_at_first, stop_out_of_reach, stop_when_idle
 from bcmdist.learning.structure import ColumnRoles, sums
 from bcmdist.model.kernels import Kernel
 from bcmdist.model.likelihoods import Likelihood
@@ -43,12 +43,6 @@ AUTO_KERNELS = ("matern32", "se", "matern52", "matern12")
 
 # Standard deviation of the log-normal prior, about a factor of 20 either way. Weak.
 PRIOR_SD = 3.0
-
-
-# Learning stops when iterations gain less than this, and a linear mean that gains less is rejected: half a nat is no
-# evidence.
-GAIN_NATS = 0.5
-IDLE_STEPS = 2
 
 NO_ROLES = ColumnRoles()
 # Iterations before a constant and a linear mean are compared by the evidence alone.
@@ -112,10 +106,10 @@ class _Search:
         self.groups = groups
         self.evaluations = 0
 
-    def climb(self, start: Point, steps, *, over=-math.inf) -> Point:
+    def climb(self, start: Point, steps, *, goal=-math.inf) -> Point:
         """Return the best point that L-BFGS finds in at most `steps` iterations; never worse than the start.
 
-        It ends early where `over` is out of reach: if further steps like the last one would not bring it so far.
+        goal : objective that the point must exceed to be of use; the climb ends early if it is out of reach
         """
         center, bounds = theta_of(start), np.log(bounds_of(start))
         best: list[Any] = [start.objective, center]
@@ -139,7 +133,7 @@ class _Search:
             jac=True,
             method="L-BFGS-B",
             bounds=room,
-            callback=stop_when_idle(steps=steps, above=-over),
+            callback=stop_at_first(stop_when_idle(), stop_out_of_reach(-goal, steps)),
             options={"maxiter": steps, "ftol": 0.0},
         )
         return replace(moved(start, best[1]), objective=best[0])
@@ -167,25 +161,6 @@ class _Search:
         center, share = prior
         gap = (theta - center) / PRIOR_SD
         return value - 0.5 * (share * gap) @ gap, gradient - share * gap / PRIOR_SD
-
-
-def stop_when_idle(*, steps=math.inf, above=math.inf) -> Callable[..., None]:
-    """Return a callback that stops L-BFGS when `IDLE_STEPS` iterations in a row gain less than `GAIN_NATS` each.
-
-    It also stops when as many further iterations as there are `steps`, like the last one, would leave the loss above
-    a value.
-    """
-    losses: list[float] = []
-
-    def callback(intermediate_result):
-        losses.append(intermediate_result.fun)
-        recent = losses[-IDLE_STEPS - 1 :]
-        if len(recent) > IDLE_STEPS and all(a - b < GAIN_NATS for a, b in itertools.pairwise(recent)):
-            raise StopIteration
-        if len(losses) > 1 and losses[-1] - (steps - len(losses)) * (losses[-2] - losses[-1]) > above:
-            raise StopIteration
-
-    return callback
 
 
 def learn(
@@ -230,8 +205,8 @@ def learn(
         points = isotropic_points(search, names, likelihood, effort, scales)
         coarse = max(points, key=_objective)
     best = search.climb(expanded(coarse, inputs), effort.steps)
-    over = best.objective if validation_for is None else -math.inf  # rows left out may prefer another one
-    points = [best, *_others(search, points, best, effort, over)]
+    goal = best.objective if validation_for is None else -math.inf  # rows left out may prefer a lower evidence
+    points = [best, *_other_kernels(search, points, best, effort, goal)]
     summed, gaining = sums(search, points, effort, roles) if kernel_name == "auto" else ([], [])
     tried, points = _best_by_name([*points, *summed]), [*points, *gaining]
     best, *others = _representable(sorted(points, key=_objective, reverse=True), representable)
@@ -248,14 +223,14 @@ def learn(
     return _concluded(search, select_model(validation, best, others, climbed), tried, linear, of_mean)
 
 
-def _others(search, points, best, effort, over) -> list[Point]:
-    """Climb to a point of each other kernel: from its own isotropic one, which may be a poor optimum, or the best one.
+def _other_kernels(search, points, best, effort, goal) -> list[Point]:
+    """Climb with each other kernel, from its isotropic point, which may be a poor optimum, or from the best point.
 
-    A climb that will not come over an objective ends early.
+    goal : objective that a kernel must exceed, as in `_Search.climb`
     """
     places = {p.name: [best, expanded(p, search.inputs)] for p in sorted(points, key=_objective) if p.name != best.name}
     starts = [begun(search, name, at) for name, at in places.items()]
-    return [search.climb(start, effort.isotropic_steps, over=over) for start in starts]
+    return [search.climb(start, effort.isotropic_steps, goal=goal) for start in starts]
 
 
 def _further_rounds(search, best, objective_for, validation_for, effort) -> tuple[Point, CrossValidation]:
@@ -326,7 +301,7 @@ def _mean_by_evidence(search, best, trend):
         return best, False, ()
     level = search.climb(best, MEAN_STEPS)
     search.objective = trend
-    sloping = search.climb(search.again(best), MEAN_STEPS, over=level.objective)
+    sloping = search.climb(search.again(best), MEAN_STEPS, goal=level.objective)
     gain = sloping.objective - level.objective
     linear = gain > GAIN_NATS
     found = Margin(gain if linear else -gain, None)

@@ -547,7 +547,7 @@ def test_auto_takes_two_scales_where_the_data_have_them(rng):
     assert TWO_SCALES not in quick.tried
 
 
-def test_a_climb_ends_where_what_it_has_to_exceed_is_out_of_reach():
+def test_a_climb_ends_early_where_its_goal_is_out_of_reach():
     steep = np.geomspace(1.0, 1e4, 6)
 
     def slope(kernel, likelihood):
@@ -557,8 +557,8 @@ def test_a_climb_ends_where_what_it_has_to_exceed_is_out_of_reach():
     search = learning._Search(slope, 6)
     start = search.at("se", parse_kernel("se", inputs=6), Gaussian(0.1))
     ends = {}
-    for over in (-np.inf, -10.0, 1e6):
+    for goal in (-np.inf, -10.0, 1e6):
         before = search.evaluations
-        ends[over] = search.climb(start, 30, over=over).objective, search.evaluations - before
+        ends[goal] = search.climb(start, 30, goal=goal).objective, search.evaluations - before
     assert ends[-10.0] == ends[-np.inf]
     assert ends[1e6][1] < ends[-np.inf][1]

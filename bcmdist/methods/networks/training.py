@@ -39,7 +39,7 @@ from bcmdist.experts.expert import gaussian_message
 from bcmdist.experts.message import Message
 from bcmdist.experts.residual import kind_of
 from bcmdist.learning.basis_inputs import BasisInputs
-from bcmdist.learning.search import stop_when_idle
+from bcmdist.learning.stopping import stop_when_idle
 from bcmdist.learning.training_context import TrainingContext
 from bcmdist.methods.networks.options import MixtureOptions, NetworkOptions
 from bcmdist.methods.networks.shared import Networks, Units, activations, one_network
