@@ -132,8 +132,8 @@ class Folds:
         """Return the scores under a prior mean, with the scores under a linear mean attached as `trend`."""
 
         def score(densities, kernel, likelihood):
-            rows, kind = self._rows(kernel, likelihood, mean, densities)
-            gaps, blocks = self._gaps(kernel, likelihood, mean), self._blocks(kernel, likelihood, mean, kind)
+            rows, steepness = self._rows(kernel, likelihood, mean, densities)
+            gaps, blocks = self._gaps(kernel, likelihood, mean), self._blocks(kernel, likelihood, mean, steepness)
             return Score((rows, *gaps, *blocks), self.shares)
 
         return CrossValidation(partial(score, normal_density), partial(score, densities_of_errors), trend)
@@ -152,13 +152,13 @@ class Folds:
         task = BlockLeftOut(data.reference, kernel, mean, likelihood, data.classes, self.gaps.radius, self.unit)
         return [data.runtime.sum(task, self.in_gaps, label="gaps").values[0]]
 
-    def _blocks(self, kernel, likelihood, mean, kind) -> list[np.ndarray]:
+    def _blocks(self, kernel, likelihood, mean, steepness) -> list[np.ndarray]:
         """Log densities of blocks of samples, one array a size; [] if none are left out."""
         if not self.samples:
             return []
         data = self.validation
         task = BlocksOfSample(data.reference, kernel, mean, likelihood, data.classes, data.reference, self.unit)
-        return by_size(data.runtime.sum(task, self.samples, label="blocks").values, kind)
+        return by_size(data.runtime.sum(task, self.samples, label="blocks").values, steepness)
 
 
 def densities_of_errors(error, variance) -> np.ndarray:
@@ -172,7 +172,8 @@ def densities_of_errors(error, variance) -> np.ndarray:
 def left_out_densities(runtime: Runtime, task: LeftOut, parts, densities=densities_of_errors) -> tuple[np.ndarray, int]:
     """Log densities (n,) of left-out rows; `densities` is a function of errors and variances, for normal likelihoods.
 
-    For class labels, of the steepness at which the probabilities are best, whose position comes second; else 0.
+    For class labels they are those at the steepness (`density.STEEPNESS`) of the best probabilities; its position is
+    returned, too, and 0 for other likelihoods.
     """
     values = runtime.sum(task, parts, label="judge").values
     if task.likelihood.normal:

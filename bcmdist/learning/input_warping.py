@@ -260,9 +260,9 @@ class Pilot:
     def _score(self, reference, point, first) -> Score:
         parts = self._blocks("left-out", min(LEFT_OUT_ROWS, self.effort.rows), LEFT_OUT_BLOCK)
         about = reference, point.kernel, self.mean, point.likelihood, self.classes
-        rows, kind = left_out_densities(self.runtime, LeftOut(*about, LEFT_OUT_BLOCK), parts)
+        rows, steepness = left_out_densities(self.runtime, LeftOut(*about, LEFT_OUT_BLOCK), parts)
         blocks = BlocksOfSample(*about, first.reference, first.unit)
-        by_blocks = by_size(self.runtime.sum(blocks, parts[:SAMPLES], label="blocks").values, kind)
+        by_blocks = by_size(self.runtime.sum(blocks, parts[:SAMPLES], label="blocks").values, steepness)
         return Score((rows, *by_blocks), first.shares)
 
     def _blocks(self, name, rows, size):

@@ -11,8 +11,8 @@ from bcmdist.experts import softmax
 from bcmdist.experts.evidence import leave_one_out, local_evidence
 from bcmdist.learning.left_out.blocks import block_numbers, densities_by_block, means_by_block
 from bcmdist.learning.left_out.density import (
-    STEEPNESS,
     block_errors,
+    densities_a_row,
     left_out_densities,
     left_out_errors,
     left_out_labels,
@@ -128,7 +128,7 @@ def failed(likelihood: Likelihood, count: int) -> np.ndarray:
     """Return the values that `RowsLeftOut` holds for rows that could not be predicted."""
     if likelihood.normal:
         return np.array([np.full(count, np.inf), np.ones(count)])
-    return np.full((len(STEEPNESS) if likelihood.on_labels else 1, count), -np.inf)
+    return np.full((densities_a_row(likelihood), count), -np.inf)
 
 
 @dataclass(frozen=True)
@@ -175,7 +175,7 @@ class BlocksOfSample(_Tried):
             K = prior_covariance(self.kernel.cross(X, X), Mean(self.mean), X)
             densities = densities_by_block(K, self.likelihood, obs, numbers)
         except (NotPositiveDefinite, LaplaceNotConverged):
-            densities = np.full((len(STEEPNESS) if self.likelihood.on_labels else 1, *numbers.shape), -np.inf)
+            densities = np.full((densities_a_row(self.likelihood), *numbers.shape), -np.inf)
         means = [[means_by_block(own, d) for own, d in zip(numbers, one, strict=True)] for one in densities]
         sizes = np.repeat(np.arange(len(numbers)), [len(one) for one in means[0]])
         return RowsLeftOut(np.array([sizes, *(np.concatenate(one) for one in means)]))

@@ -109,9 +109,9 @@ def means_by_block(number, density) -> np.ndarray:
     return np.bincount(block, density) / count
 
 
-def by_size(values, kind=0) -> list[np.ndarray]:
-    """Split values (1 + k, B) of a size and mean densities of each block by size: the densities of a kind."""
-    return [values[1 + kind, values[0] == size] for size in range(len(CUTS))]
+def by_size(values, steepness=0) -> list[np.ndarray]:
+    """Split values (1 + k, B), of each block its size and its mean densities, by size: those at one steepness."""
+    return [values[1 + steepness, values[0] == size] for size in range(len(CUTS))]
 
 
 def shares_of(Z, places=None, *, gaps: Gaps | None = None, blocks=True) -> tuple[float, ...]:

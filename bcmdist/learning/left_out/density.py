@@ -38,6 +38,11 @@ def label_densities(targets, error, variance) -> np.ndarray:
     return np.array([log_softmax(steep * logits, axis=1)[own] for steep in STEEPNESS])
 
 
+def densities_a_row(likelihood: Likelihood) -> int:
+    """Number of log densities of each row left out: one for each steepness of class labels, else one."""
+    return len(STEEPNESS) if likelihood.on_labels else 1
+
+
 def normal_density(error, variance) -> np.ndarray:
     """log N(error; 0, variance)."""
     return -0.5 * (error**2 / variance + np.log(2.0 * np.pi * variance))

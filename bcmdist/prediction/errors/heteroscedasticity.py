@@ -5,7 +5,7 @@ of the factor by which the predictive variance is wrong. The variance of this ob
 of a chi^2_1), and stays fixed; when learned, it overfits. The log factor is a Gaussian process with a smooth kernel on
 the *place* of a row, (D + 1,): its scaled inputs and the log of the predictive variance there. Rows are independent
 given the values at inducing points, so their messages are sums over rows, which add, fade and can be withdrawn. Beyond
-the residuals, where nothing is known of the factor, it stays as at their edge.
+the range of the residuals, where nothing is known of the factor, it keeps its value at the edge of that range.
 """
 
 import math
