@@ -86,12 +86,12 @@ class White(Leaf):
     name = "white"
 
     def cross(self, X, Z) -> np.ndarray:
-        equal = np.ones((len(X), len(Z)), dtype=bool, order="F")
+        equal = np.ones((len(Z), len(X)), dtype=bool)  # transposed, which numpy compares without a change of order
         for x, z in zip(X.T, Z.T, strict=True):
-            equal &= x[:, None] == z
+            equal &= z[:, None] == x
             if not equal.any():
                 break
-        return self.variance * equal
+        return (self.variance * equal).T
 
     def diagonal(self, X) -> np.ndarray:
         return np.full(len(X), self.variance[0])
