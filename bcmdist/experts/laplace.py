@@ -68,14 +68,14 @@ def laplace_mode(K, obs, likelihood, prior_mean=None) -> np.ndarray:
         if kept is None or largest > REUSED_SHARE * before:
             kept = _step(K, model.step_weight(obs, f) if w is None else w)
         root, solve = kept
-        # For large w, (I + w K)^-1 = w^1/2 B^-1 w^-1/2 avoids the cancellation of I - w^1/2 B^-1 w^1/2 K.
-        large = root > 1.0
+        # For large w K, (I + w K)^-1 = w^1/2 B^-1 w^-1/2 avoids the cancellation of I - w^1/2 B^-1 w^1/2 K.
+        large = root**2 * variance > 1.0
         small = np.where(large, 0.0, gap)
         scaled = np.where(large, gap, 0.0) / np.where(large, root, 1.0)
         return small + root * solve(scaled - root * (K @ small))
 
-    prior_mean = np.zeros(len(K)) if prior_mean is None else prior_mean
-    if not K.diagonal().any():  # f has no variance
+    prior_mean, variance = np.zeros(len(K)) if prior_mean is None else prior_mean, K.diagonal()
+    if not variance.any():  # f has no variance
         return prior_mean
     # Start with one step from each row's own maximum, as generalised linear models do.
     saturated = likelihood.saturated(obs)

@@ -45,6 +45,17 @@ def test_one_class_only_works():
     assert np.all(f > 0)
 
 
+@pytest.mark.parametrize("seed", range(10))
+def test_mode_where_one_row_has_far_more_variance_than_the_others(seed):
+    """A polynomial at an outlier: one latent with 1e15 times the variance of the others."""
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((100, 5))
+    X[0] = 300.0
+    obs = unweighted((rng.standard_normal(100) > 0) * 1.0)
+    K = make_kernel("poly3", inputs=5).cross(X, X)
+    assert_mode(K, obs, Bernoulli(), laplace.laplace_mode(K, obs, Bernoulli()))
+
+
 def test_not_converging_is_an_error_and_not_an_answer(rng, monkeypatch):
     problem = class_problem(rng)
     K = make_kernel("matern12", variance=5.0).cross(problem.X, problem.X)
