@@ -41,10 +41,10 @@ def lags_of_model(snapshot: Snapshot) -> Lags:
             f"{snapshot.url}: expected a model of the last values of a series, got inputs "
             f"{', '.join(model.schema.columns[:4]) or 'without names'}; import the series with --lags and fit to that"
         )
-    if not model.likelihood.normal:
+    if not model.normal:
         raise InvalidOption(
-            f"{snapshot.url}: expected a model of numbers with normal errors, got {model.likelihood.name}; fit with "
-            "--likelihood gaussian"
+            f"{snapshot.url}: expected a model of numbers with normal errors, got {model.error_name}; fit with "
+            "--likelihood gaussian and --target-transform none"
         )
     return found
 

@@ -59,6 +59,7 @@ def info(snapshot: Snapshot) -> dict:
         "waves": None,
         "shared_lengthscales": _shared_lengthscales(shared.kernel, shown),
         "lengthscales": _by_column(snapshot),
+        "target_transform": _transform(model.scaling.transform),
         "warp": {column_names(model)[k]: kind for k, kind in model.scaling.warping.kinds().items()},
         "kernels_tried": {shown(name): value for name, value in facts.learning.kernels_tried.items()},
         "decisions": [_decision(one, shown) for one in facts.learning.decisions or []],
@@ -77,6 +78,11 @@ def info(snapshot: Snapshot) -> dict:
         "identity": snapshot.identity,
         **shared.summary(snapshot.committee.posterior, model.scaling.original_inputs),
     }
+
+
+def _transform(transform):
+    """Return how targets are transformed as JSON values; None if they are not."""
+    return transform and {"kind": transform.kind, "power": transform.power}
 
 
 def _decision(decision, shown):

@@ -19,6 +19,7 @@ from bcmdist.api.gbcm import GBCM
 from bcmdist.api.relevance import Lengthscales, averaged
 from bcmdist.errors import InvalidOption, ModelDamaged, ModelNotFound
 from bcmdist.learning.sampling.chains import load_chains, mixing, mixing_advice
+from bcmdist.model.model import Model
 from bcmdist.prediction import in_memory
 from bcmdist.prediction.mixture import CONTENTS, Contents, LazySequence, MixtureModel, references
 from bcmdist.storage.commits import Reference
@@ -56,7 +57,7 @@ class Mixture(Facade):
     def __post_init__(self):
         if not self.members:
             raise InvalidOption("mixture: expected at least one committee, got none; fit some")
-        refuse_unmixable(self.predictive.snapshot.model.likelihood)
+        refuse_unmixable(self.predictive.snapshot.model)
 
     @classmethod
     def load(cls, model) -> "Mixture":
@@ -173,9 +174,10 @@ def _not_single(model, what):
     )
 
 
-def refuse_unmixable(likelihood) -> None:
-    """Raise `InvalidOption` for likelihoods whose predictions are neither normal nor class probabilities."""
-    if not likelihood.normal and not likelihood.categorical:
+def refuse_unmixable(model: Model) -> None:
+    """Raise `InvalidOption` for models whose predictions are neither normal nor class probabilities."""
+    if not model.normal and not model.likelihood.categorical:
         raise InvalidOption(
-            f"mixture: expected a gaussian or a class likelihood, got {likelihood.name}; fit a single GBCM instead"
+            f"mixture: expected a gaussian or a class likelihood, and targets that are not transformed, got "
+            f"{model.error_name}; fit a single GBCM instead, or give --target-transform none"
         )

@@ -57,7 +57,7 @@ LARGEST_LOG = 30.0
 
 MEMBERS = "members"
 # Settings added by later versions. Chains of earlier versions were sampled with the defaults of these.
-LATER = ("expert", "noise", "query_from", "precision", "warp")
+LATER = ("expert", "noise", "query_from", "precision", "warp", "coordinates", "target_transform")
 
 MakeObjective = Callable[[GBCM, list[Partition], Runtime], Objective]
 """Function from a prepared committee, its partitions and a runtime to an objective of kernel and likelihood."""
@@ -238,7 +238,7 @@ def _prepared(source, settings, model, runtime) -> GBCM:
     place = f"{model}/{PREPARED}"
     prepared = GBCM.prepare(source, replace(settings, learn=False), model=place, runtime=runtime)
     try:
-        _refuse_unsampled(prepared.model.likelihood)
+        _refuse_unsampled(prepared.model)
     except InvalidOption:
         open_storage(place).remove_all()
         open_storage(model).remove(PREPARED)  # and the directory itself where it is empty then
@@ -246,8 +246,9 @@ def _prepared(source, settings, model, runtime) -> GBCM:
     return prepared
 
 
-def _refuse_unsampled(likelihood):
-    refuse_unmixable(likelihood)
+def _refuse_unsampled(model):
+    refuse_unmixable(model)
+    likelihood = model.likelihood
     if likelihood.learned_as() is not likelihood:
         raise InvalidOption(
             f"hmc: expected a likelihood with a gradient of its evidence, got {likelihood.name}; "

@@ -137,21 +137,27 @@ def choose_warps(case, store: ModelStore, url: str) -> tuple[Scaling, list[dict[
 
     Left-out rows choose while learning from exact inputs, for methods that train nothing more.
     """
-    surveyed, settings, groups, method = case.surveyed, case.settings, case.schema.groups, case.method
+    surveyed, settings, units, method = case.surveyed, case.settings, case.likelihood.units, case.method
     able = settings.learn and not method.capabilities.input_errors and method.training is None
     others = candidates(surveyed, case.warps) if able and case.data.rows >= LEAST_ROWS else {}
     if not others:
         return case.scaling, []
+    of_target = {name: getattr(case.scaling, name) for name in ("y_mean", "y_scale", "transform")}
     scalings = {NONE: case.scaling} | {
-        name: warped_scaling(surveyed, {**case.warps, **kinds}, case.likelihood.units, case.schema)
+        name: replace(warped_scaling(surveyed, {**case.warps, **kinds}, units, case.schema), **of_target)
         for name, kinds in others.items()
     }
+    name, decision = pilot_of(case, store, url).select(scalings, of="warp")
+    return scalings[name], [decision.to_json()]
+
+
+def pilot_of(case, store: ModelStore, url: str) -> "Pilot":
+    """Return the pilot of a `FitContext`; `url`: directory, readable by all workers, for the sampled rows."""
+    surveyed, settings = case.surveyed, case.settings
     learned_as = case.likelihood.learned_as()
     classes = case.classes or ((0.0, 1.0) if learned_as is not case.likelihood else None)
-    of_model = (learned_as, classes, first_kernel(settings), first_mean(settings), groups)
-    pilot = Pilot(surveyed, *of_model, case.effort, case.data.companions, case.runtime, store, url, case.places)
-    name, decision = pilot.select(scalings)
-    return scalings[name], [decision.to_json()]
+    of_model = (learned_as, classes, first_kernel(settings), first_mean(settings), case.schema.groups)
+    return Pilot(surveyed, *of_model, case.effort, case.data.companions, case.runtime, store, url, case.places)
 
 
 def candidates(surveyed: SurveyResult, kinds: Mapping[int, str]) -> dict[str, dict[int, str]]:
@@ -193,7 +199,7 @@ class _First:
 
 @dataclass(frozen=True)
 class Pilot:
-    """What the comparison of warps needs of a fit."""
+    """What the comparison of scalings needs of a fit."""
 
     surveyed: SurveyResult
     likelihood: Likelihood
@@ -211,11 +217,15 @@ class Pilot:
     places: np.ndarray | None = None
     """inputs at which predictions will be needed, (m, D), in original units; None if unknown"""
 
-    def select(self, scalings: Mapping[str, Scaling]) -> tuple[str, Decision]:
+    def select(self, scalings: Mapping[str, Scaling], *, of: str) -> tuple[str, Decision]:
         """Return the name of the scaling that predicts left-out rows best, and the decision.
 
-        The first, of columns as they are, is kept unless a later one gains more than `DECISIVE_NATS` a row and
-        `DECISIVE_ERRORS` standard errors; in the same way that one is kept against those after it.
+        The first, of columns or targets as they are, is kept unless a later one gains more than `DECISIVE_NATS` a row
+        and `DECISIVE_ERRORS` standard errors; in the same way that one is kept against those after it.
+
+        Parameters
+        ----------
+        of : what is decided, for the record
         """
         scores: dict[str, Score] = {}
         first: _First | None = None
@@ -230,7 +240,7 @@ class Pilot:
             if gain.nats > max(DECISIVE_NATS, DECISIVE_ERRORS * (gain.error or 0.0)):
                 taken = name
         over = {name: margin(scores[taken], score) for name, score in scores.items() if name != taken}
-        return taken, Decision("warp", taken, ROWS_LEFT_OUT, over)
+        return taken, Decision(of, taken, ROWS_LEFT_OUT, over)
 
     def _learned(self, reference, begun: Point | None) -> Point:
         """Learn from small blocks: from the start, or from the better of a learned point and the start."""

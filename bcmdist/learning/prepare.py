@@ -37,7 +37,7 @@ from bcmdist.learning.hyperparameters import (
     may_slope,
     with_numbered_columns,
 )
-from bcmdist.learning.input_warping import choose_warps, requested_warps, warped_scaling
+from bcmdist.learning.input_warping import requested_warps, warped_scaling
 from bcmdist.learning.method import Method, sample_rows
 from bcmdist.learning.point import Point
 from bcmdist.learning.prediction_inputs import read_prediction_inputs
@@ -46,6 +46,7 @@ from bcmdist.learning.rules import TWO_CLASSES
 from bcmdist.learning.search import EFFORTS, Effort
 from bcmdist.learning.settings import Settings
 from bcmdist.learning.survey import Survey, SurveyResult, schema_of
+from bcmdist.learning.target_choice import choose_scaling
 from bcmdist.learning.training_context import TrainingContext
 from bcmdist.model.kernel_columns import KernelColumns
 from bcmdist.model.kernels import kernel_parts, metric, parse_kernel
@@ -160,12 +161,12 @@ def prepare_model(
     with place.stages("learn"):
         if settings.learn:
             case = replace(case, places=read_prediction_inputs(settings, data, SAMPLE_LEAST, runtime))
-        scaling, of_warp = choose_warps(case, store, f"{place.rows_url}/warp")
+        scaling, of_scaling = choose_scaling(case, store, place.rows_url)
         case = replace(case, scaling=scaling, inputs=scaling.inputs(surveyed.sample.X))
-        array = store.put_arrays({"scaling": scaling_to_array(case.scaling)})["scaling"]
+        array = store.put_arrays({"scaling": scaling_to_array(scaling)})["scaling"]
         reference = BlobReference(store.storage.url, array)
         kernel_name, kernel, likelihood, mean, found = _learned(case, reference, store, place)
-        found["decisions"] = of_warp + found["decisions"]
+        found["decisions"] = of_scaling + found["decisions"]
         groups = shared_by(kernel, case.schema.groups)
     errors = None
     if case.method.capabilities.input_errors:
@@ -187,10 +188,9 @@ def prepare_model(
     if settings.partition == "spatial":
         with place.stages("cells"):
             cells, found["cells"] = _grow_cells(case.inputs, kernel, data.rows, settings)
-    found |= {"between_partitions": case.sliced, "companions": data.companions}
-    found |= {"repeats": {"share": surveyed.replicates.share, "deviation": surveyed.replicates.deviation}}
-    found |= {"labels": _labels(case, kernel)}
-    found |= {"whole_targets": None if surveyed.labels is None else len(surveyed.labels)}
+    repeats = {"share": surveyed.replicates.share, "deviation": surveyed.replicates.deviation}
+    found |= {"between_partitions": case.sliced, "companions": data.companions, "repeats": repeats}
+    found |= {"labels": _labels(case, kernel), "whole_targets": surveyed.labels and len(surveyed.labels)}
     about = (settings.x, settings.y, case.classes, cells, case.schema, settings.precision, errors)
     return Model(case.scaling, shared, likelihood, kernel_name, *about), found
 

@@ -123,6 +123,13 @@ RULES: tuple[Rule, ...] = (
         "{settings.objective}, got {value!s:.80}: they are for sums of kernels, which learning tries with --kernel "
         "auto, --effort normal or thorough, and without --objective subset; give these, or leave it out",
     ),
+    Requires(
+        "target_transform",
+        ("auto", "none"),
+        lambda c: not c.likely.normal,
+        "auto or none with the likelihood {likely.name}, got {value}, which is for measurements with normal errors; "
+        "leave it out, or give --likelihood gaussian",
+    ),
     # What the method can do.
     Supports(
         "kernel", ("auto",), "kernels", "{able.kernels} with the expert {method.name}, got {value}; give one of these"

@@ -36,6 +36,7 @@ from bcmdist.model.model import (
     Model,
 )
 from bcmdist.model.scaling import CONSTANT_SHARE, Scaling, scaling_from_array
+from bcmdist.model.target_transform import TargetTransform
 from bcmdist.model.warping import UNWARPED, WARPS, Log, Rank, Warping, warping_from_array
 from bcmdist.storage.arrays import check_array, require_arrays
 from bcmdist.storage.commits import BlobReference, Reference, load_record, open_store
@@ -58,6 +59,7 @@ class ModelFacts(msgspec.Struct):
     y_scale: Scale
     x: str
     y: str
+    transform: TargetTransform | None = None
     shared: str = FIRST_KIND
     residual: str = FIRST_RESIDUAL
     precision: str = FIRST_PRECISION
@@ -93,7 +95,14 @@ def sound_model(arrays, facts, where: str) -> Model:
     with np.errstate(all="ignore"):
         shared.check(where)
     return Model(
-        Scaling(arrays["x_mean"], arrays["x_scale"], stored.y_mean, stored.y_scale, _warping(arrays, D, where)),
+        Scaling(
+            arrays["x_mean"],
+            arrays["x_scale"],
+            stored.y_mean,
+            stored.y_scale,
+            _warping(arrays, D, where),
+            stored.transform,
+        ),
         shared,
         likelihood,
         stored.kernel,

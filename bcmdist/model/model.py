@@ -66,6 +66,17 @@ class Model:
         numbers = tuple(map(int, self.classes or (0, 1)))
         return tuple(self.schema.classes[k] for k in numbers) if self.schema.classes else numbers
 
+    @property
+    def normal(self) -> bool:
+        """Whether new observations have normal errors in the units of the data, but for the learned shape of errors."""
+        return self.likelihood.normal and self.scaling.transform is None
+
+    @property
+    def error_name(self) -> str:
+        """The likelihood, and the transform of targets if there is one, in words."""
+        transform = self.scaling.transform
+        return self.likelihood.name + (f" of targets transformed by {transform.kind}" if transform else "")
+
     def refuse_unknown_errors(self, data) -> None:
         """Raise `InvalidData` where training rows lack the input error variances that experts need."""
         if self.input_errors is not None:
@@ -131,6 +142,8 @@ class Model:
         }
         if self.schema.coding:
             facts["coding"] = self.schema.coding.to_json()
+        if self.scaling.transform:
+            facts["transform"] = self.scaling.transform.to_json()
         if self.precision != FIRST_PRECISION:
             facts["precision"] = self.precision
         if self.input_errors is not None:

@@ -6,11 +6,12 @@ Moments are merged by the pairwise update of Chan, Golub & LeVeque (1983), which
 zero. They form a commutative monoid up to rounding, like messages.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from bcmdist.data.observations import Observations
+from bcmdist.model.target_transform import TargetTransform
 from bcmdist.model.units import Units
 from bcmdist.model.warping import UNWARPED, Warping, warping_from_array
 
@@ -21,6 +22,8 @@ CONSTANT_SHARE = 1e-15
 # the relative difference from the largest possible variance below which a column is two-valued.
 RARE_SHARE = 0.1
 TWO_VALUED_SHARE = 1e-6
+# Number that stands in stored scalings where warps of inputs have the number of their column.
+OF_TARGET = -1.0
 
 
 @dataclass(frozen=True)
@@ -86,7 +89,11 @@ def column_moments(table) -> Moments:
 
 @dataclass(frozen=True)
 class Scaling:
-    """Maps between original and model units, affine but for warped inputs; part of the model."""
+    """Maps between original and model units, affine but for warped inputs and a transformed target; part of the model.
+
+    Quantities of targets are in original units only where that is said: `original` converts moments of observations
+    as if targets were not transformed (see `bcmdist.prediction.transformed_moments`).
+    """
 
     x_mean: np.ndarray
     """means of warped inputs, (D,)"""
@@ -95,6 +102,8 @@ class Scaling:
     y_mean: float
     y_scale: float
     warping: Warping = UNWARPED
+    transform: TargetTransform | None = None
+    """of targets, before they are scaled by `y_mean` and `y_scale`"""
 
     def inputs(self, X) -> np.ndarray:
         """Scaled inputs, (n, D)."""
@@ -125,23 +134,38 @@ class Scaling:
 
     def observations(self, obs, units: Units) -> Observations:
         """Observations in model units."""
+        if self.transform:
+            obs = replace(obs, y=self.transform(obs.y))
         return units.observations(obs, self.y_mean, self.y_scale)
 
     def targets(self, y, units: Units) -> np.ndarray:
         """Targets in original units."""
-        return units.target(y, self.y_mean, self.y_scale)
+        found = units.target(y, self.y_mean, self.y_scale)
+        return self.transform.inverse(found) if self.transform else found
+
+    def with_transform(self, transform: TargetTransform, y) -> "Scaling":
+        """This scaling with targets that are transformed, and scaled by their moments in a sample y (n,)."""
+        images = column_moments(transform(y)[:, None])
+        return replace(self, transform=transform, y_mean=float(images.mean[0]), y_scale=float(images.scale[0]))
 
     def training_mean(self, units: Units) -> float:
         """Mean of the training targets in original units; see `Units.training_mean`."""
+        if self.transform:
+            return self.transform.mean
         return units.training_mean(self.y_mean, self.y_scale)
 
     def length(self, units: Units) -> float:
-        """Factor for lengths along targets from model to original units."""
+        """Factor for lengths along targets from model to original units, or to those of transformed targets."""
         return units.length(self.y_scale)
 
     def log_jacobian(self, units: Units) -> float:
-        """Term to add to the log density of an observation on conversion to original units."""
+        """Term to add to the log density of an observation on conversion to its units, transformed if targets are."""
         return 0.0 - float(np.log(self.length(units)))
+
+    def log_jacobians(self, y, units: Units) -> np.ndarray | float:
+        """Terms to add to the log densities of targets y (n,), in original units, on conversion to these; or the same
+        for all."""
+        return self.log_jacobian(units) + (self.transform.log_slope(y) if self.transform else 0.0)
 
     def original(self, name, values, units: Units) -> np.ndarray:
         """Convert a predicted quantity, given by name, to original units."""
@@ -155,7 +179,8 @@ class Scaling:
             case "observation_variance":
                 return values * self.length(units) ** 2
             case _:
-                return self.targets(values, units)
+                found = self.targets(values, units)
+                return np.maximum(found, 0.0) if self.transform else found
 
 
 def scaling_from(
@@ -181,13 +206,23 @@ def scaling_from(
 
 
 def scaling_to_array(scaling: Scaling) -> np.ndarray:
-    """Store a scaling in one vector (2 D + 3 + 4 K,) with K knots of warps; inverse of `scaling_from_array`."""
+    """Store a scaling in one vector (2 D + 3 + 4 K,) with K knots of warps; inverse of `scaling_from_array`.
+
+    The transform of targets is two more rows of four numbers, beginning with `OF_TARGET`.
+    """
     numbers = [len(scaling.x_mean), scaling.y_mean, scaling.y_scale]
-    return np.concatenate([numbers, scaling.x_mean, scaling.x_scale, scaling.warping.to_array().ravel()])
+    tables = [scaling.warping.to_array().ravel()]
+    if scaling.transform:
+        made = scaling.transform
+        tables.append(np.array([OF_TARGET, made.power, made.floor, made.largest, OF_TARGET, made.mean, 0.0, 0.0]))
+    return np.concatenate([numbers, scaling.x_mean, scaling.x_scale, *tables])
 
 
 def scaling_from_array(vector) -> Scaling:
     """Scaling from the vector of `scaling_to_array`."""
     D, y_mean, y_scale = int(vector[0]), float(vector[1]), float(vector[2])
     x_mean, x_scale, table = np.split(vector[3:], [D, 2 * D])
-    return Scaling(x_mean, x_scale, y_mean, y_scale, warping_from_array(table.reshape(-1, 4)))
+    table = table.reshape(-1, 4)
+    of_inputs, of_target = table[table[:, 0] != OF_TARGET], table[table[:, 0] == OF_TARGET, 1:].ravel().tolist()
+    transform = TargetTransform(*of_target[:4]) if of_target else None
+    return Scaling(x_mean, x_scale, y_mean, y_scale, warping_from_array(of_inputs), transform)

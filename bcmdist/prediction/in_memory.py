@@ -14,6 +14,7 @@ import numpy as np
 from bcmdist import linalg
 from bcmdist.committee.committee import Committee
 from bcmdist.committee.snapshot import Snapshot
+from bcmdist.data.observations import unweighted
 from bcmdist.errors import InvalidOption
 from bcmdist.experts.residual import kind_of
 from bcmdist.model.kernels import kernel_parts
@@ -21,9 +22,10 @@ from bcmdist.model.likelihoods import OneProcess
 from bcmdist.model.model import Model
 from bcmdist.model.shared.belief import Belief
 from bcmdist.model.shared.interface import Shared
+from bcmdist.prediction.interface import Fitted
 from bcmdist.prediction.new_rows import new_inputs, new_observations, new_variance
-from bcmdist.prediction.predictive_model import CommitteeModel, PredictiveModel, RowPredictor
-from bcmdist.prediction.scored_rows import with_class_names
+from bcmdist.prediction.predictive_model import PredictiveModel, RowPredictor
+from bcmdist.prediction.scored_rows import noise_variance, with_class_names
 from bcmdist.prediction.terms import refuse_uncertain_terms
 from bcmdist.prediction.uncertain.input_uncertainty import InputUncertainty
 from bcmdist.runtime import memory
@@ -234,9 +236,9 @@ def sample_observations(snapshot: Snapshot, X, *, size, seed, allowed_bytes, exp
     how = {"size": size, "seed": rng, "allowed_bytes": allowed_bytes}
     f = sample_latent(model.shared, one_belief(model, snapshot.committee), model.scaling.inputs(inputs), **how)
     if likelihood.normal:
-        predicted = predict(CommitteeModel(snapshot), X, method="committee")
-        noise = np.sqrt(predicted["observation_variance"] - predicted["variance"])
-        return model.scaling.original("mean", f, units) + noise * rng.standard_normal(f.shape)
+        obs = unweighted(np.zeros(len(inputs)))
+        noise = noise_variance(Fitted.of_snapshot(snapshot), model.scaling.inputs(inputs), obs)
+        return model.scaling.original("sample", f + np.sqrt(noise) * rng.standard_normal(f.shape), units)
     obs = model.scaling.observations(new_observations(model, len(inputs), exposure=exposure), units)
     drawn = likelihood.distribution(obs, f.T).rvs(random_state=rng).T
     return model.scaling.original("observation_mean", drawn, units)

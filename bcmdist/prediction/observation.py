@@ -42,7 +42,7 @@ def predictive(
     """
     if likelihood.normal:
         predicted = variance + likelihood.noise(obs)
-        return _Scaled(mean, predicted if widening is None else predicted * widening(predicted), shape)
+        return Scaled(mean, predicted if widening is None else predicted * widening(predicted), shape)
     if likelihood.categorical:
         return _Classes(*likelihood.class_probability(mean, variance).T)
     mixed = _Mixture(likelihood, mean, np.maximum(variance, (LEAST_SD * (1.0 + np.abs(mean))) ** 2), obs)
@@ -76,7 +76,7 @@ COLUMNS: dict[str, Callable[[Predictive], np.ndarray]] = {
 
 
 @dataclass(frozen=True)
-class _Scaled(Numbers):
+class Scaled(Numbers):
     """m + sqrt(v) z with z distributed as `shape`. `variance` is v, as the model predicts it, for any shape."""
 
     m: np.ndarray

@@ -18,10 +18,11 @@ from bcmdist.model.likelihoods import OneProcess
 from bcmdist.prediction.errors.platt_scaling import uncalibrated
 from bcmdist.prediction.interface import Latent, LatentOfRows, LatentPredictor
 from bcmdist.prediction.latent import marginal
-from bcmdist.prediction.observation import observe, predictive, unit_deviance
+from bcmdist.prediction.observation import Scaled, observe, predictive, unit_deviance
 from bcmdist.prediction.scoring.pit import Places, pit_ranges
 from bcmdist.prediction.scoring.scores import Scores, class_scores, event_scores, real_scores
 from bcmdist.prediction.terms import refuse_terms, term_names
+from bcmdist.prediction.transformed_moments import transformed_crps, transformed_moments
 from bcmdist.prediction.unseen import latent_over_categories, unseen_rows
 
 
@@ -143,15 +144,27 @@ def score_predictions(fitted: LatentPredictor, X, obs, number, uncertainty: Late
     likelihood = cast(OneProcess, model.likelihood)
     predicted = predictive(likelihood, mean, variance, obs, **errors)
     densities = likelihood.densities(replace(obs, weight=np.ones(len(obs))))  # 0 for a censored row
-    found = {"log_density": predicted.log_density(obs) + densities * scaling.log_jacobian(units)}
+    y = scaling.targets(obs.y, units)
+    found = {"log_density": predicted.log_density(obs) + densities * scaling.log_jacobians(y, units)}
     found |= vars(pit_ranges(likelihood, predicted, obs))
     if likelihood.events:
         found["deviance"] = unit_deviance(likelihood, obs, seen["observation_mean"])
+    elif isinstance(predicted, Scaled) and scaling.transform:
+        found["crps"] = transformed_crps(predicted, y, scaling, units)
     else:
         found["crps"] = predicted.crps(obs.y) * scaling.length(units)
-    named = {name: scaling.original(name, values, units) for name, values in seen.items()}
-    found["y"] = scaling.targets(obs.y, units)
-    return Judged(number, X, obs, named | found, scaling.training_mean(units), uncertainty)
+    return Judged(
+        number, X, obs, _original(model, seen, predicted) | found | {"y": y}, scaling.training_mean(units), uncertainty
+    )
+
+
+def _original(model, named, predicted=None) -> dict[str, np.ndarray]:
+    """Predicted quantities by name, in original units; `predicted`: distribution of observations, in model units."""
+    scaling, units = model.scaling, model.likelihood.units
+    found = {name: scaling.original(name, values, units) for name, values in named.items()}
+    if isinstance(predicted, Scaled) and scaling.transform:
+        found["observation_mean"], found["observation_variance"] = transformed_moments(predicted, scaling)
+    return found
 
 
 def _latent(fitted, inputs, uncertainty):
@@ -197,15 +210,26 @@ def predict_rows(
     inputs, obs = model.scaling.inputs(X), model.scaling.observations(obs, units)
     (mean, variance), errors = _latent(fitted, inputs, uncertainty), _errors(fitted, inputs)
     seen = predictive_of(fitted, mean, variance, obs, **errors)
-    named = {"mean": mean, "variance": marginal(variance)} | seen
-    if quantiles:
+    named, predicted = {"mean": mean, "variance": marginal(variance)} | seen, None
+    if quantiles or model.scaling.transform:
         predicted = predictive(likelihood, mean, variance, obs, **errors)
         named |= {f"quantile{q:g}": predicted.quantile(q) for q in quantiles}
-    out = {name: model.scaling.original(name, values, units) for name, values in named.items()}
+    out = _original(model, named, predicted)
     refuse_nan(out)
     if model.classes is not None:
         out["label"] = np.asarray(model.classes, dtype=int)[out["label"]]
     return out
+
+
+def noise_variance(fitted: LatentPredictor, inputs, obs) -> np.ndarray:
+    """Variance of observations less that of f, (n,), in the units of the model; for normal likelihoods.
+
+    Parameters
+    ----------
+    inputs : scaled, (n, D)
+    """
+    mean, variance = _latent(fitted, inputs, None)
+    return predictive(fitted.model.likelihood, mean, variance, obs, **_errors(fitted, inputs)).variance - variance
 
 
 def predict_terms(predictor: LatentPredictor, X) -> dict[str, np.ndarray]:

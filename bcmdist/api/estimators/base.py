@@ -45,6 +45,7 @@ class Estimator(BaseEstimator):
         partition="chunks",
         passes=None,
         noise="auto",
+        target_transform="auto",
         effort="normal",
         options=None,
         random_state=0,
@@ -59,6 +60,7 @@ class Estimator(BaseEstimator):
         self.partition = partition
         self.passes = passes
         self.noise = noise
+        self.target_transform = target_transform
         self.effort = effort
         self.options = options
         self.random_state = random_state

@@ -34,6 +34,9 @@ class GBCMRegressor(NumberEstimator):
         Number of passes over the data
     noise : {"auto", "constant", "varying"}
         Whether the noise variance depends on the inputs
+    target_transform : {"auto", "none", "log", "power"}
+        Transform of positive targets with normal errors. "auto": that which predicts held-out rows best; predictions
+        are in original units
     effort : {"normal", "quick", "thorough"}
         How much time to spend on learning hyper-parameters
     options : dict, default None
@@ -85,9 +88,10 @@ class GBCMRegressor(NumberEstimator):
         if return_std or quantiles is not None:
             raise InvalidOption("predict: expected one of return_std, return_cov and quantiles, got several; give one")
         found, snapshot = self._predictions(X), self._joint("return_cov")
-        if not snapshot.model.likelihood.normal:
+        if not snapshot.model.normal:
             raise InvalidOption(
-                f"return_cov: expected a normal likelihood, got {snapshot.model.likelihood.name}; see `sample_y`"
+                f"return_cov: expected normal errors, got {snapshot.model.error_name}; give target_transform='none' "
+                "and likelihood=None, or see `sample_y`"
             )
         _, covariance = self.gbcm_.predict_joint(self._new(X))
         noise = found["observation_variance"] - found["variance"]

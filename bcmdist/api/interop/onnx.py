@@ -196,8 +196,8 @@ def to_onnx(snapshot: Snapshot, path, *, method: str | None = None) -> tuple[str
     """Write the predictions of a committee to a new ONNX file. Return the names of its outputs.
 
     Input: `X` (n, D), doubles in original units. Outputs, (n,): `mean` and `std` of the latent function; for normal
-    noise also `observation_std`, `lower95` and `upper95` of new observations, whose mean is `mean`. Names of columns
-    and target, kernel and likelihood are stored as metadata of the file.
+    noise of targets that are not transformed also `observation_std`, `lower95` and `upper95` of new observations, whose
+    mean is `mean`. Names of columns and target, kernel and likelihood are stored as metadata of the file.
 
     Raises
     ------
@@ -250,7 +250,7 @@ def _outputs(fitted: Fitted, graph: Graph) -> dict[str, Value]:
     mean, variance = _latent(fitted, X)
     length, at_zero = units.latent_length(scaling.y_scale), units.latent(0.0, scaling.y_mean, scaling.y_scale)
     outputs = {"mean": mean * length + at_zero, "std": variance.sqrt() * length}
-    if not likelihood.normal:
+    if not model.normal:
         return outputs
     predictive = variance + likelihood.noise(unweighted(np.zeros(1)))
     if fitted.error_distribution.scale is not None:

@@ -61,6 +61,12 @@ class _Tried:
         obs = scaling.observations(class_numbers(rows.obs, self.classes), self.likelihood.units)
         return scaling.inputs(rows.X), obs
 
+    def _log_units(self, rows):
+        """Log of the length of one unit of the model at each target, in original units, (n,): with errors multiplied
+        by these lengths, densities are in original units, so that they can be compared between transforms."""
+        jacobians = load_scaling(self.scaling).log_jacobians(rows.obs.y, self.likelihood.units)
+        return np.broadcast_to(-jacobians, len(rows.obs.y))
+
 
 @dataclass(frozen=True)
 class LocalEvidence(_Tried):
@@ -92,8 +98,8 @@ class LocalLeaveOneOut(LocalEvidence):
 class RowsLeftOut:
     """Predictions of left-out rows, (k, n); adding appends rows.
 
-    Gaussian noise: errors and their variances (k = 2). Class labels: a log probability per steepness. Other
-    likelihoods: one log density (k = 1).
+    Gaussian noise: errors and their variances (k = 2), in the units of the targets as given. Class labels: a log
+    probability per steepness. Other likelihoods: one log density (k = 1).
     """
 
     values: np.ndarray
@@ -118,7 +124,9 @@ class LeftOut(_Tried):
             if self.likelihood.on_labels:
                 return RowsLeftOut(left_out_labels(K, self.likelihood, obs, count))
             if self.likelihood.normal:
-                return RowsLeftOut(np.array(left_out_errors(K, self.likelihood, obs, count)))
+                error, variance = left_out_errors(K, self.likelihood, obs, count)
+                unit = np.exp(self._log_units(rows)[:count])
+                return RowsLeftOut(np.array([error * unit, variance * unit**2]))
             return RowsLeftOut(left_out_densities(K, self.likelihood, obs, count)[None])
         except (NotPositiveDefinite, LaplaceNotConverged):
             return RowsLeftOut(failed(self.likelihood, count))
@@ -152,7 +160,8 @@ class BlockLeftOut(_Tried):
             error, variance = block_errors(K, self.likelihood, obs, count)
         except NotPositiveDefinite:
             return RowsLeftOut(np.full((1, 1), -np.inf))
-        return RowsLeftOut(np.full((1, 1), normal_density(error, variance).mean()))
+        density = normal_density(error, variance) - self._log_units(rows)[order[:count]]
+        return RowsLeftOut(np.full((1, 1), density.mean()))
 
 
 @dataclass(frozen=True)
@@ -174,6 +183,8 @@ class BlocksOfSample(_Tried):
         try:
             K = prior_covariance(self.kernel.cross(X, X), Mean(self.mean), X)
             densities = densities_by_block(K, self.likelihood, obs, numbers)
+            if self.likelihood.normal:
+                densities = densities - self._log_units(rows)
         except (NotPositiveDefinite, LaplaceNotConverged):
             densities = np.full((densities_a_row(self.likelihood), *numbers.shape), -np.inf)
         means = [[means_by_block(own, d) for own, d in zip(numbers, one, strict=True)] for one in densities]

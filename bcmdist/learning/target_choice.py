@@ -1,0 +1,75 @@
+"""Choose the transform of targets: as users ask, or by rows that are left out.
+
+Skewed positive targets are compared as they are, as logarithms and as powers, in the way of input warps
+(`bcmdist.learning.input_warping`), by the densities of targets in original units.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+from bcmdist.errors import UnsupportedTarget
+from bcmdist.learning.input_warping import LEAST_ROWS, choose_warps, pilot_of, skewness
+from bcmdist.model.scaling import Scaling
+from bcmdist.model.target_transform import NEGLIGIBLE, TargetTransform, likeliest_power
+
+# Skewness above which positive targets are compared with their transforms; that of an exponential distribution is 2.
+SKEWED = 0.5
+AUTO, NONE, LOG, POWER = "auto", "none", "log", "power"
+
+
+def choose_scaling(case, store, url: str) -> tuple[Scaling, list[dict[str, Any]]]:
+    """Choose the transform of targets, then the warps of inputs: the scaling of a `FitContext`, and the decisions.
+
+    Raises
+    ------
+    UnsupportedTarget
+        A transform is asked for, and there are targets of 0 or less.
+    """
+    asked, decisions = case.settings.target_transform, []
+    if asked in (LOG, POWER):
+        _refuse_others(case, asked)
+        case = replace(case, scaling=transforms(case)[asked])
+    elif asked == AUTO and (others := _candidates(case)):
+        taken, decision = pilot_of(case, store, f"{url}/target").select({NONE: case.scaling} | others, of="target")
+        decisions = [decision.to_json()]
+        case = replace(case, scaling=others.get(taken, case.scaling))
+    scaling, of_warps = choose_warps(case, store, f"{url}/warp")
+    return scaling, decisions + of_warps
+
+
+def transforms(case) -> dict[str, Scaling]:
+    """Return the scalings of transformed targets, by the name of the transform; all targets are positive."""
+    surveyed, y = case.surveyed, case.surveyed.sample.obs.y
+    of_all = {"least": surveyed.y.low[0], "largest": surveyed.y.high[0], "mean": surveyed.y.mean[0]}
+    powers = {LOG: 0.0, POWER: likeliest_power(y)}
+    return {
+        name: case.scaling.with_transform(TargetTransform.of_targets(power, **of_all), y)
+        for name, power in powers.items()
+    }
+
+
+def _candidates(case) -> dict[str, Scaling]:
+    """The alternatives to skewed positive targets as they are, less skewed than these."""
+    y, method = case.surveyed.sample.obs.y, case.method
+    able = case.settings.learn and case.likelihood.normal and not method.capabilities.input_errors
+    able = able and method.training is None and case.data.rows >= LEAST_ROWS
+    if not able or case.surveyed.y.low[0] <= 0.0 or skewness(y) <= SKEWED:
+        return {}
+    found = {
+        name: one
+        for name, one in transforms(case).items()
+        if one.transform and abs(skewness(one.transform(y))) < skewness(y)
+    }
+    power = found[POWER].transform.power if POWER in found else 0.0  # type: ignore[union-attr]
+    if not NEGLIGIBLE < power < 1.0 - NEGLIGIBLE:
+        found.pop(POWER, None)
+    return found
+
+
+def _refuse_others(case, asked):
+    if case.surveyed.y.low[0] <= 0.0:
+        raise UnsupportedTarget(
+            f"{case.data.url}: expected positive targets with --target-transform {asked}, got "
+            f"{case.surveyed.y.low[0]:g} as the least of {case.settings.y}; give --target-transform none, or leave "
+            "out these rows"
+        )
