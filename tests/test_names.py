@@ -220,8 +220,15 @@ def test_frames_of_no_numbers_are_refused(change, text, regression, table):
     gbcm, _ = regression
     with pytest.raises(InvalidDtype, match=text):
         gbcm.predict(change(table[list(COLUMNS)]))
+    changed = change(table[list(COLUMNS)])
+    if hasattr(changed, "assign"):  # a data frame is used as far as it can be
+        with pytest.warns(BcmdistWarning, match="not used"):
+            fitted = GBCM.fit((changed, table.y), Settings(**QUICK))
+        assert fitted.model.inputs == len(COLUMNS) - 1
+        assert np.all(np.isfinite(fitted.predict(changed)["mean"]))
+        return
     with pytest.raises(InvalidDtype, match=text):
-        GBCM.fit((change(table[list(COLUMNS)]), table.y), Settings(**QUICK))
+        GBCM.fit((changed, table.y), Settings(**QUICK))
 
 
 def test_numbers_that_name_columns_of_a_frame_are_names(table):

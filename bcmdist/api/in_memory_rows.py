@@ -102,8 +102,9 @@ class InMemoryRows(Rows):
     def _inputs(self):
         """Return the names of the inputs, their values (N, D), and their coding (None for numeric columns only)."""
         X = framed(self.X)
-        coding = self.coding or coding_of(X)
-        if coding and is_uncoded(X, coding):
+        made = None if self.coding else coding_of(X)
+        coding = self.coding or made
+        if coding and (made or is_uncoded(X, coding)):
             return coding.inputs, coded(X, coding), coding
         names = frame_names(X)
         return names, as_table(X), coding if coding and coding.inputs == names else None

@@ -1,6 +1,7 @@
 """What the facade and the estimators take: arrays, data frames, dask collections; a loop here, or a Dask client."""
 
 import pickle
+import re
 from dataclasses import replace
 
 import dask
@@ -8,11 +9,12 @@ import dask.array as da
 import numpy as np
 import pytest
 from scipy import sparse
+from sklearn.model_selection import cross_val_score
 
 from bcmdist import GBCM, GBCMClassifier, GBCMRegressor, Settings
 from bcmdist.api import running
 from bcmdist.data.tables.importing import import_file
-from bcmdist.errors import InvalidData, InvalidDtype, InvalidOption
+from bcmdist.errors import BcmdistWarning, InvalidData, InvalidDtype, InvalidOption
 from problems import GIVEN, GIVEN_CLASSES
 
 pd = pytest.importorskip("pandas", reason="tables: pip install 'bcmdist[tables]'")
@@ -76,15 +78,52 @@ def test_names_of_a_frame_stay(wave):
     np.testing.assert_array_equal(estimator.gbcm_.predict(other)["mean"], estimator.predict(frame))  # by name
 
 
+def fit_given(X, y):
+    return GBCM.fit(X, y, Settings(kernel="se", learn=False))
+
+
 def test_what_is_no_number_is_named(wave):
     _, X, y = wave
-    frame = pd.DataFrame(X, columns=["east", "north"]).assign(town=[f"town {k}" for k in range(240)])
+    frame = pd.DataFrame({"town": [f"town {k}" for k in range(240)]})
     named = r"expected numbers, dates or categories of few levels, got texts in 'town' \(all cells.*'town': 'category'"
     for fit in (GBCMRegressor().fit, GBCM.fit):
         with pytest.raises(InvalidDtype, match=named):
             fit(frame, y)
     with pytest.raises(TypeError, match=r"dense data is required. Use '.toarray\(\)'"):
         GBCMRegressor().fit(sparse.csr_array(X), y)
+
+
+@pytest.mark.parametrize("fit", [GBCMRegressor(kernel="se", options={"learn": False}).fit, fit_given])
+def test_frames_are_used_as_far_as_they_can_be(wave, fit):
+    """Gaps are filled and marked, texts without levels left out; new rows may have gaps and other levels, too."""
+    _, X, y = wave
+    frame = pd.DataFrame(X, columns=["east", "north"]).assign(soil=np.where(X[:, 1] > 0, "clay", "loam"))
+    frame.loc[frame.index[::7], "east"] = np.nan
+    frame.loc[5, "soil"] = None
+    named = frame.assign(town=[f"town {k}" for k in range(240)])
+    with pytest.warns(BcmdistWarning) as seen:
+        fitted = fit(named, y)
+    texts = "\n".join(str(one.message) for one in seen)
+    assert re.search(r"X: 'town' not used: texts in 'town' .*astype\(\{'town': 'category'\}\)", texts)
+    assert re.search(r"X: gaps are filled .* in 'east' \(35\), 'soil' \(1\)", texts)
+    model = getattr(fitted, "gbcm_", fitted).model
+    assert model.schema.columns == ("east", "east missing", "north", "soil=clay", "soil=loam", "soil missing")
+    new = pd.DataFrame({"soil": ["rock", None, "clay"], "north": [0.5, -0.5, 1.0], "east": [np.nan, 0.3, 0.1]})
+    new = new.assign(town="a new one")[named.columns]  # as scikit-learn wants them
+    found = fitted.predict(new)
+    assert np.all(np.isfinite(found["mean"] if isinstance(found, dict) else found))
+    with pytest.raises(ValueError, match=r"'north'|NaN"):  # no gaps in training
+        fitted.predict(new.assign(north=[np.nan, 0.0, 0.0]))
+
+
+def test_rare_levels_and_gaps_in_cross_validation(rng):
+    frame = pd.DataFrame({"east": rng.uniform(-2, 2, 90), "soil": rng.choice(["clay", "loam"], 90)})
+    frame.loc[[3, 50], "soil"] = ["peat", "marl"]
+    frame.loc[frame.index[::9], "east"] = np.nan
+    y = np.sin(frame.east.fillna(0.0)) + (frame.soil == "clay")
+    with pytest.warns(BcmdistWarning, match="gaps are filled"):
+        scores = cross_val_score(GBCMRegressor(kernel="se", options={"learn": False}), frame, y, cv=3)
+    assert np.all(np.isfinite(scores))
 
 
 @pytest.fixture(scope="module")

@@ -507,7 +507,7 @@ def test_text_columns_named_by_a_damaged_coordinate(clean, tmp_path, form):
 def test_json_of_the_command_names_what_is_not_used(clean, tmp_path):
     csv(clean[0].assign(note=[f"dry {k}" for k in range(ROWS)], w=2.0), tmp_path / "a.csv")
     given = ["import", str(tmp_path / "a.csv"), str(tmp_path / "a.zarr"), "--json"]
-    done = CliRunner().invoke(cli, given)
+    done = CliRunner().invoke(cli, [*given, "--strict"])
     assert done.exit_code == 1
     assert "bcmdist: InvalidDtype" in done.stderr
     with warnings.catch_warnings():

@@ -273,3 +273,16 @@ def test_values_of_white_noise_are_shared_by_equal_rows_only(rng):
     expected[[0, 1], [0, 1]] = X[:2, 1] ** 2
     np.testing.assert_allclose(kernel.cross(X, Z), expected, rtol=1e-12)
     np.testing.assert_allclose(kernel.diagonal(X), X[:, 1] ** 2, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("name", "suggested"),
+    [
+        ("rbf", r"give se \(so is rbf called here\)"),
+        ("Matern", "give matern12, matern32"),
+        ("matern53", "give matern52"),
+    ],
+)
+def test_unknown_kernels_are_answered_by_the_one_that_was_meant(name, suggested):
+    with pytest.raises(InvalidOption, match=suggested):
+        parse_kernel(name, inputs=1)

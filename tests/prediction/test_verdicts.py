@@ -64,10 +64,28 @@ def test_classes(slope, said, classes, rng):
     predicted, true = (_softmax(s * logits) for s in (1.0, slope))
     y = (true.cumsum(axis=1) < rng.random((N, 1))).sum(axis=1)
     told = verdict(class_scores(y, {"probability": predicted}))
-    assert told.startswith(said)
+    assert said in told  # after the remark that the most over-confident ones are worse than the shares of the classes
     assert ("it came true in" in told) == (slope != 1.0)
 
 
 def _softmax(logits):
     p = np.exp(logits)
     return p / p.sum(axis=1, keepdims=True)
+
+
+def test_what_is_no_better_than_the_mean_is_not_called_good(rng):
+    """Intervals of the right width around predictions that are useless."""
+    y, places = rng.standard_normal(N), rng.random(N)
+    totals = {"rows": np.array(N), "pit": histogram(Places(places, places, np.ones(N, bool)))}
+    squares = {"squared": np.sum(y**2), "spread": np.sum(y**2)}
+    found = verdict(Scores(totals | squares))
+    assert found.startswith("no better than the mean of the training targets: squared errors are 100% of those of the")
+    assert "trusted" not in found
+    assert verdict(Scores(totals | squares | {"squared": 0.5 * np.sum(y**2)})).startswith("intervals can be trusted")
+
+
+def test_probabilities_that_are_the_shares_of_the_classes_are_not_called_good(rng):
+    y, p = (rng.random(N) < 0.3) * 1.0, np.full(N, 0.3)
+    found = verdict(class_scores(y, {"probability": np.column_stack([1.0 - p, p])}))
+    assert found.startswith("no better than the shares of the classes: the log loss is 0.6")
+    assert "trusted" not in found

@@ -17,7 +17,7 @@ MOST_LABELS = 1000
 _MANY = (list, dict, tuple, set, np.ndarray)
 WHOLE = re.compile(r"0|-?[1-9]\d{0,17}", re.ASCII)
 FILL = "fill or drop these rows"
-NO_TARGET = "fill or drop these rows, or give --no-target where they are to be predicted"
+NO_TARGET = "fill or drop these rows, or predict them (`bcmdist predict`; import: --no-target)"
 
 
 def numbers_of(column: Column, file, *, start=0, gaps=False) -> np.ndarray:

@@ -5,10 +5,11 @@ numbers, or if a model defines the coding. It keeps only summary counts, so memo
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from bcmdist.data.schema import few, warn
 from bcmdist.data.tables.coding import Coding, Number
 from bcmdist.data.tables.column import NUMBERS
 from bcmdist.data.tables.columns import FILL, Target, all_whole, names_of_rows, numbers_of, target_of
@@ -36,6 +37,8 @@ class Plan:
     """rows of the table, if they were counted"""
     mask: np.ndarray | None = None
     """numbers of the column that selects rows, (rows,)"""
+    without_zones: tuple[str, ...] = ()
+    """columns of dates with times, but without time zones"""
 
 
 @dataclass
@@ -74,16 +77,23 @@ def plan(table: Named, roles: Roles, *, mask=None, count=False) -> Plan:
     if mixed:  # some pieces were parsed as numbers and others as texts: read all as texts
         texts |= mixed
         seen = _seen(table, roles, looked, texts, mask)
-    target = target_of(seen.looks[roles.y], table.file, gaps=roles.missing == "drop") if roles.target else None
-    coding = roles.coding or _coding(_codes(seen.looks, inputs, roles, table.file), roles)
+    target = target_of(seen.looks[roles.y], table.file, gaps=roles.drops) if roles.target else None
+    coding, naive = roles.coding, ()
+    if coding is None:
+        codes, left_out = _codes(seen.looks, inputs, roles, table.file)
+        coding, unused = _coding(codes, roles), unused | left_out
+        _warn_of_gaps(coding, seen.looks, roles, table.file)
+        hours = {name for name, look in seen.looks.items() if look.hours}
+        naive = tuple(code.name for code in codes if code.kind == "date" and not code.zoned and code.name in hours)
     found = np.concatenate(seen.mask) if seen.mask else None
-    return Plan(roles, coding, target, unused, texts, seen.whole_names, seen.rows, found)
+    return Plan(roles, coding, target, unused, texts, seen.whole_names, seen.rows, found, naive)
 
 
 def _are_numbers(table, inputs, roles):
     """Return whether the file's types show that all inputs are numbers, so that no first pass is needed."""
     kinds = table.kinds or {}
-    return not roles.type_options and roles.missing != "indicate" and all(kinds.get(name) == NUMBERS for name in inputs)
+    whole = roles.missing in ("error", "drop")
+    return not roles.type_options and whole and all(kinds.get(name) == NUMBERS for name in inputs)
 
 
 def _target_dtype(table, roles):
@@ -95,7 +105,10 @@ def _target_dtype(table, roles):
 
 def _coding(codes, roles):
     roles_of_columns = ([("y", roles.y)] if roles.target else []) + list(roles.companions.items())
-    return Coding(codes, roles.missing, roles.unseen or "error", tuple(roles_of_columns))
+    coding = Coding(codes, "indicate", roles.unseen or "error", tuple(roles_of_columns))
+    if roles.missing == "auto":
+        return coding if coding.indicators else replace(coding, missing="error")
+    return replace(coding, missing=roles.missing)
 
 
 def _seen(table, roles, inputs, texts, mask) -> _Seen:
@@ -122,11 +135,29 @@ def _mask_of(column, file):
     return column.values
 
 
+def _warn_of_gaps(coding, looks, roles, file):
+    """Warn of gaps that are filled without having been asked for."""
+    filled = [f"{code.name!r} ({looks[code.name].gaps})" for code in coding.codes if looks[code.name].gaps]
+    if filled and roles.missing == "auto":
+        warn(
+            f"{file}: gaps are filled with the mean and marked by an indicator in {few(filled)}; --missing drop leaves "
+            "these rows out, --strict refuses them"
+        )
+
+
 def _codes(looks, inputs, roles, file):
-    """Return a code for each input; raise `InvalidDtype` naming all inputs whose type is unclear."""
-    indicate = roles.missing == "indicate"
+    """Return a code for each input, and why other columns are left out, by name.
+
+    Raises `InvalidDtype` naming all inputs whose type is unclear, unless other inputs remain and `roles` are lenient.
+    """
+    indicate = roles.missing in ("indicate", "auto")
     found = {name: looks[name].code(file, cycles=roles.cyclic.get(name, ()), indicate=indicate) for name in inputs}
     odd = [name for name, code in found.items() if code is None]
+    if odd and roles.lenient and not roles.inputs and len(odd) < len(found):
+        left_out = {
+            name: f"{looks[name].described()} (--category {quoted(name)} takes texts for levels)" for name in odd
+        }
+        return tuple(code for code in found.values() if code is not None), left_out
     if odd:
         more = f" and {len(odd) - 8} more" * (len(odd) > 8)
         holds = "; ".join(looks[name].described() for name in odd[:8])
@@ -136,7 +167,7 @@ def _codes(looks, inputs, roles, file):
             f"{file}: expected numbers, dates or categories of few levels in the inputs, got {holds}{more}; correct "
             f"them, say --category {first} where texts are levels, or leave them out with {drop}"
         )
-    return tuple(found.values())
+    return tuple(found.values()), {}
 
 
 def quoted(name) -> str:
@@ -162,7 +193,7 @@ def encoded(table: Named, plan: Plan) -> Iterator[dict[str, np.ndarray]]:
         columns["row"] = np.arange(start, start + rows)
         whole = _without_gaps(columns)
         if not whole.all():
-            if plan.roles.missing != "drop":
+            if plan.roles.missing != "drop" and np.isnan(columns["X"]).any():
                 _refuse_gap(columns["X"], plan, table.file, start)
             columns = {name: values[whole] for name, values in columns.items()}
         if plan.target is not None:
@@ -173,7 +204,7 @@ def encoded(table: Named, plan: Plan) -> Iterator[dict[str, np.ndarray]]:
 
 def _numbers(piece, plan, file, start):
     """Return the inputs, target and companions of a piece; nan where gaps are accepted."""
-    roles, gaps = plan.roles, plan.roles.missing == "drop"
+    roles, gaps = plan.roles, plan.roles.drops
     columns = {"X": plan.coding.numbers(piece, file, start=start, unseen=roles.unseen)}
     if plan.target is not None:
         columns["y"] = plan.target.numbers(piece[roles.y], file, start=start, gaps=gaps)

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from bcmdist.data.schema import few
+from bcmdist.data.schema import few, warn
 from bcmdist.data.tables.coding import Coding
-from bcmdist.data.tables.column import NUMBERS
+from bcmdist.data.tables.column import NUMBERS, TEXTS
 from bcmdist.data.tables.delimited import of_frame
 from bcmdist.data.tables.look import Look
 from bcmdist.errors import InvalidData, InvalidDtype, MissingExtra
@@ -45,31 +45,45 @@ def has_categories(X) -> bool:
 
 
 def coding_of(X) -> Coding | None:
-    """Return the coding of a data frame; None if X is not a data frame, or all columns are numbers.
+    """Return the coding of a data frame; None if X is not a data frame, or all columns are numbers without gaps.
+
+    Gaps are filled with means and marked by indicators, levels that training lacks are taken for random ones, and
+    columns whose type is unclear are left out, with warnings.
 
     Raises
     ------
-    InvalidData, InvalidDtype
-        The type of some columns is unclear.
+    InvalidDtype
+        The type of every column is unclear.
     """
-    if not has_categories(X):
+    if not (has_categories(X) or _has_gaps(X)):
         return None
     table = of_frame(X)
-    if all(column.kind == NUMBERS for column in table.values()):
-        return None
     looks = [Look(name) for name in table]
     for look in looks:
         look.see(table[look.name])
-    codes = [look.code("X") for look in looks]
+    if all(look.kinds <= {NUMBERS} and not look.gaps for look in looks):
+        return None
+    codes = [look.code("X", indicate=True) for look in looks]
     odd = [look for look, code in zip(looks, codes, strict=True) if code is None]
     if odd:
         names = [look.name for look in odd]
-        raise InvalidDtype(
-            f"X: expected numbers, dates or categories of few levels, got "
-            f"{'; '.join(look.described() for look in odd[:MOST_NAMED])}; give X.astype({{{names[0]!r}: 'category'}}) "
-            f"where texts are levels, or X.drop(columns={names[:MOST_NAMED]})"
-        )
-    return Coding(tuple(code for code in codes if code is not None))
+        shown = "; ".join(look.described() for look in odd[:MOST_NAMED])
+        levels = f"give X.astype({{{names[0]!r}: 'category'}}) where texts are levels"
+        if len(odd) == len(looks):
+            raise InvalidDtype(
+                f"X: expected numbers, dates or categories of few levels, got {shown}; {levels}, or other columns"
+            )
+        hint = f"; {levels}" if TEXTS in odd[0].kinds else ""
+        warn(f"X: {few(map(repr, names))} not used: {shown}{hint}")
+    filled = [f"{look.name!r} ({look.gaps})" for look, code in zip(looks, codes, strict=True) if code and look.gaps]
+    if filled:
+        warn(f"X: gaps are filled with the mean and marked by an indicator in {few(filled)}")
+    return Coding(tuple(code for code in codes if code), "indicate" if filled else "error", "other")
+
+
+def _has_gaps(X):
+    """Return whether X is a data frame of numbers some of which are missing."""
+    return hasattr(X, "iloc") and bool(X.isna().to_numpy().any())
 
 
 def is_uncoded(X, coding: Coding) -> bool:

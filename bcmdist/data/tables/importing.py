@@ -14,7 +14,7 @@ from bcmdist.data.dataset import COMPANIONS
 from bcmdist.data.schema import Schema, few, refuse_many_columns, warn
 from bcmdist.data.tables import arrays
 from bcmdist.data.tables.column import Arrays
-from bcmdist.data.tables.encoded import Plan, encoded, plan
+from bcmdist.data.tables.encoded import encoded, plan
 from bcmdist.data.tables.roles import Roles, warn_of_roles, warn_of_unused
 from bcmdist.data.tables.series import Lagged, Lags
 from bcmdist.data.tables.tables import Named, open_table
@@ -96,7 +96,7 @@ def import_file(file, url, *, y="y", roles=None, split=None, rows_per_chunk=ROWS
 
 
 def _write_arrays(found, file, url, roles, split, how):
-    if roles.coding is None and (roles.type_options or roles.inputs or roles.missing != "error"):
+    if roles.coding is None and (roles.type_options or roles.inputs or roles.missing not in ("error", "auto")):
         option = next(iter(roles.type_options.values()), "--x" if roles.inputs else "--missing")
         raise InvalidOption(f"{file}: expected a table with {option}, got arrays; leave it out, or save a .csv")
     whole = arrays.select(found, file, roles, mask=split.mask, part=split.part)
@@ -130,7 +130,8 @@ def _write_table(table: Named, file, url, roles, split, how):
     if not roles.inputs:
         warn_of_roles(made.coding.columns, file)
     warn_of_unused(made.unused, file)
-    _warn_of_zones(made, file)
+    if made.without_zones:
+        warn(f"{file}: times in {few(map(repr, made.without_zones))} say no time zone; they are taken for UTC")
     refuse_many_columns(len(made.coding.inputs), file)
     classes = made.target.classes if made.target else ()
     schema = Schema(made.coding.inputs, classes, made.coding, table.coordinates)
@@ -138,9 +139,11 @@ def _write_table(table: Named, file, url, roles, split, how):
     written = write_pieces(url, pieces, empty=_no_rows(file, split), schema=schema, **how)
     dropped = pieces.read - pieces.kept if rows is None else len(pieces.selected) - written
     if dropped:
-        warn(f"{file}: {dropped} rows left out: they have gaps (--missing drop)")
+        others = " or ".join(map(repr, (roles.y, *roles.companions.values())))
+        of = "they have gaps" if roles.missing == "drop" else f"no value of {others}"
+        warn(f"{file}: {dropped} rows left out: {of} (--missing {roles.missing})")
     figures = _figures(written, len(schema.columns), schema, roles, pieces.names, made.unused)
-    return figures | {"coded": made.coding.descriptions()} | ({"dropped": dropped} if roles.missing == "drop" else {})
+    return figures | {"coded": made.coding.descriptions()} | ({"dropped": dropped} if roles.drops else {})
 
 
 def _write_series(found, file, url, roles, split, how):
@@ -198,13 +201,6 @@ class _Pieces:
                 some = (rows < len(chosen)) & chosen[np.minimum(rows, len(chosen) - 1)]
                 piece = {name: values[some] for name, values in piece.items()}
             yield piece
-
-
-def _warn_of_zones(made: Plan, file):
-    if made.roles.coding is None:
-        naive = [code.name for code in made.coding.codes if code.kind == "date" and not code.zoned]  # type: ignore[attr-defined]
-        if naive:
-            warn(f"{file}: times in {few(map(repr, naive))} say no time zone; they are taken for UTC")
 
 
 # --- Arrays and tables ---

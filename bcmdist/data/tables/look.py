@@ -50,6 +50,8 @@ class Look:
     first_undated: tuple[str, int] = ("", 0)
     zones: set[bool] = field(default_factory=set)
     """whether dates have a time zone; both if mixed"""
+    hours: bool = False
+    """whether a date is not a midnight"""
 
     def see(self, column: Column) -> None:
         """Add the next piece of the column."""
@@ -73,7 +75,9 @@ class Look:
             self.total += float(np.sum(numbers, where=np.abs(numbers) <= LARGEST))
         if column.kind == DATES:
             self.zones.add(bool(column.zone))
-            self.total += float(np.nansum(days(column, self.name)))
+            found = days(column, self.name)
+            self.total += float(np.nansum(found))
+            self.hours |= bool(np.any(np.mod(found[~gaps], 1.0) != 0.0))
         if column.kind in (TEXTS, CATEGORIES):
             self._see_texts(as_texts(column)[~gaps].tolist(), column)
 
@@ -85,7 +89,9 @@ class Look:
                 self.first_odd = self.first_odd if self.odd else (text, self._row(column, text))
                 self.odd += count
             try:
-                self.total += day_of(text, self.form) * count
+                day = day_of(text, self.form)
+                self.total += day * count
+                self.hours |= day % 1.0 != 0.0
                 self.zones.add(has_zone(text, self.form))
             except ValueError:
                 self.first_undated = self.first_undated if self.undated else (text, self._row(column, text))
@@ -116,6 +122,8 @@ class Look:
 
     def described(self) -> str:
         """Describe the content of the column in words."""
+        if not self.kinds:
+            return f"nothing in {self.name!r}"
         if self.kinds != {TEXTS}:
             return f"{' and '.join(sorted(self.kinds))} in {self.name!r}"
         text = odd_texts(self.name, self.odd, self.rows - self.gaps, *self.first_odd)
@@ -182,6 +190,8 @@ class Look:
         dated = TEXTS in self.kinds and 2 * self.undated < self.seen
         if self.form or cycles or self.kinds == {DATES} or (self.kinds == {TEXTS} and dated):
             return self.date(cycles, indicated, where) if self.kinds <= {TEXTS, DATES} else None
+        if not self.kinds and indicated:
+            return None  # nothing to fill gaps with
         if self.kinds <= {NUMBERS}:
             return Number(self.name, self.mean if indicated else None)
         if self.kinds == {CATEGORIES} or (self.kinds == {TEXTS} and self.is_usual):

@@ -28,9 +28,11 @@ class TableOptions:
     default; may be repeated"""
     cyclic: Annotated[list[str], "NAME=day|week|year"] = field(default_factory=list)
     """for files: column of dates whose cycle is also an input; may be repeated"""
-    missing: Literal["error", "drop", "indicate"] = "error"
-    """for files: refuse rows with gaps, leave them out, or fill gaps with the mean and add an indicator input; the same
-    for new rows"""
+    missing: Literal["auto", "error", "drop", "indicate"] = "auto"
+    """for files: refuse rows with gaps (error), leave them out (drop), or fill gaps of inputs with the mean and add an
+    indicator input (indicate); the same for new rows; auto: indicate, and leave out rows without a target"""
+    strict: bool = False
+    """for files: refuse gaps, and columns that cannot be inputs, in place of leaving them out with a warning"""
     unseen: Literal["error", "other"] = "error"
     """for files: refuse categories that are not in the training data, or treat them as random ones of those"""
     separator: Annotated[str | None, "CHARACTER"] = None

@@ -49,7 +49,9 @@ class Roles:
     cyclic: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """cycles of inputs that are dates: day, week, year"""
     missing: str = "error"
-    """treatment of rows with gaps: error, drop or indicate"""
+    """treatment of rows with gaps: error, drop, indicate, or auto (indicate gaps of inputs, drop rows with others)"""
+    lenient: bool = False
+    """whether columns that cannot be inputs are left out, with a warning; else they are refused"""
     unseen: str | None = None
     """treatment of unknown categories: error or other; None: as in the coding"""
     separator: str | None = None
@@ -79,6 +81,11 @@ class Roles:
                 "--id: expected a name that data sets do not have, without blanks, '/', '\\', ':', '%' and '.' in "
                 f"front, of at most 60 characters, got {self.id!r}; rename the column"
             )
+
+    @property
+    def drops(self) -> bool:
+        """Whether rows without a target or a companion are left out."""
+        return self.missing in ("drop", "auto")
 
     @property
     def type_options(self) -> dict[str, str]:
@@ -126,7 +133,8 @@ def roles_of(options: TableOptions, y, *, x=None, target=True, lags=None, x_lags
         category=options.category,
         date=date,
         cyclic=cyclic,
-        missing=options.missing,
+        missing="error" if options.strict and options.missing == "auto" else options.missing,
+        lenient=not options.strict,
         unseen=options.unseen,
         separator=options.separator,
         lags=lags,
@@ -160,7 +168,7 @@ def named_columns(names, file, roles: Roles, *, besides=()) -> tuple[list[str], 
         if name not in names:
             # `--id` also names the column of `score --by`.
             remedy = "correct the name" if option == "--id" else f"name another with {option}"
-            remedy += ", or give --no-target" if option == "--y" else ""
+            remedy += ", or import rows to predict with --no-target" if option == "--y" else ""
             raise DataNotFound(f"{file}: expected a column {name!r}, found {few(names)}; {remedy}")
     for name, option in (dict.fromkeys(roles.drop, "--drop") | roles.type_options).items():
         if name not in names:

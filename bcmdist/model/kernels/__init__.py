@@ -11,6 +11,7 @@ with its name, parameters, defaults and bounds; learning, reports and storage ne
 """
 
 import re
+from difflib import get_close_matches
 
 import numpy as np
 
@@ -81,6 +82,17 @@ __all__ = [
 KERNELS: Registry[type[Leaf]] = Registry("kernel")
 KERNEL_NAMES = KERNELS  # the registry is a collection of names
 NAME = re.compile("[a-z][a-z0-9_]*")
+# Names that other packages have for kernels, for errors.
+OTHER_NAMES = {
+    **dict.fromkeys(("rbf", "gaussian", "squared_exponential", "expquad"), "se"),
+    **dict.fromkeys(("exponential", "ornstein_uhlenbeck", "ou"), "matern12"),
+    "matern": "matern12, matern32 or matern52",
+    "rational_quadratic": "rq",
+    "dot_product": "linear",
+    "polynomial": "poly2 or poly3",
+    "bias": "constant",
+    "expsinesquared": "periodic",
+}
 
 
 def register_kernel(kernel: type[Leaf]) -> type[Leaf]:
@@ -142,6 +154,13 @@ for own in (*STATIONARY, Arcsine, Linear, Quadratic, Cubic, Constant, White, Per
     KERNELS.add(own.name, own)  # checked by the tests, not at import
 
 
+def _suggested(name) -> str:
+    """Return what to give in place of an unknown kernel: by its name in other packages, or the most similar name."""
+    if other := OTHER_NAMES.get(name.lower()):
+        return f"{other} (so is {name} called here)"
+    return next(iter(get_close_matches(name, KERNEL_NAMES, 1)), "one of these names")
+
+
 def check_expression(expression) -> Terms:
     """Return the terms of an expression whose kernels exist and have their options; columns are not checked.
 
@@ -154,8 +173,8 @@ def check_expression(expression) -> Terms:
         if factor.name not in KERNELS or (factor.isotropic and "lengthscale" not in KERNELS[factor.name].names()):
             raise InvalidOption(
                 f"kernel: expected a combination of {', '.join(KERNEL_NAMES)} (with -iso for one lengthscale) "
-                f"by + and *, got {factor.name + ONE_LENGTHSCALE * factor.isotropic!r:.80}; give one of these names, "
-                "or install the package that adds it"
+                f"by + and *, got {factor.name + ONE_LENGTHSCALE * factor.isotropic!r:.80}; give "
+                f"{_suggested(factor.name)}, or install the package that adds it"
             )
         expected, written = KERNELS[factor.name].options, tuple(name for name, _ in factor.options)
         if written != expected:

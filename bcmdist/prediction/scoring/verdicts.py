@@ -9,6 +9,7 @@ likelier class, is compared with the frequency at which that class was the true 
 from typing import Any
 
 import numpy as np
+from scipy.stats import entropy
 
 from bcmdist.prediction.scoring.pit import BINS
 from bcmdist.prediction.scoring.scores import CALIBRATION_BINS, Scores
@@ -19,13 +20,40 @@ TOLERATED = {0.5: 0.05, 0.9: 0.03}
 TOLERATED_COVERAGE = {0.5: 0.05, 0.95: 0.02}
 TOLERATED_LEAN = 0.05
 TOLERATED_CONFIDENCE = 0.02
+# Losses with a smaller relative difference are called equal.
+AS_GOOD = 0.02
 # Standard errors: deviations within chance are not reported.
 STANDARD_ERRORS = 3.0
 
 
 def verdict(scores: Scores) -> str:
-    """Sentences about the calibration of the predicted probabilities, joined by "; "."""
-    return "; ".join(_of_classes(scores.totals) if "bin_rows" in scores.totals else _of_numbers(scores.totals))
+    """Sentences about the predictions, joined by "; ": first whether they are better than the mean, then calibration.
+
+    Probabilities that are calibrated but no better than the mean (or the shares of the classes) are not called good.
+    """
+    totals = scores.totals
+    useless = _no_better_than_the_mean(totals)
+    found = _of_classes(totals) if "bin_rows" in totals else _of_numbers(totals)
+    if useless:
+        found = [useless, *(sentence.replace(*_CALIBRATED_ONLY) for sentence in found)]
+    return "; ".join(found)
+
+
+def _no_better_than_the_mean(t: dict[str, Any]) -> str | None:
+    """Sentence if the mean of the training targets, or the shares of two classes, predicts these rows as well."""
+    n = float(t["rows"])
+    if "spread" in t and t["squared"] >= (1.0 - AS_GOOD) * t["spread"] > 0.0:
+        share = float(t["squared"] / t["spread"])
+        return f"no better than the mean of the training targets: squared errors are {share:.0%} of those of the mean"
+    if "bin_positives" in t and t["ranked"].classes == 1:
+        share = float(t["bin_positives"].sum() / n)
+        loss = float(entropy([share, 1.0 - share]))
+        if 0.0 < share < 1.0 and t["negative_log"] / n >= (1.0 - AS_GOOD) * loss:
+            return (
+                f"no better than the shares of the classes: the log loss is {float(t['negative_log']) / n:.3g}, theirs "
+                f"is {loss:.3g}"
+            )
+    return None
 
 
 def of_coverages(middle, wide) -> str:
@@ -52,6 +80,7 @@ def _of_numbers(t: dict[str, Any]) -> list[str]:
 
 
 # Keys: signs of the deviation at the narrow and at the wide central share.
+_CALIBRATED_ONLY = ("can be trusted", "are calibrated, but say little")
 _UNDER = "under-confident: intervals are wider than they need be"
 _OVER = "over-confident: intervals are too narrow"
 _KINDS = {
