@@ -151,13 +151,15 @@ def choose_warps(case, store: ModelStore, url: str) -> tuple[Scaling, list[dict[
     return scalings[name], [decision.to_json()]
 
 
-def pilot_of(case, store: ModelStore, url: str) -> "Pilot":
+def pilot_of(case, store: ModelStore, url: str, *, by_blocks=True) -> "Pilot":
     """Return the pilot of a `FitContext`; `url`: directory, readable by all workers, for the sampled rows."""
     surveyed, settings = case.surveyed, case.settings
     learned_as = case.likelihood.learned_as()
     classes = case.classes or ((0.0, 1.0) if learned_as is not case.likelihood else None)
     of_model = (learned_as, classes, first_kernel(settings), first_mean(settings), case.schema.groups)
-    return Pilot(surveyed, *of_model, case.effort, case.data.companions, case.runtime, store, url, case.places)
+    return Pilot(
+        surveyed, *of_model, case.effort, case.data.companions, case.runtime, store, url, case.places, by_blocks
+    )
 
 
 def candidates(surveyed: SurveyResult, kinds: Mapping[int, str]) -> dict[str, dict[int, str]]:
@@ -216,6 +218,8 @@ class Pilot:
     """directory, readable by all workers, for the sampled rows"""
     places: np.ndarray | None = None
     """inputs at which predictions will be needed, (m, D), in original units; None if unknown"""
+    by_blocks: bool = True
+    """whether blocks of rows are left out, too, and scored as Gaussian"""
 
     def select(self, scalings: Mapping[str, Scaling], *, of: str) -> tuple[str, Decision]:
         """Return the name of the scaling that predicts left-out rows best, and the decision.
@@ -271,6 +275,8 @@ class Pilot:
         parts = self._blocks("left-out", min(LEFT_OUT_ROWS, self.effort.rows), LEFT_OUT_BLOCK)
         about = reference, point.kernel, self.mean, point.likelihood, self.classes
         rows, steepness = left_out_densities(self.runtime, LeftOut(*about, LEFT_OUT_BLOCK), parts)
+        if not self.by_blocks:
+            return Score((rows,))
         blocks = BlocksOfSample(*about, first.reference, first.unit)
         by_blocks = by_size(self.runtime.sum(blocks, parts[:SAMPLES], label="blocks").values, steepness)
         return Score((rows, *by_blocks), first.shares)

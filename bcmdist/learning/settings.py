@@ -59,7 +59,7 @@ class Settings:
     """how positive measurements are transformed before they are modelled: not at all (none), by their logarithm (log),
     or by a power between 0 and 1 (power: Box & Cox 1964, the likeliest one); predictions of new observations are in
     original units, those of the latent function in those of the transform; auto: log or power of skewed targets where
-    they predict rows and blocks of rows left out better"""
+    they predict rows left out better"""
     query: Annotated[int | Literal["auto"] | None, "Q|auto", COUNT] = None
     """largest number of query points, Q [default: 500; spatial with many rows of few inputs: 1000; dgp, per layer: 50];
     auto: about twice the effective degrees of freedom, within memory"""

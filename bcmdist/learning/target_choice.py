@@ -1,7 +1,8 @@
 """Choose the transform of targets: as users ask, or by rows that are left out.
 
 Skewed positive targets are compared as they are, as logarithms and as powers, in the way of input warps
-(`bcmdist.learning.input_warping`), by the densities of targets in original units.
+(`bcmdist.learning.input_warping`), by the densities of targets in original units. Single rows decide, whose errors have
+a fitted distribution: a few gross errors of targets have no say.
 """
 
 from dataclasses import replace
@@ -30,7 +31,8 @@ def choose_scaling(case, store, url: str) -> tuple[Scaling, list[dict[str, Any]]
         _refuse_others(case, asked)
         case = replace(case, scaling=transforms(case)[asked])
     elif asked == AUTO and (others := _candidates(case)):
-        taken, decision = pilot_of(case, store, f"{url}/target").select({NONE: case.scaling} | others, of="target")
+        pilot = pilot_of(case, store, f"{url}/target", by_blocks=False)
+        taken, decision = pilot.select({NONE: case.scaling} | others, of="target")
         decisions = [decision.to_json()]
         case = replace(case, scaling=others.get(taken, case.scaling))
     scaling, of_warps = choose_warps(case, store, f"{url}/warp")
@@ -40,7 +42,7 @@ def choose_scaling(case, store, url: str) -> tuple[Scaling, list[dict[str, Any]]
 def transforms(case) -> dict[str, Scaling]:
     """Return the scalings of transformed targets, by the name of the transform; all targets are positive."""
     surveyed, y = case.surveyed, case.surveyed.sample.obs.y
-    of_all = {"least": surveyed.y.low[0], "largest": surveyed.y.high[0], "mean": surveyed.y.mean[0]}
+    of_all = {"least": surveyed.y.low[0], "mean": surveyed.y.mean[0]}
     powers = {LOG: 0.0, POWER: likeliest_power(y)}
     return {
         name: case.scaling.with_transform(TargetTransform.of_targets(power, **of_all), y)

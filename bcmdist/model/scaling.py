@@ -208,13 +208,13 @@ def scaling_from(
 def scaling_to_array(scaling: Scaling) -> np.ndarray:
     """Store a scaling in one vector (2 D + 3 + 4 K,) with K knots of warps; inverse of `scaling_from_array`.
 
-    The transform of targets is two more rows of four numbers, beginning with `OF_TARGET`.
+    The transform of targets is four more numbers, beginning with `OF_TARGET`.
     """
     numbers = [len(scaling.x_mean), scaling.y_mean, scaling.y_scale]
     tables = [scaling.warping.to_array().ravel()]
     if scaling.transform:
         made = scaling.transform
-        tables.append(np.array([OF_TARGET, made.power, made.floor, made.largest, OF_TARGET, made.mean, 0.0, 0.0]))
+        tables.append(np.array([OF_TARGET, made.power, made.floor, made.mean]))
     return np.concatenate([numbers, scaling.x_mean, scaling.x_scale, *tables])
 
 
@@ -224,5 +224,5 @@ def scaling_from_array(vector) -> Scaling:
     x_mean, x_scale, table = np.split(vector[3:], [D, 2 * D])
     table = table.reshape(-1, 4)
     of_inputs, of_target = table[table[:, 0] != OF_TARGET], table[table[:, 0] == OF_TARGET, 1:].ravel().tolist()
-    transform = TargetTransform(*of_target[:4]) if of_target else None
+    transform = TargetTransform(*of_target) if of_target else None
     return Scaling(x_mean, x_scale, y_mean, y_scale, warping_from_array(of_inputs), transform)

@@ -33,15 +33,13 @@ class TargetTransform:
     """p, from 0, the logarithm, to 1"""
     floor: Positive
     """positive; the map is linear below"""
-    largest: Positive
-    """largest training target"""
     mean: Positive
     """mean of the training targets, before the transform"""
 
     @classmethod
-    def of_targets(cls, power, *, least, largest, mean) -> Self:
-        """Return the transform for training targets with these extremes and mean; `least` > 0."""
-        return cls(float(power), LINEAR_BELOW * float(least), float(largest), float(mean))
+    def of_targets(cls, power, *, least, mean) -> Self:
+        """Return the transform for training targets with this least value, which is positive, and mean."""
+        return cls(float(power), LINEAR_BELOW * float(least), float(mean))
 
     @property
     def kind(self) -> str:

@@ -3,17 +3,17 @@
 See `bcmdist.model.target_transform`.
 
 With T(y) = m + sd Z, Z of the shape of errors with distribution function F, moments are averages over a normal t,
-E g(y) = E g(T^-1(m + sd F^-1(Phi(t)))), by Gauss-Hermite quadrature: exact up to rounding for normal errors and a
-logarithm, where E y = exp(m + sd^2 / 2).
+E g(y) = E g(T^-1(m + sd F^-1(Phi(t)))), by Gauss-Hermite quadrature: exact up to the limit below for normal
+errors and a logarithm, where E y = exp(m + sd^2 / 2).
 
-A shape with rare wide components gives to a logarithm's mean a share that no row supports. So y is limited to the
-largest training target, or to `LIMIT` standard deviations above m where that is more.
+A few gross errors give a shape rare wide components, whose exponentials would dominate all means. So errors count at
+most as `LIMIT` robust standard deviations, which are estimated by the interquartile range of the shape.
 """
 
 import functools
 
 import numpy as np
-from scipy.special import ndtr
+from scipy.special import ndtr, ndtri
 from scoringrules import crps_quantile
 
 from bcmdist.model.scaling import Scaling
@@ -45,8 +45,7 @@ def _moments(m, v, shape, scaling):
         return np.maximum(transform.inverse(scaling.y_mean + scaling.y_scale * z), 0.0)
 
     nodes, weights = _nodes(shape)
-    limit = np.maximum(original(m + LIMIT * sd), transform.largest)
-    y = np.minimum(original(m[:, None] + sd[:, None] * nodes), limit[:, None])
+    y = original(m[:, None] + sd[:, None] * nodes)
     mean = y @ weights
     return mean, (y - mean[:, None]) ** 2 @ weights
 
@@ -57,7 +56,9 @@ def _nodes(shape: Shape) -> tuple[np.ndarray, np.ndarray]:
     t, weights = np.polynomial.hermite_e.hermegauss(NODES)
     mirrored = shape.mirrored  # for the upper tail, where 1 - Phi(t) is exact and Phi(t) is not
     errors = [shape.quantile(ndtr(one)) if one < 0.0 else -mirrored.quantile(ndtr(-one)) for one in t.tolist()]
-    return (t if shape.normal else np.array(errors)), weights / weights.sum()
+    low, middle, high = (shape.quantile(q) for q in (0.25, 0.5, 0.75))
+    limit = LIMIT * (high - low) / (ndtri(0.75) - ndtri(0.25))
+    return np.clip(t if shape.normal else errors, middle - limit, middle + limit), weights / weights.sum()
 
 
 def transformed_crps(predicted: Scaled, y, scaling: Scaling, units) -> np.ndarray:

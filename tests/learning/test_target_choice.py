@@ -78,6 +78,14 @@ def test_rows_left_out_choose_the_logarithm_of_log_normal_targets(rng):
     assert np.all(found.predict(X)["lower95"] > 0.0)
 
 
+def test_gross_errors_of_a_few_targets_have_no_say(rng):
+    X, y = positive(rng, 600)
+    y[::150] *= 300.0
+    found = GBCM.fit(X, y, Settings(effort="quick", kernel="se", query=60))
+    assert found.model.scaling.transform.kind == "log"
+    assert np.median(np.abs(found.predict(X)["observation_mean"] / y - 1.0)) < 0.3
+
+
 @pytest.mark.parametrize("kind", ["normal errors", "zeros"])
 def test_other_targets_stay_as_they_are(rng, kind):
     X, y = positive(rng, 400, sd=0.0)

@@ -14,7 +14,7 @@ POWERS = [0.0, 0.3, 0.5, 1.0]
 
 
 def transform(power):
-    return TargetTransform.of_targets(power, least=0.2, largest=50.0, mean=4.0)
+    return TargetTransform.of_targets(power, least=0.2, mean=4.0)
 
 
 @pytest.mark.parametrize("power", POWERS)
