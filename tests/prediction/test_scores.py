@@ -111,6 +111,18 @@ def test_scores_of_counts_add_and_are_those_of_their_distribution(rng):
     assert whole["interval_score"] == pytest.approx(2 / 0.05 * sum(pinball))
 
 
+def test_lifetimes_are_ranked_by_their_medians(rng):
+    """Their means are of far tails where f is uncertain: far from rows they would rank first."""
+    n = 200
+    mean = rng.standard_normal(n)
+    obs = Observations(np.exp(mean), np.ones(n), event=np.ones(n))
+    variance = rng.choice([0.01, 9.0], n)
+    found = scored_events(Weibull(8.0), mean, variance, obs).summary()
+    assert found["concordance"] > 0.97
+    middle = predictive(Weibull(8.0), mean, variance, obs).quantile(0.5)
+    assert found["mae"] == pytest.approx(np.abs(obs.y - middle).mean())
+
+
 @pytest.mark.parametrize("likelihood", [Poisson(), NegativeBinomial(0.5), NegativeBinomial(50.0)])
 def test_the_deviance_of_counts_is_that_of_poisson(rng, likelihood):
     """Whatever shape was learned: or the model of the most dispersion would always look best."""

@@ -99,19 +99,21 @@ def _place_summary(t):
 def event_scores(obs, prediction, log_density, deviance, where: pit.Places, *, number=None) -> "Scores":
     """Score totals for counts or lifetimes; all arguments (n,) or observations of n rows.
 
-    Pairs are ranked by rates per exposure and shares of trials. `number`: row numbers in the data set, 0, 1, ... by
-    default; they select a sample if there are many rows (`bcmdist.prediction.scoring.ranking`). The interval score
-    needs the observed value, so there is none if rows are censored.
+    Pairs are ranked by rates per exposure and shares of trials, lifetimes by their medians, from which absolute errors
+    are taken, too. `number`: row numbers in the data set, 0, 1, ... by default; they select a sample if there are many
+    rows (`bcmdist.prediction.scoring.ranking`). The interval score needs the observed value, so there is none if rows
+    are censored.
     """
-    size, mean = obs.exposure * np.maximum(obs.trials, 1.0), prediction["observation_mean"]
+    size = obs.exposure * np.maximum(obs.trials, 1.0)
+    centre = prediction.get("median", prediction["observation_mean"])  # means of lifetimes may be of far tails
     number = np.arange(len(obs)) if number is None else number
     return Scores(
         {
             "rows": np.array(len(obs)),
             "negative_log": -log_density.sum(),
             "deviance": deviance.sum(),
-            "absolute": np.abs(obs.y - mean).sum(),
-            "comparable": comparable(obs.y / size, obs.event, mean / size, number),
+            "absolute": np.abs(obs.y - centre).sum(),
+            "comparable": comparable(obs.y / size, obs.event, centre / size, number),
             "censored": np.sum(~where.seen),
             "interval": _interval_total(obs.y, prediction),
             **_place_totals(where),
