@@ -89,11 +89,8 @@ def _job(data, settings):
         del asked["query_from"]
     else:
         asked["query_from"] = absolute_url(settings.query_from)
-    for name in (
-        "noise",
-        "warp",
-        "target_transform",
-    ):  # auto replaces the only value of earlier versions; absorbing does not depend on it
+    # auto replaces the only value of earlier versions; absorbing does not depend on it
+    for name in ("noise", "warp", "target_transform"):
         if asked[name] == "auto":
             del asked[name]
     if settings.coordinates is None:

@@ -8,6 +8,7 @@ a fitted distribution: a few gross errors of targets have no say.
 from dataclasses import replace
 from typing import Any
 
+from bcmdist.data.tables.series import lags_of
 from bcmdist.errors import UnsupportedTarget
 from bcmdist.learning.input_warping import LEAST_ROWS, choose_warps, pilot_of, skewness
 from bcmdist.model.scaling import Scaling
@@ -51,10 +52,13 @@ def transforms(case) -> dict[str, Scaling]:
 
 
 def _candidates(case) -> dict[str, Scaling]:
-    """The alternatives to skewed positive targets as they are, less skewed than these."""
+    """The alternatives to skewed positive targets as they are, less skewed than these.
+
+    None for series whose inputs are their last values: forecasts need normal errors.
+    """
     y, method = case.surveyed.sample.obs.y, case.method
     able = case.settings.learn and case.likelihood.normal and not method.capabilities.input_errors
-    able = able and method.training is None and case.data.rows >= LEAST_ROWS
+    able = able and method.training is None and case.data.rows >= LEAST_ROWS and not lags_of(case.schema.columns)
     if not able or case.surveyed.y.low[0] <= 0.0 or skewness(y) <= SKEWED:
         return {}
     found = {

@@ -93,6 +93,15 @@ def test_other_targets_stay_as_they_are(rng, kind):
     assert GBCM.fit(X, y, Settings(effort="quick", kernel="se", query=40)).model.scaling.transform is None
 
 
+def test_a_series_to_forecast_stays_as_it_is(rng, tmp_path):
+    y = np.exp(np.sin(np.arange(400) / 7.0) * 2.0 + 0.2 * rng.standard_normal(400))
+    (tmp_path / "a.csv").write_text("\n".join(["y", *(f"{value:.6f}" for value in y)]) + "\n")
+    made = CliRunner().invoke(cli, ["import", str(tmp_path / "a.csv"), str(tmp_path / "a.zarr"), "--lags", "3"])
+    assert made.exit_code == 0, made.output
+    given = Settings(effort="quick", kernel="se", query=40, task="regression")
+    assert GBCM.fit(str(tmp_path / "a.zarr"), given).model.scaling.transform is None
+
+
 def test_targets_and_options_that_do_not_go_together_are_refused(rng, make_data, tmp_path):
     X, y = positive(rng)
     y[17] = 0.0

@@ -278,7 +278,7 @@ def test_values_of_white_noise_are_shared_by_equal_rows_only(rng):
 @pytest.mark.parametrize(
     ("name", "suggested"),
     [
-        ("rbf", r"give se \(so is rbf called here\)"),
+        ("rbf", r"give se \(the name of rbf here\)"),
         ("Matern", "give matern12, matern32"),
         ("matern53", "give matern52"),
     ],

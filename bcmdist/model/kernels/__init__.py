@@ -157,7 +157,7 @@ for own in (*STATIONARY, Arcsine, Linear, Quadratic, Cubic, Constant, White, Per
 def _suggested(name) -> str:
     """Return what to give in place of an unknown kernel: by its name in other packages, or the most similar name."""
     if other := OTHER_NAMES.get(name.lower()):
-        return f"{other} (so is {name} called here)"
+        return f"{other} (the name of {name} here)"
     return next(iter(get_close_matches(name, KERNEL_NAMES, 1)), "one of these names")
 
 
