@@ -69,7 +69,7 @@ AWKWARD = {
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
 @pytest.mark.parametrize("kind", AWKWARD)
 def test_awkward_tables_fit_at_the_first_try(flats, tmp_path, kind, suffix):
-    change, said, error = AWKWARD[kind]
+    change, warning, error = AWKWARD[kind]
     frame, file, model = change(flats), tmp_path / f"flats.{suffix}", tmp_path / "model"
     frame.to_csv(file, index=False) if suffix == "csv" else frame.to_parquet(file, index=False)
     command = ["fit", str(file), "--model", str(model), *QUICK, "--json"]
@@ -81,7 +81,7 @@ def test_awkward_tables_fit_at_the_first_try(flats, tmp_path, kind, suffix):
         warnings.simplefilter("default")
         done = CliRunner().invoke(cli, command, catch_exceptions=False)
     assert done.exit_code == 0, done.stderr
-    assert len(re.findall(said, done.stderr)) == 1
+    assert len(re.findall(warning, done.stderr)) == 1
     assert done.stderr.count("warning: ") == 1
     kept = frame[frame.rent.notna()]
     assert json.loads(done.stdout)["rows"] == len(kept)
