@@ -220,12 +220,15 @@ def test_groups_hold_every_row_once(rng):
 
 
 def test_remarks_on_baselines():
-    worse = remarks.of_baselines({"rmse": 2.0}, {"mean": {"rmse": 3.0}, "nearest neighbours": {"rmse": 1.0}})
+    worse = remarks.of_better_baselines({"rmse": 2.0}, {"mean": {"rmse": 3.0}, "nearest neighbours": {"rmse": 1.0}})
     assert worse.startswith("worse than a simple baseline")
     assert "(nearest neighbours)" in worse
-    assert remarks.of_baselines({"rmse": 1.0}, {"mean": {"rmse": 1.01}}).startswith("no better than a simple")
+    assert remarks.of_better_baselines({"rmse": 1.0}, {"mean": {"rmse": 1.01}}).startswith("no better than a simple")
     assert remarks.of_baselines({"log_loss": 0.5}, {"mean": {"log_loss": 1.0}}).endswith("50% less")
-    assert remarks.of_baselines({"rmse": 1.0}, {}) is None
+    for remark in (remarks.of_baselines, remarks.of_better_baselines):
+        assert remark({"rmse": 1.0}, {}) is None
+    assert remarks.of_baselines({"rmse": 1.0}, {"mean": {"rmse": 1.01}}) is None
+    assert remarks.of_better_baselines({"rmse": 1.0}, {"mean": {"rmse": 1.1}}) is None
 
 
 def test_remarks_on_targets_that_are_cut_off(rng):

@@ -118,3 +118,24 @@ def test_nothing_is_left_to_predict_from(flats, tmp_path):
     done = CliRunner().invoke(cli, ["fit", str(file), "--model", str(tmp_path / "model"), *QUICK])
     assert done.exit_code == 1
     assert "expected numbers, dates or categories of few levels in the inputs" in done.stderr
+
+
+def test_score_and_report_agree_on_a_model_that_a_line_beats(rng, tmp_path):
+    """Intervals of the right width around a constant, where a line predicts well."""
+    x = rng.uniform(0.0, 1.0, (400, 1))
+    frame = pd.DataFrame({"x": x[:, 0], "rent": 3.0 * x[:, 0] + 0.05 * rng.standard_normal(400)})
+    frame[:300].to_csv(tmp_path / "train.csv", index=False)
+    frame[300:].to_csv(tmp_path / "test.csv", index=False)
+    model, fixed = str(tmp_path / "model"), ["--set", "kernel.lengthscale=1e4", "--set", "likelihood.noise_variance=1"]
+    train = [str(tmp_path / "train.csv"), "--model", model, *QUICK, "--mean", "constant", *fixed]
+    test = str(tmp_path / "test.csv")
+    assert CliRunner().invoke(cli, ["fit", *train]).exit_code == 0
+    score = CliRunner().invoke(cli, ["score", model, test, "--serial", "--json"], catch_exceptions=False)
+    trust = json.loads(score.stdout)["trust"]
+    assert trust.startswith("worse than a simple baseline: the root mean square error is 0.9")
+    assert "(linear least squares); do not use it before you know why" in trust
+    assert "can be trusted" not in trust
+    assert trust in CliRunner().invoke(cli, ["score", model, test, "--serial"]).stdout.replace("\n", " ")
+    out = ["--out", str(tmp_path / "report.html"), "--serial", "--json"]
+    report = CliRunner().invoke(cli, ["report", model, test, *out], catch_exceptions=False)
+    assert json.loads(report.stdout)["trust"] == trust

@@ -5,6 +5,7 @@ the training rows or of a given data set. Numbers are predicted with normal erro
 left-out training rows; classes by shares; counts by rates per exposure; lifetimes by time at risk per event.
 """
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,8 +17,10 @@ from bcmdist.data.dataset import Dataset, open_data
 from bcmdist.data.observations import Observations
 from bcmdist.data.partition import Partition
 from bcmdist.data.rows import read_rows
+from bcmdist.data.tables.origin import of_one_file
 from bcmdist.errors import BcmdistError
 from bcmdist.model.targets import model_observations
+from bcmdist.prediction.datasets import open_new_rows
 from bcmdist.prediction.observation import unit_deviance
 from bcmdist.prediction.scored_rows import Judged
 from bcmdist.prediction.scoring.ranking import comparable
@@ -81,6 +84,34 @@ def training_rows(snapshot: Snapshot, data: Dataset, *, named, seed=0) -> Traini
     y = obs.y if model.likelihood.categorical else model.scaling.targets(obs.y, model.likelihood.units)
     description = f"{len(rows):,} of the {data.rows:,} rows of {named}"
     return Training(model.scaling.inputs(X), obs, y, description)
+
+
+def compared(snapshot: Snapshot, source, *, x=None, y=None, seed=0) -> dict[str, dict[str, float]]:
+    """Return the scores of each baseline at a random sample of at most `MOST_ROWS` rows of a data set with targets.
+
+    Empty if the training data cannot be read, or are the data to be scored.
+    """
+    model, train = snapshot.model, training_data(snapshot, None)
+    data = open_new_rows(snapshot, source, x=x, y=y or model.y_name)
+    if isinstance(train, str) or same_rows(snapshot.facts.survey.data, source):
+        return {}
+    number = np.sort(np.random.default_rng(seed).choice(data.rows, min(data.rows, MOST_ROWS), replace=False))
+    X, obs = read_rows(data, number)
+    obs = model_observations(model, Partition(data, 0, data.rows), obs)
+    targets = obs.y if model.likelihood.categorical else model.scaling.targets(obs.y, model.likelihood.units)
+    rows = Judged(number, X, obs, {"y": targets}, model.scaling.training_mean(model.likelihood.units))
+    try:
+        training = training_rows(snapshot, train, named="the training data")
+    except BcmdistError:  # altered since, or lost
+        return {}
+    return baselines(snapshot, training, rows)
+
+
+def same_rows(one, other) -> bool:
+    """Return whether two paths lead to the same data set, or to one that was imported from the same file."""
+    if one is None or "://" in str(other):
+        return False
+    return os.path.realpath(one) == os.path.realpath(other) or of_one_file(one, other)
 
 
 def baselines(snapshot: Snapshot, training: Training, rows: Judged) -> dict[str, dict[str, float]]:
@@ -182,7 +213,7 @@ def _numbers(snapshot, training, rows):
 
 
 def _classes(snapshot, training, rows):
-    C = rows.columns["probability"].shape[1]
+    C = len(snapshot.model.class_labels)
 
     def score(new, *_):
         p = np.maximum(new, LEAST_PROBABILITY)

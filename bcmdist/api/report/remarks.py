@@ -3,6 +3,8 @@
 Each function returns a sentence, or None where there is nothing to remark.
 """
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from bcmdist.prediction.scored_rows import Judged
@@ -19,19 +21,42 @@ CALLED = {"rmse": "root mean square error", "log_loss": "log loss", "deviance": 
 
 
 def of_baselines(scores: dict, baselines: dict[str, dict[str, float]]) -> str | None:
-    """Compare the model with the best baseline."""
+    """Compare the model with the best baseline, where it is better than that."""
+    found = _beside_the_best(scores, baselines)
+    if found is None or found.ours > found.theirs * (1.0 - AS_GOOD):
+        return None
+    return f"better than simple baselines: {found.description}, {1.0 - found.ours / found.theirs:.0%} less"
+
+
+def of_better_baselines(scores: dict, baselines: dict[str, dict[str, float]]) -> str | None:
+    """Compare the model with the best baseline, where it is no better than that."""
+    found = _beside_the_best(scores, baselines)
+    if found is None or found.ours <= found.theirs * (1.0 - AS_GOOD):
+        return None
+    if found.ours > found.theirs * (1.0 + AS_GOOD):
+        return f"worse than a simple baseline: {found.description}; do not use it before you know why"
+    return f"no better than a simple baseline: {found.description}"
+
+
+@dataclass(frozen=True)
+class _Compared:
+    """Losses of the model and of the best baseline."""
+
+    ours: float
+    theirs: float
+    description: str
+
+
+def _beside_the_best(scores, baselines) -> _Compared | None:
     name = next(name for name in COMPARED if name in scores)
     others = {other: found[name] for other, found in baselines.items() if np.isfinite(found[name])}
     if not others or not np.isfinite(scores[name]):
         return None
     best = min(others, key=others.__getitem__)
     ours, theirs = scores[name], others[best]
-    description = f"the {CALLED[name]} is {ours:.4g}, {theirs:.4g} of the best simple baseline ({best})"
-    if ours > theirs * (1.0 + AS_GOOD):
-        return f"worse than a simple baseline: {description}; do not use it before you know why"
-    if ours > theirs * (1.0 - AS_GOOD):
-        return f"no better than a simple baseline: {description}"
-    return f"better than simple baselines: {description}, {1.0 - ours / theirs:.0%} less"
+    return _Compared(
+        ours, theirs, f"the {CALLED[name]} is {ours:.4g}, {theirs:.4g} of the best simple baseline ({best})"
+    )
 
 
 def of_capped_targets(y) -> str | None:

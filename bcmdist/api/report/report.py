@@ -19,9 +19,8 @@ from bcmdist.api.pictures.pictures import subject_of
 from bcmdist.api.pictures.subject import Subject
 from bcmdist.api.relevance import Losses, features
 from bcmdist.api.report import page, remarks
-from bcmdist.api.report.baselines import baselines, training_data, training_rows
+from bcmdist.api.report.baselines import baselines, same_rows, training_data, training_rows
 from bcmdist.api.report.tables import by_deviation, worst_rows
-from bcmdist.data.tables.origin import of_one_file
 from bcmdist.errors import InvalidOption
 from bcmdist.model.kernel_columns import kernel_columns
 from bcmdist.prediction.datasets import open_scored_rows
@@ -126,20 +125,14 @@ def found_of(of: Facade, source, runtime: Runtime, *, train=None, x=None, y=None
         note = f"learned from {training.description}"
         compared = baselines(snapshot, training, rows)
     remarks_found = [
-        verdict(totals),
-        remarks.of_same_rows(_same(snapshot.facts.survey.data, source)),
+        verdict(totals, remarks.of_better_baselines(scores, compared)),
+        remarks.of_same_rows(same_rows(snapshot.facts.survey.data, source)),
         remarks.of_few_rows(rows),
         remarks.of_baselines(scores, compared),
         remarks.of_capped_targets(rows.y) if "crps" in rows.columns else None,
         *of.advised(),
     ]
     return Found(subject, scores, compared, note, subject.losses(), [one for one in remarks_found if one])
-
-
-def _same(one, other):
-    if one is None or "://" in str(other):
-        return False
-    return os.path.realpath(one) == os.path.realpath(other) or of_one_file(one, other)
 
 
 def _name(url):

@@ -26,13 +26,18 @@ AS_GOOD = 0.02
 STANDARD_ERRORS = 3.0
 
 
-def verdict(scores: Scores) -> str:
-    """Sentences about the predictions, joined by "; ": first whether they are better than the mean, then calibration.
+def verdict(scores: Scores, useless: str | None = None) -> str:
+    """Sentences about the predictions, joined by "; ": first whether they are useless, then calibration.
 
-    Probabilities that are calibrated but no better than the mean (or the shares of the classes) are not called good.
+    Probabilities that are calibrated but useless are not called good.
+
+    Parameters
+    ----------
+    useless : sentence, where a simple baseline predicts these rows as well; default: where the mean of the training
+        targets does, or the shares of two classes
     """
     totals = scores.totals
-    useless = _no_better_than_the_mean(totals)
+    useless = useless or _no_better_than_the_mean(totals)
     found = _of_classes(totals) if "bin_rows" in totals else _of_numbers(totals)
     if useless:
         found = [useless, *(sentence.replace(*_CALIBRATED_ONLY) for sentence in found)]
