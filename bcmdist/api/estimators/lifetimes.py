@@ -48,7 +48,7 @@ class GBCMLifetimeRegressor(NumberEstimator):
         return self._samples(X, n_samples, random_state)
 
     def score(self, X, y, event=None, X_std=None) -> float:
-        """Return the concordance: the share of comparable pairs that are predicted in the right order; .5 by chance."""
+        """Return the concordance: the share of comparable pairs whose medians are in the right order; .5 by chance."""
         check_is_fitted(self)
         arrays = self._timed(X, y, None, event, first=False)
         if X_std is not None:

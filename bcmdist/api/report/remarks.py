@@ -22,7 +22,7 @@ CALLED = {"rmse": "root mean square error", "log_loss": "log loss", "deviance": 
 
 def of_baselines(scores: dict, baselines: dict[str, dict[str, float]]) -> str | None:
     """Compare the model with the best baseline, where it is better than that."""
-    found = _beside_the_best(scores, baselines)
+    found = _compared(scores, baselines)
     if found is None or found.ours > found.theirs * (1.0 - AS_GOOD):
         return None
     return f"better than simple baselines: {found.description}, {1.0 - found.ours / found.theirs:.0%} less"
@@ -30,7 +30,7 @@ def of_baselines(scores: dict, baselines: dict[str, dict[str, float]]) -> str | 
 
 def of_better_baselines(scores: dict, baselines: dict[str, dict[str, float]]) -> str | None:
     """Compare the model with the best baseline, where it is no better than that."""
-    found = _beside_the_best(scores, baselines)
+    found = _compared(scores, baselines)
     if found is None or found.ours <= found.theirs * (1.0 - AS_GOOD):
         return None
     if found.ours > found.theirs * (1.0 + AS_GOOD):
@@ -47,7 +47,7 @@ class _Compared:
     description: str
 
 
-def _beside_the_best(scores, baselines) -> _Compared | None:
+def _compared(scores, baselines) -> _Compared | None:
     name = next(name for name in COMPARED if name in scores)
     others = {other: found[name] for other, found in baselines.items() if np.isfinite(found[name])}
     if not others or not np.isfinite(scores[name]):
