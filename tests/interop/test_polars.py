@@ -8,6 +8,7 @@ import pytest
 pytest.importorskip("sklearn", minversion="1.7", reason="estimators: pip install 'bcmdist[interop]'")
 
 from bcmdist import GBCM, GBCMClassifier, GBCMRegressor, Settings
+from bcmdist.errors import BcmdistWarning
 
 pl = pytest.importorskip("polars", reason="pip install 'bcmdist[interop]'")
 
@@ -49,8 +50,11 @@ def test_the_facade_takes_them(frame):
     np.testing.assert_array_equal(theirs.predict(turned)["mean"], ours.predict(X.to_pandas())["mean"])
 
 
-def test_numbers_with_gaps_are_named(frame):
+def test_gaps_are_filled_or_named(frame):
     X, y = frame
+    settings = Settings(kernel="se", query=20, learn=False)
     gap = X.with_columns(pl.when(pl.int_range(pl.len()) == 7).then(None).otherwise(pl.col("area")).alias("area"))
+    with pytest.warns(BcmdistWarning, match=r"gaps are filled .* in 'area' \(1\)"):
+        assert "area missing" in GBCM.fit((gap, y), settings).info()["columns"]
     with pytest.raises(ValueError, match=r"'area'.*row 7|row 7.*'area'"):
-        GBCM.fit((gap, y), Settings(kernel="se", query=20, learn=False))
+        GBCM.fit((X, y), settings).predict(gap)  # training had none
