@@ -367,7 +367,8 @@ def test_lives_that_end_otherwise_than_the_model_says_are_told(make_data, rng, t
     score, before = gbcm.score(path), untold(gbcm, tmp_path / "untold").score(path)
     assert score["mnlp"] < before["mnlp"] - 0.1
     assert score["pit_distance"] < before["pit_distance"]
-    assert score["concordance"] == before["concordance"]
+    # Medians move with the shape, further where a row's own distribution is wider: few pairs change places.
+    assert score["concordance"] == pytest.approx(before["concordance"], abs=1e-3)
 
 
 @pytest.mark.slow
