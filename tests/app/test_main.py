@@ -61,7 +61,7 @@ def test_the_whole_job(tmp_path, rng):
     code, score, _ = run("score", model, test, "--serial", "--json")
     assert code == 0
     numbers = ["rmse", "nmse", "mae", "mnlp", "crps", "coverage50", "coverage80", "coverage95", "interval_score"]
-    assert list(score) == ["rows", "method", *numbers, "pit_distance", "pit"]
+    assert list(score) == ["rows", "method", *numbers, "pit_distance", "pit", "trust"]
     assert len(score["pit"]) == 20
     assert score["nmse"] < 0.1
     code, predict, _ = run("predict", model, test, "--out", tmp_path / "p.zarr", "--serial", "--json")
@@ -85,7 +85,7 @@ def test_classification_scores(classes, tmp_path):
     assert run("fit", path, "--model", tmp_path / "m", *FIT)[0] == 0
     code, score, _ = run("score", tmp_path / "m", path, "--serial", "--json")
     assert code == 0
-    assert list(score) == ["rows", "method", "accuracy", "log_loss", "brier", "ece", "auc"]
+    assert list(score) == ["rows", "method", "accuracy", "log_loss", "brier", "ece", "auc", "trust"]
 
 
 @pytest.mark.slow

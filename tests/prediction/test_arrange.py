@@ -600,9 +600,7 @@ def test_counts_and_lifetimes(make_data, tmp_path, rng, monkeypatch, task, likel
         few.setattr(ranking, "KEPT_ROWS", 200)
         sampled = gbcm.score(path)
         assert gbcm.score(path, method="committee")["concordance_error"] > 0.0
-    whole = ranking.comparable(
-        columns["y"] / exposure, event, said["observation_mean"] / exposure, np.arange(600), most=200
-    )
+    whole = ranking.comparable(columns["y"] / exposure, event, ranked, np.arange(600), most=200)
     assert (sampled["concordance"], sampled["concordance_error"]) == pytest.approx(whole.concordance(600), abs=1e-6)
 
 

@@ -62,7 +62,7 @@ def calibration_picture(scores) -> Any:
     left.legend(loc="upper center", fontsize="small")
     levels, held = central(shares)
     right.axhline(0.0, color=QUIET, linestyle="--")
-    error = ERRORS * np.sqrt(held * (1.0 - held) / n)
+    error = ERRORS * np.sqrt(np.maximum(held * (1.0 - held), 0.0) / n)  # sums of shares may exceed 1 by rounding
     right.errorbar(levels, 100.0 * (held - levels), yerr=100.0 * error, fmt="o-", color=LINE, capsize=2, markersize=4)
     right.set(xlabel="probability of the central interval", xlim=(0, 1))
     right.set_ylabel("rows inside beyond that (percentage points)\nbelow 0: too narrow; above: too wide")

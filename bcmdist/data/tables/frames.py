@@ -82,8 +82,8 @@ def coding_of(X) -> Coding | None:
 
 
 def _has_gaps(X):
-    """Return whether X is a data frame of numbers some of which are missing."""
-    return hasattr(X, "iloc") and bool(X.isna().to_numpy().any())
+    """Return whether X is a data frame in memory with missing values."""
+    return hasattr(X, "iloc") and hasattr(X, "to_numpy") and bool(X.isna().to_numpy().any())
 
 
 def is_uncoded(X, coding: Coding) -> bool:
