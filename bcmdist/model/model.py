@@ -143,7 +143,7 @@ class Model:
         if self.schema.coding:
             facts["coding"] = self.schema.coding.to_json()
         if self.scaling.transform:
-            facts["transform"] = self.scaling.transform.to_json()
+            facts["transform"] = msgspec.to_builtins(self.scaling.transform)
         if self.precision != FIRST_PRECISION:
             facts["precision"] = self.precision
         if self.input_errors is not None:

@@ -9,7 +9,7 @@ those of a log link are logarithms.
 Below a tenth of the least training target T continues as its tangent, so that later targets of 0 have images, too.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Annotated, Self
 
 import numpy as np
@@ -68,10 +68,6 @@ class TargetTransform:
     @property
     def _steepest(self) -> float:
         return self.floor ** (self.power - 1.0)
-
-    def to_json(self) -> dict[str, float]:
-        """Return the fields, JSON-ready."""
-        return asdict(self)
 
     def _curve(self, y):
         return (y**self.power - 1.0) / self.power if self.power else np.log(y)

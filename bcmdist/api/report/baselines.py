@@ -27,6 +27,7 @@ from bcmdist.prediction.scoring.ranking import comparable
 from bcmdist.prediction.scoring.scores import class_scores
 
 MOST_ROWS = 10_000  # most training rows
+MANY_ROWS, RUNS = 1_000_000, 100  # of more rows, so many runs of consecutive ones are read
 NEIGHBOURS = 10
 LEFT_OUT = 2000  # training rows left out to estimate the error variance of nearest neighbours
 BLOCK = 2**22  # distances held in memory at a time
@@ -78,7 +79,7 @@ def training_rows(snapshot: Snapshot, data: Dataset, *, named, seed=0) -> Traini
     InvalidData, UnsupportedTarget
     """
     model = snapshot.model
-    rows = np.sort(np.random.default_rng(seed).choice(data.rows, min(data.rows, MOST_ROWS), replace=False))
+    rows = _sampled(data.rows, seed)
     X, obs = read_rows(data, rows)
     obs = model_observations(model, Partition(data, 0, data.rows), obs)
     y = obs.y if model.likelihood.categorical else model.scaling.targets(obs.y, model.likelihood.units)
@@ -95,7 +96,7 @@ def compared(snapshot: Snapshot, source, *, x=None, y=None, seed=0) -> dict[str,
     data = open_new_rows(snapshot, source, x=x, y=y or model.y_name)
     if isinstance(train, str) or same_rows(snapshot.facts.survey.data, source):
         return {}
-    number = np.sort(np.random.default_rng(seed).choice(data.rows, min(data.rows, MOST_ROWS), replace=False))
+    number = _sampled(data.rows, seed)
     X, obs = read_rows(data, number)
     obs = model_observations(model, Partition(data, 0, data.rows), obs)
     targets = obs.y if model.likelihood.categorical else model.scaling.targets(obs.y, model.likelihood.units)
@@ -105,6 +106,17 @@ def compared(snapshot: Snapshot, source, *, x=None, y=None, seed=0) -> dict[str,
     except BcmdistError:  # altered since, or lost
         return {}
     return baselines(snapshot, training, rows)
+
+
+def _sampled(rows, seed) -> np.ndarray:
+    """Return random row numbers (n,), ascending, at most `MOST_ROWS`: of many rows in runs, each of which lies in one
+    chunk or two, so that few chunks are read."""
+    rng = np.random.default_rng(seed)
+    if rows <= MANY_ROWS:
+        return np.sort(rng.choice(rows, min(rows, MOST_ROWS), replace=False))
+    length = MOST_ROWS // RUNS
+    starts = np.sort(rng.choice(rows // length, RUNS, replace=False)) * length
+    return (starts[:, None] + np.arange(length)).ravel()
 
 
 def same_rows(one, other) -> bool:
