@@ -233,7 +233,7 @@ def test_a_scale_that_is_none(scale):
 
 
 @pytest.fixture
-def known(rng):
+def basis_inputs(rng):
     X, y = rng.standard_normal((60, 2)), rng.standard_normal((60, 1))
     kernel = parse_kernel("se", inputs=2)
     sizes = {"rows": 60, "count": 8, "method": "kmeans", "seed": 0, "low": X.min(axis=0), "high": X.max(axis=0)}
@@ -246,14 +246,16 @@ class BrokenWeights(Weights):
         super().fill(X - X.mean(), V)
 
 
-def test_a_broken_method_is_refused_by_name(known, monkeypatch):
+def test_a_broken_method_is_refused_by_name(basis_inputs, monkeypatch):
     for table in (EXPERTS, BASES):
         monkeypatch.setattr(table, "_things", dict(table._things))
 
     def made(shared):
-        return lambda known: shared(Powers(np.array([3.0])), np.ones(3), known.kernel, known.mean, known.residual)
+        return lambda basis_inputs: shared(
+            Powers(np.array([3.0])), np.ones(3), basis_inputs.kernel, basis_inputs.mean, basis_inputs.residual
+        )
 
-    one_input = replace(known, sample=known.sample[:, :1], residual="none")
+    one_input = replace(basis_inputs, sample=basis_inputs.sample[:, :1], residual="none")
     powers = bcmdist.register_expert("powers", made(Weights), residual="none")
     with pytest.raises(InvalidOption, match=r"basis: expected one of .* got 'powers'"):  # nobody could load the model
         check_method(powers, one_input)

@@ -12,7 +12,7 @@ from bcmdist.prediction import datasets
 QUICK = {"learn": False, "kernel": "se", "query": 20, "rows_per_expert": 60}
 
 
-def beside(model, test):
+def baseline_scores(model, test):
     """Baselines that have learned from the training rows, and the rows they are judged on."""
     data = training_data(model.snapshot, None)
     training = training_rows(model.snapshot, data, named="train")
@@ -35,7 +35,7 @@ def test_baselines_of_numbers(rng, make_data):
     X, Z = rng.uniform(-2, 2, (300, 2)), rng.uniform(-2, 2, (80, 2))
     y, z = (np.sin(A[:, 0]) + A[:, 1] + 0.1 * rng.standard_normal(len(A)) + 5.0 for A in (X, Z))
     model = GBCM.fit(make_data("train.zarr", X=X, y=y), Settings(**QUICK))
-    found = beside(model, make_data("test.zarr", X=Z, y=z))
+    found = baseline_scores(model, make_data("test.zarr", X=Z, y=z))
     mean = found["mean"]
     assert mean["rmse"] == pytest.approx(np.sqrt(np.mean((z - y.mean()) ** 2)), rel=1e-10)
     assert mean["nmse"] == pytest.approx(1.0, rel=1e-10)
@@ -58,7 +58,7 @@ def test_errors_of_least_squares_are_those_of_rows_left_out(rng, make_data):
         rest = np.arange(40) != k
         out.append(y[k] - design[k] @ np.linalg.lstsq(design[rest], y[rest], rcond=None)[0])
     path = make_data(X=X, y=y)
-    found = beside(GBCM.fit(path, Settings(**QUICK)), path)["linear least squares"]
+    found = baseline_scores(GBCM.fit(path, Settings(**QUICK)), path)["linear least squares"]
     variance = np.mean(np.square(out))
     wanted = 0.5 * np.log(2 * np.pi * variance) + 0.5 * found["rmse"] ** 2 / variance
     assert found["mnlp"] == pytest.approx(wanted, rel=1e-8)
@@ -68,7 +68,7 @@ def test_baselines_of_classes(rng, make_data):
     X = rng.uniform(-2, 2, (300, 2))
     y = (X[:, 0] > 0.7).astype(float)
     path = make_data(X=X, y=y)
-    found = beside(GBCM.fit(path, Settings(**QUICK, task="classification")), path)
+    found = baseline_scores(GBCM.fit(path, Settings(**QUICK, task="classification")), path)
     share = y.mean()
     assert found["mean"]["accuracy"] == pytest.approx(max(share, 1 - share))
     entropy = -share * np.log(share) - (1 - share) * np.log(1 - share)
@@ -81,7 +81,7 @@ def test_baselines_of_counts_take_exposure_into_account(rng, make_data):
     X, exposure = rng.uniform(-2, 2, (300, 2)), rng.uniform(0.5, 8.0, 300)
     y = rng.poisson(exposure * 1.5).astype(float)
     path = make_data(X=X, y=y, exposure=exposure)
-    found = beside(GBCM.fit(path, Settings(**QUICK, task="counts", likelihood="poisson")), path)
+    found = baseline_scores(GBCM.fit(path, Settings(**QUICK, task="counts", likelihood="poisson")), path)
     mean = exposure * y.sum() / exposure.sum()
     with np.errstate(divide="ignore", invalid="ignore"):
         saturated = np.where(y > 0, y * np.log(y / mean), 0.0)
@@ -96,7 +96,7 @@ def test_baselines_of_lifetimes_divide_time_at_risk_by_events(rng, make_data):
     t, c = rng.exponential(2.0, 300) + 1e-3, rng.exponential(4.0, 300) + 1e-3
     y, event = np.minimum(t, c), (t <= c).astype(float)
     path = make_data(X=X, y=y, event=event)
-    found = beside(GBCM.fit(path, Settings(**QUICK, task="lifetimes", likelihood="exponential")), path)
+    found = baseline_scores(GBCM.fit(path, Settings(**QUICK, task="lifetimes", likelihood="exponential")), path)
     mean = y.sum() / event.sum()
     assert found["mean"]["mae"] == pytest.approx(np.abs(y - mean).mean(), rel=1e-8)
     assert all(np.isfinite(list(one.values())).all() for one in found.values())

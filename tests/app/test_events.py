@@ -34,7 +34,7 @@ def wave(fitted_once, tmp_path):
     return tmp_path / "models", GBCM.load(tmp_path / "models" / "wave")
 
 
-def told(text):
+def last_events(text):
     """Data of events, by their names, the last of each."""
     assert text.endswith("\n\n")
     return {name: json.loads(data) for name, data in re.findall(r"^event: (\w+)\ndata: (.*)\n$", text, re.MULTILINE)}
@@ -47,10 +47,10 @@ def test_events_tell_of_models_and_of_one(wave):
         answer = client.get("/events?model=wave&seconds=0")
         for number in range(3):
             assert send(client, new_rows(number), str(number)).status_code == 200
-        after = told(client.get("/events?model=wave&seconds=0").text)
-        alone = told(client.get("/events?seconds=0").text)
+        after = last_events(client.get("/events?model=wave&seconds=0").text)
+        alone = last_events(client.get("/events?seconds=0").text)
     assert (answer.status_code, answer.headers["Content-Type"]) == (200, "text/event-stream; charset=utf-8")
-    before, rows = told(answer.text), gbcm.committee.total.rows
+    before, rows = last_events(answer.text), gbcm.committee.total.rows
     assert (before["models"][0]["rows"], before["model"]["curve"], before["jobs"]) == (rows, [], [])
     assert [point["rows"] for point in after["model"]["curve"]] == [rows + 30, rows + 60, rows + 90]
     assert after["model"]["history"][-1]["rows"] == after["models"][0]["rows"] == rows + 90
@@ -90,7 +90,7 @@ def test_events_of_what_is_not_there_are_refused(wave):
 def test_events_of_a_mixture_or_a_classifier(tmp_path):
     fitted(tmp_path, "classes", task="classification")
     with asked(tmp_path) as client:
-        found = told(client.get("/events?model=classes&seconds=0").text)["model"]
+        found = last_events(client.get("/events?model=classes&seconds=0").text)["model"]
     (_, one), side = found["view"]["probability"], figures.MAP_POINTS
     assert len(one) == side**2
     assert found["calibration"] == {"left_out": None, "arrivals": None}

@@ -48,7 +48,7 @@ class Blocks:
         return self.prior, self.designs, self.residuals, self.targets
 
 
-def told(problem, query, slices, noise):
+def updated(problem, query, slices, noise):
     kernel, prior = query.kernel, query.factor @ query.factor.T
     blocks = [(problem.X[s], problem.obs.y[s]) for s in slices]
     whitened = [query.design(X) for X, _ in blocks]
@@ -74,7 +74,7 @@ def well(rng):
     problem, slices = regression_problem(rng), split(60, [13, 20, 41])
     query, _, committee = make_committee(problem, make_kernel("matern32"), Gaussian(NOISE), slices)
     assert query.jitter == 0.0
-    return told(problem, query, slices, NOISE), belief_of_messages(query, committee)
+    return updated(problem, query, slices, NOISE), belief_of_messages(query, committee)
 
 
 def assert_close(one, other, tolerance=TOLERANCE):
@@ -170,7 +170,7 @@ def committee_about(problem, query, slices):
 def test_a_smooth_kernel_ruins_explicit_inverses_and_not_the_factorised_forms(rng):
     """The condition number is about 5e11; errors in the docstring's table, with a margin of ten or more."""
     problem, query, slices = ill(rng, jitter=1e-10, rows=5, blocks=40)
-    blocks = told(problem, query, slices, NOISE)
+    blocks = updated(problem, query, slices, NOISE)
     assert np.linalg.cond(blocks.prior) > 1e11
 
     def error(form):
@@ -187,7 +187,7 @@ def test_a_smooth_kernel_ruins_explicit_inverses_and_not_the_factorised_forms(rn
 
 def test_posterior_form_refuses_where_its_difference_is_rounding_and_the_others_go_on(rng):
     problem, query, slices = ill(rng, jitter=1e-14, rows=2, blocks=100)
-    blocks = told(problem, query, slices, NOISE)
+    blocks = updated(problem, query, slices, NOISE)
     with pytest.raises(NotPositiveDefinite, match=r"posterior form.* use the measurement form, or add messages"):
         posterior_form(*blocks.posterior())
     for mean, tolerance in [
@@ -200,7 +200,7 @@ def test_posterior_form_refuses_where_its_difference_is_rounding_and_the_others_
 def test_whitened_measurements_are_the_committee_s_belief_however_ill_the_prior(rng):
     """No number here depends on the condition number of Sqq, about 5e15."""
     problem, query, slices = ill(rng, jitter=1e-14, rows=5, blocks=20)
-    blocks = told(problem, query, slices, NOISE)
+    blocks = updated(problem, query, slices, NOISE)
     designs = [query.design(problem.X[s]) for s in slices]
     mean, covariance = measurement_form(np.eye(80), designs, blocks.residuals, blocks.targets)
     belief = committee_about(problem, query, slices).posterior

@@ -54,7 +54,7 @@ def columns(shared, X):
     return np.hstack([np.linalg.solve(L, kernel.cross(shared.points, X)).T, shared.mean.design(X)])
 
 
-def rest(shared, X):
+def residual_variance(shared, X):
     """What these columns leave of the kernel's variance, for each row."""
     V = columns(shared, X)[:, : len(shared.points)]
     return shared.kernel.diagonal(X) - (V**2).sum(axis=1)
@@ -90,7 +90,7 @@ def test_new_rows_that_are_apart_have_a_rest_of_their_own(rng):
     V = columns(shared, problem.Xs)
     L = belief.factor
     between = V @ np.linalg.solve(L @ L.T, V.T)
-    covariance = between + np.diag(rest(shared, problem.Xs))
+    covariance = between + np.diag(residual_variance(shared, problem.Xs))
     np.testing.assert_allclose(joint_latent(shared, belief, problem.Xs)[1], covariance, atol=1e-10)
 
 
@@ -128,7 +128,7 @@ def test_one_laplace_expert_is_the_dense_approximation(rng, residual, name):
     shared = shared_of(problem, residual, "constant")
     belief = committee_of(shared, likelihood, problem, ()).posterior
     V, Vs = columns(shared, problem.X), columns(shared, problem.Xs)
-    own, new = (rest(shared, X) * (residual == "diagonal") for X in (problem.X, problem.Xs))
+    own, new = (residual_variance(shared, X) * (residual == "diagonal") for X in (problem.X, problem.Xs))
     prior = (Vs**2).sum(axis=1) + new
     exact = laplace_prediction(V @ V.T + np.diag(own), Vs @ V.T, prior, likelihood, problem.obs)
     np.testing.assert_allclose(predict_latent(shared, belief, problem.Xs), exact, atol=1e-8)
@@ -140,7 +140,7 @@ def test_a_running_belief_is_the_prior_of_the_next(rng, residual):
     shared = shared_of(problem, residual)
     belief = committee_of(shared, likelihood, problem, ()).posterior
     V, L = columns(shared, problem.X), belief.factor
-    own = rest(shared, problem.X) * (residual == "diagonal")
+    own = residual_variance(shared, problem.X) * (residual == "diagonal")
     K = np.diag(own) + V @ np.linalg.solve(L @ L.T, V.T)
     f = laplace_mode(np.asfortranarray(K), problem.obs, likelihood, V @ belief.mean)
     w, s = likelihood.curvature(problem.obs, f), likelihood.score(problem.obs, f)
@@ -157,7 +157,7 @@ def test_degrees_of_freedom_are_those_of_the_dense_prior(rng, residual):
     belief = committee_of(shared, likelihood, problem).posterior
     found = sum(degrees_share(shared, likelihood, problem.X[b], problem.obs[b], belief) for b in split(60, [20, 41]))
     V = columns(shared, problem.X)
-    K = V @ V.T + np.diag(rest(shared, problem.X) * (residual == "diagonal"))
+    K = V @ V.T + np.diag(residual_variance(shared, problem.X) * (residual == "diagonal"))
     assert found == pytest.approx(np.trace(K @ np.linalg.inv(K + NOISE * np.eye(60))), abs=1e-9)
 
 
@@ -299,7 +299,7 @@ def test_experts_about_query_points_by_name(wave, cluster, name):
     shared, scaling = gbcm.model.shared, gbcm.model.scaling
     assert (gbcm.info()["expert"], shared.kind, shared.residual) == (name, "query", NAMED[name])
     np.testing.assert_array_equal(shared.points, GBCM.prepare(path, Settings(**how)).model.query.points)
-    V, own = (part(shared, scaling.inputs(X)) for part in (columns, rest))
+    V, own = (part(shared, scaling.inputs(X)) for part in (columns, residual_variance))
     own = own * (name == "fitc")  # SoR has none
     mean, variance, evidence = independent_rest(V, own, (y - y.mean()) / y.std(), 0.05, V, own)
     found = gbcm.predict(X)

@@ -14,7 +14,7 @@ NEEDED = "pip install 'bcmdist[interop]'"
 
 
 @pytest.fixture(scope="module")
-def waves():
+def sine_rows():
     rng = np.random.default_rng(8)
     X = rng.uniform(-2, 2, (300, 3))
     y = np.sin(2 * X[:, 0]) + X[:, 1] + 0.2 * rng.standard_normal(300)
@@ -22,18 +22,18 @@ def waves():
 
 
 @pytest.fixture(scope="module")
-def fitted(waves):
-    X, y = waves
+def fitted(sine_rows):
+    X, y = sine_rows
     return GBCMRegressor(**QUICK).fit(X[:150], y[:150])
 
 
 # --- MAPIE: conformal intervals ---
 
 
-def test_split_conformal_intervals(waves, fitted):
+def test_split_conformal_intervals(sine_rows, fitted):
     """Of split conformal prediction by definition: the ceil((n + 1) .9)-th smallest of n absolute errors."""
     regression = pytest.importorskip("mapie.regression", reason=NEEDED)
-    X, y = waves
+    X, y = sine_rows
     wrapped = regression.SplitConformalRegressor(fitted, confidence_level=0.9, prefit=True)
     wrapped.conformalize(X[150:250], y[150:250])
     mean, intervals = wrapped.predict_interval(X[250:])
@@ -43,10 +43,10 @@ def test_split_conformal_intervals(waves, fitted):
     np.testing.assert_allclose(intervals[:, :, 0], np.column_stack([mean - width, mean + width]), rtol=1e-12)
 
 
-def test_cross_conformal_intervals(waves):
+def test_cross_conformal_intervals(sine_rows):
     """Estimators are cloned and fitted for each fold; coverage of 150 rows is above the 1 - 2 alpha that is proven."""
     regression = pytest.importorskip("mapie.regression", reason=NEEDED)
-    X, y = waves
+    X, y = sine_rows
     wrapped = regression.CrossConformalRegressor(GBCMRegressor(**QUICK), confidence_level=0.9, cv=3)
     wrapped.fit_conformalize(X[:150], y[:150])
     _, intervals = wrapped.predict_interval(X[150:])
@@ -54,9 +54,9 @@ def test_cross_conformal_intervals(waves):
     assert np.mean((low <= y[150:]) & (y[150:] <= high)) > 0.8
 
 
-def test_conformal_sets_of_classes(waves):
+def test_conformal_sets_of_classes(sine_rows):
     classification = pytest.importorskip("mapie.classification", reason=NEEDED)
-    X, y = waves
+    X, y = sine_rows
     labels = np.digitize(y, [-0.7, 0.7])
     model = GBCMClassifier(**QUICK).fit(X[:150], labels[:150])
     wrapped = classification.SplitConformalClassifier(model, confidence_level=0.9, prefit=True)
@@ -74,9 +74,9 @@ def test_conformal_sets_of_classes(waves):
 
 
 @pytest.mark.parametrize("kind", [GBCMRegressor, GBCMClassifier])
-def test_skops_asks_for_the_class_alone(kind, waves):
+def test_skops_asks_for_the_class_alone(kind, sine_rows):
     io = pytest.importorskip("skops.io", reason=NEEDED)
-    X, y = waves
+    X, y = sine_rows
     model = kind(**QUICK).fit(X, y if kind is GBCMRegressor else np.where(y > 0, "up", "down"))
     data = io.dumps(make_pipeline(StandardScaler(), model))
     trusted = io.get_untrusted_types(data=data)
@@ -88,9 +88,9 @@ def test_skops_asks_for_the_class_alone(kind, waves):
 
 
 @pytest.mark.parametrize("compress", [0, 3])
-def test_joblib(compress, waves, fitted, tmp_path):
+def test_joblib(compress, sine_rows, fitted, tmp_path):
     joblib = pytest.importorskip("joblib", reason=NEEDED)
-    X, _ = waves
+    X, _ = sine_rows
     joblib.dump(fitted, tmp_path / "model.joblib", compress=compress)
     loaded = joblib.load(tmp_path / "model.joblib")
     for told, said in zip(loaded.predict(X, return_std=True), fitted.predict(X, return_std=True), strict=True):
@@ -102,10 +102,10 @@ def test_joblib(compress, waves, fitted, tmp_path):
 
 @pytest.mark.slow  # numba compiles
 @pytest.mark.filterwarnings("ignore")  # of SHAP and numba, about each other's next versions
-def test_shapley_values_of_a_pipeline(waves):
+def test_shapley_values_of_a_pipeline(sine_rows):
     """They sum up to predictions, exactly of all subsets of three inputs; and one that nothing depends on has none."""
     shap = pytest.importorskip("shap", reason=NEEDED)
-    X, y = waves
+    X, y = sine_rows
     settings = QUICK | {"options": {"learn": False, "set": {"kernel.lengthscale": [1.0, 1.0, 1e3]}}}
     pipeline = make_pipeline(StandardScaler(), GBCMRegressor(**settings)).fit(X, y)
     found = shap.explainers.Exact(pipeline.predict, shap.maskers.Independent(X, max_samples=20))(X[:5])

@@ -130,7 +130,7 @@ def no_rows(tmp_path):
     read(plain(tmp_path, X=np.ones((0, 2)), y=np.ones(0)))
 
 
-def labels(tmp_path):
+def labelled_data(tmp_path):
     GBCM.fit(ours(tmp_path, y=np.arange(40) % 3), Settings(task="classification", likelihood="bernoulli", query=5))
 
 
@@ -221,7 +221,7 @@ SNAPSHOTS = {
         "DIR/b/data.zarr: expected 2 columns in X, as in training, got 3; give the same columns in the same order",
     ),
     no_rows: (InvalidData, "DIR/data.zarr: expected at least one row and one column in X, got shape (0, 2); add data"),
-    labels: (
+    labelled_data: (
         UnsupportedTarget,
         "DIR/data.zarr: expected the two class labels 0 and 1 in y for the likelihood bernoulli, got 2 at row 2 "
         "(13 such rows of 0 to 39); recode the targets or choose another --task",

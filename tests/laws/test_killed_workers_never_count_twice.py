@@ -40,7 +40,7 @@ MOST_RUNS = 300
 
 
 @pytest.fixture
-def own():
+def private_cluster():
     """A cluster that may be hurt."""
     with no_hang(RUN_SECONDS), DaskRuntime(workers=2) as runtime:
         yield runtime
@@ -129,16 +129,16 @@ class Killer:
         self.thread.join()
 
 
-def test_two_workers_killed_during_ingestion_change_nothing(own, problem, tmp_path):
+def test_two_workers_killed_during_ingestion_change_nothing(private_cluster, problem, tmp_path):
     randomly, killed = random.Random(SEED), []
     moments = sorted(randomly.sample(range(20, PARTITIONS - 20), 2))  # partitions done
 
     def kill(label, done, total):
         if len(killed) < 2 and done >= moments[len(killed)]:
-            killed.extend([done] * kill_one(own, randomly))
+            killed.extend([done] * kill_one(private_cluster, randomly))
 
-    own.progress = kill
-    problem.ingest(tmp_path / "model", own)
+    private_cluster.progress = kill
+    problem.ingest(tmp_path / "model", private_cluster)
     assert len(killed) == 2
 
 
@@ -193,18 +193,18 @@ def summed_once(outcomes, number):
     return sum(o.result for o in outcomes)
 
 
-def test_restarted_workers_change_nothing(own):
-    outcomes = own.each([(Work(), batch) for batch in spans(60)], label="restart")
+def test_restarted_workers_change_nothing(private_cluster):
+    outcomes = private_cluster.each([(Work(), batch) for batch in spans(60)], label="restart")
     some = [next(outcomes) for _ in range(20)]
-    own._client.restart()
+    private_cluster._client.restart()
     total = summed_once([*some, *outcomes], 60)
     assert total == pytest.approx(sum((k + 0.1) ** 0.5 for k in range(60)), abs=1e-10)
 
 
-def test_a_sum_begins_again_when_workers_are_restarted(own):
-    restarted = threading.Timer(0.5, own._client.restart)
+def test_a_sum_begins_again_when_workers_are_restarted(private_cluster):
+    restarted = threading.Timer(0.5, private_cluster._client.restart)
     restarted.start()
-    total = own.sum(Work(), [part for batch in spans(60) for part in batch], label="restart")
+    total = private_cluster.sum(Work(), [part for batch in spans(60) for part in batch], label="restart")
     restarted.join()
     assert total == pytest.approx(sum((k + 0.1) ** 0.5 for k in range(60)), abs=1e-10)
 
@@ -231,9 +231,9 @@ def chew():
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def test_a_partition_that_kills_two_workers_is_given_up_and_the_others_are_done(own, tmp_path):
+def test_a_partition_that_kills_two_workers_is_given_up_and_the_others_are_done(private_cluster, tmp_path):
     task = Poison(str(tmp_path), victims=(13,))
-    outcomes = list(own.each([(task, batch) for batch in spans(24, 4)], label="poison"))
+    outcomes = list(private_cluster.each([(task, batch) for batch in spans(24, 4)], label="poison"))
     assert Counter(part.start for o in outcomes for part in o.parts) == Counter(range(24))
     failed = {o.parts[0].start: o.error for o in outcomes if o.error}
     assert sorted(failed) == [1, 13]
@@ -267,18 +267,18 @@ class Ruinous:
         return self.__dict__
 
 
-def test_a_result_that_is_lost_on_its_way_is_computed_again(own, tmp_path):
+def test_a_result_that_is_lost_on_its_way_is_computed_again(private_cluster, tmp_path):
     flag = tmp_path / "sent"
-    outcomes = list(own.each([(Ruin(str(flag)), batch) for batch in spans(4)], label="ruin"))
+    outcomes = list(private_cluster.each([(Ruin(str(flag)), batch) for batch in spans(4)], label="ruin"))
     assert flag.exists()
     assert sorted(o.result.value for o in outcomes) == [0, 1, 2, 3]
 
 
-def test_a_stopped_worker_is_overtaken(own, monkeypatch):
+def test_a_stopped_worker_is_overtaken(private_cluster, monkeypatch):
     monkeypatch.setattr(flights, "LATE_SECONDS", 1.0)
-    outcomes = own.each([(Work(), batch) for batch in spans(40)], label="stopped")
+    outcomes = private_cluster.each([(Work(), batch) for batch in spans(40)], label="stopped")
     some = [next(outcomes) for _ in range(10)]
-    stopped = psutil.Process(worker_pids(own)[0])
+    stopped = psutil.Process(worker_pids(private_cluster)[0])
     stopped.suspend()
     try:
         start = time.monotonic()
@@ -286,15 +286,15 @@ def test_a_stopped_worker_is_overtaken(own, monkeypatch):
         assert time.monotonic() - start < 20
     finally:
         stopped.resume()
-    assert summed_once(own.each([(Work(), batch) for batch in spans(20)], label="after"), 20)
+    assert summed_once(private_cluster.each([(Work(), batch) for batch in spans(20)], label="after"), 20)
 
 
-def test_another_client_keeps_its_own_failures(own):
+def test_another_client_keeps_its_own_failures(private_cluster):
     """Dask runs another client's task again when its worker dies, as it always did."""
-    with distributed.Client(own._client.scheduler.address, set_as_default=False) as other:
+    with distributed.Client(private_cluster._client.scheduler.address, set_as_default=False) as other:
         future = other.submit(time.sleep, 1.5, pure=False)
         time.sleep(0.5)
-        for pid in worker_pids(own):
+        for pid in worker_pids(private_cluster):
             os.kill(pid, signal.SIGKILL)
         assert future.result(timeout=60) is None
 

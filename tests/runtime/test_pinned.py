@@ -60,7 +60,7 @@ def kept_parts(path, content="blocks"):
 
 
 @pytest.fixture
-def own():
+def private_cluster():
     with DaskRuntime(workers=2) as runtime:
         yield runtime
 
@@ -96,30 +96,32 @@ def test_an_error_names_the_partition(wave, cluster):
 
 
 @pytest.mark.slow
-def test_a_worker_dies_on_the_way(wave, own, tmp_path):
+def test_a_worker_dies_on_the_way(wave, private_cluster, tmp_path):
     """Its successor, or another, answers; partitions are held again afterwards."""
     path, *_ = wave
     parts = kept_parts(path)
-    assert own.sum(Kills(str(tmp_path / "mark")), parts, label="held") == len(parts)
+    assert private_cluster.sum(Kills(str(tmp_path / "mark")), parts, label="held") == len(parts)
     expected = SerialRuntime().sum(Weighted(1.0), parts, label="held")
-    np.testing.assert_array_equal(own.sum(Weighted(1.0), parts, label="held"), expected)
-    assert len(own._held) == 1
+    np.testing.assert_array_equal(private_cluster.sum(Weighted(1.0), parts, label="held"), expected)
+    assert len(private_cluster._held) == 1
 
 
 @pytest.mark.slow
-def test_a_worker_dies_in_between(wave, own):
+def test_a_worker_dies_in_between(wave, private_cluster):
     path, *_ = wave
     parts = kept_parts(path)
-    expected = own.sum(Weighted(1.0), parts, label="held")
-    os.kill(next(iter(own._client.run(os.getpid).values())), signal.SIGKILL)
-    np.testing.assert_allclose(own.sum(Weighted(1.0), parts, label="held"), expected, rtol=1e-14)  # another order
+    expected = private_cluster.sum(Weighted(1.0), parts, label="held")
+    os.kill(next(iter(private_cluster._client.run(os.getpid).values())), signal.SIGKILL)
+    np.testing.assert_allclose(
+        private_cluster.sum(Weighted(1.0), parts, label="held"), expected, rtol=1e-14
+    )  # another order
 
 
 @pytest.mark.slow
-def test_what_kills_every_worker_is_said(wave, own):
+def test_what_kills_every_worker_is_said(wave, private_cluster):
     path, *_ = wave
     with pytest.raises(WorkerLost, match="workers died each time they were computed"):
-        own.sum(Kills(""), kept_parts(path), label="held")
+        private_cluster.sum(Kills(""), kept_parts(path), label="held")
 
 
 def test_partitions_are_spread_by_their_rows():

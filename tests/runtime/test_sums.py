@@ -74,7 +74,7 @@ def runtime(request):
 
 
 @pytest.fixture
-def own():
+def private_cluster():
     """A cluster that may be hurt."""
     with no_hang(120), DaskRuntime(workers=2) as runtime:
         yield runtime
@@ -213,37 +213,37 @@ def test_nothing_stays_on_workers_after_the_total(cluster, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_late_copy_does_not_count(own, tmp_path, monkeypatch):
+def test_a_late_copy_does_not_count(private_cluster, tmp_path, monkeypatch):
     monkeypatch.setattr(flights, "LATE_SECONDS", 0.5)
     monkeypatch.setattr(flights, "LATE_FACTOR", 0.0)  # however busy the machine is
     task = Keeping(str(tmp_path), slow=59)
-    kept, told = kept_of(own.each([(task, batch) for batch in BATCHES], label="late"))
+    kept, told = kept_of(private_cluster.each([(task, batch) for batch in BATCHES], label="late"))
     assert task.runs()[59] == 2
     assert sorted(told) == sorted(span.key for span in SPANS)
     time.sleep(4.0)  # the first copy has ended too
-    assert_total(own.total(kept, label="late"), SPANS)
+    assert_total(private_cluster.total(kept, label="late"), SPANS)
 
 
 @pytest.mark.slow
-def test_what_a_dead_worker_had_is_computed_again(own, tmp_path):
+def test_what_a_dead_worker_had_is_computed_again(private_cluster, tmp_path):
     task = Keeping(str(tmp_path))
-    kept, _ = kept_of(own.each([(task, batch) for batch in BATCHES], label="killed"))
+    kept, _ = kept_of(private_cluster.each([(task, batch) for batch in BATCHES], label="killed"))
     assert set(task.runs().values()) == {1}
-    kill(own, 1)
-    assert_total(own.total(kept, label="killed"), SPANS)
+    kill(private_cluster, 1)
+    assert_total(private_cluster.total(kept, label="killed"), SPANS)
     assert set(task.runs().values()) == {1, 2}
 
 
 @pytest.mark.slow
-def test_a_sum_that_cannot_be_computed_again_is_lost(own, tmp_path):
-    kept, _ = kept_of(own.each([(Keeping(str(tmp_path)), batch) for batch in BATCHES], label="lost"))
+def test_a_sum_that_cannot_be_computed_again_is_lost(private_cluster, tmp_path):
+    kept, _ = kept_of(private_cluster.each([(Keeping(str(tmp_path)), batch) for batch in BATCHES], label="lost"))
     (tmp_path / "runs.txt").unlink()
     tmp_path.rmdir()
-    kill(own, 2)
+    kill(private_cluster, 2)
     with pytest.raises(SumLost, match="lost: "):
-        own.total(kept, label="lost")
+        private_cluster.total(kept, label="lost")
     tmp_path.mkdir()
-    kept, _ = kept_of(own.each([(Keeping(str(tmp_path)), batch) for batch in BATCHES], label="restart"))
-    own._client.restart()
+    kept, _ = kept_of(private_cluster.each([(Keeping(str(tmp_path)), batch) for batch in BATCHES], label="restart"))
+    private_cluster._client.restart()
     with pytest.raises(SumLost, match="restart: workers were restarted"):
-        own.total(kept, label="restart")
+        private_cluster.total(kept, label="restart")
