@@ -73,9 +73,11 @@ def _candidates(case) -> dict[str, Scaling]:
 
 
 def _refuse_others(case, asked):
-    if case.surveyed.y.low[0] <= 0.0:
+    least, sample = case.surveyed.y.low[0], case.surveyed.sample
+    if least <= 0.0:
+        rows = sample.row[sample.obs.y <= 0.0]
+        where = f" (row {rows.min()} is such a one)" if len(rows) else ""
         raise UnsupportedTarget(
-            f"{case.data.url}: expected positive targets with --target-transform {asked}, got "
-            f"{case.surveyed.y.low[0]:g} as the least of {case.settings.y}; give --target-transform none, or leave "
-            "out these rows"
+            f"{case.data.url}: expected positive targets in {case.settings.y} with --target-transform {asked}, got "
+            f"{least:g} as the least{where}; give --target-transform none, or leave out these rows"
         )

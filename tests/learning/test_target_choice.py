@@ -105,7 +105,7 @@ def test_a_series_to_forecast_stays_as_it_is(rng, tmp_path):
 def test_targets_and_options_that_do_not_go_together_are_refused(rng, make_data, tmp_path):
     X, y = positive(rng)
     y[17] = 0.0
-    with pytest.raises(UnsupportedTarget, match=r"expected positive targets with --target-transform log, got 0 as"):
+    with pytest.raises(UnsupportedTarget, match=r"in y with --target-transform log, got 0 as the least \(row 17 is"):
         GBCM.fit(X, y, Settings(target_transform="log", **GIVEN))
     with pytest.raises(InvalidOption, match=r"target_transform: expected auto or none with the likelihood gamma"):
         Settings(target_transform="log", likelihood="gamma")
