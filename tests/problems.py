@@ -79,11 +79,17 @@ GIVEN = Settings(
     set={"kernel.lengthscale": 0.5, "likelihood.noise_variance": 0.01},
     query=40,
     rows_per_expert=50,
+    partition="chunks",
 )
 
 
 GIVEN_CLASSES = Settings(
-    kernel="se", learn=False, set={"kernel.variance": 5.0, "kernel.lengthscale": 0.6}, query=40, rows_per_expert=50
+    kernel="se",
+    learn=False,
+    set={"kernel.variance": 5.0, "kernel.lengthscale": 0.6},
+    query=40,
+    rows_per_expert=50,
+    partition="chunks",
 )
 
 

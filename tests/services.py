@@ -20,7 +20,7 @@ from bcmdist.app.service.limits import Limits  # noqa: E402
 from bcmdist.app.service.server import make_app  # noqa: E402
 from bcmdist.app.service.service import Service  # noqa: E402
 
-QUICK = {"query": 20, "learn": False, "kernel": "se", "rows_per_expert": 60}
+QUICK = {"query": 20, "learn": False, "kernel": "se", "rows_per_expert": 60, "partition": "chunks"}
 HERE = "http://127.0.0.1"
 NO_WORK = MappingProxyType({})
 START = "listening on"
@@ -33,7 +33,7 @@ def fitted(folder, name="wave", *, rows=120, task="regression", **settings):
     y = np.sin(2 * X[:, 0]) + X[:, 1] + 0.1 * rng.standard_normal(rows)
     if task != "regression":
         y = (y > 0).astype(float)
-    return GBCM.fit((X, y), Settings(**QUICK, task=task, **settings), model=folder / name)
+    return GBCM.fit((X, y), Settings(**QUICK | {"task": task} | settings), model=folder / name)
 
 
 class Client:

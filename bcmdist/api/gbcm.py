@@ -30,6 +30,7 @@ from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.partition import Partition
 from bcmdist.data.sources.open import Source
 from bcmdist.learning.evidence_refinement import evidence_gradient
+from bcmdist.learning.partition_choice import as_stored
 from bcmdist.model.model import Model
 from bcmdist.prediction import in_memory
 from bcmdist.prediction.diagnosis import diagnosis
@@ -73,9 +74,12 @@ class GBCM(Facade):
     @classmethod
     @runs
     def prepare(cls, source, y=None, settings=None, *, companions=None, model=None, runtime: Where = None) -> "GBCM":
-        """Choose scaling, hyper-parameters and query points, and commit an empty committee. Arguments as for `fit`."""
+        """Choose scaling, hyper-parameters and query points, and commit an empty committee. Arguments as for `fit`.
+
+        The committee takes rows as they are stored or arrive, unless `settings.partition` is "spatial".
+        """
         source, settings = asked(source, y, settings, companions)
-        return cls(fit.prepare(source, settings, model, runtime)[0])
+        return cls(fit.prepare(source, as_stored(settings), model, runtime)[0])
 
     @classmethod
     def load(cls, model, *, commit=None) -> "GBCM":

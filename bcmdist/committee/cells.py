@@ -34,7 +34,8 @@ def outside_in_words(rows: int, total: int) -> str:
     """Message on the effect of `rows` of `total` rows that cannot serve as neighbours, and what to do about it."""
     return (
         f"{rows} of {total} rows, absorbed after the fit, count through the committee only, local predictions near "
-        "them ignore them as neighbours: fit again with all rows, or use --method committee"
+        "them ignore them as neighbours: fit again with all rows, with --partition chunks if more will follow, or use "
+        "--method committee"
     )
 
 

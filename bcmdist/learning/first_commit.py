@@ -28,6 +28,7 @@ from bcmdist.errors import (
 from bcmdist.experts.message import zero_message
 from bcmdist.learning.experts import FIRST, method_of
 from bcmdist.learning.method import left_out_errors
+from bcmdist.learning.partition_choice import choose_partition, with_each_partition
 from bcmdist.learning.prediction_inputs import check_prediction_inputs
 from bcmdist.learning.prepare import FitResources, prepare_model, survey
 from bcmdist.model.model import FIRST_PRECISION
@@ -53,7 +54,7 @@ def same_fit(data, settings, model) -> Commit | None:
             raise ModelExists(f"{model}: expected a new or empty directory, got one with other files; choose another")
         return None
     commit = store.load()
-    if commit.facts["fit"]["job"] != _job(data, settings):
+    if commit.facts["fit"]["job"] not in (_job(data, one) for one in with_each_partition(settings)):
         raise ModelExists(
             f"{model}: expected a new directory or the same fit to continue, got a fit of other data or "
             "settings; choose another --model, or remove it"
@@ -110,6 +111,7 @@ def _job_on(job, surveyed):
 def prepared(data, settings, model, runtime) -> Commit:
     """Prepare a fit and write its first commit: a model, and a committee that has absorbed no rows."""
     store = open_store(model)
+    settings, of_partition = choose_partition(settings, data, model, runtime)
     refuse_cells_on_objects(store.storage.url, settings.partition == "spatial")
     runtime.check_same(functools.partial(describe, data.url, data.x, data.y), url=data.url)
     with store.canary() as probe:
@@ -119,11 +121,11 @@ def prepared(data, settings, model, runtime) -> Commit:
     with stages("survey"):
         surveyed = survey(data, settings, runtime)
     with store.hold(0):
-        _prepare(data, surveyed, settings, runtime, store, stages)
+        _prepare(data, surveyed, settings, runtime, store, stages, of_partition)
     return store.load(1)
 
 
-def _prepare(data, surveyed, settings, runtime, store, stages):
+def _prepare(data, surveyed, settings, runtime, store, stages, decisions):
     """Write the first commit, while the caller holds commit 0; on failure, unless the cluster is lost, clean up."""
     job = _job(data, settings)
     store.discard_uncommitted()  # so that blobs get the same names as in the evaluations of an interrupted run
@@ -134,6 +136,7 @@ def _prepare(data, surveyed, settings, runtime, store, stages):
         made, found = prepare_model(
             data, surveyed, settings, runtime, store, FitResources(stages, str(scratch), rows_url)
         )
+        found["decisions"] = decisions + found["decisions"]
         flat = {
             "job": job,
             "data": data.url,

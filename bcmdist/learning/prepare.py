@@ -6,7 +6,7 @@ One pass over the data checks every row; nothing is written before all rows have
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, cast
+from typing import cast
 
 import numpy as np
 
@@ -27,7 +27,6 @@ from bcmdist.learning.column_roles import column_roles
 from bcmdist.learning.evidence.objectives import BLOCKWISE
 from bcmdist.learning.evidence_refinement import polished
 from bcmdist.learning.experts import method_of, query_points, shared_of
-from bcmdist.learning.gap_points import FEW_INPUTS
 from bcmdist.learning.hyperparameters import (
     LINEAR,
     InputColumns,
@@ -41,7 +40,8 @@ from bcmdist.learning.input_warping import requested_warps, warped_scaling
 from bcmdist.learning.method import Method, sample_rows
 from bcmdist.learning.point import Point
 from bcmdist.learning.prediction_inputs import read_prediction_inputs
-from bcmdist.learning.query_selection import LEAST_QUERY, MOST_QUERY, STOPPING, automatic_count, working_targets
+from bcmdist.learning.query_count import least_query, most_query, query_count
+from bcmdist.learning.query_selection import STOPPING, automatic_count, working_targets
 from bcmdist.learning.rules import TWO_CLASSES
 from bcmdist.learning.search import EFFORTS, Effort
 from bcmdist.learning.settings import Settings
@@ -71,9 +71,6 @@ SAMPLE_LEAST = 1000
 TREE_SAMPLE = 200_000
 SAMPLE_BYTES = 2**26  # limit on the bytes of a sample, which is sent over the network
 LEAST_SAMPLED = 8
-# Default query points; doubled for many rows with few inputs, where query points also fill gaps between rows.
-QUERY = 500
-MANY_ROWS = 20_000
 EVALUATIONS = "evaluations.jsonl"
 
 
@@ -105,10 +102,10 @@ def survey(data: Dataset, settings: Settings, runtime: Runtime, *, among: Sequen
         likelihood = MANY_CLASSES if task == "classification" else tasks()[task][0]
     largest = _largest_sample(data)
     sample = min(TREE_SAMPLE, largest) if settings.partition == "spatial" else SAMPLE_LEAST
-    needed = SAMPLE_PER_QUERY * _most_query(settings, data), min(sample_rows(method, settings), largest)
+    needed = SAMPLE_PER_QUERY * most_query(settings, data), min(sample_rows(method, settings), largest)
     sample = max(sample, _learning_rows(settings, data), *needed)
     look = Survey(settings.seed, sample, likelihood)
-    shared = min(_least_query(settings, data), data.rows) + Mean(first_mean(settings)).weights(data.inputs)
+    shared = min(least_query(settings, data), data.rows) + Mean(first_mean(settings)).weights(data.inputs)
     kernels = kernel_parts(parse_kernel(first_kernel(settings), inputs=data.inputs))
     least = make_likelihood(likelihood or "gaussian", TWO_CLASSES)  # the number of classes is not known yet
     refuse_expert_of(parts, shared, kernels, runtime, least, residual=method.residual)
@@ -207,7 +204,7 @@ def fit_context(data, surveyed, settings, runtime) -> FitContext:
     parts = partitions(data, settings.partition_rows)
     sliced = share_between(surveyed.sample.obs.y, surveyed.sample.row, np.array([part.start for part in parts]))
     warn_of_slices(data, settings, likelihood, sliced)
-    least, residual = min(_least_query(settings, data), data.rows), method_of(settings).residual
+    least, residual = min(least_query(settings, data), data.rows), method_of(settings).residual
     kernel = parse_kernel(first_kernel(settings), inputs=data.inputs)
     shared = least + Mean(first_mean(settings)).weights(data.inputs)
     refuse_expert_of(parts, shared, kernel_parts(kernel), runtime, likelihood, residual=residual)
@@ -377,24 +374,3 @@ def _grow_cells(sample, kernel, rows, settings):
         seed=settings.seed,
     )
     return tree, Cells(sizes.core, sizes.with_halo)
-
-
-def query_count(settings, data) -> int | Literal["auto"]:
-    """Requested number of query points ("auto" possible), or of functions for experts with their own size option."""
-    if settings.query is not None:
-        return settings.query
-    if (usual := method_of(settings).count(settings)) is not None:
-        return usual
-    few = settings.partition == "spatial" and data.inputs <= FEW_INPUTS and data.rows >= MANY_ROWS
-    return 2 * QUERY if few else QUERY
-
-
-def _least_query(settings, data):
-    """Minimum number of query points of a fit, if the data hold that many rows."""
-    count = query_count(settings, data)
-    return LEAST_QUERY if count == "auto" else count
-
-
-def _most_query(settings, data):
-    """Maximum number of query points of a fit."""
-    return MOST_QUERY if (count := query_count(settings, data)) == "auto" else count

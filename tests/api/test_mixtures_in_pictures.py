@@ -32,7 +32,7 @@ def rows(rng):
 def mixture_of(path, **settings):
     """Two committees that differ in their lengthscales."""
     given = [{"kernel.lengthscale": [0.5, 2.0]}, {"kernel.lengthscale": [2.0, 8.0]}]
-    return Mixture([GBCM.fit(path, Settings(**QUICK, set=one, **settings)) for one in given])
+    return Mixture([GBCM.fit(path, Settings(partition="chunks", **QUICK, set=one, **settings)) for one in given])
 
 
 @pytest.mark.slow
@@ -56,7 +56,7 @@ def test_a_mixture_of_one_is_reported_on_as_that_one(rows, make_data):
     """Predictions differ by rounding only: of 90 rows, whose errors are normal, as those of members are."""
     X, f = rows
     path = make_data(X=X[:90], y=f[:90])
-    one = GBCM.fit(path, Settings(**QUICK))
+    one = GBCM.fit(path, Settings(partition="chunks", **QUICK))
     subjects = [subject_of(of, SerialRuntime(), data=path) for of in (one, Mixture([one]))]
     (a, b), (lost, again) = (one.judged.columns for one in subjects), (one.losses() for one in subjects)
     for name in set(a) & set(b):
@@ -85,7 +85,7 @@ def test_what_has_no_meaning_for_a_mixture_is_refused_before_any_work(rows, make
 def test_the_commands_on_a_sampled_mixture(rows, make_data, tmp_path):
     X, f = rows
     path, model = make_data(X=X, y=f), str(tmp_path / "m")
-    settings = Settings(kernel="se", mean="zero", query=20, rows_per_expert=60)
+    settings = Settings(partition="chunks", kernel="se", mean="zero", query=20, rows_per_expert=60)
     sample_posterior(path, settings, model=model, samples=2, chains=1, hmc=HMC(iterations=6, burn_in=2))
     out = tmp_path / "a.svg"
     done = CliRunner().invoke(cli, ["plot", model, "--serial", "--out", str(out), "--data", path])
@@ -112,7 +112,7 @@ def test_the_commands_on_a_sampled_mixture(rows, make_data, tmp_path):
 def test_uncertain_inputs_are_averaged_over_in_reports_too(rows, make_data, tmp_path):
     X, f = rows
     path = make_data(X=X, y=f)
-    gbcm = GBCM.fit(path, Settings(**QUICK))
+    gbcm = GBCM.fit(path, Settings(partition="chunks", **QUICK))
     zarr.open_group(path, mode="r+").create_array("X_variance", data=np.full(X.shape, 0.1), chunks=(50, 2))
     subject = subject_of(gbcm, SerialRuntime(), data=path)
     rows = subject.judged
@@ -130,7 +130,7 @@ def test_uncertain_inputs_are_averaged_over_in_reports_too(rows, make_data, tmp_
 
 def test_a_way_to_average_needs_uncertain_inputs(rows, make_data, tmp_path, monkeypatch):
     X, f = rows
-    gbcm = GBCM.fit(path := make_data(X=X, y=f), Settings(**QUICK))
+    gbcm = GBCM.fit(path := make_data(X=X, y=f), Settings(partition="chunks", **QUICK))
     monkeypatch.setattr("bcmdist.api.report.report.subject_of", None)  # no work
     with pytest.raises(InvalidOption, match="inputs: expected an array X_variance beside X"):
         gbcm.report(path, tmp_path / "a.html", inputs="exact")

@@ -8,7 +8,7 @@ from bcmdist.api import fit
 from bcmdist.committee.loading import load_committee, load_facts
 from bcmdist.errors import MemoryLimit, ModelDamaged
 
-GIVEN = Settings(kernel="se", learn=False, query=10, rows_per_expert=100)
+GIVEN = Settings(partition="chunks", kernel="se", learn=False, query=10, rows_per_expert=100)
 
 
 @pytest.fixture

@@ -35,7 +35,7 @@ def path(rows, make_data):
 def two_of(path, **settings):
     """Committees that differ in their lengthscales and variances."""
     given = [{"kernel.lengthscale": [0.5, 2.0]}, {"kernel.lengthscale": [2.0, 8.0], "kernel.variance": 3.0}]
-    return [GBCM.fit(path, Settings(**QUICK | settings, set=one)) for one in given]
+    return [GBCM.fit(path, Settings(partition="chunks", **QUICK | settings, set=one)) for one in given]
 
 
 def uncertain(path, X, variance=None):
@@ -93,7 +93,9 @@ def test_a_mixture_is_of_what_members_say(path, rows, way):
 def test_members_average_in_the_same_way(path, rows):
     """Of kernels some of which know no averages in closed form, all draw."""
     X = rows[0][:5]
-    members = [GBCM.fit(path, Settings(**QUICK | {"kernel": kernel})) for kernel in ("se", "matern52")]
+    members = [
+        GBCM.fit(path, Settings(partition="chunks", **QUICK | {"kernel": kernel})) for kernel in ("se", "matern52")
+    ]
     how = {"X_variance": np.tile(VARIANCE, (5, 1))}
     said, drawn = Mixture(members).predict(X, **how), Mixture(members).predict(X, **how, inputs="montecarlo")
     np.testing.assert_array_equal(said["variance"], drawn["variance"])
@@ -135,7 +137,7 @@ def test_a_data_set_is_predicted_and_scored_as_its_rows_are(path, rows, tmp_path
 def test_the_commands_on_a_mixture(path, rows, tmp_path):
     X, _ = rows
     model, out, new = (str(tmp_path / name) for name in ("model", "out.zarr", "new.zarr"))
-    settings = Settings(kernel="se", mean="zero", query=20, rows_per_expert=60)
+    settings = Settings(partition="chunks", kernel="se", mean="zero", query=20, rows_per_expert=60)
     mixture = sample_posterior(path, settings, model=model, samples=2, chains=1, hmc=HMC(iterations=6, burn_in=2))
     write_dataset(new, {"X": X}, rows_per_chunk=50)
     run = CliRunner().invoke

@@ -100,7 +100,7 @@ def test_leaving_out_whole_partitions_is_forgetting_them(expert, task, likelihoo
     how = GIVEN | {"expert": expert, "task": task, "likelihood": likelihood, "rows_per_expert": EACH}
     if expert == "fourier":
         del how["query"]
-    gbcm = GBCM.fit(path, Settings(**how, set={"kernel.lengthscale": [0.8, 1.1]}))
+    gbcm = GBCM.fit(path, Settings(partition="chunks", **how, set={"kernel.lengthscale": [0.8, 1.1]}))
     keys = {entry.key.rpartition("[")[2]: entry.key for entry in gbcm.ledger}
     column = "probability" if task == "classification" else "observation_mean"
     for fold, rows in left_out(gbcm, path, by=group):
@@ -108,7 +108,7 @@ def test_leaving_out_whole_partitions_is_forgetting_them(expert, task, likelihoo
         without = gbcm.newest().forget([keys[f"{start}:{start + EACH}]"]])
         expected = without.predict(X[fold.left_out])[column]
         np.testing.assert_allclose(rows.columns[column], expected, rtol=1e-8, atol=1e-9)
-        gbcm = GBCM.fit(path, Settings(**how, set={"kernel.lengthscale": [0.8, 1.1]}))
+        gbcm = GBCM.fit(path, Settings(partition="chunks", **how, set={"kernel.lengthscale": [0.8, 1.1]}))
         keys = {entry.key.rpartition("[")[2]: entry.key for entry in gbcm.ledger}
 
 
@@ -177,7 +177,7 @@ def test_only_earlier_rows_are_kept_and_equal_times_stay_together(rng):
 def test_scores_of_folds_add_up_and_are_compared_with_the_mean(rng):
     X = rng.uniform(-2, 2, (300, 2))
     y = np.sin(2 * X[:, 0]) + X[:, 1] + 0.1 * rng.standard_normal(300)
-    gbcm = GBCM.fit(X, y, Settings(**GIVEN | {"query": 40}, set=HYPER))
+    gbcm = GBCM.fit(X, y, Settings(partition="chunks", **GIVEN | {"query": 40}, set=HYPER))
     found = gbcm.cross_validate(X, y, folds=4, by="rows")
     assert (found.by, found.method, found.rows, len(found.folds)) == ("rows", "committee", 300, 4)
     squares = sum(fold.rows * fold.scores["rmse"] ** 2 for fold in found.folds)
@@ -198,7 +198,7 @@ def test_scores_of_folds_add_up_and_are_compared_with_the_mean(rng):
 def test_classes_and_counts(task, names, rng, tmp_path):
     X = rng.uniform(-2, 2, (240, 2))
     y = targets_of(task, rng, X)
-    gbcm = GBCM.fit(X, y, Settings(learn=False, kernel="se", query=20, task=task))
+    gbcm = GBCM.fit(X, y, Settings(partition="chunks", learn=False, kernel="se", query=20, task=task))
     found = gbcm.cross_validate(X, y, folds=3)
     for name in names:
         better = found.scores[name] - found.mean[name]
@@ -213,7 +213,7 @@ def test_zinc_along_the_meuse_is_predicted_worse_between_blocks(real_data):
     """155 rows: near neighbours make random folds easy."""
     stored = np.load(real_data("meuse"))
     X, y = stored["X"][:, :2].astype(float), np.log(stored["y"][:, 3].astype(float))
-    gbcm = GBCM.fit(X, y, Settings(effort="quick", query=60))
+    gbcm = GBCM.fit(X, y, Settings(partition="chunks", effort="quick", query=60))
     rows, blocks = (gbcm.cross_validate(X, y, folds=6, by=by, coordinates=("0", "1")) for by in ("rows", "blocks"))
     assert rows.scores["rmse"] < blocks.scores["rmse"] < 1.1 * blocks.mean["rmse"]
     assert rows.folds[0].distance < 0.5 * max(fold.distance for fold in blocks.folds)
@@ -239,7 +239,7 @@ def test_a_sorted_file_gives_the_same_blocks(real_data):
 
 def test_distances_on_a_grid_are_equal_up_to_rounding(rng):
     X = np.stack(np.meshgrid(np.arange(15) / 99, np.arange(15) / 99), axis=-1).reshape(-1, 2)
-    gbcm = GBCM.fit(X, rng.standard_normal(len(X)), Settings(**GIVEN))
+    gbcm = GBCM.fit(X, rng.standard_normal(len(X)), Settings(partition="chunks", **GIVEN))
     found = gbcm.cross_validate(X, rng.standard_normal(len(X)), folds=9, by="rows", coordinates="0,1")
     near = [point for point in found.distances if point.distance < 1.01 / 99]
     assert len(near) == 1
@@ -290,7 +290,7 @@ def test_the_command_prints_folds_as_json(words, by, described, table):
     assert done.exit_code == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["by"] == by
-    assert found["method"] == "committee"
+    assert found["method"] == "local"
     assert len(found["folds"]) == int(words[1])
     assert {"rmse", "mae", "mnlp", "crps", "coverage95", "mean", "distances", "unit", "kept"} <= found.keys()
     if described:
@@ -344,13 +344,13 @@ class Idle(SerialRuntime):
     ],
 )
 def test_what_cannot_be_divided_is_refused(how, text, field):
-    gbcm = GBCM.fit(*field, Settings(**GIVEN))
+    gbcm = GBCM.fit(*field, Settings(partition="chunks", **GIVEN))
     with pytest.raises(InvalidOption, match=text):
         gbcm.cross_validate(*field, **how, runtime=Idle())
 
 
 def test_labels_and_coinciding_rows(field):
-    gbcm = GBCM.fit(*field, Settings(**GIVEN))
+    gbcm = GBCM.fit(*field, Settings(partition="chunks", **GIVEN))
     with pytest.raises(InvalidData, match=r"by: expected a label for each of 80 rows, got shape \(3,\)"):
         gbcm.cross_validate(*field, by=["a", "b", "c"], runtime=Idle())
     with pytest.raises(InvalidOption, match="expected at least 5 groups of rows at distinct places, found 1"):
@@ -358,7 +358,7 @@ def test_labels_and_coinciding_rows(field):
 
 
 def test_rows_that_do_not_fit_in_memory_are_refused(field, monkeypatch):
-    gbcm = GBCM.fit(*field, Settings(**GIVEN))
+    gbcm = GBCM.fit(*field, Settings(partition="chunks", **GIVEN))
     monkeypatch.setattr("bcmdist.runtime.memory.BASE_BYTES", 1e15)
     with pytest.raises(MemoryLimit, match=r"cross-validation of 80 rows: .*; take a sample of the rows"):
         gbcm.cross_validate(*field, runtime=Idle())
@@ -367,7 +367,7 @@ def test_rows_that_do_not_fit_in_memory_are_refused(field, monkeypatch):
 @pytest.mark.parametrize("expert", ["mnn", "rvm", "dgp"])
 def test_experts_that_have_trained_on_the_rows_are_refused(expert, field):
     pytest.importorskip("bcmdist.methods.deep" if expert == "dgp" else "bcmdist", reason="a method that was deleted")
-    gbcm = GBCM.fit(*field, Settings(learn=False, expert=expert, task="regression"))
+    gbcm = GBCM.fit(*field, Settings(partition="chunks", learn=False, expert=expert, task="regression"))
     with pytest.raises(InvalidOption, match=f"{expert} has trained its shared variables on the rows to be left out"):
         gbcm.cross_validate(*field, runtime=Idle())
 

@@ -66,7 +66,9 @@ def test_columns_by_name(tmp_path):
     from bcmdist import Settings
 
     frame = pd.DataFrame(X, columns=["depth", "north"])
-    gbcm = GBCM.fit((frame, frame.depth), Settings(query=10, learn=False, kernel="se"), model=tmp_path / "wave")
+    gbcm = GBCM.fit(
+        (frame, frame.depth), Settings(partition="chunks", query=10, learn=False, kernel="se"), model=tmp_path / "wave"
+    )
     with asked(tmp_path) as client:
         found = client.post(URL, content=arrow(north=X[:, 1], depth=X[:, 0]), headers=IN).json()
     np.testing.assert_allclose(found["predictions"]["mean"], gbcm.predict(X)["mean"], rtol=1e-14)

@@ -108,7 +108,7 @@ def test_jobs_are_refused_as_commands_are(value):
 @pytest.mark.parametrize("name", ["kernel.lengthscale", "kernel.variance", "likelihood.noise_variance"])
 def test_hyperparameters_beyond_their_bounds_are_refused(wave, tmp_path, name, value):
     """Before anything overflows or underflows that is made of them."""
-    settings = Settings(query=5, rows_per_expert=60, kernel="se", learn=False, set={name: value})
+    settings = Settings(partition="chunks", query=5, rows_per_expert=60, kernel="se", learn=False, set={name: value})
     with pytest.raises(InvalidOption, match=rf"--set {name}: expected .*from 1e-100 to 1e\+100"):
         GBCM.fit(wave[0], settings, model=tmp_path / "model")
 
@@ -165,7 +165,7 @@ def test_commands_say_which_bounds_hold(wave, tmp_path):
 @pytest.mark.parametrize("value", [1e-100, 1e100])
 @pytest.mark.parametrize("name", ["kernel.lengthscale", "kernel.variance", "likelihood.noise_variance"])
 def test_the_ends_of_bounds_of_hyperparameters_give_a_model_that_can_be_read(wave, tmp_path, name, value):
-    settings = Settings(query=5, rows_per_expert=60, kernel="se", learn=False, set={name: value})
+    settings = Settings(partition="chunks", query=5, rows_per_expert=60, kernel="se", learn=False, set={name: value})
     GBCM.fit(wave[0], settings, model=tmp_path / "model")
     assert np.isfinite(GBCM.load(tmp_path / "model").predict([[0.0, 0.0]])["mean"]).all()
 

@@ -149,7 +149,9 @@ def test_calibration_under_the_model_reads_rows(tmp_path, make_data, rng):
     data = make_data(X=X, y=X[:, 0] + 0.1 * rng.standard_normal(120), rows_per_chunk=60)
     from bcmdist import Settings
 
-    gbcm = GBCM.fit(data, Settings(query=20, learn=False, kernel="se"), model=tmp_path / "models" / "line")
+    gbcm = GBCM.fit(
+        data, Settings(partition="chunks", query=20, learn=False, kernel="se"), model=tmp_path / "models" / "line"
+    )
     with asked(tmp_path / "models") as client:
         found = client.get("/models/line/calibration?under_model=true").json()["under_model"]
         assert found["coverage95"] == pytest.approx(gbcm.calibration()["coverage95"], abs=1e-12)

@@ -31,6 +31,7 @@ from bcmdist.storage.locate import open_storage
 from problems import assert_same_committee
 
 FIT = ["--no-learn", "--query", "30", "--rows-per-expert", "20", "--kernel", "se"]
+CHUNKS = ["--partition", "chunks"]
 SCHEDULER = ["--scheduler", "tcp://127.0.0.1:8786"]
 
 
@@ -320,7 +321,7 @@ class PoisonedOnce(BcmdistError):
 
 def test_submit_and_look(wave, tmp_path, machine):
     path, *_ = wave
-    done = call("submit", "fit", path, "--model", tmp_path / "m", *FIT, *SCHEDULER)
+    done = call("submit", "fit", path, "--model", tmp_path / "m", *FIT, *CHUNKS, *SCHEDULER)
     assert (done["command"], done["state"], done["jobs"]) == ("fit", "finished", str(tmp_path / "jobs"))
     told = call("status", done["id"])
     keys = ["stage", "partitions_done", "partitions", "rows_per_second", "seconds_by_stage", "worker_failures"]
@@ -330,7 +331,7 @@ def test_submit_and_look(wave, tmp_path, machine):
     assert told["rows_per_second"] > 0
     assert {"survey", "experts"} <= set(told["seconds_by_stage"])
     assert told["result"]["rows"] == 240
-    calm = call("fit", path, "--model", tmp_path / "calm", *FIT, "--serial")
+    calm = call("fit", path, "--model", tmp_path / "calm", *FIT, *CHUNKS, "--serial")
     assert told["result"]["log_evidence"] == calm["log_evidence"]
     assert_same_committee(GBCM.load(tmp_path / "m").committee, GBCM.load(tmp_path / "calm").committee)
     predict = call("submit", "predict", tmp_path / "m", path, "--out", tmp_path / "p.zarr", *SCHEDULER)

@@ -431,7 +431,7 @@ def test_sampling_that_is_none(wave, tmp_path):
 def test_history_and_pruning(wave, tmp_path):
     path, *_ = wave
     model = str(tmp_path / "m")
-    assert run_here("fit", path, "--model", model, *FIT)[0] == 0
+    assert run_here("fit", path, "--model", model, *FIT, "--partition", "chunks")[0] == 0
     key = GBCM.load(model).ledger[0].key
     assert run_here("forget", model, key, "--serial")[0] == 0
     _, info = run_here("info", model, "--history", "--json")

@@ -76,7 +76,11 @@ def test_mixtures_average_over_them(models):
 def test_columns_in_another_order_take_their_errors_along(tmp_path):
     pd = pytest.importorskip("pandas", reason="tables: pip install 'bcmdist[tables]'")
     frame = pd.DataFrame(RNG.uniform(-2, 2, (60, 2)), columns=["depth", "north"])
-    gbcm = GBCM.fit((frame, frame.depth**2), Settings(query=10, learn=False, kernel="se"), model=tmp_path / "wave")
+    gbcm = GBCM.fit(
+        (frame, frame.depth**2),
+        Settings(partition="chunks", query=10, learn=False, kernel="se"),
+        model=tmp_path / "wave",
+    )
     names = ["north", "more", "depth"]
     told = np.column_stack([X[:, 1], np.zeros(5), X[:, 0]])
     errors = np.zeros((5, 3, 3))
@@ -164,7 +168,11 @@ def test_arrow_columns_by_name(tmp_path):
     pytest.importorskip("pyarrow", reason="Arrow: pip install 'bcmdist[tables]'")
     pd = pytest.importorskip("pandas", reason="tables: pip install 'bcmdist[tables]'")
     frame = pd.DataFrame(RNG.uniform(-2, 2, (60, 2)), columns=["depth", "north"])
-    gbcm = GBCM.fit((frame, frame.depth**2), Settings(query=10, learn=False, kernel="se"), model=tmp_path / "wave")
+    gbcm = GBCM.fit(
+        (frame, frame.depth**2),
+        Settings(partition="chunks", query=10, learn=False, kernel="se"),
+        model=tmp_path / "wave",
+    )
     columns = {"north": X[:, 1], "X_variance": VARIANCE[:, ::-1], "depth": X[:, 0]}
     with asked(tmp_path) as client:
         answer = client.post(URL, content=write_table(columns, {}), headers=IN)

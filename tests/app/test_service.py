@@ -86,7 +86,7 @@ def test_local_experts_predict(tmp_path):
 @pytest.mark.slow
 def test_mixtures_predict_and_hear_nothing(tmp_path, rng, make_data):
     X = rng.uniform(-2, 2, (60, 2))
-    settings = Settings(query=10, kernel="se", mean="zero", rows_per_expert=30)
+    settings = Settings(partition="chunks", query=10, kernel="se", mean="zero", rows_per_expert=30)
     data, hmc = make_data(X=X, y=X[:, 0] + 0.1 * rng.standard_normal(60)), HMC(iterations=6, burn_in=2)
     mixture = sample_posterior(data, settings, model=tmp_path / "models" / "mixed", samples=2, chains=1, hmc=hmc)
     with asked(tmp_path / "models") as client:
@@ -107,7 +107,9 @@ def test_columns_by_name(tmp_path):
     pd = pytest.importorskip("pandas", reason="tables: pip install 'bcmdist[tables]'")
     rng = np.random.default_rng(1)
     frame = pd.DataFrame(rng.uniform(-2, 2, (60, 2)), columns=["depth", "north"])
-    gbcm = GBCM.fit((frame, frame.depth), Settings(query=10, learn=False, kernel="se"), model=tmp_path / "named")
+    gbcm = GBCM.fit(
+        (frame, frame.depth), Settings(partition="chunks", query=10, learn=False, kernel="se"), model=tmp_path / "named"
+    )
     with asked(tmp_path) as client:
         said = client.post("/models/named/predict", json={"X": [[1.0, 0.5]], "columns": ["north", "depth"]}).json()
         odd = client.post("/models/named/predict", json={"X": [[1.0, 0.5]], "columns": ["north", "deep"]})
@@ -272,7 +274,7 @@ def test_labels_are_heard_by_name(tmp_path):
     rng = np.random.default_rng(2)
     X = rng.uniform(-2, 2, (60, 2))
     y = np.where(X[:, 0] > 0, "wet", "dry")
-    gbcm = GBCM.fit((X, y), Settings(query=10, learn=False, kernel="se"), model=tmp_path / "soil")
+    gbcm = GBCM.fit((X, y), Settings(partition="chunks", query=10, learn=False, kernel="se"), model=tmp_path / "soil")
     with asked(tmp_path) as client:
         good = send(client, {"X": POINTS, "y": ["wet", "dry"]}, "a", "soil")
         odd = send(client, {"X": POINTS, "y": ["wet", "moist"]}, "b", "soil")

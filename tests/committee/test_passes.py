@@ -146,7 +146,7 @@ def test_running_belief_comes_closer_than_own_modes(rng):
 
 # --- By the facade ---
 
-GIVEN = Settings(task="classification", kernel="se", learn=False, query=20, rows_per_expert=50)
+GIVEN = Settings(partition="chunks", task="classification", kernel="se", learn=False, query=20, rows_per_expert=50)
 
 
 def settings(**changes):
@@ -222,7 +222,9 @@ def test_dask_passes_are_the_serial_ones(classes, tmp_path, cluster):
 
 def test_gaussian_likelihood_needs_one_pass(wave):
     path, *_ = wave
-    gbcm = GBCM.fit(path, Settings(kernel="se", learn=False, query=20, rows_per_expert=60, passes="auto"))
+    gbcm = GBCM.fit(
+        path, Settings(partition="chunks", kernel="se", learn=False, query=20, rows_per_expert=60, passes="auto")
+    )
     assert gbcm.facts["passes"] == [{"pass": 1}]
 
 
@@ -314,4 +316,4 @@ def test_ep_first_passes_add_and_subtract(classes, tmp_path):
 
 def test_ep_is_refused_where_it_does_not_apply():
     with pytest.raises(InvalidOption, match="approximation: expected laplace with softmax, got ep"):
-        Settings(likelihood="softmax", approximation="ep")
+        Settings(partition="chunks", likelihood="softmax", approximation="ep")

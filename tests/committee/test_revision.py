@@ -13,7 +13,7 @@ from bcmdist.data.partition import partitions
 from bcmdist.errors import DataChanged, InvalidOption, ModelExists, ModelsDiffer
 from problems import assert_same_committee
 
-REGRESSION = Settings(kernel="se", learn=False, query=20, rows_per_expert=50)
+REGRESSION = Settings(partition="chunks", kernel="se", learn=False, query=20, rows_per_expert=50)
 CLASSES = replace(REGRESSION, task="classification")
 
 

@@ -26,7 +26,7 @@ from bcmdist.errors import InvalidData, InvalidOption
 from bcmdist.testing import check_source
 
 ROWS = 50
-SETTINGS = Settings(kernel="se", query=20, rows_per_expert=ROWS, learn=False)
+SETTINGS = Settings(partition="chunks", kernel="se", query=20, rows_per_expert=ROWS, learn=False)
 ONE_EACH = IngestOptions(commit_every=1)
 # What a file of rows looks like. A process that is to die does so at a row, as often as it reads that far.
 FILE = """

@@ -27,7 +27,7 @@ from bcmdist.data.writing import write_dataset
 from bcmdist.errors import CorruptChunk, DataChanged, DataDamaged, InvalidOption, MissingChunk, UnsafeData
 from bcmdist.learning.settings import Settings
 
-GIVEN = Settings(query=20, rows_per_expert=20, learn=False)
+GIVEN = Settings(partition="chunks", query=20, rows_per_expert=20, learn=False)
 
 
 def rows_of(path, rows=10):

@@ -49,7 +49,7 @@ def assert_same(gbcm, path, X, y, *, method=None):
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_every_kernel(kernel, rng, tmp_path):
     X, y = rows(rng)
-    gbcm = GBCM.fit(X, y, Settings(kernel=kernel, mean="linear", **QUICK))
+    gbcm = GBCM.fit(X, y, Settings(partition="chunks", kernel=kernel, mean="linear", **QUICK))
     gbcm.to_onnx(tmp_path / "model.onnx")
     new = np.vstack([rng.uniform(-3, 3, (50, 2)), gbcm.model.scaling.original_inputs(gbcm.model.query.points)])
     assert_same(gbcm, tmp_path / "model.onnx", new, y)
@@ -59,7 +59,7 @@ def test_every_kernel(kernel, rng, tmp_path):
 def test_warped_inputs(warp, rng, tmp_path):
     X, y = rows(rng)
     X = np.column_stack([np.exp(X[:, 0]), X[:, 1], X[:, 0].clip(0.0)])
-    gbcm = GBCM.fit(X, y, Settings(kernel="se", warp=warp, **QUICK))
+    gbcm = GBCM.fit(X, y, Settings(partition="chunks", kernel="se", warp=warp, **QUICK))
     gbcm.to_onnx(tmp_path / "model.onnx")
     assert_same(gbcm, tmp_path / "model.onnx", np.vstack([X[:50], rng.uniform(-9, 9, (50, 3))]), y)
 
@@ -72,7 +72,9 @@ def test_rows_with_gaps(noise, rng, tmp_path):
     lines = [",".join(map(str, row)) for row in np.column_stack([np.where(gaps, np.nan, X), y])]
     (tmp_path / "a.csv").write_text("\n".join(["a,b,c,y", *lines]).replace("nan", "") + "\n")
     import_file(tmp_path / "a.csv", str(tmp_path / "a.zarr"), roles=Roles("y", missing="indicate"))
-    settings = Settings(kernel="se", noise=noise, query=60, learn=False, set={"kernel.lengthscale": 2.0})
+    settings = Settings(
+        partition="chunks", kernel="se", noise=noise, query=60, learn=False, set={"kernel.lengthscale": 2.0}
+    )
     gbcm = GBCM.fit(str(tmp_path / "a.zarr"), settings, model=tmp_path / "model")
     ratios = gbcm.info()["errors"]["gaps"]
     assert len(set(ratios.values())) > 1
@@ -87,7 +89,7 @@ def test_rows_with_gaps(noise, rng, tmp_path):
 @pytest.mark.parametrize("expert", ["fitc", "sor"])
 def test_other_means_and_experts(expert, mean, rng, tmp_path):
     X, y = rows(rng)
-    gbcm = GBCM.fit(X, y, Settings(kernel="se", mean=mean, expert=expert, **QUICK))
+    gbcm = GBCM.fit(X, y, Settings(partition="chunks", kernel="se", mean=mean, expert=expert, **QUICK))
     gbcm.to_onnx(tmp_path / "model.onnx")
     assert_same(gbcm, tmp_path / "model.onnx", rng.uniform(-3, 3, (50, 2)), y)
 
@@ -95,7 +97,9 @@ def test_other_means_and_experts(expert, mean, rng, tmp_path):
 def test_a_scale_that_varies_and_a_shape(rng, tmp_path):
     X = rng.uniform(-2, 2, (3000, 2))
     y = np.sin(X[:, 0]) + np.exp(1.5 * X[:, 1]) * 0.1 * rng.standard_t(3, 3000)
-    gbcm = GBCM.fit(X, y, Settings(kernel="se", mean="zero", noise="varying", query=60, learn=False))
+    gbcm = GBCM.fit(
+        X, y, Settings(partition="chunks", kernel="se", mean="zero", noise="varying", query=60, learn=False)
+    )
     spread = gbcm.info()["errors"]
     assert spread["scale"] == "varying"
     gbcm.to_onnx(tmp_path / "model.onnx")
@@ -105,14 +109,14 @@ def test_a_scale_that_varies_and_a_shape(rng, tmp_path):
 def test_a_latent_function_of_counts(rng, tmp_path):
     X = rng.uniform(-2, 2, (300, 1))
     y = rng.poisson(np.exp(X[:, 0])).astype(float)
-    gbcm = GBCM.fit(X, y, Settings(task="counts", likelihood="poisson", kernel="se", **QUICK))
+    gbcm = GBCM.fit(X, y, Settings(partition="chunks", task="counts", likelihood="poisson", kernel="se", **QUICK))
     assert gbcm.to_onnx(tmp_path / "model.onnx") == ("mean", "std")
     assert_same(gbcm, tmp_path / "model.onnx", rng.uniform(-3, 3, (50, 1)), y)
 
 
 def test_the_file_says_what_it_is(rng, tmp_path):
     X, y = rows(rng, 100)
-    gbcm = GBCM.fit(X, y, Settings(kernel="se", **QUICK))
+    gbcm = GBCM.fit(X, y, Settings(partition="chunks", kernel="se", **QUICK))
     names = gbcm.to_onnx(tmp_path / "model.onnx")
     model = onnx.load(tmp_path / "model.onnx")
     assert [output.name for output in model.graph.output] == list(names)
@@ -125,16 +129,18 @@ def test_the_file_says_what_it_is(rng, tmp_path):
 def test_what_cannot_be_written(rng, tmp_path):
     X, y = rows(rng)
     path = tmp_path / "model.onnx"
-    arcsine = GBCM.fit(X, y, Settings(kernel="arcsine", **QUICK))
+    arcsine = GBCM.fit(X, y, Settings(partition="chunks", kernel="arcsine", **QUICK))
     with pytest.raises(InvalidOption, match=r"expected a kernel of se, .* got arcsine; fit with another"):
         arcsine.to_onnx(path)
-    classes = GBCM.fit(X, np.digitize(y, [28, 32]), Settings(task="classification", kernel="se", **QUICK))
+    classes = GBCM.fit(
+        X, np.digitize(y, [28, 32]), Settings(partition="chunks", task="classification", kernel="se", **QUICK)
+    )
     with pytest.raises(InvalidOption, match="expected a likelihood of one latent function, got onehot with 3"):
         classes.to_onnx(path)
     assert not path.exists()
     path.write_text("mine")
     with pytest.raises(DataExists, match="choose another name"):
-        GBCM.fit(X, y, Settings(kernel="se", **QUICK)).to_onnx(path)
+        GBCM.fit(X, y, Settings(partition="chunks", kernel="se", **QUICK)).to_onnx(path)
     assert path.read_text() == "mine"
 
 

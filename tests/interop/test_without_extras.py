@@ -13,7 +13,7 @@ from bcmdist.errors import MissingExtra
 @pytest.fixture
 def gbcm(wave):
     path, _, _ = wave
-    return GBCM.fit(path, Settings(query=20, learn=False, kernel="se"))
+    return GBCM.fit(path, Settings(partition="chunks", query=20, learn=False, kernel="se"))
 
 
 @pytest.mark.parametrize(

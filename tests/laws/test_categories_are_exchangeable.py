@@ -35,7 +35,9 @@ from bcmdist.runtime.interface import SerialRuntime
 LEVELS = ("clay", "loam", "peat", "sand")
 CODING = Coding((Number("age"), Category("soil", LEVELS), Number("depth")), unseen="other")
 GROUPS = (0, 1, 1, 1, 1, 5)
-QUICK = Settings(kernel="se", mean="constant", noise="constant", effort="quick", query=60, rows_per_expert=60)
+QUICK = Settings(
+    partition="chunks", kernel="se", mean="constant", noise="constant", effort="quick", query=60, rows_per_expert=60
+)
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -22,7 +22,7 @@ from bcmdist.errors import BcmdistWarning, InvalidData, InvalidOption, SameRows
 from bcmdist.storage.ledger import Entry
 from problems import assert_same_committee
 
-GIVEN = Settings(kernel="se", learn=False, query=10, rows_per_expert=20)
+GIVEN = Settings(partition="chunks", kernel="se", learn=False, query=10, rows_per_expert=20)
 
 
 @pytest.fixture

@@ -55,7 +55,9 @@ def test_learning_on_logarithms_is_learning_by_hand(rng):
 
 def test_a_warped_model_is_stored_absorbs_rows_forgets_them_and_merges_with_its_like(rng, tmp_path, make_data):
     X, y = skewed(rng)
-    fitted = GBCM.fit(X[:120], y[:120], Settings(warp="rank", **GIVEN), model=str(tmp_path / "model"))
+    fitted = GBCM.fit(
+        X[:120], y[:120], Settings(partition="chunks", warp="rank", **GIVEN), model=str(tmp_path / "model")
+    )
     loaded = GBCM.load(tmp_path / "model")
     assert loaded.info()["warp"] == dict.fromkeys(["X[0]", "X[1]", "X[2]"], "rank")
     new = np.vstack([X[120:], [[0.0, -3.0, 50.0], [1e6, 1e6, -1e6]]])  # a stream may leave the range
@@ -66,7 +68,9 @@ def test_a_warped_model_is_stored_absorbs_rows_forgets_them_and_merges_with_its_
     assert not np.allclose(more.predict(new)["mean"], before["mean"])
     less = more.forget([entry.key for entry in more.ledger[len(loaded.ledger) :]])
     np.testing.assert_allclose(less.predict(new)["mean"], before["mean"], rtol=1e-8, atol=1e-8)
-    other = GBCM.fit(X[:120], y[:120], Settings(warp="none", **GIVEN), model=str(tmp_path / "other"))
+    other = GBCM.fit(
+        X[:120], y[:120], Settings(partition="chunks", warp="none", **GIVEN), model=str(tmp_path / "other")
+    )
     with pytest.raises(ModelsDiffer):
         fitted.merge(other, model=str(tmp_path / "merged"))
 
@@ -83,7 +87,7 @@ def test_a_warped_model_is_stored_absorbs_rows_forgets_them_and_merges_with_its_
 )
 def test_an_altered_table_of_warps_is_named(change, rng):
     X, y = skewed(rng)
-    model = GBCM.fit(X, y, Settings(warp="rank,0=log", **GIVEN)).model
+    model = GBCM.fit(X, y, Settings(partition="chunks", warp="rank,0=log", **GIVEN)).model
     arrays, facts = model.to_arrays()
     again = sound_model(arrays, facts, "here")
     np.testing.assert_array_equal(again.scaling.inputs(X), model.scaling.inputs(X))
@@ -93,7 +97,7 @@ def test_an_altered_table_of_warps_is_named(change, rng):
 
 def test_query_points_are_shown_in_original_units(rng):
     X, y = skewed(rng)
-    scaling = (gbcm := GBCM.fit(X, y, Settings(warp="rank", **GIVEN))).model.scaling
+    scaling = (gbcm := GBCM.fit(X, y, Settings(partition="chunks", warp="rank", **GIVEN))).model.scaling
     points = scaling.original_inputs(gbcm.model.query.points)
     np.testing.assert_allclose(scaling.inputs(points), gbcm.model.query.points, rtol=1e-8, atol=1e-8)
     low, high = X.min(axis=0), X.max(axis=0)
@@ -102,8 +106,8 @@ def test_query_points_are_shown_in_original_units(rng):
 
 def test_uncertain_inputs_widen_as_by_hand_to_first_order(rng):
     X, y = skewed(rng)
-    warped = GBCM.fit(X, y, Settings(warp="log,2=none", **GIVEN))
-    manual = GBCM.fit(by_hand(X), y, Settings(warp="none", **GIVEN))
+    warped = GBCM.fit(X, y, Settings(partition="chunks", warp="log,2=none", **GIVEN))
+    manual = GBCM.fit(by_hand(X), y, Settings(partition="chunks", warp="none", **GIVEN))
     slopes = np.column_stack([1.0 / X[:, 0], 1.0 / (1.0 + X[:, 1]), np.ones(len(X))])
     variance = np.full(X.shape, 0.01)
     said = warped.predict(X, X_variance=variance, inputs="exact")
@@ -115,7 +119,7 @@ def test_columns_that_do_not_vary_and_two_values_stay_as_they_are(rng):
     X, y = skewed(rng)
     X[:, 1] = X[:, 1] > 10.0
     with pytest.warns(match="constant"):
-        gbcm = GBCM.fit(np.column_stack([X, np.ones(len(X))]), y, Settings(warp="rank", **GIVEN))
+        gbcm = GBCM.fit(np.column_stack([X, np.ones(len(X))]), y, Settings(partition="chunks", warp="rank", **GIVEN))
     assert gbcm.info()["warp"] == {"X[0]": "rank", "X[2]": "rank"}
 
 
@@ -151,10 +155,10 @@ def test_the_logarithm_of_negative_values_is_refused_by_column_and_row(rng, tmp_
     data = str(tmp_path / "data.zarr")
     write_dataset(data, {"X": X, "y": y}, rows_per_chunk=50)
     with pytest.raises(InvalidOption, match=r"no negative value for --warp 0=log, got one in column 0 at row 77; say"):
-        GBCM.fit(data, settings=Settings(warp="0=log", **GIVEN))
-    assert GBCM.fit(X, y, Settings(warp="log", **GIVEN)).info()["warp"]["X[0]"] == "signed-log"
+        GBCM.fit(data, settings=Settings(partition="chunks", warp="0=log", **GIVEN))
+    assert GBCM.fit(X, y, Settings(partition="chunks", warp="log", **GIVEN)).info()["warp"]["X[0]"] == "signed-log"
     with pytest.raises(InvalidOption, match="warp: expected one of auto"):
-        Settings(warp="ln")
+        Settings(partition="chunks", warp="ln")
 
 
 def test_skewness_of_known_distributions():
@@ -167,7 +171,7 @@ def test_skewness_of_known_distributions():
 
 def test_without_learning_or_skewed_columns_auto_leaves_inputs_alone(rng, wave):
     X, y = skewed(rng)
-    assert GBCM.fit(X, y, Settings(**GIVEN)).info()["warp"] == {}
+    assert GBCM.fit(X, y, Settings(partition="chunks", **GIVEN)).info()["warp"] == {}
 
 
 @pytest.mark.slow
@@ -189,7 +193,7 @@ def test_left_out_rows_choose_logarithms_where_targets_are_smooth_in_them(rng, p
 def test_left_out_rows_keep_skewed_columns_whose_targets_are_linear(rng):
     X, _ = skewed(rng, 1000)
     y = X[:, 0] / X[:, 0].std() + X[:, 2] + 0.2 * rng.standard_normal(1000)
-    gbcm = GBCM.fit(X, y, Settings(effort="quick", kernel="se"))
+    gbcm = GBCM.fit(X, y, Settings(partition="chunks", effort="quick", kernel="se"))
     assert gbcm.info()["warp"] == {}
     (decision,) = [one for one in gbcm.info()["decisions"] if one["of"] == "warp"]
     assert decision["taken"] == "none"

@@ -29,7 +29,11 @@ def frame(rng):
 
 
 SETTINGS = Settings(
-    kernel="matern32(lon, lat) + linear(age) + periodic(hour, period=24)", effort="quick", query=60, mean="constant"
+    partition="chunks",
+    kernel="matern32(lon, lat) + linear(age) + periodic(hour, period=24)",
+    effort="quick",
+    query=60,
+    mean="constant",
 )
 
 
@@ -55,7 +59,7 @@ def test_a_model_keeps_its_terms(frame, tmp_path):
 
 
 def test_a_sum_that_learning_chooses_is_told_by_names(frame):
-    found = GBCM.fit(*frame, Settings(query=60)).info()
+    found = GBCM.fit(*frame, Settings(partition="chunks", query=60)).info()
     tried = found["kernels_tried"]
     assert [name for name in tried if "(age, hour) + " in name]  # coordinates by their names
     assert [name for name in tried if "se(age)" in name]
@@ -66,17 +70,17 @@ def test_a_sum_that_learning_chooses_is_told_by_names(frame):
 
 def test_columns_without_a_term_are_named(frame):
     with pytest.warns(BcmdistWarning, match=r"lat, age, hour used by no term of se\(lon\)"):
-        GBCM.fit(*frame, Settings(kernel="se(lon)", effort="quick", query=20, learn=False))
+        GBCM.fit(*frame, Settings(partition="chunks", kernel="se(lon)", effort="quick", query=20, learn=False))
 
 
 def test_unknown_columns_are_refused(frame):
     with pytest.raises(InvalidOption, match=r"columns of the data \(lon, lat, age, hour\).*got 'ages'"):
-        GBCM.fit(*frame, Settings(kernel="se(ages)", effort="quick"))
+        GBCM.fit(*frame, Settings(partition="chunks", kernel="se(ages)", effort="quick"))
 
 
 def test_hyperparameters_are_set_by_the_names_that_info_prints(frame):
     given = {"kernel.periodic(hour).angle": 0.7, "kernel.matern32(lon, lat).lengthscale": [0.5, 0.6]}
-    settings = Settings(kernel=SETTINGS.kernel, learn=False, set=given, query=40)
+    settings = Settings(partition="chunks", kernel=SETTINGS.kernel, learn=False, set=given, query=40)
     found = GBCM.fit(*frame, settings).info()["hyperparameters"]
     assert found["kernel.periodic(hour).angle"] == [0.7]
     assert found["kernel.matern32(lon, lat).lengthscale"] == [0.5, 0.6]

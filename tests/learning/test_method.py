@@ -196,7 +196,7 @@ class Rows:
 @pytest.mark.parametrize(("given", "job"), JOBS)
 def test_jobs_of_before_are_resumed(given, job, monkeypatch):
     monkeypatch.setattr("bcmdist.learning.first_commit.describe", lambda *_: "described")
-    assert _job(Rows, Settings(**given))[:12] == job
+    assert _job(Rows, Settings(**{"partition": "chunks"} | given))[:12] == job
 
 
 # --- Data ---

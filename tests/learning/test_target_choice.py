@@ -118,7 +118,9 @@ def test_targets_and_options_that_do_not_go_together_are_refused(rng, make_data,
 
 def test_what_needs_normal_errors_says_so(rng):
     X, y = positive(rng)
-    found = GBCMRegressor(target_transform="log", options={"learn": False}, kernel="se", query=30).fit(X, y)
+    found = GBCMRegressor(
+        partition="chunks", target_transform="log", options={"learn": False}, kernel="se", query=30
+    ).fit(X, y)
     assert np.all(found.predict_interval(X) > 0.0)
     with pytest.raises(InvalidOption, match=r"expected normal errors, got gaussian of targets transformed by log"):
         found.predict(X, return_cov=True)
@@ -126,7 +128,9 @@ def test_what_needs_normal_errors_says_so(rng):
 
 def test_samples_have_the_moments_of_predictions(rng):
     X, y = positive(rng)
-    made = GBCMRegressor(target_transform="log", kernel="se", query=30, options={"learn": False}).fit(X, y)
+    made = GBCMRegressor(
+        partition="chunks", target_transform="log", kernel="se", query=30, options={"learn": False}
+    ).fit(X, y)
     drawn = made.sample_y(X[:5], 20_000)
     np.testing.assert_allclose(drawn.mean(axis=1), made.predict(X[:5]), rtol=0.05)  # 20,000 draws
     np.testing.assert_allclose(np.median(drawn, axis=1), made.predict(X[:5], quantiles=[0.5])[:, 0], rtol=0.05)

@@ -95,7 +95,7 @@ def beta(monkeypatch):
 
 
 def asked(**changes):
-    return Settings(**HOW | changes)
+    return Settings(partition="chunks", **HOW | changes)
 
 
 def shares(rng, rows):
@@ -269,7 +269,9 @@ def test_saved_loaded_and_ingested(beta, make_data, tmp_path, rng):
 
 @pytest.mark.slow
 def test_precision_is_learned_and_kept_within_bounds(beta, rng):
-    gbcm = GBCM.fit(shares(rng, 400), Settings(task="shares", kernel="se", query=30, effort="quick"))
+    gbcm = GBCM.fit(
+        shares(rng, 400), Settings(partition="chunks", task="shares", kernel="se", query=30, effort="quick")
+    )
     assert 0.6 * PRECISION < gbcm.model.likelihood.precision[0] < 1.6 * PRECISION
     assert gbcm.model.likelihood.bounds == {"precision": (1e-1, 1e5)}
 
@@ -338,7 +340,15 @@ def test_classes_of_ones_own(monkeypatch, make_data, tmp_path, rng):
     X = rng.uniform(-2, 2, (120, 2))
     path, told = make_data(X=X, y=np.digitize(np.sin(2 * X[:, 0]) + X[:, 1], [-0.7, 0.7]) * 1.0), []
     for name in ("softmax", "softmax_again"):
-        how = Settings(task="classification", likelihood=name, kernel="se", query=20, rows_per_expert=40, learn=False)
+        how = Settings(
+            partition="chunks",
+            task="classification",
+            likelihood=name,
+            kernel="se",
+            query=20,
+            rows_per_expert=40,
+            learn=False,
+        )
         GBCM.fit(path, how, model=tmp_path / name)
         gbcm = GBCM.load(tmp_path / name)
         told.append(gbcm.predict(X[:9]) | gbcm.score(path))
@@ -346,7 +356,7 @@ def test_classes_of_ones_own(monkeypatch, make_data, tmp_path, rng):
     for name, values in told[0].items():
         np.testing.assert_allclose(values, told[1][name], rtol=1e-9, err_msg=name)
     with pytest.raises(InvalidOption, match="approximation: expected laplace with softmax_again, got ep"):
-        Settings(likelihood="softmax_again", approximation="ep")
+        Settings(partition="chunks", likelihood="softmax_again", approximation="ep")
 
 
 # --- Names ---
@@ -361,7 +371,7 @@ def test_names_of_others_are_refused(beta):
     with pytest.raises(InvalidOption, match="likelihood: expected a name of its own, 'gaussian' is that of"):
         register_likelihood(Other)
     with pytest.raises(InvalidOption, match=r"expected one of gaussian, .* for regression, got beta"):
-        Settings(task="regression", likelihood="beta")
+        Settings(partition="chunks", task="regression", likelihood="beta")
 
 
 def test_a_model_of_a_likelihood_that_is_not_there(beta, tmp_path, rng, monkeypatch):
@@ -377,6 +387,6 @@ def test_tasks_of_the_command_line_are_those_of_the_likelihoods():
 
 def test_settings_know_what_is_registered():
     with pytest.raises(InvalidOption, match=r"task: expected one of regression, .* binomial, got 'shares'"):
-        Settings(task="shares")
+        Settings(partition="chunks", task="shares")
     with pytest.raises(InvalidOption, match=r"likelihood: expected one of gaussian, .*onehot, .*got 'beta'"):
-        Settings(likelihood="beta")
+        Settings(partition="chunks", likelihood="beta")

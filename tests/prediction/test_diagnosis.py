@@ -56,7 +56,7 @@ def test_one_laplace_expert_has_those_of_its_smoother(rng):
     assert share == pytest.approx(np.trace(K @ np.linalg.inv(K + np.diag(1 / w))), rel=1e-6)
 
 
-GIVEN = Settings(kernel="se", learn=False, query=15, rows_per_expert=60)
+GIVEN = Settings(partition="chunks", kernel="se", learn=False, query=15, rows_per_expert=60)
 
 
 def test_gradient_of_a_fit_is_that_of_refits(wave):

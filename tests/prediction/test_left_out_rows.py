@@ -23,7 +23,9 @@ def first_partition(gbcm):
 def test_gaussian_rows_are_left_out_exactly(make_data, rng, expert, copies):
     X = rng.uniform(-2, 2, (90, 2))
     path = make_data(X=X, y=np.sin(X[:, 0]) + 0.1 * rng.standard_normal(90), rows_per_chunk=30)
-    gbcm = GBCM.fit(path, Settings(kernel="se", learn=False, query=15, rows_per_expert=30, expert=expert))
+    gbcm = GBCM.fit(
+        path, Settings(partition="chunks", kernel="se", learn=False, query=15, rows_per_expert=30, expert=expert)
+    )
     gbcm = gbcm.reweight({gbcm.ledger[0].key: copies})
     shared, likelihood = gbcm.model.shared, gbcm.model.likelihood
     X, obs = first_partition(gbcm)
@@ -40,7 +42,7 @@ def test_gaussian_rows_are_left_out_exactly(make_data, rng, expert, copies):
 def test_large_partitions_are_calibrated_by_some_of_their_rows(make_data, rng):
     X = rng.uniform(-2, 2, (60, 1))
     path = make_data(X=X, y=(X[:, 0] + 0.5 * rng.standard_normal(60) > 0) * 1, rows_per_chunk=60)
-    gbcm = GBCM.fit(path, Settings(task="classification", kernel="se", learn=False, query=8))
+    gbcm = GBCM.fit(path, Settings(partition="chunks", task="classification", kernel="se", learn=False, query=8))
     (part, rows), *_ = read_all(absorbed_partitions(gbcm.snapshot))
     every, few = (LeftOutByCommittee(gbcm.snapshot.reference, most)(part, rows) for most in (5000, 7))
     some = np.linspace(0, 59, 7).astype(int)
@@ -52,7 +54,10 @@ def test_labels_are_left_out_nearly(make_data, rng):
     """Sites of the other rows hardly move: to a quarter of what the rows themselves had moved."""
     X = rng.uniform(-2, 2, (90, 2))
     path = make_data(X=X, y=(X[:, 0] + 0.5 * rng.standard_normal(90) > 0) * 1, rows_per_chunk=30)
-    gbcm = GBCM.fit(path, Settings(task="classification", kernel="se", learn=False, query=15, rows_per_expert=30))
+    gbcm = GBCM.fit(
+        path,
+        Settings(partition="chunks", task="classification", kernel="se", learn=False, query=15, rows_per_expert=30),
+    )
     shared, likelihood = gbcm.model.shared, gbcm.model.likelihood
     X, obs = first_partition(gbcm)
     mean, variance = left_out_of_committee(shared, likelihood, gbcm.committee.posterior, X, obs)

@@ -115,7 +115,9 @@ def assert_no_certainty(gbcm, X, y):
 def test_probabilities_of_separable_classes_are_never_0(seed):
     X = np.random.default_rng(seed).normal(size=(1120, 2))
     y = (X[:, 0] + X[:, 1] > 0).astype(int)
-    assert_no_certainty(GBCM.fit(X[:120], y[:120], Settings(task="classification")), X[120:], y[120:])
+    assert_no_certainty(
+        GBCM.fit(X[:120], y[:120], Settings(partition="chunks", task="classification")), X[120:], y[120:]
+    )
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -125,13 +127,15 @@ def test_probabilities_of_wine_are_never_0(real_data, seed):
     X, y = data["X"][two], data["y"][two].astype(int)
     rows = np.random.default_rng(seed).permutation(len(y))
     train, test = rows[:65], rows[65:]
-    assert_no_certainty(GBCM.fit(X[train], y[train], Settings(task="classification")), X[test], y[test])
+    assert_no_certainty(
+        GBCM.fit(X[train], y[train], Settings(partition="chunks", task="classification")), X[test], y[test]
+    )
 
 
 @pytest.mark.parametrize("likelihood", ["bernoulli", "probit"])
 def test_nearly_separable_classes_are_said_so(make_data, rng, likelihood):
     X, y = separable(rng, 1600)
-    settings = Settings(likelihood=likelihood, rows_per_expert=100, **GIVEN)
+    settings = Settings(partition="chunks", likelihood=likelihood, rows_per_expert=100, **GIVEN)
     gbcm = GBCM.fit(make_data("train.zarr", X=X[:600], y=y[:600], rows_per_chunk=100), settings)
     assert gbcm.facts["recalibration"]["slope"] > 1.2
     test = make_data("test.zarr", X=X[600:], y=y[600:])
@@ -147,7 +151,7 @@ def test_data_of_the_model_are_predicted_as_before(make_data, rng):
     K = np.exp(-0.5 * ((X[:, None] - X) ** 2).sum(axis=-1) / 2.0 / X.var(axis=0).mean())
     f = np.linalg.cholesky(K + 1e-9 * np.eye(600)) @ rng.standard_normal(600)
     path = make_data(X=X, y=(rng.uniform(size=600) < expit(f)) * 1, rows_per_chunk=200)
-    gbcm = GBCM.fit(path, Settings(rows_per_expert=200, **GIVEN))
+    gbcm = GBCM.fit(path, Settings(partition="chunks", rows_per_expert=200, **GIVEN))
     assert "recalibration" not in gbcm.facts
     expected = gbcm.model.likelihood.class_probability(*(gbcm.predict(X)[name] for name in ("mean", "variance")))
     np.testing.assert_array_equal(gbcm.predict(X)["probability"], expected)
@@ -157,7 +161,7 @@ def test_data_of_the_model_are_predicted_as_before(make_data, rng):
 def test_it_follows_what_is_heard_and_forgotten(make_data, rng, tmp_path):
     X, y = separable(rng, 900)
     parts = [make_data(f"{k}.zarr", X=X[k::3], y=y[k::3], rows_per_chunk=100) for k in range(3)]
-    settings = Settings(rows_per_expert=100, **GIVEN)
+    settings = Settings(partition="chunks", rows_per_expert=100, **GIVEN)
     gbcm = GBCM.fit(parts[0], settings, model=tmp_path / "m")
     more = gbcm.partial_fit(parts[1]).partial_fit(parts[2])
     assert [g.facts["recalibration"]["rows"] for g in (gbcm, more)] == [300, 900]

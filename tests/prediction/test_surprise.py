@@ -29,6 +29,7 @@ from bcmdist.storage.ledger import Entry
 
 ROWS = 50
 GIVEN = Settings(
+    partition="chunks",
     kernel="se",
     learn=False,
     set={"kernel.lengthscale": 0.7, "likelihood.noise_variance": 0.006},
@@ -137,7 +138,7 @@ def test_real_rows_are_expected_until_they_shift(real_data, tmp_path, rng, name,
     order = rng.permutation(len(y))[:10_000]
     X, y = X[order], y[order]
     train, good, bad = slice(0, 4000), slice(4000, 8000), slice(8000, None)
-    given = Settings(task=task, query=200, rows_per_expert=200, kernel="matern32", effort="quick")
+    given = Settings(partition="chunks", task=task, query=200, rows_per_expert=200, kernel="matern32", effort="quick")
 
     def part(rows, name, y):
         write_dataset(tmp_path / name, {"X": X[rows], "y": y}, rows_per_chunk=200)

@@ -51,7 +51,9 @@ def fitted(tmp_path_factory, mean, scatter):
     X = coded(x, np.array(LEVELS)[site], coding)
     path = tmp_path_factory.mktemp("sites") / "t.zarr"
     write_dataset(path, {"X": X, "y": y}, rows_per_chunk=100, schema=Schema(coding.inputs, (), coding))
-    model = GBCM.fit(path, Settings(kernel="se", mean=mean, effort="quick", query=60, rows_per_expert=100))
+    model = GBCM.fit(
+        path, Settings(partition="chunks", kernel="se", mean=mean, effort="quick", query=60, rows_per_expert=100)
+    )
     return model, coding, (x, site, y), scatter
 
 

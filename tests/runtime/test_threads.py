@@ -88,7 +88,7 @@ def halves(data, rows):
 
 @pytest.fixture(scope="module")
 def estimator(rows):
-    return GBCMRegressor(kernel="se", query=20, options={"learn": False}).fit(*rows)
+    return GBCMRegressor(kernel="se", query=20, partition="chunks", options={"learn": False}).fit(*rows)
 
 
 def command(*words):

@@ -10,7 +10,7 @@ from bcmdist.app.cli.main import cli
 from bcmdist.errors import ModelNotFound
 from bcmdist.storage.commits import ModelStore, open_store
 
-GIVEN = Settings(kernel="se", query=10, rows_per_expert=60, learn=False)
+GIVEN = Settings(partition="chunks", kernel="se", query=10, rows_per_expert=60, learn=False)
 
 
 @pytest.fixture

@@ -42,7 +42,7 @@ class Estimator(BaseEstimator):
         expert="bcm",
         query=None,
         rows_per_expert=None,
-        partition="chunks",
+        partition="auto",
         passes=None,
         noise="auto",
         target_transform="auto",
@@ -112,12 +112,16 @@ class Estimator(BaseEstimator):
         validate_data(self, X, reset=first, skip_check_array=True)
         return coded(X, coding)
 
-    def _fitted(self, arrays, classes=()) -> Self:
-        """Fit to rows given as arrays by name: X (n, D), y (n,) and companions (n,)."""
+    def _fitted(self, arrays, classes=(), *, streamed=False) -> Self:
+        """Fit to rows given as arrays by name: X (n, D), y (n,) and companions (n,).
+
+        `streamed`: further rows will follow (`partial_fit`), so that rows are partitioned as they arrive.
+        """
         from bcmdist.api.gbcm import GBCM  # quick start
         from bcmdist.api.running import running_for  # quick start
+        from bcmdist.learning.partition_choice import as_stored  # quick start
 
-        settings = self._settings()
+        settings = as_stored(self._settings()) if streamed else self._settings()
         rows = self._in_memory_rows(ordered(arrays, settings.partition_rows), classes)
         with running_for(self.runtime, len(rows.y)) as runtime:
             self.gbcm_ = GBCM.fit(rows, settings, runtime=runtime)

@@ -35,12 +35,12 @@ class GBCMClassifier(ClassifierMixin, Estimator):
         `classes`: all class labels; the first call needs rows of each class.
         """
         if not hasattr(self, "gbcm_"):
-            return self._classified(X, y, sample_weight, classes)
+            return self._classified(X, y, sample_weight, classes, streamed=True)
         X, y = self._checked(X, np.asarray(y) if is_lazy(y) else y, first=False)
         arrays = weighted({"X": X, "y": self._codes(y)}, sample_weight)
         return self._more(arrays, tuple(map(str, self.classes_)))
 
-    def _classified(self, X, y, sample_weight, classes):
+    def _classified(self, X, y, sample_weight, classes, *, streamed=False):
         """Fit to the first rows. `classes`: all labels; default: the labels in y with positive weight."""
         X, y = self._checked(X, np.asarray(y) if is_lazy(y) else y, first=True)
         check_classification_targets(y)
@@ -61,7 +61,7 @@ class GBCMClassifier(ClassifierMixin, Estimator):
                 )
             self.classes_ = self.classes_[there]
             arrays["y"] = np.searchsorted(there, arrays["y"])
-        return self._fitted(arrays, tuple(map(str, self.classes_)))
+        return self._fitted(arrays, tuple(map(str, self.classes_)), streamed=streamed)
 
     def predict_proba(self, X, X_std=None) -> np.ndarray:
         """Return class probabilities at rows X (n, D): (n, C).

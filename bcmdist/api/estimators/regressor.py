@@ -28,8 +28,10 @@ class GBCMRegressor(NumberEstimator):
         Largest number of query (inducing) points, which all experts share. None: 500
     rows_per_expert : int, default None
         Approximate number of rows per partition. None: the expert's default, mostly 1000
-    partition : {"chunks", "spatial"}
-        Partition rows in storage order, or by neighbourhood, which enables local prediction
+    partition : {"auto", "chunks", "spatial"}
+        Partition rows as they are stored, or by neighbourhood, which enables predictions from the rows around new
+        points. "auto": by neighbourhood where a fit allows for it and there are more rows than query points; as they
+        arrive for `partial_fit`
     passes : {None, "1", "auto"}
         Number of passes over the data
     noise : {"auto", "constant", "varying"}
@@ -69,9 +71,10 @@ class GBCMRegressor(NumberEstimator):
         return self._fitted(weighted(self._rows(X, y, first=True), sample_weight))
 
     def partial_fit(self, X, y, sample_weight=None) -> Self:
-        """Absorb further rows. The first call is a `fit`; its hyper-parameters and query points are kept."""
+        """Absorb further rows. The first call is a `fit` (with partition "auto" of rows as they arrive); its
+        hyper-parameters and query points are kept."""
         if not hasattr(self, "gbcm_"):
-            return self.fit(X, y, sample_weight)
+            return self._fitted(weighted(self._rows(X, y, first=True), sample_weight), streamed=True)
         return self._more(weighted(self._rows(X, y, first=False), sample_weight))
 
     def predict(self, X, return_std=False, return_cov=False, quantiles=None, X_std=None) -> Any:

@@ -8,6 +8,7 @@ are refused as by a fit. Nothing is written next to the data or the model.
 """
 
 import math
+import tempfile
 import time
 import warnings
 from collections import Counter
@@ -31,7 +32,9 @@ from bcmdist.experts.residual import RESIDUALS
 from bcmdist.learning.experts import method_of
 from bcmdist.learning.first_commit import same_fit
 from bcmdist.learning.hyperparameters import first_kernel, first_mean
-from bcmdist.learning.prepare import QUERY, fit_context, query_count, survey
+from bcmdist.learning.partition_choice import choose_partition
+from bcmdist.learning.prepare import fit_context, survey
+from bcmdist.learning.query_count import QUERY, query_count
 from bcmdist.learning.settings import Settings
 from bcmdist.model.kernels import kernel_parts, parse_kernel
 from bcmdist.model.mean import Mean
@@ -110,6 +113,7 @@ def plan(source, settings: Settings | None = None, *, model=None, runtime: Runti
     data = open_data(source, x=settings.x, y=settings.y)
     if model is not None:
         same_fit(data, settings, model)
+    settings, _ = choose_partition(settings, data, tempfile.gettempdir() if model is None else model, runtime)
     some = _some(parts := partitions(data, settings.partition_rows), data)
     surveyed, warm = survey(data, settings, runtime, among=some), time.perf_counter()
     survey(data, settings, runtime, among=some)

@@ -34,7 +34,13 @@ class NoisyInputs(Method):
     defaults = Defaults(kernel="se", rows=ROWS, cell_rows=ROWS)  # inputs move along the gradient of the kernel
 
     rules = (
-        _only("partition", "chunks", "since local experts would read the uncorrected inputs"),
+        Excludes(
+            "partition",
+            ("spatial",),
+            bool,
+            "chunks with noisy_inputs {settings.noisy_inputs}, since local experts would read the uncorrected inputs, "
+            "got {value}; leave one of them out",
+        ),
         _only("approximation", "laplace", "since the likelihood is Gaussian"),
         _only("linearise", "own", "since the likelihood is Gaussian"),
         _only("precision", FIRST_PRECISION, "the precision in which inputs are estimated"),

@@ -31,7 +31,7 @@ from bcmdist.runtime.interface import SerialRuntime
 from bcmdist.storage.commits import BlobReference
 from problems import assert_same_committee, make_kernel, regression_problem
 
-CLEAN = Settings(noisy_inputs="clean", rows_per_expert=50, query=30, effort="quick")
+CLEAN = Settings(partition="chunks", noisy_inputs="clean", rows_per_expert=50, query=30, effort="quick")
 GIVEN = {"kernel.variance": 1.5, "kernel.lengthscale": 0.4, "likelihood.noise_variance": 0.02}
 KNOWN = replace(CLEAN, learn=False, set=GIVEN, kernel="se")
 DRAWN = replace(KNOWN, noisy_inputs="hmc")
@@ -366,7 +366,10 @@ def test_a_killed_learning_goes_on_with_the_next_round(way, folder, monkeypatch)
 def test_learning_with_errors_predicts_the_function_better(noisy):
     """Nats a row of sin(x) / x itself."""
     plain, clean, drawn_from = (
-        GBCM.fit(noisy, Settings(noisy_inputs=way, rows_per_expert=100, query=30, effort="quick", kernel="se"))
+        GBCM.fit(
+            noisy,
+            Settings(partition="chunks", noisy_inputs=way, rows_per_expert=100, query=30, effort="quick", kernel="se"),
+        )
         for way in ("no", "clean", "hmc")
     )
     grid = np.linspace(-10, 10, 300)[:, None]
@@ -415,7 +418,7 @@ def test_data_that_do_not_say_how_far_off_they_are_are_refused(folder, cleaned):
 )
 def test_what_does_not_go_together_is_refused(other, expected):
     with pytest.raises(InvalidOption, match=expected):
-        replace(Settings(noisy_inputs="clean"), **other)
+        replace(Settings(partition="chunks", noisy_inputs="clean"), **other)
 
 
 def test_a_chain_of_another_shape_is_damage(cleaned):
@@ -453,7 +456,7 @@ def test_facts_that_cannot_be_are_damage(cleaned, changed):
 
 def test_fits_of_before_are_the_same_job(cleaned):
     data = open_data(cleaned.facts["data"])
-    settings = Settings()
+    settings = Settings(partition="chunks")
     assert _job(data, settings) == _job(data, replace(settings, noisy_inputs="no"))
     assert _job(data, settings) != _job(data, replace(settings, noisy_inputs="clean"))
 
@@ -513,7 +516,7 @@ def test_it_begins_smoothly_too_and_the_best_end_counts(way, folder, monkeypatch
 @pytest.mark.slow
 def test_the_errors_of_inputs_are_learned_where_nobody_tells_them(folder):
     silent = write_sinc(folder, "untold.zarr", rows=160, stored=False)
-    asked = Settings(noisy_inputs="hmc", rows_per_expert=80, query=30, kernel="se", effort="quick")
+    asked = Settings(partition="chunks", noisy_inputs="hmc", rows_per_expert=80, query=30, kernel="se", effort="quick")
     gbcm = GBCM.fit(silent, asked, model=folder / "untold")
     (deviation,) = gbcm.info()["input_errors"]["deviations"]
     # It is .77; half of ten rounds of ten draws of 160 rows leave it uncertain by more than 10 %.
