@@ -29,7 +29,7 @@ def main(rows):
         write_store(folder / "broken.zarr", 500, seed=3, wrong=5.0)  # a sensor that was off for a while
         write_store(folder / "test.zarr", 2000, seed=4)
 
-        settings = Settings(kernel="se", query=100, rows_per_expert=500, effort="quick")
+        settings = Settings(partition="chunks", kernel="se", query=100, rows_per_expert=500, effort="quick")
         GBCM.prepare(folder / "north.zarr", settings, model=folder / "north")
         shutil.copytree(folder / "north", folder / "south")  # the same model in another place
         north = GBCM.load(folder / "north").partial_fit(folder / "north.zarr")

@@ -28,7 +28,7 @@ def main(batches):
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         append_rows(folder / "grown.zarr", *rows(rng, 2000), rows_per_chunk=100)
-        settings = Settings(kernel="se", query=100, rows_per_expert=100, effort="quick")
+        settings = Settings(partition="chunks", kernel="se", query=100, rows_per_expert=100, effort="quick")
         gbcm = GBCM.prepare(folder / "grown.zarr", settings, model=folder / "model")
 
         wishes = IngestOptions(half_life=3000.0)  # a row counts half once 3000 newer ones have been absorbed

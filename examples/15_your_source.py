@@ -86,7 +86,8 @@ def main(rows):
     register_source("sqlite", Table, reader=Table)
     rng = np.random.default_rng(0)
     with tempfile.TemporaryDirectory() as folder:
-        file, settings = Path(folder, "rows.db"), Settings(kernel="se", query=50, rows_per_expert=100, effort="quick")
+        file = Path(folder, "rows.db")
+        settings = Settings(partition="chunks", kernel="se", query=50, rows_per_expert=100, effort="quick")
         gbcm = GBCM.prepare(measure(file, rng, rows), settings, model=Path(folder, "model"))
         check_source(lambda: gbcm.source(f"sqlite://{file}"))
         for _ in range(2):

@@ -51,7 +51,7 @@ def main(rows):
     t = np.sort(rng.uniform(0.0, 40.0, rows))
     y = np.sin(t) + 0.5 * np.sin(11.0 * t) + 0.1 * rng.standard_normal(rows)
     for name in ("fitc", "stretches", "bcm"):
-        settings = Settings(expert=name, kernel="se", query=30, rows_per_expert=100, effort="quick")
+        settings = Settings(partition="chunks", expert=name, kernel="se", query=30, rows_per_expert=100, effort="quick")
         gbcm = GBCM.fit((t[:, None], y), settings)
         print(f"{name}: log evidence {gbcm.info()['log_evidence']:.0f}")
 

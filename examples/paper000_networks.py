@@ -37,8 +37,8 @@ def methods(m, quick) -> dict[str, Settings]:
     fitc = {"expert": "fitc", "query": m, "query_method": "optimised", "objective": "committee"}
     effort = {"effort": "quick"} if quick else {}
     return {
-        "FITC": Settings(kernel="se", **fitc, **effort),
-        "FITC, network": Settings(kernel="arcsine", **fitc, **effort),
+        "FITC": Settings(partition="chunks", kernel="se", **fitc, **effort),
+        "FITC, network": Settings(partition="chunks", kernel="arcsine", **fitc, **effort),
         "mixture": Settings(expert="mnnmix", units=m // 2, networks=NETWORKS, **effort),
     }
 

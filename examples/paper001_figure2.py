@@ -28,7 +28,13 @@ from bcmdist.app.demo import DEFAULT_SEED, make_map, make_rows
 TEST_ROWS = 10_000
 PAPER = {0.0: "below 95 at 1000 rows, above 98.5 at 60,000", 8.0: "below 50 at 1000 rows, above 70 at 60,000"}
 SETTINGS = Settings(
-    task="classification", kernel="se", query=1000, query_method="random", rows_per_expert=1000, seed=DEFAULT_SEED
+    partition="chunks",
+    task="classification",
+    kernel="se",
+    query=1000,
+    query_method="random",
+    rows_per_expert=1000,
+    seed=DEFAULT_SEED,
 )
 SIGMAS, MODULES = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 4.0, 8.0), (1, 2, 4, 8, 16, 32, 60)
 QUICK_SETTINGS = replace(SETTINGS, query=200, rows_per_expert=300, effort="quick")

@@ -168,7 +168,9 @@ def in_memory(prepared, parts, _):
 def by_hmc(train, test, inputs, sizes):
     """Error of the averaged predictions, and for both outputs what the chains look like, in words."""
     X, new = train.X[:, :inputs], test.X[:, :inputs]
-    settings = Settings(kernel="se+linear-iso+constant", mean="zero", query=len(X), rows_per_expert=len(X))
+    settings = Settings(
+        partition="chunks", kernel="se+linear-iso+constant", mean="zero", query=len(X), rows_per_expert=len(X)
+    )
     said, words = [], []
     for y in train.Y.T:
         options = {"samples": sizes.samples, "chains": 2, "hmc": sizes.hmc, "objective": in_memory}

@@ -95,7 +95,7 @@ def told(title, lags, values, rows, starts, steps, settings, *, only_last=False)
 def main(quick):
     rng = np.random.default_rng(0)
     starts, query = (8, 50) if quick else (200, 100)
-    settings = Settings(kernel="se", query=query, effort="quick" if quick else "normal")
+    settings = Settings(partition="chunks", kernel="se", query=query, effort="quick" if quick else "normal")
 
     steps = 20 if quick else 100
     z = mackey_glass(116 + 50 + starts + steps)

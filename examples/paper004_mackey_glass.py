@@ -44,7 +44,7 @@ OURS = {
     "rvm": Settings(expert="rvm", kernel="se", rvm_lengthscale="adapted"),
     "rvm isotropic, not adapted": Settings(expert="rvm", kernel="se-iso"),
     "rvm, not adapted": Settings(expert="rvm", kernel="se"),
-    "Gaussian process": Settings(kernel="se"),
+    "Gaussian process": Settings(partition="chunks", kernel="se"),
 }
 
 

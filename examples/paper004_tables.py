@@ -108,7 +108,7 @@ def relevance(split, effort) -> dict[str, np.ndarray]:
     how = {"kernel": "se", "mean": "constant", "query": rows, "rows_per_expert": rows, "effort": effort}
     ways = {name: {"expert": name, "rvm_lengthscale": "adapted"} for name in ("rvm", "rvm_star") if name in EXPERTS}
     for name, own in {**ways, "process": {}}.items():
-        gbcm = GBCM.fit((split.X, split.y), Settings(**how, **own))
+        gbcm = GBCM.fit((split.X, split.y), Settings(partition="chunks", **how, **own))
         found[name] = np.append(by_model(gbcm, split), gbcm.info()["query"])
     return found
 

@@ -17,7 +17,7 @@ from bcmdist.data.schema import Schema
 from bcmdist.data.tables.series import lags_of
 from bcmdist.errors import InvalidOption
 from bcmdist.learning.decisions import Decision
-from bcmdist.learning.experts import FIRST, method_of
+from bcmdist.learning.experts import FIRST
 from bcmdist.learning.hyperparameters import first_kernel, with_numbered_columns
 from bcmdist.learning.query_count import QUERY, query_count
 from bcmdist.learning.settings import Settings
@@ -124,9 +124,7 @@ def _without_space(case):
 
 
 AS_STORED: dict[str, Callable[[Case], bool]] = {
-    "an expert without predictions from the rows around new points": lambda case: (
-        case.settings.expert != FIRST or not method_of(case.settings).capabilities.local
-    ),
+    f"another expert than {FIRST}": lambda case: case.settings.expert != FIRST,
     "options that it cannot be combined with": lambda case: not _combinable(case.settings),
     "options that concern one committee of all rows": _concerns_one_committee,
     "a series whose inputs are its last values": lambda case: bool(lags_of(case.schema.columns)),

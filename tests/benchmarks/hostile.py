@@ -286,7 +286,11 @@ def served(folder):
     rng = np.random.default_rng(0)
     X = rng.uniform(-2, 2, (2000, INPUTS))
     y = np.sin(X[:, 0]) + X[:, 1] + 0.1 * rng.standard_normal(len(X))
-    GBCM.fit((X, y), Settings(query=200, learn=False, kernel="se", rows_per_expert=200), model=folder / "models/wave")
+    GBCM.fit(
+        (X, y),
+        Settings(partition="chunks", query=200, learn=False, kernel="se", rows_per_expert=200),
+        model=folder / "models/wave",
+    )
     tokens = [add_token(folder / "tokens.json", f"reader {number}", ["read"]) for number in range(CLIENTS + 2)]
     command = [sys.executable, "-m", "bcmdist", "serve", folder / "models", "--port", "0", "--jobs", folder / "jobs"]
     command += ["--token-file", folder / "tokens.json"]

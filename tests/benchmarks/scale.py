@@ -93,7 +93,7 @@ def empty_model(folder, query):
     """A model that has absorbed nothing, of so many query points."""
     rng = np.random.default_rng(0)
     X = rng.standard_normal((2 * query, stubs.INPUTS))
-    settings = Settings(kernel="se", learn=False, query=query, rows_per_expert=2 * query)
+    settings = Settings(partition="chunks", kernel="se", learn=False, query=query, rows_per_expert=2 * query)
     return GBCM.prepare((X, np.sin(X).sum(axis=1)), settings, model=folder)
 
 

@@ -50,7 +50,11 @@ def fitted(folder, query):
     rng = np.random.default_rng(0)
     X = rng.uniform(-2, 2, (4000, INPUTS))
     y = np.sin(X[:, 0]) + X[:, 1] + 0.1 * rng.standard_normal(len(X))
-    GBCM.fit((X, y), Settings(query=query, learn=False, kernel="se", rows_per_expert=ROWS), model=folder / "wave")
+    GBCM.fit(
+        (X, y),
+        Settings(partition="chunks", query=query, learn=False, kernel="se", rows_per_expert=ROWS),
+        model=folder / "wave",
+    )
 
 
 def points(rng, rows):

@@ -107,7 +107,11 @@ def write_rows(path, rows):
 def scaling(folder, experts, n, repeats):
     """Wall time of the experts on one worker over that on two, warm; Dask's overhead on both."""
     data = write_rows(folder / "scaling.zarr", experts * n)
-    gbcm = GBCM.prepare(data, Settings(kernel="matern32", learn=False, query=n, rows_per_expert=n), model=folder / "m")
+    gbcm = GBCM.prepare(
+        data,
+        Settings(partition="chunks", kernel="matern32", learn=False, query=n, rows_per_expert=n),
+        model=folder / "m",
+    )
     task = Timed(Expert(gbcm.snapshot.reference))
     parts = partitions(open_data(data), n)
     walls = {1: [], 2: []}
@@ -141,7 +145,7 @@ def growth(folder, small, large, query):
     figures = {}
     for rows in (small, large):
         data = write_rows(folder / f"{rows}.zarr", rows)
-        settings = Settings(kernel="matern32", learn=False, query=query, rows_per_expert=1000)
+        settings = Settings(partition="chunks", kernel="matern32", learn=False, query=query, rows_per_expert=1000)
         with DaskRuntime(workers=2) as runtime:
             GBCM.fit(data, settings, runtime=runtime)  # warm
             seconds = min(seconds_of(lambda d=data, s=settings, r=runtime: GBCM.fit(d, s, runtime=r)) for _ in range(2))

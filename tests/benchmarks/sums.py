@@ -59,7 +59,7 @@ def write_rows(path, rows):
 
 def measured(folder, rows, query, workers, repeats):
     data, small = write_rows(folder / "data.zarr", rows), write_rows(folder / "small.zarr", 8 * query)
-    settings = Settings(kernel="se", learn=False, query=query, rows_per_expert=query)
+    settings = Settings(partition="chunks", kernel="se", learn=False, query=query, rows_per_expert=query)
     partitions, seconds, commits = rows // query, {"serial": [], "workers": []}, 0
     with DaskRuntime(workers=workers) as cluster:
         GBCM.fit(small, settings, runtime=cluster)

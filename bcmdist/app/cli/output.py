@@ -139,6 +139,8 @@ def _decision(decision):
     form = "({})" if kept else "by {}"
     over = ", ".join(f"{name} {_margin(found, unit, form)}" for name, found in decision["over"].items())
     taken = f"{decision['of']}: {decision['taken']}"
+    if not over:
+        return f"{taken}, by {decision['judge']}"
     return f"{taken} kept over {over}: no decisive gain" if kept else f"{taken} over {over}, by {decision['judge']}"
 
 
