@@ -52,6 +52,8 @@ methods : experts whose shared variables are not values at query points, one fol
 api : what users import: GBCM, estimators, fitting, cross-validation, plans, requests, mixtures, table input and
     output, maps, pictures, reports, exports to other packages
 app : the entry points: command line, jobs, the service
+client.py, xarray.py, mlflow.py, arviz.py : modules that users import by these names: a client of the service, and parts
+    of `api`
 
 Where do I add ...
 ------------------
@@ -77,10 +79,8 @@ room that owns the interface. The command line and workers find implementations 
 (data/registry.py).
 """
 
-import sys
 from importlib import import_module
-from importlib.machinery import ModuleSpec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from bcmdist.api.estimators.classifier import GBCMClassifier as GBCMClassifier
@@ -173,41 +173,10 @@ def __getattr__(name):
     """Import public names on first use, so that importing bcmdist is fast."""
     if name in _HOME:
         return getattr(import_module(_HOME[name]), name)
-    if name in _MODULES:
+    if name in ("arviz", "client", "mlflow", "xarray"):
         return import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__():
     return sorted([*globals(), *__all__])
-
-
-# Modules by their public names: `bcmdist.xarray` is `bcmdist.api.maps.maps`.
-_MODULES = {
-    "arviz": "api.interop.arviz",
-    "mlflow": "api.interop.mlflow",
-    "xarray": "api.maps.maps",
-}
-
-
-class _PublicModules:
-    """Finder and loader for the public module names in `_MODULES`.
-
-    It has no importlib base class: importing importlib.abc would take a third of the import time of bcmdist.
-    """
-
-    def find_spec(self, name, path=None, target=None):
-        package, _, leaf = name.rpartition(".")
-        loader: Any = self
-        return ModuleSpec(name, loader) if package == __name__ and leaf in _MODULES else None
-
-    def create_module(self, spec):
-        return None  # an ordinary module object
-
-    def exec_module(self, module):
-        leaf = module.__name__.rpartition(".")[2]
-        vars(module).update(vars(import_module(f"{__name__}.{_MODULES[leaf]}")))
-
-
-_finder: Any = _PublicModules()
-sys.meta_path.append(_finder)

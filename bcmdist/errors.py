@@ -176,6 +176,10 @@ class JobRefused(BcmdistError, RuntimeError):
     """What was asked of a job cannot be done in the state it is in, or it did not start."""
 
 
+class ServiceRefused(BcmdistError, ConnectionError):
+    """A service does not answer, or refuses a request for a reason of its own, such as a token or too many rows."""
+
+
 class MissingExtra(BcmdistError, ImportError):
     """An optional package is needed for what was asked."""
 

@@ -8,7 +8,8 @@ from collections.abc import Collection, Mapping
 
 import numpy as np
 
-from bcmdist.data.entries import decoded, shape_of
+from bcmdist.data.entries import decoded, names_of, shape_of, table_of
+from bcmdist.data.tables.column import Table
 from bcmdist.errors import MissingExtra
 
 MEDIA_TYPE = "application/vnd.apache.arrow.stream"
@@ -35,6 +36,18 @@ def read_table(
     _arrow()
     columns, names = decoded({b"data": data}, "body", "X", None, tuple(others), tuple(tables))
     return columns.pop("X"), () if names == ["X"] else tuple(names), columns
+
+
+def names_in(data: bytes) -> set[str]:
+    """Return the names of the columns of a stream. Errors as in `read_table`."""
+    _arrow()
+    return set(names_of(data, "body"))
+
+
+def read_columns(data: bytes, names: Collection[str]) -> Table:
+    """Return columns of a stream by name, of any type. Errors as in `read_table`."""
+    _arrow()
+    return table_of(data, "body", names)
 
 
 def write_table(columns: Mapping[str, np.ndarray], about: Mapping[str, str]) -> bytes:

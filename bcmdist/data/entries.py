@@ -17,6 +17,8 @@ import numpy as np
 
 from bcmdist.data.reader import EntryShape
 from bcmdist.data.redis import ENTRY, REMEMBERED, patiently, redis_stream
+from bcmdist.data.tables.column import Table
+from bcmdist.data.tables.parquet import of_arrow
 from bcmdist.data.values import as_float
 from bcmdist.errors import InvalidData, InvalidOption, MissingChunk, MissingExtra, UnsafeData
 
@@ -125,6 +127,28 @@ def decoded(fields, url, x, y, companions, tables=()) -> tuple[dict[str, np.ndar
     return found, inputs
 
 
+def table_of(data: bytes, where: str, names) -> Table:
+    """Return columns of any type of an Arrow stream in memory, by name, after the checks of `open_entry`.
+
+    Raises
+    ------
+    InvalidData, MissingExtra, UnsafeData
+    """
+    pa = _pyarrow()
+    schema, _, messages = _opened({b"data": data}, where)
+    batches = _batches(messages, schema, where, full=True)
+    numbers = {name: schema.get_field_index(name) for name in names}
+    return {
+        name: of_arrow(pa, name, pa.concat_arrays([batch.column(number) for batch in batches]))
+        for name, number in numbers.items()
+    }
+
+
+def names_of(data: bytes, where: str) -> list[str]:
+    """Return the names of the columns of an Arrow stream in memory; errors as `table_of`."""
+    return _opened({b"data": data}, where)[0].names
+
+
 class StreamEntries:
     """`Reader` of entries, for the registry of schemes."""
 
@@ -209,13 +233,13 @@ def _messages(data, url):
     return schema, messages, [rows for rows, _ in headers]
 
 
-def _batches(messages, schema, url):
-    """Decode and validate record batches."""
+def _batches(messages, schema, url, *, full=False):
+    """Decode and validate record batches; `full`: also the offsets and encoding of texts."""
     pa = _pyarrow()
     try:
         batches = [pa.ipc.read_record_batch(message, schema) for message in messages]
         for batch in batches:
-            batch.validate()
+            batch.validate(full=full)
     except (pa.ArrowException, OSError) as error:
         raise InvalidData(f"{url}: expected a record batch, it cannot be read ({error}); publish it again") from error
     return batches

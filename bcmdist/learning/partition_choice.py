@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from bcmdist.data.dataset import Dataset
 from bcmdist.data.schema import Schema
@@ -29,7 +29,9 @@ from bcmdist.runtime import memory
 from bcmdist.runtime.interface import Runtime
 from bcmdist.storage.urls import on_objects
 
-AUTO, CHUNKS, SPATIAL = "auto", "chunks", "spatial"
+AUTO: Final = "auto"
+CHUNKS: Final = "chunks"
+SPATIAL: Final = "spatial"
 # Rows above which rows are not copied unless a user asks for it: the search for the rows around cells takes as long as
 # all the experts.
 MOST_ROWS = 1_000_000

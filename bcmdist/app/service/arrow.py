@@ -13,8 +13,11 @@ from starlette.routing import Match
 
 from bcmdist.app.service.asking import load, question_of, refuse_many
 from bcmdist.app.service.bodies import Level, Way
+from bcmdist.app.service.records import inputs_of_table
 from bcmdist.app.service.routes import READ, Asked, Name, answer, in_thread_or_large, predicted
-from bcmdist.data.arrow import MEDIA_TYPE, read_table, rows_of
+from bcmdist.app.service.served import Served
+from bcmdist.data.arrow import MEDIA_TYPE, names_in, read_columns, read_table, rows_of
+from bcmdist.data.tables.columns import numbers_of
 
 COMPANIONS, ERRORS = ("exposure", "trials"), "X_variance"
 Levels = Annotated[list[Level], Query(max_length=49)]
@@ -46,7 +49,7 @@ async def predict_arrow(
 ) -> Response:
     """Predict at the points of an Arrow stream; options are query parameters."""
     served, body = service.catalogue[name], await request.body()
-    X, columns, companions = await in_thread_or_large(request, service, points_of, body, service.limits.rows)
+    X, columns, companions = await in_thread_or_large(request, service, points_of, served, body, service.limits.rows)
     asked = functools.partial(
         question_of,
         served,
@@ -65,10 +68,18 @@ async def predict_arrow(
     return answer(request, service, found)
 
 
-def points_of(body: bytes, most_rows: int) -> tuple[np.ndarray, tuple[str, ...], dict[str, np.ndarray]]:
+def points_of(served: Served, body: bytes, most_rows: int) -> tuple[np.ndarray, tuple[str, ...], dict[str, np.ndarray]]:
     """Return points, column names and companion arrays of an Arrow stream, as `read_table`.
 
+    A table with the columns that the model was fitted to, before they were coded as numbers, is coded as in training.
     Rows are counted before any is decoded; more than `most_rows` raise `Refused`.
     """
     refuse_many(rows_of(body), most_rows)
+    with served.using() as loaded:
+        coding = loaded.snapshot.model.schema.coding
+    names = names_in(body)
+    if coding and names.issuperset(coding.columns) and not names.issuperset(coding.inputs):
+        given = names.intersection(COMPANIONS)
+        companions = {name: numbers_of(column, "body") for name, column in read_columns(body, given).items()}
+        return inputs_of_table(read_columns(body, coding.columns), coding), (), companions
     return read_table(body, others=COMPANIONS, tables=[ERRORS])

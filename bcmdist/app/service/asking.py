@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
+from typing import Any
 
 import anyio
 import numpy as np
@@ -19,6 +20,7 @@ import numpy as np
 from bcmdist.app.service.answers import Refused
 from bcmdist.app.service.bodies import NewRows, Points
 from bcmdist.app.service.loaded import Loaded
+from bcmdist.app.service.records import inputs_of, refuse_impossible, target_of
 from bcmdist.app.service.served import Served
 from bcmdist.data.schema import Schema, taken
 from bcmdist.errors import InvalidData
@@ -117,9 +119,12 @@ def question(served: Served, asked: Points, *, most_rows: int) -> Question:
     """Return the checked question of a JSON request, as `question_of`."""
     how = {"method": asked.method, "quantiles": asked.quantiles, "intervals": asked.intervals, "inputs": asked.inputs}
     companions = {"exposure": asked.exposure, "trials": asked.trials}
-    return question_of(
-        served, asked.X, asked.columns, asked.X_variance, most_rows=most_rows, companions=companions, **how
-    )
+    refuse_many(asked.count, most_rows)
+    X: Any = asked.X
+    if asked.rows is not None:
+        with served.using() as loaded:
+            X = inputs_of(loaded.snapshot.model, asked.rows)
+    return question_of(served, X, asked.columns, asked.X_variance, most_rows=most_rows, companions=companions, **how)
 
 
 def question_of(
@@ -142,6 +147,7 @@ def question_of(
         model = loaded.snapshot.model
         order = taken_columns(model, X, columns)
         points = new_inputs(model, table(X)[:, order])
+        refuse_impossible(model, points)
     variance = None if X_variance is None else _taken(checked_variance(X_variance, len(X), len(X[0])), order)
     edges = {f"{side}{_percent(mass)}": _edge(mass, side) for mass in intervals for side in ("lower", "upper")}
     return Question(points, method, tuple(quantiles), edges, companions, variance, inputs)
@@ -255,18 +261,27 @@ def refuse_lag(served: Served, most: int) -> None:
 
 def submit(served: Served, key: str, asked: NewRows, *, most_rows: int) -> tuple[dict, bool, Future]:
     """Store the rows of a request and queue them for the model, as `Served.submit`."""
-    refuse_many(len(asked.X), most_rows)
+    refuse_many(asked.count, most_rows)
+    y: Sequence[float | str] | None = asked.y
     with served.using() as loaded:
-        order = taken_columns(loaded.snapshot.model, asked.X, asked.columns)
-    X = table(asked.X)[:, order]
+        model = loaded.snapshot.model
+        if asked.rows is None:
+            X = table(asked.X)
+        else:
+            X, y = inputs_of(model, asked.rows), target_of(model, asked.rows) if y is None else y
+        width, order = X.shape[1], taken_columns(model, X, asked.columns)
+        X = X[:, order]
+        refuse_impossible(model, X)
+    if y is None:
+        raise InvalidData("y: expected a target for each row of X, got none; give them")
     values = {name: getattr(asked, name) for name in ("weight", "exposure", "trials", "event")}
-    for name, column in {"y": asked.y, **values}.items():
+    for name, column in {"y": y, **values}.items():
         if column is not None and len(column) != len(X):
             raise InvalidData(f"{name}: expected {len(X)} values, one for each row of X, got {len(column)}; correct it")
     companions = {name: column for name, column in values.items() if column is not None}
     if asked.X_variance is not None:
-        companions["X_variance"] = _taken(checked_variance(asked.X_variance, len(X), len(asked.X[0])), order)
-    return served.submit(key, X, asked.y, **companions)
+        companions["X_variance"] = _taken(checked_variance(asked.X_variance, len(X), width), order)
+    return served.submit(key, X, y, **companions)
 
 
 def _taken(variance, order):

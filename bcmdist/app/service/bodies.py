@@ -1,8 +1,8 @@
 """Bodies of requests and responses, as in the OpenAPI document."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 
 MOST_COLUMNS = 100_000
 Row = Annotated[list[float], Field(min_length=1, max_length=MOST_COLUMNS, fail_fast=True)]
@@ -12,6 +12,8 @@ Names = Annotated[
 ]
 Level = Annotated[float, Field(gt=0.0, lt=1.0)]
 Rows = Annotated[list[Row], Field(min_length=1, fail_fast=True)]
+Record = dict[str, float | bool | str | None]
+Records = Annotated[list[Record], Field(min_length=1, fail_fast=True)]
 Way = Literal["exact", "taylor", "montecarlo"]
 
 
@@ -33,13 +35,33 @@ class Body(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
 
-class Points(Body):
-    """New points to predict at."""
+class Inputs(Body):
+    """Rows of inputs: `rows` by column name as in the table that the model was fitted to, or `X` as numbers."""
 
-    X: Rows
+    X: Rows | None = None
     """(n, D), in original units"""
+    rows: Records | None = None
+    """one object per row, with the value of each column by its name: a number, a text (level or date), or null"""
     columns: Names | None = None
     """names of the columns of X; by default the training columns in their order"""
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Self:
+        if (self.X is None) == (self.rows is None):
+            raise ValueError("expected one of X and rows, got both or neither")
+        if self.rows is not None and self.columns is not None:
+            raise ValueError("expected columns with X only, rows have names; leave it out")
+        return self
+
+    @property
+    def count(self) -> int:
+        """Number of rows."""
+        return len(self.X if self.rows is None else self.rows)  # type: ignore[arg-type]
+
+
+class Points(Inputs):
+    """New points to predict at."""
+
     method: Annotated[str, Field(min_length=1, max_length=100)] | None = None
     """committee or local; by default the method recorded at fit"""
     exposure: float | Column | None = None
@@ -57,15 +79,11 @@ class Points(Body):
     """probability masses of central intervals of a new observation"""
 
 
-class NewRows(Body):
+class NewRows(Inputs):
     """Rows to absorb."""
 
-    X: Rows
-    """(n, D), in original units"""
-    y: Annotated[list[float | str], Field(min_length=1, fail_fast=True)]
-    """(n,), numbers or class names"""
-    columns: Names | None = None
-    """names of the columns of X; by default the training columns in their order"""
+    y: Annotated[list[float | str], Field(min_length=1, fail_fast=True)] | None = None
+    """(n,), numbers or class names; by default the column of `rows` with the name of the target in training"""
     X_variance: Errors | None = None
     """variances (n, D) or covariances (n, D, D) of normal errors of X, in its column order; for a model fitted with
     noisy inputs"""

@@ -19,10 +19,10 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from pydantic_core import from_json
 
 from bcmdist.app.service.answers import Refused, invalid, read
-from bcmdist.app.service.bodies import MOST_COLUMNS, Rows
+from bcmdist.app.service.bodies import MOST_COLUMNS, Records, Rows
 from bcmdist.app.service.large import SMALL_BYTES
 
-PIECE_BYTES, PIECE_ITEMS = 2**16, 2**12  # parsed at once, in some milliseconds
+PIECE_BYTES, PIECE_ITEMS, PIECE_RECORDS = 2**16, 2**12, 2**9  # parsed at once, in some milliseconds
 MOST_BYTES = 2**20  # of one text, and of PIECE_ITEMS items together
 FEW = 10_000  # least limit on the number of lists: covariances of a few rows are many lists
 SPACE = re.compile(rb"[ \t\n\r]*+")
@@ -32,8 +32,12 @@ CLOSING = {depth: re.compile(rb"\][ \t\n\r]*+" * depth) for depth in (2, 3)}
 _TEXT = rb'"(?:[^"\\]++|\\.)*+"'  # repetitions are possessive (no backtracking), so that all patterns take linear time
 SINGLE = re.compile(_TEXT + rb"|[^\s,\[\]{}\"]{1,1000}+")
 _ITEM = rb"[^\"\[\]{},]*+(?:" + _TEXT + rb"[ \t\n\r]*+)?+"
+_RECORD = rb"\{(?:[^\"{}\[\]]++|" + _TEXT + rb")*+\}[ \t\n\r]*+"
+RECORDS = re.compile(rb"(?:%s,[ \t\n\r]*+){1,%d}+" % (_RECORD, PIECE_RECORDS))
+LAST_RECORD = re.compile(_RECORD + rb"\]")
 ITEMS, LAST = re.compile(rb"(?:%s,){1,%d}+" % (_ITEM, PIECE_ITEMS)), re.compile(_ITEM + rb"\]")
 NUMBERS = TypeAdapter(Rows, config=ConfigDict(strict=True, allow_inf_nan=False))
+OBJECTS = TypeAdapter(Records, config=ConfigDict(strict=True, allow_inf_nan=False))
 Body = TypeVar("Body", bound=BaseModel)
 
 
@@ -45,11 +49,11 @@ def read_body(kind: type[Body], text: bytes | bytearray, *, most_rows: int) -> B
     Refused
     """
     values = read_object(text, kind.model_fields, most_rows=most_rows)
-    arrays = {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
-    # Arrays hold numbers only: a small stand-in of the same depth is validated in place of each.
-    alike = {name: np.zeros((1,) * rows.ndim).tolist() for name, rows in arrays.items()}
+    # Arrays and objects are validated as they are parsed: a small stand-in of the same kind takes the place of each.
+    alike = {name: np.zeros((1,) * rows.ndim).tolist() for name, rows in values.items() if isinstance(rows, np.ndarray)}
+    alike |= {name: rows[:1] for name, rows in values.items() if isinstance(rows, list) and isinstance(rows[0], dict)}
     try:
-        return kind.model_validate(values | alike).model_copy(update=arrays)
+        return kind.model_validate(values | alike).model_copy(update={name: values[name] for name in alike})
     except ValidationError as error:
         raise invalid({**one, "loc": ("body", *one["loc"])} for one in error.errors(include_input=False)) from None
 
@@ -106,7 +110,8 @@ class _Reader:
             return self.json(single[0], place), _skipped(self.text, single.end())
         depth = opening[0].count(b"[")
         if depth == 1:
-            return self.items(place + 1)
+            named = self.text[opening.end() : opening.end() + 1] == b"{"
+            return self.records(opening.end()) if named else self.items(place + 1)
         closing = CLOSING[depth].search(self.text, place)
         if closing is None:
             raise _broken(place)
@@ -127,6 +132,26 @@ class _Reader:
         if values and not final:
             raise _broken(place)
         return values + final, _skipped(self.text, last.end())
+
+    def records(self, place: int) -> tuple[list, int]:
+        """Parse a list of objects of numbers, texts and nulls, from `place` after its opening bracket."""
+        values: list[Any] = []
+        while piece := RECORDS.match(self.text, place, place + MOST_BYTES):
+            values += self.objects(piece[0].rstrip()[:-1], place, len(values))
+            place = piece.end()
+            if len(values) > self.most_rows:
+                raise _too_many(self.name, self.most_rows)
+        last = LAST_RECORD.match(self.text, place, place + MOST_BYTES)
+        if last is None:
+            raise _broken(place)
+        return values + self.objects(last[0][:-1], place, len(values)), _skipped(self.text, last.end())
+
+    def objects(self, piece: bytes, place: int, done: int) -> list:
+        """Parse some objects, which begin at `place` and follow `done` others."""
+        try:
+            return OBJECTS.validate_json(b"[" + piece + b"]")
+        except ValidationError as error:
+            raise self.wrong(error, place, done) from None
 
     def rows(self, place: int, closing: re.Match[bytes]) -> tuple[np.ndarray, int]:
         """Parse rows of numbers (n, D) that end with the match `closing`."""

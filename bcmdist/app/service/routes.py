@@ -210,7 +210,7 @@ async def predict(name: Name, points: Points, request: Request, service: Asked) 
     served = service.catalogue[name]
     ask = functools.partial(question, served, points, most_rows=service.limits.rows)
     levels = len(points.quantiles) + 2 * len(points.intervals)
-    effort = load(len(points.X), uncertain=points.X_variance is not None, levels=levels)
+    effort = load(points.count, uncertain=points.X_variance is not None, levels=levels)
     found = await predicted(request, service, served, ask, load=effort)
     return answer(request, service, found)
 

@@ -24,6 +24,7 @@ from bcmdist.app.service.limits import Limits
 from bcmdist.app.service.loaded import Version
 from bcmdist.app.service.metrics import Metrics
 from bcmdist.app.service.names import of_figures
+from bcmdist.app.service.records import fields_of
 from bcmdist.app.service.served import Served
 from bcmdist.app.service.work import Work
 from bcmdist.errors import BcmdistError, DataNotFound, InvalidOption
@@ -171,6 +172,7 @@ class Service:
         served = self.catalogue[name]
         with served.using() as loaded:
             figures = of_figures(loaded.fitted.info(), loaded.snapshot.ledger)
+            figures["fields"] = fields_of(loaded.snapshot.model)
             figures["categorical"] = loaded.snapshot.model.likelihood.categorical
         lag = {"waiting_rows": served.writer.waiting, "lag": served.lag()}
         ingesters = [{"alive": one.alive, "seconds": one.seconds} for one in served.ingesters]

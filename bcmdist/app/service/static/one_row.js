@@ -4,7 +4,7 @@ import { bars, chart, element, short } from "./charts.js";
 
 const $ = (id) => document.getElementById(id);
 const LEVELS = [0.005, 0.01, ...Array.from({ length: 32 }, (_, k) => Number((0.03 * (k + 1)).toFixed(2))), 0.99, 0.995];
-let classes = null, categorical = false;
+let classes = null, categorical = false, fields = null;
 
 export async function askFor(name) {
   $("answer").replaceChildren();
@@ -12,17 +12,38 @@ export async function askFor(name) {
   const answer = await ask(`/models/${name}`);
   if (!answer.ok || name !== $("model").value) return;
   const model = await answer.json();
-  const names = model.columns?.length ? model.columns : Array.from({ length: model.inputs }, (_, k) => `X[${k}]`);
-  const field = (label) => element("label", {}, label, element("input", { type: "number", step: "any", value: "0", required: "" }));
-  $("inputs").replaceChildren(...names.map(field));
-  ({ classes, categorical } = model);
+  ({ classes, categorical, fields } = model);
+  const shown = fields ?? Array.from({ length: model.inputs }, (_, k) => ({ name: `X[${k}]`, kind: "number" }));
+  $("inputs").replaceChildren(...shown.map((one) => element("label", {}, one.name, entry(one))));
+}
+
+// A list of levels, a date picker, or a number; empty where the value may be unknown.
+function entry({ kind, levels, gaps, zoned, form }) {
+  const needed = gaps ? {} : { required: "" };
+  if (kind === "category") {
+    const options = levels.map((level) => element("option", { value: level }, level));
+    return element("select", needed, ...(gaps ? [element("option", { value: "" }, "unknown")] : []), ...options);
+  }
+  if (kind === "date") {
+    if (form) return element("input", { type: "text", placeholder: form, ...needed });
+    return element("input", { type: zoned ? "datetime-local" : "date", ...needed });
+  }
+  return element("input", { type: "number", step: "any", value: gaps ? "" : "0", ...needed });
+}
+
+function value({ kind, zoned, form }, text) {
+  if (text === "") return null;
+  if (kind === "number") return Number(text);
+  return kind === "date" && zoned && !form ? `${text}Z` : text;
 }
 
 export async function predict(event) {
   event.preventDefault();
-  const X = [[...document.querySelectorAll("#inputs input")].map((input) => Number(input.value))];
-  if (!X[0].length) return; // the inputs of the model are still loading
-  const body = JSON.stringify(categorical ? { X } : { X, quantiles: LEVELS });
+  const given = [...document.querySelectorAll("#inputs input, #inputs select")].map((input) => input.value);
+  if (!given.length) return; // the inputs of the model are still loading
+  const row = () => Object.fromEntries(fields.map((field, k) => [field.name, value(field, given[k])]));
+  const asked = fields ? { rows: [row()] } : { X: [given.map(Number)] };
+  const body = JSON.stringify(categorical ? asked : { ...asked, quantiles: LEVELS });
   const answer = await ask(`/models/${$("model").value}/predict`, { method: "POST", headers: { "Content-Type": "application/json" }, body });
   const found = await answer.json();
   $("answer").replaceChildren(...(answer.ok ? drawn(found.predictions) : [element("p", { class: "alarm" }, found.message)]));

@@ -1,0 +1,183 @@
+"""Client of the service (`bcmdist serve`): predictions and new rows over HTTP, with the standard library only.
+
+    service = Client("http://127.0.0.1:8000", token="...")
+    service.predict("prices", [{"area": 70.0, "town": "Ulm", "sold": "2026-01-03"}])["mean"]
+    service.absorb("prices", frame, key="2026-01-03")
+
+Rows are data frames or lists of objects with the columns of the table that the model was fitted to, or arrays (n, D).
+"""
+
+import json
+import math
+import ssl
+import time
+import urllib.error
+import urllib.request
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from bcmdist import errors
+from bcmdist.data.tables.frames import framed
+
+BUSY = (429, 503)  # to be tried again, after the seconds of the header Retry-After
+LONGEST_PAUSE = 30.0
+
+
+@dataclass(frozen=True)
+class Client:
+    """A service at a URL. Requests that find it busy, or not there, are repeated; rows count once all the same."""
+
+    url: str
+    token: str | None = field(default=None, repr=False)
+    """as printed by `bcmdist tokens add`"""
+    timeout: float = 120.0
+    """seconds to wait for an answer"""
+    tries: int = 5
+    """requests in all, where the service is busy or not reachable"""
+    context: ssl.SSLContext | None = None
+    """for certificates that this machine does not know"""
+
+    def models(self) -> list[str]:
+        """Return the names of the models that are served."""
+        return [one["name"] for one in self._json("GET", "/models")["models"]]
+
+    def describe(self, model: str) -> dict[str, Any]:
+        """Return the figures of a model, as `GBCM.info`; `fields` lists the columns of its table."""
+        return self._json("GET", f"/models/{model}")
+
+    def predict(
+        self,
+        model: str,
+        X: Any,
+        *,
+        method: str | None = None,
+        quantiles: Sequence[float] = (),
+        intervals: Sequence[float] = (),
+        X_variance: Any = None,
+        inputs: str | None = None,
+        exposure: Any = None,
+        trials: Any = None,
+    ) -> dict[str, np.ndarray]:
+        """Return predictions by name, (n,) or (n, C) each, as `GBCM.predict`.
+
+        Parameters
+        ----------
+        X : a data frame, a list of objects by column name, or an array (n, D)
+        method : "local" or "committee"; default: that of the model
+        quantiles, intervals : levels of quantiles (`quantile0.1`), and masses of central intervals (`lower80`)
+        X_variance, inputs : variances (n, D) or covariances (n, D, D) of errors of X, and how to average over them
+        exposure, trials : one number or (n,), of counts
+
+        Raises
+        ------
+        BcmdistError
+            The class of the error that the service answers with; `ServiceRefused` for others.
+        """
+        asked = {"method": method, "inputs": inputs, "exposure": exposure, "trials": trials, "X_variance": X_variance}
+        levels = {"quantiles": list(quantiles), "intervals": list(intervals)}
+        body = (
+            rows_of(X)
+            | {n: _plain(v) for n, v in asked.items() if v is not None}
+            | {n: v for n, v in levels.items() if v}
+        )
+        found = self._json("POST", f"/models/{model}/predict", body)["predictions"]
+        return {name: np.asarray(values) for name, values in found.items()}
+
+    def absorb(self, model: str, X: Any, y: Any = None, *, key: str | None = None, **companions: Any) -> dict[str, Any]:
+        """Let a model absorb rows exactly once, and return the receipt once they are committed.
+
+        Parameters
+        ----------
+        X : as of `predict`
+        y : targets (n,); default: the column of X with the name of the target in training
+        key : names these rows: sent again under the same key, also by another process, they count once; default: a
+            key of this call
+        companions : `weight`, `exposure`, `trials` or `event`, (n,), or `X_variance`
+
+        Raises
+        ------
+        As `predict`.
+        """
+        body = rows_of(X) | {name: _plain(v) for name, v in {"y": y, **companions}.items() if v is not None}
+        headers = {"Idempotency-Key": key or uuid.uuid4().hex}
+        return self._json("POST", f"/models/{model}/rows", body, **headers)
+
+    def _json(self, verb: str, path: str, body: Any = None, **headers: str) -> Any:
+        """Send a request, again while the service is busy, and return the answer."""
+        data = None if body is None else json.dumps(body).encode()
+        headers |= {"Content-Type": "application/json"} if data else {}
+        headers |= {"Authorization": f"Bearer {self.token}"} if self.token else {}
+        for left in reversed(range(max(1, self.tries))):
+            request = urllib.request.Request(self.url.rstrip("/") + path, data, headers, method=verb)
+            try:
+                with self._open(request) as answer:
+                    return json.load(answer)
+            except urllib.error.HTTPError as error:
+                with error:
+                    if error.code not in BUSY or not left:
+                        raise _refused(error) from None
+                    time.sleep(_pause(error.headers.get("Retry-After")))
+            except (urllib.error.URLError, ConnectionError, TimeoutError) as error:
+                if not left:
+                    why = getattr(error, "reason", error)
+                    raise errors.ServiceRefused(
+                        f"{self.url}: expected a service that answers, got {why}; check that `bcmdist serve` runs there"
+                    ) from error
+                time.sleep(_pause(None))
+        raise AssertionError("the last try returns or raises")
+
+    def _open(self, request: urllib.request.Request) -> Any:
+        return urllib.request.urlopen(request, timeout=self.timeout, context=self.context)
+
+
+def rows_of(X: Any) -> dict[str, Any]:
+    """Return rows as the part of a request that holds them: `rows` by column name, or `X` as lists of numbers."""
+    X = framed(X)
+    if hasattr(X, "iloc"):
+        gaps = {name: X[name].isna() for name in X.columns}
+        columns = {
+            str(name): [None if gap else _value(value) for value, gap in zip(X[name], gaps[name], strict=True)]
+            for name in X.columns
+        }
+        return {"rows": [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]}
+    if isinstance(X, Sequence) and len(X) and isinstance(X[0], Mapping):
+        return {"rows": [{name: _value(value) for name, value in row.items()} for row in X]}
+    return {"X": np.asarray(X, dtype=float).tolist()}
+
+
+def _value(value):
+    """Return a cell as JSON: gaps as null, dates as ISO 8601."""
+    if value is None or value != value:  # nan and NaT differ from themselves
+        return None
+    if hasattr(value, "isoformat"):
+        return value.isoformat()
+    value = value.item() if hasattr(value, "item") else value
+    return value if isinstance(value, (bool, str)) else float(value) if math.isfinite(value) else str(value)
+
+
+def _plain(value):
+    return np.asarray(value).tolist() if not isinstance(value, str) else value
+
+
+def _pause(seconds):
+    try:
+        return min(float(seconds), LONGEST_PAUSE)
+    except (TypeError, ValueError):
+        return 1.0
+
+
+def _refused(answer):
+    """Return the error that an answer tells of, of its class where the package has it."""
+    try:
+        told = json.load(answer)
+        name, text = str(told["error"]), str(told["message"])
+    except (ValueError, KeyError, TypeError):
+        name, text = "", f"HTTP status {answer.code}"
+    kind = getattr(errors, name, None)
+    if isinstance(kind, type) and issubclass(kind, errors.BcmdistError):
+        return kind(text)
+    return errors.ServiceRefused(f"{name or 'answer'} ({answer.code}): {text}")
