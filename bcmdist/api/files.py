@@ -23,9 +23,10 @@ from bcmdist.data.groups import open_group
 from bcmdist.data.outputs import taken_meanwhile
 from bcmdist.data.schema import NO_INPUT, Schema, dimensions, unused_columns, warn_of_columns
 from bcmdist.data.tables.coding import plain
+from bcmdist.data.tables.column import Column
 from bcmdist.data.tables.importing import import_file
 from bcmdist.data.tables.roles import Roles
-from bcmdist.data.tables.tables import ending
+from bcmdist.data.tables.tables import Named, ending, open_table
 from bcmdist.data.tables.tables import is_table as is_file
 from bcmdist.data.tables.writing import WRITERS, write_table
 from bcmdist.data.values import unpacked
@@ -69,6 +70,8 @@ class Files:
     """columns that are not used as inputs: the reason by column name"""
     out: str
     """path or URL of the final output"""
+    source: str | None = None
+    """table whose columns precede the predictions of its rows in `out`"""
 
     def finish(self, *, csv_safe=False) -> None:
         """Convert the predictions to a table where `out` is one; `csv_safe` as in `write_table`.
@@ -81,7 +84,8 @@ class Files:
         if self.predictions == self.out:
             return
         table = f"{os.path.dirname(self.predictions)}/table{ending(self.out)}"
-        write_table(table, _pieces(self.predictions), csv_safe=csv_safe)
+        pieces = _pieces(self.predictions) if self.source is None else _joined(self.source, self.predictions)
+        write_table(table, pieces, csv_safe=csv_safe)
         with taken_meanwhile(self.out):
             os.link(table, self.out)
 
@@ -117,11 +121,12 @@ def predicted(model: Model, data, out, x=None, id=None, unseen=None, *, roles: d
     place = tempfile.mkdtemp() if remote else partial(os.path.abspath(out))
     try:
         make_folders(place, out)
-        if is_file(data):
-            rows = f"{place}/rows.zarr"
-            unused = _imported(model, data, rows, roles, id, unseen)
-            data = rows
-        yield Files(data, f"{place}/predictions.zarr" if is_table(out) else out, unused, out)
+        file = data if is_file(data) else None
+        if file is not None:
+            data = f"{place}/rows.zarr"
+            unused = _imported(model, file, data, roles, id, unseen)
+        source = file if is_table(out) and file is not None and id is None and not _holds_arrays(file) else None
+        yield Files(data, f"{place}/predictions.zarr" if is_table(out) else out, unused, out, source)
     finally:
         shutil.rmtree(place, ignore_errors=True)
 
@@ -150,25 +155,68 @@ def _imported(model, file, url, roles, id, unseen):
     return figures["unused"]
 
 
+def _holds_arrays(file):
+    """Whether a file has arrays or grids, whose rows have no columns to write down."""
+    return ending(file) not in (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".parquet")
+
+
+def _joined(file, url):
+    """Yield the rows of a table that were predicted, as they are there, followed by their predictions.
+
+    A column with the name of one of the predictions is left out, with a warning.
+    """
+    table = open_table(file)
+    assert isinstance(table, Named), "arrays have no columns"
+    delimited, start, row = ending(file) != ".parquet", 0, 0
+    numbers = np.asarray(open_group(url)["row"][:])  # type: ignore[index]
+    hidden: list[str] | None = None
+    for piece in table.pieces(PIECE_ROWS, texts=table.names if delimited else ()):
+        stop = start + len(next(iter(piece.values())).values)
+        last = int(np.searchsorted(numbers, stop))
+        found = _block(url, slice(row, last)) if last > row else {}
+        kept = numbers[row:last] - start
+        if hidden is None and found:
+            hidden = [name for name in piece if name in found]
+            if hidden:
+                named = ", ".join(map(repr, hidden))
+                warnings.warn(BcmdistWarning(f"{file}: {named} not written: predictions have this name"), stacklevel=2)
+        if found:
+            first = {"row": found.pop("row")}
+            yield first | {n: _cells(column, kept) for n, column in piece.items() if n not in (hidden or ())} | found
+        start, row = stop, last
+
+
+def _cells(column: Column, rows):
+    """Return cells of a column as they are written: gaps as None in columns of texts."""
+    values = column.values[rows]
+    if values.dtype.kind != "O" or not column.gaps.any():
+        return values
+    return np.where(column.gaps[rows], None, values)
+
+
 def _pieces(url):
     """Yield blocks of predictions as columns (n,) by name; the columns that identify the rows come first."""
+    rows = open_group(url)["mean"].shape[0]  # type: ignore[union-attr]
+    for start in range(0, rows, PIECE_ROWS):
+        yield _block(url, slice(start, start + PIECE_ROWS))
+
+
+def _block(url, some):
+    """Return a block of predictions as columns (n,) by name."""
     group: Any = open_group(url)
     along = dimensions(group["mean"])[0]
     names = [name for name in group.array_keys() if dimensions(group[name])[0] == along]
     arrays = [along, *group.attrs.get("coordinates", "").split(), *ORDER]
     first = sorted(names, key=arrays.index)
-    rows = group["mean"].shape[0]
-    for start in range(0, rows, PIECE_ROWS):
-        some = slice(start, start + PIECE_ROWS)
-        piece: dict[str, np.ndarray] = {}
-        for name in first:
-            columns = _columns(name, _meant(group, url, name, read_coordinate(group, url, name, some)), group, url)
-            if twice := columns.keys() & piece.keys():
-                raise InvalidData(
-                    f"output: expected a name of its own for each column, {min(twice)!r} names rows too; rename that"
-                )
-            piece |= columns
-        yield piece
+    piece: dict[str, np.ndarray] = {}
+    for name in first:
+        columns = _columns(name, _meant(group, url, name, read_coordinate(group, url, name, some)), group, url)
+        if twice := columns.keys() & piece.keys():
+            raise InvalidData(
+                f"output: expected a name of its own for each column, {min(twice)!r} names rows too; rename that"
+            )
+        piece |= columns
+    return piece
 
 
 def _columns(name, values, group, url):

@@ -104,7 +104,8 @@ class PredictRequest:
     trials: Annotated[str | None, "NAME"] = None
     """for files: column with the number of trials of the successes to predict"""
     id: Annotated[str | None, "NAME"] = None
-    """for files: column of row identifiers"""
+    """for files: column of row identifiers, of any file: written before the predictions of its row [default: all
+    columns of the file]"""
     terms: bool = False
     """also the mean and variance of each additive term of the kernel, and of the prior mean; the means add up to `mean`
     """

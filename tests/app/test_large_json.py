@@ -102,7 +102,7 @@ def test_what_is_broken_is_refused_or_says_what_python_reads(body, data):
         ('{"X": [[1.0]], "method": [[1.0]]}', 422, "body.method: Input should be a valid string"),
         ('{"X": [[1.0]], "quantiles": [,0.1]}', 422, "JSON decode error"),
         ('{"X": [[1.0]]} 1', 422, "body.14: JSON decode error"),
-        ('{"method": "a"}', 422, "body.X: Field required"),
+        ('{"method": "a"}', 422, "body: expected one of X and rows"),
         (f'{{"X": [{",".join(["[1]"] * 80_001)}]}}', 413, "body: expected at most 20000 rows in a request, got more"),
         (f'{{"X": [[{",".join(["1"] * 200_000)}]]}}', 422, "X: expected at most 100000 numbers in each row, got more"),
         (f'{{"X": [[1]], "exposure": [{",".join(["1"] * 20_010)}]}}', 413, "exposure: expected at most 20000 rows"),

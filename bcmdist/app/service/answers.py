@@ -115,7 +115,9 @@ def invalid(found: Iterable[Mapping[str, Any]]) -> Refused:
     """
     found = list(found)
     status = 400 if any(one["loc"][0] == "path" for one in found) else 422
-    text = "; ".join(f"{'.'.join(map(str, one['loc']))[:80]}: {one['msg']}" for one in found[:SHOWN])
+    text = "; ".join(
+        f"{'.'.join(map(str, one['loc']))[:80]}: {one['msg'].removeprefix('Value error, ')}" for one in found[:SHOWN]
+    )
     return Refused(status, "InvalidRequest", f"{text}; correct it, see /openapi.json")
 
 

@@ -108,8 +108,8 @@ class Category:
             shown = ", ".join(map(repr, self.levels[:8])) + ", ..." * (len(self.levels) > 8)
             raise InvalidData(
                 f"{where}: expected a level of training in {self.name!r} ({shown}), got {texts[strange[0]]!r} at row "
-                f"{start + strange[0]} ({len(strange)} such rows); correct it, say --unseen other to take it for a "
-                "level of its own, or fit again with such rows"
+                f"{start + strange[0]} ({len(strange)} such rows); correct it, or fit again with such rows, or without "
+                "--strict and --unseen error, so that it is taken for a random one of the known levels"
             )
         found = (places[:, None] == np.arange(len(self.levels))).astype(float)
         found = _filled(found, column.gaps, 0.0 if self.gaps else None)

@@ -4,13 +4,14 @@ The first pass finds categories, means and dates (`look`). It is skipped if the 
 numbers, or if a model defines the coding. It keeps only summary counts, so memory use is constant.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from bcmdist.data.schema import few, warn
-from bcmdist.data.tables.coding import Coding, Number
+from bcmdist.data.tables.coding import Category, Coding, Number
 from bcmdist.data.tables.column import NUMBERS
 from bcmdist.data.tables.columns import FILL, Target, all_whole, names_of_rows, numbers_of, target_of
 from bcmdist.data.tables.look import Look
@@ -183,9 +184,10 @@ def encoded(table: Named, plan: Plan) -> Iterator[dict[str, np.ndarray]]:
     ------
     InvalidData, InvalidDtype
     """
-    start = 0
+    start, strange = 0, Counter[str]()
     for piece in table.pieces(texts=plan.texts):
         columns = _numbers(piece, plan, table.file, start)
+        strange.update(_unknown_levels(columns["X"], plan.coding))
         if plan.roles.id:
             names = names_of_rows(piece[plan.roles.id], table.file, start=start)
             columns[plan.roles.id] = names.astype(np.int64) if plan.whole_names else names.astype(str)
@@ -200,6 +202,21 @@ def encoded(table: Named, plan: Plan) -> Iterator[dict[str, np.ndarray]]:
             columns["y"] = columns["y"].astype(plan.target.dtype)
         yield columns
         start += rows
+    for name, count in strange.items():
+        warn(
+            f"{table.file}: levels of {name!r} in {count} rows are not in the training data: they are taken for random "
+            "ones of those that are; --unseen error refuses such rows"
+        )
+
+
+def _unknown_levels(X, coding):
+    """Return the number of rows X (n, D) with a level that training lacks, by the name of the column."""
+    first, found = 0, {}
+    for code in coding.codes:
+        if isinstance(code, Category) and (count := int(np.sum(X[:, first] == code.unseen))):
+            found[code.name] = count
+        first += len(code.inputs)
+    return found
 
 
 def _numbers(piece, plan, file, start):

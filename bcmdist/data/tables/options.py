@@ -32,8 +32,10 @@ class TableOptions:
     """for files: refuse rows with gaps (error), leave them out (drop), or fill gaps of inputs with the mean and add an
     indicator input (indicate); the same for new rows; auto: indicate, and leave out rows without a target"""
     strict: bool = False
-    """for files: refuse gaps, and columns that cannot be inputs, in place of leaving them out with a warning"""
-    unseen: Literal["error", "other"] = "error"
-    """for files: refuse categories that are not in the training data, or treat them as random ones of those"""
+    """for files: refuse gaps, columns that cannot be inputs and, in new rows, categories that training lacks, in place
+    of using what can be used with a warning"""
+    unseen: Literal["error", "other"] | None = None
+    """for files: in new rows, refuse categories that are not in the training data, or treat them as random ones of
+    those [default: other, with --strict error]"""
     separator: Annotated[str | None, "CHARACTER"] = None
     """for .csv files: field separator [default: comma, semicolon, tab or bar, as in the first line]"""

@@ -135,7 +135,7 @@ def roles_of(options: TableOptions, y, *, x=None, target=True, lags=None, x_lags
         cyclic=cyclic,
         missing="error" if options.strict and options.missing == "auto" else options.missing,
         lenient=not options.strict,
-        unseen=options.unseen,
+        unseen=options.unseen or ("error" if options.strict else "other"),
         separator=options.separator,
         lags=lags,
         x_lags=x_lags,
@@ -208,7 +208,7 @@ def warn_of_roles(inputs, file) -> None:
 
 
 def warn_of_unused(unused, file) -> None:
-    """Warn of unused columns, with the reason."""
-    for reason in dict.fromkeys(unused.values()):
+    """Warn of unused columns, with the reason, unless the reason is an option that leaves them out."""
+    for reason in dict.fromkeys(why for why in unused.values() if why not in ("--drop", "--x")):
         names = few(repr(name) for name, why in unused.items() if why == reason)
         warn(f"{file}: {names} not used: {reason}")
