@@ -40,6 +40,7 @@ def info(snapshot: Snapshot) -> dict:
         "precision": model.precision,
         "inputs": model.inputs,
         "columns": list(model.schema.columns),
+        "look": facts.survey.look or [],
         "coded": model.schema.coding.descriptions() if model.schema.coding else None,
         "p_eff": degrees,
         "advice": advice(snapshot),

@@ -186,6 +186,8 @@ class Survey(Record, frozen=True):
     """names of the companion arrays of the targets in training: weight, exposure, trials or event"""
     between_partitions: Number | None = None
     """share of the variance of targets that lies between partitions"""
+    look: list[str] | None = None
+    """what the data showed before anything was learned, in sentences"""
 
 
 class Learning(Record, frozen=True):

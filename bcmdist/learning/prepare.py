@@ -27,6 +27,7 @@ from bcmdist.learning.column_roles import column_roles
 from bcmdist.learning.evidence.objectives import BLOCKWISE
 from bcmdist.learning.evidence_refinement import polished
 from bcmdist.learning.experts import method_of, query_points, shared_of
+from bcmdist.learning.first_look import first_look
 from bcmdist.learning.hyperparameters import (
     LINEAR,
     InputColumns,
@@ -155,6 +156,7 @@ def prepare_model(
 ) -> tuple[Model, dict]:
     """Return the model for surveyed data, and the findings of preparation by their field names in `Facts`."""
     case = fit_context(data, surveyed, settings, runtime)
+    look = first_look(case)
     with place.stages("learn"):
         if settings.learn:
             case = replace(case, places=read_prediction_inputs(settings, data, SAMPLE_LEAST, runtime))
@@ -187,7 +189,7 @@ def prepare_model(
             cells, found["cells"] = _grow_cells(case.inputs, kernel, data.rows, settings)
     repeats = {"share": surveyed.replicates.share, "deviation": surveyed.replicates.deviation}
     found |= {"between_partitions": case.sliced, "companions": data.companions, "repeats": repeats}
-    found |= {"labels": _labels(case, kernel), "whole_targets": surveyed.labels and len(surveyed.labels)}
+    found |= {"look": look, "labels": _labels(case, kernel), "whole_targets": surveyed.labels and len(surveyed.labels)}
     about = (settings.x, settings.y, case.classes, cells, case.schema, settings.precision, errors)
     return Model(case.scaling, shared, likelihood, kernel_name, *about), found
 

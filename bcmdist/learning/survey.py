@@ -162,6 +162,8 @@ class SurveyResult:
     """lifetimes of 0"""
     replicates: Replicates
     """rows with equal inputs"""
+    copies: Replicates
+    """rows with equal inputs and targets"""
     sample: Sample
     entries: dict[str, Entry]
     """partitions with their content hashes, by key"""
@@ -177,6 +179,7 @@ class SurveyResult:
             _few(self.labels | other.labels) if self.labels is not None and other.labels is not None else None,
             self.zeros + other.zeros,
             self.replicates + other.replicates,
+            self.copies + other.copies,
             self.sample + other.sample,
             self.entries | other.entries,
             self.chunks | other.chunks,
@@ -223,6 +226,7 @@ class Survey:
             _labels(rows.obs.y),
             _zeros(part, rows.obs.y) if likelihood and likelihood.zero_counts_as else Zeros(),
             replicates(rows.X, rows.obs.y),
+            replicates(np.column_stack([rows.X, rows.obs.y]), rows.obs.y),
             Sample(self.sample_rows, rows.X[keep], rows.obs[keep], priority[keep], part.start + keep),
             {part.key: Entry(part.key, rows.digest, part.rows)},
             dict(rows.chunks),

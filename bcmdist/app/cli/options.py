@@ -4,6 +4,7 @@ Progress of sums goes to stderr: a bar per stage on a terminal, otherwise one li
 """
 
 import functools
+import logging
 import sys
 import time
 from collections.abc import Callable
@@ -216,6 +217,8 @@ def _runtime(scheduler=None, workers=None, serial=None, share=None, tls=NO_TLS, 
     from bcmdist.runtime.interface import silent  # quick start
 
     progress = silent if quiet else ProgressBar()
+    if not quiet:
+        _say_looks()
     if serial:
         from bcmdist.runtime.interface import SerialRuntime  # quick start
 
@@ -224,6 +227,23 @@ def _runtime(scheduler=None, workers=None, serial=None, share=None, tls=NO_TLS, 
 
     security, waits = security_shown(tls), untold if quiet else _say_waits
     return DaskRuntime(scheduler, workers=workers, share=share, security=security, progress=progress, waits=waits)
+
+
+class _Said(logging.Handler):
+    """Writes log records to stderr, as it is at the time."""
+
+    def emit(self, record):
+        click.echo(f"bcmdist: {record.getMessage()}", err=True)
+
+
+SAID = _Said()
+
+
+def _say_looks():
+    """Show what a fit finds in the data before it learns (`bcmdist.learning.first_look`)."""
+    log = logging.getLogger("bcmdist.look")
+    log.setLevel(logging.INFO)
+    log.addHandler(SAID)  # once, however often it is added
 
 
 def _say_waits(words):

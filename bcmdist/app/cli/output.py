@@ -88,6 +88,7 @@ def in_words(figures) -> dict:
     decisions = "; ".join(map(_decision, figures["decisions"])) or None
     sentences = filter(None, figures.get("advice", "").split(". "))
     words = {"columns": ", ".join(figures.get("columns", ())), "advice": Lines(sentences)}
+    words["look"] = Lines(figures.get("look", ()))
     shown = (
         figures | words | {"hyperparameters": values, "decisions": decisions, "errors": _errors(figures.get("errors"))}
     )

@@ -94,7 +94,8 @@ def _are_numbers(table, inputs, roles):
     """Return whether the file's types show that all inputs are numbers, so that no first pass is needed."""
     kinds = table.kinds or {}
     whole = roles.missing in ("error", "drop")
-    return not roles.type_options and whole and all(kinds.get(name) == NUMBERS for name in inputs)
+    named = roles.lenient and not roles.inputs and any(Look(name).names_rows_by_name for name in inputs)
+    return not roles.type_options and whole and not named and all(kinds.get(name) == NUMBERS for name in inputs)
 
 
 def _target_dtype(table, roles):
@@ -154,11 +155,16 @@ def _codes(looks, inputs, roles, file):
     indicate = roles.missing in ("indicate", "auto")
     found = {name: looks[name].code(file, cycles=roles.cyclic.get(name, ()), indicate=indicate) for name in inputs}
     odd = [name for name, code in found.items() if code is None]
-    if odd and roles.lenient and not roles.inputs and len(odd) < len(found):
+    lenient = roles.lenient and not roles.inputs
+    of_rows = [name for name in found if lenient and looks[name].names_rows and name not in roles.type_options]
+    if lenient and (odd or of_rows) and len(odd) + len(of_rows) < len(found):
         left_out = {
             name: f"{looks[name].described()} (--category {quoted(name)} takes texts for levels)" for name in odd
+        } | {
+            name: f"it numbers the rows (--id {quoted(name)} copies it to predictions, --x takes it)"
+            for name in of_rows
         }
-        return tuple(code for code in found.values() if code is not None), left_out
+        return tuple(code for name, code in found.items() if code is not None and name not in of_rows), left_out
     if odd:
         more = f" and {len(odd) - 8} more" * (len(odd) > 8)
         holds = "; ".join(looks[name].described() for name in odd[:8])

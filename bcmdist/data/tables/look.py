@@ -4,6 +4,7 @@ Numbers stay numbers. Texts are dates if most of them are (then all must be), an
 texts for many rows. Other columns are refused, unless the user gives their type.
 """
 
+import re
 from collections import Counter
 from dataclasses import dataclass, field
 
@@ -18,6 +19,10 @@ from bcmdist.errors import InvalidData
 # For texts that the user has not called a category: maximum number of distinct texts, and minimum number of rows for
 # each. Both arbitrary: row identifiers have one row each, and remarks a few.
 USUAL_LEVELS, ROWS_PER_LEVEL = 100, 3
+# Names of columns that identify rows, if their values do.
+NAMES_ROWS = re.compile(
+    r"(id|index|row|rowid|row_?n(o|r|um(ber)?)|unnamed: \d+|column0|.*[_ -]id|id[_ -].*)", re.IGNORECASE
+)
 # Maximum number of categories of a column that the user has called a category: one input each.
 MOST_LEVELS = 1000
 
@@ -40,6 +45,10 @@ class Look:
     """common dtype of its numbers"""
     total: float = 0.0
     """sum of its numbers, or of its dates in days"""
+    ascending: bool = True
+    """whether its numbers are whole, each larger than the one before"""
+    last: float = -np.inf
+    """its last number"""
     levels: Counter = field(default_factory=Counter)
     """rows by text; at most `MOST_LEVELS` + 1 texts"""
     odd: int = 0
@@ -73,6 +82,7 @@ class Look:
             self.dtype = values.dtype if self.dtype is None else np.result_type(self.dtype, values.dtype)
             numbers = as_float(values, repr(self.name), start=self.rows)
             self.total += float(np.sum(numbers, where=np.abs(numbers) <= LARGEST))
+            self._see_order(numbers[~gaps])
         if column.kind == DATES:
             self.zones.add(bool(column.zone))
             found = days(column, self.name)
@@ -80,6 +90,12 @@ class Look:
             self.hours |= bool(np.any(np.mod(found[~gaps], 1.0) != 0.0))
         if column.kind in (TEXTS, CATEGORIES):
             self._see_texts(as_texts(column)[~gaps].tolist(), column)
+
+    def _see_order(self, numbers):
+        if self.ascending and self.names_rows_by_name:
+            steps = np.diff(numbers, prepend=self.last)
+            self.ascending = bool(np.all(steps > 0.0) and np.all(numbers == np.floor(numbers)))
+            self.last = float(numbers[-1])
 
     def _see_texts(self, texts, column):
         found = Counter(texts)
@@ -109,6 +125,16 @@ class Look:
     def seen(self) -> int:
         """Number of rows that are not missing."""
         return self.rows - self.gaps
+
+    @property
+    def names_rows_by_name(self) -> bool:
+        """Whether the name of the column is one that identifiers of rows usually have."""
+        return NAMES_ROWS.fullmatch(self.name.strip()) is not None
+
+    @property
+    def names_rows(self) -> bool:
+        """Whether the column holds identifiers of rows: it is named so, and its whole numbers ascend."""
+        return self.names_rows_by_name and self.ascending and self.kinds == {NUMBERS} and not self.gaps
 
     @property
     def mixed(self) -> bool:
