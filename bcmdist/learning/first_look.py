@@ -12,7 +12,7 @@ from bcmdist.data.schema import few
 from bcmdist.data.tables.coding import Category
 from bcmdist.learning.input_warping import skewness
 
-log = logging.getLogger("bcmdist.look")
+log = logging.getLogger(__name__)
 # Distance from the median in robust standard deviations (of the middle half) beyond which a target is told.
 GROSS = 8.0
 NORMAL_QUARTILES = 1.349  # distance between the quartiles of a standard normal distribution
@@ -24,7 +24,7 @@ LEAST_ROWS = 20  # of a sample that correlations are computed from
 
 def first_look(case) -> list[str]:
     """Return what a `FitContext` shows of target and inputs, up to six lines, and log them."""
-    lines = [_rows(case), _target(case), _gross(case), _identifiers(case), _telling(case), _rare(case)]
+    lines = [_rows(case), _target(case), _gross(case), _identifiers(case), _near_target(case), _rare(case)]
     found = [line for line in lines if line]
     for line in found:
         log.info("%s", line)
@@ -95,7 +95,7 @@ def _identifiers(case):
     return f"whole numbers that never repeat: {few(found)}; leave them out (--drop) if they name rows"
 
 
-def _telling(case):
+def _near_target(case):
     """Inputs whose order is nearly that of the target."""
     X, y = case.surveyed.sample.X, case.surveyed.sample.obs.y
     if len(X) < LEAST_ROWS or len(np.unique(y)) < 3:

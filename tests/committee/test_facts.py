@@ -50,6 +50,7 @@ FULL = {
     ],
     "companions": ["weight"],
     "between_partitions": 0.75,
+    "look": ["240 rows, 2 inputs"],
     "expected": {"partitions": 2, "surprise": 0.0, "dispersion": 1.0, "samples": 4, "figures": [0.5]},
     "halving_loss": {"nats": 0.1, "error": 0.02},
     "repeats": {"share": 0.5, "deviation": 0.1},

@@ -26,7 +26,7 @@ def inputs(rng):
 
 
 def test_plain_data_have_two_lines(X, caplog):
-    caplog.set_level(logging.INFO, logger="bcmdist.look")
+    caplog.set_level(logging.INFO, logger="bcmdist.learning.first_look")
     found = look(X, X[:, 0] + X[:, 1])
     assert found[0] == f"{COUNT} rows, 2 inputs"
     low, middle, high = np.quantile(X.sum(axis=1), [0.0, 0.5, 1.0])

@@ -217,8 +217,8 @@ def _runtime(scheduler=None, workers=None, serial=None, share=None, tls=NO_TLS, 
     from bcmdist.runtime.interface import silent  # quick start
 
     progress = silent if quiet else ProgressBar()
-    if not quiet:
-        _say_looks()
+    logging.getLogger(LOOK).setLevel(logging.WARNING if quiet else logging.INFO)
+    logging.getLogger(LOOK).addHandler(ECHO)  # once, however often it is added
     if serial:
         from bcmdist.runtime.interface import SerialRuntime  # quick start
 
@@ -229,21 +229,15 @@ def _runtime(scheduler=None, workers=None, serial=None, share=None, tls=NO_TLS, 
     return DaskRuntime(scheduler, workers=workers, share=share, security=security, progress=progress, waits=waits)
 
 
-class _Said(logging.Handler):
+class _Echo(logging.Handler):
     """Writes log records to stderr, as it is at the time."""
 
     def emit(self, record):
         click.echo(f"bcmdist: {record.getMessage()}", err=True)
 
 
-SAID = _Said()
-
-
-def _say_looks():
-    """Show what a fit finds in the data before it learns (`bcmdist.learning.first_look`)."""
-    log = logging.getLogger("bcmdist.look")
-    log.setLevel(logging.INFO)
-    log.addHandler(SAID)  # once, however often it is added
+ECHO = _Echo()
+LOOK = "bcmdist.learning.first_look"  # says what a fit finds in the data before it learns
 
 
 def _say_waits(words):
