@@ -1,5 +1,6 @@
 """Fields of xarray data sets: what is learned of them, and predicted on them, eagerly, lazily and region by region."""
 
+import dataclasses
 import pickle
 import runpy
 import sys
@@ -179,6 +180,25 @@ def test_every_cell_is_predicted(fitted):
         np.testing.assert_allclose(said[name].to_numpy().ravel()[there], values, rtol=1e-12, atol=1e-12)
         assert np.isnan(said[name].to_numpy().ravel()[~there]).all()
     assert not there.all()
+
+
+def test_the_field_without_noise_is_predicted_too(fitted, tmp_path):
+    data, gbcm = fitted
+    said, frame = data.bcm.predict(gbcm, latent=True), cells(data)
+    there = frame.height.notna().to_numpy()
+    wanted = gbcm.predict(frame[there][INPUTS])
+    np.testing.assert_allclose(said.t2m_latent.to_numpy().ravel()[there], wanted["mean"], rtol=1e-12, atol=1e-12)
+    error = said.t2m_latent_standard_error.to_numpy().ravel()[there]
+    np.testing.assert_allclose(error, np.sqrt(wanted["variance"]), rtol=1e-9)
+    assert np.all(error <= said.t2m_standard_error.to_numpy().ravel()[there] * (1.0 + 1e-12))
+    assert said.t2m_latent_standard_error.attrs["standard_name"] == "air_temperature standard_error"
+    assert "noise-free" in said.t2m_latent_standard_error.attrs["long_name"]
+    data.bcm.predict_to_zarr(gbcm, tmp_path / "map.zarr", latent=True)
+    same(xr.open_zarr(tmp_path / "map.zarr").drop_vars("crs"), said.drop_vars("crs"))
+    positive = data.assign(t2m=np.exp(data.t2m))
+    logs = positive.bcm.fit("t2m", INPUTS, dataclasses.replace(QUICK, target_transform="log"))
+    with pytest.raises(InvalidOption, match="latent: expected a field in units of its measurements"):
+        positive.bcm.predict(logs, latent=True)
 
 
 def test_what_describes_the_field_is_kept(fitted):

@@ -4,7 +4,7 @@ scikit-learn expects one class per kind of target, with the constructor's argume
 `GBCM`, which is imported when an estimator is first fitted.
 """
 
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
@@ -36,21 +36,21 @@ class Estimator(BaseEstimator):
     def __init__(
         self,
         *,
-        kernel="auto",
-        mean="auto",
-        likelihood=None,
-        expert="bcm",
-        query=None,
-        rows_per_expert=None,
-        partition="auto",
-        passes=None,
-        noise="auto",
-        target_transform="auto",
-        effort="normal",
-        options=None,
-        random_state=0,
-        runtime=None,
-    ):
+        kernel: str = "auto",
+        mean: Literal["constant", "zero", "linear", "auto"] = "auto",
+        likelihood: str | None = None,
+        expert: str = "bcm",
+        query: int | Literal["auto"] | None = None,
+        rows_per_expert: int | None = None,
+        partition: Literal["auto", "chunks", "spatial"] = "auto",
+        passes: Literal["1", "auto"] | None = None,
+        noise: Literal["auto", "constant", "varying"] = "auto",
+        target_transform: Literal["auto", "none", "log", "power"] = "auto",
+        effort: Literal["quick", "normal", "thorough"] = "normal",
+        options: dict[str, Any] | None = None,
+        random_state: int | np.random.RandomState | None = 0,
+        runtime: Any = None,
+    ) -> None:
         self.kernel = kernel
         self.mean = mean
         self.likelihood = likelihood

@@ -17,7 +17,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -130,7 +129,9 @@ def fit(
     return GBCM.fit(Cells.of(data, roles), settings, model=model, runtime=runtime)
 
 
-def predict(data, model, *, target=None, method=None, quantiles=(), chunks=None, attrs=None) -> Any:
+def predict(
+    data, model, *, target=None, method=None, quantiles=(), latent=False, chunks=None, attrs=None
+) -> xarray.Dataset:
     """Predict new observations at all cells of a grid; nan where an input is missing.
 
     Parameters
@@ -140,6 +141,7 @@ def predict(data, model, *, target=None, method=None, quantiles=(), chunks=None,
     model : `GBCM`, or the path of a model directory
     target : name of the predicted variable; default: as in training
     method, quantiles : as of `GBCM.predict`
+    latent : also the field itself, without the noise of an observation: T_latent, and T_latent_standard_error
     chunks : cells per block, by dimension; predictions are lazy with `chunks`, or where a variable of `data` is lazy
     attrs : attributes of the predicted variable; default: those of the target in `data`
 
@@ -154,11 +156,11 @@ def predict(data, model, *, target=None, method=None, quantiles=(), chunks=None,
     ------
     DataNotFound, InvalidData, InvalidDtype, InvalidOption, ModelNotFound
     """
-    task = _predictor(model, method, quantiles)
+    task = _predictor(model, method, quantiles, latent)
     return _predicted(data, task, target or task.target, attrs, chunks=chunks)
 
 
-def fill(data, model, *, method=None, chunks=None) -> Any:
+def fill(data, model, *, method=None, chunks=None) -> xarray.Dataset:
     """Return the measured target with its gaps filled by predictions. Otherwise as `predict`.
 
     T_standard_error is nan where the target was measured.
@@ -176,7 +178,9 @@ def fill(data, model, *, method=None, chunks=None) -> Any:
     return predictions.assign({target: (filled.dims, filled.data, predictions[target].attrs)})
 
 
-def predict_to_zarr(data, model, out, *, target=None, method=None, quantiles=(), chunks=None, attrs=None) -> int:
+def predict_to_zarr(
+    data, model, out, *, target=None, method=None, quantiles=(), latent=False, chunks=None, attrs=None
+) -> int:
     """Write the result of `predict` to a new Zarr group, region by region. Return the number of cells.
 
     Regions are `chunks`, else the chunks of a lazy target, else blocks of at most `REGION_CELLS` cells. One region is
@@ -187,7 +191,7 @@ def predict_to_zarr(data, model, out, *, target=None, method=None, quantiles=(),
     DataExists, DiskFull, and those of `predict`
     """
     refuse_existing(out)
-    task = _predictor(model, method, quantiles)
+    task = _predictor(model, method, quantiles, latent)
     target = target or task.target
     sizes = _sizes(data, task, target)
     lazy = _predicted(data, task, target, attrs, chunks=chunks or _regions(data, sizes, target))
@@ -195,7 +199,7 @@ def predict_to_zarr(data, model, out, *, target=None, method=None, quantiles=(),
     return math.prod(sizes.values())
 
 
-def on_sphere(data, *, lon="lon", lat="lat") -> Any:
+def on_sphere(data, *, lon="lon", lat="lat") -> xarray.Dataset:
     """Return `data` with coordinates x, y, z on the unit sphere, from longitudes and latitudes in degrees."""
     missing = [name for name in (lon, lat) if name not in data.variables]
     if missing:
@@ -210,9 +214,15 @@ def on_sphere(data, *, lon="lon", lat="lat") -> Any:
 # --- Predicting ---
 
 
-def _predictor(model, method, quantiles=()) -> BlockPredictor:
+def _predictor(model, method, quantiles=(), latent=False) -> BlockPredictor:
     gbcm = model if isinstance(model, GBCM) else GBCM.load(model)
-    task = BlockPredictor(gbcm.snapshot, gbcm.chosen_method(method), tuple(quantiles))
+    task = BlockPredictor(gbcm.snapshot, gbcm.chosen_method(method), tuple(quantiles), latent)
+    likelihood = gbcm.model.likelihood
+    if latent and not (likelihood.normal and gbcm.model.scaling.transform is None):
+        raise InvalidOption(
+            f"latent: expected a field in units of its measurements, got one of {gbcm.model.error_name}; leave it out, "
+            "or fit with target_transform='none'"
+        )
     if any(not 0 < q < 1 for q in quantiles) or (quantiles and task.classes):
         raise InvalidOption(f"quantiles: expected levels between 0 and 1, of numbers, got {quantiles!r}; correct them")
     return task
@@ -307,11 +317,11 @@ class Accessor:
         """As `bcmdist.xarray.fit`."""
         return fit(self._data, target, inputs, settings, **how)
 
-    def predict(self, model, **how) -> Any:
+    def predict(self, model, **how) -> xarray.Dataset:
         """As `bcmdist.xarray.predict`."""
         return predict(self._data, model, **how)
 
-    def fill(self, model, **how) -> Any:
+    def fill(self, model, **how) -> xarray.Dataset:
         """As `bcmdist.xarray.fill`."""
         return fill(self._data, model, **how)
 
@@ -319,6 +329,6 @@ class Accessor:
         """As `bcmdist.xarray.predict_to_zarr`."""
         return predict_to_zarr(self._data, model, out, **how)
 
-    def on_sphere(self, **names) -> Any:
+    def on_sphere(self, **names) -> xarray.Dataset:
         """As `bcmdist.xarray.on_sphere`."""
         return on_sphere(self._data, **names)

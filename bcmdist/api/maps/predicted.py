@@ -37,6 +37,8 @@ class BlockPredictor:
     snapshot: Snapshot
     method: str
     quantiles: tuple[float, ...] = ()
+    latent: bool = False
+    """whether the latent function, without the noise of an observation, is predicted, too"""
 
     @property
     def coding(self) -> Coding:
@@ -83,7 +85,8 @@ class BlockPredictor:
         """Shape at one cell of each predicted quantity, by name."""
         if self.classes:
             return {"label": (), "probability": (len(self.classes),)}
-        return dict.fromkeys(["mean", "standard_error", *(f"quantile{q:g}" for q in self.quantiles)], ())
+        latent = ["latent", "latent_standard_error"] if self.latent else []
+        return dict.fromkeys(["mean", "standard_error", *latent, *(f"quantile{q:g}" for q in self.quantiles)], ())
 
     def source_attribute(self) -> str:
         """Describe the origin of predictions, for the attribute `source`."""
@@ -134,14 +137,16 @@ class BlockPredictor:
             "mean": predictions["observation_mean"],
             "standard_error": np.sqrt(predictions["observation_variance"]),
         }
+        if self.latent:
+            moments |= {"latent": predictions["mean"], "latent_standard_error": np.sqrt(predictions["variance"])}
         return moments | {name: predictions[name] for name in self.outputs if name not in moments}
 
     def __reduce__(self):
-        return _restored, (packed(self.snapshot), self.method, self.quantiles)
+        return _restored, (packed(self.snapshot), self.method, self.quantiles, self.latent)
 
 
-def _restored(files, method, quantiles):
-    return BlockPredictor(unpacked(files), method, quantiles)
+def _restored(files, *how):
+    return BlockPredictor(unpacked(files), *how)
 
 
 CONVENTIONS = "CF-1.11"
@@ -184,11 +189,14 @@ def _flags(classes) -> dict[str, Any]:
 
 
 def _ancillary(target, output, kept) -> dict[str, Any]:
-    """Return the attributes of a standard deviation or a quantile."""
+    """Return the attributes of a standard deviation, a quantile or the latent function."""
     shared = {name: kept[name] for name in ("units", "grid_mapping") if name in kept}
-    if output != "standard_error":
+    if output == "latent":
+        return shared | {"long_name": f"{target} without the noise of an observation"}
+    if not output.endswith("standard_error"):
         return shared | {"long_name": f"{output.removeprefix('quantile')} quantile of a new {target}"}
-    attrs = shared | {"long_name": f"standard deviation of a new {target}"}
+    of = "a new " if output == "standard_error" else "the noise-free "
+    attrs = shared | {"long_name": f"standard deviation of {of}{target}"}
     if "standard_name" in kept:
         attrs["standard_name"] = f"{kept['standard_name']} standard_error"
     if str(kept.get("units", "")).lower().replace(" ", "_") in ON_A_SCALE:

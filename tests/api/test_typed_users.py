@@ -1,0 +1,64 @@
+"""What users import checks under `mypy --strict`, without stubs and without ignoring anything."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("mypy", reason="type checks: pip install '.[dev]'")
+
+SCRIPT = """
+import numpy as np
+import xarray as xr
+
+import bcmdist.xarray
+from bcmdist import GBCM, GBCMClassifier, GBCMRegressor, DaskRuntime, Settings, open_data
+from bcmdist.client import Client
+
+X = np.zeros((10, 2))
+y = np.zeros(10)
+settings = Settings(query=20, kernel="se", partition="spatial", task="regression")
+gbcm = GBCM.fit(X, y, settings, model="model")
+found = gbcm.predict(X)
+mean: np.ndarray = found["mean"]
+advice: str = gbcm.info()["advice"]
+regressor = GBCMRegressor(effort="quick", partition="auto").fit(X, y)
+regressor.partial_fit(X, y)
+means = regressor.predict(X)
+classes = GBCMClassifier().fit(X, y).predict_proba(X)
+data = xr.Dataset({"t": (("x",), y)})
+field: xr.Dataset = bcmdist.xarray.predict(data, gbcm, latent=True)
+filled: xr.Dataset = bcmdist.xarray.fill(data, "model")
+names: list[str] = Client("http://127.0.0.1:8000").models()
+rows: int = open_data("train.zarr").rows
+with DaskRuntime(workers=2) as runtime:
+    GBCM.fit("train.zarr", settings, runtime=runtime)
+"""
+
+
+@pytest.mark.slow
+def test_a_script_of_a_user_checks(tmp_path):
+    (tmp_path / "script.py").write_text(SCRIPT)
+    root = Path(__file__).parents[2]
+    command = [sys.executable, "-m", "mypy", "--strict", "--config-file=", "--follow-imports=silent", "script.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env={"MYPYPATH": str(root)})
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('Settings(query="many")', "incompatible type"),
+        ('GBCM.fit(X, y, settings, modle="m")', "modle"),
+        ('Client("u").predict(3, X)', "incompatible type"),
+    ],
+)
+def test_mistakes_are_found(tmp_path, line, message):
+    (tmp_path / "script.py").write_text(f"{SCRIPT}\n{line}\n")
+    root = Path(__file__).parents[2]
+    command = [sys.executable, "-m", "mypy", "--strict", "--config-file=", "--follow-imports=silent", "script.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env={"MYPYPATH": str(root)})
+    assert done.returncode == 1
+    assert message in done.stdout
