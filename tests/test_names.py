@@ -29,7 +29,7 @@ pytest.importorskip("pyarrow", reason="tables: pip install 'bcmdist[tables]'")
 
 ROWS = 120
 COLUMNS = ("depth", "north", "east")
-QUICK = {"query": 20, "learn": False, "kernel": "se", "rows_per_expert": 30}
+QUICK = {"partition": "chunks", "query": 20, "learn": False, "kernel": "se", "rows_per_expert": 30}
 SAME = {"rtol": 0.0, "atol": 1e-12}  # the same sums over the same numbers
 
 
@@ -436,7 +436,7 @@ def test_texts_are_no_measurements(soils):
 def test_two_classes_of_text_and_local_prediction(table, tmp_path):
     frame = table.assign(wet=np.where(table.depth > 0, "yes", "no"))[["east", "north", "depth", "wet"]]
     data = imported(frame, tmp_path / "wet.zarr", y="wet")
-    gbcm = GBCM.fit(data, Settings(**QUICK, partition="spatial"), model=tmp_path / "wet")
+    gbcm = GBCM.fit(data, Settings(**QUICK | {"partition": "spatial"}), model=tmp_path / "wet")
     swapped = imported(frame[[*COLUMNS, "wet"]], tmp_path / "swapped.zarr", y="wet")
     assert gbcm.score(swapped)["accuracy"] > 0.9
     gbcm.predict_zarr(swapped, tmp_path / "p.zarr")

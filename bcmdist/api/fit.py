@@ -6,7 +6,6 @@ import functools
 from bcmdist.api.places import placed, places
 from bcmdist.committee import passes, revision
 from bcmdist.committee.cells import absorbed_in_cells
-from bcmdist.committee.facts import Facts
 from bcmdist.committee.ingest.loop import ingest
 from bcmdist.committee.ingest.options import IngestOptions, IngestReport
 from bcmdist.committee.ingest.source import source_of
@@ -33,7 +32,7 @@ def fit(source, settings: Settings, model, runtime: Runtime) -> Snapshot:
     (spatial partitions), and measure the distribution of prediction errors."""
     snapshot, data = prepare(source, settings, model, runtime)
     with snapshot.held():
-        return complete(snapshot, data, runtime, several=_makes_several(settings, snapshot.facts))
+        return complete(snapshot, data, runtime, several=_makes_several(settings, snapshot))
 
 
 def complete(snapshot: Snapshot, data: Dataset, runtime: Runtime, *, several: bool) -> Snapshot:
@@ -134,10 +133,10 @@ def _refined(snapshot, runtime, **how):
     return calibrated(found, runtime, since=0 if found.commit != snapshot.commit else found.committee.total.rows)
 
 
-def _makes_several(settings: Settings, facts: Facts) -> bool:
+def _makes_several(settings: Settings, snapshot: Snapshot) -> bool:
     """Whether a fit makes further passes: as in `settings.passes`; by default only where the partitions are slices of
     sorted targets and each expert was linearised on its own."""
     if settings.passes is not None:
         return settings.passes == "auto"
-    sliced = settings.partition == "chunks" and (facts.survey.between_partitions or 0.0) >= SLICED
+    sliced = snapshot.model.cells is None and (snapshot.facts.survey.between_partitions or 0.0) >= SLICED
     return sliced and settings.linearise == "own"

@@ -16,6 +16,7 @@ from bcmdist.data.dataset import Dataset
 from bcmdist.data.schema import Schema
 from bcmdist.data.tables.series import lags_of
 from bcmdist.errors import InvalidOption
+from bcmdist.experts.limits import _reading_bytes
 from bcmdist.learning.decisions import Decision
 from bcmdist.learning.experts import FIRST
 from bcmdist.learning.hyperparameters import first_kernel, with_numbered_columns
@@ -49,6 +50,8 @@ class Case(NamedTuple):
     """path or URL of the model directory"""
     allowed_bytes: float
     """memory of a worker thread"""
+    classes: int = 0
+    """number of classes; 0 if there are none, or unknown"""
 
     @property
     def query(self) -> int:
@@ -73,17 +76,18 @@ def with_each_partition(settings: Settings) -> Iterator[Settings]:
 
 
 def choose_partition(
-    settings: Settings, data: Dataset, model, runtime: Runtime
+    settings: Settings, data: Dataset, model, runtime: Runtime, *, classes: int = 0
 ) -> tuple[Settings, list[dict[str, Any]]]:
     """Return the settings with the partition to use, and the decision as JSON values if there was one.
 
     Parameters
     ----------
     model : path or URL of the model directory
+    classes : number of classes, where targets have been read
     """
     if settings.partition != AUTO:
         return settings, []
-    case = Case(settings, data, schema_of(data), model, runtime.allowed_bytes)
+    case = Case(settings, data, schema_of(data), model, runtime.allowed_bytes, classes)
     reason = next((reason for reason, applies in AS_STORED.items() if applies(case)), None)
     taken = as_stored(settings) if reason else replace(settings, partition=SPATIAL)
     decision = Decision("partition", taken.partition, reason or "rows that can be read again and copied", {})
@@ -102,7 +106,8 @@ def _combinable(settings):
 def _concerns_one_committee(case):
     """Whether options ask for a committee of all rows in their order, which predicts by itself."""
     asked = case.settings
-    return asked.objective in ("committee", "subset") or asked.linearise != "own" or asked.passes is not None
+    of_all = asked.objective in ("committee", "subset") or asked.query_method.startswith("hpev")
+    return of_all or asked.linearise != "own" or asked.passes is not None
 
 
 def _without_memory(case):
@@ -111,10 +116,9 @@ def _without_memory(case):
     settings = with_numbered_columns(case.settings, columns)
     near = min(sizes_for(data.rows, data.inputs, settings.effort).with_halo, data.rows)
     kernels = kernel_parts(parse_kernel(first_kernel(settings), inputs=data.inputs))
-    classes = max(1, len(case.schema.classes))
-    return case.allowed_bytes < memory.local_bytes(
-        near, settings.partition_rows, case.query, kernels=kernels, classes=classes
-    )
+    classes = max(1, case.classes, len(case.schema.classes))
+    needed = memory.local_bytes(near, settings.partition_rows, case.query, kernels=kernels, classes=classes)
+    return case.allowed_bytes < needed + memory.BASE_BYTES + _reading_bytes(data)
 
 
 def _without_space(case):

@@ -9,7 +9,7 @@ import pytest
 from bcmdist import GBCM, Settings
 from bcmdist.api.advice import advice
 
-QUICK = {"learn": False, "kernel": "se", "rows_per_expert": 100}
+QUICK = {"partition": "chunks", "learn": False, "kernel": "se", "rows_per_expert": 100}
 NOTHING_ELSE = "enough"
 
 
@@ -66,7 +66,7 @@ def test_enough_query_points_are_enough(wavy):
 def test_more_query_points_need_no_learning_again(wavy, tmp_path):
     """What is advised can be done, and gives what was learned."""
     X, y = wavy
-    settings = Settings(kernel="se", mean="zero", rows_per_expert=100, query=10, effort="quick")
+    settings = Settings(partition="chunks", kernel="se", mean="zero", rows_per_expert=100, query=10, effort="quick")
     model = GBCM.fit((X, y), settings)
     told = model.info()
     assert (
@@ -147,7 +147,7 @@ def test_an_input_that_is_used_as_a_label_is_told(rng):
     X = np.column_stack([rng.uniform(-2, 2, 600), rng.integers(0, 20, 600)])
     y = np.sin(X[:, 0]) + level[X[:, 1].astype(int)] + 0.05 * rng.standard_normal(600)
     said = "has 20 distinct values and a lengthscale at its bound: it is used as a label"
-    model = GBCM.fit((X, y), Settings(kernel="matern32", effort="quick", query=100))
+    model = GBCM.fit((X, y), Settings(partition="chunks", kernel="matern32", effort="quick", query=100))
     labels = model.snapshot.facts.survey.labels
     at_bound = "kernel.lengthscale[1]" in model.snapshot.facts.learning.at_bounds
     assert labels == ({"X[1]": 20} if at_bound else {})
@@ -159,7 +159,7 @@ def test_an_input_that_is_used_as_a_label_is_told(rng):
 def test_a_smooth_input_of_few_values_is_no_label(rng):
     X = np.column_stack([rng.uniform(-2, 2, 600), rng.integers(0, 20, 600) / 5.0])
     y = np.sin(X[:, 0]) + np.sin(X[:, 1]) + 0.05 * rng.standard_normal(600)
-    model = GBCM.fit((X, y), Settings(kernel="matern32", effort="quick", query=100))
+    model = GBCM.fit((X, y), Settings(partition="chunks", kernel="matern32", effort="quick", query=100))
     assert model.snapshot.facts.survey.labels == {}
     assert "label" not in model.info()["advice"]
 

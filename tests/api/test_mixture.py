@@ -44,7 +44,7 @@ from bcmdist.runtime.interface import SerialRuntime
 
 pytestmark = pytest.mark.slow
 
-SETTINGS = Settings(kernel="se+linear-iso+constant", mean="zero", query=60, rows_per_expert=60)
+SETTINGS = Settings(partition="chunks", kernel="se+linear-iso+constant", mean="zero", query=60, rows_per_expert=60)
 SHORT = HMC(iterations=30, burn_in=10)
 
 
@@ -61,7 +61,9 @@ def pair(data):
     """Two committees that disagree about the noise."""
     members = []
     for noise in (0.01, 1.0):
-        settings = Settings(kernel="se", query=30, learn=False, set={"likelihood.noise_variance": noise})
+        settings = Settings(
+            partition="chunks", kernel="se", query=30, learn=False, set={"likelihood.noise_variance": noise}
+        )
         members.append(GBCM.fit(data, settings))
     return members
 
@@ -145,7 +147,8 @@ def test_moments_are_averages_and_densities_too(pair, data, rng):
 def test_probabilities_of_classes_are_averages(classes, rng):
     path, _, _ = classes
     members = [
-        GBCM.fit(path, Settings(kernel="se", query=30, learn=False, set={"kernel.variance": v})) for v in (0.1, 30.0)
+        GBCM.fit(path, Settings(partition="chunks", kernel="se", query=30, learn=False, set={"kernel.variance": v}))
+        for v in (0.1, 30.0)
     ]
     X = rng.uniform(-2, 2, (20, 2))
     mixed = Mixture(members).predict(X)
@@ -158,7 +161,7 @@ def test_probabilities_of_classes_are_averages(classes, rng):
 def test_labels_are_those_of_the_data(make_data, rng):
     X = rng.uniform(-2, 2, (90, 2))
     path = make_data(X=X, y=np.array([3.0, 5.0, 9.0])[np.digitize(X[:, 0], [-0.5, 0.5])])
-    fitted = GBCM.fit(path, Settings(task="classification", kernel="se", query=30, learn=False))
+    fitted = GBCM.fit(path, Settings(partition="chunks", task="classification", kernel="se", query=30, learn=False))
     np.testing.assert_array_equal(Mixture([fitted, fitted]).predict(X)["label"], fitted.predict(X)["label"])
     assert Mixture([fitted, fitted]).score(path) == pytest.approx(fitted.score(path), nan_ok=True)
 
@@ -167,7 +170,7 @@ def test_what_cannot_be_mixed_is_refused(make_data, rng, pair):
     with pytest.raises(InvalidOption, match="at least one committee"):
         Mixture([])
     path = make_data("counts.zarr", X=rng.uniform(-2, 2, (40, 1)), y=rng.poisson(3.0, 40).astype(float))
-    counts = GBCM.fit(path, Settings(task="counts", kernel="se", query=10, learn=False))
+    counts = GBCM.fit(path, Settings(partition="chunks", task="counts", kernel="se", query=10, learn=False))
     with pytest.raises(InvalidOption, match=r"a gaussian or a class likelihood, .*, got \w+; fit a single GBCM"):
         Mixture([counts])
     with pytest.raises(InvalidData, match="expected 2 columns in X, as in training, got 1"):
@@ -179,7 +182,9 @@ def test_predictions_in_a_store_are_those_of_predict(kind, request, make_data, t
     path, X, y = request.getfixturevalue(kind)
     if kind == "classes":
         path = make_data("labels.zarr", X=X, y=np.where(y > 0, 7.0, 3.0))
-    settings = Settings(kernel="se", query=20, learn=False, task="classification" if kind == "classes" else None)
+    settings = Settings(
+        partition="chunks", kernel="se", query=20, learn=False, task="classification" if kind == "classes" else None
+    )
     mixture = Mixture([GBCM.fit(path, replace(settings, seed=seed)) for seed in (0, 1)])
     assert mixture.predict_zarr(path, tmp_path / "p.zarr") == 240
     group, expected = zarr.open_group(tmp_path / "p.zarr", mode="r"), mixture.predict(X)
@@ -359,8 +364,8 @@ def test_a_directory_of_another_job_is_refused(data, tmp_path):
 @pytest.mark.parametrize(
     ("settings", "options", "text"),
     [
-        (Settings(), {}, "expected a kernel by name"),
-        (Settings(kernel="se", learn=False), {}, "expected a kernel by name"),
+        (Settings(partition="chunks"), {}, "expected a kernel by name"),
+        (Settings(partition="chunks", kernel="se", learn=False), {}, "expected a kernel by name"),
         (SETTINGS, {"samples": 41}, "1 to 40 samples of 2, got 41"),
         (SETTINGS, {"chains": 0}, "at least one chain"),
     ],
@@ -374,7 +379,7 @@ def test_jobs_that_are_none_write_nothing(data, tmp_path, settings, options, tex
 @pytest.mark.parametrize("likelihood", ["svm", "poisson"])
 def test_likelihoods_without_gradient_or_mixture_are_refused(make_data, rng, tmp_path, likelihood):
     path = make_data("two.zarr", X=rng.uniform(-2, 2, (30, 1)), y=(rng.uniform(size=30) > 0.5) * 1.0)
-    settings = Settings(kernel="se", query=10, likelihood=likelihood)
+    settings = Settings(partition="chunks", kernel="se", query=10, likelihood=likelihood)
     with pytest.raises(BcmdistError, match=rf"expected .*got {likelihood}"):
         sample_posterior(path, settings, model=tmp_path / "m", hmc=SHORT, samples=1)
     assert not (tmp_path / "m").exists()
@@ -383,7 +388,12 @@ def test_likelihoods_without_gradient_or_mixture_are_refused(make_data, rng, tmp
 @pytest.mark.parametrize("rows_per_expert", [60, 20])
 def test_gradient_in_the_coordinates_of_the_paper(data, rows_per_expert):
     settings = Settings(
-        kernel="se+linear-iso+constant", mean="zero", learn=False, query=20, rows_per_expert=rows_per_expert
+        partition="chunks",
+        kernel="se+linear-iso+constant",
+        mean="zero",
+        learn=False,
+        query=20,
+        rows_per_expert=rows_per_expert,
     )
     prepared = GBCM.prepare(data, settings)
     parts = partitions(open_data(data), rows_per_expert)
@@ -396,7 +406,7 @@ def test_gradient_in_the_coordinates_of_the_paper(data, rows_per_expert):
 
 
 def test_several_partitions_are_sampled_by_the_evidence_of_their_committee(data):
-    settings = Settings(kernel="se", learn=False, query=20, rows_per_expert=20)
+    settings = Settings(partition="chunks", kernel="se", learn=False, query=20, rows_per_expert=20)
     prepared, parts = GBCM.prepare(data, settings), partitions(open_data(data), 20)
     at = prepared.model.query.kernel, prepared.model.likelihood
     value, _ = default_objective(prepared, parts, SerialRuntime())(*at)
@@ -418,7 +428,7 @@ def test_long_lengthscales_are_not_ruled_out(data):
 
 def test_classes_in_several_partitions_are_sampled_on_their_own(classes):
     path, *_ = classes
-    prepared = GBCM.prepare(path, Settings(kernel="se", learn=False, query=20, rows_per_expert=60))
+    prepared = GBCM.prepare(path, Settings(partition="chunks", kernel="se", learn=False, query=20, rows_per_expert=60))
     assert isinstance(
         default_objective(prepared, partitions(open_data(path), prepared.facts["rows_per_expert"]), SerialRuntime()),
         LocalObjective,
@@ -461,7 +471,7 @@ def test_an_objective_of_ones_own(data, tmp_path):
 
 def test_a_member_that_was_replaced_is_named(tmp_path):
     rng = np.random.default_rng(0)
-    X, settings = rng.uniform(-1, 1, (40, 1)), Settings(query=5, learn=False, kernel="se")
+    X, settings = rng.uniform(-1, 1, (40, 1)), Settings(partition="chunks", query=5, learn=False, kernel="se")
     member = GBCM.fit(X, X[:, 0], settings, model=tmp_path / "mixed" / "0")
     reference = member.snapshot.reference
     (tmp_path / "mixed" / "mixture.json").write_text(json.dumps([["0", reference.number, reference.digest]]))

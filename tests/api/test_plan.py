@@ -213,13 +213,14 @@ def test_the_command_prints_a_plan_and_writes_nothing(wave, tmp_path):
 )
 def test_settings(wave, settings):
     path, *_ = wave
+    settings = {"partition": "chunks"} | settings
     found = plan(path, replace(FIT, learn=True, **settings))
     assert all(math.isfinite(s) and s >= 0 for s in found.projected_seconds.values())
     assert found.projected_seconds["total"] > 0
     assert found.projected_gflops["experts"] > 0
     assert found.projected_peak_megabytes > 0
     assert ("passes" in found.projected_seconds) == (settings.get("passes") == "auto")
-    assert ("halos" in found.projected_seconds) == (settings.get("partition") == "spatial")
+    assert ("halos" in found.projected_seconds) == (settings["partition"] == "spatial")
     assert found.advice
 
 

@@ -160,7 +160,7 @@ def test_the_table_of_training_is_told(tmp_path, rng):
 @pytest.mark.slow
 def test_what_cannot_be_written_is_refused_before_any_work(parts, tmp_path, monkeypatch):
     train, test = parts("regression")
-    model = GBCM.fit(train, Settings(**QUICK))
+    model = GBCM.fit(train, Settings(**QUICK, partition="chunks"))
     monkeypatch.setattr("bcmdist.api.report.report.subject_of", None)  # no work
     with pytest.raises(InvalidOption, match=r"report: expected a file whose name ends in .html, got .*\.pdf"):
         report(model, test, tmp_path / "a.pdf", None)

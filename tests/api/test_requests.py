@@ -25,12 +25,12 @@ from bcmdist.errors import BcmdistError, DataExists, DataNotFound, InvalidOption
 from bcmdist.learning.option_fields import hints_of
 from problems import assert_same_committee
 
-QUICK = Settings(learn=False, kernel="se", query=30, rows_per_expert=60)
+QUICK = Settings(partition="chunks", learn=False, kernel="se", query=30, rows_per_expert=60)
 SOME = [
     FitRequest("d", "m", replace(QUICK, set={"kernel.lengthscale": [0.5, 2.0], "kernel.variance": 1.5}), "hmc", 3, 1),
-    FitRequest("d", "m", Settings(query="auto", passes="auto"), prepare_only=True),
+    FitRequest("d", "m", Settings(partition="chunks", query="auto", passes="auto"), prepare_only=True),
     FitRequest("d", "m", Settings(expert="dgp", layers=3, units=5)),
-    FitRequest("d", "m", Settings(noisy_inputs="hmc")),
+    FitRequest("d", "m", Settings(partition="chunks", noisy_inputs="hmc")),
     IngestRequest("m", "s", IngestOptions(watch=True, half_life=100, window=7, skip=True, same_rows="allow"), 2.5),
     PredictRequest("m", "d", "o", method="another", id="name"),
     ScoreRequest("m", "d", y="target"),
@@ -46,7 +46,9 @@ def test_every_value_is_written():
     """What a request means does not change with defaults; what a later version adds is as by default."""
     written = to_json(FitRequest("d", "m"))
     assert written["request"] == "fit"
-    assert written["settings"] == {name: getattr(Settings(), name) for name in (*hints_of(Settings), "noisy_inputs")}
+    assert written["settings"] == {
+        name: getattr(Settings(partition="chunks"), name) for name in (*hints_of(Settings), "noisy_inputs")
+    }
     assert "stop" not in to_json(SOME[4])["options"]
     assert from_json({"request": "fit", "data": "d", "model": "m"}) == FitRequest("d", "m")
 
@@ -177,4 +179,4 @@ def test_no_runtime_is_made_for_what_is_refused(tmp_path):
 
 def test_what_is_no_request():
     with pytest.raises(InvalidRequest, match="expected a request to fit, ingest, predict or score, got Settings; see"):
-        check(Settings())
+        check(Settings(partition="chunks"))

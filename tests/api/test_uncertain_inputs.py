@@ -14,7 +14,7 @@ from bcmdist.data.writing import write_dataset
 from bcmdist.errors import InvalidData, InvalidOption
 
 pytestmark = pytest.mark.slow
-SETTINGS = {"query": 40, "rows_per_expert": 60, "kernel": "se", "effort": "quick"}
+SETTINGS = {"partition": "chunks", "query": 40, "rows_per_expert": 60, "kernel": "se", "effort": "quick"}
 VARIANCE = np.array([0.04, 0.09])
 
 

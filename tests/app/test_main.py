@@ -23,6 +23,7 @@ from bcmdist.model.kernels import KERNEL_NAMES, KERNELS
 from bcmdist.storage.commits import open_store
 from some_likelihoods import ONE_PROCESS
 
+CHUNKS = ["--partition", "chunks"]
 FIT = ["--no-learn", "--serial", "--query", "30", "--rows-per-expert", "60", "--kernel", "se"]
 
 
@@ -41,7 +42,7 @@ def test_the_whole_job(tmp_path, rng):
     for part, path in [("train", train), ("test", test)]:
         code, out, _ = run("import", tmp_path / "a.npz", path, "--holdout", 0.2, "--seed", 3, "--part", part, "--json")
         assert (code, out["rows"]) == (0, {"train": 240, "test": 60}[part])
-    code, fit, _ = run("fit", train, "--model", model, "--task", "regression", *FIT, "--json")
+    code, fit, _ = run("fit", train, "--model", model, "--task", "regression", *FIT, *CHUNKS, "--json")
     assert code == 0
     for key in [
         "rows",
@@ -112,7 +113,7 @@ def test_cells_and_methods(wave, tmp_path):
         assert zarr.open_group(out, mode="r").attrs["method"] == method
     ingested = call("ingest", tmp_path / "m", path, "--serial")
     assert (ingested["partitions"], ingested["rows"], ingested["duplicates"]) == (0, 0, 5)
-    call("fit", path, "--model", tmp_path / "chunks", *FIT)
+    call("fit", path, "--model", tmp_path / "chunks", *FIT, *CHUNKS)
     command = ["score", str(tmp_path / "chunks"), path, "--serial", "--method", "local"]
     refused = CliRunner().invoke(cli, command)
     assert refused.exit_code == 1
@@ -368,7 +369,7 @@ def test_names_that_are_odd_but_allowed(name, make_data, rng, tmp_path):
     """Keys hold them, tables show them on one line."""
     X = rng.uniform(-2, 2, (120, 2))
     path, model = make_data(f"{name}.zarr", X=X, y=X[:, 0]), str(tmp_path / f"{name} model")
-    call("fit", path, "--model", model, *FIT)
+    call("fit", path, "--model", model, *FIT, *CHUNKS)
     assert call("ingest", model, path, "--serial")["duplicates"] == 3
     key = call("info", model, "--ledger")["ledger"][0]["key"]
     assert key == f"{path}/X[0:50]"
@@ -389,7 +390,7 @@ def test_sampled_hyperparameters(wave, tmp_path, monkeypatch):
     monkeypatch.setitem(posterior.LENGTHS, "quick", (30, 10))
     path, *_ = wave
     model, sampling = tmp_path / "m", ["--hyperparameters", "hmc", "--samples", 3, "--chains", 2, "--effort", "quick"]
-    options = ["--serial", "--query", 20, "--rows-per-expert", 120, "--kernel", "se"]
+    options = ["--serial", "--query", 20, "--rows-per-expert", 120, "--kernel", "se", *CHUNKS]
     fit = call("fit", path, "--model", model, *sampling, *options)
     wanted = "rows partitions query seconds log_evidence kernel hyperparameters p_eff jitter model commit"
     assert set(fit) > {*wanted.split(), "samples", "acceptance", "rhat", "ess"}
@@ -431,7 +432,7 @@ def test_sampling_that_is_none(wave, tmp_path):
 def test_history_and_pruning(wave, tmp_path):
     path, *_ = wave
     model = str(tmp_path / "m")
-    assert run_here("fit", path, "--model", model, *FIT, "--partition", "chunks")[0] == 0
+    assert run_here("fit", path, "--model", model, *FIT, *CHUNKS)[0] == 0
     key = GBCM.load(model).ledger[0].key
     assert run_here("forget", model, key, "--serial")[0] == 0
     _, info = run_here("info", model, "--history", "--json")

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from bcmdist import GBCM
+from bcmdist import GBCM, GBCMRegressor
 from bcmdist.app.cli.main import cli
 from bcmdist.data.tables.importing import import_file
+from bcmdist.data.tables.quantities import Quantities
 from bcmdist.data.tables.roles import Roles
-from bcmdist.errors import BcmdistWarning
+from bcmdist.errors import BcmdistWarning, InvalidDtype
 
 pd = pytest.importorskip("pandas", reason="tables: pip install 'bcmdist[tables]'")
 pytest.importorskip("pyarrow", reason="tables: pip install 'bcmdist[tables]'")
@@ -53,6 +54,53 @@ def an_empty_column(frame):
     return frame.assign(notes=np.nan)
 
 
+def written(column, form):
+    """The table with the numbers of a column written as texts."""
+
+    def change(frame):
+        return frame.assign(**{column: [form(value) for value in frame[column]]})
+
+    return change
+
+
+def some_unknown(mark):
+    def change(frame):
+        return frame.assign(area=[mark if k % 9 == 4 else f"{a:.2f}" for k, a in enumerate(frame.area)])
+
+    return change
+
+
+def with_comma(value):
+    return f"{value:.2f}".replace(".", ",")
+
+
+AS_NUMBERS = r"texts are read as numbers in '{}' \('{}"
+AS_GAPS = r"texts are read as numbers in 'area'"
+TEXTS = {
+    "thousands": (written("area", lambda a: f"{1000 * a:,.0f}"), AS_NUMBERS.format("area", "")),
+    "thousands, decimals": (written("area", lambda a: f"{1000 * a:,.2f}"), AS_NUMBERS.format("area", "")),
+    "swiss thousands": (written("area", lambda a: f"CHF {1000 * a:,.2f}".replace(",", "'")), "'CHF "),
+    "french thousands": (
+        written("area", lambda a: f"{1000 * a:,.2f} €".replace(",", "\u202f").replace(".", ",")),
+        AS_NUMBERS.format("area", ""),
+    ),
+    "german thousands": (
+        written("area", lambda a: f"{1000 * a:,.2f}".replace(",", "_").replace(".", ",").replace("_", ".")),
+        AS_NUMBERS.format("area", ""),
+    ),
+    "decimal commas": (written("area", with_comma), AS_NUMBERS.format("area", "")),
+    "units": (written("area", lambda a: f"{a:.2f} m²"), AS_NUMBERS.format("area", "")),
+    "units without a blank": (written("area", lambda a: f"{a:.2f}sqm"), AS_NUMBERS.format("area", "")),
+    "units and decimal commas": (written("area", lambda a: f"{with_comma(a)} qm"), AS_NUMBERS.format("area", "")),
+    "percent": (written("area", lambda a: f"{a:.1f}%"), AS_NUMBERS.format("area", "")),
+    "a target in a currency": (written("rent", lambda a: f"€ {a:,.2f}"), AS_NUMBERS.format("rent", "€")),
+    "a target with decimal commas": (written("rent", with_comma), AS_NUMBERS.format("rent", "")),
+    "question marks": (some_unknown("?"), AS_GAPS),
+    "dashes": (some_unknown("-"), AS_GAPS),
+    "unknown": (some_unknown("Unknown"), AS_GAPS),
+}
+
+
 AWKWARD = {
     "an empty column": (an_empty_column, "'notes' not used: nothing in 'notes'", "InvalidData"),
     "gaps in inputs": (
@@ -64,6 +112,89 @@ AWKWARD = {
     "remarks": (remarks, r"'remark' not used: texts in 'remark' \(all cells", "InvalidDtype"),
     "numbers and texts": (numbers_and_texts, r"'floor' not used: texts in 'floor' \(1 of 90 cells", "InvalidDtype"),
 }
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+@pytest.mark.parametrize("kind", TEXTS)
+def test_numbers_as_people_write_them_are_numbers(flats, tmp_path, kind, suffix):
+    """As the same table of plain numbers, on the command line and by an estimator; said once; refused by `--strict`."""
+    change, warning = TEXTS[kind]
+    frame, file, model = change(flats), tmp_path / f"flats.{suffix}", tmp_path / "model"
+    frame.to_csv(file, index=False) if suffix == "csv" else frame.to_parquet(file, index=False)
+    command = ["fit", str(file), "--model", str(model), *QUICK, "--json"]
+    if "target" not in kind:  # texts of a target are names of classes, without this
+        refused = CliRunner().invoke(cli, [*command, "--strict"])
+        assert refused.exit_code == 1
+        assert refused.stderr.strip().splitlines()[-1].startswith("bcmdist: InvalidD")
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        done = CliRunner().invoke(cli, command, catch_exceptions=False)
+    assert done.exit_code == 0, done.stderr
+    assert len(re.findall(warning, done.stderr)) == 1
+    fitted = GBCM.load(model)
+    found = fitted.predict(frame.drop(columns="rent"))["mean"]
+    assert np.corrcoef(found, flats.rent)[0, 1] > 0.8
+    scored = CliRunner().invoke(cli, ["score", str(model), str(file), "--serial", "--json"])
+    assert json.loads(scored.stdout)["nmse"] < 0.4
+    rows = tmp_path / f"rows.{suffix}"
+    some = frame.drop(columns="rent").iloc[:20]
+    some.to_csv(rows, index=False) if suffix == "csv" else some.to_parquet(rows, index=False)
+    done = CliRunner().invoke(cli, ["predict", str(model), str(rows), "--out", str(tmp_path / "o.csv"), "--serial"])
+    assert done.exit_code == 0, done.output
+    np.testing.assert_allclose(pd.read_csv(tmp_path / "o.csv")["mean"], found[:20], rtol=1e-9)
+    odd = some.assign(area="12 parsecs")
+    with pytest.raises(InvalidDtype, match="12 parsecs"):
+        fitted.predict(odd)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        how = {"query": 20, "kernel": "se", "options": {"learn": False}}
+        estimator = GBCMRegressor(**how).fit(frame.drop(columns="rent"), flats.rent)
+    assert np.corrcoef(estimator.predict(frame.drop(columns="rent")), flats.rent)[0, 1] > 0.8
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ["007", "012", "113"],  # codes
+        ["12", "13", "14"],  # as a file of texts has them: may be codes
+        ["3 m", "4 km", "5 m"],  # of two units
+        ["1,5", "2.5", "3,5"],  # of two decimal marks
+        ["zone 1", "zone 2", "zone 3"],
+        ["A1", "A2", "A3"],
+        ["2026-01-02", "2026-01-03", "2026-01-04"],
+        ["1.2.3", "1.2.4", "1.2.5"],
+        ["12:30", "12:45", "13:00"],
+        ["1,23,4", "5,67,8", "9,10,1"],
+        ["?", "-", "n/a"],
+    ],
+)
+def test_other_texts_are_no_numbers(texts):
+    quantities = Quantities()
+    for text in texts:
+        quantities.see(text, 2)
+    assert quantities.form() is None
+
+
+@pytest.mark.parametrize(
+    ("texts", "numbers"),
+    [
+        (["1,234", "5,678"], [1234.0, 5678.0]),
+        (["1,234", "5,67"], [1.234, 5.67]),
+        (["1.234,5", "6"], [1234.5, 6.0]),
+        (["1'234.5 CHF", "CHF 6"], [1234.5, 6.0]),
+        (["-1,200.5", "+3"], [-1200.5, 3.0]),
+        (["1e-3", "2 kg"], [0.001, 2.0]),
+        (["0,5 %", "10 %", "n/a"], [0.5, 10.0, np.nan]),
+        (["$1,000,000", "$2"], [1e6, 2.0]),
+    ],
+)
+def test_texts_are_these_numbers(texts, numbers):
+    quantities = Quantities()
+    for text in texts:
+        quantities.see(text, 3)
+    form = quantities.form()
+    np.testing.assert_array_equal([form.number(text) for text in texts], numbers)
+    assert quantities.total(form) == pytest.approx(3.0 * np.nansum(numbers))
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])

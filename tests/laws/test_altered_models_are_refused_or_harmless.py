@@ -70,7 +70,8 @@ def make_original(folder, kind):
     y = targets(kind, np.sin(2 * X[:, 0]) + 0.5 * X[:, 1], rng)
     for name, rows in (("data", slice(fitted)), ("more", slice(fitted, None)), ("stream/a", slice(None))):
         write_dataset(folder / f"{name}.zarr", {"X": X[rows], "y": y[rows]}, rows_per_chunk=20)
-    given = Settings(kernel="se", query=8, rows_per_expert=20, learn=False, effort="quick", **KINDS[kind])
+    usual = {"partition": "chunks", "kernel": "se", "query": 8, "rows_per_expert": 20, "learn": False}
+    given = Settings(**usual | {"effort": "quick"} | KINDS[kind])
     gbcm = GBCM.fit(folder / "data.zarr", given, model=folder / "model")
     if kind == "ingested":
         gbcm.ingest(

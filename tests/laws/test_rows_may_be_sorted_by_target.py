@@ -24,7 +24,7 @@ from bcmdist.prediction.errors.held_out import HELD_OUT_EVERY, held_out_count, h
 from bcmdist.prediction.errors.platt_scaling import HeldOutRows, fit_calibration
 from bcmdist.prediction.local.neighbours import load_neighbours
 
-LEARNED_FROM = Settings(kernel="se", query=20, rows_per_expert=200, effort="quick")
+LEARNED_FROM = Settings(partition="chunks", kernel="se", query=20, rows_per_expert=200, effort="quick")
 
 
 def sorted_by_target(X, y):
@@ -86,7 +86,7 @@ def test_rows_that_are_held_out_are_spread_over_a_partition(rng):
     assert stats.kstest(places / 80, "uniform").pvalue > 1e-3
 
 
-CLASSES = Settings(task="classification", likelihood="onehot", kernel="se", learn=False, query=20)
+CLASSES = Settings(partition="chunks", task="classification", likelihood="onehot", kernel="se", learn=False, query=20)
 
 
 def three_classes(rng, rows=60):
@@ -206,7 +206,7 @@ def test_where_nothing_can_be_said_nothing_lies_between():
     assert share_between(np.ones(1), np.arange(1), np.array([0])) == 0.0
 
 
-COUNTS = Settings(task="counts", kernel="se", learn=False, query=20, rows_per_expert=20)
+COUNTS = Settings(partition="chunks", task="counts", kernel="se", learn=False, query=20, rows_per_expert=20)
 
 
 @pytest.fixture
@@ -287,7 +287,7 @@ def test_a_fit_of_sorted_rows_is_one_of_shuffled_rows(real_data, tmp_path, case)
     """
     (X, y), test = case.parts(real_data(case.name))
     write_dataset(tmp_path / "test.zarr", dict(zip("Xy", test, strict=True)))
-    settings = Settings(task=case.task, effort="quick", query=100, rows_per_expert=200)
+    settings = Settings(partition="chunks", task=case.task, effort="quick", query=100, rows_per_expert=200)
 
     def scores(name, order):
         write_dataset(tmp_path / f"{name}.zarr", {"X": X[order], "y": y[order]}, rows_per_chunk=50)

@@ -31,7 +31,9 @@ from problems import make_kernel
 
 QUERY, JITTER = 12, 1e-8
 SCALING = Scaling(np.zeros(1), np.ones(1), 0.0, 1.0)
-ASKED = Settings(kernel="se", objective="committee", query=QUERY, rows_per_expert=60, effort="quick")
+ASKED = Settings(
+    partition="chunks", kernel="se", objective="committee", query=QUERY, rows_per_expert=60, effort="quick"
+)
 
 
 @pytest.fixture(autouse=True, scope="module")

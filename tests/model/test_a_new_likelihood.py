@@ -95,7 +95,7 @@ def beta(monkeypatch):
 
 
 def asked(**changes):
-    return Settings(partition="chunks", **HOW | changes)
+    return Settings(**{"partition": "chunks"} | HOW | changes)
 
 
 def shares(rng, rows):

@@ -103,7 +103,9 @@ def fitted(found, place, **settings):
     lines = [",".join(found), *(",".join(map(repr, row)) for row in columns)]
     (place / "a.csv").write_text("\n".join(lines).replace("nan", "") + "\n")
     import_file(place / "a.csv", str(place / "a.zarr"), roles=Roles("y", missing="indicate"))
-    return GBCM.fit(str(place / "a.zarr"), Settings(partition="chunks", **GIVEN | settings), model=place / "model")
+    return GBCM.fit(
+        str(place / "a.zarr"), Settings(**{"partition": "chunks"} | GIVEN | settings), model=place / "model"
+    )
 
 
 def covered(gbcm, found):

@@ -20,6 +20,7 @@ from bcmdist.prediction.predictive_model import PREDICTORS
 from bcmdist.storage import commits, ledger
 
 GIVEN = Settings(
+    partition="chunks",
     kernel="se",
     learn=False,
     set={"kernel.lengthscale": 0.6, "likelihood.noise_variance": 0.05},
@@ -170,7 +171,7 @@ def test_residuals_of_a_merged_committee(odd, tmp_path):
 @pytest.mark.slow
 def test_arrivals_tell_before_they_are_heard(odd, tmp_path, make_data):
     path, X, y = odd
-    gbcm = GBCM.fit(path, GIVEN, model=tmp_path / "model")
+    gbcm = GBCM.fit(path, replace(GIVEN, noise="constant"), model=tmp_path / "model")
     known = residuals_of(gbcm.snapshot.facts, gbcm.ledger, "committee").count
     later, _ = gbcm.ingest(gbcm.source(make_data("later.zarr", rows_per_chunk=100, X=X[:400], y=y[:400])))
     arrived = [entry for entry in later.ledger if "later" in entry.key]
@@ -226,7 +227,7 @@ def test_a_fit_that_ended_before_it_was_measured_is_measured_later(odd, tmp_path
 def test_noise_is_of_regressions(classes, tmp_path):
     path, *_ = classes
     with pytest.raises(InvalidOption, match=r"--noise varying, got the likelihood bernoulli; leave it out"):
-        GBCM.fit(path, Settings(noise="varying"), model=tmp_path / "model")
+        GBCM.fit(path, Settings(partition="chunks", noise="varying"), model=tmp_path / "model")
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ scikit-learn expects one class per kind of target, with the constructor's argume
 `GBCM`, which is imported when an estimator is first fitted.
 """
 
+from types import FunctionType
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -65,6 +66,16 @@ class Estimator(BaseEstimator):
         self.options = options
         self.random_state = random_state
         self.runtime = runtime
+
+    def __init_subclass__(cls, **how):
+        """Give the class an initialiser with its own name, which Python's errors of unknown arguments show."""
+        super().__init_subclass__(**how)
+        if "__init__" not in vars(cls):
+            made = cls.__init__
+            own = FunctionType(made.__code__, made.__globals__, made.__name__, made.__defaults__, made.__closure__)
+            own.__kwdefaults__, own.__annotations__ = made.__kwdefaults__, made.__annotations__
+            own.__qualname__ = f"{cls.__name__}.__init__"
+            cls.__init__ = own  # type: ignore[method-assign]
 
     # --- Fitting ---
 

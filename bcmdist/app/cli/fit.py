@@ -1,6 +1,8 @@
 """The command `fit`: fit a committee to a data set."""
 
 import time
+from collections.abc import Callable
+from dataclasses import fields
 
 import click
 
@@ -10,6 +12,7 @@ from bcmdist.app.cli.fields import option_of, options_of
 from bcmdist.app.cli.options import Command, json_option, runtime_options
 from bcmdist.app.cli.output import report
 from bcmdist.data.registry import load_packages
+from bcmdist.data.tables.options import TableOptions
 from bcmdist.learning.method_options import method_options
 from bcmdist.learning.option_fields import hints_of
 from bcmdist.learning.settings import Settings
@@ -33,8 +36,33 @@ other families the row counts as w equal ones (a frequency).
 """
 
 
+MODEL = {"task", "likelihood", "kernel", "mean", "warp", "target_transform", "noise", "coordinates"}
+COMMITTEE = {"partition", "expert", "query", "query_method", "query_from", "rows_per_expert", "passes"}
+COMMITTEE |= {"approximation", "linearise", "precision"}
+
+
 class Fit(Command):
-    """A command with the options of methods after those of all fits."""
+    """A command with the options of methods after those of all fits; its help is in groups, columns of tables first."""
+
+    def format_options(self, ctx, formatter) -> None:
+        """Write the options under headings."""
+        tables, experts = {one.name for one in fields(TableOptions)}, set(method_options())
+        headings: dict[str, Callable[[str], bool]] = {
+            "Data, and the columns of a table": lambda name: name in {"model", "x", "y"} | tables,
+            "Model of the target": lambda name: name in MODEL,
+            "Committee": lambda name: name in COMMITTEE,
+            "Learning": lambda name: name in hints_of(Settings) or name in hints_of(FitRequest),
+            "Options of single experts": lambda name: name in experts,
+            "Where to run, and output": lambda name: True,
+        }
+        groups: dict[str, list] = {heading: [] for heading in headings}
+        for parameter in self.get_params(ctx):
+            if record := parameter.get_help_record(ctx):
+                name = parameter.name or ""
+                groups[next(heading for heading, holds in headings.items() if holds(name))].append(record)
+        for heading, records in groups.items():
+            with formatter.section(heading):
+                formatter.write_dl(records)
 
     def get_params(self, ctx) -> list[click.Parameter]:
         """Return the command's parameters. Methods, also of other packages, are asked for theirs when first needed."""

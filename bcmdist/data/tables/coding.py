@@ -10,15 +10,16 @@ from then on it is a pure function of columns.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Any, ClassVar, Literal, Protocol
 
 import msgspec
 import numpy as np
 from msgspec import Meta
 
-from bcmdist.data.tables.column import NUMBERS, Column, as_texts, described
+from bcmdist.data.tables.column import NUMBERS, TEXTS, Column, as_texts, described
 from bcmdist.data.tables.dates import days, turns
+from bcmdist.data.tables.quantities import Form
 from bcmdist.data.values import LARGEST, as_float
 from bcmdist.errors import DataDamaged, InvalidData, InvalidDtype
 from bcmdist.storage.fields import converted
@@ -152,7 +153,54 @@ class Date:
         return zone + "".join(f", {cycle} as a circle" for cycle in self.cycles) + _gaps_described(self.mean)
 
 
-CODES: dict[str, type] = {code.kind: code for code in (Number, Category, Date)}
+@dataclass(frozen=True)
+class Quantity:
+    """Texts of numbers with a unit, thousands separators or a decimal comma (`quantities`); also plain numbers."""
+
+    kind: ClassVar[str] = "quantity"
+    name: str
+    unit: str = ""
+    decimal: Literal[".", ","] = "."
+    mean: _Mean | None = None
+    """fills gaps; None: gaps stay nan"""
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return _with_indicator((self.name,), self.name, self.mean is not None)
+
+    def numbers(self, column, where, *, start=0, unseen="error") -> np.ndarray:
+        if column.kind == TEXTS:
+            form = Form(self.unit, self.decimal)
+            column = replace(column, values=numbers_of_texts(column, form, where, start=start), kind=NUMBERS)
+        return Number(self.name, self.mean).numbers(column, where, start=start)
+
+    def describe(self) -> str:
+        unit = f" in {self.unit}" if self.unit else ""
+        return f"numbers as texts{unit}, decimal mark {self.decimal!r}" + _gaps_described(self.mean)
+
+
+def numbers_of_texts(column: Column, form: Form, where, *, start=0) -> np.ndarray:
+    """Return the numbers in texts (n,), nan for gaps and marks of gaps.
+
+    Raises
+    ------
+    InvalidDtype
+        A text is no number of the form.
+    """
+    found = np.empty(len(column.values))
+    for row, text in enumerate(column.values.tolist()):
+        try:
+            found[row] = form.number(text)
+        except ValueError:
+            unit = f" in {form.unit}" if form.unit else ""
+            raise InvalidDtype(
+                f"{where}: expected numbers{unit} with the decimal mark {form.decimal!r} in {column.name!r}, got "
+                f"{text!r:.80} at row {start + row}; write it in the same way"
+            ) from None
+    return found
+
+
+CODES: dict[str, type] = {code.kind: code for code in (Number, Category, Date, Quantity)}
 
 
 @dataclass(frozen=True)
@@ -193,9 +241,9 @@ class Coding:
         return tuple(name for name, indicator in marks if name == indicator)
 
     @property
-    def categories(self) -> tuple[str, ...]:
-        """Names of the columns that are read as categories, even if they look like numbers."""
-        return tuple(code.name for code in self.codes if code.kind == Category.kind)
+    def texts(self) -> tuple[str, ...]:
+        """Names of the columns that are read as texts, even if they look like numbers."""
+        return tuple(code.name for code in self.codes if code.kind in (Category.kind, Quantity.kind))
 
     def numbers(self, columns: Mapping[str, Column], where, *, start=0, unseen=None) -> np.ndarray:
         """Return the inputs (n, D) of a piece of a table whose first row is `start`; nan where gaps are not filled.

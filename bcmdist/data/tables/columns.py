@@ -1,13 +1,15 @@
 """Conversion of columns that are not inputs: targets, labels, companions and row identifiers. Errors name the cell."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from bcmdist.data.schema import class_codes
+from bcmdist.data.tables.coding import numbers_of_texts
 from bcmdist.data.tables.column import CATEGORIES, NUMBERS, TEXTS, Column, as_texts, described
 from bcmdist.data.tables.look import Look
+from bcmdist.data.tables.quantities import Form
 from bcmdist.data.values import LARGEST, as_float
 from bcmdist.errors import InvalidData, InvalidDtype
 
@@ -83,10 +85,14 @@ class Target:
     """sorted names of the classes, if the target is text"""
     dtype: np.dtype | type = float
     """of the numbers"""
+    form: Form | None = None
+    """how numbers are written as texts; None for numbers"""
 
     def numbers(self, column: Column, file, *, start=0, gaps=False) -> np.ndarray:
         """Return targets (n,) of a piece, with classes as their numbers; with `gaps` missing values are nan."""
         if not self.classes:
+            if self.form is not None and column.kind == TEXTS:
+                column = replace(column, values=numbers_of_texts(column, self.form, file, start=start), kind=NUMBERS)
             if column.kind != NUMBERS:
                 raise InvalidDtype(
                     f"{file}: expected numbers in {column.name!r}, got {described(column, start=start)}; correct them"
@@ -98,8 +104,9 @@ class Target:
         return np.array([numbers[text] for text in as_texts(column).tolist()])
 
 
-def target_of(look: Look, file, *, gaps=False) -> Target:
-    """Return the conversion of a target from the first pass over it; with `gaps` missing values are accepted.
+def target_of(look: Look, file, *, gaps=False, lenient=False) -> Target:
+    """Return the conversion of a target from the first pass over it; with `gaps` missing values are accepted, and where
+    `lenient` texts of numbers with units and the like.
 
     Raises
     ------
@@ -108,6 +115,9 @@ def target_of(look: Look, file, *, gaps=False) -> Target:
     name = look.name
     if look.kinds <= {NUMBERS}:
         return Target((), look.dtype if look.dtype is not None and not look.gaps else np.dtype(float))
+    form = look.as_quantity() if lenient else None
+    if form is not None:
+        return Target((), np.dtype(float), form)
     if look.gaps and not gaps:
         raise InvalidData(
             f"{file}: expected a label in each row of {name!r}, none at row {look.first_gap}; {NO_TARGET}"

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from bcmdist.data.schema import few, warn
-from bcmdist.data.tables.coding import Category, Coding, Number
+from bcmdist.data.tables.coding import Category, Coding, Number, Quantity
 from bcmdist.data.tables.column import NUMBERS
 from bcmdist.data.tables.columns import FILL, Target, all_whole, names_of_rows, numbers_of, target_of
 from bcmdist.data.tables.look import Look
@@ -78,11 +78,18 @@ def plan(table: Named, roles: Roles, *, mask=None, count=False) -> Plan:
     if mixed:  # some pieces were parsed as numbers and others as texts: read all as texts
         texts |= mixed
         seen = _seen(table, roles, looked, texts, mask)
-    target = target_of(seen.looks[roles.y], table.file, gaps=roles.drops) if roles.target else None
+    target = None
+    if roles.target:
+        target = target_of(
+            seen.looks[roles.y], table.file, gaps=roles.drops, lenient=roles.lenient or bool(roles.coding)
+        )
     coding, naive = roles.coding, ()
     if coding is None:
         codes, left_out = _codes(seen.looks, inputs, roles, table.file)
         coding, unused = _coding(codes, roles), unused | left_out
+        as_numbers = [code.name for code in codes if isinstance(code, Quantity)]
+        as_numbers += [roles.y] if target and target.form else []
+        _warn_of_quantities(as_numbers, seen.looks, table.file)
         _warn_of_gaps(coding, seen.looks, roles, table.file)
         hours = {name for name, look in seen.looks.items() if look.hours}
         naive = tuple(code.name for code in codes if code.kind == "date" and not code.zoned and code.name in hours)
@@ -137,6 +144,18 @@ def _mask_of(column, file):
     return column.values
 
 
+def _warn_of_quantities(names, looks, file):
+    """Warn of texts that are taken for numbers, with the first of each column and its number."""
+    told = []
+    for name in names:
+        form, first = looks[name].quantities.form(), looks[name].quantities.example
+        told.append(f"{name!r} ({first!r} as {form.number(first):g})" if form and first else f"{name!r}")
+    if told:
+        warn(
+            f"{file}: texts are read as numbers in {few(told)}; --category takes them for levels, --strict refuses them"
+        )
+
+
 def _warn_of_gaps(coding, looks, roles, file):
     """Warn of gaps that are filled without having been asked for."""
     filled = [f"{code.name!r} ({looks[code.name].gaps})" for code in coding.codes if looks[code.name].gaps]
@@ -152,8 +171,8 @@ def _codes(looks, inputs, roles, file):
 
     Raises `InvalidDtype` naming all inputs whose type is unclear, unless other inputs remain and `roles` are lenient.
     """
-    indicate = roles.missing in ("indicate", "auto")
-    found = {name: looks[name].code(file, cycles=roles.cyclic.get(name, ()), indicate=indicate) for name in inputs}
+    how = {"indicate": roles.missing in ("indicate", "auto"), "lenient": roles.lenient}
+    found = {name: looks[name].code(file, cycles=roles.cyclic.get(name, ()), **how) for name in inputs}
     odd = [name for name, code in found.items() if code is None]
     lenient = roles.lenient and not roles.inputs
     of_rows = [name for name in found if lenient and looks[name].names_rows and name not in roles.type_options]

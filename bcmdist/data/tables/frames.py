@@ -63,7 +63,7 @@ def coding_of(X) -> Coding | None:
         look.see(table[look.name])
     if all(look.kinds <= {NUMBERS} and not look.gaps for look in looks):
         return None
-    codes = [look.code("X", indicate=True) for look in looks]
+    codes = [look.code("X", indicate=True, lenient=True) for look in looks]
     odd = [look for look, code in zip(looks, codes, strict=True) if code is None]
     if odd:
         names = [look.name for look in odd]

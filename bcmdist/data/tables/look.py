@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from bcmdist.data.tables.coding import Category, Code, Date, Number
+from bcmdist.data.tables.coding import Category, Code, Date, Number, Quantity
 from bcmdist.data.tables.column import CATEGORIES, DATES, NUMBERS, TEXTS, Column, as_texts, is_plain, odd_texts
 from bcmdist.data.tables.dates import day_of, days, has_zone
+from bcmdist.data.tables.quantities import Form, Quantities
 from bcmdist.data.values import LARGEST, as_float
 from bcmdist.errors import InvalidData
 
@@ -54,6 +55,8 @@ class Look:
     odd: int = 0
     """number of texts that are not numbers"""
     first_odd: tuple[str, int] = ("", 0)
+    quantities: Quantities = field(default_factory=Quantities)
+    """its texts as numbers with units and the like"""
     undated: int = 0
     """number of texts that are not dates"""
     first_undated: tuple[str, int] = ("", 0)
@@ -101,6 +104,7 @@ class Look:
         found = Counter(texts)
         self._see_levels(found)
         for text, count in found.items():
+            self.quantities.see(text, count)
             if not is_plain(text):
                 self.first_odd = self.first_odd if self.odd else (text, self._row(column, text))
                 self.odd += count
@@ -202,14 +206,29 @@ class Look:
             )
         return Date(self.name, self.zones == {True}, self.form, cycles, self.mean if indicated else None)
 
-    def code(self, where, *, cycles=(), indicate=False) -> Code | None:
+    def as_quantity(self) -> Form | None:
+        """Return how all texts are written as numbers, and count marks of missing numbers as gaps; None if they are
+        not, or have been counted."""
+        form = self.quantities.form() if self.kinds == {TEXTS} else None
+        if form is not None:
+            self.total = self.quantities.total(form)
+            self.gaps += self.quantities.gaps
+            self.quantities.gaps = 0
+        return form
+
+    def code(self, where, *, cycles=(), indicate=False, lenient=False) -> Code | None:
         """Choose the code of the column; return None if its type is unclear.
 
         Parameters
         ----------
         cycles : cycles to add as inputs; implies that the column holds dates, as `form` does
         indicate : whether gaps are to be filled and marked by an indicator
+        lenient : whether texts may be numbers with units, thousands separators and the like
         """
+        form = self.as_quantity() if lenient and not (self.leveled or self.form or cycles) else None
+        if form is not None:
+            mean = self.mean if indicate and self.gaps else None
+            return Quantity(self.name, form.unit, form.decimal, mean)
         indicated = indicate and self.gaps > 0
         if self.leveled:
             return self.category(indicated, where)

@@ -20,6 +20,9 @@ from bcmdist.errors import DataNotFound, InvalidData, InvalidOption
 # Names that data sets and predictions use themselves.
 RESERVED = {"X", "y", "row", "column", "class", *COMPANIONS, "mean", "variance", "probability", "label"}
 RESERVED |= {"observation_mean", "observation_variance", "lower95", "upper95"}
+# Why a column is not used, where a user has asked for it.
+OF_TRAINING = "the target of training"
+ASKED = ("--drop", "--x", OF_TRAINING)
 # Valid names of row identifiers: they become arrays of a Zarr group, which CF lists separated by blanks.
 ROW_NAME = re.compile(r"(?!\.|zarr\.json$)[^\s/\\:%\0]{1,60}")
 
@@ -99,8 +102,8 @@ class Roles:
     @property
     def texts(self) -> frozenset[str]:
         """Columns to read as unparsed texts, so that 007 does not become 7."""
-        categories = () if self.coding is None else self.coding.categories
-        return frozenset([*self.category, *self.date, *categories, *([self.id] if self.id else [])])
+        texts = () if self.coding is None else self.coding.texts
+        return frozenset([*self.category, *self.date, *texts, *([self.id] if self.id else [])])
 
 
 def roles_of(options: TableOptions, y, *, x=None, target=True, lags=None, x_lags=0) -> Roles:
@@ -176,7 +179,7 @@ def named_columns(names, file, roles: Roles, *, besides=()) -> tuple[list[str], 
             raise DataNotFound(f"{file}: expected a column {name!r}{what}, found {few(names)}; correct {option}")
     unused = dict.fromkeys(roles.drop, "--drop")
     if not roles.target and roles.y in names and roles.y not in roles.inputs:
-        unused[roles.y] = "the target of training" if roles.coding else "the target, --no-target"
+        unused[roles.y] = OF_TRAINING if roles.coding else "the target, --no-target"
     inputs = [name for name in names if name not in {*named.values(), *unused}]
     if roles.inputs:
         inputs, unused = _named_inputs(names, inputs, unused, file, roles)
@@ -209,6 +212,6 @@ def warn_of_roles(inputs, file) -> None:
 
 def warn_of_unused(unused, file) -> None:
     """Warn of unused columns, with the reason, unless the reason is an option that leaves them out."""
-    for reason in dict.fromkeys(why for why in unused.values() if why not in ("--drop", "--x")):
+    for reason in dict.fromkeys(why for why in unused.values() if why not in ASKED):
         names = few(repr(name) for name, why in unused.items() if why == reason)
         warn(f"{file}: {names} not used: {reason}")
