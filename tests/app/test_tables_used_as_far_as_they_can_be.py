@@ -79,7 +79,10 @@ AS_GAPS = r"texts are read as numbers in 'area'"
 TEXTS = {
     "thousands": (written("area", lambda a: f"{1000 * a:,.0f}"), AS_NUMBERS.format("area", "")),
     "thousands, decimals": (written("area", lambda a: f"{1000 * a:,.2f}"), AS_NUMBERS.format("area", "")),
-    "swiss thousands": (written("area", lambda a: f"CHF {1000 * a:,.2f}".replace(",", "'")), "'CHF "),
+    "swiss thousands": (
+        written("area", lambda a: f"CHF {1000 * a:,.2f}".replace(",", "'")),
+        r"texts are read as numbers in 'area' \(.CHF",
+    ),
     "french thousands": (
         written("area", lambda a: f"{1000 * a:,.2f} €".replace(",", "\u202f").replace(".", ",")),
         AS_NUMBERS.format("area", ""),

@@ -33,9 +33,8 @@ UNITS = CURRENCIES | frozenset(
     ]
 )
 # fmt: on
-_AROUND = re.compile(
-    r"(?P<before>[^\d+\-.,]{0,5}?)\s*(?P<number>[+-]?\d[\d.,' \u00a0\u202f]*?)\s*(?P<after>[^\d\s.,'+\-][^\d,]{0,8}[23]?)?"
-)
+_BEFORE, _AFTER = r"(?P<before>[^\d+\-.,]{0,5}?)", r"(?P<after>[^\d\s.,'+\-][^\d,]{0,8}[23]?)?"
+_AROUND = re.compile(rf"{_BEFORE}\s*(?P<number>[+-]?\d[\d.,' \u00a0\u202f]*?)\s*{_AFTER}")
 _EXPONENT = re.compile(r"[+-]?\d+(\.\d+)?[eE][+-]?\d+")
 # A number with each decimal mark: digits in groups of three or without groups.
 _FORMS = {
