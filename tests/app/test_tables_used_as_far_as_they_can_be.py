@@ -13,7 +13,7 @@ from bcmdist.app.cli.main import cli
 from bcmdist.data.tables.importing import import_file
 from bcmdist.data.tables.quantities import Quantities
 from bcmdist.data.tables.roles import Roles
-from bcmdist.errors import BcmdistWarning, InvalidDtype
+from bcmdist.errors import BcmdistWarning, InvalidData, InvalidDtype
 
 pd = pytest.importorskip("pandas", reason="tables: pip install 'bcmdist[tables]'")
 pytest.importorskip("pyarrow", reason="tables: pip install 'bcmdist[tables]'")
@@ -273,3 +273,19 @@ def test_score_and_report_agree_on_a_model_that_a_line_beats(rng, tmp_path):
     out = ["--out", str(tmp_path / "report.html"), "--serial", "--json"]
     report = CliRunner().invoke(cli, ["report", model, test, *out], catch_exceptions=False)
     assert json.loads(report.stdout)["trust"] == trust
+
+
+def test_estimators_refuse_what_they_are_told_to(flats):
+    X, y = flats[["area", "quarter"]], flats.rent
+    how = {"query": 20, "kernel": "se", "options": {"learn": False}}
+    usual = GBCMRegressor(**how).fit(X, y)
+    other = X.assign(quarter="west")
+    assert np.isfinite(usual.predict(other)).all()
+    strict = GBCMRegressor(**how, missing="error", unseen="error").fit(X, y)
+    np.testing.assert_array_equal(strict.predict(X), usual.predict(X))
+    with pytest.raises(InvalidData, match="expected a level of training in 'quarter'"):
+        strict.predict(other)
+    with pytest.raises(
+        InvalidData, match=r"X: expected a value in each row, got gaps in 'area' \(12\), 'quarter' \(1\)"
+    ):
+        GBCMRegressor(**how, missing="error").fit(gaps_in_inputs(flats)[["area", "quarter"]], y)

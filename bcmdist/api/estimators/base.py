@@ -48,6 +48,8 @@ class Estimator(BaseEstimator):
         noise: Literal["auto", "constant", "varying"] = "auto",
         target_transform: Literal["auto", "none", "log", "power"] = "auto",
         effort: Literal["quick", "normal", "thorough"] = "normal",
+        missing: Literal["auto", "error"] = "auto",
+        unseen: Literal["other", "error"] = "other",
         options: dict[str, Any] | None = None,
         random_state: int | np.random.RandomState | None = 0,
         runtime: Any = None,
@@ -63,6 +65,8 @@ class Estimator(BaseEstimator):
         self.noise = noise
         self.target_transform = target_transform
         self.effort = effort
+        self.missing = missing
+        self.unseen = unseen
         self.options = options
         self.random_state = random_state
         self.runtime = runtime
@@ -107,7 +111,7 @@ class Estimator(BaseEstimator):
         X = framed(X)
         refuse_texts(X)
         if first:
-            self._coding = coding_of(X)
+            self._coding = coding_of(X, missing=self.missing, unseen=self.unseen)
         if is_lazy(X):
             validate_data(self, empty(X), reset=first, skip_check_array=True)
             return X, y

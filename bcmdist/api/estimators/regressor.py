@@ -41,6 +41,12 @@ class GBCMRegressor(NumberEstimator):
         are in original units
     effort : {"normal", "quick", "thorough"}
         How much time to spend on learning hyper-parameters
+    missing : {"auto", "error"}
+        Gaps of a data frame. "auto": filled with the mean and marked by an indicator input, with a warning. "error":
+        refused
+    unseen : {"other", "error"}
+        Levels of categories that training lacks. "other": taken for random ones of those that are there. "error":
+        refused
     options : dict, default None
         Further fields of `bcmdist.Settings` by name
     random_state : int, RandomState instance or None, default 0

@@ -31,10 +31,18 @@ class ProgressBar:
         self.counts: dict[str, int] = {}
         self.drawn = 0.0
         self.started: dict[str, float] = {}
+        self.begun: dict[str, float] = {}
+        """when each stage began"""
+        self.counted = ""
+        """the stage of many sums that is running"""
 
     def __call__(self, label, done, total):
         """Show that `done` of `total` partitions are summed in the stage `label`."""
         now = time.monotonic()
+        if label != self.counted and self.counted in self.counts:
+            self._count(now)
+        self.counted = label if label in MANY else ""
+        self.begun.setdefault(label, now)
         if done == 0 or label not in self.started:
             self.started[label] = now
         finished = done == total
@@ -48,12 +56,20 @@ class ProgressBar:
 
     def _draw(self, label, done, total, now):
         if label in MANY:
-            print(f"\r{label:12} evaluation {self.counts.get(label, 0)}", end="", file=sys.stderr, flush=True)
+            seconds = now - self.begun[label]
+            text = f"\r{label:12} evaluation {self.counts.get(label, 0)}, {seconds:.0f} s"
+            print(text, end="", file=sys.stderr, flush=True)
             return
         filled = "#" * (BAR * done // total)
         seconds = now - self.started[label]
         text = f"\r{label:12} [{filled:.<{BAR}}] {done}/{total}  {seconds:.1f} s"
         print(text, end="", file=sys.stderr, flush=True)
+
+    def _count(self, now):
+        """Say how many sums a stage of many had, and how long it took."""
+        start, label = "\r" if self.terminal else "", self.counted
+        text = f"{start}{label:12} {self.counts.pop(label)} evaluations in {now - self.begun.pop(label):.1f} s"
+        print(f"{text}{'':{BAR}}", file=sys.stderr, flush=True)
 
     def _line(self, label, total, now):
         seconds = now - self.started[label]

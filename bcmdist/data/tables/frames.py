@@ -3,7 +3,7 @@
 Frames of libraries other than pandas are converted to pandas with narwhals.
 """
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -44,14 +44,22 @@ def has_categories(X) -> bool:
     return hasattr(X, "iloc") and any(getattr(kind, "kind", "O") not in "fiub" for kind in kinds)
 
 
-def coding_of(X) -> Coding | None:
+def coding_of(
+    X, *, missing: Literal["auto", "error"] = "auto", unseen: Literal["other", "error"] = "other"
+) -> Coding | None:
     """Return the coding of a data frame; None if X is not a data frame, or all columns are numbers without gaps.
 
     Gaps are filled with means and marked by indicators, levels that training lacks are taken for random ones, and
     columns whose type is unclear are left out, with warnings.
 
+    Parameters
+    ----------
+    missing, unseen : "error" to refuse gaps, and later levels that X lacks
+
     Raises
     ------
+    InvalidData
+        There are gaps, which are to be refused.
     InvalidDtype
         The type of every column is unclear.
     """
@@ -76,9 +84,11 @@ def coding_of(X) -> Coding | None:
         hint = f"; {levels}" if TEXTS in odd[0].kinds else ""
         warn(f"X: {few(map(repr, names))} not used: {shown}{hint}")
     filled = [f"{look.name!r} ({look.gaps})" for look, code in zip(looks, codes, strict=True) if code and look.gaps]
+    if filled and missing == "error":
+        raise InvalidData(f"X: expected a value in each row, got gaps in {few(filled)}; fill or drop them")
     if filled:
         warn(f"X: gaps are filled with the mean and marked by an indicator in {few(filled)}")
-    return Coding(tuple(code for code in codes if code), "indicate" if filled else "error", "other")
+    return Coding(tuple(code for code in codes if code), "indicate" if filled else "error", unseen)
 
 
 def _has_gaps(X):
