@@ -2,6 +2,9 @@
 
 from abc import ABC, abstractmethod
 from importlib import import_module
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from bcmdist.api.places import targets_of
 from bcmdist.api.relevance import Lengthscales
@@ -11,6 +14,9 @@ from bcmdist.prediction import datasets
 from bcmdist.prediction.predictive_model import PredictiveModel
 from bcmdist.prediction.scoring.scores import Scores
 from bcmdist.prediction.uncertain.forecast import Forecast
+
+if TYPE_CHECKING:
+    import pandas
 
 # Imported on first use.
 VALIDATION = "bcmdist.api.validation.cross_validate"
@@ -52,6 +58,26 @@ class Facade(ABC):
         Raises `InvalidOption` where the model lacks what the method needs.
         """
         return self.predictive.chosen_method(method)
+
+    @abstractmethod
+    def predict(self, X, **how) -> dict[str, np.ndarray]:
+        """Predictions by name at rows X."""
+
+    def predict_frame(self, X, **how) -> "pandas.DataFrame":
+        """As `predict`, as a data frame with the index of the data frame X (n, D), or 0, 1, ...
+
+        Probabilities are columns `probability_CLASS`. Terms, which belong to columns of their own, are left out.
+        """
+        import pandas  # optional
+
+        found = {name: values for name, values in self.predict(X, **how).items() if np.shape(values)[:1] == (len(X),)}
+        classes = self.predictive.snapshot.model.class_labels if "probability" in found else ()
+        columns: dict[str, np.ndarray] = {}
+        for name, values in found.items():
+            wide = values.ndim == 2 and values.shape[1] == len(classes)
+            columns |= {f"{name}_{label}": values[:, k] for k, label in enumerate(classes)} if wide else {}
+            columns |= {name: values} if values.ndim == 1 else {}
+        return pandas.DataFrame(columns, index=X.index if hasattr(X, "iloc") else None)
 
     @runs
     def predict_zarr(self, source, out, *, x=None, method=None, inputs=None, terms=False, runtime: Where = None) -> int:

@@ -229,7 +229,7 @@ class GBCM(Facade):
         """Merge two committees into the new directory `model`, and recalibrate; see `merging.merge`."""
         return GBCM(merging.merge(self.snapshot, other.snapshot, model, runtime))
 
-    def predict(
+    def predict(  # type: ignore[override]
         self, X, *, exposure=None, trials=None, quantiles=(), method=None, X_variance=None, inputs=None, terms=False
     ) -> dict[str, np.ndarray]:
         """Predictions at the rows of X (n, D), in original units, by name.

@@ -70,7 +70,7 @@ class Mixture(Facade):
         contents = contents_of(model)
         return cls(LazySequence(_load, references(contents)), contents)
 
-    def predict(self, X, *, quantiles=(), X_variance=None, inputs=None) -> dict[str, np.ndarray]:
+    def predict(self, X, *, quantiles=(), X_variance=None, inputs=None) -> dict[str, np.ndarray]:  # type: ignore[override]
         """Predictions at the rows of X (n, D), in original units, by the names of `GBCM.predict`.
 
         With m_s and v_s the mean and variance of member s:

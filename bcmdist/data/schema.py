@@ -10,8 +10,9 @@ one for each column. Classes have names if y holds numbers 0 to C - 1 and its at
 
 import warnings
 from collections import Counter
-from collections.abc import Hashable
+from collections.abc import Collection, Hashable
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 
 import numpy as np
 
@@ -247,6 +248,16 @@ def few(words, most=8) -> str:
     words = list(words)
     more = f" and {len(words) - most} more" if len(words) > most else ""
     return ", ".join(f"{word:.80}" for word in words[:most]) + more
+
+
+def found_instead(name: str, names: Collection[str]) -> str:
+    """List the names that were found, those most like `name` and the last one (often a target) among the first."""
+    names = list(names)
+    like = get_close_matches(name.casefold(), [one.casefold() for one in names], n=3, cutoff=0.7)
+    first = [one for one in names if one.casefold() in like]
+    ordered = list(dict.fromkeys([*first, *names[:6], *names[-1:], *names]))
+    hint = f" (did you mean {first[0]!r}?)" if first else ""
+    return few(ordered) + hint
 
 
 def _listed(names):

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 import zarr
 
+from bcmdist.data.schema import found_instead
 from bcmdist.data.tables.importing import Split, import_file
 from bcmdist.data.tables.roles import Roles
 from bcmdist.errors import DataExists, DataNotFound, InvalidData, InvalidDtype, InvalidOption
@@ -173,3 +174,16 @@ def test_nothing_is_overwritten(npz, tmp_path):
     import_file(path, tmp_path / "a.zarr")
     with pytest.raises(DataExists, match=r"expected a new path, .*a.zarr exists"):
         import_file(path, tmp_path / "a.zarr")
+
+
+@pytest.mark.parametrize(
+    ("name", "names", "found"),
+    [
+        ("prise", ["id", "area", "price"], "price, id, area (did you mean 'price'?)"),
+        ("y", ["a", "b", "c"], "a, b, c"),
+        ("Price", [f"c{k}" for k in range(20)] + ["price"], "price, c0, c1, c2, c3, c4, c5, c6 and 13 more (did you"),
+        ("target", [f"c{k}" for k in range(20)] + ["rent"], "c0, c1, c2, c3, c4, c5, rent, c6 and 13 more"),
+    ],
+)
+def test_names_like_the_missing_one_and_the_last_are_shown(name, names, found):
+    assert found_instead(name, names).startswith(found)

@@ -8,6 +8,7 @@ import click
 from bcmdist.app.finite import finite
 
 WARNINGS = "bcmdist.warnings"
+MOST_SHOWN = 24  # values of a list in a table
 
 
 def note_warning(text) -> None:
@@ -59,6 +60,8 @@ def readable(value) -> str:
         return f"{value:.4g}" if abs(value) < 1e4 else f"{value:,.0f}"
     if isinstance(value, dict):
         return ", ".join(f"{n} {readable(v)}" for n, v in value.items() if not is_nothing(v) and v == v)  # NaN != NaN
+    if isinstance(value, list) and len(value) > MOST_SHOWN and not any(isinstance(v, dict) for v in value):
+        return f"{readable(value[:MOST_SHOWN])} ... ({len(value)} in all, see --json)"
     if isinstance(value, list):
         return ("; " if any(isinstance(v, dict) for v in value) else " ").join(readable(v) for v in value)
     if isinstance(value, bool):
@@ -87,7 +90,9 @@ def in_words(figures) -> dict:
     values |= {name: f"({readable(found)})" for name, found in by_column.items()}
     decisions = "; ".join(map(_decision, figures["decisions"])) or None
     sentences = filter(None, figures.get("advice", "").split(". "))
-    words = {"columns": ", ".join(figures.get("columns", ())), "advice": Lines(sentences)}
+    names = figures.get("columns", ())
+    more = f" and {len(names) - MOST_SHOWN} more" if len(names) > MOST_SHOWN else ""
+    words = {"columns": ", ".join(names[:MOST_SHOWN]) + more, "advice": Lines(sentences)}
     words["look"] = Lines(figures.get("look", ()))
     shown = (
         figures | words | {"hyperparameters": values, "decisions": decisions, "errors": _errors(figures.get("errors"))}

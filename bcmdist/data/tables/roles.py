@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from bcmdist.data.dataset import COMPANIONS
-from bcmdist.data.schema import NO_INPUT, few, warn
+from bcmdist.data.schema import NO_INPUT, few, found_instead, warn
 from bcmdist.data.tables.coding import Coding
 from bcmdist.data.tables.dates import PERIODS
 from bcmdist.data.tables.options import TableOptions
@@ -172,11 +172,12 @@ def named_columns(names, file, roles: Roles, *, besides=()) -> tuple[list[str], 
             # `--id` also names the column of `score --by`.
             remedy = "correct the name" if option == "--id" else f"name another with {option}"
             remedy += ", or import rows to predict with --no-target" if option == "--y" else ""
-            raise DataNotFound(f"{file}: expected a column {name!r}, found {few(names)}; {remedy}")
+            raise DataNotFound(f"{file}: expected a column {name!r}, found {found_instead(name, names)}; {remedy}")
     for name, option in (dict.fromkeys(roles.drop, "--drop") | roles.type_options).items():
         if name not in names:
             what = " to drop" if option == "--drop" else ""
-            raise DataNotFound(f"{file}: expected a column {name!r}{what}, found {few(names)}; correct {option}")
+            found = found_instead(name, names)
+            raise DataNotFound(f"{file}: expected a column {name!r}{what}, found {found}; correct {option}")
     unused = dict.fromkeys(roles.drop, "--drop")
     if not roles.target and roles.y in names and roles.y not in roles.inputs:
         unused[roles.y] = OF_TRAINING if roles.coding else "the target, --no-target"
@@ -193,7 +194,8 @@ def _named_inputs(names, inputs, unused, file, roles):
     missing = [name for name in roles.inputs if name not in inputs]
     if missing:
         if roles.coding is None:
-            raise DataNotFound(f"{file}: expected a column {missing[0]!r}, found {few(names)}; correct --x")
+            found = found_instead(missing[0], names)
+            raise DataNotFound(f"{file}: expected a column {missing[0]!r}, found {found}; correct --x")
         raise InvalidData(
             f"{file}: expected the inputs of training ({few(roles.inputs)}), {few(map(repr, missing))} "
             f"not found among {few(names)}; add what is missing under its name in training"
