@@ -13,12 +13,11 @@ def test_sums_that_learning_makes_many_of_fill_no_screen(label, capsys):
         bar(label, 3, 3)
     assert capsys.readouterr().err == ""
     bar.terminal = True
-    for _ in range(2):
-        bar(label, 3, 3)
-    assert capsys.readouterr().err == f"\r{label:12} evaluation 501, 0 s\r{label:12} evaluation 502, 0 s"
+    bar("learn", 3, 3)
+    assert capsys.readouterr().err == "\rlearn        evaluation 501, 0 s"
     bar.terminal = False
     bar("experts", 0, 3)
-    assert capsys.readouterr().err.startswith(f"{label:12} 502 evaluations in 0.0 s")
+    assert capsys.readouterr().err == "learn        501 evaluations in 0.0 s\n"
     bar("experts", 3, 3)
     assert capsys.readouterr().err.startswith("experts      3 partitions in")
 

@@ -17,64 +17,62 @@ from bcmdist.storage.bounds import SEED, Bounds
 
 BAR = 30  # characters
 REFRESH_SECONDS = 0.1
-MANY = ("learn", "judge", "gaps", "train")
+MANY = ("learn", "judge", "gaps", "train", "blocks", "neighbourhoods")
 
 
 class ProgressBar:
     """Shows the progress of sums on stderr; a `Progress` of a runtime.
 
-    The many sums of learning (stages in `MANY`) are counted instead of drawn one by one.
+    The many sums of learning (stages in `MANY`) are counted together: on a terminal as they are made, and in one line
+    at the end.
     """
 
     def __init__(self):
         self.terminal = sys.stderr.isatty()
-        self.counts: dict[str, int] = {}
+        self.count = 0
+        """sums of stages in `MANY` since the last other one"""
+        self.begun = 0.0
+        """when the first of them began"""
         self.drawn = 0.0
         self.started: dict[str, float] = {}
-        self.begun: dict[str, float] = {}
-        """when each stage began"""
-        self.counted = ""
-        """the stage of many sums that is running"""
 
     def __call__(self, label, done, total):
         """Show that `done` of `total` partitions are summed in the stage `label`."""
         now = time.monotonic()
-        if label != self.counted and self.counted in self.counts:
-            self._count(now)
-        self.counted = label if label in MANY else ""
-        self.begun.setdefault(label, now)
         if done == 0 or label not in self.started:
             self.started[label] = now
+        if label in MANY:
+            self._count(done == total, now)
+            return
+        if self.count:
+            self._end(now)
         finished = done == total
-        if finished:
-            self.counts[label] = self.counts.get(label, 0) + 1
         if self.terminal and (finished or now - self.drawn > REFRESH_SECONDS):
             self.drawn = now
-            self._draw(label, done, total, now)
-        if finished and label not in MANY:
-            self._line(label, total, now)
-
-    def _draw(self, label, done, total, now):
-        if label in MANY:
-            seconds = now - self.begun[label]
-            text = f"\r{label:12} evaluation {self.counts.get(label, 0)}, {seconds:.0f} s"
+            filled, seconds = "#" * (BAR * done // max(total, 1)), now - self.started[label]
+            text = f"\r{label:12} [{filled:.<{BAR}}] {done}/{total}  {seconds:.1f} s"
             print(text, end="", file=sys.stderr, flush=True)
-            return
-        filled = "#" * (BAR * done // total)
-        seconds = now - self.started[label]
-        text = f"\r{label:12} [{filled:.<{BAR}}] {done}/{total}  {seconds:.1f} s"
-        print(text, end="", file=sys.stderr, flush=True)
+        if finished:
+            self._line(f"{label:12} {total} partitions in {now - self.started[label]:.1f} s")
 
-    def _count(self, now):
-        """Say how many sums a stage of many had, and how long it took."""
-        start, label = "\r" if self.terminal else "", self.counted
-        text = f"{start}{label:12} {self.counts.pop(label)} evaluations in {now - self.begun.pop(label):.1f} s"
-        print(f"{text}{'':{BAR}}", file=sys.stderr, flush=True)
+    def _count(self, finished, now):
+        """Count a sum of learning, and show the number on a terminal."""
+        if not self.begun:
+            self.begun = now
+        self.count += finished
+        if self.terminal and now - self.drawn > REFRESH_SECONDS:
+            self.drawn = now
+            text = f"\r{'learn':12} evaluation {self.count}, {now - self.begun:.0f} s"
+            print(text, end="", file=sys.stderr, flush=True)
 
-    def _line(self, label, total, now):
-        seconds = now - self.started[label]
-        start = "\r" if self.terminal else ""
-        print(f"{start}{label:12} {total} partitions in {seconds:.1f} s{'':{BAR}}", file=sys.stderr, flush=True)
+    def _end(self, now):
+        """Say how many sums learning took, and how long."""
+        self._line(f"{'learn':12} {self.count} evaluations in {now - self.begun:.1f} s")
+        self.count, self.begun = 0, 0.0
+
+    def _line(self, text):
+        text = f"\r{text}{'':{BAR}}" if self.terminal else text  # over the rest of the bar
+        print(text, file=sys.stderr, flush=True)
 
 
 class Command(click.Command):

@@ -325,7 +325,7 @@ class _Loop:
     def _finished(self, after: Snapshot) -> Snapshot:
         """Call `finish` and commit; if it fails or is interrupted, commit `after`, and raise."""
         assert self.finish, "it is called once"
-        self._progress(finished=True)  # the stages that follow report their own
+        self._progress(finished=True, absorbed=len(after.ledger) - len(self.before))  # stages that follow report theirs
         try:
             finished = self.finish(after)
         except BaseException:
@@ -384,9 +384,12 @@ class _Loop:
         for text in filter(None, (self.admission.warning(), drift)):
             warnings.warn(BcmdistWarning(text), stacklevel=2)
 
-    def _progress(self, *, finished=False):
-        """Report progress: partitions absorbed, out of those read plus, approximately, those waiting."""
-        done = self.admission.report.partitions + self.admission.uncommitted
+    def _progress(self, *, finished=False, absorbed=0):
+        """Report progress: partitions absorbed, out of those read plus, approximately, those waiting.
+
+        `absorbed`: those of a commit that is being made.
+        """
+        done = max(self.admission.report.partitions + self.admission.uncommitted, absorbed)
         if not finished:
             self._look()
         total = done if finished else max(self.lag_meter.announced - self.passed_over, self.delivered, done + 1)
