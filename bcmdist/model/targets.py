@@ -52,7 +52,21 @@ def model_observations(model: Model, part, obs) -> Observations:
             )
         obs = replace(obs, y=numbers.astype(float))
     check_support(model.likelihood, part, obs)
+    _refuse_negative(model, part, obs)
     return model.scaling.observations(obs, model.likelihood.units)
+
+
+def _refuse_negative(model, part, obs):
+    """Raise `UnsupportedTarget` for negative targets of a model that transforms positive ones: their images would be
+    far away from all others."""
+    bad = np.flatnonzero(obs.y < 0.0) if model.scaling.transform else np.zeros(0, int)
+    if len(bad):
+        row, kind = bad[0], model.scaling.transform.kind
+        raise UnsupportedTarget(
+            f"{part.data.url}: expected targets of at least 0 in {part.data.y}, as the model was fitted to the "
+            f"{kind} of positive ones, got {obs.y[row]:g} at row {part.start + row} ({len(bad)} "
+            f"such rows of {part.start} to {part.stop - 1}); drop these rows, or fit with --target-transform none"
+        )
 
 
 def _class_names(model, data):

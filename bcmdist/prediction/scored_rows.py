@@ -210,7 +210,7 @@ def predict_rows(
     inputs, obs = model.scaling.inputs(X), model.scaling.observations(obs, units)
     (mean, variance), errors = _latent(fitted, inputs, uncertainty), _errors(fitted, inputs)
     seen = predictive_of(fitted, mean, variance, obs, **errors)
-    named, predicted = {"mean": mean, "variance": _within(marginal(variance), seen)} | seen, None
+    named, predicted = {"mean": mean, "variance": _within(marginal(variance), seen, model)} | seen, None
     if quantiles or model.scaling.transform:
         predicted = predictive(likelihood, mean, variance, obs, **errors)
         named |= {f"quantile{q:g}": predicted.quantile(q) for q in quantiles}
@@ -221,14 +221,13 @@ def predict_rows(
     return out
 
 
-def _within(variance, seen):
+def _within(variance, seen, model):
     """Variance of the latent function, (n,) or (n, C), not above that of the observation, which contains it.
 
     Measured errors may be smaller than predicted ones: then the variance of observations is lowered, and would be
     below that of the function.
     """
-    whole = seen.get("observation_variance")
-    return variance if whole is None or whole.shape != variance.shape else np.minimum(variance, whole)
+    return np.minimum(variance, seen["observation_variance"]) if model.normal else variance
 
 
 def noise_variance(fitted: LatentPredictor, inputs, obs) -> np.ndarray:

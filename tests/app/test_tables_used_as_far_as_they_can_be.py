@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from bcmdist import GBCM, GBCMRegressor
+from bcmdist import GBCM, GBCMRegressor, Settings
 from bcmdist.app.cli.main import cli
 from bcmdist.data.tables.importing import import_file
 from bcmdist.data.tables.quantities import Quantities
 from bcmdist.data.tables.roles import Roles
-from bcmdist.errors import BcmdistWarning, InvalidData, InvalidDtype
+from bcmdist.errors import BcmdistWarning, InvalidData, InvalidDtype, UnsupportedTarget
 
 pd = pytest.importorskip("pandas", reason="tables: pip install 'bcmdist[tables]'")
 pytest.importorskip("pyarrow", reason="tables: pip install 'bcmdist[tables]'")
@@ -289,3 +289,48 @@ def test_estimators_refuse_what_they_are_told_to(flats):
         InvalidData, match=r"X: expected a value in each row, got gaps in 'area' \(12\), 'quarter' \(1\)"
     ):
         GBCMRegressor(**how, missing="error").fit(gaps_in_inputs(flats)[["area", "quarter"]], y)
+
+
+def test_dates_of_another_form_are_named_with_the_option_that_reads_them(flats, tmp_path):
+    flats["built"] = flats.built.dt.strftime("%d.%m.%Y")
+    flats.to_csv(tmp_path / "flats.csv", index=False)
+    command = ["fit", str(tmp_path / "flats.csv"), "--model", str(tmp_path / "model"), *QUICK]
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        done = CliRunner().invoke(cli, command)
+    assert "--date 'built=%d.%m.%Y' reads dates" in done.stderr
+    again = CliRunner().invoke(cli, [*command[:3], str(tmp_path / "other"), *QUICK, "--date", "built=%d.%m.%Y"])
+    assert again.exit_code == 0, again.output
+
+
+@pytest.mark.parametrize("target", [np.nan, None])
+def test_later_rows_without_a_target_are_left_out(flats, tmp_path, target):
+    flats.to_csv(tmp_path / "flats.csv", index=False)
+    fit = ["fit", str(tmp_path / "flats.csv"), "--model", str(tmp_path / "model"), *QUICK, "--partition", "chunks"]
+    assert CliRunner().invoke(cli, fit).exit_code == 0
+    later = flats.assign(area=flats.area + 1.0)
+    later.loc[[3, 9], "rent"] = target
+    later.to_csv(tmp_path / "later.csv", index=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        done = CliRunner().invoke(cli, ["ingest", str(tmp_path / "model"), str(tmp_path / "later.csv"), "--serial"])
+        scored = CliRunner().invoke(cli, ["score", str(tmp_path / "model"), str(tmp_path / "later.csv"), "--serial"])
+    assert "2 rows left out: no value of 'rent'" in done.stderr
+    assert GBCM.load(tmp_path / "model").info()["rows"] == 2 * ROWS - 2
+    assert scored.exit_code == 0, scored.output
+
+
+def test_negative_targets_are_refused_by_a_model_of_logarithms(flats, tmp_path):
+    X, y = flats[["area"]], flats.rent
+    made = GBCM.fit(X, y, Settings(target_transform="log", kernel="se", query=20, learn=False, partition="chunks"))
+    with pytest.raises(UnsupportedTarget, match=r"expected targets of at least 0 .* the log of positive ones, got -3"):
+        made.partial_fit(X[:5], y[:5].where(y.index[:5] != 2, -3.0))
+    assert made.partial_fit(X[:5] + 1.0, y[:5].where(y.index[:5] != 2, 0.0)).info()["rows"] == ROWS + 5
+
+
+def test_estimators_leave_out_what_numbers_the_rows(flats):
+    X = flats[["area"]].assign(id=np.arange(ROWS) + 7)
+    with pytest.warns(BcmdistWarning, match="X: 'id' not used: it numbers the rows"):
+        made = GBCMRegressor(query=20, kernel="se", options={"learn": False}).fit(X, flats.rent)
+    assert made.gbcm_.model.schema.columns == ("area",)
+    np.testing.assert_array_equal(made.predict(X.assign(id=0)), made.predict(X))

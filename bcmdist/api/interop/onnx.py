@@ -257,6 +257,7 @@ def _outputs(fitted: Fitted, graph: Graph) -> dict[str, Value]:
         predictive = predictive * _widening(fitted.error_distribution.scale, X, predictive)
     if fitted.error_distribution.gaps is not None:
         predictive = predictive * gap_factors(fitted.error_distribution.gaps, X)
+    outputs["std"] = graph.rows.graph.apply("Min", variance, predictive).sqrt() * length
     sd, shape = predictive.sqrt() * length, fitted.error_distribution.shape
     ends = {"lower95": LOW, "upper95": HIGH}
     return outputs | {"observation_std": sd} | {n: outputs["mean"] + sd * shape.quantile(q) for n, q in ends.items()}

@@ -57,7 +57,8 @@ class Fit(Command):
         }
         groups: dict[str, list] = {heading: [] for heading in headings}
         for parameter in self.get_params(ctx):
-            if record := parameter.get_help_record(ctx):
+            record = parameter.get_help_record(ctx) if isinstance(parameter, click.Option) else None
+            if record:
                 name = parameter.name or ""
                 groups[next(heading for heading, holds in headings.items() if holds(name))].append(record)
         for heading, records in groups.items():
@@ -80,9 +81,9 @@ class Fit(Command):
 @runtime_options
 @json_option
 def fit(make_runtime, as_json, **options) -> dict:
-    """Fit a committee to the Zarr data set DATA.
+    """Fit a committee to DATA: a Zarr data set, or a table (.csv, .parquet, ...) whose target --y names.
 
-    Example: bcmdist fit train.zarr --model model --task regression --query 1000
+    Example: bcmdist fit houses.csv --y price --model model
     """
     started = time.perf_counter()
     from bcmdist.api.carry_out import carry_out  # quick start

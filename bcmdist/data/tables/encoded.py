@@ -14,7 +14,7 @@ from bcmdist.data.schema import few, warn
 from bcmdist.data.tables.coding import Category, Coding, Number, Quantity
 from bcmdist.data.tables.column import NUMBERS
 from bcmdist.data.tables.columns import FILL, Target, all_whole, names_of_rows, numbers_of, target_of
-from bcmdist.data.tables.look import Look
+from bcmdist.data.tables.look import Look, quoted, told_quantities
 from bcmdist.data.tables.roles import Roles, named_columns
 from bcmdist.data.tables.tables import Named
 from bcmdist.data.values import LARGEST
@@ -146,11 +146,7 @@ def _mask_of(column, file):
 
 def _warn_of_quantities(names, looks, file):
     """Warn of texts that are taken for numbers, with the first of each column and its number."""
-    told = []
-    for name in names:
-        form, first = looks[name].quantities.form(), looks[name].quantities.example
-        told.append(f"{name!r} ({first!r} as {form.number(first):g})" if form and first else f"{name!r}")
-    if told:
+    if told := told_quantities(looks[name] for name in names):
         warn(
             f"{file}: texts are read as numbers in {few(told)}; --category takes them for levels, --strict refuses them"
         )
@@ -177,9 +173,7 @@ def _codes(looks, inputs, roles, file):
     lenient = roles.lenient and not roles.inputs
     of_rows = [name for name in found if lenient and looks[name].names_rows and name not in roles.type_options]
     if lenient and (odd or of_rows) and len(odd) + len(of_rows) < len(found):
-        left_out = {
-            name: f"{looks[name].described()} (--category {quoted(name)} takes texts for levels)" for name in odd
-        } | {
+        left_out = {name: f"{looks[name].described()} ({looks[name].remedy})" for name in odd} | {
             name: f"it numbers the rows (--id {quoted(name)} copies it to predictions, --x takes it)"
             for name in of_rows
         }
@@ -194,11 +188,6 @@ def _codes(looks, inputs, roles, file):
             f"them, say --category {first} where texts are levels, or leave them out with {drop}"
         )
     return tuple(found.values()), {}
-
-
-def quoted(name) -> str:
-    """Quote a name for a shell."""
-    return name if name.isidentifier() else f"'{name}'"
 
 
 def encoded(table: Named, plan: Plan) -> Iterator[dict[str, np.ndarray]]:

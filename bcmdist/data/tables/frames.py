@@ -11,7 +11,7 @@ from bcmdist.data.schema import few, warn
 from bcmdist.data.tables.coding import Coding
 from bcmdist.data.tables.column import NUMBERS, TEXTS
 from bcmdist.data.tables.delimited import of_frame
-from bcmdist.data.tables.look import Look
+from bcmdist.data.tables.look import Look, told_quantities
 from bcmdist.errors import InvalidData, InvalidDtype, MissingExtra
 
 MOST_NAMED = 8  # columns in an error message
@@ -50,7 +50,7 @@ def coding_of(
     """Return the coding of a data frame; None if X is not a data frame, or all columns are numbers without gaps.
 
     Gaps are filled with means and marked by indicators, levels that training lacks are taken for random ones, and
-    columns whose type is unclear are left out, with warnings.
+    columns whose type is unclear, or that number the rows, are left out, with warnings.
 
     Parameters
     ----------
@@ -63,16 +63,18 @@ def coding_of(
     InvalidDtype
         The type of every column is unclear.
     """
-    if not (has_categories(X) or _has_gaps(X)):
+    if not (has_categories(X) or _has_gaps(X) or _may_number_rows(X)):
         return None
     table = of_frame(X)
     looks = [Look(name) for name in table]
     for look in looks:
         look.see(table[look.name])
-    if all(look.kinds <= {NUMBERS} and not look.gaps for look in looks):
+    if all(look.kinds <= {NUMBERS} and not look.gaps and not look.names_rows for look in looks):
         return None
     codes = [look.code("X", indicate=True, lenient=True) for look in looks]
-    odd = [look for look, code in zip(looks, codes, strict=True) if code is None]
+    of_rows = [look for look in looks if look.names_rows]
+    codes = [None if look in of_rows else code for look, code in zip(looks, codes, strict=True)]
+    odd = [look for look, code in zip(looks, codes, strict=True) if code is None and look not in of_rows]
     if odd:
         names = [look.name for look in odd]
         shown = "; ".join(look.described() for look in odd[:MOST_NAMED])
@@ -83,6 +85,10 @@ def coding_of(
             )
         hint = f"; {levels}" if TEXTS in odd[0].kinds else ""
         warn(f"X: {few(map(repr, names))} not used: {shown}{hint}")
+    if of_rows and len(of_rows) + len(odd) < len(looks):
+        warn(f"X: {few(repr(look.name) for look in of_rows)} not used: it numbers the rows")
+    if as_numbers := told_quantities(look for look, code in zip(looks, codes, strict=True) if code):
+        warn(f"X: texts are read as numbers in {few(as_numbers)}; X.astype('category') takes them for levels")
     filled = [f"{look.name!r} ({look.gaps})" for look, code in zip(looks, codes, strict=True) if code and look.gaps]
     if filled and missing == "error":
         raise InvalidData(f"X: expected a value in each row, got gaps in {few(filled)}; fill or drop them")
@@ -94,6 +100,12 @@ def coding_of(
 def _has_gaps(X):
     """Return whether X is a data frame in memory with missing values."""
     return hasattr(X, "iloc") and hasattr(X, "to_numpy") and bool(X.isna().to_numpy().any())
+
+
+def _may_number_rows(X):
+    """Return whether X is a data frame in memory with a column that is named as identifiers of rows are."""
+    there = hasattr(X, "iloc") and hasattr(X, "to_numpy")
+    return there and any(Look(str(name)).names_rows_by_name for name in X.columns)
 
 
 def is_uncoded(X, coding: Coding) -> bool:

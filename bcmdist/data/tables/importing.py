@@ -141,7 +141,7 @@ def _write_table(table: Named, file, url, roles, split, how):
     if dropped:
         others = " or ".join(map(repr, (roles.y, *roles.companions.values())))
         of = "they have gaps" if roles.missing == "drop" else f"no value of {others}"
-        warn(f"{file}: {dropped} rows left out: {of} (--missing {roles.missing})")
+        warn(f"{file}: {dropped} rows left out: {of}")
     figures = _figures(written, len(schema.columns), schema, roles, pieces.names, made.unused)
     return figures | {"coded": made.coding.descriptions()} | ({"dropped": dropped} if roles.drops else {})
 

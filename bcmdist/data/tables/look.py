@@ -6,6 +6,7 @@ texts for many rows. Other columns are refused, unless the user gives their type
 
 import re
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -24,6 +25,8 @@ USUAL_LEVELS, ROWS_PER_LEVEL = 100, 3
 NAMES_ROWS = re.compile(
     r"(id|index|row|rowid|row_?n(o|r|um(ber)?)|unnamed: \d+|column0|.*[_ -]id|id[_ -].*)", re.IGNORECASE
 )
+# Dates with the year at the end, whose order of day and month is not known.
+DATED = re.compile(r"\d{1,2}([./-])\d{1,2}\1\d{2,4}( .*)?")
 # Maximum number of categories of a column that the user has called a category: one input each.
 MOST_LEVELS = 1000
 
@@ -57,6 +60,8 @@ class Look:
     first_odd: tuple[str, int] = ("", 0)
     quantities: Quantities = field(default_factory=Quantities)
     """its texts as numbers with units and the like"""
+    read_as: Form | None = None
+    """how its texts are read as numbers"""
     undated: int = 0
     """number of texts that are not dates"""
     first_undated: tuple[str, int] = ("", 0)
@@ -163,6 +168,16 @@ class Look:
         return text.removesuffix(")") + f"; {many} different ones)"
 
     @property
+    def remedy(self) -> str:
+        """The option with which texts of unclear type are used."""
+        text = self.first_undated[0]
+        if DATED.fullmatch(text):
+            mark = next(mark for mark in "./-" if mark in text)
+            year = "%Y" if len(text.split()[0].split(mark)[-1]) == 4 else "%y"
+            return f"--date '{self.name}={mark.join(('%d', '%m', year))}' reads dates, with its parts in their order"
+        return f"--category {quoted(self.name)} takes texts for levels"
+
+    @property
     def is_usual(self) -> bool:
         """Whether texts are a category by default: few distinct texts, none of them a number."""
         few = len(self.levels) <= min(USUAL_LEVELS, self.seen // ROWS_PER_LEVEL)
@@ -208,9 +223,10 @@ class Look:
 
     def as_quantity(self) -> Form | None:
         """Return how all texts are written as numbers, and count marks of missing numbers as gaps; None if they are
-        not, or have been counted."""
+        not, or have been counted before."""
         form = self.quantities.form() if self.kinds == {TEXTS} else None
         if form is not None:
+            self.read_as = form
             self.total = self.quantities.total(form)
             self.gaps += self.quantities.gaps
             self.quantities.gaps = 0
@@ -242,3 +258,18 @@ class Look:
         if self.kinds == {CATEGORIES} or (self.kinds == {TEXTS} and self.is_usual):
             return self.category(indicated, where)
         return None
+
+
+def quoted(name) -> str:
+    """Quote a name for a shell."""
+    return name if name.isidentifier() else f"'{name}'"
+
+
+def told_quantities(looks: Iterable[Look]) -> list[str]:
+    """Describe the columns whose texts are read as numbers: the name, and the first text that needs it as a number."""
+    told = []
+    for look in looks:
+        if look.kinds == {TEXTS} and (form := look.read_as):
+            first = look.quantities.example
+            told.append(f"{look.name!r} ({first!r} as {form.number(first):g})" if first else repr(look.name))
+    return told

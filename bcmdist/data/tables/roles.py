@@ -87,8 +87,8 @@ class Roles:
 
     @property
     def drops(self) -> bool:
-        """Whether rows without a target or a companion are left out."""
-        return self.missing in ("drop", "auto")
+        """Whether rows without a target or a companion are left out, with a warning: they cannot be used."""
+        return self.missing in ("drop", "auto") or (self.coding is not None and self.target)
 
     @property
     def type_options(self) -> dict[str, str]:
@@ -171,7 +171,6 @@ def named_columns(names, file, roles: Roles, *, besides=()) -> tuple[list[str], 
         if name not in names:
             # `--id` also names the column of `score --by`.
             remedy = "correct the name" if option == "--id" else f"name another with {option}"
-            remedy += ", or import rows to predict with --no-target" if option == "--y" else ""
             raise DataNotFound(f"{file}: expected a column {name!r}, found {found_instead(name, names)}; {remedy}")
     for name, option in (dict.fromkeys(roles.drop, "--drop") | roles.type_options).items():
         if name not in names:
