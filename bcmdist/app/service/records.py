@@ -71,7 +71,7 @@ def target_of(model: Model, records: Sequence[dict[str, Any]]) -> list[Any]:
     """
     coding = model.schema.coding
     name = dict(coding.roles).get("y", model.y_name) if coding else model.y_name
-    values = _values(records, name)
+    values = _values(records, name, "give it")
     empty = next((row for row, value in enumerate(values) if value is None), None)
     if empty is not None:
         raise InvalidData(f"{WHERE}: expected the target {name!r} in each row, got null in row {empty}; drop the row")
@@ -88,7 +88,7 @@ def column_of(records: Sequence[dict[str, Any]], name: str) -> Column:
     InvalidDtype
         There are both texts and numbers.
     """
-    values = _values(records, name)
+    values = _values(records, name, "give it, or null where the value is unknown")
     missing = np.array([value is None for value in values])
     texts = [isinstance(value, str) for value in values]
     if not any(texts):
@@ -104,15 +104,14 @@ def column_of(records: Sequence[dict[str, Any]], name: str) -> Column:
     return trimmed(Column(name, np.array(["" if v is None else v for v in values], dtype=object), TEXTS, missing))
 
 
-def _values(records, name):
+def _values(records, name, remedy):
     try:
         return [record[name] for record in records]
     except KeyError:
         row = next(row for row, record in enumerate(records) if name not in record)
         given = few(map(repr, records[row])) or "none"
         raise InvalidData(
-            f"{WHERE}: expected the column {name!r} in each row, row {row} has {given}; give it, or null where the "
-            "value is unknown"
+            f"{WHERE}: expected the column {name!r} in each row, row {row} has {given}; {remedy}"
         ) from None
 
 

@@ -75,8 +75,8 @@ def days(column: Column, where, *, form="", zoned=None, start=0) -> np.ndarray:
             example = "2026-03-01 or 2026-03-01T12:30:00Z"
             expected = f"a date of the format {form!r}" if form else f"a date such as {example}"
             raise InvalidData(
-                f"{where}: expected {expected} in {column.name!r}, got {text!r} at row {start + row}; correct it, or "
-                f"give --date '{column.name}=FORMAT' with the parts of strptime, such as %d.%m.%Y"
+                f"{where}: expected {expected} in {column.name!r}, got {text!r} at row {start + row}; write it as in "
+                "training"
             ) from error
         _refuse_other_zone(has_zone(text, form), zoned, column, where, start + row, text)
     gaps = column.gaps.tolist()
