@@ -36,6 +36,7 @@ SPATIAL: Final = "spatial"
 # Rows above which rows are not copied unless a user asks for it: the search for the rows around cells takes as long as
 # all the experts.
 MOST_ROWS = 1_000_000
+NEAR = "rows that can be read again and copied (chunks is for a model that will ingest more)"
 # Free space on the disk of the model, as a multiple of the size of the copy.
 FREE_SPACE = 2.0
 
@@ -90,7 +91,7 @@ def choose_partition(
     case = Case(settings, data, schema_of(data), model, runtime.allowed_bytes, classes)
     reason = next((reason for reason, applies in AS_STORED.items() if applies(case)), None)
     taken = as_stored(settings) if reason else replace(settings, partition=SPATIAL)
-    decision = Decision("partition", taken.partition, reason or "rows that can be read again and copied", {})
+    decision = Decision("partition", taken.partition, reason or NEAR, {})
     return taken, [decision.to_json()]
 
 
