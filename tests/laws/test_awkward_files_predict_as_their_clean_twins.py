@@ -199,7 +199,7 @@ REFUSED = {
     ),
     "no target": (
         *("a.csv", lambda f, p: csv(f.drop(columns="y"), p), {}, DataNotFound),
-        "expected a column 'y', found depth, north, east.*--no-target",
+        "expected a column 'y', found depth, north, east; name another with --y",
     ),
     "a target with a gap": (
         *("a.csv", lambda f, p: csv(cell("y", 9, None)(f), p), {}, InvalidData),

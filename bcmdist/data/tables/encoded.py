@@ -14,7 +14,7 @@ from bcmdist.data.schema import few, warn
 from bcmdist.data.tables.coding import Category, Coding, Number, Quantity
 from bcmdist.data.tables.column import NUMBERS
 from bcmdist.data.tables.columns import FILL, Target, all_whole, names_of_rows, numbers_of, target_of
-from bcmdist.data.tables.look import Look, quoted, told_quantities
+from bcmdist.data.tables.look import Look, quoted, described_quantities
 from bcmdist.data.tables.roles import Roles, named_columns
 from bcmdist.data.tables.tables import Named
 from bcmdist.data.values import LARGEST
@@ -146,7 +146,7 @@ def _mask_of(column, file):
 
 def _warn_of_quantities(names, looks, file):
     """Warn of texts that are taken for numbers, with the first of each column and its number."""
-    if told := told_quantities(looks[name] for name in names):
+    if told := described_quantities(looks[name] for name in names):
         warn(
             f"{file}: texts are read as numbers in {few(told)}; --category takes them for levels, --strict refuses them"
         )

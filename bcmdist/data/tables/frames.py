@@ -11,7 +11,7 @@ from bcmdist.data.schema import few, warn
 from bcmdist.data.tables.coding import Coding
 from bcmdist.data.tables.column import NUMBERS, TEXTS
 from bcmdist.data.tables.delimited import of_frame
-from bcmdist.data.tables.look import Look, told_quantities
+from bcmdist.data.tables.look import Look, described_quantities
 from bcmdist.errors import InvalidData, InvalidDtype, MissingExtra
 
 MOST_NAMED = 8  # columns in an error message
@@ -87,7 +87,7 @@ def coding_of(
         warn(f"X: {few(map(repr, names))} not used: {shown}{hint}")
     if of_rows and len(of_rows) + len(odd) < len(looks):
         warn(f"X: {few(repr(look.name) for look in of_rows)} not used: it numbers the rows")
-    if as_numbers := told_quantities(look for look, code in zip(looks, codes, strict=True) if code):
+    if as_numbers := described_quantities(look for look, code in zip(looks, codes, strict=True) if code):
         warn(f"X: texts are read as numbers in {few(as_numbers)}; X.astype('category') takes them for levels")
     filled = [f"{look.name!r} ({look.gaps})" for look, code in zip(looks, codes, strict=True) if code and look.gaps]
     if filled and missing == "error":

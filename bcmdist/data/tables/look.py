@@ -265,7 +265,7 @@ def quoted(name) -> str:
     return name if name.isidentifier() else f"'{name}'"
 
 
-def told_quantities(looks: Iterable[Look]) -> list[str]:
+def described_quantities(looks: Iterable[Look]) -> list[str]:
     """Describe the columns whose texts are read as numbers: the name, and the first text that needs it as a number."""
     told = []
     for look in looks:
