@@ -14,7 +14,7 @@ from bcmdist.data.schema import few, warn
 from bcmdist.data.tables.coding import Category, Coding, Number, Quantity
 from bcmdist.data.tables.column import NUMBERS
 from bcmdist.data.tables.columns import FILL, Target, all_whole, names_of_rows, numbers_of, target_of
-from bcmdist.data.tables.look import Look, quoted, described_quantities
+from bcmdist.data.tables.look import Look, described_quantities, quoted
 from bcmdist.data.tables.roles import Roles, named_columns
 from bcmdist.data.tables.tables import Named
 from bcmdist.data.values import LARGEST
