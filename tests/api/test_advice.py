@@ -198,3 +198,13 @@ def test_errors_as_the_model_says_are_not(rng):
     quantiles = model.info()["errors"]["shape"]["quantiles"]
     assert quantiles["0.75"] == pytest.approx(0.674, abs=0.06)  # the error of a quartile of 1500 rows is .035
     assert quantiles["0.025"] == pytest.approx(-1.96, abs=0.15)
+
+
+@pytest.mark.slow
+def test_parameters_at_bounds_are_named_by_column(rng):
+    pandas = pytest.importorskip("pandas")
+    X = pandas.DataFrame(rng.uniform(-2, 2, (300, 3)), columns=["east", "north", "depth"])
+    made = GBCM.fit(X, np.sin(2 * X.east), Settings(kernel="se", effort="quick", query=40))
+    assert {"kernel.lengthscale[north]", "kernel.lengthscale[depth]"} <= set(made.info()["at_bounds"])
+    parts = GBCM.fit(X, np.sin(2 * X.east), Settings(kernel="se(east, depth)", effort="quick", query=40))
+    assert "kernel.se(east, depth).lengthscale[depth]" in parts.info()["at_bounds"]
