@@ -201,10 +201,17 @@ def test_errors_as_the_model_says_are_not(rng):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:kernel. north used by no term")
 def test_parameters_at_bounds_are_named_by_column(rng):
     pandas = pytest.importorskip("pandas")
     X = pandas.DataFrame(rng.uniform(-2, 2, (300, 3)), columns=["east", "north", "depth"])
     made = GBCM.fit(X, np.sin(2 * X.east), Settings(kernel="se", effort="quick", query=40))
-    assert {"kernel.lengthscale[north]", "kernel.lengthscale[depth]"} <= set(made.info()["at_bounds"])
-    parts = GBCM.fit(X, np.sin(2 * X.east), Settings(kernel="se(east, depth)", effort="quick", query=40))
-    assert "kernel.se(east, depth).lengthscale[depth]" in parts.info()["at_bounds"]
+    facts = made.snapshot.facts
+    facts = facts.changed(at_bounds=["kernel.lengthscale[1]", "kernel.lengthscale[2]", "kernel.variance"])
+    bound = GBCM(replace(made.snapshot, facts=facts))
+    assert bound.info()["at_bounds"] == ["kernel.lengthscale[north]", "kernel.lengthscale[depth]", "kernel.variance"]
+    parts = GBCM.fit(X, X.east, Settings(kernel="se(east, depth)", learn=False, query=40))
+    facts = parts.snapshot.facts
+    facts = facts.changed(at_bounds=["kernel.se(0, 2).lengthscale[1]"])
+    bound = GBCM(replace(parts.snapshot, facts=facts))
+    assert bound.info()["at_bounds"] == ["kernel.se(east, depth).lengthscale[depth]"]
