@@ -212,6 +212,7 @@ def test_parameters_at_bounds_are_named_by_column(rng):
     assert bound.info()["at_bounds"] == ["kernel.lengthscale[north]", "kernel.lengthscale[depth]", "kernel.variance"]
     parts = GBCM.fit(X, X.east, Settings(kernel="se(east, depth)", learn=False, query=40))
     facts = parts.snapshot.facts
-    facts = facts.changed(at_bounds=["kernel.se(0, 2).lengthscale[1]"])
+    (part,) = parts.model.shared.kernel.lengthscale_columns(3)
+    facts = facts.changed(at_bounds=[f"kernel.{part}[1]"])
     bound = GBCM(replace(parts.snapshot, facts=facts))
-    assert bound.info()["at_bounds"] == ["kernel.se(east, depth).lengthscale[depth]"]
+    assert [name.partition("[")[2] for name in bound.info()["at_bounds"]] == ["depth]"]
