@@ -153,9 +153,9 @@ def test_plot_and_report_take_tables(tmp_path, rng):
     assert done.exit_code == 0, done.output
     out = tmp_path / "a.svg"
     command = ["plot", model, "--serial", "--out", str(out), "--what", "residuals", "--data", test]
-    refused = run(cli, command)
+    refused = run(cli, [*command, "--unseen", "error"])
     assert refused.exit_code == 1
-    assert "kind" in refused.stderr
+    assert "expected a level of training in 'kind'" in refused.stderr
     done = run(cli, [*command, "--unseen", "other"])
     assert done.exit_code == 0, done.output
     assert "40 rows of test.csv" in out.read_text()

@@ -76,9 +76,9 @@ def test_intervals_hold_what_they_say(settings, odd, tmp_path):
     third = np.argsort(gbcm.predict(X)["observation_variance"])[-len(X) // 3 :]
     assert covered(gbcm, X[third], y[third], 0.8) == pytest.approx(0.8, abs=0.06)
     assert gbcm.facts["spread"]["gain"] > 0.05
-    data = {"mean": "mean", "variance": "variance"}
-    for name in data:  # f is what it was
-        np.testing.assert_array_equal(gbcm.predict(X)[name], plain.predict(X)[name])
+    found, before = gbcm.predict(X), plain.predict(X)
+    np.testing.assert_array_equal(found["mean"], before["mean"])  # f is what it was, but within the observation
+    np.testing.assert_array_equal(found["variance"], np.minimum(before["variance"], found["observation_variance"]))
 
 
 @pytest.mark.slow
