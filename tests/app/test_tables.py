@@ -121,11 +121,7 @@ def test_names_of_rows_that_are_formulas_are_escaped(fitted, table, tmp_path):
     ("change", "error", "text"),
     [
         (lambda f: f.drop(columns="soil"), "InvalidData", "'soil' not found among"),
-        (
-            lambda f: f.assign(soil="peat"),
-            "InvalidData",
-            "got 'peat' at row 0 (120 such rows); correct it, say --unseen",
-        ),
+        (lambda f: f.assign(soil="peat"), "InvalidData", "got 'peat' at row 0 (120 such rows); correct it, or fit"),
         (lambda f: f.assign(day="soon"), "InvalidData", "in 'day', got 'soon' at row 0"),
         (lambda f: f.assign(age="old"), "InvalidDtype", "texts in 'age' (all cells, the first 'old' at row 0)"),
         (lambda f: f.assign(soil=None), "InvalidData", "each row of 'soil', got nan at row 0"),
@@ -135,6 +131,7 @@ def test_what_cannot_be_predicted_is_named_and_leaves_nothing(change, error, tex
     change(table).to_csv(tmp_path / "new.csv", index=False)
     before = sorted(os.listdir(fitted))
     for command in (["predict", "--out", tmp_path / "p.csv"], ["score"], ["ingest"]):
+        command += ["--unseen", "error"]
         said = bcmdist(command[0], fitted / "model", tmp_path / "new.csv", *command[1:], "--serial", fails=True)
         assert said["error"] == error
         assert text in said["message"]
