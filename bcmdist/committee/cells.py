@@ -3,6 +3,8 @@
 Cell order also requires a model directory on a disk: object stores are refused.
 """
 
+import numpy as np
+
 from bcmdist.committee.fading import weights
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.errors import InvalidData, InvalidOption
@@ -17,6 +19,14 @@ def absorbed_in_cells(snapshot: Snapshot) -> set[str]:
     if array is None or not len(absorbed_pieces(weights(snapshot.facts.fading, snapshot.ledger), array)):
         return set()
     return set(snapshot.surveyed)
+
+
+def arranged_alike(one: Snapshot, other: Snapshot) -> bool:
+    """Whether two states of a fit have the same copy of the rows in cell order, as those of two coordinators have."""
+    a, b = one.facts.cells, other.facts.cells
+    if a.edges is None or b.edges is None or a.array != b.array:
+        return False
+    return np.array_equal(one.store.get_array(a.edges), other.store.get_array(b.edges))
 
 
 def rows_outside(snapshot: Snapshot) -> int:

@@ -16,8 +16,8 @@ from problems import assert_same_committee
 
 pytestmark = [pytest.mark.slow, pytest.mark.alone]
 
-SETTINGS = Settings(kernel="se", learn=False, query=30, rows_per_expert=50)
-FIT = ["--kernel", "se", "--no-learn", "--query", "30", "--rows-per-expert", "50"]
+SETTINGS = Settings(partition="chunks", kernel="se", learn=False, query=30, rows_per_expert=50)
+FIT = ["--kernel", "se", "--no-learn", "--query", "30", "--rows-per-expert", "50", "--partition", "chunks"]
 PARTITIONS, HALF = 40, 20
 
 

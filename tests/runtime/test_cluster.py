@@ -197,7 +197,7 @@ def test_kill_9_of_a_worker_during_fit(make_data, tmp_path, rng):
     """The whole fit, killed from outside in the middle of the experts' work."""
     X = rng.uniform(-2, 2, (4000, 2))
     path = make_data("large.zarr", rows_per_chunk=200, X=X, y=np.sin(X[:, 0]) + 0.1 * rng.standard_normal(4000))
-    settings = Settings(kernel="se", learn=False, query=300, rows_per_expert=200)
+    settings = Settings(partition="chunks", kernel="se", learn=False, query=300, rows_per_expert=200)
     calm = GBCM.fit(path, settings, model=tmp_path / "calm")
     killed = []
 

@@ -53,7 +53,7 @@ from servers import installed, served, small_s3  # noqa: E402
 
 pytestmark = pytest.mark.alone
 
-SETTINGS = Settings(kernel="se", query=20, rows_per_expert=50, learn=False)
+SETTINGS = Settings(partition="chunks", kernel="se", query=20, rows_per_expert=50, learn=False)
 
 
 @pytest.fixture
@@ -329,11 +329,13 @@ def test_what_needs_a_disk_is_refused(memory, halves):
 def test_a_failed_preparation_leaves_nothing_and_a_sample_is_kept_nearby(memory, halves, monkeypatch, objective):
     """Beside the model, where all workers read, until it is learned from."""
     write_dataset("s3://bucket/one.zarr", halves["one"], rows_per_chunk=50)
-    bad = Settings(kernel="se", learn=False, set={"kernel.nonsense": 1.0}, query=20)
+    bad = Settings(partition="chunks", kernel="se", learn=False, set={"kernel.nonsense": 1.0}, query=20)
     with pytest.raises(InvalidOption, match="nonsense"):
         GBCM.fit("s3://bucket/one.zarr", bad, model="s3://bucket/model")
     assert open_storage("s3://bucket/model").names("") == []
-    settings = Settings(kernel="se", query=20, rows_per_expert=50, effort="quick", objective=objective)
+    settings = Settings(
+        partition="chunks", kernel="se", query=20, rows_per_expert=50, effort="quick", objective=objective
+    )
     read, original = [], SampleBlocks.__call__
     monkeypatch.setattr(SampleBlocks, "__call__", lambda *args: read.extend(original(*args)) or original(*args))
     GBCM.prepare("s3://bucket/one.zarr", settings, model="s3://bucket/model")
@@ -438,7 +440,7 @@ def test_two_processes_ingest_the_same_into_a_model_on_s3(moto, tmp_path):
     rng, rows, count = np.random.default_rng(5), 50, 200
     X = rng.uniform(-2, 2, (rows * count, 2))
     write_dataset(f"{moto}/data.zarr", {"X": X, "y": np.sin(2 * X[:, 0])}, rows_per_chunk=10 * rows)
-    settings = Settings(kernel="se", learn=False, query=20, rows_per_expert=rows)
+    settings = Settings(partition="chunks", kernel="se", learn=False, query=20, rows_per_expert=rows)
     gbcm = GBCM.prepare(f"{moto}/data.zarr", settings, model=f"{moto}/model")
     begun = time.monotonic()
     racers = [start_ingesting(gbcm.url, f"{moto}/data.zarr", "--commit-every", "4") for _ in range(2)]

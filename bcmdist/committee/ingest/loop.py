@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from bcmdist.committee.cells import absorbed_in_cells, refuse_absorbed_in_cells
+from bcmdist.committee.cells import absorbed_in_cells, arranged_alike, refuse_absorbed_in_cells
 from bcmdist.committee.facts import Lag
 from bcmdist.committee.fading import Weighting, chosen_fading, going_on
 from bcmdist.committee.ingest.admission import Admission, Instructions, LedgerState
@@ -301,7 +301,8 @@ class _Loop:
                     self.snapshot = self._finished(after) if last else after.committed()
                     break
                 except CommitConflict:
-                    if self.snapshot.pending:  # the newest commit lacks what was changed before
+                    # The newest commit may lack what was changed before, unless that is the order of cells.
+                    if self.snapshot.pending and not arranged_alike(self.snapshot, self.snapshot.newest()):
                         raise
                     last = False  # to be repeated only if no other process commits
                     overtaken = True
