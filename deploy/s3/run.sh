@@ -65,7 +65,7 @@ all_of() {
         bcmdist import "$scratch/$name.npz" "$1/$name.zarr" --rows-per-chunk 1000 --json >/dev/null
     done
     bcmdist fit "$1/first.zarr" --model "$1/models/wave" --query 200 --kernel se --no-learn --rows-per-expert 500 \
-        "${cluster[@]}" >"$scratch/fit.json" 2>"$scratch/fit.log"
+        --partition chunks "${cluster[@]}" >"$scratch/fit.json" 2>"$scratch/fit.log"
     ingested "$1"
     bcmdist predict "$1/models/wave" "$1/new.zarr" --out "$1/predicted.zarr" "${cluster[@]}" >/dev/null 2>"$scratch/predict.log"
 }

@@ -358,6 +358,7 @@ def test_commands_on_s3_do_what_they_do_on_a_disk(moto, halves, tmp_path):
             np.savez(tmp_path / f"{name}.npz", **columns)
             run("import", tmp_path / f"{name}.npz", f"{place}/{name}.zarr", "--rows-per-chunk", 50)
         options = ["--kernel", "se", "--query", 20, "--rows-per-expert", 50, "--effort", "quick", "--serial"]
+        options += ["--partition", "chunks"]
         run("fit", f"{place}/one.zarr", "--model", f"{place}/model", *options)
         assert run("ingest", f"{place}/model", f"{place}/two.zarr", "--serial")["partitions"] == 2
         assert run("ingest", f"{place}/model", f"{place}/two.zarr/", "--serial")["partitions"] == 0
