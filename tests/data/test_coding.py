@@ -155,7 +155,11 @@ def test_days_are_those_of_the_calendar(when, zone):
 @pytest.mark.parametrize(
     ("values", "form", "text"),
     [
-        (["2026-01-02", "soon"], "", "a date such as 2026-03-01.* in 't', got 'soon' at row 1; write it as in training"),
+        (
+            ["2026-01-02", "soon"],
+            "",
+            "a date such as 2026-03-01.* in 't', got 'soon' at row 1; write it as in training",
+        ),
         (["2026-01-02", "2026-02-30"], "", "got '2026-02-30' at row 1"),
         (["2026-01-02", "03.01.2026"], "", "got '03.01.2026' at row 1"),
         (["02.01.2026", "2026-01-03"], "%d.%m.%Y", "a date of the format '%d.%m.%Y' in 't', got '2026-01-03' at row 1"),
