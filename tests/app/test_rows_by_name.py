@@ -269,6 +269,25 @@ def test_pieces_count_rows():
         read_body(Points, wrong, most_rows=2000)
 
 
+def test_empty_lists_beside_rows_are_read_in_pieces():
+    for body in ({"X": [[1.0, 2.0]] * 3, "quantiles": []}, {"rows": [{"a": 1.0}], "intervals": []}):
+        found = read_body(Points, json.dumps(body).encode(), most_rows=10)
+        assert (found.quantiles, found.intervals) == ([], [])
+
+
+def test_numbers_written_as_texts_are_numbers_of_a_form(tmp_path, rng):
+    """A page's form and JSON have a number for them, whatever the decimal mark of the table was."""
+    area = rng.uniform(30, 200, 90)
+    frame = pd.DataFrame({"area": [f"{a:.1f} m²".replace(".", ",") for a in area], "y": area})
+    with pytest.warns(UserWarning, match="texts are read as numbers in 'area'"):
+        GBCM.fit((frame[["area"]], frame.y), Settings(kernel="se", query=20, learn=False), model=tmp_path / "flats")
+    with asked(tmp_path) as client:
+        assert client.get("/models/flats").json()["fields"] == [{"name": "area", "kind": "number", "gaps": False}]
+        rows = [{"rows": [{"area": value}]} for value in (70.5, "70,5 m²")]
+        number, text = (client.post(URL, json=row).json()["predictions"] for row in rows)
+    same(number, {name: np.array(values) for name, values in text.items()})
+
+
 def test_a_model_tells_the_columns_of_its_table(folder):
     with asked(folder) as client:
         fields = client.get("/models/flats").json()["fields"]

@@ -334,3 +334,14 @@ def test_estimators_leave_out_what_numbers_the_rows(flats):
         made = GBCMRegressor(query=20, kernel="se", options={"learn": False}).fit(X, flats.rent)
     assert made.gbcm_.model.schema.columns == ("area",)
     np.testing.assert_array_equal(made.predict(X.assign(id=0)), made.predict(X))
+
+
+def test_what_numbers_the_rows_is_used_where_nothing_else_is_there(flats, tmp_path):
+    X = flats[["area"]].assign(id=np.arange(ROWS))[["id"]]
+    made = GBCM.fit(X, flats.rent, Settings(kernel="se", query=20, learn=False))
+    assert made.model.schema.columns == ("id",)
+    with pytest.raises(InvalidDtype, match="texts in 'remark'"):
+        GBCM.fit(remarks(X), flats.rent)
+    remarks(X).assign(rent=flats.rent).to_csv(tmp_path / "flats.csv", index=False)
+    done = CliRunner().invoke(cli, ["fit", str(tmp_path / "flats.csv"), "--model", str(tmp_path / "model"), *QUICK])
+    assert (done.exit_code, "texts in 'remark'" in done.stderr) == (1, True)

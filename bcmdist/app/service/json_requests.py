@@ -51,7 +51,8 @@ def read_body(kind: type[Body], text: bytes | bytearray, *, most_rows: int) -> B
     values = read_object(text, kind.model_fields, most_rows=most_rows)
     # Arrays and objects are validated as they are parsed: a small stand-in of the same kind takes the place of each.
     alike = {name: np.zeros((1,) * rows.ndim).tolist() for name, rows in values.items() if isinstance(rows, np.ndarray)}
-    alike |= {name: rows[:1] for name, rows in values.items() if isinstance(rows, list) and isinstance(rows[0], dict)}
+    lists = {name: rows[:1] for name, rows in values.items() if isinstance(rows, list)}
+    alike |= {name: first for name, first in lists.items() if first and isinstance(first[0], dict)}
     try:
         return kind.model_validate(values | alike).model_copy(update={name: values[name] for name in alike})
     except ValidationError as error:

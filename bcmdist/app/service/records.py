@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from bcmdist.data.schema import few
-from bcmdist.data.tables.coding import Category, Coding, Date, indicator_of, plain
+from bcmdist.data.tables.coding import Category, Coding, Date, Number, Quantity, indicator_of, plain
 from bcmdist.data.tables.column import NUMBERS, TEXTS, Column, Table, trimmed
 from bcmdist.errors import InvalidData, InvalidDtype
 from bcmdist.model.model import Model
@@ -48,8 +48,9 @@ def inputs_of_table(table: Table, coding: Coding) -> np.ndarray:
 def fields_of(model: Model) -> list[dict[str, Any]] | None:
     """Return the columns of the table that a model was fitted to, for forms; None if they had no names.
 
-    Each has a name, a kind ("number"; "category" with `levels`; "date", `zoned` where times need a zone, with the
-    strptime `form` of its texts, "" for ISO 8601), and `gaps`, whether null is accepted.
+    Each has a name, a kind ("number", also of numbers that the table had as texts; "category" with `levels`; "date",
+    `zoned` where times need a zone, with the strptime `form` of its texts, "" for ISO 8601), and `gaps`, whether null
+    is accepted.
     """
     coding = model.schema.coding or plain(model.schema.columns)
     found = []
@@ -57,7 +58,8 @@ def fields_of(model: Model) -> list[dict[str, Any]] | None:
         levels = {"levels": list(code.levels)} if isinstance(code, Category) else {}
         dates = {"zoned": code.zoned, "form": code.form} if isinstance(code, Date) else {}
         gaps = indicator_of(code.name) in code.inputs
-        found.append({"name": code.name, "kind": code.kind, "gaps": gaps, **levels, **dates})
+        kind = Number.kind if isinstance(code, Quantity) else code.kind
+        found.append({"name": code.name, "kind": kind, "gaps": gaps, **levels, **dates})
     return found or None
 
 

@@ -14,7 +14,7 @@ from bcmdist.data.schema import few, warn
 from bcmdist.data.tables.coding import Category, Coding, Number, Quantity
 from bcmdist.data.tables.column import NUMBERS
 from bcmdist.data.tables.columns import FILL, Target, all_whole, names_of_rows, numbers_of, target_of
-from bcmdist.data.tables.look import Look, described_quantities, quoted
+from bcmdist.data.tables.look import Look, choose_codes, described_quantities, quoted
 from bcmdist.data.tables.roles import Roles, named_columns
 from bcmdist.data.tables.tables import Named
 from bcmdist.data.values import LARGEST
@@ -167,27 +167,30 @@ def _codes(looks, inputs, roles, file):
 
     Raises `InvalidDtype` naming all inputs whose type is unclear, unless other inputs remain and `roles` are lenient.
     """
-    how = {"indicate": roles.missing in ("indicate", "auto"), "lenient": roles.lenient}
-    found = {name: looks[name].code(file, cycles=roles.cyclic.get(name, ()), **how) for name in inputs}
-    odd = [name for name, code in found.items() if code is None]
     lenient = roles.lenient and not roles.inputs
-    of_rows = [name for name in found if lenient and looks[name].names_rows and name not in roles.type_options]
-    if lenient and (odd or of_rows) and len(odd) + len(of_rows) < len(found):
-        left_out = {name: f"{looks[name].described()} ({looks[name].remedy})" for name in odd} | {
-            name: f"it numbers the rows (--id {quoted(name)} copies it to predictions, --x takes it)"
-            for name in of_rows
+    codes, unclear, numbering = choose_codes(
+        {name: looks[name] for name in inputs},
+        file,
+        cycles=roles.cyclic,
+        inputs=roles.type_options if lenient else inputs,
+        indicate=roles.missing in ("indicate", "auto"),
+        lenient=roles.lenient,
+    )
+    odd = [look.name for look in unclear]
+    if not unclear or (lenient and codes):
+        left_out = {look.name: f"{look.described()} ({look.remedy})" for look in unclear} | {
+            look.name: f"it numbers the rows (--id {quoted(look.name)} copies it to predictions, --x takes it)"
+            for look in numbering
         }
-        return tuple(code for name, code in found.items() if code is not None and name not in of_rows), left_out
-    if odd:
-        more = f" and {len(odd) - 8} more" * (len(odd) > 8)
-        holds = "; ".join(looks[name].described() for name in odd[:8])
-        first = quoted(odd[0])
-        drop = " ".join(f"--drop {quoted(name)}" for name in odd[:8]) + more
-        raise InvalidDtype(
-            f"{file}: expected numbers, dates or categories of few levels in the inputs, got {holds}{more}; correct "
-            f"them, say --category {first} where texts are levels, or leave them out with {drop}"
-        )
-    return tuple(found.values()), {}
+        return tuple(codes.values()), left_out
+    more = f" and {len(odd) - 8} more" * (len(odd) > 8)
+    holds = "; ".join(look.described() for look in unclear[:8])
+    first = quoted(odd[0])
+    drop = " ".join(f"--drop {quoted(name)}" for name in odd[:8]) + more
+    raise InvalidDtype(
+        f"{file}: expected numbers, dates or categories of few levels in the inputs, got {holds}{more}; correct them, "
+        f"say --category {first} where texts are levels, or leave them out with {drop}"
+    )
 
 
 def encoded(table: Named, plan: Plan) -> Iterator[dict[str, np.ndarray]]:

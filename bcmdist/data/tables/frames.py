@@ -11,7 +11,7 @@ from bcmdist.data.schema import few, warn
 from bcmdist.data.tables.coding import Coding
 from bcmdist.data.tables.column import NUMBERS, TEXTS
 from bcmdist.data.tables.delimited import of_frame
-from bcmdist.data.tables.look import Look, described_quantities
+from bcmdist.data.tables.look import Look, choose_codes, described_quantities
 from bcmdist.errors import InvalidData, InvalidDtype, MissingExtra
 
 MOST_NAMED = 8  # columns in an error message
@@ -66,35 +66,32 @@ def coding_of(
     if not (has_categories(X) or _has_gaps(X) or _may_number_rows(X)):
         return None
     table = of_frame(X)
-    looks = [Look(name) for name in table]
-    for look in looks:
-        look.see(table[look.name])
-    if all(look.kinds <= {NUMBERS} and not look.gaps and not look.names_rows for look in looks):
+    looks = {name: Look(name) for name in table}
+    for name, look in looks.items():
+        look.see(table[name])
+    if all(look.kinds <= {NUMBERS} and not look.gaps and not look.names_rows for look in looks.values()):
         return None
-    codes = [look.code("X", indicate=True, lenient=True) for look in looks]
-    of_rows = [look for look in looks if look.names_rows]
-    codes = [None if look in of_rows else code for look, code in zip(looks, codes, strict=True)]
-    odd = [look for look, code in zip(looks, codes, strict=True) if code is None and look not in of_rows]
-    if odd:
-        names = [look.name for look in odd]
-        shown = "; ".join(look.described() for look in odd[:MOST_NAMED])
+    codes, unclear, numbering = choose_codes(looks, "X", indicate=True, lenient=True)
+    if unclear:
+        names = [look.name for look in unclear]
+        shown = "; ".join(look.described() for look in unclear[:MOST_NAMED])
         levels = f"give X.astype({{{names[0]!r}: 'category'}}) where texts are levels"
-        if len(odd) == len(looks):
+        if not codes:
             raise InvalidDtype(
                 f"X: expected numbers, dates or categories of few levels, got {shown}; {levels}, or other columns"
             )
-        hint = f"; {levels}" if TEXTS in odd[0].kinds else ""
+        hint = f"; {levels}" if TEXTS in unclear[0].kinds else ""
         warn(f"X: {few(map(repr, names))} not used: {shown}{hint}")
-    if of_rows and len(of_rows) + len(odd) < len(looks):
-        warn(f"X: {few(repr(look.name) for look in of_rows)} not used: it numbers the rows")
-    if as_numbers := described_quantities(look for look, code in zip(looks, codes, strict=True) if code):
+    if numbering:
+        warn(f"X: {few(repr(look.name) for look in numbering)} not used: it numbers the rows")
+    if as_numbers := described_quantities(looks[name] for name in codes):
         warn(f"X: texts are read as numbers in {few(as_numbers)}; X.astype('category') takes them for levels")
-    filled = [f"{look.name!r} ({look.gaps})" for look, code in zip(looks, codes, strict=True) if code and look.gaps]
+    filled = [f"{name!r} ({looks[name].gaps})" for name in codes if looks[name].gaps]
     if filled and missing == "error":
         raise InvalidData(f"X: expected a value in each row, got gaps in {few(filled)}; fill or drop them")
     if filled:
         warn(f"X: gaps are filled with the mean and marked by an indicator in {few(filled)}")
-    return Coding(tuple(code for code in codes if code), "indicate" if filled else "error", unseen)
+    return Coding(tuple(codes.values()), "indicate" if filled else "error", unseen)
 
 
 def _has_gaps(X):

@@ -6,8 +6,10 @@ texts for many rows. Other columns are refused, unless the user gives their type
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import NamedTuple
 
 import numpy as np
 
@@ -263,6 +265,45 @@ class Look:
 def quoted(name) -> str:
     """Quote a name for a shell."""
     return name if name.isidentifier() else f"'{name}'"
+
+
+class Choice(NamedTuple):
+    """How the columns of a table become inputs."""
+
+    codes: dict[str, Code]
+    """by column, without those that are left out"""
+    unclear: list[Look]
+    """columns that are left out since their type is unclear"""
+    numbering: list[Look]
+    """columns that are left out since they number the rows"""
+
+
+def choose_codes(
+    looks: Mapping[str, Look],
+    where,
+    *,
+    cycles: Mapping[str, tuple] = MappingProxyType({}),
+    inputs: Collection[str] = (),
+    indicate: bool,
+    lenient: bool,
+) -> Choice:
+    """Choose the codes of the columns of a table from the first pass over it.
+
+    Parameters
+    ----------
+    cycles, indicate, lenient : as of `Look.code`, the cycles by column
+    inputs : columns that are inputs even if they number the rows, as all are if no others are left
+    """
+    codes = {
+        name: look.code(where, cycles=cycles.get(name, ()), indicate=indicate, lenient=lenient)
+        for name, look in looks.items()
+    }
+    unclear = [look for name, look in looks.items() if codes[name] is None]
+    numbering = [look for name, look in looks.items() if look.names_rows and name not in inputs]
+    if len(numbering) == len(looks):
+        numbering = []
+    left_out = {look.name for look in numbering}
+    return Choice({n: code for n, code in codes.items() if code and n not in left_out}, unclear, numbering)
 
 
 def described_quantities(looks: Iterable[Look]) -> list[str]:
