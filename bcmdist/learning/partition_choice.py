@@ -41,7 +41,7 @@ NEAR = "rows that can be read again and copied (chunks is for a model that will 
 FREE_SPACE = 2.0
 
 
-class Case(NamedTuple):
+class PartitionContext(NamedTuple):
     """What the choice depends on."""
 
     settings: Settings
@@ -88,8 +88,8 @@ def choose_partition(
     """
     if settings.partition != AUTO:
         return settings, []
-    case = Case(settings, data, schema_of(data), model, runtime.allowed_bytes, classes)
-    reason = next((reason for reason, applies in AS_STORED.items() if applies(case)), None)
+    context = PartitionContext(settings, data, schema_of(data), model, runtime.allowed_bytes, classes)
+    reason = next((reason for reason, applies in AS_STORED.items() if applies(context)), None)
     taken = as_stored(settings) if reason else replace(settings, partition=SPATIAL)
     decision = Decision("partition", taken.partition, reason or NEAR, {})
     return taken, [decision.to_json()]
@@ -104,40 +104,42 @@ def _combinable(settings):
     return True
 
 
-def _concerns_one_committee(case):
+def _concerns_one_committee(context):
     """Whether options ask for a committee of all rows in their order, which predicts by itself."""
-    asked = case.settings
+    asked = context.settings
     of_all = asked.objective in ("committee", "subset") or asked.query_method.startswith("hpev")
     return of_all or asked.linearise != "own" or asked.passes is not None
 
 
-def _without_memory(case):
+def _without_memory(context):
     """Whether the local experts of a partition would not fit in the memory of a thread."""
-    data, columns = case.data, KernelColumns(case.data.inputs, case.schema)
-    settings = with_numbered_columns(case.settings, columns)
+    data, columns = context.data, KernelColumns(context.data.inputs, context.schema)
+    settings = with_numbered_columns(context.settings, columns)
     near = min(sizes_for(data.rows, data.inputs, settings.effort).with_halo, data.rows)
     kernels = kernel_parts(parse_kernel(first_kernel(settings), inputs=data.inputs))
-    classes = max(1, case.classes, len(case.schema.classes))
-    needed = memory.local_bytes(near, settings.partition_rows, case.query, kernels=kernels, classes=classes)
-    return case.allowed_bytes < needed + memory.BASE_BYTES + _reading_bytes(data)
+    classes = max(1, context.classes, len(context.schema.classes))
+    needed = memory.local_bytes(near, settings.partition_rows, context.query, kernels=kernels, classes=classes)
+    return context.allowed_bytes < needed + memory.BASE_BYTES + _reading_bytes(data)
 
 
-def _without_space(case):
+def _without_space(context):
     """Whether the disk of the model could become full."""
-    place = Path(os.path.abspath(case.model))
+    place = Path(os.path.abspath(context.model))
     existing = next(one for one in (place, *place.parents) if one.exists())
-    size = memory.FLOAT * case.data.rows * (case.data.inputs + 1 + len(case.data.companions))
+    size = memory.FLOAT * context.data.rows * (context.data.inputs + 1 + len(context.data.companions))
     return shutil.disk_usage(existing).free < FREE_SPACE * size
 
 
-AS_STORED: dict[str, Callable[[Case], bool]] = {
-    f"another expert than {FIRST}": lambda case: case.settings.expert != FIRST,
-    "options that it cannot be combined with": lambda case: not _combinable(case.settings),
+AS_STORED: dict[str, Callable[[PartitionContext], bool]] = {
+    f"another expert than {FIRST}": lambda context: context.settings.expert != FIRST,
+    "options that it cannot be combined with": lambda context: not _combinable(context.settings),
     "options that concern one committee of all rows": _concerns_one_committee,
-    "a series whose inputs are its last values": lambda case: bool(lags_of(case.schema.columns)),
-    "query points as many as rows": lambda case: case.data.rows <= case.query,
-    f"more than {MOST_ROWS:,} rows, which are not copied unless asked for": lambda case: case.data.rows > MOST_ROWS,
-    "a model on an object store, where rows cannot be sorted": lambda case: on_objects(str(case.model)),
+    "a series whose inputs are its last values": lambda context: bool(lags_of(context.schema.columns)),
+    "query points as many as rows": lambda context: context.data.rows <= context.query,
+    f"more than {MOST_ROWS:,} rows, which are not copied unless asked for": lambda context: (
+        context.data.rows > MOST_ROWS
+    ),
+    "a model on an object store, where rows cannot be sorted": lambda context: on_objects(str(context.model)),
     "too little memory for local experts": _without_memory,
     "too little free disk space for a copy of the rows": _without_space,
 }

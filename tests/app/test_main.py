@@ -539,3 +539,15 @@ def test_scores_are_judged_in_words(wave, tmp_path):
     run_here("fit", path, "--model", str(tmp_path / "m"), *FIT)
     _, text = run_here("score", str(tmp_path / "m"), path, "--serial")
     assert re.search(r"^trust +\S.* of rows lie in the middle 50%", text, re.MULTILINE)
+
+
+def test_help_of_fit_is_in_groups_with_each_option_once():
+    text = CliRunner().invoke(cli, ["fit", "--help"]).output.split("Families and the parameters")[0]
+    headings = re.findall(r"^(\w.*):$", text, re.MULTILINE)
+    assert headings[:2] == ["Data, and the columns of a table", "Model of the target"]
+    assert headings[-1] == "Where to run, and output"
+    options = re.findall(r"^  (--[\w-]+)", text, re.MULTILINE)
+    assert (
+        len(options) == len(set(options)) == len([one for one in cli.commands["fit"].params if one.opts[0][0] == "-"])
+    )
+    assert text.index("--missing") < text.index("--kernel") < text.index("--effort") < text.index("--scheduler")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from bcmdist import GBCM, GBCMRegressor, Settings
+from bcmdist import GBCM, GBCMClassifier, GBCMRegressor, Settings
 from bcmdist.app.cli.main import cli
 from bcmdist.data.tables.importing import import_file
 from bcmdist.data.tables.quantities import Quantities
@@ -345,3 +345,9 @@ def test_what_numbers_the_rows_is_used_where_nothing_else_is_there(flats, tmp_pa
     remarks(X).assign(rent=flats.rent).to_csv(tmp_path / "flats.csv", index=False)
     done = CliRunner().invoke(cli, ["fit", str(tmp_path / "flats.csv"), "--model", str(tmp_path / "model"), *QUICK])
     assert (done.exit_code, "texts in 'remark'" in done.stderr) == (1, True)
+
+
+@pytest.mark.parametrize("kind", [GBCMRegressor, GBCMClassifier])
+def test_unknown_arguments_are_refused_by_the_name_of_the_estimator(kind):
+    with pytest.raises(TypeError, match=rf"^{kind.__name__}.__init__\(\) got an unexpected keyword argument 'efort'"):
+        kind(efort="quick")

@@ -30,8 +30,9 @@ class GBCMClassifier(ClassifierMixin, Estimator):
         return self._classified(X, y, sample_weight, None)
 
     def partial_fit(self, X, y, classes=None, sample_weight=None) -> Self:
-        """Absorb further rows. The first call is a `fit`; its hyper-parameters and query points are kept.
+        """Absorb further rows. The first call fits, and its hyper-parameters and query points are kept.
 
+        With `partition="auto"` the first call partitions rows as they arrive, since more will follow.
         `classes`: all class labels; the first call needs rows of each class.
         """
         if not hasattr(self, "gbcm_"):

@@ -31,8 +31,10 @@ class GBCMCountRegressor(NumberEstimator):
         return self._fitted(self._counted(X, y, sample_weight, exposure, first=True))
 
     def partial_fit(self, X, y, sample_weight=None, exposure=None) -> Self:
-        """Absorb further rows. The first call is a `fit` (with partition "auto" of rows as they arrive); its
-        hyper-parameters and query points are kept."""
+        """Absorb further rows. The first call fits, and its hyper-parameters and query points are kept.
+
+        With `partition="auto"` the first call partitions rows as they arrive, since more will follow.
+        """
         if not hasattr(self, "gbcm_"):
             return self._fitted(self._counted(X, y, sample_weight, exposure, first=True), streamed=True)
         return self._more(self._counted(X, y, sample_weight, exposure, first=False))

@@ -26,8 +26,10 @@ class GBCMLifetimeRegressor(NumberEstimator):
         return self._fitted(self._timed(X, y, sample_weight, event, first=True))
 
     def partial_fit(self, X, y, sample_weight=None, event=None) -> Self:
-        """Absorb further rows. The first call is a `fit` (with partition "auto" of rows as they arrive); its
-        hyper-parameters and query points are kept."""
+        """Absorb further rows. The first call fits, and its hyper-parameters and query points are kept.
+
+        With `partition="auto"` the first call partitions rows as they arrive, since more will follow.
+        """
         if not hasattr(self, "gbcm_"):
             return self._fitted(self._timed(X, y, sample_weight, event, first=True), streamed=True)
         return self._more(self._timed(X, y, sample_weight, event, first=False))

@@ -77,8 +77,10 @@ class GBCMRegressor(NumberEstimator):
         return self._fitted(weighted(self._rows(X, y, first=True), sample_weight))
 
     def partial_fit(self, X, y, sample_weight=None) -> Self:
-        """Absorb further rows. The first call is a `fit` (with partition "auto" of rows as they arrive); its
-        hyper-parameters and query points are kept."""
+        """Absorb further rows. The first call fits, and its hyper-parameters and query points are kept.
+
+        With `partition="auto"` the first call partitions rows as they arrive, since more will follow.
+        """
         if not hasattr(self, "gbcm_"):
             return self._fitted(weighted(self._rows(X, y, first=True), sample_weight), streamed=True)
         return self._more(weighted(self._rows(X, y, first=False), sample_weight))

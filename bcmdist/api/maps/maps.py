@@ -217,8 +217,7 @@ def on_sphere(data, *, lon="lon", lat="lat") -> xarray.Dataset:
 def _predictor(model, method, quantiles=(), latent=False) -> BlockPredictor:
     gbcm = model if isinstance(model, GBCM) else GBCM.load(model)
     task = BlockPredictor(gbcm.snapshot, gbcm.chosen_method(method), tuple(quantiles), latent)
-    likelihood = gbcm.model.likelihood
-    if latent and not (likelihood.normal and gbcm.model.scaling.transform is None):
+    if latent and not gbcm.model.normal:
         raise InvalidOption(
             f"latent: expected a field in units of its measurements, got one of {gbcm.model.error_name}; leave it out, "
             "or fit with target_transform='none'"

@@ -80,6 +80,6 @@ def points_of(served: Served, body: bytes, most_rows: int) -> tuple[np.ndarray, 
     names = names_in(body)
     if coding and names.issuperset(coding.columns) and not names.issuperset(coding.inputs):
         given = names.intersection(COMPANIONS)
-        companions = {name: numbers_of(column, "body") for name, column in read_columns(body, given).items()}
-        return inputs_of_table(read_columns(body, coding.columns), coding), (), companions
+        found = read_columns(body, {*coding.columns, *given})
+        return inputs_of_table(found, coding), (), {name: numbers_of(found[name], "body") for name in given}
     return read_table(body, others=COMPANIONS, tables=[ERRORS])

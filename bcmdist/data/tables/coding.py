@@ -187,17 +187,19 @@ def numbers_of_texts(column: Column, form: Form, where, *, start=0) -> np.ndarra
     InvalidDtype
         A text is no number of the form.
     """
-    found = np.empty(len(column.values))
+    numbers: dict[str, float] = {}
     for row, text in enumerate(column.values.tolist()):
+        if text in numbers:
+            continue
         try:
-            found[row] = form.number(text)
+            numbers[text] = form.number(text)
         except ValueError:
             unit = f" in {form.unit}" if form.unit else ""
             raise InvalidDtype(
                 f"{where}: expected numbers{unit} with the decimal mark {form.decimal!r} in {column.name!r}, got "
                 f"{text!r:.80} at row {start + row}; write it in the same way"
             ) from None
-    return found
+    return np.array([numbers[text] for text in column.values.tolist()], dtype=float)
 
 
 CODES: dict[str, type] = {code.kind: code for code in (Number, Category, Date, Quantity)}
