@@ -72,7 +72,7 @@ def sound_committee(url, commit: Commit) -> tuple[Model, Committee, Facts]:
     model = sound_model(commit.arrays, stored.model, where)
     committee = _committee(commit.arrays, stored, model, where)
     facts = sound_facts(stored.fit, model, where)
-    _check_ledger(commit.ledger, stored, model.inputs, where)
+    _check_ledger(commit.ledger, stored, model, where)
     return model, committee, facts
 
 
@@ -141,8 +141,11 @@ def _check_indicators(gaps, inputs, where):
         raise damaged(where, expected, f"{shown(numbers)} and {shown(gaps.thresholds)}")
 
 
-def _check_ledger(ledger, stored, inputs, where):
+def _check_ledger(ledger, stored, model, where):
     """Raise `ModelDamaged` if ledger entries are invalid or do not add up to the rows and partitions in `stored`."""
+    inputs, last = model.inputs, len(model.earlier)
+    if any(entry.query > last for entry in ledger):
+        raise damaged(where, f"a number up to {last} as query of each ledger entry", "others")
     keys = [entry.key for entry in ledger]
     if len(set(keys)) < len(keys):
         raise damaged(where, "each partition once in the ledger", f"{len(keys) - len(set(keys))} twice")

@@ -20,7 +20,7 @@ from bcmdist.committee.committee import next_mean
 from bcmdist.committee.facts import Facts, Pass
 from bcmdist.committee.fading import weights
 from bcmdist.committee.snapshot import Snapshot
-from bcmdist.data.partition import Partition, from_keys
+from bcmdist.data.partition import Partition, as_absorbed, from_keys
 from bcmdist.errors import BcmdistWarning, DataNotFound
 from bcmdist.experts.contributions import EPExpert, RunningExpert
 from bcmdist.model.model import Model
@@ -117,7 +117,7 @@ def refine(snapshot: Snapshot, runtime, *, most: int | None = None, tolerance=TO
     once = likelihood.one_pass or snapshot.facts.linearisation.linearise == RUNNING
     if once or not snapshot.ledger:
         return snapshot
-    parts = absorbed_partitions(snapshot)
+    parts = _through_present(absorbed_partitions(snapshot))
     values, halvings = _balanced(snapshot.committee.posterior.mean, likelihood), 0
     at = snapshot.facts.linearisation.linearised_at
     previous = snapshot.store.get_array(at) if at else None
@@ -141,7 +141,7 @@ def refine(snapshot: Snapshot, runtime, *, most: int | None = None, tolerance=TO
         evidence = log_evidence(snapshot.model, snapshot.facts, entries, committee)
         done = (*done, Pass(number, change, evidence, halvings))
         snapshot = snapshot.successor(committee, entries, rewrite=True, stages=stages, passes=done, **facts)
-        parts = absorbed_partitions(snapshot)
+        parts = _through_present(absorbed_partitions(snapshot))
         values, previous, halvings = _balanced(moved, likelihood), values, 0
     if most is None and not within(done[-1], tolerance):
         warnings.warn(
@@ -154,6 +154,11 @@ def refine(snapshot: Snapshot, runtime, *, most: int | None = None, tolerance=TO
             stacklevel=2,
         )
     return snapshot
+
+
+def _through_present(parts):
+    """The partitions as they are absorbed anew: through the present query set."""
+    return [replace(part, query=None) for part in parts]
 
 
 def _next_pass(snapshot, parts, values, runtime, *, label):
@@ -232,8 +237,7 @@ def _array_and_start(entry):
 def _partitions(snapshot, entries):
     counts = weights(snapshot.facts.fading, snapshot.ledger)
     parts = from_keys([entry.key for entry in entries], y=snapshot.model.y_name, schema=snapshot.model.schema)
-    pairs = zip(parts, entries, strict=True)
-    return [replace(part, weight=counts[entry.key], state=entry.state) for part, entry in pairs]
+    return [as_absorbed(part, entry, counts[entry.key]) for part, entry in zip(parts, entries, strict=True)]
 
 
 def _as_before(entry: Entry, old: Entry) -> Entry:

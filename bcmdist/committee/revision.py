@@ -10,19 +10,23 @@ Other processes may commit meanwhile: messages are recomputed once, and withdraw
 """
 
 import itertools
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from bcmdist.committee import passes
 from bcmdist.committee.cells import absorbed_in_cells
+from bcmdist.committee.committee import Committee
 from bcmdist.committee.facts import Cells
 from bcmdist.committee.fading import weights
+from bcmdist.committee.growth import joined, why_fixed
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.committee.surveyed import recorded_chunks, refuse_changed
 from bcmdist.data.checks.manifest import to_table
-from bcmdist.data.partition import from_keys, refuse_overlap
+from bcmdist.data.partition import as_absorbed, from_keys, refuse_overlap
 from bcmdist.errors import CommitConflict, InvalidOption, ModelExists, ModelsDiffer
 from bcmdist.experts.message import Message, zero_message
 from bcmdist.experts.precision import refuse_inexact
@@ -208,7 +212,7 @@ def messages(
     keys = sorted(counts, key=lambda key: by_key[key].at)
     for at, group in itertools.groupby(keys, key=lambda key: by_key[key].at):
         parts = from_keys(group, y=snapshot.model.y_name, schema=snapshot.model.schema)
-        parts = [replace(part, weight=counts[part.key], state=by_key[part.key].state) for part in parts]
+        parts = [as_absorbed(part, by_key[part.key], counts[part.key]) for part in parts]
         reference = BlobReference(snapshot.url, at) if at else None
         absorbed = snapshot.compute_messages(parts, runtime, at=reference, label="recompute")
         refuse_changed(absorbed.entries.values(), ledger)
@@ -217,8 +221,10 @@ def messages(
 
 
 @one_thread()
-def merge(one: Snapshot, other: Snapshot, model) -> Snapshot:
+def merge(one: Snapshot, other: Snapshot, model, *, query_most: int | None = None) -> Snapshot:
     """Merge two committees in a new model directory, and return its snapshot.
+
+    If their query points differ, the result has those of both (`growth.joined`).
 
     Facts are those of the larger committee, whichever argument it is. Its calibrations on held-out rows are marked as
     outdated (0 rows). Local calibration, error distribution and spatial cells are dropped; the method "local" becomes
@@ -227,15 +233,19 @@ def merge(one: Snapshot, other: Snapshot, model) -> Snapshot:
     Parameters
     ----------
     model : the new model directory
+    query_most : largest number of query points; no limit by default
 
     Raises
     ------
+    InvalidOption
+        `query_most` is less than the number of query points of the larger committee.
     ModelsDiffer
-        The models differ in more than the partitions absorbed, or both have absorbed the same rows.
+        The models differ in more than the partitions absorbed and the query points, or both have absorbed the same
+        rows.
     ModelExists
         The directory is not empty.
     """
-    _refuse_different(one, other)
+    same_points = _refuse_different(one, other)
     shared = {entry.digest: entry.key for entry in one.ledger}
     for entry in other.ledger:
         if entry.digest in shared:
@@ -258,6 +268,10 @@ def merge(one: Snapshot, other: Snapshot, model) -> Snapshot:
     for snapshot in (one, other):  # the state that experts keep is stored in separate blobs
         store.copy_blobs(snapshot.store, {entry.state for entry in snapshot.ledger if entry.state})
     base = larger(one, other)
+    found, total = base.model, one.committee.total + other.committee.total
+    ledger, of_query = [*one.ledger, *other.ledger], dict[str, Any]()
+    if not same_points:
+        found, total, ledger, of_query = joined(base, other if base is one else one, query_most)
     surveyed = {
         e.key: e for snapshot in (one, other) for e in snapshot.store.get_segment(snapshot.facts.survey.surveyed)
     }
@@ -269,13 +283,12 @@ def merge(one: Snapshot, other: Snapshot, model) -> Snapshot:
     arrays = [snapshot.facts.cells.array for snapshot in (one, other) if absorbed_in_cells(snapshot)]
     if arrays:
         facts = facts.changed(cells=Cells(array=arrays[0]))  # its ledger keys name this array
-    facts = facts.changed(surveyed=store.put_segment(list(surveyed.values())), job="merge")
+    facts = facts.changed(surveyed=store.put_segment(list(surveyed.values())), job="merge", **of_query)
     chunks = {k: c for snapshot in (one, other) for k, c in recorded_chunks(snapshot.store, snapshot.facts).items()}
     if chunks:
         facts = facts.changed(chunks=store.put_arrays({"chunks": to_table(chunks)})["chunks"])
-    return one.written(
-        store, one.committee.absorb(other.committee.total), _by_committee([*one.ledger, *other.ledger]), facts
-    )
+    committee = Committee(total, found.shared.belief)
+    return replace(one, model=found).written(store, committee, _by_committee(ledger), facts)
 
 
 def larger(one: Snapshot, other: Snapshot) -> Snapshot:
@@ -288,15 +301,21 @@ def _by_committee(ledger):
     return [replace(e, residuals=None) if e.residuals and e.residuals.local is not None else e for e in ledger]
 
 
-def _refuse_different(one, other):
-    """Raise `ModelsDiffer` unless two models differ only in the partitions absorbed.
+# Parts of a stored model that differ where only the query points do.
+_OF_QUERY_POINTS = re.compile("query_(points|factor)|earlier.*|jitter")
+
+
+def _refuse_different(one, other) -> bool:
+    """Raise `ModelsDiffer` unless two models differ only in the partitions absorbed and in their query points.
+
+    Returns whether they have the same query points.
 
     The error names what differs, or the first model that cannot be merged: one whose rows fade, or whose messages come
     from further passes.
     """
     (arrays, facts), (other_arrays, other_facts) = one.model.to_arrays(), other.model.to_arrays()
-    names = [name for name in arrays if name not in CELL_ARRAYS]
-    different = [name for name in names if not np.array_equal(arrays[name], other_arrays.get(name))]
+    names = [name for name in arrays | other_arrays if name not in CELL_ARRAYS]
+    different = [name for name in names if not np.array_equal(arrays.get(name), other_arrays.get(name))]
     different += [name for name in facts | other_facts if facts.get(name) != other_facts.get(name)]
     different += [
         name
@@ -314,8 +333,13 @@ def _refuse_different(one, other):
                 f"{snapshot.url}: expected messages of a first pass, its messages were linearised at what it believed; "
                 "fit it with --passes 1 and --linearise own, merge, and refine then"
             )
-    if different:
+    more = [name for name in different if not _OF_QUERY_POINTS.fullmatch(name)]
+    fixed = why_fixed(one) if different else None
+    if more or fixed:
         raise ModelsDiffer(
-            f"expected the same model in {one.url} and {other.url}, they differ in {', '.join(different)}; prepare "
-            "one model with --prepare-only, copy the directory, and let each copy absorb its data"
+            f"expected the same model in {one.url} and {other.url}, they differ in {', '.join(more or different)}"
+            + f" and the query points of {one.url} cannot change: {fixed}" * bool(fixed)
+            + "; fit one of them with --like the other, or prepare one model with --prepare-only, copy the directory, "
+            "and let each copy absorb its data"
         )
+    return not different

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from bcmdist.data.dataset import Dataset, open_data
 from bcmdist.data.schema import UNNAMED
 from bcmdist.errors import InvalidData, InvalidOption, MemoryLimit
-from bcmdist.storage.ledger import KEY, named_range
+from bcmdist.storage.ledger import KEY, Entry, named_range
 
 # More indicate a mistake: this many references of a few hundred bytes take a few gigabytes.
 MOST_PARTITIONS = 10**7
@@ -29,6 +29,8 @@ class Partition:
     """factor by which its message is multiplied"""
     state: str = ""
     """hash of the blob with the stored state of the expert, if it was absorbed; see `Entry`"""
+    query: int | None = None
+    """number of the query set through which it was absorbed; None: the present one; see `Entry`"""
 
     @property
     def rows(self) -> int:
@@ -111,7 +113,7 @@ def aligned_partitions(data: Dataset, rows: int) -> list[Partition]:
     return [Partition(data, a, min(a + rows, data.rows)) for a in range(0, data.rows, rows)]
 
 
-def from_key(key, *, y, schema=UNNAMED, weight=1.0, state="") -> Partition:
+def from_key(key, *, y, schema=UNNAMED, weight=1.0) -> Partition:
     """Return the partition with a key, from a data set with targets `y`, for a model with the names of `schema`.
 
     Raises
@@ -119,7 +121,12 @@ def from_key(key, *, y, schema=UNNAMED, weight=1.0, state="") -> Partition:
     DataNotFound, InvalidData
     """
     (part,) = from_keys([key], y=y, schema=schema)
-    return replace(part, weight=weight, state=state)
+    return replace(part, weight=weight)
+
+
+def as_absorbed(part: Partition, entry: Entry, weight: float) -> Partition:
+    """Return a partition with the state and query set with which it was absorbed, and a weight."""
+    return replace(part, weight=weight, state=entry.state, query=entry.query)
 
 
 def from_keys(keys: Iterable[str], *, y, schema=UNNAMED) -> list[Partition]:

@@ -1,7 +1,7 @@
 """Tasks that compute the messages of partitions, together with their ledger entries."""
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from bcmdist.experts.message import Message, zero_message
 from bcmdist.experts.precision import PRECISIONS
 from bcmdist.model.loading import load_model
 from bcmdist.model.model import Model
+from bcmdist.model.query_sets import Lift
 from bcmdist.model.shared.belief import Factored
 from bcmdist.model.targets import model_rows
 from bcmdist.storage.arrays import check_array
@@ -69,6 +70,18 @@ def densities_of(likelihood, obs) -> float | None:
     return float(likelihood.densities(obs).sum()) if likelihood.units.dimensional else None
 
 
+def query_number(model: Model, part) -> int:
+    """Number of the query set through which a partition is absorbed: that of `part`, or the present one."""
+    return len(model.earlier) if part.query is None else part.query
+
+
+def lifted(message: Message, lift: Lift | None) -> Message:
+    """The message about earlier shared variables, as one about the present ones."""
+    if lift is None:
+        return message
+    return replace(message, eta=lift.eta(message.eta), precision=np.asfortranarray(lift.precision(message.precision)))
+
+
 @dataclass(frozen=True)
 class Expert:
     """Task: the message of a partition under a prepared model, times the partition's weight."""
@@ -78,11 +91,12 @@ class Expert:
     """shared values at which rows are linearised; None: each expert at its own mode"""
 
     def __call__(self, part, rows):
-        model = load_model(self.model)
+        present = load_model(self.model)
+        model, query = present.through(part.query), query_number(present, part)
         X, obs = model_rows(model, part, rows)
         at = self.at.digest if self.at else ""
         densities = densities_of(model.likelihood, obs)
-        entry = Entry(part.key, rows.digest, part.rows, part.weight, at, densities=densities)
+        entry = Entry(part.key, rows.digest, part.rows, part.weight, at, densities=densities, query=query)
         if self.at is None:
             message_of = PRECISIONS[model.precision]
             found = Linearised(message_of(model.shared, model.likelihood, X, obs), 0.0, None)
@@ -90,7 +104,9 @@ class Expert:
             found = conditional_message(model.shared, model.likelihood, X, obs, load_values(self.at, model))
         if part.weight != 1.0:
             found = found.weighted(part.weight)
-        return Contribution(found.message, {part.key: entry}, found.objective, found.step)
+        lift = present.lift(part.query)
+        step = found.step and lifted(found.step, lift)
+        return Contribution(lifted(found.message, lift), {part.key: entry}, found.objective, step)
 
 
 @dataclass(frozen=True)
@@ -106,10 +122,9 @@ class RunningExpert:
         X, obs = model_rows(model, part, rows)
         belief = Factored(load_array(self.mean), np.asfortranarray(load_array(self.factor)))
         message = running_message(model.shared, model.likelihood, X, obs, belief)
-        densities = densities_of(model.likelihood, obs)
-        return Contribution(
-            message, {part.key: Entry(part.key, rows.digest, part.rows, 1.0, RUNNING, densities=densities)}
-        )
+        densities, query = densities_of(model.likelihood, obs), query_number(model, part)
+        entry = Entry(part.key, rows.digest, part.rows, 1.0, RUNNING, densities=densities, query=query)
+        return Contribution(message, {part.key: entry})
 
 
 @dataclass(frozen=True)
@@ -141,7 +156,8 @@ class EPExpert:
             message, sites = ep_pass(model.shared, model.likelihood, X, obs, total, sites, step=self.step)
             name = store.put_arrays({"": sites_to_array(sites)})[""]
         densities = densities_of(model.likelihood, obs)
-        entry = Entry(part.key, rows.digest, part.rows, part.weight, state=name, densities=densities)
+        query = query_number(model, part)
+        entry = Entry(part.key, rows.digest, part.rows, part.weight, state=name, densities=densities, query=query)
         return Contribution(message.weighted(part.weight), {part.key: entry})
 
     def _total(self):

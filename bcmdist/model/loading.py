@@ -35,7 +35,9 @@ from bcmdist.model.model import (
     WARPING_ARRAY,
     Model,
 )
+from bcmdist.model.query_sets import QuerySets, StoredQuery, query_sets_from_arrays
 from bcmdist.model.scaling import CONSTANT_SHARE, Scaling, scaling_from_array
+from bcmdist.model.shared.query import Query
 from bcmdist.model.target_transform import TargetTransform
 from bcmdist.model.warping import UNWARPED, WARPS, Log, Rank, Warping, warping_from_array
 from bcmdist.storage.arrays import check_array, require_arrays
@@ -68,6 +70,7 @@ class ModelFacts(msgspec.Struct):
     class_names: list[str] = []
     coding: Any = None
     input_errors: dict[str, Any] | None = None
+    earlier: list[StoredQuery] = []
 
 
 def sound_model(arrays, facts, where: str) -> Model:
@@ -113,7 +116,14 @@ def sound_model(arrays, facts, where: str) -> Model:
         schema,
         stored.precision,
         input_errors,
+        _earlier(arrays, stored, shared, where),
     )
+
+
+def _earlier(arrays, stored, shared, where) -> QuerySets:
+    if stored.earlier and not isinstance(shared, Query):
+        raise damaged(where, "no earlier query sets of shared variables of this kind", shown(stored.shared))
+    return query_sets_from_arrays(arrays, stored.earlier, shared, where)
 
 
 def _kernel(expression, inputs, where):

@@ -4,7 +4,8 @@ Scaling, shared variables with their prior, and likelihood. The model is committ
 by reference. Two committees can be added if and only if their models are equal.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import cast
 
 import msgspec
@@ -17,6 +18,7 @@ from bcmdist.errors import InvalidOption
 from bcmdist.model.input_errors import InputErrors
 from bcmdist.model.kernels import Kernel
 from bcmdist.model.likelihoods import Likelihood
+from bcmdist.model.query_sets import EarlierQuery, Lift, QuerySets
 from bcmdist.model.scaling import Scaling
 from bcmdist.model.shared.interface import Shared
 from bcmdist.model.shared.query import Query
@@ -59,6 +61,8 @@ class Model:
     """floating-point precision of the experts: a name of `bcmdist.experts.precision`"""
     input_errors: InputErrors | None = None
     """measurement errors of the training inputs; None where inputs are exact"""
+    earlier: QuerySets = field(default_factory=QuerySets)
+    """query sets through which some partitions were absorbed before `shared` replaced them"""
 
     @property
     def class_labels(self) -> tuple[str, ...] | tuple[int, ...]:
@@ -95,6 +99,27 @@ class Model:
                 f"(noisy_inputs {self.input_errors.way}); score rows that were not absorbed, or fit without "
                 "--noisy-inputs"
             )
+
+    def through(self, number: int | None) -> "Model":
+        """The model with the query set of this number, through which a partition was absorbed; None: the present."""
+        if number is None or number == len(self.earlier):
+            return self
+        return replace(self, shared=self.earlier[number].shared, earlier=QuerySets(self.earlier[:number]))
+
+    def lift(self, number: int | None) -> Lift | None:
+        """The map from the present shared variables to those of that query set; None where they are the same."""
+        return None if number is None or number == len(self.earlier) else self._lifts[number]
+
+    @cached_property
+    def _lifts(self) -> list[Lift]:
+        return self.earlier.lifts(cast(Query, self.shared))
+
+    def with_query(self, query: Query) -> "Model":
+        """The model with another query set; partitions absorbed so far stay absorbed through the present one."""
+        before = EarlierQuery(cast(Query, self.shared), None)
+        number = len(self.earlier)
+        chain = [replace(one, into=number if one.into is None else one.into) for one in self.earlier]
+        return replace(self, shared=query, earlier=QuerySets([*chain, before]))
 
     @property
     def inputs(self) -> int:
@@ -148,6 +173,9 @@ class Model:
             facts["precision"] = self.precision
         if self.input_errors is not None:
             facts["input_errors"] = msgspec.to_builtins(self.input_errors)
+        if self.earlier:
+            more, facts["earlier"] = self.earlier.to_arrays(cast(Query, self.shared))
+            arrays |= more
         return arrays, facts | own
 
 

@@ -18,6 +18,7 @@ from bcmdist.experts.laplace import regress
 from bcmdist.experts.leave_one_out import downdated
 from bcmdist.experts.residual import kind_of
 from bcmdist.model.likelihoods import Likelihood
+from bcmdist.model.model import Model
 from bcmdist.model.shared.belief import Belief
 from bcmdist.model.shared.interface import Shared
 from bcmdist.prediction.latent import mixed
@@ -31,6 +32,12 @@ def sites_repeat(facts: Facts) -> bool:
     rows; neither can be recomputed.
     """
     return facts.linearisation.approximation == "laplace" and facts.linearisation.linearise != RUNNING
+
+
+def as_absorbed_through(model: Model, belief: Belief, query: int | None) -> tuple[Shared, Belief]:
+    """The shared variables of a model's query set of this number, and the marginal belief about them."""
+    lift = model.lift(query)
+    return (model.shared, belief) if lift is None else (model.through(query).shared, lift.belief(belief))
 
 
 def left_out_of_committee(

@@ -76,6 +76,8 @@ class Entry:
     """how much worse than expected these predictions were (`bcmdist.prediction.scoring.excess_loss`)"""
     densities: NotNegative | None = None
     """number of target densities in the product that is its evidence, where counted: `Likelihood.densities`"""
+    query: Count = 0
+    """number of the query set through which it was absorbed, in order of their appearance (`Model.earlier`)"""
     residuals: ResidualRecord | None = field(default=None, compare=False, repr=False)
     """residuals at some of its rows; stored separately (`bcmdist.storage.residual_records`)"""
 

@@ -15,8 +15,8 @@ from bcmdist.storage.fields import Blob, CountFromOne, decode
 
 # Format 1 had no offsets, and no positions in the ledger; format 2 had no names, surprises and densities. Missing
 # values are read as empty. Up to format 3 residuals were in lines of the ledger, since 4 in arrays
-# (`residual_records`).
-FORMAT = 4
+# (`residual_records`). Format 5 is that of models with earlier query sets; others are written in format 4.
+FORMAT, FORMAT_OF_ONE_QUERY_SET = 5, 4
 RESIDUAL_ARRAYS_SINCE = 4
 # Arrays that differ between the commits of one model: no part of an identity derived by `identity_of`.
 COMMITTEE_ARRAYS = {"eta", "precision"}
@@ -45,7 +45,7 @@ def record_text(
 ) -> bytes:
     """Serialise a record; the arguments are as in `ModelStore.commit`."""
     body = {
-        "format": FORMAT,
+        "format": FORMAT if (facts.get("model") or {}).get("earlier") else FORMAT_OF_ONE_QUERY_SET,
         "identity": identity,
         "number": number,
         "arrays": dict(arrays),

@@ -38,7 +38,7 @@ class PartitionMessage:
 
 def identity(entry: Entry) -> Entry:
     """The part of an entry that identifies its rows and the message computed from them."""
-    return Entry(entry.key, entry.digest, entry.rows, at=entry.at, state=entry.state)
+    return Entry(entry.key, entry.digest, entry.rows, at=entry.at, state=entry.state, query=entry.query)
 
 
 @dataclass(frozen=True)

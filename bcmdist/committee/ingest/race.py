@@ -43,5 +43,5 @@ def absorbed_again(
 
 
 def _made(entry: Entry, new: Entry) -> Entry:
-    """A ledger entry with the digest, state and densities of a recomputed one."""
-    return replace(entry, digest=new.digest, state=new.state, densities=new.densities)
+    """A ledger entry with the digest, state, densities and query set of a recomputed one."""
+    return replace(entry, digest=new.digest, state=new.state, densities=new.densities, query=new.query)

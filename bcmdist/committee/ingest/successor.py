@@ -10,6 +10,7 @@ from bcmdist.committee.fading import Weighting
 from bcmdist.committee.ingest.uncommitted import Batch
 from bcmdist.committee.revision import messages
 from bcmdist.committee.snapshot import Snapshot
+from bcmdist.experts.contributions import lifted
 from bcmdist.runtime.timing import StageTimer
 from bcmdist.storage.ledger import Entry, named_range
 
@@ -62,7 +63,8 @@ def successor(snapshot: Snapshot, batch: Batch, details: CommitDetails, runtime,
     with stages("committee"):
         committee = snapshot.committee.aged(before.aged(after))
         if batch.message is not None:
-            committee = committee.absorb(batch.message.weighted(batch.fading.aged(after)))
+            message = lifted(batch.message, snapshot.model.lift(entries[0].query))  # another process may have grown it
+            committee = committee.absorb(message.weighted(batch.fading.aged(after)))
         committee = _without(snapshot, committee, gone, after, ledger, runtime)
     facts: dict[str, Any] = {"fading": after}
     if entries:

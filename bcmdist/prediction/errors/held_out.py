@@ -21,7 +21,7 @@ from bcmdist.model.loading import load_model
 from bcmdist.model.targets import model_observations, model_rows
 from bcmdist.prediction.errors.platt_scaling import HeldOutRows
 from bcmdist.prediction.latent import predict_latent
-from bcmdist.prediction.leave_one_out import left_out_of_committee
+from bcmdist.prediction.leave_one_out import as_absorbed_through, left_out_of_committee
 from bcmdist.storage.commits import BlobReference, Reference, load_array
 
 # One row in `HELD_OUT_EVERY` is held out.
@@ -103,10 +103,10 @@ class LeftOutByCommittee:
         model = load_model(self.fitted)
         X, obs = model_rows(model, part, rows)
         some = np.linspace(0, len(X) - 1, min(len(X), self.most)).astype(int)
-        at = load_values(self.at, model) if self.at else None
-        belief = load_committee(self.fitted).posterior
+        at = load_values(self.at, model.through(part.query)) if self.at else None
+        shared, belief = as_absorbed_through(model, load_committee(self.fitted).posterior, part.query)
         mean, variance = left_out_of_committee(
-            model.shared, model.likelihood, belief, X, obs, some, weight=part.weight, at=at
+            shared, model.likelihood, belief, X, obs, some, weight=part.weight, at=at
         )
         return HeldOutRows(mean, variance, obs.y[some], obs.weight[some])
 

@@ -13,7 +13,7 @@ from typing import Any
 from bcmdist.committee.facts import ExpectedLoss, Facts
 from bcmdist.committee.fading import weights
 from bcmdist.committee.snapshot import Snapshot
-from bcmdist.data.partition import Partition, from_key
+from bcmdist.data.partition import Partition, as_absorbed, from_key
 from bcmdist.errors import BcmdistError
 from bcmdist.prediction.errors.arrivals import ArrivalRecords, Withheld
 from bcmdist.prediction.scoring import excess_loss
@@ -40,7 +40,7 @@ class Withholding:
             at = BlobReference(snapshot.url, entry.at) if entry.at else None
             with contextlib.suppress(BcmdistError):  # the data are gone
                 named = {"y": snapshot.model.y_name, "schema": snapshot.model.schema}
-                part = from_key(entry.key, **named, weight=counts[entry.key], state=entry.state)
+                part = as_absorbed(from_key(entry.key, **named), entry, counts[entry.key])
                 self._waiting.add(part.key)
                 yield Withheld(snapshot.expert(at), snapshot.reference), [part]
 

@@ -9,7 +9,7 @@ from bcmdist.experts.leave_one_out import cavity
 from bcmdist.model.targets import model_rows
 from bcmdist.prediction.errors.standardised_residuals import seed_of, standardised_residuals
 from bcmdist.prediction.interface import load_fitted
-from bcmdist.prediction.leave_one_out import left_out_of_committee
+from bcmdist.prediction.leave_one_out import as_absorbed_through, left_out_of_committee
 from bcmdist.prediction.local.halos import load_arrangement
 from bcmdist.prediction.local.neighbours import load_neighbours
 from bcmdist.storage.commits import BlobReference, Reference
@@ -64,9 +64,9 @@ class LeaveOut:
 
     def _by_committee(self, part, X, obs, some) -> tuple[np.ndarray, np.ndarray]:
         fitted = load_fitted(self.model)
-        shared, likelihood = fitted.model.shared, fitted.model.likelihood
-        at = load_values(self.at, fitted.model) if self.at else None
-        return left_out_of_committee(shared, likelihood, fitted.belief, X, obs, some, weight=part.weight, at=at)
+        shared, belief = as_absorbed_through(fitted.model, fitted.belief, part.query)
+        at = load_values(self.at, fitted.model.through(part.query)) if self.at else None
+        return left_out_of_committee(shared, fitted.model.likelihood, belief, X, obs, some, weight=part.weight, at=at)
 
 
 def _in_cells(model, part, count, generator):

@@ -1,0 +1,239 @@
+"""Query sets that a committee had before: messages about them, as functions of the present shared variables.
+
+A message about v_c = L_c^-1 f^c, the whitened values at an earlier query set, is a message about v = L^-1 f^q by
+
+    E[v_c | v] = T v,     T = L_c^-1 k(X^c, X^q) L^-T,     eta = T' eta_c,     precision = T' precision_c T
+
+(`Lift`). Where the earlier points are among the present ones, v_c is a function of v and this is exact: the partition
+stays as it was absorbed, in the PITC model with its own query set (DESIGN: growing and merging across query sets).
+Where they are the first of the present ones, T = [I 0]. A `Lift` to a set that lacks some of the earlier points takes
+f at these points as its conditional mean.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+import numpy as np
+
+from bcmdist import linalg
+from bcmdist.model.shared.belief import Belief, Factored
+from bcmdist.model.shared.interface import Arrays
+from bcmdist.model.shared.query import Query
+from bcmdist.storage.arrays import check_array, require_arrays
+from bcmdist.storage.fields import Count, CountFromOne, NotNegative, damaged
+
+# A point is added to a query set only if the variance of f there, given the points before it, is above this share of
+# its prior variance: of others, f is known to a thousandth of a prior standard deviation.
+LEAST_SHARE = 1e-6
+
+
+@dataclass(frozen=True)
+class EarlierQuery:
+    """A query set through which some partitions were absorbed, before it was replaced."""
+
+    shared: Query
+    into: int | None
+    """number of the query set that replaced it: a larger one, or None for the present one"""
+
+
+@dataclass(frozen=True)
+class Lift:
+    """The linear map from the present shared variables to those of an earlier query set (module docstring)."""
+
+    matrix: np.ndarray
+    """T, (S_c, S); the weights of the mean, which follow the query values, are the same in both"""
+
+    def after(self, other: "Lift") -> "Lift":
+        """The map through two sets: this one from the second to the first, `other` from the third to the second."""
+        return Lift(self.matrix @ other.matrix)
+
+    def eta(self, eta) -> np.ndarray:
+        """T' eta for each process: (..., S_c) or, of coupled processes, (C S_c,) -> (..., S) or (C S,)."""
+        T = self.matrix
+        return (eta.reshape(-1, len(T)) @ T).reshape(*eta.shape[:-1], -1)
+
+    def precision(self, precision) -> np.ndarray:
+        """T' precision T for each process: (..., S_c, S_c) or, of coupled processes, (C S_c, C S_c)."""
+        T = self.matrix
+        C = precision.shape[-1] // len(T)
+        if C == 1:
+            return T.T @ precision @ T
+        blocks = np.tensordot(precision.reshape(C, len(T), C, len(T)), T, axes=(3, 0))  # (C, S_c, C, S)
+        return np.tensordot(blocks, T, axes=(1, 0)).transpose(0, 3, 1, 2).reshape((C * T.shape[1],) * 2)
+
+    def belief(self, belief: Belief) -> Factored:
+        """The marginal belief about the earlier shared variables: mean T m, covariance I - T (I - Lambda^-1) T'."""
+        T = self.matrix
+        blocks = belief.factor.shape[-1] // T.shape[1]
+        means = belief.mean.reshape(*belief.mean.shape[:-1], blocks, -1) @ T.T
+        if blocks > 1:
+            T = np.kron(np.eye(blocks), T)
+        factors = belief.factor.reshape(-1, *belief.factor.shape[-2:])
+        found = np.stack([_marginal_factor(np.asfortranarray(L), T) for L in factors])
+        shape = (*belief.factor.shape[:-2], len(T), len(T))
+        return Factored(means.reshape(*belief.mean.shape[:-1], -1), np.asfortranarray(found.reshape(shape)))
+
+
+def _marginal_factor(factor, T) -> np.ndarray:
+    """Cholesky factor of the precision of the variables of T (S_c, S), from that of all, (S, S)."""
+    half = linalg.solve_lower(factor, np.array(T.T, order="F"))
+    covariance = linalg.cholesky(np.eye(len(T)) - T @ T.T + half.T @ half, name="covariance at an earlier query set")
+    return linalg.cholesky(linalg.inverse(covariance), name="precision at an earlier query set")
+
+
+def lift_between(earlier: Query, later: Query) -> Lift:
+    """The map from the shared variables of `later` to those of `earlier`, which have the same kernel and mean."""
+    B, P = earlier.functions, earlier.size - earlier.functions
+    T = np.zeros((earlier.size, later.size))
+    T[B:, later.functions :] = np.eye(P)
+    if is_beginning(earlier, later):
+        T[:B, :B] = np.eye(B)
+        return Lift(T)
+    place = _places(earlier.points, later.points)
+    same = place >= 0
+    K = earlier.kernel.cross(earlier.points, later.points)
+    K[same, place[same]] += min(earlier.jitter, later.jitter)
+    right = linalg.solve_right_transposed(later.factor, np.asfortranarray(K))
+    if earlier.jitter == later.jitter:
+        right[same] = later.factor[place[same]]  # equal, without rounding
+    T[:B, : later.functions] = linalg.solve_lower(earlier.factor, np.asfortranarray(right))
+    return Lift(T)
+
+
+def is_beginning(earlier: Query, later: Query) -> bool:
+    """Whether the points of `earlier` are the first of `later`, with the same factor."""
+    B = earlier.functions
+    same = later.functions >= B and np.array_equal(earlier.points, later.points[:B])
+    return bool(same and np.array_equal(np.tril(earlier.factor), np.tril(later.factor[:B, :B])))
+
+
+def beginning(query: Query, count: int) -> Query:
+    """The query set of the first `count` points."""
+    factor = np.asfortranarray(query.factor[:count, :count])
+    return Query(query.points[:count], query.kernel, query.mean, factor, query.jitter, query.residual)
+
+
+def _places(points, among) -> np.ndarray:
+    """For each of some points (n, D), its row among others (m, D), or -1; rows are used once."""
+    rows: dict[bytes, list[int]] = {}
+    for row in reversed(range(len(among))):
+        rows.setdefault((among[row] + 0.0).tobytes(), []).append(row)
+    found = (rows.get((point + 0.0).tobytes()) for point in points)
+    return np.array([place.pop() if place else -1 for place in found])
+
+
+def appended(query: Query, points, *, most: int | None = None, share=LEAST_SHARE) -> Query:
+    """The query set with further points, of those (n, D) that the set does not determine; the factor of the first
+    points stays as it is.
+
+    Points are chosen by pivoted Cholesky of their covariance given the set: each is the one whose f is least known.
+
+    Parameters
+    ----------
+    most : largest number of points of the result; no limit by default
+    share : a point is added only if its variance given the points before it is above this share of its prior variance
+    """
+    Q, points = query.functions, np.unique(np.asarray(points, dtype=float), axis=0)
+    room = len(points) if most is None else max(0, min(len(points), most - Q))
+    B = linalg.solve_right_transposed(query.factor, np.asfortranarray(query.kernel.cross(points, query.points)))
+    prior = query.kernel.diagonal(points)
+    residual = prior - np.einsum("ij,ij->i", B, B)
+    rows = np.zeros((len(points), Q + room), order="F")  # rows of the factor of the joint covariance
+    rows[:, :Q] = B
+    chosen: list[int] = []
+    for column in range(Q, Q + room):
+        pivot = int(np.argmax(residual / prior))
+        if residual[pivot] <= share * prior[pivot] or pivot in chosen:
+            break
+        root = np.sqrt(residual[pivot] + query.jitter)
+        cross = query.kernel.cross(points, points[pivot : pivot + 1])[:, 0]
+        rows[:, column] = (cross - rows[:, :column] @ rows[pivot, :column]) / root
+        rows[pivot, column] = root
+        residual = residual - rows[:, column] ** 2
+        residual[pivot] = -np.inf
+        chosen.append(pivot)
+    k = Q + len(chosen)
+    factor = np.zeros((k, k), order="F")
+    factor[:Q, :Q] = np.tril(query.factor)
+    factor[Q:] = np.tril(rows[chosen, :k], Q)
+    all_points = np.vstack([query.points, points[chosen]])
+    return Query(all_points, query.kernel, query.mean, factor, query.jitter, query.residual)
+
+
+# --- Storage ---
+
+
+class StoredQuery(msgspec.Struct):
+    """One item of the fact `earlier` of a stored model."""
+
+    points: CountFromOne
+    jitter: NotNegative
+    into: Count | None
+    """as in `EarlierQuery`"""
+    begins: bool
+    """whether its points are the first of the set that replaced it, so that no arrays are stored"""
+
+
+class QuerySets(tuple[EarlierQuery, ...]):
+    """The earlier query sets of a model, in the order of their numbers; empty for a committee that never had others."""
+
+    __slots__ = ()
+
+    def lifts(self, present: Query) -> list[Lift]:
+        """The map from the present shared variables to those of each set."""
+        found: dict[int, Lift] = {}
+        for number in reversed(range(len(self))):
+            into = self[number].into
+            later = present if into is None else self[into].shared
+            step = lift_between(self[number].shared, later)
+            found[number] = step if into is None else step.after(found[into])
+        return [found[number] for number in range(len(self))]
+
+    def to_arrays(self, present: Query) -> tuple[Arrays, list[dict]]:
+        """Arrays and JSON-ready facts for `query_sets_from_arrays`; sets that begin the next one need no arrays."""
+        arrays: Arrays = {}
+        facts = []
+        for number, earlier in enumerate(self):
+            later = present if earlier.into is None else self[earlier.into].shared
+            own = earlier.shared
+            begins = is_beginning(own, later)
+            if not begins:
+                arrays |= {f"earlier_points_{number}": own.points, f"earlier_factor_{number}": own.factor}
+            facts.append(msgspec.to_builtins(StoredQuery(own.functions, float(own.jitter), earlier.into, begins)))
+        return arrays, facts
+
+
+def query_sets_from_arrays(arrays: Arrays, facts: Sequence[StoredQuery], present: Query, where: str) -> QuerySets:
+    """Restore the result of `QuerySets.to_arrays`, after checks.
+
+    Raises
+    ------
+    ModelDamaged
+    """
+    found: dict[int, EarlierQuery] = {}
+    for number in reversed(range(len(facts))):
+        one = facts[number]
+        if one.into is not None and not number < one.into < len(facts):
+            raise damaged(where, f"a number from {number + 1} to {len(facts) - 1} as into of earlier", f"{one.into}")
+        later = present if one.into is None else found[one.into].shared
+        if one.begins:
+            if one.points > later.functions:
+                raise damaged(where, f"at most {later.functions} points of earlier {number}", f"{one.points}")
+            shared = beginning(later, one.points)
+        else:
+            shared = _stored(arrays, number, one, present, where)
+        found[number] = EarlierQuery(shared, one.into)
+    return QuerySets(found[number] for number in range(len(facts)))
+
+
+def _stored(arrays, number, one, like: Query, where) -> Query:
+    names = f"earlier_points_{number}", f"earlier_factor_{number}"
+    require_arrays(arrays, names, where)
+    points, factor = (arrays[name] for name in names)
+    check_array(points, where, names[0], shape=(one.points, like.inputs))
+    check_array(factor, where, names[1], shape=(one.points, one.points))
+    shared = Query(points, like.kernel, like.mean, np.asfortranarray(factor), one.jitter, like.residual)
+    with np.errstate(all="ignore"):
+        shared.check(where)
+    return shared
