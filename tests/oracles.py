@@ -57,6 +57,30 @@ def pitc_covariance(kernel, H, Xq, jitter, blocks):
     return C + H(X) @ H(X).T
 
 
+def through_query_sets(kernel, mean, noise, points, parts, Xs):
+    """Mean and variance of f at Xs, where partitions speak through some of the query points each.
+
+    parts : (rows of the query points that the partition was absorbed through, X, y) of each partition
+    """
+    prior = kernel.cross(points, points)
+    Q, P = len(points), mean.weights(points.shape[1])
+    precision = np.zeros((Q + P, Q + P))
+    precision[:Q, :Q] = inv(prior)
+    precision[Q:, Q:] = np.eye(P)
+    shift = np.zeros(Q + P)
+    for some, X, y in parts:
+        own = points[some]
+        A = np.zeros((len(X), Q + P))
+        A[:, some] = kernel.cross(X, own) @ inv(kernel.cross(own, own))
+        A[:, Q:] = mean.design(X)
+        R = kernel.cross(X, X) - A[:, some] @ kernel.cross(own, X) + noise * np.eye(len(X))
+        precision += A.T @ solve(R, A)
+        shift += A.T @ solve(R, y)
+    b = np.hstack([kernel.cross(Xs, points) @ inv(prior), mean.design(Xs)])
+    residual = kernel.diagonal(Xs) - np.einsum("ij,ji->i", b[:, :Q], kernel.cross(points, Xs))
+    return b @ solve(precision, shift), residual + np.einsum("ij,ji->i", b, solve(precision, b.T))
+
+
 def expert_posterior(kernel, Xq, X, y, psi):
     """GBCM paper, eqs. 6-7: mean and covariance of f^q given one module; psi (n,) or (n, n)."""
     S = kernel.cross(X, X) + (np.diag(psi) if np.ndim(psi) < 2 else psi)

@@ -6,7 +6,7 @@ import functools
 from bcmdist.api.places import placed, places
 from bcmdist.committee import passes, revision
 from bcmdist.committee.cells import absorbed_in_cells
-from bcmdist.committee.ingest.loop import ingest
+from bcmdist.committee.ingest.ingestion import ingest
 from bcmdist.committee.ingest.options import IngestOptions, IngestReport
 from bcmdist.committee.ingest.source import source_of
 from bcmdist.committee.snapshot import Snapshot, from_commit

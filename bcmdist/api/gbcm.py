@@ -187,7 +187,7 @@ class GBCM(Facade):
     ) -> tuple["GBCM", IngestReport]:
         """Absorb the partitions that a source delivers, each exactly once, with periodic commits.
 
-        See `bcmdist.committee.ingest.loop` for retries, duplicates and losses.
+        See `bcmdist.committee.ingest` for retries, duplicates and losses.
         """
         snapshot, tally = fit.ingest_source(self.snapshot, source, wishes, runtime)
         return GBCM(snapshot), tally

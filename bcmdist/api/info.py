@@ -9,6 +9,7 @@ from bcmdist.api.advice import advice, errors
 from bcmdist.api.relevance import column_names, features, lengthscales
 from bcmdist.committee import passes
 from bcmdist.committee.cells import rows_outside
+from bcmdist.committee.growth import capacity
 from bcmdist.committee.ingest.lag_meter import lags
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.model.kernel_columns import kernel_columns
@@ -42,6 +43,7 @@ def info(snapshot: Snapshot) -> dict:
         "columns": list(model.schema.columns),
         "look": facts.survey.look or [],
         "coded": model.schema.coding.descriptions() if model.schema.coding else None,
+        "capacity": capacity(snapshot),
         "p_eff": degrees,
         "advice": advice(snapshot),
         "log_evidence": passes.log_evidence(model, facts, snapshot.ledger, snapshot.committee),

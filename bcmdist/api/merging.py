@@ -16,14 +16,14 @@ from bcmdist.prediction.measuring.measurement import measured, measured_anew
 from bcmdist.runtime.interface import Runtime
 
 
-def merge(one: Snapshot, other: Snapshot, model, runtime: Runtime) -> Snapshot:
+def merge(one: Snapshot, other: Snapshot, model, runtime: Runtime, *, query_most: int | None = None) -> Snapshot:
     """Merge two committees into the new directory `model`, calibrated with the rows of both; see `revision.merge`.
 
     Raises
     ------
-    ModelsDiffer, ModelExists
+    InvalidOption, ModelsDiffer, ModelExists
     """
-    merged = revision.merge(one, other, model).kept(*one.keep, *other.keep)
+    merged = revision.merge(one, other, model, query_most=query_most).kept(*one.keep, *other.keep)
     rows, larger = merged.committee.total.rows, revision.larger(one, other)
     if "local" in (one.facts.method, other.facts.method):
         warn(

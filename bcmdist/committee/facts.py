@@ -213,6 +213,8 @@ class QuerySize(Record, frozen=True):
     degrees_estimated: Number | None = None
     """estimated degrees of freedom from which the number of query points was chosen"""
     query_loss: QueryLoss | None = msgspec.field(name="halving_loss", default=None)
+    query_most: CountFromOne | None = None
+    """largest number of query points, where points were added"""
 
 
 class Linearisation(Record, frozen=True):

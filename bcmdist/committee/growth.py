@@ -13,7 +13,7 @@ from bcmdist.errors import InvalidOption
 from bcmdist.experts.contributions import lifted
 from bcmdist.experts.message import Message
 from bcmdist.model.model import Model
-from bcmdist.model.query_sets import EarlierQuery, QuerySets, appended
+from bcmdist.model.query_sets import EarlierQuery, QuerySets, appended, is_beginning
 from bcmdist.model.shared.query import Query
 from bcmdist.storage.ledger import RUNNING, Entry
 
@@ -32,16 +32,34 @@ def why_fixed(snapshot: Snapshot) -> str | None:
     return None
 
 
-def grown(snapshot: Snapshot, query: Query) -> Snapshot:
-    """The snapshot with a query set that begins with the present points; it remains to be committed."""
-    model = snapshot.model.with_query(query)
+def grown_to(snapshot: Snapshot, model: Model, most: int | None) -> Snapshot:
+    """The snapshot with a model that has further query points (`Model.grown`); it remains to be committed.
+
+    most : largest number of points, to be recorded
+    """
     total = lifted(snapshot.committee.total, model.lift(len(snapshot.model.earlier)))
-    facts = {"linearised_at": None, "objective": None, "query_asked": query.functions, **_UNKNOWN}
-    return replace(snapshot.changed(Committee(total, query.belief), **facts), model=model)
+    facts = {
+        "linearised_at": None,
+        "objective": None,
+        "query_asked": model.shared.functions,
+        "query_most": most,
+        **_UNKNOWN,
+    }
+    return replace(snapshot.changed(Committee(total, model.shared.belief), **facts), model=model)
 
 
 # What was found out about the number of query points holds for the former ones.
-_UNKNOWN = {"degrees_estimated": None, "query_loss": None}
+_UNKNOWN = {"degrees_estimated": None, "halving_loss": None}
+
+
+def capacity(snapshot: Snapshot) -> dict[str, int] | None:
+    """Number of query points, of the first ones, of all query sets so far, and the limit if there is one; None for a
+    committee that has only had one set."""
+    model, most = snapshot.model, snapshot.facts.query.query_most
+    if not model.earlier:
+        return None
+    found = {"points": model.shared.functions, "first": model.earlier[0].count, "sets": len(model.earlier) + 1}
+    return found | ({} if most is None else {"most": most})
 
 
 def joined(one: Snapshot, other: Snapshot, most: int | None) -> tuple[Model, Message, list[Entry], dict]:
@@ -70,15 +88,16 @@ def joined(one: Snapshot, other: Snapshot, most: int | None) -> tuple[Model, Mes
         )
     query = appended(first, second.points, most=most)
     a, b = len(one.model.earlier), len(other.model.earlier)
-    sets = [*_chained(one.model, 0), *_chained(other.model, a + 1)]
+    sets = [*_chained(one.model, 0, query), *_chained(other.model, a + 1, query)]
     model = replace(one.model, shared=query, earlier=QuerySets(sets))
     total = lifted(one.committee.total, model.lift(a)) + lifted(other.committee.total, model.lift(a + 1 + b))
     ledger = [*one.ledger, *(replace(entry, query=entry.query + a + 1) for entry in other.ledger)]
-    return model, total, ledger, {"query_asked": query.functions, **_UNKNOWN}
+    return model, total, ledger, {"query_asked": query.functions, "query_most": most, **_UNKNOWN}
 
 
-def _chained(model, start) -> list[EarlierQuery]:
+def _chained(model, start, query) -> list[EarlierQuery]:
     """All query sets of a model, numbered from `start`; the present one is replaced by the joint one."""
     last = start + len(model.earlier)
     earlier = [replace(one, into=last if one.into is None else one.into + start) for one in model.earlier]
-    return [*earlier, EarlierQuery(cast(Query, model.shared), None)]
+    own = cast(Query, model.shared)
+    return [*earlier, EarlierQuery(own.functions, None, None if is_beginning(own, query) else own)]

@@ -4,12 +4,14 @@ Scaling, shared variables with their prior, and likelihood. The model is committ
 by reference. Two committees can be added if and only if their models are equal.
 """
 
+from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import cast
 
 import msgspec
 import numpy as np
+from zict import LRU
 
 from bcmdist.data.cell_tree import CellTree
 from bcmdist.data.registry import Registry
@@ -23,6 +25,7 @@ from bcmdist.model.scaling import Scaling
 from bcmdist.model.shared.interface import Shared
 from bcmdist.model.shared.query import Query
 from bcmdist.model.shared.weights import Weights
+from bcmdist.storage.cache import get_or_make, least_recently_used
 
 KINDS: Registry[type[Shared]] = Registry("kind of shared variables")
 KINDS.add(Query.kind, Query)
@@ -37,6 +40,7 @@ COMMITTEE_ARRAYS = ("eta", "precision")
 SCALING_ARRAYS = ("x_mean", "x_scale")
 WARPING_ARRAY = "x_warp"  # absent where inputs are not warped
 FIRST_PRECISION = "double"  # the only precision of early versions; stored models omit it
+LIFT_BYTES = 2**26  # memory of the maps to earlier query sets that a model keeps
 CELL_ARRAYS = ("cell_direction", "cell_threshold", "cell_child", "cell_first")
 
 
@@ -104,22 +108,23 @@ class Model:
         """The model with the query set of this number, through which a partition was absorbed; None: the present."""
         if number is None or number == len(self.earlier):
             return self
-        return replace(self, shared=self.earlier[number].shared, earlier=QuerySets(self.earlier[:number]))
+        return replace(self, shared=self.earlier.query(number, cast(Query, self.shared)), earlier=QuerySets())
 
     def lift(self, number: int | None) -> Lift | None:
         """The map from the present shared variables to those of that query set; None where they are the same."""
-        return None if number is None or number == len(self.earlier) else self._lifts[number]
+        if number is None or number == len(self.earlier):
+            return None
+        return get_or_make(self._lifts, number, lambda: self.earlier.lift(number, cast(Query, self.shared)))
 
     @cached_property
-    def _lifts(self) -> list[Lift]:
-        return self.earlier.lifts(cast(Query, self.shared))
+    def _lifts(self) -> LRU[Hashable, Lift]:
+        return least_recently_used(LIFT_BYTES, lambda lift: lift.matrix.nbytes)
 
-    def with_query(self, query: Query) -> "Model":
-        """The model with another query set; partitions absorbed so far stay absorbed through the present one."""
-        before = EarlierQuery(cast(Query, self.shared), None)
+    def grown(self, query: Query) -> "Model":
+        """The model with a query set that begins with the present one, through which partitions stay absorbed."""
         number = len(self.earlier)
-        chain = [replace(one, into=number if one.into is None else one.into) for one in self.earlier]
-        return replace(self, shared=query, earlier=QuerySets([*chain, before]))
+        sets = [replace(one, into=number if one.into is None else one.into) for one in self.earlier]
+        return replace(self, shared=query, earlier=QuerySets([*sets, EarlierQuery(self.shared.functions, None)]))
 
     @property
     def inputs(self) -> int:
@@ -174,7 +179,7 @@ class Model:
         if self.input_errors is not None:
             facts["input_errors"] = msgspec.to_builtins(self.input_errors)
         if self.earlier:
-            more, facts["earlier"] = self.earlier.to_arrays(cast(Query, self.shared))
+            more, facts["earlier"] = self.earlier.to_arrays()
             arrays |= more
         return arrays, facts | own
 

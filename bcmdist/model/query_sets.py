@@ -11,7 +11,7 @@ f at these points as its conditional mean.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 import numpy as np
@@ -32,9 +32,12 @@ LEAST_SHARE = 1e-6
 class EarlierQuery:
     """A query set through which some partitions were absorbed, before it was replaced."""
 
-    shared: Query
+    count: int
+    """number of its points"""
     into: int | None
     """number of the query set that replaced it: a larger one, or None for the present one"""
+    own: Query | None = None
+    """the set; None where its points are the first of the set that replaced it"""
 
 
 @dataclass(frozen=True)
@@ -110,8 +113,7 @@ def is_beginning(earlier: Query, later: Query) -> bool:
 
 def beginning(query: Query, count: int) -> Query:
     """The query set of the first `count` points."""
-    factor = np.asfortranarray(query.factor[:count, :count])
-    return Query(query.points[:count], query.kernel, query.mean, factor, query.jitter, query.residual)
+    return replace(query, points=query.points[:count], factor=np.asfortranarray(query.factor[:count, :count]))
 
 
 def _places(points, among) -> np.ndarray:
@@ -157,8 +159,20 @@ def appended(query: Query, points, *, most: int | None = None, share=LEAST_SHARE
     factor = np.zeros((k, k), order="F")
     factor[:Q, :Q] = np.tril(query.factor)
     factor[Q:] = np.tril(rows[chosen, :k], Q)
-    all_points = np.vstack([query.points, points[chosen]])
-    return Query(all_points, query.kernel, query.mean, factor, query.jitter, query.residual)
+    return replace(query, points=np.vstack([query.points, points[chosen]]), factor=factor)
+
+
+def unexplained(query: Query, X, share) -> np.ndarray:
+    """Indices of the rows of X (n, D) with a variance of f given the query values above a share of the prior's."""
+    prior, V = query.kernel.diagonal(X), np.empty((len(X), query.functions), order="F")
+    query.fill(X, V)
+    return np.flatnonzero(prior - np.einsum("ij,ij->i", V, V) > share * prior)
+
+
+def shares_by_others(query: Query) -> np.ndarray:
+    """Variance of f at each query point given its values at the others, as a share of the prior variance, (Q,)."""
+    inverse = linalg.inverse(np.array(query.factor, order="F"))
+    return 1.0 / (np.diagonal(inverse) * (query.kernel.diagonal(query.points) + query.jitter))
 
 
 # --- Storage ---
@@ -168,11 +182,10 @@ class StoredQuery(msgspec.Struct):
     """One item of the fact `earlier` of a stored model."""
 
     points: CountFromOne
-    jitter: NotNegative
     into: Count | None
     """as in `EarlierQuery`"""
-    begins: bool
-    """whether its points are the first of the set that replaced it, so that no arrays are stored"""
+    jitter: NotNegative | None = None
+    """of a set with points of its own, which are stored in arrays"""
 
 
 class QuerySets(tuple[EarlierQuery, ...]):
@@ -180,28 +193,43 @@ class QuerySets(tuple[EarlierQuery, ...]):
 
     __slots__ = ()
 
-    def lifts(self, present: Query) -> list[Lift]:
-        """The map from the present shared variables to those of each set."""
-        found: dict[int, Lift] = {}
-        for number in reversed(range(len(self))):
-            into = self[number].into
-            later = present if into is None else self[into].shared
-            step = lift_between(self[number].shared, later)
-            found[number] = step if into is None else step.after(found[into])
-        return [found[number] for number in range(len(self))]
+    def query(self, number: int, present: Query) -> Query:
+        """The set of this number. `present`: the present set."""
+        own = self[number].own
+        return own or beginning(self._stored(self._end(number), present), self[number].count)
 
-    def to_arrays(self, present: Query) -> tuple[Arrays, list[dict]]:
-        """Arrays and JSON-ready facts for `query_sets_from_arrays`; sets that begin the next one need no arrays."""
+    def lift(self, number: int, present: Query) -> Lift:
+        """The map from the present shared variables to those of the set of this number."""
+        end = self._end(number)
+        step = lift_between(self.query(number, present), self._stored(end, present))
+        return step if end is None else step.after(self.lift(end, present))
+
+    def _end(self, number) -> int | None:
+        """Number of the first set with points of its own that followed this one; None: the present one."""
+        into = self[number].into
+        while into is not None and self[into].own is None:
+            into = self[into].into
+        return into
+
+    def _stored(self, number, present) -> Query:
+        return present if number is None else self.query(number, present)
+
+    def to_arrays(self) -> tuple[Arrays, list[dict]]:
+        """Arrays and JSON-ready facts for `query_sets_from_arrays`."""
         arrays: Arrays = {}
         facts = []
         for number, earlier in enumerate(self):
-            later = present if earlier.into is None else self[earlier.into].shared
-            own = earlier.shared
-            begins = is_beginning(own, later)
-            if not begins:
-                arrays |= {f"earlier_points_{number}": own.points, f"earlier_factor_{number}": own.factor}
-            facts.append(msgspec.to_builtins(StoredQuery(own.functions, float(own.jitter), earlier.into, begins)))
+            jitter = None
+            if earlier.own:
+                jitter = float(earlier.own.jitter)
+                names = _array_names(number)
+                arrays |= dict(zip(names, (earlier.own.points, earlier.own.factor), strict=True))
+            facts.append(msgspec.to_builtins(StoredQuery(earlier.count, earlier.into, jitter)))
         return arrays, facts
+
+
+def _array_names(number):
+    return f"earlier_points_{number}", f"earlier_factor_{number}"
 
 
 def query_sets_from_arrays(arrays: Arrays, facts: Sequence[StoredQuery], present: Query, where: str) -> QuerySets:
@@ -211,29 +239,29 @@ def query_sets_from_arrays(arrays: Arrays, facts: Sequence[StoredQuery], present
     ------
     ModelDamaged
     """
-    found: dict[int, EarlierQuery] = {}
+    found: list[EarlierQuery] = []
     for number in reversed(range(len(facts))):
-        one = facts[number]
-        if one.into is not None and not number < one.into < len(facts):
-            raise damaged(where, f"a number from {number + 1} to {len(facts) - 1} as into of earlier", f"{one.into}")
-        later = present if one.into is None else found[one.into].shared
-        if one.begins:
-            if one.points > later.functions:
-                raise damaged(where, f"at most {later.functions} points of earlier {number}", f"{one.points}")
-            shared = beginning(later, one.points)
-        else:
-            shared = _stored(arrays, number, one, present, where)
-        found[number] = EarlierQuery(shared, one.into)
-    return QuerySets(found[number] for number in range(len(facts)))
+        one, later = facts[number], present.functions
+        if one.into is not None:
+            if not number < one.into < len(facts):
+                raise damaged(
+                    where, f"a number from {number + 1} to {len(facts) - 1} as into of earlier", f"{one.into}"
+                )
+            later = facts[one.into].points
+        own = None if one.jitter is None else _own(arrays, number, one.points, one.jitter, present, where)
+        if own is None and one.points > later:
+            raise damaged(where, f"at most {later} points of earlier query set {number}", f"{one.points}")
+        found.append(EarlierQuery(one.points, one.into, own))
+    return QuerySets(reversed(found))
 
 
-def _stored(arrays, number, one, like: Query, where) -> Query:
-    names = f"earlier_points_{number}", f"earlier_factor_{number}"
+def _own(arrays, number, count, jitter, like: Query, where) -> Query:
+    names = _array_names(number)
     require_arrays(arrays, names, where)
     points, factor = (arrays[name] for name in names)
-    check_array(points, where, names[0], shape=(one.points, like.inputs))
-    check_array(factor, where, names[1], shape=(one.points, one.points))
-    shared = Query(points, like.kernel, like.mean, np.asfortranarray(factor), one.jitter, like.residual)
+    check_array(points, where, names[0], shape=(count, like.inputs))
+    check_array(factor, where, names[1], shape=(count, count))
+    query = replace(like, points=points, factor=np.asfortranarray(factor), jitter=jitter)
     with np.errstate(all="ignore"):
-        shared.check(where)
-    return shared
+        query.check(where)
+    return query

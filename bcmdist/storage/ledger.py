@@ -110,8 +110,9 @@ def absorbed_pieces(weights: Mapping[str, float], array) -> np.ndarray:
 
 # --- Segments ---
 
-# A line of a segment: the fields of an entry in order, of which the last may be missing.
-_HINTS = get_type_hints(Entry, include_extras=True)
+# A line of a segment: the fields of an entry in order, of which the last may be missing. Formats before 4 have places
+# of residuals, an array, where later ones have the number of the query set.
+_HINTS = get_type_hints(Entry, include_extras=True) | {"query": Count | tuple[Number, ...]}
 _Line: Any = msgspec.defstruct(
     "_Line",
     [
@@ -121,10 +122,11 @@ _Line: Any = msgspec.defstruct(
     ],
     array_like=True,
 )
-# Residuals that follow in formats before 4: places, residuals of the committee and of local prediction.
+# Residuals in formats before 4: places, in `query`, and what follows, residuals of the committee and of local
+# prediction.
 _LineBefore4: Any = msgspec.defstruct(
     "_LineBefore4",
-    [(name, tuple[Number, ...], ()) for name in ("places", "residuals", "local_residuals")],
+    [(name, tuple[Number, ...], ()) for name in ("residuals", "local_residuals")],
     bases=(_Line,),
     array_like=True,
 )
@@ -161,19 +163,21 @@ def _lines(text, line, where) -> list:
 
 def _entry(line, where) -> Entry:
     stored: dict[str, Any] = {name: getattr(line, name) for name in STORED}
+    stored["query"] = line.query if isinstance(line.query, int) else 0
     return Entry(**stored, residuals=_residuals(line, where))
 
 
 def _residuals(line, where) -> ResidualRecord | None:
     """Return the residuals in a line of a format before 4; None if there are none."""
-    if not isinstance(line, _LineBefore4) or not (line.places or line.residuals or line.local_residuals):
+    if not isinstance(line, _LineBefore4) or not (line.query or line.residuals or line.local_residuals):
         return None
+    places = line.query if isinstance(line.query, tuple) else ()
     committee, local = (np.array(values) if values else None for values in (line.residuals, line.local_residuals))
     counts = {len(values) for values in (committee, local) if values is not None}
-    if len(counts) != 1 or len(line.places) % min(counts):
-        found = f"{sorted(counts)}, {len(line.places)}"
+    if len(counts) != 1 or len(places) % min(counts):
+        found = f"{sorted(counts)}, {len(places)}"
         raise damaged(where, f"residuals at places in the ledger entry {line.key}", found)
-    return ResidualRecord(np.array(line.places).reshape(min(counts), -1), committee, local)
+    return ResidualRecord(np.array(places).reshape(min(counts), -1), committee, local)
 
 
 def extended(store, segments: Sequence[str], entries: Sequence[Entry], *, after=0) -> tuple[str, ...]:

@@ -15,8 +15,8 @@ from bcmdist.storage.fields import Blob, CountFromOne, decode
 
 # Format 1 had no offsets, and no positions in the ledger; format 2 had no names, surprises and densities. Missing
 # values are read as empty. Up to format 3 residuals were in lines of the ledger, since 4 in arrays
-# (`residual_records`). Format 5 is that of models with earlier query sets; others are written in format 4.
-FORMAT, FORMAT_OF_ONE_QUERY_SET = 5, 4
+# (`residual_records`). Models with earlier query sets have format 5; others still get format 4.
+FORMAT, NEWEST_FORMAT = 4, 5
 RESIDUAL_ARRAYS_SINCE = 4
 # Arrays that differ between the commits of one model: no part of an identity derived by `identity_of`.
 COMMITTEE_ARRAYS = {"eta", "precision"}
@@ -45,7 +45,7 @@ def record_text(
 ) -> bytes:
     """Serialise a record; the arguments are as in `ModelStore.commit`."""
     body = {
-        "format": FORMAT if (facts.get("model") or {}).get("earlier") else FORMAT_OF_ONE_QUERY_SET,
+        "format": NEWEST_FORMAT if (facts.get("model") or {}).get("earlier") else FORMAT,
         "identity": identity,
         "number": number,
         "arrays": dict(arrays),
@@ -84,9 +84,9 @@ def read_record(number: int, text: bytes, url: str) -> dict:
         raise ModelDamaged(damaged) from error
     if found != checksum or record.get("number") != number or type(record.get("format")) is not int:
         raise ModelDamaged(damaged)
-    if record["format"] > FORMAT:
+    if record["format"] > NEWEST_FORMAT:
         raise VersionMismatch(
-            f"{url}: expected model format {FORMAT} or older, got {record['format']}; use bcmdist "
+            f"{url}: expected model format {NEWEST_FORMAT} or older, got {record['format']}; use bcmdist "
             f"{record.get('software', 'of the version that wrote it')} or newer, this is {__version__}"
         )
     decode(Record, record, f"{url}: commit {number}")

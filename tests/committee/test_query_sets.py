@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from numpy.linalg import inv, solve
+from numpy.linalg import solve
 
 from bcmdist.committee.committee import Committee
 from bcmdist.data.observations import unweighted
@@ -26,6 +26,7 @@ from bcmdist.model.query_sets import (
 )
 from bcmdist.model.shared.query import prepare
 from bcmdist.prediction.latent import predict_latent
+from oracles import through_query_sets
 
 KERNEL = parse_kernel("matern32", inputs=2)
 NOISE = 0.1
@@ -52,30 +53,6 @@ def message(query, X, y, likelihood=None):
     return expert_message(query, likelihood, X, unweighted(y))
 
 
-def oracle(points, mean, parts, Xs):
-    """Mean and variance of f at Xs: f at the joint points and the weights of the mean, with inverses.
-
-    parts : (rows of the joint points that the partition was absorbed through, X, y) of each partition
-    """
-    prior = KERNEL.cross(points, points)
-    Q, P = len(points), mean.weights(2)
-    precision = np.zeros((Q + P, Q + P))
-    precision[:Q, :Q] = inv(prior)
-    precision[Q:, Q:] = np.eye(P)
-    shift = np.zeros(Q + P)
-    for some, X, y in parts:
-        own = points[some]
-        A = np.zeros((len(X), Q + P))
-        A[:, some] = KERNEL.cross(X, own) @ inv(KERNEL.cross(own, own))
-        A[:, Q:] = mean.design(X)
-        R = KERNEL.cross(X, X) - A[:, some] @ KERNEL.cross(own, X) + NOISE * np.eye(len(X))
-        precision += A.T @ solve(R, A)
-        shift += A.T @ solve(R, y)
-    b = np.hstack([KERNEL.cross(Xs, points) @ inv(prior), mean.design(Xs)])
-    residual = KERNEL.diagonal(Xs) - np.einsum("ij,ji->i", b[:, :Q], KERNEL.cross(points, Xs))
-    return b @ solve(precision, shift), residual + np.einsum("ij,ji->i", b, solve(precision, b.T))
-
-
 @pytest.mark.parametrize("mean", ["zero", "constant", "linear"])
 def test_messages_through_different_sets_add_as_in_the_dense_model(rng, mean):
     first, more, other = (rng.uniform(-2, 2, (n, 2)) for n in (12, 5, 9))
@@ -93,7 +70,9 @@ def test_messages_through_different_sets_add_as_in_the_dense_model(rng, mean):
     )
     Xs = rng.uniform(-2, 2, (40, 2))
     found = predict_latent(joint, Committee(total, joint.belief).posterior, Xs)
-    expected = oracle(joint.points, Mean(mean), [(some, x, t) for (_, some), x, t in zip(seen, X, y, strict=True)], Xs)
+    expected = through_query_sets(
+        KERNEL, Mean(mean), NOISE, joint.points, [(some, x, t) for (_, some), x, t in zip(seen, X, y, strict=True)], Xs
+    )
     np.testing.assert_allclose(found, expected, atol=ROUNDING)
 
 
@@ -176,16 +155,22 @@ def test_messages_of_several_classes_are_lifted_class_by_class(rng, name):
 
 def test_query_sets_are_stored_and_restored(rng):
     present = query_at(rng.uniform(-2, 2, (12, 2)))
-    other = query_at(rng.uniform(-2, 2, (4, 2)))
+    other = appended(query_at(rng.uniform(-2, 2, (4, 2))), rng.uniform(-2, 2, (2, 2)))
     sets = QuerySets(
-        [EarlierQuery(beginning(present, 3), 2), EarlierQuery(other, None), EarlierQuery(beginning(present, 7), None)]
+        [
+            EarlierQuery(3, 3),
+            EarlierQuery(4, 2),
+            EarlierQuery(6, None, other),
+            EarlierQuery(5, 4),
+            EarlierQuery(7, None),
+        ]
     )
-    arrays, facts = sets.to_arrays(present)
-    assert set(arrays) == {"earlier_points_1", "earlier_factor_1"}
+    arrays, facts = sets.to_arrays()
+    assert set(arrays) == {"earlier_points_2", "earlier_factor_2"}
     found = query_sets_from_arrays(arrays, [StoredQuery(**one) for one in facts], present, "here")
-    for one, again in zip(sets, found, strict=True):
-        assert one.into == again.into
-        np.testing.assert_array_equal(one.shared.points, again.shared.points)
-        np.testing.assert_array_equal(one.shared.factor, again.shared.factor)
-    for one, again in zip(sets.lifts(present), found.lifts(present), strict=True):
-        np.testing.assert_array_equal(one.matrix, again.matrix)
+    assert [one.into for one in found] == [3, 2, None, 4, None]
+    expected = [present, other, other, present, present]
+    for number, (count, points) in enumerate(zip([3, 4, 6, 5, 7], expected, strict=True)):
+        np.testing.assert_array_equal(found.query(number, present).points, points.points[:count])
+        direct = lift_between(beginning(points, count), present).matrix
+        np.testing.assert_allclose(found.lift(number, present).matrix, direct, atol=ROUNDING)

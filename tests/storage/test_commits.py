@@ -153,7 +153,7 @@ def test_a_newer_format_is_refused(store, tmp_path):
     del record["checksum"]
     record["format"] = 99
     path.write_bytes(canonical_json(record | {"checksum": sha256(canonical_json(record))}))
-    with pytest.raises(VersionMismatch, match=r"expected model format 4 or older, got 99; use bcmdist \d"):
+    with pytest.raises(VersionMismatch, match=r"expected model format 5 or older, got 99; use bcmdist \d"):
         store.load()
 
 

@@ -13,7 +13,6 @@ its number taken. There are no locks, and clocks only decide when to commit.
 """
 
 import contextlib
-import functools
 import random
 import time
 import warnings
@@ -25,14 +24,15 @@ from bcmdist.committee.cells import absorbed_in_cells, arranged_alike, refuse_ab
 from bcmdist.committee.facts import Lag
 from bcmdist.committee.fading import Weighting, chosen_fading, going_on
 from bcmdist.committee.ingest.admission import Admission, Instructions, LedgerState
-from bcmdist.committee.ingest.in_turn import Digests, Found, PartitionMessage, ingest_in_turn
+from bcmdist.committee.ingest.growing import Growth
+from bcmdist.committee.ingest.in_turn import Digests, Found, PartitionMessage
 from bcmdist.committee.ingest.lag_meter import LagMeter
-from bcmdist.committee.ingest.options import IngestOptions, IngestReport
-from bcmdist.committee.ingest.race import absorbed_again
+from bcmdist.committee.ingest.options import IngestOptions
+from bcmdist.committee.ingest.race import absorbed_again, with_weights
 from bcmdist.committee.ingest.successor import CommitDetails, says_more, successor
 from bcmdist.committee.ingest.totals import totalled
 from bcmdist.committee.ingest.uncommitted import Batch
-from bcmdist.committee.ingest.watch import Unwatched, Watch
+from bcmdist.committee.ingest.watch import Watch
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.partition import Partition, from_keys
 from bcmdist.data.sources.open import Source
@@ -49,9 +49,7 @@ from bcmdist.experts.contributions import Contribution
 from bcmdist.experts.limits import refuse_large_expert
 from bcmdist.experts.precision import refuse_inexact
 from bcmdist.runtime.timing import StageTimer
-from bcmdist.storage.commits import record_digest
 from bcmdist.storage.heartbeats import beating, sweep
-from bcmdist.storage.ledger import RUNNING
 
 # Without --commit-every: the least number of seconds between commits; the interval is longer where needed to spend at
 # most 1 / `COMMIT_SHARE` of the time on commits. After a crash, partitions absorbed since the last commit are repeated.
@@ -65,63 +63,20 @@ POLL_SECONDS = 0.5
 PAUSE, LONGEST_PAUSE = 0.01, 1.0
 
 
-Finish = Callable[[Snapshot], Snapshot]
-"""from a snapshot that remains to be committed to one that says more, such as calibrated probabilities"""
-
-
-def unchanged(snapshot: Snapshot) -> Snapshot:
-    """The snapshot itself: the default of `finish`."""
-    return snapshot
-
-
-def ingest(
-    snapshot: Snapshot,
-    source: Source,
-    runtime,
-    options: IngestOptions | None = None,
-    *,
-    watch: Watch | None = None,
-    finish: Finish = unchanged,
-) -> tuple[Snapshot, IngestReport]:
-    """Absorb the partitions that a source delivers, once each; return the last snapshot and a report.
-
-    Parameters
-    ----------
-    watch : observes partitions that arrive after the fit; not used for sources without a name (rows in memory)
-    finish : called once, when all partitions are absorbed; what it changes is in the commit of the last ones. If it
-        fails or is interrupted, these are committed without; if the process dies, they are absorbed again
-
-    Raises
-    ------
-    ChunkConflict
-        An absorbed key is delivered with different rows.
-    CommitConflict
-        The directory now holds another model.
-    DataChanged, InvalidData, InvalidOption, MemoryLimit, PoisonChunk, SchedulerLost, SourceUnreachable, ...
-        Valid partitions have been committed; the committed offset stays before the partition that failed.
-    """
-    options = options or IngestOptions()
-    snapshot.refuse_replaced()
-    if snapshot.facts.linearisation.linearise == RUNNING:
-        snapshot, report = ingest_in_turn(snapshot, source, runtime, options)
-        return finish(snapshot).committed_or_newest(), report
-    runtime.check_same(functools.partial(record_digest, snapshot.url, snapshot.commit), url=snapshot.url)
-    loop = _Loop(snapshot, source, runtime, options, (source.name and watch) or Unwatched(), finish)
-    loop.run()
-    return loop.snapshot, loop.admission.report
-
-
-class _Loop:
+class Loop:
     """One ingestion: carries out the instructions of `admission` and reports the outcomes to it."""
 
     def __init__(self, snapshot: Snapshot, source: Source, runtime, options: IngestOptions, watch: Watch, finish):
         self.snapshot, self.source, self.runtime, self.options = snapshot, source, runtime, options
-        self.finish: Finish | None = finish
+        self.finish: Callable[[Snapshot], Snapshot] | None = finish
         """None when it was called"""
         fading = self._fading()
         if fading.window:
             refuse_inexact(snapshot.model.precision, snapshot.url, "keep a --window")
-        self.expert = snapshot.expert()
+        self.expert, self.about = snapshot.expert(), len(snapshot.model.earlier)
+        """the task that computes messages, and the number of the query set that they are about"""
+        self.growth, self.held = Growth.asked(snapshot, options), list[Partition]()
+        """how the query set grows, and the new partitions to absorb when it has"""
         self.admission = Admission(self._ledger_state(fading), snapshot.surveyed, options, self._unfit)
         self.watch, self.before = watch, snapshot.ledger
         """the observer; the ledger when this ingestion began"""
@@ -176,10 +131,13 @@ class _Loop:
         finished = False
         while not finished:
             begun = self.delivered
-            for outcome in self._outcomes():
+            for outcome in self._outcomes(self._work()):
                 self._take(outcome)
+            if self.held:
+                self._absorb_held()
             idle = self.delivered == begun
-            finished = not self.options.watch or self._enough() or bool(self.failures)
+            ended = not self.options.watch and (idle or not self.growth)
+            finished = ended or self._enough() or bool(self.failures)
             if finished or idle or self._due():
                 self.commit(last=finished and not self.failures)
             if idle and not finished:
@@ -194,10 +152,10 @@ class _Loop:
             raise self.failures[0]
         self.admission.report.waiting = self.source.lag(self.read_to)
 
-    def _outcomes(self):
-        """Outcomes for the deliveries available now. Commits the absorbed partitions before raising an error."""
+    def _outcomes(self, work):
+        """Outcomes of pairs of a task and its partitions. Commits the absorbed partitions before raising an error."""
         try:
-            yield from self.runtime.each(self._work(), label=self.label)
+            yield from self.runtime.each(work, label=self.label)
         except SchedulerLost:  # the sums held by workers are lost too: there is nothing to commit
             raise
         except BcmdistError:
@@ -225,8 +183,33 @@ class _Loop:
             yield from ((Digests(), group) for group in self._groups(admitted))
             if fresh:
                 yield from self.watch.further_tasks(self.snapshot)
-            for group in self._groups(fresh):
-                yield PartitionMessage(self.message_task), group
+            if fresh and self.growth:
+                self.held = fresh
+                return
+            yield from self._messages(fresh)
+
+    def _messages(self, parts) -> Iterator[tuple[Any, list]]:
+        """Pairs of a task that computes messages and its partitions."""
+        return ((PartitionMessage(self.message_task), group) for group in self._groups(parts))
+
+    def _absorb_held(self):
+        """Absorb new partitions after the query set has grown by the points that they need."""
+        assert self.growth, "partitions are held for it"
+        parts, self.held = self.held, []
+        rows = self.growth.new_rows(self.snapshot, parts, self.runtime)
+        grows = any(map(len, rows.values()))
+        if grows or self.about != len(self.snapshot.model.earlier):
+            self.commit()  # messages about fewer points
+        committed = self.snapshot
+        self.snapshot, parts = self.growth.applied(committed, parts, rows, self.runtime)
+        with self.snapshot.drafted() as drafted:
+            self.expert, self.about = drafted.expert(), len(drafted.model.earlier)
+            self.message_task = self.watch.message_task(self.expert, committed)
+            for outcome in self._outcomes(self._messages(parts)):
+                self._take(outcome)
+        if self.snapshot.pending:
+            self.snapshot = replace(drafted, draft="")
+            self.commit()  # new points in one commit with the messages of the partitions that need them
 
     def _admitted(self, deliveries):
         """Admit deliveries; return the partitions to compare with the ledger and the new partitions to absorb."""
@@ -277,6 +260,8 @@ class _Loop:
         return instructions
 
     def _due(self):
+        if self.growth and self.snapshot.pending:
+            return False
         if self.options.commit_every is not None:
             return self.admission.uncommitted >= self.options.commit_every
         wait = max(COMMIT_SECONDS, COMMIT_SHARE * self.commit_seconds)
@@ -302,7 +287,8 @@ class _Loop:
                     break
                 except CommitConflict:
                     # The newest commit may lack what was changed before, unless that is the order of cells.
-                    if self.snapshot.pending and not arranged_alike(self.snapshot, self.snapshot.newest()):
+                    added = self.growth is not None and self.snapshot.pending
+                    if self.snapshot.pending and not (added or arranged_alike(self.snapshot, self.snapshot.newest())):
                         raise
                     last = False  # to be repeated only if no other process commits
                     overtaken = True
@@ -310,7 +296,7 @@ class _Loop:
                     time.sleep(random.uniform(0.0, 2.0 * pause))
                     pause = min(2.0 * pause, LONGEST_PAUSE)
                     self.snapshot = self.snapshot.newest()
-                    batch = self._left_of(batch)
+                    batch = self._left_of(batch, again=added)
             with contextlib.suppress(ModelNotFound):  # pruned by others: go on predicting from the commit before
                 self.message_task = self.watch.message_task(self.expert, self.snapshot)
             self.unpruned += 1
@@ -336,15 +322,28 @@ class _Loop:
         committed, self.finish = finished.committed(), None
         return committed
 
-    def _left_of(self, batch: Batch) -> Batch:
-        """The part of a batch that is still to be committed after another process has committed."""
+    def _left_of(self, batch: Batch, *, again=False) -> Batch:
+        """The part of a batch that is still to be committed after another process has committed.
+
+        again : whether its messages must be computed again, since they are about query points that were not committed
+        """
         fading = self._fading_on()
         refuse_absorbed_in_cells(self.snapshot, batch.parts.values())
         left = self._do(self.admission.overtaken(batch, self._ledger_state(fading))).absorb_again
-        return batch if left is None else absorbed_again(batch, left, self._absorb_again)
+        if left is None and not again:
+            return batch
+        anew = [(replace(part, query=None), entry) for part, entry in (with_weights(batch) if left is None else left)]
+        return absorbed_again(batch, anew, self._absorb_again)
 
     def _absorb_again(self, parts) -> Contribution:
-        return self.snapshot.compute_messages(parts, self.runtime, label="absorb again")
+        if not self.growth:
+            return self.snapshot.compute_messages(parts, self.runtime, label="absorb again")
+        rows = self.growth.new_rows(self.snapshot, parts, self.runtime)
+        self.snapshot, parts = self.growth.applied(self.snapshot, parts, rows, self.runtime)
+        with self.snapshot.drafted() as drafted:
+            found = drafted.compute_messages(parts, self.runtime, label="absorb again")
+        self.snapshot = replace(drafted, draft="")
+        return found
 
     @property
     def _commit_details(self):

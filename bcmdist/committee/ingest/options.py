@@ -48,6 +48,13 @@ class IngestOptions:
     """skip partitions that fail and record it in the model; by default they are an error after the others"""
     same_rows: SameRows = "warn"
     """what to do with partitions whose rows were absorbed under another name (a copy, a link) and would count twice"""
+    grow: bool | None = None
+    """make rows that the query points do not explain query points before they are absorbed [default: with --watch]"""
+    grow_share: Annotated[float | None, "F", Bounds(0.0, 1.0, above=True)] = None
+    """share of the prior variance, given the query points, above which a row is not explained [default: as much as the
+    first query points leave of each other, at least .02]"""
+    query_most: Annotated[int | None, "Q", COUNT] = None
+    """largest number of query points [default: 1000]"""
     stop: Callable[[], bool] = never
     """asked between partitions"""
 

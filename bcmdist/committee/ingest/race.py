@@ -29,6 +29,15 @@ def with_entry(batch: Batch, part: Partition) -> tuple[Partition, Entry]:
     return replace(part, weight=batch.fading.weight(position)), entry
 
 
+def with_weights(batch: Batch) -> list[tuple[Partition, Entry]]:
+    """All partitions of a batch with their weights, and their ledger entries."""
+    entries = batch.entries
+    return [
+        (replace(part, weight=batch.fading.weight(entries[key].position)), entries[key])
+        for key, part in batch.parts.items()
+    ]
+
+
 def absorbed_again(
     batch: Batch, left: Sequence[tuple[Partition, Entry]], compute_messages: Callable[[list[Partition]], Contribution]
 ) -> Batch:
@@ -38,7 +47,10 @@ def absorbed_again(
     parts = [part for part, _ in left]
     found = compute_messages(parts)
     return remainder_of(
-        batch, found.message, {part.key: _made(entry, found.entries[part.key]) for part, entry in left}, parts
+        replace(batch, about=found.about),
+        found.message,
+        {part.key: _made(entry, found.entries[part.key]) for part, entry in left},
+        parts,
     )
 
 

@@ -63,7 +63,7 @@ def successor(snapshot: Snapshot, batch: Batch, details: CommitDetails, runtime,
     with stages("committee"):
         committee = snapshot.committee.aged(before.aged(after))
         if batch.message is not None:
-            message = lifted(batch.message, snapshot.model.lift(entries[0].query))  # another process may have grown it
+            message = lifted(batch.message, snapshot.model.lift(batch.about))  # another process may have added points
             committee = committee.absorb(message.weighted(batch.fading.aged(after)))
         committee = _without(snapshot, committee, gone, after, ledger, runtime)
     facts: dict[str, Any] = {"fading": after}
@@ -83,7 +83,8 @@ def _without(snapshot, committee, gone, fading, ledger, runtime) -> Committee:
     if not gone:
         return committee
     counts = {entry.key: entry.weight * fading.weight(entry.position) for entry in gone}
-    return committee.withdraw(messages(snapshot, counts, runtime, ledger=ledger))
+    with snapshot.drafted() as readable:
+        return committee.withdraw(messages(readable, counts, runtime, ledger=ledger))
 
 
 def _names(ledger):

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from bcmdist.committee.ingest.in_turn import identity
-from bcmdist.committee.ingest.race import absorbed_again
+from bcmdist.committee.ingest.race import absorbed_again, with_weights
 from bcmdist.committee.ingest.uncommitted import Batch
 from bcmdist.data.partition import Partition
 from bcmdist.experts.contributions import Contribution
@@ -37,11 +37,7 @@ def totalled(
     try:
         total = runtime.total(batch.message, label=label)
         if total.entries == {key: identity(entry) for key, entry in batch.entries.items()}:
-            return replace(batch, message=total.message)
+            return replace(batch, message=total.message, about=total.about)
     except SumLost:
         pass
-    again = []
-    for key, part in batch.parts.items():
-        entry = batch.entries[key]
-        again.append((replace(part, weight=batch.fading.weight(entry.position)), entry))
-    return absorbed_again(batch, again, to_absorb)
+    return absorbed_again(batch, with_weights(batch), to_absorb)

@@ -30,6 +30,8 @@ class Batch:
     offset: Any
     """JSON-ready; None if unchanged"""
     fading: Weighting
+    about: int = 0
+    """number of the query set that `message` is about, once it is fetched"""
 
     @property
     def partitions(self) -> int:

@@ -1,0 +1,134 @@
+"""Growth of the query set while rows arrive: rows that it does not explain become query points.
+
+Before a partition is absorbed, rows whose variance given the shared variables is above a share of the prior variance
+become query points, the one that is explained least first (pivoted Cholesky). The partitions of a batch are looked at
+in the order of the source, each after the points of those before it: so the points, and the query set through which
+each partition is absorbed, do not depend on batches, threads or restarts. New points and messages are in one commit.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import cast
+
+import numpy as np
+
+from bcmdist.committee.growth import grown_to, why_fixed
+from bcmdist.committee.ingest.options import IngestOptions
+from bcmdist.committee.snapshot import Snapshot
+from bcmdist.data.partition import Partition
+from bcmdist.errors import InvalidOption, MemoryLimit
+from bcmdist.experts.limits import refuse_large_expert
+from bcmdist.model.loading import load_model
+from bcmdist.model.query_sets import appended, shares_by_others, unexplained
+from bcmdist.model.shared.query import Query
+from bcmdist.runtime.interface import Runtime
+from bcmdist.storage.commits import Reference
+
+# Least share of the prior variance of f at a row, given the query values, that makes it a query point.
+LEAST_GROWN_SHARE = 0.02
+# Most points of one partition, so that a few partitions of strange rows do not use up the capacity; and of the whole
+# query set, unless asked otherwise. Both are arbitrary.
+POINTS_PER_PARTITION, MOST_POINTS = 64, 1000
+
+
+@dataclass(frozen=True)
+class NewRows:
+    """Scaled inputs (k, D) of rows that the query set does not explain, by partition key; `+` joins."""
+
+    by_key: dict[str, np.ndarray]
+
+    def __add__(self, other: "NewRows") -> "NewRows":
+        return NewRows(self.by_key | other.by_key)
+
+
+@dataclass(frozen=True)
+class FindNewRows:
+    """Task: the rows of a partition whose variance given the query values is above a share of the prior variance."""
+
+    model: Reference
+    share: float
+
+    def __call__(self, part, rows) -> NewRows:
+        model = load_model(self.model)
+        X = model.scaling.inputs(rows.X)
+        return NewRows({part.key: X[unexplained(cast(Query, model.shared), X, self.share)]})
+
+
+@dataclass(frozen=True)
+class Growth:
+    """How the query set of a model grows during an ingestion."""
+
+    share: float
+    """share of the prior variance above which a row is not explained"""
+    most: int
+    """largest number of query points"""
+
+    @classmethod
+    def asked(cls, snapshot: Snapshot, options: IngestOptions) -> "Growth | None":
+        """The growth that the options ask for, by default with `watch`; None if the query set stays as it is.
+
+        By default rows must be explained as well as the first query points are by each other, in the median.
+
+        Raises
+        ------
+        InvalidOption
+            The query set of this model can not change, or has more points than asked for already.
+        """
+        if not (options.watch if options.grow is None else options.grow):
+            return None
+        if fixed := why_fixed(snapshot):
+            if options.grow:
+                raise InvalidOption(f"--grow: expected query points that can be added to, got {snapshot.url}: {fixed}")
+            return None
+        query = cast(Query, snapshot.model.shared)
+        most = options.query_most or max(MOST_POINTS, query.functions)
+        if most < query.functions:
+            raise InvalidOption(
+                f"--query-most: expected at least the {query.functions} query points of {snapshot.url}, got {most}; "
+                "give more, or --no-grow"
+            )
+        first = snapshot.model.through(0)
+        usual = float(np.median(shares_by_others(cast(Query, first.shared))))
+        return cls(options.grow_share or max(LEAST_GROWN_SHARE, usual), most)
+
+    def new_rows(self, snapshot: Snapshot, parts: Sequence[Partition], runtime: Runtime) -> dict[str, np.ndarray]:
+        """Rows of partitions that the query set does not explain, (k, D) scaled, by key; partitions that have a query
+        set already are left out."""
+        free = [part for part in parts if part.query is None]
+        if not free:
+            return {}
+        return runtime.sum(FindNewRows(snapshot.reference, self.share), free, label="query points").by_key
+
+    def applied(
+        self, snapshot: Snapshot, parts: Sequence[Partition], rows: dict[str, np.ndarray], runtime: Runtime
+    ) -> tuple[Snapshot, list[Partition]]:
+        """The snapshot with the points that partitions need, and the partitions with the query set of their turn.
+
+        The snapshot remains to be committed, or is the same object if nothing is added.
+
+        Parameters
+        ----------
+        rows : `new_rows` of this snapshot, or of one with fewer query points
+        """
+        model, numbers = snapshot.model, dict[str, int]()
+        for part in parts:
+            if part.key not in rows:
+                continue
+            before = cast(Query, model.shared)
+            most = min(self.most, before.functions + POINTS_PER_PARTITION)
+            query = appended(before, rows[part.key], most=most, share=self.share)
+            if query.functions > before.functions and _fits(part, query, model, runtime):
+                model = model.grown(query)
+            numbers[part.key] = len(model.earlier)
+        numbered = [replace(part, query=numbers.get(part.key, part.query)) for part in parts]
+        return (
+            (grown_to(snapshot, model, self.most), numbered) if model is not snapshot.model else (snapshot, list(parts))
+        )
+
+
+def _fits(part, query, model, runtime) -> bool:
+    try:
+        refuse_large_expert([part], query, runtime, model.likelihood)
+    except MemoryLimit:
+        return False
+    return True
