@@ -17,6 +17,7 @@ from bcmdist.data.sources.delivery import Listed
 from bcmdist.data.sources.open import Source
 from bcmdist.learning import first_commit
 from bcmdist.learning.experts import method_of
+from bcmdist.learning.like import model_like, settings_like
 from bcmdist.learning.settings import Settings
 from bcmdist.model.input_errors import refuse_unknown_errors
 from bcmdist.prediction.errors.arrival_watch import ArrivalWatch
@@ -61,8 +62,10 @@ def complete(snapshot: Snapshot, data: Dataset, runtime: Runtime, *, several: bo
 def prepare(source, settings: Settings, model, runtime: Runtime) -> tuple[Snapshot, Dataset]:
     """Return the unfinished fit in the model directory, else a new committee without data; and the data set."""
     keep, source, model = places(source, model)
-    method = method_of(settings)
-    data = open_data(source, x=settings.x, y=settings.y, uncertain=method.capabilities.input_errors)
+    like = model_like(settings)
+    settings, method = settings_like(settings, like), method_of(settings)
+    how = {"schema": like.schema} if like else {}
+    data = open_data(source, x=settings.x, y=settings.y, uncertain=method.capabilities.input_errors, **how)
     if method.needs_variances(settings):
         refuse_unknown_errors(data)
     asked = (data, settings, model, runtime)

@@ -225,9 +225,12 @@ class GBCM(Facade):
             return GBCM(revision.reweight(snapshot, weights, runtime))
 
     @runs
-    def merge(self, other: "GBCM", model, *, runtime: Where = None) -> "GBCM":
-        """Merge two committees into the new directory `model`, and recalibrate; see `merging.merge`."""
-        return GBCM(merging.merge(self.snapshot, other.snapshot, model, runtime))
+    def merge(self, other: "GBCM", model, *, query_most: int | None = None, runtime: Where = None) -> "GBCM":
+        """Merge two committees of one kernel into the new directory `model`, and recalibrate; see `merging.merge`.
+
+        If their query points differ, the result has those of both, at most `query_most`.
+        """
+        return GBCM(merging.merge(self.snapshot, other.snapshot, model, runtime, query_most=query_most))
 
     def predict(  # type: ignore[override]
         self, X, *, exposure=None, trials=None, quantiles=(), method=None, X_variance=None, inputs=None, terms=False

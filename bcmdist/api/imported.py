@@ -25,6 +25,7 @@ from bcmdist.data.tables.origin import MADE_OF, origin, origin_of
 from bcmdist.data.tables.roles import Roles, roles_of
 from bcmdist.data.tables.tables import is_table
 from bcmdist.errors import DataExists, InvalidOption
+from bcmdist.learning.like import model_like
 from bcmdist.learning.settings import Settings
 from bcmdist.model.model import Model
 from bcmdist.storage.commits import open_store
@@ -49,9 +50,21 @@ def fitted(request: FitRequest) -> Iterator[FitRequest]:
             )
         yield request
         return
-    roles = roles_of(request.table, settings.y, x=None if settings.x == Settings.x else settings.x)
+    if like := model_like(settings):
+        _refuse_columns(request)
+        roles = like_training(like, request.data)
+    else:
+        roles = roles_of(request.table, settings.y, x=None if settings.x == Settings.x else settings.x)
     with _imported_nearby(request.model, request.data, roles, functools.partial(_is_fitted_to, request.model)) as place:
         yield replace(request, data=place, settings=replace(settings, x="X", y="y"))
+
+
+def _refuse_columns(request):
+    if request.table != TableOptions() or (request.settings.x, request.settings.y) != (Settings.x, Settings.y):
+        raise InvalidOption(
+            f"{request.data}: expected no options on its columns beside --like, since {request.settings.like} decides; "
+            "leave them out"
+        )
 
 
 def _is_fitted_to(model, place) -> bool:

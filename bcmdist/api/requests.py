@@ -196,8 +196,10 @@ def _located_within(request) -> dict[str, Any]:
 
 @_located_within.register
 def _(request: FitRequest) -> dict[str, Any]:
-    where = request.settings.query_from
-    return {} if where is None else {"settings": replace(request.settings, query_from=absolute(where))}
+    settings = request.settings
+    places = {"query_from": settings.query_from, "like": settings.like}
+    found: dict[str, Any] = {name: absolute(where) for name, where in places.items() if where is not None}
+    return {"settings": replace(settings, **found)} if found else {}
 
 
 def absolute(place: str) -> str:

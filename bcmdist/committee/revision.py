@@ -268,9 +268,10 @@ def merge(one: Snapshot, other: Snapshot, model, *, query_most: int | None = Non
     for snapshot in (one, other):  # the state that experts keep is stored in separate blobs
         store.copy_blobs(snapshot.store, {entry.state for entry in snapshot.ledger if entry.state})
     base = larger(one, other)
-    found, total = base.model, one.committee.total + other.committee.total
-    ledger, of_query = [*one.ledger, *other.ledger], dict[str, Any]()
-    if not same_points:
+    found, ledger, of_query = base.model, [*one.ledger, *other.ledger], dict[str, Any]()
+    if same_points:
+        total = one.committee.total + other.committee.total
+    else:
         found, total, ledger, of_query = joined(base, other if base is one else one, query_most)
     surveyed = {
         e.key: e for snapshot in (one, other) for e in snapshot.store.get_segment(snapshot.facts.survey.surveyed)

@@ -88,10 +88,11 @@ def _job(data, settings):
     asked = settings.flat() | {"passes": settings.passes or "1"}  # the value that earlier versions hashed
     if settings.expert == FIRST:  # the only expert of the first version
         del asked["expert"]
-    if settings.query_from is None:
-        del asked["query_from"]
-    else:
-        asked["query_from"] = absolute_url(settings.query_from)
+    for name in ("query_from", "like"):
+        if asked[name] is None:
+            del asked[name]
+        else:
+            asked[name] = absolute_url(asked[name])
     # auto replaces the only value of earlier versions; absorbing does not depend on it
     for name in ("noise", "warp", "target_transform"):
         if asked[name] == "auto":

@@ -6,7 +6,7 @@ One pass over the data checks every row; nothing is written before all rows have
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -38,6 +38,7 @@ from bcmdist.learning.hyperparameters import (
     with_numbered_columns,
 )
 from bcmdist.learning.input_warping import requested_warps, warped_scaling
+from bcmdist.learning.like import model_like
 from bcmdist.learning.method import Method, sample_rows
 from bcmdist.learning.point import Point
 from bcmdist.learning.prediction_inputs import read_prediction_inputs
@@ -155,12 +156,16 @@ def prepare_model(
     data: Dataset, surveyed: SurveyResult, settings: Settings, runtime: Runtime, store: ModelStore, place: FitResources
 ) -> tuple[Model, dict]:
     """Return the model for surveyed data, and the findings of preparation by their field names in `Facts`."""
-    case = fit_context(data, surveyed, settings, runtime)
+    case, like = fit_context(data, surveyed, settings, runtime), model_like(settings)
     look = first_look(case)
     with place.stages("learn"):
         if settings.learn:
             case = replace(case, places=read_prediction_inputs(settings, data, SAMPLE_LEAST, runtime))
-        scaling, of_scaling = choose_scaling(case, store, place.rows_url)
+        if like:
+            scaling, of_scaling = like.scaling, list[dict[str, Any]]()
+            case = replace(case, likelihood=like.likelihood, classes=like.classes, schema=like.schema)
+        else:
+            scaling, of_scaling = choose_scaling(case, store, place.rows_url)
         case = replace(case, scaling=scaling, inputs=scaling.inputs(surveyed.sample.X))
         array = store.put_arrays({"scaling": scaling_to_array(scaling)})["scaling"]
         reference = BlobReference(store.storage.url, array)

@@ -36,7 +36,7 @@ other families the row counts as w equal ones (a frequency).
 """
 
 
-MODEL = {"task", "likelihood", "kernel", "mean", "warp", "target_transform", "noise", "coordinates"}
+MODEL = {"task", "likelihood", "kernel", "mean", "warp", "target_transform", "noise", "coordinates", "like"}
 COMMITTEE = {"partition", "expert", "query", "query_method", "query_from", "rows_per_expert", "passes"}
 COMMITTEE |= {"approximation", "linearise", "precision"}
 

@@ -6,7 +6,7 @@ import click
 
 from bcmdist.api.requests import IngestRequest, request_of
 from bcmdist.app.cli.fields import options_of
-from bcmdist.app.cli.options import Command, json_option, runtime_options
+from bcmdist.app.cli.options import Command, WholeWithin, json_option, runtime_options
 from bcmdist.app.cli.output import report
 
 
@@ -68,10 +68,18 @@ def forget(model, keys, make_runtime, as_json) -> dict:
 @click.argument("model_a")
 @click.argument("model_b")
 @click.option("--model", required=True, metavar="DIR", help="New model directory.")
+@click.option(
+    "--query-most",
+    type=WholeWithin(1, 10**6),
+    metavar="Q",
+    help="Largest number of query points, where those of the two differ [default: those of both].",
+)
 @runtime_options
 @json_option
-def merge(model_a, model_b, model, make_runtime, as_json) -> dict:
-    """Merge two committees of one prepared model that have absorbed different data, in either order.
+def merge(model_a, model_b, model, query_most, make_runtime, as_json) -> dict:
+    """Merge two committees of one kernel that have absorbed different data, in either order.
+
+    They may have different query points, as of `fit --like` or after `ingest --grow`: the result has those of both.
 
     Class probabilities and the distribution of errors are calibrated by the rows of both, as far as these can be read.
 
@@ -83,7 +91,7 @@ def merge(model_a, model_b, model, make_runtime, as_json) -> dict:
     for one in (model_a, model_b):
         refuse_mixture(one, "merge")
     with make_runtime() as runtime, GBCM.held(model_a) as a, GBCM.held(model_b) as b:
-        return report(a.merge(b, model, runtime=runtime).info(), as_json)
+        return report(a.merge(b, model, query_most=query_most, runtime=runtime).info(), as_json)
 
 
 @click.command(cls=Command)

@@ -111,13 +111,16 @@ class Work:
     def _placed(self, request: Request) -> Request:
         """Return the request with paths in place of names."""
         places = {name: self._path(name, value) for name, value in named_places(request).items()}
-        if isinstance(request, FitRequest) and request.settings.query_from is not None:
-            place = self._path("query_from", request.settings.query_from)
-            return replace(request, **places, settings=replace(request.settings, query_from=place))
+        if isinstance(request, FitRequest):
+            given = {"query_from": request.settings.query_from, "like": request.settings.like}
+            found: dict[str, Any] = {
+                name: self._path(name, value) for name, value in given.items() if value is not None
+            }
+            return replace(request, **places, settings=replace(request.settings, **found))
         return replace(request, **places)
 
     def _path(self, name, value):
-        root = self.models if name == "model" else self.data
+        root = self.models if name in ("model", "like") else self.data
         path = f"{root}/{value}"
         if not NAME.fullmatch(value) or not _is_within(root, path, value):
             raise InvalidOption(
