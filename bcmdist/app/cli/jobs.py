@@ -61,8 +61,12 @@ class ModelLines:
 def model_summary(snapshot) -> list[tuple[str, str]]:
     """Describe a commit by pairs of name and text: rows, learning curve, drift, calibration and relevance."""
     from bcmdist.app import figures  # quick start
+    from bcmdist.committee.growth import capacity
 
     lines = [("rows absorbed", f"{snapshot.committee.total.rows:,} in commit {snapshot.commit}")]
+    if points := capacity(snapshot):
+        most = f" of at most {points['most']:,}" if "most" in points else ""
+        lines.append(("capacity", f"{points['points']:,} query points{most}, {points['first']:,} at the beginning"))
     found = figures.drift(snapshot)
     if found["curve"]:
         scores = [point["log_score"] for point in found["curve"]]

@@ -18,6 +18,8 @@ GAUGES = {
     "bcmdist_model_rows": "Rows that a model has absorbed.",
     "bcmdist_model_partitions": "Partitions that a model has absorbed.",
     "bcmdist_model_commit": "Commit that is served.",
+    "bcmdist_model_query_points": "Query points of a model to which points were added.",
+    "bcmdist_model_query_points_most": "Largest number that it may have; absent if there is no limit.",
     "bcmdist_model_waiting_rows": "Rows of requests that are not committed yet.",
     "bcmdist_model_lag_rows": "These, and rows that waited in sources at the newest commit; absent if unknown.",
     "bcmdist_model_lag_seconds": "Seconds that the oldest of them wait, or waited then; absent if unknown.",

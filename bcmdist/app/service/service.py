@@ -27,6 +27,7 @@ from bcmdist.app.service.names import of_figures
 from bcmdist.app.service.records import fields_of
 from bcmdist.app.service.served import Served
 from bcmdist.app.service.work import Work
+from bcmdist.committee.growth import capacity
 from bcmdist.errors import BcmdistError, DataNotFound, InvalidOption
 from bcmdist.runtime.dask.scheduler import SchedulerMachine
 from bcmdist.runtime.portion import ALL, Portion
@@ -114,6 +115,7 @@ def _figures(loaded, folders):
         "calibration": figures.calibration(snapshot),
         **of_figures(figures.drift(snapshot), snapshot.ledger),
         "history": figures.growth(snapshot),
+        "capacity": capacity(snapshot),
         "view": _view(loaded, snapshot, folders),
     }
 
@@ -219,10 +221,13 @@ class Service:
         for name, served in self.catalogue:
             lag = served.lag()
             with served.using() as loaded:
+                points = capacity(loaded.snapshot) or {}
                 values = {
                     "bcmdist_model_rows": loaded.snapshot.committee.total.rows,
                     "bcmdist_model_partitions": len(loaded.snapshot.ledger),
                     "bcmdist_model_commit": loaded.snapshot.commit,
+                    "bcmdist_model_query_points": points.get("points"),
+                    "bcmdist_model_query_points_most": points.get("most"),
                     "bcmdist_model_waiting_rows": served.writer.waiting,
                     "bcmdist_model_lag_rows": lag["rows"],
                     "bcmdist_model_lag_seconds": lag["seconds"],

@@ -41,7 +41,9 @@ class ArrivalWatch:
         if not found or not (found["worse"] or _is_new(found["last_since"], snapshot, before)):
             return None
         self._warned = True
-        remedy = "look at `bcmdist info --picture`, and fit again or let old rows fade (--half-life)"
+        remedy = (
+            "look at `bcmdist info --picture`; let old rows fade (--half-life), add query points (--grow), or fit again"
+        )
         return f"{snapshot.url}: what arrives is {found['verdict']}; {remedy}"
 
 

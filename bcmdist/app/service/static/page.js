@@ -41,7 +41,9 @@ function showModels(models) {
 
 function showModel(model) {
   if (model.model !== $("model").value) return;
-  $("counted").textContent = `Commit ${model.commit}${model.history?.length ? `, ${short(model.history.at(-1).rows)} rows absorbed` : ""}.`;
+  const rows = model.history?.length ? `, ${short(model.history.at(-1).rows)} rows absorbed` : "";
+  const points = model.capacity ? `, ${model.capacity.points} query points${model.capacity.most ? ` of at most ${model.capacity.most}` : ""}` : "";
+  $("counted").textContent = `Commit ${model.commit}${rows}${points}.`;
   show(model);
 }
 
