@@ -246,22 +246,7 @@ def merge(one: Snapshot, other: Snapshot, model, *, query_most: int | None = Non
         The directory is not empty.
     """
     same_points = _refuse_different(one, other)
-    shared = {entry.digest: entry.key for entry in one.ledger}
-    for entry in other.ledger:
-        if entry.digest in shared:
-            raise ModelsDiffer(
-                f"{other.url}: expected rows that {one.url} has not absorbed, both have absorbed {entry.key} (there as "
-                f"{shared[entry.digest]}); forget it in one of them"
-            )
-    for cells, stored in ((one, other), (other, one)):
-        in_cells = absorbed_in_cells(cells)
-        again = [entry.key for entry in stored.ledger if entry.key in in_cells]
-        if again or (in_cells and absorbed_in_cells(stored)):
-            raise ModelsDiffer(
-                f"{stored.url}: expected rows that {cells.url} has not absorbed, it has absorbed them in the order of "
-                f"cells ({(again or sorted(in_cells))[0]}); forget them in one of them"
-            )
-    refuse_overlap([], [entry.key for entry in (*one.ledger, *other.ledger)])
+    _refuse_shared_rows(one, other)
     store = open_store(model)
     if store.head() or store.foreign():
         raise ModelExists(f"{model}: expected a new or empty directory; choose another --model")
@@ -290,6 +275,26 @@ def merge(one: Snapshot, other: Snapshot, model, *, query_most: int | None = Non
         facts = facts.changed(chunks=store.put_arrays({"chunks": to_table(chunks)})["chunks"])
     committee = Committee(total, found.shared.belief)
     return replace(one, model=found).written(store, committee, _by_committee(ledger), facts)
+
+
+def _refuse_shared_rows(one, other):
+    """Raise `ModelsDiffer` or `InvalidData` where two committees have absorbed the same rows."""
+    shared = {entry.digest: entry.key for entry in one.ledger}
+    for entry in other.ledger:
+        if entry.digest in shared:
+            raise ModelsDiffer(
+                f"{other.url}: expected rows that {one.url} has not absorbed, both have absorbed {entry.key} (there as "
+                f"{shared[entry.digest]}); forget it in one of them"
+            )
+    for cells, stored in ((one, other), (other, one)):
+        in_cells = absorbed_in_cells(cells)
+        again = [entry.key for entry in stored.ledger if entry.key in in_cells]
+        if again or (in_cells and absorbed_in_cells(stored)):
+            raise ModelsDiffer(
+                f"{stored.url}: expected rows that {cells.url} has not absorbed, it has absorbed them in the order of "
+                f"cells ({(again or sorted(in_cells))[0]}); forget them in one of them"
+            )
+    refuse_overlap([], [entry.key for entry in (*one.ledger, *other.ledger)])
 
 
 def larger(one: Snapshot, other: Snapshot) -> Snapshot:
