@@ -13,7 +13,7 @@ from importlib import import_module
 
 import numpy as np
 
-from bcmdist.api import fit, merging
+from bcmdist.api import fit, merging, refitting
 from bcmdist.api.advice import advised
 from bcmdist.api.carried import write_portable
 from bcmdist.api.display import health_html, summary
@@ -21,6 +21,7 @@ from bcmdist.api.facade import Facade
 from bcmdist.api.info import info
 from bcmdist.api.places import asked, source_of_rows
 from bcmdist.api.relevance import Lengthscales, lengthscales
+from bcmdist.api.requests import RefitOptions
 from bcmdist.api.running import Where, runs
 from bcmdist.committee import fading, passes, revision
 from bcmdist.committee.committee import Committee
@@ -223,6 +224,15 @@ class GBCM(Facade):
         """Set the weights of partitions, by key, and commit; see `revision.reweight`."""
         with self.snapshot.going_on() as snapshot:
             return GBCM(revision.reweight(snapshot, weights, runtime))
+
+    @runs
+    def refit(self, options: RefitOptions | None = None, *, runtime: Where = None) -> "GBCM":
+        """Learn hyper-parameters and query points anew, absorb the rows again, and commit; see `refitting.refit`."""
+        return GBCM(refitting.refit(self.snapshot, options or RefitOptions(), runtime))
+
+    def revert(self, to: int) -> "GBCM":
+        """Commit the state of an earlier commit again; see `refitting.revert`."""
+        return GBCM(refitting.revert(self.snapshot, to))
 
     @runs
     def merge(self, other: "GBCM", model, *, query_most: int | None = None, runtime: Where = None) -> "GBCM":

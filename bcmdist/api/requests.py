@@ -20,7 +20,7 @@ from bcmdist.errors import InvalidOption, InvalidRequest
 from bcmdist.learning.method_options import method_options, option_kinds
 from bcmdist.learning.option_fields import fits, has_fields, hints_of, words
 from bcmdist.learning.settings import Settings
-from bcmdist.storage.bounds import SEED, Bounds, option_name, refuse_outside
+from bcmdist.storage.bounds import COUNT, SEED, Bounds, option_name, refuse_outside
 from bcmdist.storage.urls import refuse_secrets
 
 
@@ -74,6 +74,30 @@ class IngestRequest:
     unseen: Literal["error", "other"] | None = None
     """for files: refuse categories that are not in the training data, or treat them as random ones of those that are
     [default: as in training]"""
+
+    def __post_init__(self):
+        refuse_outside(self, named=option_name)
+
+
+@dataclass(frozen=True)
+class RefitOptions:
+    """How a model is fitted again.
+
+    Raises
+    ------
+    InvalidOption
+    """
+
+    newest: Annotated[int | None, "ROWS", COUNT] = None
+    """learn from this many of the newest rows [default: from a sample of all]"""
+    kernel: Annotated[str | None, "NAME|auto"] = None
+    """kernel, as of `fit` [default: that of the model]"""
+    query: Annotated[int | Literal["auto"] | None, "Q|auto", COUNT] = None
+    """number of query points, as of `fit` [default: as many as the model has]"""
+    effort: Literal["quick", "normal", "thorough"] = "normal"
+    """how long to learn, and from how many rows"""
+    seed: Annotated[int, SEED] = 0
+    """seed of all random numbers"""
 
     def __post_init__(self):
         refuse_outside(self, named=option_name)

@@ -203,6 +203,8 @@ class Learning(Record, frozen=True):
     """factors by which variances were changed to predict left-out rows best, by name of the variance"""
     decisions: list[Decision] | None = None
     """decisions with their criterion and margin; None in commits of versions that did not record them"""
+    refits: CountFromOne | None = None
+    """number of times that hyper-parameters were replaced, by a refit or by a return to earlier ones"""
 
 
 class QuerySize(Record, frozen=True):

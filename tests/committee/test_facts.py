@@ -54,6 +54,7 @@ FULL = {
     "expected": {"partitions": 2, "surprise": 0.0, "dispersion": 1.0, "samples": 4, "figures": [0.5]},
     "halving_loss": {"nats": 0.1, "error": 0.02},
     "query_most": 700,
+    "refits": 2,
     "repeats": {"share": 0.5, "deviation": 0.1},
     "labels": {"X[1]": 20},
     "whole_targets": 7,

@@ -28,7 +28,7 @@ from bcmdist.app.cli.output import note_warning, one_line
 from bcmdist.app.cli.plot import plot
 from bcmdist.app.cli.predict import forecast, predict, score
 from bcmdist.app.cli.report import report
-from bcmdist.app.cli.revision import forget, ingest, merge, prune
+from bcmdist.app.cli.revision import forget, ingest, merge, prune, refit, revert
 from bcmdist.app.cli.serve import certs, serve, tokens
 from bcmdist.errors import BcmdistError, BcmdistWarning
 from bcmdist.runtime.signals import heeded, interruptible
@@ -110,6 +110,8 @@ COMMANDS = (
     forget,
     merge,
     prune,
+    refit,
+    revert,
     serve,
     tokens,
     certs,

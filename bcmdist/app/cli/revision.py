@@ -1,12 +1,12 @@
-"""The commands that change the contents of models: `ingest`, `forget`, `merge`, `prune`."""
+"""The commands that change the contents of models: `ingest`, `forget`, `merge`, `refit`, `revert`, `prune`."""
 
 import time
 
 import click
 
-from bcmdist.api.requests import IngestRequest, request_of
+from bcmdist.api.requests import IngestRequest, RefitOptions, request_of
 from bcmdist.app.cli.fields import options_of
-from bcmdist.app.cli.options import Command, WholeWithin, json_option, runtime_options
+from bcmdist.app.cli.options import SEED_TYPE, Command, WholeWithin, json_option, runtime_options
 from bcmdist.app.cli.output import report
 
 
@@ -92,6 +92,49 @@ def merge(model_a, model_b, model, query_most, make_runtime, as_json) -> dict:
         refuse_mixture(one, "merge")
     with make_runtime() as runtime, GBCM.held(model_a) as a, GBCM.held(model_b) as b:
         return report(a.merge(b, model, query_most=query_most, runtime=runtime).info(), as_json)
+
+
+@click.command(cls=Command)
+@click.argument("model")
+@options_of(RefitOptions, seed={"type": SEED_TYPE})
+@runtime_options
+@json_option
+def refit(model, make_runtime, as_json, **options) -> dict:
+    """Learn hyper-parameters and query points of MODEL anew, and absorb its rows again.
+
+    Meanwhile MODEL serves and ingests as before; the new state is one commit. Rows that cannot be read again are left
+    out, with a warning; `bcmdist revert` returns to the state before.
+
+    Example: bcmdist refit live --newest 20000
+    """
+    from bcmdist.api.gbcm import GBCM  # quick start
+    from bcmdist.api.mixture import refuse_mixture
+
+    refuse_mixture(model, "refit")
+    with make_runtime() as runtime, GBCM.held(model) as before:
+        return report(before.refit(RefitOptions(**options), runtime=runtime).info(), as_json)
+
+
+@click.command(cls=Command)
+@click.argument("model")
+@click.option("--to", type=WholeWithin(1, 10**8 - 1), required=True, metavar="N", help="Number of the earlier commit.")
+@json_option
+def revert(model, to, as_json) -> dict:
+    """Return MODEL to the state of commit N, as a new commit; `info --history` lists the commits.
+
+    Rows that were absorbed after commit N are delivered again by their sources.
+
+    Example: bcmdist revert live --to 12
+    """
+    from bcmdist.api.gbcm import GBCM  # quick start
+    from bcmdist.api.mixture import refuse_mixture
+
+    refuse_mixture(model, "revert")
+    with GBCM.held(model) as before:
+        after = before.revert(to)
+    return report(
+        {"commit": after.commit, "rows": after.committee.total.rows, "partitions": len(after.ledger)}, as_json
+    )
 
 
 @click.command(cls=Command)

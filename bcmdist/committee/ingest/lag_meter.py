@@ -9,7 +9,7 @@ import contextlib
 import math
 import time
 
-from bcmdist.committee.facts import Lag
+from bcmdist.committee.facts import Facts, Lag
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.sources.open import Source
 from bcmdist.errors import BcmdistError
@@ -21,6 +21,15 @@ def lags(snapshot: Snapshot) -> dict[str, Lag | None]:
     """Lag of each source's ingestion at its last commit, by source name (see `Facts.lag`); None where unknown."""
     unknown: dict[str, Lag | None] = dict.fromkeys(filter(None, snapshot.offsets))
     return unknown | (snapshot.facts.ingestion.lag or {})
+
+
+def lag_fact(facts: Facts, source: str, lag: Lag | None) -> dict[str, dict[str, Lag]]:
+    """The fact `lag` with that of one source, if it changes; an unknown lag (None) drops the outdated one."""
+    before = facts.ingestion.lag or {}
+    others = {name: one for name, one in before.items() if name != source}
+    if lag is None:
+        return {"lag": others} if source in before else {}
+    return {"lag": before | {source: lag}}
 
 
 class LagMeter:

@@ -13,6 +13,7 @@ its number taken. There are no locks, and clocks only decide when to commit.
 """
 
 import contextlib
+import functools
 import random
 import time
 import warnings
@@ -26,9 +27,10 @@ from bcmdist.committee.fading import Weighting, chosen_fading, going_on
 from bcmdist.committee.ingest.admission import Admission, Instructions, LedgerState
 from bcmdist.committee.ingest.growing import Growth
 from bcmdist.committee.ingest.in_turn import Digests, Found, PartitionMessage
-from bcmdist.committee.ingest.lag_meter import LagMeter
+from bcmdist.committee.ingest.lag_meter import LagMeter, lag_fact
 from bcmdist.committee.ingest.options import IngestOptions
 from bcmdist.committee.ingest.race import absorbed_again, with_weights
+from bcmdist.committee.ingest.source import unfit
 from bcmdist.committee.ingest.successor import CommitDetails, says_more, successor
 from bcmdist.committee.ingest.totals import totalled
 from bcmdist.committee.ingest.uncommitted import Batch
@@ -46,7 +48,6 @@ from bcmdist.errors import (
     SchedulerLost,
 )
 from bcmdist.experts.contributions import Contribution
-from bcmdist.experts.limits import refuse_large_expert
 from bcmdist.experts.precision import refuse_inexact
 from bcmdist.runtime.timing import StageTimer
 from bcmdist.storage.heartbeats import beating, sweep
@@ -73,11 +74,11 @@ class Loop:
         fading = self._fading()
         if fading.window:
             refuse_inexact(snapshot.model.precision, snapshot.url, "keep a --window")
-        self.expert, self.about = snapshot.expert(), len(snapshot.model.earlier)
-        """the task that computes messages, and the number of the query set that they are about"""
+        self._use(snapshot)
         self.growth, self.held = Growth.asked(snapshot, options), list[Partition]()
         """how the query set grows, and the new partitions to absorb when it has"""
-        self.admission = Admission(self._ledger_state(fading), snapshot.surveyed, options, self._unfit)
+        misfit = functools.partial(unfit, lambda: self.snapshot, runtime)
+        self.admission = Admission(self._ledger_state(fading), snapshot.surveyed, options, misfit)
         self.watch, self.before = watch, snapshot.ledger
         """the observer; the ledger when this ingestion began"""
         self.lag: Lag | None = None
@@ -93,6 +94,14 @@ class Loop:
         self.committed, self.commit_seconds, self.unpruned = time.monotonic(), 0.0, 0
         self.message_task = self.watch.message_task(self.expert, self.snapshot)
 
+    def _use(self, snapshot):
+        """Compute messages under the model of a snapshot from now on."""
+        self.expert, self.about = snapshot.expert(), _named(snapshot)
+
+    def _refitted(self):
+        """Whether another process has replaced the hyper-parameters since messages were computed."""
+        return self.about[0] != self.snapshot.facts.learning.refits
+
     def _fading(self) -> Weighting:
         """The fading of the newest commit, which another process may have written, checked against the options."""
         return chosen_fading(self.snapshot.facts.fading, self.source.name, self.options.half_life, self.options.window)
@@ -102,16 +111,6 @@ class Loop:
 
     def _ledger_state(self, fading) -> LedgerState:
         return LedgerState(self.snapshot.ledger, absorbed_in_cells(self.snapshot), fading)
-
-    def _unfit(self, part):
-        """The error that keeps this model from absorbing a partition on this runtime; None if it can be absorbed."""
-        try:
-            self.snapshot.refuse_unlike([part])
-            self.snapshot.model.refuse_unknown_errors(part.data)
-            refuse_large_expert([part], self.snapshot.model.shared, self.runtime, self.snapshot.model.likelihood)
-        except BcmdistError as error:
-            return error
-        return None
 
     def run(self) -> None:
         """Ingest until the source is empty or, with `options.watch`, until `options.stop` asks to stop."""
@@ -131,12 +130,16 @@ class Loop:
         finished = False
         while not finished:
             begun = self.delivered
+            if self._refitted():
+                self.commit()
+                self._use(self.snapshot)
+                self.message_task = self.watch.message_task(self.expert, self.snapshot)
             for outcome in self._outcomes(self._work()):
                 self._take(outcome)
             if self.held:
                 self._absorb_held()
             idle = self.delivered == begun
-            ended = not self.options.watch and (idle or not self.growth)
+            ended = not (self.options.watch or self._refitted()) and (idle or not self.growth)
             finished = ended or self._enough() or bool(self.failures)
             if finished or idle or self._due():
                 self.commit(last=finished and not self.failures)
@@ -175,7 +178,7 @@ class Loop:
 
     def _work(self) -> Iterator[tuple[Any, list]]:
         """Pairs of a task and its partitions, read from the source as the runtime asks for them."""
-        while not self._enough() and not self._stopped():
+        while not (self._enough() or self._stopped() or self._refitted()):
             deliveries = self.source.read(self.read_to, self._most())
             if not deliveries:
                 return
@@ -197,13 +200,14 @@ class Loop:
         assert self.growth, "partitions are held for it"
         parts, self.held = self.held, []
         rows = self.growth.new_rows(self.snapshot, parts, self.runtime)
-        grows = any(map(len, rows.values()))
-        if grows or self.about != len(self.snapshot.model.earlier):
-            self.commit()  # messages about fewer points
+        if any(map(len, rows.values())) or self.about != _named(self.snapshot):
+            self.commit()  # messages about other points
+        if self._refitted():  # then the rows above are in other units
+            rows = self.growth.new_rows(self.snapshot, parts, self.runtime)
         committed = self.snapshot
         self.snapshot, parts = self.growth.applied(committed, parts, rows, self.runtime)
         with self.snapshot.drafted() as drafted:
-            self.expert, self.about = drafted.expert(), len(drafted.model.earlier)
+            self._use(drafted)
             self.message_task = self.watch.message_task(self.expert, committed)
             for outcome in self._outcomes(self._messages(parts)):
                 self._take(outcome)
@@ -274,8 +278,8 @@ class Loop:
         """
         begun, self.lag = time.monotonic(), self._lag()
         batch, overtaken = totalled(self.admission.take(), self.runtime, self._absorb_again, label=self.label), False
-        if self.admission.is_overtaken(batch):
-            batch = self._left_of(batch)
+        if self.admission.is_overtaken(batch) or self._refitted():
+            batch = self._left_of(batch, again=self._refitted())
         absorbed, watching = self.admission.digests, self.options.watch
         if says_more(self.snapshot, batch, self._commit_details, absorbed=absorbed, watching=watching):
             start, pause, stages = time.monotonic(), PAUSE, StageTimer()
@@ -296,7 +300,7 @@ class Loop:
                     time.sleep(random.uniform(0.0, 2.0 * pause))
                     pause = min(2.0 * pause, LONGEST_PAUSE)
                     self.snapshot = self.snapshot.newest()
-                    batch = self._left_of(batch, again=added)
+                    batch = self._left_of(batch, again=added or self._refitted())
             with contextlib.suppress(ModelNotFound):  # pruned by others: go on predicting from the commit before
                 self.message_task = self.watch.message_task(self.expert, self.snapshot)
             self.unpruned += 1
@@ -348,13 +352,9 @@ class Loop:
     @property
     def _commit_details(self):
         """Facts of the next commit other than the batch itself: fading, skipped partitions, lag, the observer's."""
-        facts = self.watch.facts(self.snapshot.facts)
-        lags = self.snapshot.facts.ingestion.lag or {}
-        if self.lag is not None:
-            facts["lag"] = lags | {self.source.name: self.lag}
-        elif self.source.name in lags:  # unknown now: drop the outdated value
-            facts["lag"] = {name: lag for name, lag in lags.items() if name != self.source.name}
-        return CommitDetails(self.source.name, self.admission.fading, self.admission.report.skipped, facts)
+        name, facts = self.source.name, self.snapshot.facts
+        found = self.watch.facts(facts) | lag_fact(facts, name, self.lag)
+        return CommitDetails(name, self.admission.fading, self.admission.report.skipped, found)
 
     def _lag(self):
         """Lag of a commit made now; None if unknown, or for rows in memory, which do not grow."""
@@ -394,3 +394,8 @@ class Loop:
             self._look()
         total = done if finished else max(self.lag_meter.announced - self.passed_over, self.delivered, done + 1)
         self.runtime.progress(self.label, done, total)
+
+
+def _named(snapshot) -> tuple[int | None, int]:
+    """What names the model of a commit among those of its directory: its refits, and the number of its query set."""
+    return snapshot.facts.learning.refits, len(snapshot.model.earlier)

@@ -1,7 +1,12 @@
-"""Open the source of rows for a model, with the model's names of arrays, columns and classes."""
+"""Open the source of rows for a model, with the model's names, and find partitions that it cannot absorb."""
+
+from collections.abc import Callable
 
 from bcmdist.committee.snapshot import Snapshot
+from bcmdist.data.partition import Partition
 from bcmdist.data.sources.open import Source, open_source
+from bcmdist.errors import BcmdistError
+from bcmdist.experts.limits import refuse_large_expert
 
 
 def source_of(snapshot: Snapshot, url, *, watch=False, **options) -> Source:
@@ -28,3 +33,18 @@ def source_of(snapshot: Snapshot, url, *, watch=False, **options) -> Source:
         ledger=(entry.key for entry in snapshot.ledger),
         **options,
     )
+
+
+def unfit(snapshot: Callable[[], Snapshot], runtime, part: Partition) -> BcmdistError | None:
+    """The error that keeps a model from absorbing a partition on a runtime; None if it can be absorbed.
+
+    snapshot : returns the newest one
+    """
+    newest = snapshot()
+    try:
+        newest.refuse_unlike([part])
+        newest.model.refuse_unknown_errors(part.data)
+        refuse_large_expert([part], newest.model.shared, runtime, newest.model.likelihood)
+    except BcmdistError as error:
+        return error
+    return None

@@ -41,10 +41,8 @@ class ArrivalWatch:
         if not found or not (found["worse"] or _is_new(found["last_since"], snapshot, before)):
             return None
         self._warned = True
-        remedy = (
-            "look at `bcmdist info --picture`; let old rows fade (--half-life), add query points (--grow), or fit again"
-        )
-        return f"{snapshot.url}: what arrives is {found['verdict']}; {remedy}"
+        remedy = "let old rows fade (--half-life), add query points (--grow), or `bcmdist refit`"
+        return f"{snapshot.url}: what arrives is {found['verdict']}; look at `bcmdist info --picture`; {remedy}"
 
 
 def _is_new(number, snapshot, before):

@@ -1,0 +1,190 @@
+"""A model is refitted by one commit, while others ingest, and returns to an earlier state."""
+
+import json
+import shutil
+import warnings
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from bcmdist import GBCM, SerialRuntime, Settings
+from bcmdist.api.requests import RefitOptions
+from bcmdist.app.cli.main import cli
+from bcmdist.committee.fading import weights
+from bcmdist.committee.ingest.options import IngestOptions
+from bcmdist.committee.revision import messages
+from bcmdist.committee.snapshot import Snapshot
+from bcmdist.data.writing import append_rows
+from bcmdist.errors import BcmdistWarning, InvalidData, InvalidOption
+from problems import assert_same_committee
+
+WRONG = Settings(
+    kernel="se",
+    learn=False,
+    query=30,
+    rows_per_expert=50,
+    partition="chunks",
+    set={"kernel.lengthscale": 3.0, "likelihood.noise_variance": 0.5},
+)
+QUICK = RefitOptions(effort="quick")
+
+
+@pytest.fixture
+def model(make_data, rng, tmp_path):
+    """A model with hyper-parameters that do not suit its rows, and their path."""
+    X = rng.uniform(-2, 2, (400, 2))
+    path = make_data("stream.zarr", X=X, y=truth(X) + 0.1 * rng.standard_normal(400))
+    return GBCM.fit(path, WRONG, model=tmp_path / "model"), path
+
+
+def truth(X):
+    return np.sin(3 * X[:, 0]) + X[:, 1]
+
+
+def appended(path, rng, count, *, low=-2.0):
+    X = rng.uniform(low, low + 4.0, (count, 2))
+    append_rows(path, X, truth(X) + 0.1 * rng.standard_normal(count), rows_per_chunk=50)
+
+
+def error(gbcm, rng):
+    new = rng.uniform(-2, 2, (300, 2))
+    return np.sqrt(np.mean((gbcm.predict(new)["mean"] - truth(new)) ** 2))
+
+
+def assert_as_in_its_ledger(gbcm):
+    snapshot = gbcm.snapshot
+    total = messages(snapshot, weights(snapshot.facts.fading, snapshot.ledger), SerialRuntime())
+    assert_same_committee(gbcm.committee, type(gbcm.committee)(total, gbcm.committee.believe))
+
+
+def test_a_refitted_model_predicts_better_and_keeps_its_ledger(model, rng):
+    gbcm, _ = model
+    after = gbcm.refit(QUICK)
+    assert after.commit == gbcm.commit + 1
+    assert after.snapshot.identity == gbcm.snapshot.identity
+    assert [(e.key, e.digest, e.rows) for e in after.ledger] == [(e.key, e.digest, e.rows) for e in gbcm.ledger]
+    assert after.offsets == gbcm.offsets
+    assert_as_in_its_ledger(after)
+    assert error(after, rng) < 0.3 * error(gbcm, rng)
+    assert after.info()["errors"]["residuals"] > 0
+    assert not (after.store.storage.names("scratch"))
+
+
+def test_the_way_back(model, rng):
+    gbcm, _ = model
+    new = rng.uniform(-2, 2, (20, 2))
+    back = gbcm.refit(QUICK).revert(gbcm.commit)
+    assert back.commit == gbcm.commit + 2
+    for name, values in gbcm.predict(new).items():
+        np.testing.assert_array_equal(back.predict(new)[name], values)
+    assert back.ledger == gbcm.ledger
+    with pytest.raises(InvalidOption, match=r"--to: expected a commit before the newest, 1 to \d+, got 99"):
+        back.revert(99)
+
+
+def test_rows_absorbed_after_a_state_come_again_when_it_is_back(model, rng):
+    gbcm, path = model
+    appended(path, rng, 100)
+    later = gbcm.partial_fit(path)
+    assert len(later.ledger) == 10
+    back = later.revert(gbcm.commit)
+    assert len(back.ledger) == 8
+    assert_same_committee(back.partial_fit(path).committee, later.committee)
+
+
+def test_what_others_ingest_meanwhile_is_part_of_it(model, rng, monkeypatch):
+    gbcm, path = model
+    appended(path, rng, 100)
+    committed, tries = Snapshot.committed, []
+
+    def slow(self):
+        if self.pending and not tries:
+            tries.append(1)
+            other = GBCM.load(gbcm.url)
+            other.forget([other.ledger[1].key]).partial_fit(path)
+        return committed(self)
+
+    monkeypatch.setattr(Snapshot, "committed", slow)
+    gbcm.refit(QUICK)
+    found = GBCM.load(gbcm.url)
+    assert len(found.ledger) == 10
+    assert_as_in_its_ledger(found)
+
+
+@pytest.mark.parametrize("grow", [False, True])
+@pytest.mark.parametrize("back", [False, True])
+def test_an_ingestion_goes_on_under_the_new_hyperparameters(model, rng, monkeypatch, grow, back):
+    gbcm, path = model
+    appended(path, rng, 300, low=2.0)
+    committed, tries = Snapshot.committed, []
+
+    def slow(self):
+        tries.append(1)
+        if self.pending and len(tries) == 2:
+            after = GBCM.load(gbcm.url).refit(QUICK)
+            if back:
+                after.revert(gbcm.commit)
+        return committed(self)
+
+    monkeypatch.setattr(Snapshot, "committed", slow)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", BcmdistWarning)  # of drift: the rows come from a new place
+        gbcm.ingest(gbcm.source(path), IngestOptions(commit_every=2, grow=grow, grow_share=0.05))
+    found = GBCM.load(gbcm.url)
+    assert len(found.ledger) == 14
+    assert_as_in_its_ledger(found)
+
+
+def test_fading_rows_keep_their_weights(model, rng):
+    gbcm, path = model
+    appended(path, rng, 100)
+    faded, _ = gbcm.ingest(gbcm.source(path), IngestOptions(half_life=100.0))
+    after = faded.refit(replace(QUICK, newest=120))
+    assert after.weights == faded.weights
+    assert_as_in_its_ledger(after)
+
+
+def test_classes_are_calibrated_again(classes, tmp_path):
+    path, _, _ = classes
+    gbcm = GBCM.fit(path, Settings(learn=False, query=20, partition="chunks", rows_per_expert=60), model=tmp_path / "m")
+    after = gbcm.refit(QUICK)
+    assert_as_in_its_ledger(after)
+    assert after.score(path)["log_loss"] < gbcm.score(path)["log_loss"]
+
+
+def test_rows_that_are_gone_are_counted(model, make_data, rng):
+    gbcm, path = model
+    X = rng.uniform(-2, 2, (60, 2))
+    gone = make_data("gone.zarr", X=X, y=truth(X))
+    gbcm = gbcm.partial_fit(gone)
+    shutil.rmtree(gone)
+    with pytest.warns(BcmdistWarning, match="60 of 460 rows cannot be read again and are left out"):
+        after = gbcm.refit(QUICK)
+    assert after.committee.total.rows == 400
+    shutil.rmtree(path)
+    with pytest.raises(InvalidData, match="expected rows that can be read again, found none"):
+        after.refit(QUICK)
+    assert GBCM.load(gbcm.url).commit == after.commit
+
+
+def test_spatial_models_are_refused(model, tmp_path):
+    _, path = model
+    spatial = GBCM.fit(path, replace(WRONG, partition="spatial"), model=tmp_path / "spatial")
+    with pytest.raises(InvalidOption, match="got one that cannot: its rows are arranged in spatial cells; fit anew"):
+        spatial.refit(QUICK)
+
+
+def run(*arguments):
+    found = CliRunner().invoke(cli, [*map(str, arguments), "--json"], catch_exceptions=False)
+    assert found.exit_code == 0, found.output
+    return json.loads(found.stdout)
+
+
+def test_the_commands(model):
+    gbcm, _ = model
+    refitted = run("refit", gbcm.url, "--effort", "quick", "--kernel", "matern52", "--query", 40, "--serial", "--quiet")
+    assert (refitted["kernel"], refitted["rows"]) == ("matern52", 400)
+    assert run("revert", gbcm.url, "--to", gbcm.commit)["rows"] == 400
+    assert run("info", gbcm.url)["kernel"] == "se"
