@@ -231,7 +231,8 @@ def _swapped(absorbed: _Absorbed, snapshot: Snapshot, runtime) -> Snapshot:
 def revert(snapshot: Snapshot, to: int) -> Snapshot:
     """Commit the state of an earlier commit again, with its ledger and offsets, and return its snapshot.
 
-    Rows that were absorbed after it are delivered again by their sources.
+    Rows that were absorbed after it are absorbed again when their source is read again: stop ingesters that wait for
+    rows (`--watch`) before, as these go on where they are.
 
     Raises
     ------

@@ -208,7 +208,7 @@ def test_different_bases_cannot_be_merged(prepared, fitted, tmp_path):
     bcm = GBCM.prepare(path, REGRESSION, model=tmp_path / "bcm")
     with pytest.raises(ModelsDiffer, match="they differ in basis_frequencies, weight_scale, shared, residual, basis"):
         gbcm.merge(bcm, tmp_path / "both")
-    with pytest.raises(ModelsDiffer, match=r"they differ in query_points, query_factor, .*shared, residual"):
+    with pytest.raises(ModelsDiffer, match=r"they differ in .*shared, residual"):
         bcm.merge(gbcm, tmp_path / "both")
 
 

@@ -88,7 +88,9 @@ def watch(gbcm, path, monkeypatch, events, **wishes):
             events.pop(0)()
 
     monkeypatch.setattr("bcmdist.committee.ingest.loop.time.sleep", wait)
-    return gbcm.ingest(gbcm.source(path, watch=True), IngestOptions(watch=True, stop=lambda: not left[0], **wishes))
+    return gbcm.ingest(
+        gbcm.source(path, watch=True), IngestOptions(watch=True, grow=False, stop=lambda: not left[0], **wishes)
+    )
 
 
 # Not `write_on` to what `append_rows` has begun: such rows count when `rows_complete` says so.
@@ -162,7 +164,7 @@ def test_a_writer_and_an_ingester_that_is_killed(prepared, tmp_path):
     folders = map(str, Path(__file__).parents[:2])  # of this file and of what it imports
     paths = os.pathsep.join([*folders, os.environ.get("PYTHONPATH", "")])
     env = os.environ | {"OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": paths}
-    command = [sys.executable, "-m", "bcmdist", "ingest", model, path, "--serial", "--json", "--watch"]
+    command = [sys.executable, "-m", "bcmdist", "ingest", model, path, "--serial", "--json", "--watch", "--no-grow"]
     store = prepared.store
 
     def start():

@@ -60,7 +60,7 @@ def ingest(model, server, *, watch=False, most=None, skip=False, consumer=None):
         return found
 
     source.read = counted
-    options = IngestOptions(watch=watch, max_partitions=most, skip=skip, stop=lambda: 0 in looks)
+    options = IngestOptions(watch=watch, max_partitions=most, skip=skip, stop=lambda: 0 in looks, grow=False)
     try:
         return gbcm.ingest(source, options)
     finally:

@@ -124,13 +124,13 @@ def test_a_stream_whose_server_and_readers_are_killed(model, redis_server):
     url, client, hold = redis_server.url(), redis_server.client, GBCM.load(model).store.hold(1)
     with hold:  # to compare with, in the end
         publishing = producer(url, 0, 80)
-        first = ingester(model, url, "--watch", "--take-over", "0.5", "--commit-every", "3")
+        first = ingester(model, url, "--watch", "--no-grow", "--take-over", "0.5", "--commit-every", "3")
         store = GBCM.load(model).store
         until(lambda: store.head() > 3 and stops_with_entries_left(first, redis_server), first)
         left = unacknowledged(redis_server)
         first.kill()
         first.communicate()
-        second = ingester(model, url, "--watch", "--take-over", "0.5", "--commit-every", "3")
+        second = ingester(model, url, "--watch", "--no-grow", "--take-over", "0.5", "--commit-every", "3")
         before = store.head()
         until(lambda: store.head() > before + 3, second)
         redis_server.kill()
@@ -161,7 +161,7 @@ def test_an_ingester_that_is_killed_is_seen_to_be_dead_until_it_is_started_again
 
     for k in range(4):
         publish(url, *some_rows(k))
-    first = ingester(model, url, "--watch", "--take-over", "0.5")
+    first = ingester(model, url, "--watch", "--no-grow", "--take-over", "0.5")
     until(lambda: len(GBCM.load(model).ledger) == 4, first)
     assert ingesters()[0] == [(url, True)]
     first.kill()
@@ -169,7 +169,7 @@ def test_an_ingester_that_is_killed_is_seen_to_be_dead_until_it_is_started_again
     for k in range(4, 9):
         publish(url, *some_rows(k))
     assert ingesters() == ([(url, False)], {"rows": None, "seconds": None, "sources": {url: None}})
-    second = ingester(model, url, "--watch", "--take-over", "0.5")
+    second = ingester(model, url, "--watch", "--no-grow", "--take-over", "0.5")
     until(lambda: len(GBCM.load(model).ledger) == 9, second)
     assert ingesters()[0] == [(url, True)]
     second.send_signal(signal.SIGTERM)
@@ -189,6 +189,7 @@ def test_ctrl_c_finishes_what_is_under_way_on_workers(model, redis_server):
         model,
         url,
         "--watch",
+        "--no-grow",
         "--workers",
         "2",
         "--json",

@@ -122,7 +122,8 @@ def refit(model, make_runtime, as_json, **options) -> dict:
 def revert(model, to, as_json) -> dict:
     """Return MODEL to the state of commit N, as a new commit; `info --history` lists the commits.
 
-    Rows that were absorbed after commit N are delivered again by their sources.
+    Rows that were absorbed after commit N are absorbed again when `ingest` reads their source again; stop an
+    `ingest --watch` before, which would go on where it is.
 
     Example: bcmdist revert live --to 12
     """
