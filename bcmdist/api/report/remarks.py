@@ -7,7 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bcmdist.api.report.boosted_trees import NAME as TREES
 from bcmdist.prediction.scored_rows import Judged
+from bcmdist.prediction.scoring.scores import Scores
+from bcmdist.prediction.scoring.verdicts import verdict
 
 # Targets with at most so many distinct values are not checked for truncation. Arbitrary.
 SEVERAL_VALUES = 20
@@ -15,32 +18,76 @@ SEVERAL_VALUES = 20
 CAPPED_SHARE = 0.02
 # Scores with a smaller relative difference are called equal.
 AS_GOOD = 0.02
-# Scores for the comparison with baselines, in order of preference; the value: whether larger is better.
-COMPARED = {"rmse": False, "log_loss": False, "deviance": False}
+# Boosted trees with a loss smaller by this share are far better: the table may suit them, not the model. Arbitrary.
+FAR_BETTER = 0.2
+# Losses for the comparison with baselines, in order of preference, and their names.
+COMPARED = ("rmse", "log_loss", "deviance")
 CALLED = {"rmse": "root mean square error", "log_loss": "log loss", "deviance": "deviance"}
 
 
+def trust(totals: Scores, baselines: dict[str, dict[str, float]], learned_from: int | None = None) -> str:
+    """The verdict on predictions of rows with targets: first whether baselines or boosted trees predict them as well.
+
+    `learned_from`: number of training rows that baselines have learned from; None if it is unknown.
+    """
+    scores = totals.summary()
+    better = of_better_trees(scores, baselines, learned_from)
+    return verdict(totals, of_better_baselines(scores, baselines), better, far=trees_far_better(scores, baselines))
+
+
 def of_baselines(scores: dict, baselines: dict[str, dict[str, float]]) -> str | None:
-    """Compare the model with the best baseline, where it is better than that."""
+    """Compare the model with the best simple baseline, where it is better than that."""
     found = _compared(scores, baselines)
     if found is None or found.ours > found.theirs * (1.0 - AS_GOOD):
         return None
     return f"better than simple baselines: {found.description}, {1.0 - found.ours / found.theirs:.0%} less"
 
 
-def of_better_baselines(scores: dict, baselines: dict[str, dict[str, float]]) -> str | None:
-    """Compare the model with the best baseline, where it is no better than that."""
+def of_better_baselines(scores: dict, baselines: dict[str, dict[str, float]], margin=AS_GOOD) -> str | None:
+    """Compare the model with the best simple baseline, where it is no better than that.
+
+    `margin`: largest relative difference of equal losses.
+    """
     found = _compared(scores, baselines)
     if found is None or found.ours <= found.theirs * (1.0 - AS_GOOD):
         return None
-    if found.ours > found.theirs * (1.0 + AS_GOOD):
+    if found.ours > found.theirs * (1.0 + margin):
         return f"worse than a simple baseline: {found.description}; do not use it before you know why"
     return f"no better than a simple baseline: {found.description}"
 
 
+def of_better_trees(scores: dict, baselines: dict[str, dict[str, float]], learned_from, margin=AS_GOOD) -> str | None:
+    """Compare the model with boosted trees, where these are better.
+
+    Parameters
+    ----------
+    learned_from : number of training rows that the trees have learned from; None if it is unknown
+    margin : largest relative difference of equal losses
+    """
+    name, ours, theirs = _losses_beside_trees(scores, baselines)
+    if not theirs < ours * (1.0 - margin):
+        return None
+    rows = "" if learned_from is None else f" learned from {learned_from:,} of the training rows"
+    far = trees_far_better(scores, baselines)
+    text = f"boosted trees{rows} predict {'' if far else 'a little '}better: the {CALLED[name]} is {ours:.4g}, theirs "
+    return f"{text}{theirs:.4g}" + ("; this table may not suit a Gaussian process" if far else "")
+
+
+def trees_far_better(scores: dict, baselines: dict[str, dict[str, float]]) -> bool:
+    """Whether the loss of boosted trees is at least `FAR_BETTER` less than that of the model."""
+    _, ours, theirs = _losses_beside_trees(scores, baselines)
+    return bool(theirs <= ours * (1.0 - FAR_BETTER))
+
+
+def _losses_beside_trees(scores, baselines) -> tuple[str, float, float]:
+    """Name of the loss, that of the model and that of boosted trees; nan where there are none."""
+    name = next(name for name in COMPARED if name in scores)
+    return name, scores[name], baselines.get(TREES, {}).get(name, float("nan"))
+
+
 @dataclass(frozen=True)
 class _Compared:
-    """Losses of the model and of the best baseline."""
+    """Losses of the model and of the best simple baseline."""
 
     ours: float
     theirs: float
@@ -49,7 +96,7 @@ class _Compared:
 
 def _compared(scores, baselines) -> _Compared | None:
     name = next(name for name in COMPARED if name in scores)
-    others = {other: found[name] for other, found in baselines.items() if np.isfinite(found[name])}
+    others = {other: found[name] for other, found in baselines.items() if np.isfinite(found[name]) and other != TREES}
     if not others or not np.isfinite(scores[name]):
         return None
     best = min(others, key=others.__getitem__)
