@@ -16,6 +16,8 @@ from bcmdist.prediction.scoring.verdicts import verdict
 SEVERAL_VALUES = 20
 # Targets look truncated if at least this share equals the largest (or smallest) value. Arbitrary.
 CAPPED_SHARE = 0.02
+# Fewer rows are few. Arbitrary.
+FEW_ROWS = 100
 # Scores with a smaller relative difference are called equal.
 AS_GOOD = 0.02
 # Boosted trees with a loss smaller by this share are far better: the table may suit them, not the model. Arbitrary.
@@ -43,12 +45,17 @@ def of_baselines(scores: dict, baselines: dict[str, dict[str, float]]) -> str | 
     return f"better than simple baselines: {found.description}, {1.0 - found.ours / found.theirs:.0%} less"
 
 
-def of_better_baselines(scores: dict, baselines: dict[str, dict[str, float]], margin=AS_GOOD) -> str | None:
+def of_better_baselines(
+    scores: dict, baselines: dict[str, dict[str, float]], *, margin=AS_GOOD, where=""
+) -> str | None:
     """Compare the model with the best simple baseline, where it is no better than that.
 
-    `margin`: largest relative difference of equal losses.
+    Parameters
+    ----------
+    margin : largest relative difference of equal losses
+    where : of which rows the losses are, in words
     """
-    found = _compared(scores, baselines)
+    found = _compared(scores, baselines, where)
     if found is None or found.ours <= found.theirs * (1.0 - AS_GOOD):
         return None
     if found.ours > found.theirs * (1.0 + margin):
@@ -56,21 +63,25 @@ def of_better_baselines(scores: dict, baselines: dict[str, dict[str, float]], ma
     return f"no better than a simple baseline: {found.description}"
 
 
-def of_better_trees(scores: dict, baselines: dict[str, dict[str, float]], learned_from, margin=AS_GOOD) -> str | None:
+def of_better_trees(
+    scores: dict, baselines: dict[str, dict[str, float]], learned_from, *, margin=AS_GOOD, where=""
+) -> str | None:
     """Compare the model with boosted trees, where these are better.
 
     Parameters
     ----------
     learned_from : number of training rows that the trees have learned from; None if it is unknown
-    margin : largest relative difference of equal losses
+    margin, where : as of `of_better_baselines`
     """
     name, ours, theirs = _losses_beside_trees(scores, baselines)
     if not theirs < ours * (1.0 - margin):
         return None
     rows = "" if learned_from is None else f" learned from {learned_from:,} of the training rows"
     far = trees_far_better(scores, baselines)
-    text = f"boosted trees{rows} predict {'' if far else 'a little '}better: the {CALLED[name]} is {ours:.4g}, theirs "
-    return f"{text}{theirs:.4g}" + ("; this table may not suit a Gaussian process" if far else "")
+    losses = f"the {CALLED[name]}{where} is {ours:.4g}, theirs {theirs:.4g}"
+    if far:
+        return f"boosted trees{rows} predict better: {losses}; this table may not suit a Gaussian process"
+    return f"boosted trees{rows} predict a little better: {losses}"
 
 
 def trees_far_better(scores: dict, baselines: dict[str, dict[str, float]]) -> bool:
@@ -94,7 +105,7 @@ class _Compared:
     description: str
 
 
-def _compared(scores, baselines) -> _Compared | None:
+def _compared(scores, baselines, where="") -> _Compared | None:
     name = next(name for name in COMPARED if name in scores)
     others = {other: found[name] for other, found in baselines.items() if np.isfinite(found[name]) and other != TREES}
     if not others or not np.isfinite(scores[name]):
@@ -102,7 +113,7 @@ def _compared(scores, baselines) -> _Compared | None:
     best = min(others, key=others.__getitem__)
     ours, theirs = scores[name], others[best]
     return _Compared(
-        ours, theirs, f"the {CALLED[name]} is {ours:.4g}, {theirs:.4g} of the best simple baseline ({best})"
+        ours, theirs, f"the {CALLED[name]}{where} is {ours:.4g}, {theirs:.4g} of the best simple baseline ({best})"
     )
 
 
@@ -123,6 +134,6 @@ def of_same_rows(same: bool) -> str | None:
 
 
 def of_few_rows(rows: Judged) -> str | None:
-    """Warn that fewer than 100 rows give imprecise figures."""
+    """Warn that fewer than `FEW_ROWS` rows give imprecise figures."""
     n = len(rows)
-    return f"{n} rows say little: shares are known to about {0.5 / np.sqrt(n):.0%} only" if n < 100 else None
+    return f"{n} rows say little: shares are known to about {0.5 / np.sqrt(n):.0%} only" if n < FEW_ROWS else None

@@ -168,4 +168,5 @@ def error_distribution_in(facts: Facts, ledger, method: str) -> ErrorDistributio
     """The error distribution of a prediction method, from the residuals in a ledger."""
     scale, residuals = facts.errors.error_scale, residuals_of(facts, ledger, method)
     process = scale.process if scale and method == facts.method else None
-    return fit_error_distribution(residuals, process and Process.from_json(process), scale and scale.gaps)
+    gaps = scale.gaps if scale else None
+    return fit_error_distribution(residuals, Process.from_json(process) if process else None, gaps)
