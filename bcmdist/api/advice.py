@@ -47,8 +47,8 @@ def of_better_models(snapshot: Snapshot) -> str | None:
         return None
     scores, others = _losses(found)
     how: dict[str, Any] = {"margin": max(remarks.AS_GOOD, found.rows**-0.5), "where": " of rows left out"}
-    simple = remarks.of_better_baselines(scores, others, **how)
-    return simple or remarks.of_better_trees(scores, others, found.learned_from, **how)
+    sentences = remarks.of_better_models(scores, others, found.learned_from, **how)
+    return "; ".join(filter(None, sentences)) or None
 
 
 def _losses(accuracy) -> tuple[dict[str, float], dict[str, dict[str, float]]]:

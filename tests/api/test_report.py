@@ -85,7 +85,7 @@ def test_a_page_for_every_family(task, parts, tmp_path):
     for name, value in model.score(test).items():
         if isinstance(value, float):  # the same sums in another order
             assert figures["scores"][name] == pytest.approx(value, rel=1e-9, nan_ok=True), name
-    assert set(figures["baselines"]) == {"mean", "linear least squares", "nearest neighbours"}
+    assert set(figures["baselines"]) == {"mean", "linear least squares", "nearest neighbours", "boosted trees"}
     assert figures["learned_from"] == "learned from 240 of the 240 rows of train.zarr"
     text = out.read_text()
     found = Reader(text)
@@ -99,7 +99,12 @@ def test_a_page_for_every_family(task, parts, tmp_path):
         assert name in texts
     assert "mathdefault" not in texts  # a formula that nobody has set
     assert "default-src 'none'" in text.replace("&#x27;", "'")
-    for heading in ("In words", "Scores beside simple baselines", "Can its uncertainty be trusted?", "worst"):
+    for heading in (
+        "In words",
+        "Scores beside simple baselines and boosted trees",
+        "Can its uncertainty be trusted?",
+        "worst",
+    ):
         assert heading in texts
     json.dumps(figures, allow_nan=True)
 

@@ -33,8 +33,17 @@ def trust(totals: Scores, baselines: dict[str, dict[str, float]], learned_from: 
     `learned_from`: number of training rows that baselines have learned from; None if it is unknown.
     """
     scores = totals.summary()
-    better = of_better_trees(scores, baselines, learned_from)
-    return verdict(totals, of_better_baselines(scores, baselines), better, far=trees_far_better(scores, baselines))
+    return verdict(totals, *of_better_models(scores, baselines, learned_from), far=trees_far_better(scores, baselines))
+
+
+def of_better_models(
+    scores: dict, baselines: dict[str, dict[str, float]], learned_from, **how
+) -> tuple[str | None, str | None]:
+    """`of_better_baselines` and `of_better_trees`, this where trees are far better or simple baselines are not."""
+    simple = of_better_baselines(scores, baselines, **how)
+    if simple and not trees_far_better(scores, baselines):
+        return simple, None
+    return simple, of_better_trees(scores, baselines, learned_from, **how)
 
 
 def of_baselines(scores: dict, baselines: dict[str, dict[str, float]]) -> str | None:
@@ -73,7 +82,7 @@ def of_better_trees(
     learned_from : number of training rows that the trees have learned from; None if it is unknown
     margin, where : as of `of_better_baselines`
     """
-    name, ours, theirs = _losses_beside_trees(scores, baselines)
+    name, ours, theirs = _model_and_trees(scores, baselines)
     if not theirs < ours * (1.0 - margin):
         return None
     rows = "" if learned_from is None else f" learned from {learned_from:,} of the training rows"
@@ -86,11 +95,11 @@ def of_better_trees(
 
 def trees_far_better(scores: dict, baselines: dict[str, dict[str, float]]) -> bool:
     """Whether the loss of boosted trees is at least `FAR_BETTER` less than that of the model."""
-    _, ours, theirs = _losses_beside_trees(scores, baselines)
+    _, ours, theirs = _model_and_trees(scores, baselines)
     return bool(theirs <= ours * (1.0 - FAR_BETTER))
 
 
-def _losses_beside_trees(scores, baselines) -> tuple[str, float, float]:
+def _model_and_trees(scores, baselines) -> tuple[str, float, float]:
     """Name of the loss, that of the model and that of boosted trees; nan where there are none."""
     name = next(name for name in COMPARED if name in scores)
     return name, scores[name], baselines.get(TREES, {}).get(name, float("nan"))
