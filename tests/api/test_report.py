@@ -224,6 +224,28 @@ def test_groups_hold_every_row_once(rng):
     assert len(groups(np.arange(3.0))) == 3
 
 
+def test_remarks_on_boosted_trees():
+    trees = {"mean": {"rmse": 3.0}, "boosted trees": {"rmse": 1.9}}
+    found = remarks.of_better_trees({"rmse": 2.0}, trees, 1000)
+    assert found.startswith("boosted trees learned from 1,000 of the training rows predict a little better: the root")
+    assert remarks.of_better_trees({"rmse": 4.0}, trees, None).endswith("may not suit a Gaussian process")
+    assert remarks.of_better_trees({"rmse": 1.91}, trees, 1000) is None  # as good
+    assert remarks.of_better_trees({"rmse": 2.0}, trees, 1000, margin=0.1) is None
+    assert remarks.of_better_trees({"rmse": 2.0}, {}, 1000) is None
+    assert remarks.of_better_baselines({"rmse": 2.0}, trees) is None  # trees are no simple baseline
+    assert "(mean)" in remarks.of_baselines({"rmse": 2.0}, trees)
+
+
+def test_trees_are_named_after_a_simple_baseline_only_if_they_are_far_better():
+    near, far = ({"mean": {"rmse": 1.0}, "boosted trees": {"rmse": value}} for value in (0.9, 0.7))
+    simple, trees = remarks.of_better_models({"rmse": 1.0}, near, 10)
+    assert simple.startswith("no better than a simple baseline")
+    assert trees is None
+    assert "trees" in remarks.of_better_models({"rmse": 1.0}, far, 10)[1]
+    assert remarks.of_better_models({"rmse": 0.95}, near, 10)[0] is None
+    assert remarks.of_better_models({"rmse": 0.95}, near, 10)[1].startswith("boosted trees learned from 10 of")
+
+
 def test_remarks_on_baselines():
     worse = remarks.of_better_baselines({"rmse": 2.0}, {"mean": {"rmse": 3.0}, "nearest neighbours": {"rmse": 1.0}})
     assert worse.startswith("worse than a simple baseline")
