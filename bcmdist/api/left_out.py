@@ -21,7 +21,7 @@ from bcmdist.prediction.scored_rows import Judged, score_latent
 from bcmdist.runtime.timing import StageTimer
 from bcmdist.storage.commits import BlobReference
 
-CANDIDATES = 2000  # rows that are left out, approximately
+CANDIDATES = 1200  # rows that are left out, approximately
 PARTITIONS = 8  # that the committee leaves rows out of
 JUDGED = 500  # least number of rows that are judged, where there are so many; of large data half of the candidates
 SHARE = 0.25  # largest share of the rows that baselines miss in a turn
@@ -91,12 +91,17 @@ def _left_out(snapshot, runtime) -> LeftOutPredictions | None:
     parts = [part for part in parts if part.data == parts[0].data]
     if not parts:
         return None
-    count = max(1, round(CANDIDATES / (facts.cells.core or 1))) if local else PARTITIONS
-    chosen = some_partitions(parts, min(count, len(parts)))
+    cells = max(1, round(CANDIDATES / (facts.cells.core or 1)))
+    chosen = some_partitions(parts, min(cells if local else PARTITIONS, len(parts)))
+    each = CANDIDATES / len(chosen)
+    if local:  # whole cells, since each needs a local expert
+        each = facts.cells.core * (max(1, round(cells / len(chosen))) - 0.5)
     place = facts.linearisation.linearised_at
+    at = BlobReference(snapshot.url, place) if place else None
     with snapshot.drafted() as readable:
-        each, at = int(np.ceil(CANDIDATES / len(chosen))), BlobReference(snapshot.url, place) if place else None
-        found = runtime.sum(PredictLeftOut(readable.reference, each, local, local, at), chosen, label="left out")
+        found = runtime.sum(
+            PredictLeftOut(readable.reference, int(np.ceil(each)), local, local, at), chosen, label="left out"
+        )
     return found[np.argsort(found.number)]
 
 
