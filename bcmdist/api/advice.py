@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from bcmdist.api.report import remarks
+from bcmdist.api.comparison import remarks
 from bcmdist.committee.cells import outside_in_words, rows_outside
 from bcmdist.committee.committee import query_advice, query_limits
 from bcmdist.committee.snapshot import Snapshot

@@ -3,7 +3,7 @@
 import contextlib
 import functools
 
-from bcmdist.api.left_out import with_accuracy
+from bcmdist.api.comparison.left_out import with_accuracy
 from bcmdist.api.places import placed, places
 from bcmdist.committee import passes, revision
 from bcmdist.committee.cells import absorbed_in_cells

@@ -137,7 +137,7 @@ class ExpectedLoss(Record, frozen=True):
 
 
 class Accuracy(Record, frozen=True):
-    """Loss of leave-one-out predictions at some rows, and that of baselines at the same rows (`api.left_out`)."""
+    """Loss of leave-one-out predictions of some rows, and that of baselines of the same rows (`api.comparison`)."""
 
     rows: CountFromOne
     """number of rows that were left out"""

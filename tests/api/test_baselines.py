@@ -5,8 +5,8 @@ import pytest
 from scipy.stats import norm
 
 from bcmdist import GBCM, SerialRuntime, Settings
-from bcmdist.api.report import baselines as baselines_module
-from bcmdist.api.report.baselines import NEIGHBOURS, baselines, nearest, training_data, training_rows
+from bcmdist.api.comparison import baselines as baselines_module
+from bcmdist.api.comparison.baselines import NEIGHBOURS, baselines, nearest, training_data, training_rows
 from bcmdist.prediction import datasets
 
 QUICK = {"learn": False, "kernel": "se", "query": 20, "rows_per_expert": 60}

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from bcmdist.api.report import boosted_trees
-from bcmdist.api.report.boosted_trees import boosted_classes, boosted_numbers, boosted_rates
+from bcmdist.api.comparison import boosted_trees
+from bcmdist.api.comparison.boosted_trees import boosted_classes, boosted_numbers, boosted_rates
 
 
 def test_a_step_is_what_trees_see_and_a_line_does_not(rng):

@@ -10,7 +10,8 @@ import pytest
 from click.testing import CliRunner
 
 from bcmdist import GBCM, Settings
-from bcmdist.api.report import page, remarks
+from bcmdist.api.comparison import remarks
+from bcmdist.api.report import page
 from bcmdist.api.report.report import report
 from bcmdist.api.report.tables import groups
 from bcmdist.app.cli.main import cli

@@ -12,14 +12,15 @@ from pathlib import Path
 import numpy as np
 
 from bcmdist import __version__
+from bcmdist.api.comparison import remarks
+from bcmdist.api.comparison.baselines import baselines, same_rows, training_data, training_rows
 from bcmdist.api.facade import Facade
 from bcmdist.api.pictures import effects, paper, residuals, scores
 from bcmdist.api.pictures import inputs as pictured
 from bcmdist.api.pictures.pictures import subject_of
 from bcmdist.api.pictures.subject import Subject
 from bcmdist.api.relevance import Losses, features
-from bcmdist.api.report import page, remarks
-from bcmdist.api.report.baselines import baselines, same_rows, training_data, training_rows
+from bcmdist.api.report import page
 from bcmdist.api.report.tables import by_deviation, worst_rows
 from bcmdist.errors import InvalidOption
 from bcmdist.model.kernel_columns import kernel_columns

@@ -86,8 +86,8 @@ def score(picture, make_runtime, as_json, **options) -> dict:
 
 def _scores(request, picture, make_runtime, as_json):
     from bcmdist.api.carry_out import score_figures, scoring  # quick start
+    from bcmdist.api.comparison.remarks import trust
     from bcmdist.api.pictures.scores import score_picture
-    from bcmdist.api.report.remarks import trust
 
     with scoring(request) as (method, work, baselines), make_runtime() as runtime:
         scores = work(runtime)

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from bcmdist.api.report.baselines import Training, baselines, sampled, training_at
-from bcmdist.api.report.remarks import COMPARED
+from bcmdist.api.comparison.baselines import Training, baselines, sampled, training_at
+from bcmdist.api.comparison.remarks import COMPARED
 from bcmdist.committee.facts import Accuracy
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.errors import BcmdistError

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from bcmdist.api.report.boosted_trees import NAME, boosted_classes, boosted_numbers, boosted_rates
+from bcmdist.api.comparison.boosted_trees import NAME, boosted_classes, boosted_numbers, boosted_rates
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.dataset import Dataset, open_data
 from bcmdist.data.observations import Observations

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bcmdist.api.report.boosted_trees import NAME as TREES
+from bcmdist.api.comparison.boosted_trees import NAME as TREES
 from bcmdist.prediction.scored_rows import Judged
 from bcmdist.prediction.scoring.scores import Scores
 from bcmdist.prediction.scoring.verdicts import verdict
