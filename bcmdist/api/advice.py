@@ -67,7 +67,10 @@ def of_left_out(snapshot: Snapshot) -> str | None:
     repeated = replicates is not None and replicates.share >= REPORTED_SHARE
     flattered = ", which rows that repeat others flatter" if repeated else ""
     called = SHORT.get(found.loss, remarks.CALLED[found.loss])
-    return f"left out: {found.rows:,} rows predicted from the others: {called} {found.model:.4g}; {others}{flattered}"
+    now = snapshot.committee.total.rows == found.absorbed
+    others_then = "the others" if now else f"the others of {found.absorbed:,} rows absorbed then"
+    rows = f"left out: {found.rows:,} rows predicted from {others_then}"
+    return f"{rows}: {called} {found.model:.4g}; {others}{flattered}"
 
 
 def of_outliers(snapshot: Snapshot) -> str | None:

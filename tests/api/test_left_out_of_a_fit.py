@@ -151,6 +151,14 @@ def test_bounds_are_told_by_column(rng, make_data):
     )
 
 
+def test_rows_that_came_later_are_not_counted_in(rng):
+    X = rng.uniform(-2, 2, (120, 2))
+    model = GBCM.fit((X, X[:, 0] ** 2), Settings(**QUICK, partition="chunks"))
+    later = model.partial_fit(X + 0.01, X[:, 0] ** 2)
+    assert later.snapshot.facts.errors.accuracy == model.snapshot.facts.errors.accuracy
+    assert "120 rows predicted from the others of 120 rows absorbed then: RMSE" in later.info()["advice"]
+
+
 def test_models_of_before_say_nothing_of_it(rng, tmp_path):
     X = rng.uniform(-2, 2, (120, 2))
     model = GBCM.fit((X, X[:, 0] ** 2), Settings(**QUICK, partition="chunks"))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 NAME = "boosted trees"
-MOST_TREES, LEAST_TREES = 100, 10
+MOST_TREES, LEAST_TREES = 100, 30
 RATE, LARGEST_RATE = 0.1, 0.3  # learning rate of `MOST_TREES` trees, and of fewer
 LEFT_OUT = 5  # one row in so many finds the number of trees
 LEAST_ROWS = 20

@@ -49,8 +49,9 @@ def with_accuracy(snapshot: Snapshot, runtime) -> Snapshot:
 def _possible(snapshot):
     """Whether leave-one-out predictions of the default method can be made."""
     facts, likelihood = snapshot.facts, snapshot.model.likelihood
-    if snapshot.model.input_errors is not None or (facts.expert != "bcm" and facts.errors.noise is None):
-        return False  # of other experts those whose errors are measured, by leave-one-out predictions, too
+    measured = facts.errors.noise is not None and likelihood.corrected_by == "errors"  # also by leave-one-out
+    if snapshot.model.input_errors is not None or not (facts.expert == "bcm" or measured):
+        return False
     if facts.method == "local":
         return facts.cells.surrounded
     one = not (likelihood.per_class or likelihood.needs_calibration)
