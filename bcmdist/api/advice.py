@@ -62,7 +62,8 @@ def of_left_out(snapshot: Snapshot) -> str | None:
     found = snapshot.facts.errors.accuracy
     if found is None:
         return None
-    others = ", ".join(f"{name} {value:.4g}" for name, value in found.baselines.items())
+    ordered = sorted(found.baselines.items(), key=lambda one: -one[1])
+    others = ", ".join(f"{name} {value:.4g}" for name, value in ordered)
     replicates = snapshot.facts.survey.replicates
     repeated = replicates is not None and replicates.share >= REPORTED_SHARE
     flattered = ", which rows that repeat others flatter" if repeated else ""

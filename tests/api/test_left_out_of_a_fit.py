@@ -81,6 +81,7 @@ def test_a_table_for_trees_is_said_first(rng, task, tmp_path):
     model = GBCM.fit((X, y), how, model=str(tmp_path / "m"))
     found = model.snapshot.facts.errors.accuracy
     assert found.baselines["boosted trees"] < 0.5 * found.model < 0.5 * found.baselines["mean"]
+    assert GBCM.load(model.url).advised() == model.advised()
     first = model.info()["advice"].split(". ")[0]
     assert first.startswith(
         f"boosted trees learned from {found.learned_from} of the training rows predict better: the "
