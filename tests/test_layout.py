@@ -53,7 +53,7 @@ DOORS = {
     "prometheus_client": "bcmdist.app.service",
     "pyarrow": "bcmdist.data",
     "redis": "bcmdist.data.redis",
-    "sklearn": ("bcmdist.api.estimators.scikit", "bcmdist.learning"),
+    "sklearn": ("bcmdist.api.estimators.scikit", "bcmdist.api.comparison.boosted_trees", "bcmdist.learning"),
     "uvicorn": "bcmdist.app.service",
     "zarr": "bcmdist.data",
 }

@@ -1,17 +1,23 @@
-"""Advice about a fit: what the user might change, and why.
+"""Advice about a fit, the worst first: what the user might change, and why.
 
 Each adviser is a function of a snapshot that returns a sentence, or None where it has no advice. To add one, write
-the function and list it in `ADVISERS`.
+the function and list it in `ADVISERS`, whose order is that of the sentences. `info`, `fit`, reports, notebooks and the
+service show the same sentences.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
+from bcmdist.api.comparison import remarks
 from bcmdist.committee.cells import outside_in_words, rows_outside
 from bcmdist.committee.committee import query_advice, query_limits
 from bcmdist.committee.snapshot import Snapshot
+from bcmdist.data.schema import few
+from bcmdist.learning.first_look import FAR_TARGETS
 from bcmdist.model.kernel_columns import kernel_columns
+from bcmdist.model.model import named_parameters
 from bcmdist.prediction.errors.error_distribution import error_distribution_of, residuals_of
 from bcmdist.prediction.errors.scale_mixture import NORMAL
 
@@ -30,7 +36,93 @@ QUANTILES = (0.025, 0.25, 0.5, 0.75, 0.975)
 # Targets look like labels or counts if they have at most this many distinct values, all whole, and on average at
 # least so many rows per value. Arbitrary.
 FEW_VALUES, ROWS_OF_EACH = 20, 5
+SHORT = {"rmse": "RMSE"}
 _NOISE = "your noise is not Gaussian (intervals allow for it): "
+
+
+def of_better_models(snapshot: Snapshot) -> str | None:
+    """Warn that simple baselines or boosted trees predict rows left out as well as the model, or better."""
+    found = snapshot.facts.errors.accuracy
+    if found is None:
+        return None
+    scores, others = _losses(found)
+    how: dict[str, Any] = {"margin": max(remarks.AS_GOOD, found.rows**-0.5), "where": " of rows left out"}
+    sentences = remarks.of_better_models(scores, others, found.learned_from, **how)
+    return "; ".join(filter(None, sentences)) or None
+
+
+def _losses(accuracy) -> tuple[dict[str, float], dict[str, dict[str, float]]]:
+    """Losses of the model and of the baselines, as scores by name."""
+    loss = accuracy.loss
+    return {loss: accuracy.model}, {name: {loss: value} for name, value in accuracy.baselines.items()}
+
+
+def of_left_out(snapshot: Snapshot) -> str | None:
+    """Report the loss at rows left out, beside those of baselines."""
+    found = snapshot.facts.errors.accuracy
+    if found is None:
+        return None
+    ordered = sorted(found.baselines.items(), key=lambda one: -one[1])
+    others = ", ".join(f"{name} {value:.4g}" for name, value in ordered)
+    replicates = snapshot.facts.survey.replicates
+    repeated = replicates is not None and replicates.share >= REPORTED_SHARE
+    flattered = ", which rows that repeat others flatter" if repeated else ""
+    called = SHORT.get(found.loss, remarks.CALLED[found.loss])
+    now = snapshot.committee.total.rows == found.absorbed
+    others_then = "the others" if now else f"the others of {found.absorbed:,} rows absorbed then"
+    rows = f"left out: {found.rows:,} rows predicted from {others_then}"
+    return f"{rows}: {called} {found.model:.4g}; {others}{flattered}"
+
+
+def of_outliers(snapshot: Snapshot) -> str | None:
+    """Repeat what the data showed about targets far away from all others."""
+    return next((line for line in snapshot.facts.survey.look or [] if FAR_TARGETS in line), None)
+
+
+def of_few_rows(snapshot: Snapshot) -> str | None:
+    """Warn of a fit to few rows."""
+    rows = snapshot.committee.total.rows
+    if not 0 < rows < remarks.FEW_ROWS:
+        return None
+    return f"{rows} rows are few: hyper-parameters and intervals are uncertain"
+
+
+def of_bounds(snapshot: Snapshot) -> str | None:
+    """Report hyper-parameters that ended at a bound, by the names of their columns."""
+    found = at_bounds(snapshot)
+    if not found:
+        return None
+    listed = few(f"{name} ({side})" if side else name for name, side in found.items())
+    unused = any("lengthscale" in name and side == "upper" for name, side in found.items())
+    meaning = "; a column at the upper bound of its lengthscale has no influence" if unused else ""
+    return f"hyper-parameters at bounds: {listed}{meaning}"
+
+
+def at_bounds(snapshot: Snapshot) -> dict[str, str]:
+    """The bound, "lower" or "upper", of each hyper-parameter that ended at one, by name, with the name of a column in
+    place of its number; "" for parameters of methods, which are neither the kernel's nor the likelihood's."""
+    model = snapshot.model
+    kernel, likelihood = model.shared.kernel, model.likelihood
+    values = named_parameters(kernel, likelihood)
+    bounds = {f"kernel.{name}": pair for name, pair in kernel.bounds.items()}
+    bounds |= {f"likelihood.{name}": pair for name, pair in likelihood.bounds.items()}
+    shown, found = kernel_columns(model).shown, {}
+    for parameter in snapshot.facts.learning.at_bounds:
+        name, _, place = parameter.removesuffix("]").partition("[")
+        side = ""
+        if name in values and name in bounds:
+            low, high = bounds[name]
+            side = "upper" if values[name][int(place or 0)] ** 2 > low * high else "lower"
+        found[shown(_by_column(model, name, place))] = side
+    return found
+
+
+def _by_column(model, name, place):
+    """The name of a parameter such as kernel.lengthscale[3] with that of the column in place of its number."""
+    columns = model.shared.kernel.lengthscale_columns(model.inputs).get(name.removeprefix("kernel."))
+    if not place or columns is None or not model.schema.columns:
+        return f"{name}[{place}]" if place else name
+    return f"{name}[{model.schema.columns[np.arange(model.inputs)[columns][int(place)]]}]"
 
 
 def of_query(snapshot: Snapshot) -> str:
@@ -177,14 +269,19 @@ def of_rows_outside(snapshot: Snapshot) -> str | None:
 
 
 ADVISERS: tuple[Callable[[Snapshot], str | None], ...] = (
-    of_query,
-    of_learning_again,
-    of_solution,
+    of_better_models,
+    of_outliers,
+    of_few_rows,
+    of_rows_outside,
     of_targets,
     of_replicates,
+    of_bounds,
     of_labels,
+    of_solution,
     of_errors,
-    of_rows_outside,
+    of_left_out,
+    of_query,
+    of_learning_again,
 )
 
 

@@ -13,12 +13,12 @@ from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
 from typing import Any
 
+from bcmdist.api.comparison.baselines import Compared, compared
 from bcmdist.api.files import is_file, predicted
 from bcmdist.api.gbcm import GBCM
 from bcmdist.api.imported import fitted, ingested, scored
 from bcmdist.api.mixture import opened, refuse_mixture
 from bcmdist.api.plan.plan import plan
-from bcmdist.api.report.baselines import compared
 from bcmdist.api.requests import FitRequest, IngestRequest, PredictRequest, ScoreRequest
 from bcmdist.api.sampling import sample_posterior
 from bcmdist.api.validation.cross_validate import prepared
@@ -33,8 +33,6 @@ from bcmdist.prediction.scoring.scores import Scores
 from bcmdist.runtime.signals import deferred_interrupts
 from bcmdist.runtime.threads import one_thread
 
-Baselines = dict[str, dict[str, float]]
-"""Scores by name, by the name of a baseline."""
 Work = Callable[[Any], dict]
 """Remaining work of a request: from a runtime to its figures. `seconds` and `rows_per_second`, filled in by
 `carry_out`, are None"""
@@ -208,9 +206,9 @@ def validating(request: ScoreRequest) -> Iterator[Callable[[Any], ValidationResu
 
 
 @contextlib.contextmanager
-def scoring(request: ScoreRequest) -> Iterator[tuple[str, Callable[[Any], Scores], Callable[[], Baselines]]]:
+def scoring(request: ScoreRequest) -> Iterator[tuple[str, Callable[[Any], Scores], Callable[[], Compared]]]:
     """Context manager: return the prediction method, the work that computes the totals of its scores, and a function
-    that returns those of simple baselines (`report.baselines.compared`)."""
+    that returns those of simple baselines (`comparison.baselines.compared`)."""
     with opened(request.model) as fitted:
         method = fitted.chosen_method(request.method)
         like = fitted.predictive.snapshot.model

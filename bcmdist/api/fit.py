@@ -3,10 +3,11 @@
 import contextlib
 import functools
 
+from bcmdist.api.comparison.left_out import with_accuracy
 from bcmdist.api.places import placed, places
 from bcmdist.committee import passes, revision
 from bcmdist.committee.cells import absorbed_in_cells
-from bcmdist.committee.ingest.ingestion import ingest
+from bcmdist.committee.ingest.ingestion import ingest, unchanged
 from bcmdist.committee.ingest.options import IngestOptions, IngestReport
 from bcmdist.committee.ingest.source import source_of
 from bcmdist.committee.snapshot import Snapshot, from_commit
@@ -33,14 +34,16 @@ def fit(source, settings: Settings, model, runtime: Runtime) -> Snapshot:
     (spatial partitions), and measure the distribution of prediction errors."""
     snapshot, data = prepare(source, settings, model, runtime)
     with snapshot.held():
-        return complete(snapshot, data, runtime, several=_makes_several(settings, snapshot))
+        return complete(snapshot, data, runtime, several=_makes_several(settings, snapshot), compare=True)
 
 
-def complete(snapshot: Snapshot, data: Dataset, runtime: Runtime, *, several: bool) -> Snapshot:
+def complete(snapshot: Snapshot, data: Dataset, runtime: Runtime, *, several: bool, compare: bool = False) -> Snapshot:
     """Continue a fit after `prepare`: absorb all rows, and measure the distribution of prediction errors.
 
-    `several`: whether to make further passes until the posterior converges. The caller holds the commit.
+    `several`: whether to make further passes until the posterior converges; `compare`: whether to compare predictions
+    of rows left out with baselines. The caller holds the commit.
     """
+    compared = functools.partial(with_accuracy, runtime=runtime) if compare else unchanged
     spatial = snapshot.model.cells is not None
     if spatial:
         snapshot = arrange.arrange(snapshot, data, runtime)
@@ -48,14 +51,15 @@ def complete(snapshot: Snapshot, data: Dataset, runtime: Runtime, *, several: bo
     else:
         parts = partitions(data, snapshot.facts.survey.rows_per_expert)
     if not (spatial or several):
-        return absorb(snapshot, parts, runtime)
+        finish = functools.partial(_finished, runtime=runtime)
+        return _absorbed(snapshot, parts, runtime, lambda found, since: compared(finish(found, since=since)))
     snapshot = absorb_without_errors(snapshot, parts, runtime)
     if several:
         snapshot = _refined(snapshot, runtime)
     if spatial:
         snapshot = arrange.surround(snapshot, runtime)
     with snapshot.committed_on_error():
-        found = measured(snapshot, runtime)
+        found = compared(measured(snapshot, runtime))
     return found.committed()
 
 

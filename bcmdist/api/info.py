@@ -5,7 +5,7 @@ from dataclasses import asdict
 import msgspec
 import numpy as np
 
-from bcmdist.api.advice import advice, errors
+from bcmdist.api.advice import advice, at_bounds, errors
 from bcmdist.api.relevance import column_names, features, lengthscales
 from bcmdist.committee import passes
 from bcmdist.committee.cells import rows_outside
@@ -66,7 +66,8 @@ def info(snapshot: Snapshot) -> dict:
         "warp": {column_names(model)[k]: kind for k, kind in model.scaling.warping.kinds().items()},
         "kernels_tried": {shown(name): value for name, value in facts.learning.kernels_tried.items()},
         "decisions": [_decision(one, shown) for one in facts.learning.decisions or []],
-        "at_bounds": [shown(_by_name(model, name)) for name in facts.learning.at_bounds],
+        "at_bounds": list(at_bounds(snapshot)),
+        "left_out": msgspec.to_builtins(facts.errors.accuracy),
         "method": facts.method,
         "recalibration": msgspec.to_builtins(facts.errors.recalibration),
         "errors": errors(snapshot),
@@ -81,15 +82,6 @@ def info(snapshot: Snapshot) -> dict:
         "identity": snapshot.identity,
         **shared.summary(snapshot.committee.posterior, model.scaling.original_inputs),
     }
-
-
-def _by_name(model, parameter):
-    """Return a parameter such as kernel.lengthscale[3] with the name of the column in place of its number."""
-    name, bracket, place = parameter.removesuffix("]").partition("[")
-    columns = model.shared.kernel.lengthscale_columns(model.inputs).get(name.removeprefix("kernel."))
-    if not bracket or columns is None or not model.schema.columns:
-        return parameter
-    return f"{name}[{model.schema.columns[np.arange(model.inputs)[columns][int(place)]]}]"
 
 
 def _transform(transform):

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from bcmdist.api.comparison.left_out import with_accuracy
 from bcmdist.api.requests import RefitOptions
 from bcmdist.committee.committee import Committee
 from bcmdist.committee.facts import Facts, Pass
@@ -51,7 +52,7 @@ LEARNED = (
 # Facts that hold for the former hyper-parameters only.
 OUTDATED = (
     "halving_loss", "query_most", "linearised_at", "objective", "withdrawn_error", "spread", "calibration",
-    "local_calibration", "recalibration", "expected",
+    "local_calibration", "recalibration", "expected", "accuracy",
 )  # fmt: skip
 
 
@@ -224,7 +225,8 @@ def _swapped(absorbed: _Absorbed, snapshot: Snapshot, runtime) -> Snapshot:
             continue
         if several:
             state = refine(state, runtime)
-        return measured(calibrated(state, runtime, since=0), runtime).committed_or_newest()
+        found = measured(calibrated(state, runtime, since=0), runtime)
+        return with_accuracy(found, runtime).committed_or_newest()
     raise AssertionError("each attempt is made after a commit of others")
 
 

@@ -115,25 +115,27 @@ def query_advice(
     loss : for local predictions: the loss with half of the query points (`bcmdist.committee.facts.QueryLoss`)
     """
     needed = POINTS_PER_DEGREE * degrees_of_freedom
-    seen = f"{degrees_of_freedom:.0f} effective degrees of freedom are seen through {points} {of}"
+    have, degrees = f"{points} {of}", f"{degrees_of_freedom:.0f} effective degrees of freedom"
     if estimated is not None:
-        seen += f" (chosen for an estimated {estimated:.0f})"
+        have += f" (chosen for an estimated {estimated:.0f})"
     if points < asked:
-        return f"{seen}, {fewer} {asked}: enough"
+        return f"{have}, {fewer} {asked}, suffice for {degrees}"
     if needed <= points:
-        return f"{seen}: enough"
+        return f"{have} suffice for {degrees}"
     more = advised.format(int(np.ceil(needed / 100) * 100))
     if estimated is not None and loss is None:  # more points always capture more; held-out rows show if it pays
         return (
-            f"{seen}: more than was estimated; `bcmdist report` on rows that were not absorbed shows if it is good "
-            "enough"
+            f"{have} represent {degrees}, more than was estimated; `bcmdist report` on rows that were not absorbed "
+            "shows whether that suffices"
         )
     if loss is None or points < LEAST_HALVED:
-        return f"{seen}: the query set limits the fit; {more}"
-    with_half = f"with half of them rows left out are predicted worse by {loss.nats:.2g} nats a row"
+        return f"{have} limit the fit, which has {degrees}; {more}"
     if loss.nats > max(MEASURABLE_NATS, loss.error):
-        return f"{seen}: {with_half}; {more}"
+        return (
+            f"{have} limit the fit, which has {degrees}: with half of them rows left out are predicted worse by "
+            f"{loss.nats:.2g} nats a row; {more}"
+        )
     return (
-        f"{seen}: enough for local predictions, with half of which rows left out are predicted as well (to "
-        f"{max(abs(loss.nats), loss.error):.2g} nats a row); for --method committee, {more}"
+        f"{have} suffice for local predictions: with half of them rows left out are predicted as well (to "
+        f"{max(abs(loss.nats), loss.error):.2g} nats a row); for --method committee, with {degrees}, {more}"
     )

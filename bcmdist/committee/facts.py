@@ -136,6 +136,21 @@ class ExpectedLoss(Record, frozen=True):
     figures: list[Number]
 
 
+class Accuracy(Record, frozen=True):
+    """Loss of leave-one-out predictions of some rows, and that of baselines of the same rows (`api.comparison`)."""
+
+    rows: CountFromOne
+    """number of rows that were left out"""
+    absorbed: CountFromOne
+    """number of rows absorbed when it was measured"""
+    loss: Literal["rmse", "log_loss", "deviance"]
+    model: Number
+    baselines: dict[str, Number]
+    """by name"""
+    learned_from: CountFromOne
+    """number of training rows that the baselines have learned from"""
+
+
 class Margin(TypedDict):
     """Margin of a choice over an alternative; None where unknown."""
 
@@ -245,6 +260,8 @@ class Errors(Record, frozen=True):
     recalibration: Recalibration | None = None
     """None if it does not improve held-out predictions"""
     expected: ExpectedLoss | None = None
+    accuracy: Accuracy | None = None
+    """None where no rows could be left out, and in commits of versions that did not measure it"""
 
 
 class Ingestion(Record, frozen=True):

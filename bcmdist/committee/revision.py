@@ -261,7 +261,8 @@ def merge(one: Snapshot, other: Snapshot, model, *, query_most: int | None = Non
     surveyed = {
         e.key: e for snapshot in (one, other) for e in snapshot.store.get_segment(snapshot.facts.survey.surveyed)
     }
-    facts = base.facts.changed(cells=Cells(), local_calibration=None, spread=None)  # halos stay in the old directory
+    measured = dict.fromkeys(("local_calibration", "spread", "accuracy"))
+    facts = base.facts.changed(cells=Cells(), **measured)  # halos stay in the old directory
     outdated = {name: getattr(facts.errors, name) for name in ("calibration", "recalibration")}
     facts = facts.changed(**{name: fact and fact.changed(rows=0) for name, fact in outdated.items()})
     if base.facts.method == "local":

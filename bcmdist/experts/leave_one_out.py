@@ -60,9 +60,9 @@ def downdated(belief: Belief, V, U, pull, share) -> tuple[np.ndarray, np.ndarray
     Parameters
     ----------
     V, U : (k, S), the b_i and the u_i
-    pull, share : (k,), the pull_i and s_i
+    pull, share : (k,), the pull_i and s_i; pull (k, C) for C processes with the same precision
     """
     A, B = (linalg.solve_right_transposed(belief.factor, np.array(M, order="F")) for M in (U, V))
     uu, bu, bb = (np.einsum("ij,ij->i", *pair) for pair in ((A, A), (A, B), (B, B)))
     c = share / np.maximum(1.0 - share * uu, LEAST_SHARE)
-    return V @ belief.mean - c * bu * pull, bb + c * bu**2
+    return V @ belief.mean.T - (c * bu * pull.T).T, bb + c * bu**2

@@ -15,6 +15,7 @@ from bcmdist.learning.input_warping import skewness
 log = logging.getLogger(__name__)
 # Distance from the median in robust standard deviations (of the middle half) beyond which a target is told.
 GROSS = 8.0
+FAR_TARGETS = "sampled targets lie more than"  # words by which the line about them is found again
 NORMAL_QUARTILES = 1.349  # distance between the quartiles of a standard normal distribution
 # Shares of equal targets and of repeated rows, rank correlation with the target, and rows of a level, that are told.
 MASS, REPEATED, TELLING, RARE = 0.05, 0.01, 0.999, 5
@@ -76,7 +77,7 @@ def _gross(case):
     first = far[row[far].argmin()]
     value = case.surveyed.sample.obs.y[first]
     return (
-        f"{len(far)} of {len(y):,} sampled targets lie more than {GROSS:g} times the usual spread from the median, as "
+        f"{len(far)} of {len(y):,} {FAR_TARGETS} {GROSS:g} times the usual spread from the median, as "
         f"{value:.4g} in row {row[first]}: correct them if they are errors"
     )
 

@@ -22,6 +22,7 @@ from bcmdist.model.shared.belief import Belief
 from bcmdist.prediction.errors.error_distribution import (
     AS_THE_MODEL_SAYS,
     ErrorDistribution,
+    error_distribution_in,
     error_distribution_of,
     load_error_distribution,
 )
@@ -147,6 +148,15 @@ def _corrected(fitted, facts, error_distribution):
     """`fitted` with class probabilities recalibrated and the error distribution estimated from held-out rows."""
     recalibrated = recalibrated_from(facts.errors.recalibration, fitted.model.likelihood)
     return replace(fitted, calibration=fitted.calibration or recalibrated, error_distribution=error_distribution)
+
+
+def corrected_of(snapshot: Snapshot) -> Fitted:
+    """A snapshot in memory with the calibration and the error distribution of its default method; not cached, so that
+    the snapshot may have changes that are not committed."""
+    facts = snapshot.facts
+    fitted = _corrected(fitted_of(snapshot), facts, error_distribution_in(facts, snapshot.ledger, facts.method))
+    local = calibration_from(facts.errors.local_calibration) if facts.method == "local" else None
+    return replace(fitted, calibration=local or fitted.calibration)
 
 
 @lru_cache(maxsize=2)

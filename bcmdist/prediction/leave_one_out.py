@@ -43,7 +43,8 @@ def as_absorbed_through(model: Model, belief: Belief, query: int | None) -> tupl
 def left_out_of_committee(
     shared: Shared, likelihood: Likelihood, belief: Belief, X, obs, rows=slice(None), *, weight=1.0, at=None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Leave-one-out mean and variance of f at some rows of an absorbed partition, (k,) each.
+    """Leave-one-out mean and variance of f at some rows of an absorbed partition, (k,) each, or (k, C) for C processes
+    with Gaussian rows.
 
     If the model has members, the result is the mixture of their leave-one-out predictions.
 
@@ -70,13 +71,14 @@ def _left_out_of_committee(shared, likelihood, X, obs, belief, rows, weight, at)
     U, pull, precision = sites(shared, likelihood, V, X, obs, belief, rows, at)
     share = np.divide(weight, precision, out=np.zeros(len(rows)), where=precision > 0.0)
     mean, variance = downdated(belief, V[rows], U, pull, share)
-    return mean, kind_of(shared).variance(shared, V[rows], X[rows]) + variance
+    variance = kind_of(shared).variance(shared, V[rows], X[rows]) + variance
+    return mean, variance if mean.ndim == 1 else np.tile(variance[:, None], mean.shape[1])
 
 
 def _gaussian_sites(shared, likelihood, V, X, obs, belief, rows, at):
     """u_i (k, S), e_i'P (z - V m) and P_ii (k,) of rows, where z are the targets and m is the belief's mean."""
     R = kind_of(shared).residual(shared, V, X).factor(likelihood.noise(obs))
-    pull = R.solve(likelihood.targets(obs) - V @ belief.mean)
+    pull = R.solve(likelihood.targets(obs) - V @ belief.mean.T)
     return R.solve(V.copy(order="F"))[rows], pull[rows], R.inverse_diagonal(rows)
 
 

@@ -133,9 +133,15 @@ def score_rows(fitted: LatentPredictor, X, obs, number, uncertainty: LatentOfRow
 
 def score_predictions(fitted: LatentPredictor, X, obs, number, uncertainty: LatentOfRows | None = None) -> Judged:
     """Predictions and scores, in original units, at rows of X with observations in the units of the model."""
+    return score_latent(
+        fitted, X, obs, number, _latent(fitted, fitted.model.scaling.inputs(X), uncertainty), uncertainty
+    )
+
+
+def score_latent(fitted: LatentPredictor, X, obs, number, latent, uncertainty: LatentOfRows | None = None) -> Judged:
+    """As `score_predictions`, from mean and variance of f at the rows."""
     model, scaling, units = fitted.model, fitted.model.scaling, fitted.model.likelihood.units
-    inputs = model.scaling.inputs(X)
-    (mean, variance), errors = _latent(fitted, inputs, uncertainty), _errors(fitted, inputs)
+    (mean, variance), errors = latent, _errors(fitted, model.scaling.inputs(X))
     seen = predictive_of(fitted, mean, variance, obs, **errors)
     if model.likelihood.categorical:
         own = np.take_along_axis(seen["probability"], obs.y.astype(int)[:, None], axis=1)[:, 0]

@@ -5,8 +5,8 @@ import pytest
 from scipy.stats import norm
 
 from bcmdist import GBCM, SerialRuntime, Settings
-from bcmdist.api.report import baselines as baselines_module
-from bcmdist.api.report.baselines import NEIGHBOURS, baselines, nearest, training_data, training_rows
+from bcmdist.api.comparison import baselines as baselines_module
+from bcmdist.api.comparison.baselines import NEIGHBOURS, baselines, nearest, training_data, training_rows
 from bcmdist.prediction import datasets
 
 QUICK = {"learn": False, "kernel": "se", "query": 20, "rows_per_expert": 60}
@@ -104,9 +104,9 @@ def test_baselines_of_lifetimes_divide_time_at_risk_by_events(rng, make_data):
 
 def test_few_chunks_of_many_rows_are_read():
     """A run of rows is in one chunk or two; of fewer rows any are drawn."""
-    many = baselines_module._sampled(10**9, 0)
+    many = baselines_module.sampled(10**9, 0)
     assert len(np.unique(many)) == len(many) == baselines_module.MOST_ROWS
     assert 0 <= many[0] < many[-1] < 10**9
     assert np.count_nonzero(np.diff(many) > 1) <= baselines_module.RUNS
     assert len(np.unique(many // 100_000)) <= 2 * baselines_module.RUNS
-    np.testing.assert_array_equal(baselines_module._sampled(7, 0), np.arange(7))
+    np.testing.assert_array_equal(baselines_module.sampled(7, 0), np.arange(7))

@@ -411,4 +411,4 @@ def test_no_model(tmp_path):
 def test_info_is_json(wave):
     path, *_ = wave
     info = json.loads(json.dumps(GBCM.fit(path, GIVEN).info()))
-    assert info["advice"].startswith(f"{info['p_eff']:.0f} effective degrees of freedom")
+    assert f"{info['p_eff']:.0f} effective degrees of freedom" in info["advice"]

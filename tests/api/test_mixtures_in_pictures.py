@@ -48,7 +48,7 @@ def test_a_mixture_is_drawn_and_reported_on(task, rows, make_data, tmp_path):
     for name, value in mixture.score(path).items():
         if isinstance(value, float):  # the same sums in another order
             assert figures["scores"][name] == pytest.approx(value, rel=1e-9, nan_ok=True), name
-    assert set(figures["baselines"]) == {"mean", "linear least squares", "nearest neighbours"}
+    assert set(figures["baselines"]) == {"mean", "linear least squares", "nearest neighbours", "boosted trees"}
     assert "the mixture of 2 committees, which count alike" in (tmp_path / "a.html").read_text()
 
 

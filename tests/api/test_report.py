@@ -10,7 +10,8 @@ import pytest
 from click.testing import CliRunner
 
 from bcmdist import GBCM, Settings
-from bcmdist.api.report import page, remarks
+from bcmdist.api.comparison import remarks
+from bcmdist.api.report import page
 from bcmdist.api.report.report import report
 from bcmdist.api.report.tables import groups
 from bcmdist.app.cli.main import cli
@@ -85,7 +86,7 @@ def test_a_page_for_every_family(task, parts, tmp_path):
     for name, value in model.score(test).items():
         if isinstance(value, float):  # the same sums in another order
             assert figures["scores"][name] == pytest.approx(value, rel=1e-9, nan_ok=True), name
-    assert set(figures["baselines"]) == {"mean", "linear least squares", "nearest neighbours"}
+    assert set(figures["baselines"]) == {"mean", "linear least squares", "nearest neighbours", "boosted trees"}
     assert figures["learned_from"] == "learned from 240 of the 240 rows of train.zarr"
     text = out.read_text()
     found = Reader(text)
@@ -99,7 +100,12 @@ def test_a_page_for_every_family(task, parts, tmp_path):
         assert name in texts
     assert "mathdefault" not in texts  # a formula that nobody has set
     assert "default-src 'none'" in text.replace("&#x27;", "'")
-    for heading in ("In words", "Scores beside simple baselines", "Can its uncertainty be trusted?", "worst"):
+    for heading in (
+        "In words",
+        "Scores beside simple baselines and boosted trees",
+        "Can its uncertainty be trusted?",
+        "worst",
+    ):
         assert heading in texts
     json.dumps(figures, allow_nan=True)
 
@@ -217,6 +223,28 @@ def test_groups_hold_every_row_once(rng):
     assert sorted(np.concatenate(found).tolist()) == list(range(103))
     assert {len(group) for group in found} == {10, 11}
     assert len(groups(np.arange(3.0))) == 3
+
+
+def test_remarks_on_boosted_trees():
+    trees = {"mean": {"rmse": 3.0}, "boosted trees": {"rmse": 1.9}}
+    found = remarks.of_better_trees({"rmse": 2.0}, trees, 1000)
+    assert found.startswith("boosted trees learned from 1,000 of the training rows predict a little better: the root")
+    assert remarks.of_better_trees({"rmse": 4.0}, trees, None).endswith("may not suit a Gaussian process")
+    assert remarks.of_better_trees({"rmse": 1.91}, trees, 1000) is None  # as good
+    assert remarks.of_better_trees({"rmse": 2.0}, trees, 1000, margin=0.1) is None
+    assert remarks.of_better_trees({"rmse": 2.0}, {}, 1000) is None
+    assert remarks.of_better_baselines({"rmse": 2.0}, trees) is None  # trees are no simple baseline
+    assert "(mean)" in remarks.of_baselines({"rmse": 2.0}, trees)
+
+
+def test_trees_are_named_after_a_simple_baseline_only_if_they_are_far_better():
+    near, far = ({"mean": {"rmse": 1.0}, "boosted trees": {"rmse": value}} for value in (0.9, 0.7))
+    simple, trees = remarks.of_better_models({"rmse": 1.0}, near, 10)
+    assert simple.startswith("no better than a simple baseline")
+    assert trees is None
+    assert "trees" in remarks.of_better_models({"rmse": 1.0}, far, 10)[1]
+    assert remarks.of_better_models({"rmse": 0.95}, near, 10)[0] is None
+    assert remarks.of_better_models({"rmse": 0.95}, near, 10)[1].startswith("boosted trees learned from 10 of")
 
 
 def test_remarks_on_baselines():

@@ -326,7 +326,7 @@ def test_submit_and_look(wave, tmp_path, machine):
     told = call("status", done["id"])
     keys = ["stage", "partitions_done", "partitions", "rows_per_second", "seconds_by_stage", "worker_failures"]
     assert {"id", "command", "state", *keys, "model", "error", "message"} <= set(told)
-    assert (told["stage"], told["partitions_done"], told["partitions"]) == ("errors", 10, 10)
+    assert (told["stage"], told["partitions_done"], told["partitions"]) == ("left out", 8, 8)
     assert (told["worker_failures"], told["error"], told["model"]) == (0, None, str(tmp_path / "m"))
     assert told["rows_per_second"] > 0
     assert {"survey", "experts"} <= set(told["seconds_by_stage"])

@@ -71,6 +71,7 @@ def test_figures_are_drawn_and_said(chromium, server, scheme):
         choose(page, "wave")
         for name in ("rows", "calibration", "relevance", "view"):
             page.wait_for_selector(f"#{name} svg")
+        page.wait_for_selector("#advice li:has-text('left out:')")
         silent = page.locator("svg:not([aria-label])").count()
         ground = page.evaluate("getComputedStyle(document.documentElement).backgroundColor")
         assert (silent, bad) == (0, [])

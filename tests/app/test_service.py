@@ -165,6 +165,8 @@ def test_rows_are_heard_once_under_their_key(wave):
     assert first.json() | {"digest": ""} == {"model": "wave", "rows": 30, "partitions": 1, "digest": ""}
     assert [answer.headers["Idempotent-Replayed"] for answer in (first, again)] == ["false", "true"]
     assert told["rows"] == gbcm.committee.total.rows + 30
+    assert told["advice"] == GBCM.load(folder / "wave").info()["advice"]
+    assert "left out: " in told["advice"]
 
 
 def test_rows_say_what_they_say_in_a_data_set(wave, fitted_once, make_data, tmp_path):

@@ -52,7 +52,9 @@ def test_degrees_of_freedom_are_those_of_the_dense_gp(rng):
 
 
 def test_advice():
-    assert query_advice(20.2, 50, 50).endswith("enough")
-    assert query_advice(190.0, 200, 200).endswith("the query set limits the fit; set --query to 400 or more")
-    assert "which determine the others of 100: enough" in query_advice(35.0, 46, 100)
-    assert "200 query points (chosen for an estimated 93): enough" in query_advice(90.0, 200, 200, 93.4)
+    assert query_advice(20.2, 50, 50) == "50 query points suffice for 20 effective degrees of freedom"
+    assert query_advice(190.0, 200, 200) == (
+        "200 query points limit the fit, which has 190 effective degrees of freedom; set --query to 400 or more"
+    )
+    assert "46 query points, which determine the others of 100, suffice for 35" in query_advice(35.0, 46, 100)
+    assert "200 query points (chosen for an estimated 93) suffice for 90" in query_advice(90.0, 200, 200, 93.4)

@@ -7,7 +7,7 @@ from bcmdist.committee.committee import Committee
 from bcmdist.data.observations import unweighted
 from bcmdist.experts.expert import expert_message
 from bcmdist.experts.leave_one_out import cavity
-from bcmdist.model.likelihoods import Gamma, Gaussian, NegativeBinomial, Poisson
+from bcmdist.model.likelihoods import Gamma, Gaussian, NegativeBinomial, OneHot, Poisson
 from bcmdist.model.mean import Mean
 from bcmdist.model.shared.query import prepare
 from bcmdist.prediction.latent import predict_latent
@@ -32,6 +32,21 @@ def test_a_row_left_out_is_one_never_heard(residual, weight, rng):
         rest = expert_message(shared, likelihood, p.X[others], p.obs[others]).weighted(weight)
         m, v = predict_latent(shared, Committee(rest + second).posterior, p.X[row : row + 1])
         # Two ways to the same numbers; the precision of a row is a difference of nearly equal ones at worst.
+        np.testing.assert_allclose([mean[k], variance[k]], [m[0], v[0]], rtol=1e-9)
+
+
+def test_classes_as_targets_are_left_out_one_by_one(rng):
+    """Of C processes with the same precision each is that of its own targets."""
+    p, likelihood = regression_problem(rng), OneHot(3, noise_variance=0.05)
+    obs = unweighted(rng.integers(0, 3, len(p.X)).astype(float))
+    shared = prepare(p.Xq, kernel=make_kernel("matern32"), mean=Mean("zero"))
+    belief, rows = Committee(expert_message(shared, likelihood, p.X, obs), shared.belief).posterior, np.array([0, 7])
+    mean, variance = left_out_of_committee(shared, likelihood, belief, p.X, obs, rows)
+    assert mean.shape == variance.shape == (2, 3)
+    for k, row in enumerate(rows):
+        others = np.delete(np.arange(len(p.X)), row)
+        rest = expert_message(shared, likelihood, p.X[others], obs[others])
+        m, v = predict_latent(shared, Committee(rest, shared.belief).posterior, p.X[row : row + 1])
         np.testing.assert_allclose([mean[k], variance[k]], [m[0], v[0]], rtol=1e-9)
 
 

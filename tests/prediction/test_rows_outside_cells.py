@@ -33,20 +33,18 @@ def once(call):
     assert len(found) == 1
 
 
-def test_predictions_and_info_warn_once_a_call(ingested, tmp_path):
+def test_predictions_warn_once_a_call(ingested, tmp_path):
     gbcm, later, X, y = ingested
     once(lambda: gbcm.predict(X))
     once(lambda: gbcm.predict_zarr(later, tmp_path / "p.zarr"))
     once(lambda: gbcm.score(later))
     once(lambda: gbcm.score(X, y))
-    once(gbcm.info)
     once(lambda: GBCM.load(gbcm.url).predict(X))
 
 
 def test_info_counts_them(ingested):
     gbcm, *_ = ingested
-    with pytest.warns(BcmdistWarning):
-        found = gbcm.info()
+    found = gbcm.info()  # without a warning, since the advice is shown with it
     assert found["cells"]["rows_outside"] == 80
     assert "80 of 320 rows" in found["advice"]
 
@@ -65,7 +63,6 @@ def test_the_committee_counts_all_rows_and_nothing_is_said(ingested, wave, tmp_p
 def test_commands_warn(ingested, tmp_path):
     gbcm, later, *_ = ingested
     commands = [
-        ["info", gbcm.url],
         ["score", gbcm.url, later, "--serial"],
         ["predict", gbcm.url, later, "--out", str(tmp_path / "out.zarr"), "--serial"],
     ]

@@ -6,7 +6,7 @@ from scipy.stats import norm, poisson
 
 from bcmdist.prediction.scoring.pit import Places, histogram
 from bcmdist.prediction.scoring.scores import Scores, class_scores
-from bcmdist.prediction.scoring.verdicts import of_coverages, verdict
+from bcmdist.prediction.scoring.verdicts import calibration_in_words, of_coverages, verdict
 
 N = 4000
 
@@ -82,6 +82,17 @@ def test_what_is_no_better_than_the_mean_is_not_called_good(rng):
     assert found.startswith("no better than the mean of the training targets: squared errors are 100% of those of the")
     assert "trusted" not in found
     assert verdict(Scores(totals | squares | {"squared": 0.5 * np.sum(y**2)})).startswith("intervals can be trusted")
+
+
+def test_trust_is_withheld_where_another_model_is_far_better(rng):
+    places = rng.random(N)
+    scores = Scores({"rows": np.array(N), "pit": histogram(Places(places, places, np.ones(N, bool)))})
+    assert verdict(scores, None, "trees are better").startswith("trees are better; intervals can be trusted")
+    assert verdict(scores, None, "trees are better", far=True).startswith(
+        "trees are better; intervals are calibrated: "
+    )
+    assert verdict(scores, None, None, far=False).startswith("intervals can be trusted")
+    assert calibration_in_words(scores).startswith("intervals are calibrated: ")
 
 
 def test_probabilities_that_are_the_shares_of_the_classes_are_not_called_good(rng):

@@ -8,7 +8,7 @@ from bcmdist.api.pictures import paper
 from bcmdist.api.pictures.paper import BAND, LINE, QUIET
 from bcmdist.prediction.scoring import pit
 from bcmdist.prediction.scoring.scores import CALIBRATION_BINS
-from bcmdist.prediction.scoring.verdicts import verdict
+from bcmdist.prediction.scoring.verdicts import calibration_in_words
 
 ERRORS = 1.96  # half length of bars and bands in standard errors: 95 %
 
@@ -32,7 +32,7 @@ def reliability_diagram(scores) -> Any:
     t = scores.totals
     rows, filled = t["bin_rows"], t["bin_rows"] > 0
     judged = "class 1" if t["ranked"].classes == 1 else "the likeliest class"
-    title = f"Reliability of {t['rows']:,} rows. {_sentence(verdict(scores))}"
+    title = f"Reliability of {t['rows']:,} rows. {_sentence(calibration_in_words(scores))}"
     figure, (top, bottom) = paper.sheet(title, width=5.2, height=6.2, nrows=2, height_ratios=(3, 1), sharex=True)
     expected, seen = (t[name][filled] / rows[filled] for name in ("bin_probability", "bin_positives"))
     low, high = wilson(t["bin_positives"][filled], rows[filled])
@@ -52,7 +52,7 @@ def calibration_picture(scores) -> Any:
     """Draw the histogram of the probability integral transform, and the excess coverage of central intervals."""
     t = scores.totals
     n, shares = float(t["rows"]), t["pit"] / t["rows"]
-    title = f"Calibration of {t['rows']:,} rows. {_sentence(verdict(scores))}"
+    title = f"Calibration of {t['rows']:,} rows. {_sentence(calibration_in_words(scores))}"
     figure, (left, right) = paper.sheet(title, width=9.0, height=4.2, ncols=2)
     noise = ERRORS * np.sqrt((pit.BINS - 1.0) / n)
     left.axhspan(max(0.0, 1.0 - noise), 1.0 + noise, color=BAND, label="95 % of bins, if as predicted")

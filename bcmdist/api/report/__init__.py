@@ -1,1 +1,1 @@
-"""HTML report on predictions of a data set: scores, baselines, calibration, relevance, worst rows, advice."""
+"""HTML report on predictions of a data set: scores, calibration, relevance, worst rows, advice."""

@@ -12,19 +12,19 @@ from pathlib import Path
 import numpy as np
 
 from bcmdist import __version__
+from bcmdist.api.comparison import remarks
+from bcmdist.api.comparison.baselines import baselines, same_rows, training_data, training_rows
 from bcmdist.api.facade import Facade
 from bcmdist.api.pictures import effects, paper, residuals, scores
 from bcmdist.api.pictures import inputs as pictured
 from bcmdist.api.pictures.pictures import subject_of
 from bcmdist.api.pictures.subject import Subject
 from bcmdist.api.relevance import Losses, features
-from bcmdist.api.report import page, remarks
-from bcmdist.api.report.baselines import baselines, same_rows, training_data, training_rows
+from bcmdist.api.report import page
 from bcmdist.api.report.tables import by_deviation, worst_rows
 from bcmdist.errors import InvalidOption
 from bcmdist.model.kernel_columns import kernel_columns
 from bcmdist.prediction.datasets import open_scored_rows
-from bcmdist.prediction.scoring.verdicts import verdict
 from bcmdist.prediction.terms import has_terms, shares
 from bcmdist.prediction.unseen import unseen_rows
 from bcmdist.runtime.interface import Runtime
@@ -118,14 +118,15 @@ def found_of(of: Facade, source, runtime: Runtime, *, train=None, x=None, y=None
     scores = totals.summary()
     data = training_data(snapshot, train)
     compared: dict[str, dict[str, float]] = {}
+    learned_from = None
     if isinstance(data, str):
         note = data
     else:
         training = training_rows(snapshot, data, named=_name(data.url))
         note = f"learned from {training.description}"
-        compared = baselines(snapshot, training, rows)
+        compared, learned_from = baselines(snapshot, training, rows), len(training.y)
     remarks_found = [
-        verdict(totals, remarks.of_better_baselines(scores, compared)),
+        remarks.trust(totals, compared, learned_from),
         remarks.of_same_rows(same_rows(snapshot.facts.survey.data, source)),
         remarks.of_few_rows(rows),
         remarks.of_baselines(scores, compared),
@@ -151,7 +152,7 @@ def _page(found):
             page.paragraph(_head(found), note=True),
             page.heading("In words"),
             page.sentences(found.remarks),
-            page.heading("Scores beside simple baselines, on the same rows"),
+            page.heading("Scores beside simple baselines and boosted trees, on the same rows"),
             _scores(found),
             page.heading("Can its uncertainty be trusted?"),
             page.figure(paper.svg(scores.calibration(found.subject.judged.scores()))),
@@ -228,11 +229,12 @@ def _kind(figures):
 MEANING = {
     "rmse": "Less is better. NMSE: of the mean squared deviation from the training mean. MNLP: mean negative log "
     "density of an observation; of baselines with normal errors of the deviation that rows left out of them show. "
-    "Nearest neighbours: the mean of ten.",
+    "Nearest neighbours: the mean of ten. Boosted trees: up to 100, as many as predict left-out rows best.",
     "accuracy": "More accuracy and AUC are better, less log loss and Brier score. Baselines give shares: of all "
-    "training rows, of least squares on each class (cut to be shares), of ten nearest neighbours.",
+    "training rows, of least squares on each class (cut to be shares), of ten nearest neighbours, of boosted trees.",
     "deviance": "Less deviance and MAE are better, more concordance. Baselines predict means: of all training rows, "
-    "of least squares, of ten nearest neighbours; of counts as rates, of lifetimes by time at risk over events.",
+    "of least squares, of ten nearest neighbours, of boosted trees (by the Poisson likelihood); of counts as rates, of "
+    "lifetimes by time at risk over events.",
 }
 
 

@@ -150,7 +150,7 @@ def _without_rows(facts: Facts, url: str, store) -> Facts:
     """Facts of a model whose committee has absorbed no rows, fitted to the data set at `url`."""
     rows: dict[str, Any] = {"data": url, "surveyed": store.put_segment([]), "chunks": None, "job": "cross-validation"}
     passes: dict[str, Any] = {"passes": (), "linearised_at": None, "objective": None, "withdrawn_error": None}
-    errors = dict.fromkeys(("spread", "calibration", "local_calibration", "recalibration", "expected"))
+    errors = dict.fromkeys(("spread", "calibration", "local_calibration", "recalibration", "expected", "accuracy"))
     return facts.changed(
         **rows,
         **passes,

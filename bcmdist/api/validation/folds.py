@@ -14,7 +14,7 @@ from numbers import Integral
 import numpy as np
 from scipy.spatial import cKDTree
 
-from bcmdist.api.report.baselines import nearest
+from bcmdist.api.comparison.baselines import nearest
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.cell_tree import grow
 from bcmdist.data.schema import few

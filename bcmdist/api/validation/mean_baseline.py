@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from scoringrules import crps_normal
 
-from bcmdist.api.report.baselines import LEAST_PROBABILITY
+from bcmdist.api.comparison.baselines import LEAST_PROBABILITY
 from bcmdist.data.observations import Observations
 from bcmdist.model.model import Model
 from bcmdist.prediction.observation import unit_deviance

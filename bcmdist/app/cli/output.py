@@ -9,6 +9,7 @@ from bcmdist.app.finite import finite
 
 WARNINGS = "bcmdist.warnings"
 MOST_SHOWN = 24  # values of a list in a table
+OMITTED = ("shared_lengthscales", "lengthscales", "left_out")  # figures of a fit that other entries of a table contain
 
 
 def note_warning(text) -> None:
@@ -97,7 +98,7 @@ def in_words(figures) -> dict:
     shown = (
         figures | words | {"hyperparameters": values, "decisions": decisions, "errors": _errors(figures.get("errors"))}
     )
-    return {name: value for name, value in shown.items() if name not in ("shared_lengthscales", "lengthscales")}
+    return {name: value for name, value in shown.items() if name not in OMITTED}
 
 
 def _commit(commit):

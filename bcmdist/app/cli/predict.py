@@ -86,18 +86,17 @@ def score(picture, make_runtime, as_json, **options) -> dict:
 
 def _scores(request, picture, make_runtime, as_json):
     from bcmdist.api.carry_out import score_figures, scoring  # quick start
+    from bcmdist.api.comparison.remarks import trust
     from bcmdist.api.pictures.scores import score_picture
-    from bcmdist.api.report.remarks import of_better_baselines
-    from bcmdist.prediction.scoring.verdicts import verdict
 
     with scoring(request) as (method, work, baselines), make_runtime() as runtime:
         scores = work(runtime)
         figures = score_figures(method, scores)
-        trust = verdict(scores, of_better_baselines(figures, baselines()))
+        trusted = trust(scores, *baselines())
     if picture:
         score_picture(picture, scores)
         figures["picture"] = picture
-    figures["trust"] = trust
+    figures["trust"] = trusted
     return report(figures, as_json, figures)
 
 

@@ -147,14 +147,14 @@ def gain_of(residuals: Residuals, process: Process) -> Gain:
 def load_error_distribution(reference: Reference, method: str) -> ErrorDistribution:
     """Load the error distribution of a commit; cached, for tasks on workers."""
     ledger = open_store(reference.url).ledger(load_record(reference))
-    return _error_distribution(load_facts(reference), ledger, method)
+    return error_distribution_in(load_facts(reference), ledger, method)
 
 
 def error_distribution_of(snapshot: Snapshot, method: str) -> ErrorDistribution:
     """The error distribution of a snapshot in memory; cached for the commit."""
     commit, distribution = snapshot.read.get(("spread", method), (None, None))
     if commit != snapshot.commit:
-        distribution = _error_distribution(snapshot.facts, snapshot.ledger, method)
+        distribution = error_distribution_in(snapshot.facts, snapshot.ledger, method)
         snapshot.read[("spread", method)] = snapshot.commit, distribution
     return distribution
 
@@ -164,7 +164,9 @@ def residuals_of(facts: Facts, ledger, method: str) -> Residuals:
     return residuals_in(ledger, weights(facts.fading, ledger), method)
 
 
-def _error_distribution(facts, ledger, method):
+def error_distribution_in(facts: Facts, ledger, method: str) -> ErrorDistribution:
+    """The error distribution of a prediction method, from the residuals in a ledger."""
     scale, residuals = facts.errors.error_scale, residuals_of(facts, ledger, method)
     process = scale.process if scale and method == facts.method else None
-    return fit_error_distribution(residuals, process and Process.from_json(process), scale and scale.gaps)
+    gaps = scale.gaps if scale else None
+    return fit_error_distribution(residuals, Process.from_json(process) if process else None, gaps)

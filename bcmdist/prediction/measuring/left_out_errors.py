@@ -1,11 +1,13 @@
-"""Task: standardised leave-one-out residuals at some rows of an absorbed partition."""
+"""Tasks: leave-one-out predictions, and standardised residuals of these, at some rows of an absorbed partition."""
 
 from dataclasses import dataclass
 
 import numpy as np
 
+from bcmdist.data.observations import Observations, joined
 from bcmdist.experts.contributions import load_values
 from bcmdist.experts.leave_one_out import cavity
+from bcmdist.model.loading import load_model
 from bcmdist.model.targets import model_rows
 from bcmdist.prediction.errors.standardised_residuals import seed_of, standardised_residuals
 from bcmdist.prediction.interface import load_fitted
@@ -46,27 +48,79 @@ class LeaveOut:
         likelihood = fitted.model.likelihood
         X, obs = model_rows(fitted.model, part, rows)
         generator = np.random.default_rng(seed_of(rows))
-        if self.in_cells:
-            some = _in_cells(self.model, part, self.count, generator)
-        else:
-            some = np.sort(generator.permutation(part.rows)[: self.count])
-        predicted = self._by_local(part, X[some], obs[some]) if self.local else self._by_committee(part, X, obs, some)
+        some = _some(self, part, generator)
+        predicted = _left_out(self, part, X, obs, some)
         places, errors = standardised_residuals(likelihood, X[some], *predicted, obs[some], generator)
         committee, local = (None, errors) if self.local else (errors, None)
         return LeftOutErrors({part.key: ResidualRecord(places, committee, local)})
 
-    def _by_local(self, part, X, obs) -> tuple[np.ndarray, np.ndarray]:
-        model = load_fitted(self.model).model
-        mean, variance = load_neighbours(self.model).latent(X)
-        site = model.likelihood.score(obs, mean), model.likelihood.curvature(obs, mean)
-        prior = model.shared.kernel.diagonal(X) + (model.shared.mean.design(X) ** 2).sum(axis=1)
-        return cavity(mean, variance, *(part.weight * one for one in site), prior=prior)
 
-    def _by_committee(self, part, X, obs, some) -> tuple[np.ndarray, np.ndarray]:
-        fitted = load_fitted(self.model)
-        shared, belief = as_absorbed_through(fitted.model, fitted.belief, part.query)
-        at = load_values(self.at, fitted.model.through(part.query)) if self.at else None
-        return left_out_of_committee(shared, fitted.model.likelihood, belief, X, obs, some, weight=part.weight, at=at)
+@dataclass(frozen=True)
+class LeftOutPredictions:
+    """Leave-one-out mean and variance of f at n rows; `+` concatenates."""
+
+    number: np.ndarray
+    """row numbers in their data set, (n,)"""
+    X: np.ndarray
+    """in original units, (n, D)"""
+    obs: Observations
+    """in the units of the model"""
+    mean: np.ndarray
+    """(n,) or (n, C), like the variance"""
+    variance: np.ndarray
+
+    def __add__(self, other: "LeftOutPredictions") -> "LeftOutPredictions":
+        number, X, mean, variance = (
+            np.concatenate([getattr(self, name), getattr(other, name)]) for name in ("number", "X", "mean", "variance")
+        )
+        return LeftOutPredictions(number, X, joined(self.obs, other.obs), mean, variance)
+
+    def __getitem__(self, rows) -> "LeftOutPredictions":
+        """Select rows by position."""
+        columns = (self.number, self.X, self.obs, self.mean, self.variance)
+        return LeftOutPredictions(*(values[rows] for values in columns))
+
+
+@dataclass(frozen=True)
+class PredictLeftOut:
+    """Task: leave-one-out predictions of some rows of a partition; fields as of `LeaveOut`."""
+
+    model: Reference
+    count: int
+    in_cells: bool
+    local: bool
+    at: BlobReference | None = None
+
+    def __call__(self, part, rows) -> LeftOutPredictions:
+        X, obs = model_rows(load_model(self.model), part, rows)
+        some = _some(self, part, np.random.default_rng(seed_of(rows)))
+        return LeftOutPredictions(part.start + some, rows.X[some], obs[some], *_left_out(self, part, X, obs, some))
+
+
+def _some(task, part, generator):
+    """Indices of about `task.count` rows of a partition, ascending."""
+    if task.in_cells:
+        return _in_cells(task.model, part, task.count, generator)
+    return np.sort(generator.permutation(part.rows)[: task.count])
+
+
+def _left_out(task, part, X, obs, some) -> tuple[np.ndarray, np.ndarray]:
+    """Leave-one-out mean and variance of f at some rows of a partition with scaled inputs X (n, D)."""
+    if task.local:
+        return _left_out_locally(task.model, part, X[some], obs[some])
+    fitted = load_fitted(task.model)
+    shared, belief = as_absorbed_through(fitted.model, fitted.belief, part.query)
+    at = load_values(task.at, fitted.model.through(part.query)) if task.at else None
+    return left_out_of_committee(shared, fitted.model.likelihood, belief, X, obs, some, weight=part.weight, at=at)
+
+
+def _left_out_locally(reference, part, X, obs) -> tuple[np.ndarray, np.ndarray]:
+    model = load_model(reference)
+    mean, variance = load_neighbours(reference).latent(X)
+    site = model.likelihood.score(obs, mean), model.likelihood.curvature(obs, mean)
+    prior = model.shared.kernel.diagonal(X) + (model.shared.mean.design(X) ** 2).sum(axis=1)
+    prior = prior[:, None] if mean.ndim == 2 else prior
+    return cavity(mean, variance, *(part.weight * one for one in site), prior=prior)
 
 
 def _in_cells(model, part, count, generator):

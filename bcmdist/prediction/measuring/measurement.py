@@ -11,6 +11,7 @@ import numpy as np
 
 from bcmdist.committee.passes import readable_partitions
 from bcmdist.committee.snapshot import Snapshot
+from bcmdist.data.partition import Partition
 from bcmdist.model.kernels import metric
 from bcmdist.prediction.errors.error_distribution import FADED, LEAST, LEAST_VARYING, gain_of, residuals_of
 from bcmdist.prediction.errors.gap_scale import find_indicators, fit_gap_scale
@@ -84,19 +85,17 @@ def _measurable(snapshot):
 
 
 def _left_out(snapshot, runtime):
-    """The snapshot with leave-one-out residuals of fitted partitions; the rows of arrived ones may be gone.
+    """The snapshot with leave-one-out residuals of fitted partitions.
 
     The same object if no residuals could be computed.
     """
     facts, local = snapshot.facts, snapshot.facts.method == "local"
-    fit = {entry.key for entry in snapshot.ledger if not entry.arrival}
-    absorbed = [part for part in readable_partitions(snapshot) if part.key in fit and part.weight > FADED]
-    parts = [part for part in absorbed if not local or named_range(part.key)[0] == facts.cells.array]
+    parts = fitted_partitions(snapshot)
     if not parts:
         return snapshot
     rows = sum(part.rows for part in parts)
     count, each, every = left_out_sizes(len(parts), rows, snapshot.model.inputs, (facts.cells.core or 1) * local)
-    chosen = [parts[k] for k in np.sort(np.random.default_rng(SEED).permutation(len(parts))[:count])]
+    chosen = some_partitions(parts, count)
     at = BlobReference(snapshot.url, facts.linearisation.linearised_at) if facts.linearisation.linearised_at else None
     found: dict[str, ResidualRecord] = {}
     with snapshot.drafted() as readable:
@@ -113,6 +112,19 @@ def _left_out(snapshot, runtime):
         return snapshot
     entries = [replace(e, residuals=found[e.key] or None) if e.key in found else e for e in snapshot.ledger]
     return readable.changed(entries=entries, rewrite=True)
+
+
+def fitted_partitions(snapshot: Snapshot) -> list[Partition]:
+    """Readable partitions of the fit, for local predictions those in cells; the rows of arrived ones may be gone."""
+    facts, local = snapshot.facts, snapshot.facts.method == "local"
+    fit = {entry.key for entry in snapshot.ledger if not entry.arrival}
+    absorbed = [part for part in readable_partitions(snapshot) if part.key in fit and part.weight > FADED]
+    return [part for part in absorbed if not local or named_range(part.key)[0] == facts.cells.array]
+
+
+def some_partitions(parts: list[Partition], count: int) -> list[Partition]:
+    """`count` random partitions, in their order."""
+    return [parts[k] for k in np.sort(np.random.default_rng(SEED).permutation(len(parts))[:count])]
 
 
 def left_out_sizes(parts: int, rows: int, inputs: int, core: int) -> tuple[int, int, int]:

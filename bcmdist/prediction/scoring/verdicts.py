@@ -26,8 +26,8 @@ AS_GOOD = 0.02
 STANDARD_ERRORS = 3.0
 
 
-def verdict(scores: Scores, useless: str | None = None) -> str:
-    """Sentences about the predictions, joined by "; ": first whether they are useless, then calibration.
+def verdict(scores: Scores, useless: str | None = None, better: str | None = None, *, far=False) -> str:
+    """Sentences about the predictions, joined by "; ": first whether others predict as well, then calibration.
 
     Probabilities that are calibrated but useless are not called good.
 
@@ -35,13 +35,22 @@ def verdict(scores: Scores, useless: str | None = None) -> str:
     ----------
     useless : sentence, where a simple baseline predicts these rows as well; default: where the mean of the training
         targets does, or the shares of two classes
+    better : sentence, where another kind of model predicts these rows better
+    far : whether that is far better, so that calibrated probabilities are not all that could be had
     """
     totals = scores.totals
     useless = useless or _no_better_than_the_mean(totals)
     found = _of_classes(totals) if "bin_rows" in totals else _of_numbers(totals)
     if useless:
-        found = [useless, *(sentence.replace(*_CALIBRATED_ONLY) for sentence in found)]
-    return "; ".join(found)
+        found = [sentence.replace(*_CALIBRATED_ONLY) for sentence in found]
+    elif better and far:
+        found = [sentence.replace(*_CALIBRATED) for sentence in found]
+    return "; ".join([*filter(None, (useless, better)), *found])
+
+
+def calibration_in_words(scores: Scores) -> str:
+    """The verdict of a picture of the calibration, which shows no baselines."""
+    return verdict(scores).replace(*_CALIBRATED)
 
 
 def _no_better_than_the_mean(t: dict[str, Any]) -> str | None:
@@ -84,10 +93,11 @@ def _of_numbers(t: dict[str, Any]) -> list[str]:
     return [f"{kind}: {shares} of their predicted distributions", lean]
 
 
-# Keys: signs of the deviation at the narrow and at the wide central share.
 _CALIBRATED_ONLY = ("can be trusted", "are calibrated, but say little")
+_CALIBRATED = ("can be trusted", "are calibrated")
 _UNDER = "under-confident: intervals are wider than they need be"
 _OVER = "over-confident: intervals are too narrow"
+# Keys: signs of the deviation at the narrow and at the wide central share.
 _KINDS = {
     (0, 0): "intervals can be trusted",
     (1, 1): _UNDER,

@@ -160,7 +160,7 @@ def test_info_says_what_it_is(fitted, wave):
     np.testing.assert_allclose(high, X.max(axis=0) + 0.05 * extent, rtol=1e-9)
     message = fitted[0].committee.total
     assert waves["message_bytes"] == message.eta.nbytes + message.precision.nbytes
-    assert "effective degrees of freedom are seen through" in found["advice"]
+    assert "effective degrees of freedom" in found["advice"]
     assert "--query" not in found["advice"]
 
 

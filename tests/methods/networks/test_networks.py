@@ -112,7 +112,7 @@ def test_info_says_what_it_is(trained):
     assert (info["networks"]["count"], info["networks"]["rows"]) == (3, 240)
     assert len(set(info["networks"]["log_evidence"])) == 3
     assert 0 < info["p_eff"] <= 13
-    assert "are seen through 12 hidden units of a network" in info["advice"]
+    assert "12 hidden units of a network limit the fit" in info["advice"]
     assert "set --units to" in info["advice"]
 
 

@@ -123,7 +123,7 @@ def test_classes_are_told_apart(fitted, three, rng):
     assert len(vectors["number"]) == len(vectors["rows"]) == len(vectors["weights"]) == 3
     assert [len(rows) for rows in vectors["rows"]] == [len(one) for one in vectors["weights"]] == vectors["number"]
     assert max(vectors["number"]) == info["query"] < 40
-    assert "basis functions of a class, which the evidence prefers to all 90: enough" in info["advice"]
+    assert "basis functions of a class, which the evidence prefers to all 90, suffice for" in info["advice"]
 
 
 @pytest.mark.slow

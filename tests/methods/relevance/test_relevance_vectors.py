@@ -82,7 +82,7 @@ def test_few_functions_explain_the_rows(fitted, wave, rng):
     new = rng.uniform(-2, 2, (200, 2))
     truth = 3.0 + 2.0 * np.sin(2 * new[:, 0]) + new[:, 1]
     assert np.sqrt(np.mean((fitted.predict(new)["mean"] - truth) ** 2)) < 0.1
-    assert "basis functions, which the evidence prefers to all 150: enough" in found["advice"]
+    assert "basis functions, which the evidence prefers to all 150, suffice for" in found["advice"]
 
 
 def test_what_is_heard_is_a_block_of_the_sums_of_the_whole_dictionary(fitted, wave, settings):

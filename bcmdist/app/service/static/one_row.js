@@ -1,4 +1,4 @@
-// A form to predict at one row, and a chart of the predictive distribution.
+// The advice about a model, a form to predict at one row, and a chart of the predictive distribution.
 import { ask } from "./page.js";
 import { bars, chart, element, short } from "./charts.js";
 
@@ -9,10 +9,13 @@ let classes = null, categorical = false, fields = null;
 export async function askFor(name) {
   $("answer").replaceChildren();
   $("inputs").replaceChildren();
+  $("advice").replaceChildren();
   const answer = await ask(`/models/${name}`);
   if (!answer.ok || name !== $("model").value) return;
   const model = await answer.json();
   ({ classes, categorical, fields } = model);
+  const advice = (model.advice ?? "").split(". ").filter(Boolean);
+  $("advice").replaceChildren(...advice.map((sentence) => element("li", {}, `${sentence}.`)));
   const shown = fields ?? Array.from({ length: model.inputs }, (_, k) => ({ name: `X[${k}]`, kind: "number" }));
   $("inputs").replaceChildren(...shown.map((one) => element("label", {}, one.name, entry(one))));
 }

@@ -1,7 +1,7 @@
-"""Simple baselines that a model should beat, scored on the same rows.
+"""Simple baselines that a model should beat, and boosted trees, scored on the same rows.
 
-The baselines are the mean, linear least squares, and the mean of the nearest neighbours. They learn from a sample of
-the training rows or of a given data set. Numbers are predicted with normal errors, whose variance is estimated from
+The simple baselines are the mean, linear least squares, and the mean of the nearest neighbours. All learn from a sample
+of the training rows or of a given data set. Numbers are predicted with normal errors, whose variance is estimated from
 left-out training rows; classes by shares; counts by rates per exposure; lifetimes by time at risk per event.
 """
 
@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from bcmdist.api.comparison.boosted_trees import NAME, boosted_classes, boosted_numbers, boosted_rates
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.dataset import Dataset, open_data
 from bcmdist.data.observations import Observations
@@ -50,6 +51,10 @@ class Training:
     description: str
     """number and origin of the rows, in words"""
 
+    def __getitem__(self, rows) -> "Training":
+        """Select rows by a mask or by position."""
+        return replace(self, X=self.X[rows], obs=self.obs[rows], y=self.y[rows])
+
 
 def training_data(snapshot: Snapshot, train) -> Dataset | str:
     """Return the data set that baselines learn from: `train`, default: the training data. If missing, the reason.
@@ -78,25 +83,38 @@ def training_rows(snapshot: Snapshot, data: Dataset, *, named, seed=0) -> Traini
     ------
     InvalidData, UnsupportedTarget
     """
+    rows = sampled(data.rows, seed)
+    return training_at(snapshot, data, rows, f"{len(rows):,} of the {data.rows:,} rows of {named}")
+
+
+def training_at(snapshot: Snapshot, data: Dataset, rows, description) -> Training:
+    """Return the rows of a data set with the given numbers (n,), ascending.
+
+    Raises
+    ------
+    InvalidData, UnsupportedTarget
+    """
     model = snapshot.model
-    rows = _sampled(data.rows, seed)
     X, obs = read_rows(data, rows)
     obs = model_observations(model, Partition(data, 0, data.rows), obs)
     y = obs.y if model.likelihood.categorical else model.scaling.targets(obs.y, model.likelihood.units)
-    description = f"{len(rows):,} of the {data.rows:,} rows of {named}"
     return Training(model.scaling.inputs(X), obs, y, description)
 
 
-def compared(snapshot: Snapshot, source, *, x=None, y=None, seed=0) -> dict[str, dict[str, float]]:
+Compared = tuple[dict[str, dict[str, float]], int | None]
+"""scores by name, by the name of a baseline; the number of training rows that these have learned from"""
+
+
+def compared(snapshot: Snapshot, source, *, x=None, y=None, seed=0) -> Compared:
     """Return the scores of each baseline at a random sample of at most `MOST_ROWS` rows of a data set with targets.
 
-    Empty if the training data cannot be read, or are the data to be scored.
+    There are none if the training data cannot be read, or are the data to be scored.
     """
     model, train = snapshot.model, training_data(snapshot, None)
     data = open_new_rows(snapshot, source, x=x, y=y or model.y_name)
     if isinstance(train, str) or same_rows(snapshot.facts.survey.data, source):
-        return {}
-    number = _sampled(data.rows, seed)
+        return {}, None
+    number = sampled(data.rows, seed)
     X, obs = read_rows(data, number)
     obs = model_observations(model, Partition(data, 0, data.rows), obs)
     targets = obs.y if model.likelihood.categorical else model.scaling.targets(obs.y, model.likelihood.units)
@@ -104,11 +122,11 @@ def compared(snapshot: Snapshot, source, *, x=None, y=None, seed=0) -> dict[str,
     try:
         training = training_rows(snapshot, train, named="the training data")
     except BcmdistError:  # altered since, or lost
-        return {}
-    return baselines(snapshot, training, rows)
+        return {}, None
+    return baselines(snapshot, training, rows), len(training.y)
 
 
-def _sampled(rows, seed) -> np.ndarray:
+def sampled(rows, seed=0) -> np.ndarray:
     """Return random row numbers (n,), ascending, at most `MOST_ROWS`: of many rows in runs, each of which lies in one
     chunk or two, so that few chunks are read."""
     rng = np.random.default_rng(seed)
@@ -132,7 +150,9 @@ def baselines(snapshot: Snapshot, training: Training, rows: Judged) -> dict[str,
     kind = {"classes": _classes, "events": _events, "numbers": _numbers}[likelihood.kind_of_target]
     X = snapshot.model.scaling.inputs(rows.X)
     score = kind(snapshot, training, rows)
-    return {name: score(*learn(training, X, score.targets)) for name, learn in LEARNERS.items()}
+    found = {name: score(*learn(training, X, score.targets)) for name, learn in LEARNERS.items()}
+    trees = score.trees(training.X, X)
+    return found if trees is None else found | {NAME: score(*trees)}
 
 
 # --- Learning ---
@@ -201,6 +221,8 @@ class _Scored:
 
     targets: np.ndarray
     score: Callable[..., dict[str, float]]
+    trees: Callable[..., Learned | None]
+    """what boosted trees predict in place of averages, from inputs of training rows and of new ones"""
 
     def __call__(self, new, left_out, which) -> dict[str, float]:
         return self.score(new, left_out, which)
@@ -221,7 +243,11 @@ def _numbers(snapshot, training, rows):
             "mnlp": float(0.5 * np.log(2.0 * np.pi * variance) + 0.5 * squares / variance),
         }
 
-    return _Scored(training.y[:, None], score)
+    def trees(X, new):
+        found = boosted_numbers(X, training.y, new)
+        return found and (found[0][:, None], found[1][:, None], found[2])
+
+    return _Scored(training.y[:, None], score, trees)
 
 
 def _classes(snapshot, training, rows):
@@ -233,7 +259,11 @@ def _classes(snapshot, training, rows):
         found = class_scores(rows.y, {"probability": p}).summary()
         return {name: found[name] for name in ("accuracy", "log_loss", "brier", "auc")}
 
-    return _Scored((training.y[:, None] == np.arange(C)).astype(float), score)
+    return _Scored(
+        (training.y[:, None] == np.arange(C)).astype(float),
+        score,
+        lambda X, new: boosted_classes(X, training.y, C, new),
+    )
 
 
 def _events(snapshot, training, rows):
@@ -259,4 +289,15 @@ def _events(snapshot, training, rows):
             "mae": float(np.abs(rows.y - predicted).mean()),
         }
 
-    return _Scored(np.column_stack([training.obs.y, size]), score)
+    def trees(X, new):
+        """Counts per exposure; of lifetimes the events per time at risk, the exact likelihood of constant hazards."""
+        y, typical = training.obs.y, size.mean()
+        found = boosted_rates(X, size, y, new) if timed else boosted_rates(X, y, size, new)
+        if found is None:
+            return None
+        pairs = [
+            np.column_stack([1.0 / p, np.ones(len(p))] if timed else [p, np.ones(len(p))]) * typical for p in found[:2]
+        ]
+        return pairs[0], pairs[1], found[2]
+
+    return _Scored(np.column_stack([training.obs.y, size]), score, trees)

@@ -1,0 +1,102 @@
+"""Boosted trees (scikit-learn's histogram gradient boosting), with which a model is compared.
+
+They are another model of the same rows, not a simple baseline. A first fit to 80 % of the rows finds the number of
+trees that predicts the other rows best; a second one, to all rows, predicts.
+"""
+
+from typing import Any
+
+import numpy as np
+
+NAME = "boosted trees"
+MOST_TREES, LEAST_TREES = 100, 30
+RATE, LARGEST_RATE = 0.1, 0.3  # learning rate of `MOST_TREES` trees, and of fewer
+LEFT_OUT = 5  # one row in so many finds the number of trees
+LEAST_ROWS = 20
+# Limit on trees * inputs * (rows + OVERHEAD) of a fit, about half a second; with more there are fewer trees, then
+# fewer rows. The overhead stands for histograms, which do not depend on the number of rows.
+WORK, OVERHEAD = 6e7, 5000
+FEWEST_ROWS = 1000  # not fewer rows than this to keep within the limit
+
+
+def boosted_numbers(X, y, new, seed=0) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+    """Predictions (m,) at inputs `new`, of rows that were left out, and the indices (k,) of these; None if they would
+    take too long or there are too few rows."""
+    return _boosted(X, y, new, None, seed, loss="squared_error")
+
+
+def boosted_rates(X, events, size, new, seed=0) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+    """As `boosted_numbers`: rates, events (n,) per size (n,), by the Poisson likelihood of the events."""
+    some = size > 0.0
+    if not events[some].sum() > 0.0:
+        return None
+    found = _boosted(X[some], events[some] / size[some], new, size[some], seed, loss="poisson")
+    return found and (found[0], found[1], np.flatnonzero(some)[found[2]])
+
+
+def boosted_classes(X, labels, classes, new, seed=0) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+    """As `boosted_numbers`: probabilities (m, C) and (k, C) of `classes` classes, from class numbers (n,)."""
+    present = np.unique(labels)
+    if len(present) < 2:
+        return None
+    found = _boosted(X, np.searchsorted(present, labels), new, None, seed, classes=len(present))
+    if found is None:
+        return None
+    whole = [np.zeros((len(p), classes)) for p in found[:2]]
+    for p, few in zip(whole, found[:2], strict=True):
+        p[:, present.astype(int)] = few
+    return whole[0], whole[1], found[2]
+
+
+def _boosted(X, y, new, weight, seed, *, classes=0, loss=""):
+    trees_at_once = classes if classes > 2 else 1
+    size = _size(len(X), X.shape[1] * trees_at_once)
+    if size is None:
+        return None
+    rows, most = size
+    order = np.random.default_rng(seed).permutation(len(X))
+    if classes:  # a row of each class is first, and not left out
+        firsts = np.unique(y[order], return_index=True)[1]
+        order = np.concatenate([order[firsts], np.delete(order, firsts)])
+    kept, out = np.split(order[:rows], [rows - rows // LEFT_OUT])
+    first = _learned(X, y, weight, kept, most, most, classes, loss)
+    stages = first.staged_predict_proba(X[out]) if classes else first.staged_predict(X[out])
+    left_out = list(stages)
+    losses = [_loss(y[out], one, None if weight is None else weight[out], loss) for one in left_out]
+    best = int(np.argmin(losses))
+    whole = _learned(X, y, weight, order[:rows], best + 1, most, classes, loss)
+    return (whole.predict_proba if classes else whole.predict)(new), left_out[best], out
+
+
+def _size(rows, inputs) -> tuple[int, int] | None:
+    """Numbers of rows and trees that keep within the limit; None if there are none."""
+    trees = int(WORK / inputs / (rows + OVERHEAD))
+    if trees < LEAST_TREES:
+        rows = int(min(rows, WORK / inputs / LEAST_TREES - OVERHEAD))
+        trees = LEAST_TREES
+        if rows < FEWEST_ROWS:
+            return None
+    return (rows, min(trees, MOST_TREES)) if rows >= LEAST_ROWS else None
+
+
+def _learned(X, y, weight, some, trees, most, classes, loss):
+    from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor  # quick start
+
+    how: dict[str, Any] = {
+        "max_iter": trees,
+        "learning_rate": min(LARGEST_RATE, RATE * MOST_TREES / most),
+        "early_stopping": False,
+        "random_state": 0,
+    }
+    model = HistGradientBoostingClassifier(**how) if classes else HistGradientBoostingRegressor(loss=loss, **how)
+    return model.fit(X[some], y[some], sample_weight=None if weight is None else weight[some])
+
+
+def _loss(y, predicted, weight, loss):
+    """Mean loss of rows: squared errors, Poisson log loss of rates, or log loss of classes."""
+    if predicted.ndim == 2:
+        tiny = np.finfo(float).tiny
+        return -np.log(np.maximum(predicted[np.arange(len(y)), y.astype(int)], tiny)).mean()
+    if loss == "poisson":
+        return np.average(predicted - y * np.log(predicted), weights=weight)
+    return np.mean((y - predicted) ** 2)
