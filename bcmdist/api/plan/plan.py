@@ -113,11 +113,9 @@ def plan(source, settings: Settings | None = None, *, model=None, runtime: Runti
     data = open_data(source, x=settings.x, y=settings.y)
     if model is not None:
         same_fit(data, settings, model)
-    settings, _ = choose_partition(settings, data, tempfile.gettempdir() if model is None else model, runtime)
     some = _some(parts := partitions(data, settings.partition_rows), data)
-    surveyed, warm = survey(data, settings, runtime, among=some), time.perf_counter()
-    survey(data, settings, runtime, among=some)
-    reading, overheads = time.perf_counter() - warm, _overheads(runtime)
+    settings, surveyed, warm, reading = _surveyed(settings, data, model, runtime, some)
+    overheads = _overheads(runtime)
     case = fit_context(data, surveyed, settings, runtime)
     count, largest = query_count(settings, data), max(part.rows for part in parts)
     query, several = min(QUERY if count == "auto" else count, data.rows), _makes_several(case)
@@ -154,6 +152,17 @@ def plan(source, settings: Settings | None = None, *, model=None, runtime: Runti
         projected_peak_megabytes=_peak_bytes(case, query, largest) / 1e6,
         advice=_advice(case, found, overheads, query, largest),
     )
+
+
+def _surveyed(settings, data, model, runtime, some):
+    """Return the settings with the partition that a fit chooses, the survey of some partitions, the time when it had
+    ended, and the seconds of a second one."""
+    place, asked = (data, tempfile.gettempdir() if model is None else model, runtime), settings
+    settings, _ = choose_partition(asked, *place)
+    surveyed, warm = survey(data, settings, runtime, among=some), time.perf_counter()
+    survey(data, settings, runtime, among=some)
+    reading = time.perf_counter() - warm
+    return choose_partition(asked, *place, labels=surveyed.labels)[0], surveyed, warm, reading
 
 
 def _refuse_noisy_inputs(settings):
