@@ -34,7 +34,7 @@ from bcmdist.learning.partition_choice import as_stored
 from bcmdist.model.model import Model
 from bcmdist.prediction import in_memory
 from bcmdist.prediction.diagnosis import diagnosis
-from bcmdist.prediction.predictive_model import CommitteeModel, warn_of_rows_outside
+from bcmdist.prediction.predictive_model import CommitteeModel
 from bcmdist.runtime.interface import SerialRuntime
 from bcmdist.storage.commits import ModelStore
 from bcmdist.storage.ledger import Entry
@@ -159,8 +159,7 @@ class GBCM(Facade):
         return self
 
     def info(self) -> dict:
-        """Summary of model and data (`bcmdist info`), JSON-ready. Warns of rows that local prediction ignores."""
-        warn_of_rows_outside(self.snapshot)
+        """Summary of model and data (`bcmdist info`), JSON-ready."""
         return info(self.snapshot)
 
     def advised(self) -> list[str]:

@@ -33,20 +33,18 @@ def once(call):
     assert len(found) == 1
 
 
-def test_predictions_and_info_warn_once_a_call(ingested, tmp_path):
+def test_predictions_warn_once_a_call(ingested, tmp_path):
     gbcm, later, X, y = ingested
     once(lambda: gbcm.predict(X))
     once(lambda: gbcm.predict_zarr(later, tmp_path / "p.zarr"))
     once(lambda: gbcm.score(later))
     once(lambda: gbcm.score(X, y))
-    once(gbcm.info)
     once(lambda: GBCM.load(gbcm.url).predict(X))
 
 
 def test_info_counts_them(ingested):
     gbcm, *_ = ingested
-    with pytest.warns(BcmdistWarning):
-        found = gbcm.info()
+    found = gbcm.info()  # warnings are errors here
     assert found["cells"]["rows_outside"] == 80
     assert "80 of 320 rows" in found["advice"]
 
@@ -65,7 +63,6 @@ def test_the_committee_counts_all_rows_and_nothing_is_said(ingested, wave, tmp_p
 def test_commands_warn(ingested, tmp_path):
     gbcm, later, *_ = ingested
     commands = [
-        ["info", gbcm.url],
         ["score", gbcm.url, later, "--serial"],
         ["predict", gbcm.url, later, "--out", str(tmp_path / "out.zarr"), "--serial"],
     ]
@@ -75,6 +72,17 @@ def test_commands_warn(ingested, tmp_path):
             result = CliRunner().invoke(cli, [*command, "--json"], catch_exceptions=False)
         (said,) = json.loads(result.stdout.splitlines()[-1])["warnings"]
         assert "80 of 320 rows" in said
+        assert result.stderr.count("80 of 320 rows") == 1
+
+
+def test_ingestion_warns_of_new_rows_only(ingested, make_data):
+    gbcm, _, X, y = ingested
+    more = make_data("more.zarr", X=X + 0.002, y=y, rows_per_chunk=40)
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        first, again = (CliRunner().invoke(cli, ["ingest", gbcm.url, more, "--serial"]) for _ in range(2))
+    assert first.stderr.count("160 of 400 rows") == 1
+    assert "through the committee only" not in again.stderr
 
 
 def test_merging_says_that_local_predictions_end(wave, make_data, tmp_path):
