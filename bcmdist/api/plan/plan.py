@@ -20,7 +20,7 @@ import numpy as np
 import psutil
 
 from bcmdist.api.places import places
-from bcmdist.api.plan.steps import PASSES, Step, evaluations, learning_block, steps
+from bcmdist.api.plan.steps import PASSES, Step, learning_block, steps
 from bcmdist.api.plan.trial import CLIENT, PARTS, PRODUCT_ROWS, Trial
 from bcmdist.committee.ingest.loop import COMMIT_SECONDS
 from bcmdist.data.dataset import Dataset, open_data
@@ -35,6 +35,7 @@ from bcmdist.learning.hyperparameters import first_kernel, first_mean
 from bcmdist.learning.partition_choice import choose_partition
 from bcmdist.learning.prepare import fit_context, survey
 from bcmdist.learning.query_count import QUERY, query_count
+from bcmdist.learning.search_length import evaluations
 from bcmdist.learning.settings import Settings
 from bcmdist.model.kernels import kernel_parts, parse_kernel
 from bcmdist.model.mean import Mean
