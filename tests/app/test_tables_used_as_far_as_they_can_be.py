@@ -335,6 +335,10 @@ def test_estimators_leave_out_what_numbers_the_rows(flats):
         made = GBCMRegressor(query=20, kernel="se", options={"learn": False}).fit(X, flats.rent)
     assert made.gbcm_.model.schema.columns == ("area",)
     np.testing.assert_array_equal(made.predict(X.assign(id=0)), made.predict(X))
+    np.testing.assert_array_equal(made.predict(X[["area"]]), made.predict(X))
+    for other in (X[["id"]], X.assign(more=0), X[["id", "area"]]):  # as scikit-learn refuses them
+        with pytest.raises(ValueError, match="feature names should match"):
+            made.predict(other)
 
 
 def test_what_numbers_the_rows_is_used_where_nothing_else_is_there(flats, tmp_path):
