@@ -124,7 +124,7 @@ def test_a_notebook_has_one_line(cell, wave, capsys):
 
 def test_other_processes_have_no_line(wave, tmp_path, capsys):
     GBCM.fit(wave[0], Settings(query=20, kernel="se", effort="quick"), model=tmp_path / "m")
-    assert capsys.readouterr() == ("", "")
+    assert "% done" not in "".join(capsys.readouterr())
 
 
 def test_logs_hold_no_carriage_returns(wave, tmp_path):
