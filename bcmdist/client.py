@@ -14,6 +14,7 @@ import time
 import urllib.error
 import urllib.request
 import uuid
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from bcmdist import errors
+from bcmdist.data.tables.coding import unknown_levels_described
 from bcmdist.data.tables.frames import framed
 
 BUSY = (429, 503)  # to be tried again, after the seconds of the header Retry-After
@@ -72,6 +74,8 @@ class Client:
         X_variance, inputs : variances (n, D) or covariances (n, D, D) of errors of X, and how to average over them
         exposure, trials : one number or (n,), of counts
 
+        Levels that training lacks are counted in a warning.
+
         Raises
         ------
         BcmdistError
@@ -84,8 +88,10 @@ class Client:
             | {n: _plain(v) for n, v in asked.items() if v is not None}
             | {n: v for n, v in levels.items() if v}
         )
-        found = self._json("POST", f"/models/{model}/predict", body)["predictions"]
-        return {name: np.asarray(values) for name, values in found.items()}
+        answer = self._json("POST", f"/models/{model}/predict", body)
+        for name, count in answer.get("unknown_levels", {}).items():
+            warnings.warn(errors.BcmdistWarning(f"X: {unknown_levels_described(name, count)}"), stacklevel=2)
+        return {name: np.asarray(values) for name, values in answer["predictions"].items()}
 
     def absorb(self, model: str, X: Any, y: Any = None, *, key: str | None = None, **companions: Any) -> dict[str, Any]:
         """Let a model absorb rows exactly once, and return the receipt once they are committed.

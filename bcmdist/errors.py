@@ -4,11 +4,56 @@ Each class is a `BcmdistError` and also the builtin it resembles, so that both
 `except BcmdistError` and `except ValueError` do what one expects. The text of an error is one
 sentence: what was expected, what came, what to do. All take that text as their only argument,
 so that they survive the way from a worker to the client.
+
+Texts are written with options of the command line (`--query`), and with the paths of data sets. They are shown as their
+reader knows these (`as_shown`): in Python with the names of parameters (`query`), and everywhere with the name of the
+table, or "rows in memory", in place of the path of a data set that was made of them.
 """
+
+import contextlib
+import re
+from collections.abc import Iterator
+
+# An option outside of commands, which are in backticks.
+OPTION = re.compile(r"`[^`]*`|(?<![\w-])--(no-)?([a-z][a-z-]*[a-z]|[a-z])\b")
+# Data sets made of what a user gave: the name of the table, in a directory MODEL.data or one of an unfinished output,
+# and rows in memory, in a scratch directory.
+MADE_OF_TABLE = re.compile(
+    r"[^\s'\"(]*(?:\.data|\.partial-[\w.-]+)/([^/\s]+\.(?:csv|tsv|parquet)(?:\.gz)?)(?:\.zarr)?(?![\w.])"
+)
+MADE_OF_ROWS = re.compile(r"[^\s'\"(]*/bcmdist-\w+/rows-in-memory\.zarr")
+
+_options_shown: list[bool] = []  # not empty: on the command line
+
+
+@contextlib.contextmanager
+def on_command_line() -> Iterator[None]:
+    """Context manager: texts of errors and warnings are shown with options, not with parameters."""
+    _options_shown.append(True)
+    try:
+        yield
+    finally:
+        _options_shown.pop()
+
+
+def as_shown(text: str) -> str:
+    """Return the text of an error or warning as its reader knows options and data."""
+    text = MADE_OF_ROWS.sub("rows in memory", MADE_OF_TABLE.sub(r"\1", text))
+    return text if _options_shown else OPTION.sub(_parameter, text)
+
+
+def _parameter(option):
+    if option[2] is None:
+        return option[0]
+    name = option[2].replace("-", "_")
+    return f"{name}=False" if option[1] else name
 
 
 class BcmdistError(Exception):
     """Base of all errors of this package."""
+
+    def __str__(self):
+        return as_shown(super().__str__())
 
 
 class InvalidOption(BcmdistError, ValueError):
@@ -186,3 +231,6 @@ class MissingExtra(BcmdistError, ImportError):
 
 class BcmdistWarning(UserWarning):
     """Something the user should know that does not stop the work."""
+
+    def __str__(self):
+        return as_shown(super().__str__())

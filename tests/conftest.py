@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from bcmdist.data.writing import write_dataset
+from bcmdist.errors import on_command_line
 
 SEED = 20261120
 
@@ -98,6 +99,13 @@ def real_data():
         return path
 
     return load
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _texts_as_they_are_written():
+    """Errors and warnings name options, as in the code; `tests/api/test_texts_of_python.py` tests what Python shows."""
+    with on_command_line():
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -29,10 +29,14 @@ from bcmdist.data.outputs import refuse_existing
 from bcmdist.data.tables.writing import refuse_csv_safe
 from bcmdist.errors import InvalidOption, InvalidRequest
 from bcmdist.learning.prediction_inputs import prediction_partitions
+from bcmdist.prediction.predictive_model import warn_of_rows_outside
 from bcmdist.prediction.scoring.scores import Scores
 from bcmdist.runtime.signals import deferred_interrupts
 from bcmdist.runtime.threads import one_thread
+from bcmdist.storage.commits import open_store
 
+FINISHED = "finished"
+"""the figure `resumed` of a fit that had nothing left to do; "continued" where it had; absent for a new model"""
 Work = Callable[[Any], dict]
 """Remaining work of a request: from a runtime to its figures. `seconds` and `rows_per_second`, filled in by
 `carry_out`, are None"""
@@ -97,8 +101,12 @@ def _fitting(request: FitRequest, started) -> Iterator[Work]:
     def work(runtime):
         if request.plan:
             return plan(request.data, settings, model=request.model, runtime=runtime, begun=started).to_json()
+        before = open_store(request.model).head()
         fitted = how(request.data, settings, model=request.model, runtime=runtime)
-        return fitted.info() | {"seconds": None}
+        figures = fitted.info() | {"seconds": None}
+        if before:
+            figures["resumed"] = FINISHED if figures.get("commit") == before else "continued"
+        return figures
 
     yield work
 
@@ -127,6 +135,8 @@ def _ingest(request: IngestRequest) -> Iterator[Work]:
             with deferred_interrupts(received) if watch else contextlib.nullcontext():
                 options = replace(request.options, stop=lambda: bool(received) or request.options.stop())
                 after, report = before.ingest(source, options, runtime=runtime)
+            if after.commit > before.commit:
+                warn_of_rows_outside(after.snapshot)
             return {
                 **asdict(report),
                 "stopped": bool(received),

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -41,7 +41,7 @@ class Facade(ABC):
         """Return a `GBCM` unchanged; raise `InvalidOption` for a mixture, which does not support `what` (a verb)."""
 
     @abstractmethod
-    def info(self) -> dict:
+    def info(self) -> dict[str, Any]:
         """Summary figures of the model, JSON-ready."""
 
     @abstractmethod
@@ -52,7 +52,7 @@ class Facade(ABC):
     def lengthscales(self) -> list[Lengthscales]:
         """Lengthscales of each part of the kernel, for each feature."""
 
-    def chosen_method(self, method=None) -> str:
+    def chosen_method(self, method: str | None = None) -> str:
         """Return the prediction method: `method`, by default the one recorded at fit ("committee" for a mixture).
 
         Raises `InvalidOption` where the model lacks what the method needs.
@@ -60,10 +60,10 @@ class Facade(ABC):
         return self.predictive.chosen_method(method)
 
     @abstractmethod
-    def predict(self, X, **how) -> dict[str, np.ndarray]:
+    def predict(self, X: Any, *args: Any, **how: Any) -> dict[str, np.ndarray]:
         """Predictions by name at rows X."""
 
-    def predict_frame(self, X, **how) -> "pandas.DataFrame":
+    def predict_frame(self, X: Any, **how: Any) -> "pandas.DataFrame":
         """As `predict`, as a data frame with the index of the data frame X (n, D), or 0, 1, ...
 
         Probabilities are columns `probability_CLASS`. Terms, which belong to columns of their own, are left out.
@@ -80,7 +80,17 @@ class Facade(ABC):
         return pandas.DataFrame(columns, index=X.index if hasattr(X, "iloc") else None)
 
     @runs
-    def predict_zarr(self, source, out, *, x=None, method=None, inputs=None, terms=False, runtime: Where = None) -> int:
+    def predict_zarr(
+        self,
+        source: Any,
+        out: Any,
+        *,
+        x: str | None = None,
+        method: str | None = None,
+        inputs: str | None = None,
+        terms: bool = False,
+        runtime: Where = None,
+    ) -> int:
         """Predict at every row of a Zarr data set into the new Zarr group `out`. Return the number of rows.
 
         `x`: name of the input array (default: as in training). `method`: "committee", "local" (uses the training rows
@@ -95,8 +105,16 @@ class Facade(ABC):
             return datasets.predict_zarr(model, data, out, method, inputs, runtime, terms=terms)
 
     def score(
-        self, source, y=None, *, companions=None, x=None, method=None, inputs=None, runtime: Where = None
-    ) -> dict:
+        self,
+        source: Any,
+        y: Any = None,
+        *,
+        companions: Any = None,
+        x: str | None = None,
+        method: str | None = None,
+        inputs: str | None = None,
+        runtime: Where = None,
+    ) -> dict[str, Any]:
         """Score predictions against the targets of a Zarr data set, or of rows X (n, D) with y (n,).
 
         Return `rows` and the scores of `Scores.summary` by name. The log density of a mixture is the log of the mean
@@ -107,7 +125,15 @@ class Facade(ABC):
 
     @runs
     def scores(
-        self, source, y=None, *, companions=None, x=None, method=None, inputs=None, runtime: Where = None
+        self,
+        source: Any,
+        y: Any = None,
+        *,
+        companions: Any = None,
+        x: str | None = None,
+        method: str | None = None,
+        inputs: str | None = None,
+        runtime: Where = None,
     ) -> Scores:
         """Return the additive totals from which `score` is computed.
 
@@ -122,17 +148,17 @@ class Facade(ABC):
     @runs
     def cross_validate(
         self,
-        source,
-        y=None,
+        source: Any,
+        y: Any = None,
         *,
-        companions=None,
-        folds=5,
-        by="blocks",
-        coordinates=None,
-        x=None,
-        method=None,
-        inputs=None,
-        seed=0,
+        companions: Any = None,
+        folds: int = 5,
+        by: str = "blocks",
+        coordinates: Any = None,
+        x: str | None = None,
+        method: str | None = None,
+        inputs: str | None = None,
+        seed: int = 0,
         runtime: Where = None,
     ) -> ValidationResult:
         """Leave out blocks of rows in turn, predict each by a committee of the others, and score the predictions.
@@ -152,7 +178,16 @@ class Facade(ABC):
             prepare = import_module(VALIDATION).prepared
             return prepare(model.snapshot, url, folds=folds, by=by, coordinates=coordinates, **how).run(runtime)
 
-    def forecast(self, state, steps: int, *, known=None, method=None, inputs=None, seed=0) -> Forecast:
+    def forecast(
+        self,
+        state: Any,
+        steps: int,
+        *,
+        known: Any = None,
+        method: str | None = None,
+        inputs: str | None = None,
+        seed: int = 0,
+    ) -> Forecast:
         """Forecast `steps` steps of n series, by a model whose inputs are the last L values of a series.
 
         `state` (n, L): the last values, newest first. `known` (n, steps, D - L): the further inputs of each step.
@@ -164,7 +199,16 @@ class Facade(ABC):
 
     @runs
     def plot(
-        self, out, *, what=None, data=None, x=None, y=None, method=None, inputs=None, runtime: Where = None
+        self,
+        out: Any,
+        *,
+        what: str | None = None,
+        data: Any = None,
+        x: str | None = None,
+        y: Any = None,
+        method: str | None = None,
+        inputs: str | None = None,
+        runtime: Where = None,
     ) -> str:
         """Write a diagnostic picture to `out`; return its name. See `pictures.plot`."""
         how = {"what": what, "data": data, "x": x, "y": y, "method": method, "inputs": inputs}
@@ -172,8 +216,17 @@ class Facade(ABC):
 
     @runs
     def report(
-        self, source, out, *, train=None, x=None, y=None, method=None, inputs=None, runtime: Where = None
-    ) -> dict:
+        self,
+        source: Any,
+        out: Any,
+        *,
+        train: Any = None,
+        x: str | None = None,
+        y: Any = None,
+        method: str | None = None,
+        inputs: str | None = None,
+        runtime: Where = None,
+    ) -> dict[str, Any]:
         """Write an HTML report on predictions of a data set with targets; see `report.report`."""
         how = {"train": train, "x": x, "y": y, "method": method, "inputs": inputs}
         return import_module(REPORT).report(self, source, out, runtime, **how)

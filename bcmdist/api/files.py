@@ -1,6 +1,6 @@
 """Predictions for the rows of a table file, written to a table file.
 
-    NEW.csv -> rows.zarr -> predictions.zarr -> PRED.csv
+    NEW.csv -> NEW.csv.zarr -> predictions.zarr -> PRED.csv
 
 The intermediate Zarr groups are in a temporary directory next to the output, where workers can read and write them
 (in the system's temporary directory if the output is remote). The directory is removed at the end.
@@ -123,7 +123,7 @@ def predicted(model: Model, data, out, x=None, id=None, unseen=None, *, roles: d
         make_folders(place, out)
         file = data if is_file(data) else None
         if file is not None:
-            data = f"{place}/rows.zarr"
+            data = f"{place}/{os.path.basename(os.path.abspath(data))}.zarr"  # errors show this name
             unused = _imported(model, file, data, roles, id, unseen)
         source = file if is_table(out) and file is not None and id is None and not _holds_arrays(file) else None
         yield Files(data, f"{place}/predictions.zarr" if is_table(out) else out, unused, out, source)

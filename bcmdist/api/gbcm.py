@@ -7,9 +7,10 @@
 """
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from typing import Any
 
 import numpy as np
 
@@ -32,6 +33,7 @@ from bcmdist.data.partition import Partition
 from bcmdist.data.sources.open import Source
 from bcmdist.learning.evidence_refinement import evidence_gradient
 from bcmdist.learning.partition_choice import as_stored
+from bcmdist.learning.settings import Settings
 from bcmdist.model.model import Model
 from bcmdist.prediction import in_memory
 from bcmdist.prediction.diagnosis import diagnosis
@@ -60,7 +62,16 @@ class GBCM(Facade):
 
     @classmethod
     @runs
-    def fit(cls, source, y=None, settings=None, *, companions=None, model=None, runtime: Where = None) -> "GBCM":
+    def fit(
+        cls,
+        source: Any,
+        y: Any = None,
+        settings: Settings | None = None,
+        *,
+        companions: Any = None,
+        model: Any = None,
+        runtime: Where = None,
+    ) -> "GBCM":
         """Fit a committee to a data set: `GBCM.fit(path, settings)`, or `GBCM.fit(X, y, settings)`.
 
         `source`: path or URL of a Zarr group; or X (N, D), an array or data frame, with y (N,), numbers or strings, and
@@ -74,7 +85,16 @@ class GBCM(Facade):
 
     @classmethod
     @runs
-    def prepare(cls, source, y=None, settings=None, *, companions=None, model=None, runtime: Where = None) -> "GBCM":
+    def prepare(
+        cls,
+        source: Any,
+        y: Any = None,
+        settings: Settings | None = None,
+        *,
+        companions: Any = None,
+        model: Any = None,
+        runtime: Where = None,
+    ) -> "GBCM":
         """Choose scaling, hyper-parameters and query points, and commit an empty committee. Arguments as for `fit`.
 
         The committee takes rows as they are stored or arrive, unless `settings.partition` is "spatial".
@@ -83,22 +103,20 @@ class GBCM(Facade):
         return cls(fit.prepare(source, as_stored(settings), model, runtime)[0])
 
     @classmethod
-    def load(cls, model, *, commit=None) -> "GBCM":
+    def load(cls, model: Any, *, commit: int | None = None) -> "GBCM":
         """Load the committee of a model directory at `commit` (default: the newest). Raises `ModelNotFound`."""
         return cls(Snapshot.load(model, commit=commit))
 
     @classmethod
     @contextlib.contextmanager
-    def held(cls, model, *, commit=None) -> Iterator["GBCM"]:
+    def held(cls, model: Any, *, commit: int | None = None) -> Iterator["GBCM"]:
         """Context manager: as `load`, and the commit is protected from pruning until exit."""
         with Snapshot.opened(model, commit=commit) as snapshot:
             yield cls(snapshot)
 
-    def save(self, model) -> "GBCM":
-        """Copy this committee into the new directory `model`, without the paths of its data. Raises `ModelExists`.
-
-        The copy cannot read the absorbed rows again, so it cannot forget them.
-        """
+    def save(self, model: Any) -> "GBCM":
+        """Copy this committee into the new directory `model`, without the paths of its data, so that the copy cannot
+        read the absorbed rows again and forget them. Raises `ModelExists`."""
         return GBCM(write_portable(self.snapshot, model))
 
     def newest(self) -> "GBCM":
@@ -137,7 +155,7 @@ class GBCM(Facade):
         return fading.weights(self.snapshot.facts.fading, self.ledger)
 
     @property
-    def facts(self) -> dict:
+    def facts(self) -> dict[str, Any]:
         """Records of the fit, JSON-ready: job, kernels tried, seconds per stage, ..."""
         return self.snapshot.facts.to_json()
 
@@ -147,7 +165,7 @@ class GBCM(Facade):
         return self.snapshot.store
 
     @property
-    def offsets(self) -> dict:
+    def offsets(self) -> dict[str, Any]:
         """Offset of each source, by its name: where ingestion resumes. JSON-ready."""
         return self.snapshot.offsets
 
@@ -156,10 +174,10 @@ class GBCM(Facade):
         """Effective degrees of freedom of one latent process, as far as the query set represents the data."""
         return self.snapshot.degrees_of_freedom
 
-    def single(self, what) -> "GBCM":
+    def single(self, what: str) -> "GBCM":
         return self
 
-    def info(self) -> dict:
+    def info(self) -> dict[str, Any]:
         """Summary of model and data (`bcmdist info`), JSON-ready."""
         return info(self.snapshot)
 
@@ -172,7 +190,7 @@ class GBCM(Facade):
         return lengthscales(self.snapshot)
 
     @runs
-    def absorb(self, parts: list[Partition], *, same_rows="warn", runtime: Where = None) -> "GBCM":
+    def absorb(self, parts: list[Partition], *, same_rows: str = "warn", runtime: Where = None) -> "GBCM":
         """Add the partitions' messages and commit. Partitions already in the ledger are skipped.
 
         `same_rows`: "warn" about, "refuse" or "allow" partitions whose rows were absorbed under another key, so that
@@ -193,7 +211,9 @@ class GBCM(Facade):
         return GBCM(snapshot), tally
 
     @runs
-    def partial_fit(self, source, y=None, *, companions=None, same_rows="warn", runtime: Where = None) -> "GBCM":
+    def partial_fit(
+        self, source: Any, y: Any = None, *, companions: Any = None, same_rows: str = "warn", runtime: Where = None
+    ) -> "GBCM":
         """Absorb the rows of another source with arrays of the same names. Absorbed partitions are skipped.
 
         `source`: path or URL of a Zarr group, of a directory of Zarr groups, or of a stream; or rows X (n, D) with
@@ -203,23 +223,23 @@ class GBCM(Facade):
         source = source_of_rows(source, y, companions)
         return GBCM(fit.partial_fit(self.snapshot, source, runtime, same_rows=same_rows))
 
-    def source(self, url, *, watch=False, **options) -> Source:
+    def source(self, url: Any, *, watch: bool = False, **options: Any) -> Source:
         """Open a source of rows for this model. `watch`: follow a source that grows; `options` as of `open_source`."""
         return source_of(self.snapshot, url, watch=watch, **options)
 
     @runs
-    def refine(self, *, runtime: Where = None, most: int | None = None, tolerance=passes.TOLERANCE) -> "GBCM":
+    def refine(self, *, runtime: Where = None, most: int | None = None, tolerance: float = passes.TOLERANCE) -> "GBCM":
         """Make further passes over the data until the posterior converges (SYSTEMS I.5); see `passes.refine`."""
         with self.snapshot.going_on() as snapshot:
             return GBCM(fit.refine(snapshot, runtime, most=most, tolerance=tolerance))
 
     @runs
-    def forget(self, keys, *, runtime: Where = None) -> "GBCM":
+    def forget(self, keys: Any, *, runtime: Where = None) -> "GBCM":
         """Withdraw the messages of the partitions `keys`, and commit; see `revision.forget`."""
         return GBCM(fit.forget(self.snapshot, keys, runtime))
 
     @runs
-    def reweight(self, weights, *, runtime: Where = None) -> "GBCM":
+    def reweight(self, weights: Any, *, runtime: Where = None) -> "GBCM":
         """Set the weights of partitions, by key, and commit; see `revision.reweight`."""
         with self.snapshot.going_on() as snapshot:
             return GBCM(revision.reweight(snapshot, weights, runtime))
@@ -234,15 +254,24 @@ class GBCM(Facade):
         return GBCM(refitting.revert(self.snapshot, to))
 
     @runs
-    def merge(self, other: "GBCM", model, *, query_most: int | None = None, runtime: Where = None) -> "GBCM":
+    def merge(self, other: "GBCM", model: Any, *, query_most: int | None = None, runtime: Where = None) -> "GBCM":
         """Merge two committees of one kernel into the new directory `model`, and recalibrate; see `merging.merge`.
 
         If their query points differ, the result has those of both, at most `query_most`.
         """
         return GBCM(merging.merge(self.snapshot, other.snapshot, model, runtime, query_most=query_most))
 
-    def predict(  # type: ignore[override]
-        self, X, *, exposure=None, trials=None, quantiles=(), method=None, X_variance=None, inputs=None, terms=False
+    def predict(
+        self,
+        X: Any,
+        *,
+        exposure: Any = None,
+        trials: Any = None,
+        quantiles: Sequence[float] = (),
+        method: str | None = None,
+        X_variance: Any = None,
+        inputs: str | None = None,
+        terms: bool = False,
     ) -> dict[str, np.ndarray]:
         """Predictions at the rows of X (n, D), in original units, by name.
 
@@ -258,11 +287,11 @@ class GBCM(Facade):
         how = {"exposure": exposure, "trials": trials, "quantiles": quantiles, "method": method}
         return in_memory.predict(self.predictive, X, X_variance=X_variance, inputs=inputs, terms=terms, **how)
 
-    def predict_joint(self, X) -> tuple[np.ndarray, np.ndarray]:
+    def predict_joint(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
         """Mean (n,) and covariance (n, n) of the latent f at the rows of X (n, D), in original units."""
         return in_memory.predict_joint(self.snapshot, X, allowed_bytes=SerialRuntime().allowed_bytes)
 
-    def sample(self, X, *, size, seed=0) -> np.ndarray:
+    def sample(self, X: Any, *, size: int, seed: int = 0) -> np.ndarray:
         """Joint samples of the latent f at the rows of X (n, D): (size, n), in original units."""
         return in_memory.sample(self.snapshot, X, size=size, seed=seed, allowed_bytes=SerialRuntime().allowed_bytes)
 
@@ -278,10 +307,10 @@ class GBCM(Facade):
         with self.snapshot.held() as snapshot:
             return evidence_gradient(snapshot, runtime)
 
-    def calibration(self, *, seed=0) -> dict:
+    def calibration(self, *, seed: int = 0) -> dict[str, Any]:
         """Coverage of the reported intervals for f if the model's Gaussian process is right; see `diagnosis`."""
         return diagnosis.calibration(self.snapshot, allowed_bytes=SerialRuntime().allowed_bytes, seed=seed)
 
-    def to_onnx(self, path, *, method=None) -> tuple[str, ...]:
+    def to_onnx(self, path: Any, *, method: str | None = None) -> tuple[str, ...]:
         """Export predictions as an ONNX graph. Return the names of the outputs; see `interop.onnx`."""
         return import_module(ONNX).to_onnx(self.snapshot, path, method=method)

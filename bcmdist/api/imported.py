@@ -153,8 +153,8 @@ def _imported_nearby(model, file, roles, stays):
     if previous is not None:
         if previous != made_of:
             raise DataExists(
-                f"{file}: expected the file, and the options, of which {place} was made, got others; give another "
-                "--model or name of the file, or remove that data set if no model needs it"
+                f"{file}: expected the file, and the options, of which its data set in {model}.data was made, got "
+                "others; give another --model or name of the file, or remove that data set if no model needs it"
             )
         yield place
         return

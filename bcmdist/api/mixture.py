@@ -11,6 +11,7 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
+from typing import Any
 
 import numpy as np
 
@@ -60,7 +61,7 @@ class Mixture(Facade):
         refuse_unmixable(self.predictive.snapshot.model)
 
     @classmethod
-    def load(cls, model) -> "Mixture":
+    def load(cls, model: Any) -> "Mixture":
         """Load a mixture from a directory written by `sample_posterior`. Members are loaded when needed.
 
         Raises
@@ -70,7 +71,9 @@ class Mixture(Facade):
         contents = contents_of(model)
         return cls(LazySequence(_load, references(contents)), contents)
 
-    def predict(self, X, *, quantiles=(), X_variance=None, inputs=None) -> dict[str, np.ndarray]:  # type: ignore[override]
+    def predict(
+        self, X: Any, *, quantiles: Sequence[float] = (), X_variance: Any = None, inputs: str | None = None
+    ) -> dict[str, np.ndarray]:
         """Predictions at the rows of X (n, D), in original units, by the names of `GBCM.predict`.
 
         With m_s and v_s the mean and variance of member s:
@@ -88,10 +91,10 @@ class Mixture(Facade):
         """
         return in_memory.predict(self.predictive, X, quantiles=quantiles, X_variance=X_variance, inputs=inputs)
 
-    def single(self, what) -> GBCM:
+    def single(self, what: str) -> GBCM:
         raise _not_single(self.url, what)
 
-    def info(self) -> dict:
+    def info(self) -> dict[str, Any]:
         """Summary of the mixture: figures common to all members and averages over members, JSON-ready.
 
         `p_eff` and `log_evidence` are means; `hyperparameters` are geometric means, since logs are sampled; `jitter` is
@@ -130,7 +133,7 @@ def _mean(figures) -> float | None:
     return None if None in figures else float(np.mean(figures))
 
 
-def contents_of(model) -> Contents:
+def contents_of(model: Any) -> Contents:
     """Return location and hash of the list of members of a mixture; `ModelNotFound` where there is no mixture."""
     storage = open_storage(model)
     try:
@@ -141,13 +144,13 @@ def contents_of(model) -> Contents:
         ) from error
 
 
-def is_mixture(model) -> bool:
+def is_mixture(model: Any) -> bool:
     """Whether a directory holds a mixture, complete or unfinished."""
     return bool({CONTENTS, PREPARED} & set(open_storage(model).names("")))
 
 
 @contextlib.contextmanager
-def opened(model) -> Iterator[GBCM | Mixture]:
+def opened(model: Any) -> Iterator[GBCM | Mixture]:
     """Context manager: load the mixture or the newest committee of a directory; a committee is protected from pruning.
 
     Raises
@@ -161,7 +164,7 @@ def opened(model) -> Iterator[GBCM | Mixture]:
             yield held
 
 
-def refuse_mixture(model, what) -> None:
+def refuse_mixture(model: Any, what: str | None) -> None:
     """Raise `InvalidOption` where a directory holds a mixture, which does not support `what` (a verb)."""
     if is_mixture(model):
         raise _not_single(model, what)

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
+from bcmdist.api.notebook import learning_shown
 from bcmdist.errors import InvalidOption
 from bcmdist.runtime.interface import Runtime, SerialRuntime
 from bcmdist.runtime.threads import one_thread
@@ -24,13 +25,13 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 def running(runtime: Where) -> Iterator[Runtime]:
     """Context manager: the runtime for an argument of type `Where`. BLAS uses one thread in this process meanwhile.
 
-    A `Runtime` passed in is not closed on exit.
+    A `Runtime` passed in is not closed on exit. A notebook shows the progress of learning.
 
     Raises
     ------
     InvalidOption, SchedulerUnreachable, VersionMismatch
     """
-    with one_thread(), contextlib.ExitStack() as opened:
+    with one_thread(), learning_shown(), contextlib.ExitStack() as opened:
         if runtime is None:
             yield SerialRuntime()
         elif hasattr(runtime, "check_same"):

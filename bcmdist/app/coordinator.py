@@ -30,7 +30,7 @@ from bcmdist.app.failures import described
 from bcmdist.app.finite import finite
 from bcmdist.app.jobs import asked_portion, asked_scheduler
 from bcmdist.app.journal import STATES, Journal, open_job
-from bcmdist.errors import BcmdistError, BcmdistWarning, SchedulerUnreachable
+from bcmdist.errors import BcmdistError, BcmdistWarning, SchedulerUnreachable, on_command_line
 from bcmdist.runtime.signals import REQUESTS, interruptible
 
 
@@ -307,4 +307,5 @@ def _warnings_as_events(watch):
 
 
 if __name__ == "__main__":
-    coordinate(open_job(*sys.argv[1:]))
+    with on_command_line():
+        coordinate(open_job(*sys.argv[1:]))

@@ -9,6 +9,7 @@ rows that only the shape of the arrays announces.
 import itertools
 import warnings
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -157,7 +158,7 @@ class Dataset:
     """name of the array of input variances (`VARIANCE`); "" if absent or not requested"""
 
 
-def open_data(url, *, x="X", y="y", schema=UNNAMED, uncertain=False) -> Dataset:
+def open_data(url: Any, *, x="X", y="y", schema=UNNAMED, uncertain=False) -> Dataset:
     """Open a data set, or an entry (`bcmdist.data.reader`), with all checks that need no rows.
 
     `y=None` opens only the inputs. For a data set that is being appended to, `rows` counts the written rows

@@ -26,13 +26,11 @@ from bcmdist.errors import (
     WorkerLost,
 )
 from bcmdist.experts.message import zero_message
-from bcmdist.learning.choices import task_for
 from bcmdist.learning.experts import FIRST, method_of
 from bcmdist.learning.method import left_out_errors
 from bcmdist.learning.partition_choice import choose_partition, with_each_partition
 from bcmdist.learning.prediction_inputs import check_prediction_inputs
 from bcmdist.learning.prepare import FitResources, prepare_model, survey
-from bcmdist.learning.survey import schema_of
 from bcmdist.model.model import FIRST_PRECISION
 from bcmdist.runtime.timing import StageTimer
 from bcmdist.storage.commits import SCRATCH, Commit, open_store
@@ -114,7 +112,7 @@ def _job_on(job, surveyed):
 def prepared(data, settings, model, runtime) -> Commit:
     """Prepare a fit and write its first commit: a model, and a committee that has absorbed no rows."""
     store = open_store(model)
-    asked, (settings, of_partition) = settings, choose_partition(settings, data, model, runtime)
+    asked, (settings, _) = settings, choose_partition(settings, data, model, runtime)
     refuse_cells_on_objects(store.storage.url, settings.partition == "spatial")
     runtime.check_same(functools.partial(describe, data.url, data.x, data.y), url=data.url)
     with store.canary() as probe:
@@ -123,9 +121,7 @@ def prepared(data, settings, model, runtime) -> Commit:
     stages = StageTimer()
     with stages("survey"):
         surveyed = survey(data, settings, runtime)
-    if task_for(settings, surveyed.labels, schema_of(data)) == "classification":
-        how = {"classes": len(surveyed.labels or ())}
-        settings, of_partition = choose_partition(asked, data, model, runtime, **how)
+    settings, of_partition = choose_partition(asked, data, model, runtime, labels=surveyed.labels)
     with store.hold(0):
         _prepare(data, surveyed, settings, runtime, store, stages, of_partition)
     return store.load(1)

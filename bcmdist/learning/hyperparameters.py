@@ -122,7 +122,7 @@ class InputColumns:
 
 
 def find_hyperparameters(
-    settings, blocks, near, reference, columns, likelihood, classes, runtime, log, *, sloping, representable
+    settings, blocks, near, reference, columns, likelihood, classes, runtime, log, *, sloping, representable, meter=None
 ) -> tuple[str, Kernel, Likelihood, str, dict[str, Any]]:
     """Kernel name, kernel, likelihood, mean (learned, or of the settings), and findings by field name of `Facts`.
 
@@ -135,6 +135,7 @@ def find_hyperparameters(
     log : path of the log of evaluations (`CachedObjective`)
     sloping : whether a linear mean may replace the constant one
     representable : function of a kernel: whether shared variables can represent it
+    meter : `Meter` of the evaluations
 
     Raises
     ------
@@ -164,6 +165,7 @@ def find_hyperparameters(
             validation_for=objectives.validation_on(validation) if validation else None,
             trend=objectives.trend,
             representable=representable,
+            meter=meter,
         )
     except NotPositiveDefinite as error:
         raise NotPositiveDefinite(

@@ -7,7 +7,7 @@ slices of the rows as they are stored. What can be ingested later always is.
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -17,6 +17,7 @@ from bcmdist.data.schema import Schema
 from bcmdist.data.tables.series import lags_of
 from bcmdist.errors import InvalidOption
 from bcmdist.experts.limits import _reading_bytes
+from bcmdist.learning.choices import task_for
 from bcmdist.learning.decisions import Decision
 from bcmdist.learning.experts import FIRST
 from bcmdist.learning.hyperparameters import first_kernel, with_numbered_columns
@@ -77,18 +78,20 @@ def with_each_partition(settings: Settings) -> Iterator[Settings]:
 
 
 def choose_partition(
-    settings: Settings, data: Dataset, model, runtime: Runtime, *, classes: int = 0
+    settings: Settings, data: Dataset, model, runtime: Runtime, *, labels: Collection[float] | None = None
 ) -> tuple[Settings, list[dict[str, Any]]]:
     """Return the settings with the partition to use, and the decision as JSON values if there was one.
 
     Parameters
     ----------
     model : path or URL of the model directory
-    classes : number of classes, where targets have been read
+    labels : distinct targets, where they have been read and may be labels: classes need memory
     """
     if settings.partition != AUTO:
         return settings, []
-    context = PartitionContext(settings, data, schema_of(data), model, runtime.allowed_bytes, classes)
+    schema = schema_of(data)
+    classes = len(labels or ()) if task_for(settings, labels, schema) == "classification" else 0
+    context = PartitionContext(settings, data, schema, model, runtime.allowed_bytes, classes)
     reason = next((reason for reason, applies in AS_STORED.items() if applies(context)), None)
     taken = as_stored(settings) if reason else replace(settings, partition=SPATIAL)
     decision = Decision("partition", taken.partition, reason or NEAR, {})

@@ -24,6 +24,7 @@ from bcmdist.learning.blocks.blocks import LEARNING_BLOCK, Blocks, CellBlocks, S
 from bcmdist.learning.category_lengthscales import shared_by, unordered_values
 from bcmdist.learning.choices import MANY_CLASSES, choose_likelihood, warn_of_data, warn_of_roles, warn_of_slices
 from bcmdist.learning.column_roles import column_roles
+from bcmdist.learning.decisions import LEAVE_ONE_OUT
 from bcmdist.learning.evidence.objectives import BLOCKWISE
 from bcmdist.learning.evidence_refinement import polished
 from bcmdist.learning.experts import method_of, query_points, shared_of
@@ -46,6 +47,7 @@ from bcmdist.learning.query_count import least_query, most_query, query_count
 from bcmdist.learning.query_selection import STOPPING, automatic_count, working_targets
 from bcmdist.learning.rules import TWO_CLASSES
 from bcmdist.learning.search import EFFORTS, Effort
+from bcmdist.learning.search_length import evaluations
 from bcmdist.learning.settings import Settings
 from bcmdist.learning.survey import Survey, SurveyResult, schema_of
 from bcmdist.learning.target_choice import choose_scaling
@@ -63,6 +65,7 @@ from bcmdist.model.targets import class_numbers
 from bcmdist.prediction.local.halos import sizes_for
 from bcmdist.runtime import memory
 from bcmdist.runtime.interface import Runtime
+from bcmdist.runtime.progress import Meter
 from bcmdist.runtime.timing import StageTimer
 from bcmdist.storage.commits import BlobReference, ModelStore
 
@@ -228,6 +231,7 @@ def _learned(case, reference, store, place):
     sums = case.method.capabilities.sums and case.settings.objective != "subset"  # one block, and memory for each term
     columns = InputColumns(case.scaling.x_scale, case.schema.groups, roles if sums else None)
     budget = BasisBudget(case.settings, *case.box)
+    figure = "log density" if case.settings.objective == LEAVE_ONE_OUT else "log evidence"
     learned = find_hyperparameters(
         case.settings,
         blocks,
@@ -240,6 +244,7 @@ def _learned(case, reference, store, place):
         place.log,
         sloping=case.sloping,
         representable=budget,
+        meter=Meter(sum(evaluations(case)), figure) if case.settings.learn else None,
     )
     budget.warn(taken=learned[0])
     return learned

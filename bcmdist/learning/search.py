@@ -34,6 +34,7 @@ from bcmdist.learning.stopping import GAIN_NATS, stop_at_first, stop_out_of_reac
 from bcmdist.learning.structure import ColumnRoles, sums
 from bcmdist.model.kernels import Kernel
 from bcmdist.model.likelihoods import Likelihood
+from bcmdist.runtime.progress import Meter
 
 Objective = Callable[[Kernel, Likelihood], tuple[float, np.ndarray]]
 """Summed log evidence and its gradient in the log parameters (kernel first); -inf if it fails numerically."""
@@ -100,8 +101,9 @@ class Learned:
 class _Search:
     """Maximise one objective from several starts, counting evaluations."""
 
-    def __init__(self, objective: Objective, inputs: int, groups: tuple[int, ...] = ()):
+    def __init__(self, objective: Objective, inputs: int, groups: tuple[int, ...] = (), meter: Meter | None = None):
         self.objective = objective
+        self.meter = meter
         self.inputs = inputs
         self.groups = groups
         self.evaluations = 0
@@ -158,6 +160,8 @@ class _Search:
     def _penalised(self, point, theta, prior):
         self.evaluations += 1
         value, gradient = self.objective(point.kernel, point.likelihood)
+        if self.meter:
+            self.meter.count(self.objective, value)
         center, share = prior
         gap = (theta - center) / PRIOR_SD
         return value - 0.5 * (share * gap) @ gap, gradient - share * gap / PRIOR_SD
@@ -176,6 +180,7 @@ def learn(
     validation_for: Callable[[Kernel], CrossValidation] | None = None,
     trend: Objective | None = None,
     representable: Callable[[Kernel], bool] = lambda _: True,
+    meter: Meter | None = None,
 ) -> Learned:
     """Maximise an objective over the parameters of a kernel and a likelihood.
 
@@ -189,13 +194,14 @@ def learn(
     validation_for : cross-validation near in a kernel's metric, which chooses the model; None: the evidence chooses
     trend : the objective over the current rows under a linear mean, which may replace the constant mean
     representable : whether a kernel may be chosen; if none may, all may
+    meter : counts evaluations, to show the progress
 
     Raises
     ------
     NotPositiveDefinite
         The objective could not be evaluated at any start.
     """
-    search = _Search(objective_for(None), inputs, groups)
+    search = _Search(objective_for(None), inputs, groups, meter)
     names = AUTO_KERNELS if kernel_name == "auto" else (kernel_name,)
     points = isotropic_points(search, names, likelihood, effort, scales)
     coarse = max(points, key=_objective)

@@ -76,10 +76,11 @@ class Settings:
     """approximate rows per partition [default: 1000, since an expert's time grows with their cube; fourier: 250000, in
     cells 16000; with noisy inputs 200]"""
     partition: Literal["auto", "chunks", "spatial"] = "auto"
-    """rows in stored order, as streams arrive (chunks); or cells of rows that are near each other in the learned
-    metric: rows are copied in that order, and predictions use the rows around each new point, which is more accurate
-    (spatial); auto: spatial where the other options allow for it and up to a million rows can be copied beside the
-    model, chunks where query points are as many as rows; `info` says which and why"""
+    """rows in stored order, as streams arrive (chunks): give it to a model that will ingest, forget or merge rows; or
+    cells of rows that are near each other in the learned metric: rows are copied in that order, and predictions use the
+    rows around each new point, which is more accurate (spatial); auto: spatial where the other options allow for it and
+    up to a million rows can be copied beside the model, chunks where query points are as many as rows; `info` says
+    which and why"""
     passes: Literal["1", "auto"] | None = None
     """1: the committee as published; auto: further passes until it converges [default: 1, or auto where rows are sorted
     by target]"""

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 import bcmdist
 from bcmdist import GBCM, SerialRuntime, Settings, plan
-from bcmdist.api.plan.steps import EVALUATIONS, PASSES, Step, evaluations, steps
+from bcmdist.api.plan.steps import PASSES, Step, steps
 from bcmdist.api.plan.trial import CLIENT, Stopwatch
 from bcmdist.api.requests import FitRequest
 from bcmdist.app.cli.main import cli
@@ -21,6 +21,7 @@ from bcmdist.data.partition import Span
 from bcmdist.errors import DataNotFound, InvalidData, InvalidOption, MemoryLimit, ModelExists
 from bcmdist.learning.evidence.objectives import LocalObjective
 from bcmdist.learning.prepare import fit_context, survey
+from bcmdist.learning.search_length import PER_STEP, evaluations
 
 FIT = Settings(learn=False, kernel="se", query=30, rows_per_expert=60)
 MANY = 10_000  # rows of the planned fits; the timings are given
@@ -149,7 +150,7 @@ def test_evaluations_are_about_those_that_a_fit_makes(wave, monkeypatch):
     GBCM.prepare(path, settings)
     expected = plan(path, settings).evaluations
     assert expected / 2 < len(made) < 2 * expected
-    assert EVALUATIONS[True] > EVALUATIONS[False]
+    assert PER_STEP[True] > PER_STEP[False]
 
 
 # --- Of data ---

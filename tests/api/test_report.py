@@ -159,7 +159,8 @@ def test_the_table_of_training_is_told(tmp_path, rng):
     fit = ["fit", str(tmp_path / "a.csv"), "--y", "y", "--model", model, "--kernel", "se", "--no-learn", *serial]
     assert CliRunner().invoke(cli, fit).exit_code == 0
     for name, told in (("a.csv", True), ("b.csv", False)):
-        done = CliRunner().invoke(cli, ["report", model, str(tmp_path / name), "--out", f"{model}.html", *serial])
+        table = str(tmp_path / name)
+        done = CliRunner().invoke(cli, ["report", model, table, "--out", f"{table}.html", *serial])
         assert any("these rows are those" in one for one in json.loads(done.stdout)["remarks"]) == told
 
 
@@ -195,7 +196,11 @@ def test_the_command(parts, tmp_path):
     figures = json.loads(done.stdout)
     assert figures["report"] == str(tmp_path / "r.html")
     assert figures["scores"]["rmse"] < figures["baselines"]["mean"]["rmse"]
+    page = (tmp_path / "r.html").read_bytes()
     done = CliRunner().invoke(cli, command)
+    assert "DataExists: output: expected a new path" in done.stderr
+    assert (tmp_path / "r.html").read_bytes() == page
+    done = CliRunner().invoke(cli, [*command[:-1], str(tmp_path / "s.html")])
     assert "remark 1" in done.output
     assert "None" not in done.output
     refused = CliRunner().invoke(cli, [*command[:-1], "r.txt"])

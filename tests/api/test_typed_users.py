@@ -1,5 +1,6 @@
 """What users import checks under `mypy --strict`, without stubs and without ignoring anything."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -43,6 +44,18 @@ def test_a_script_of_a_user_checks(tmp_path):
     root = Path(__file__).parents[2]
     command = [sys.executable, "-m", "mypy", "--strict", "--config-file=", "--follow-imports=silent", "script.py"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env={"MYPYPATH": str(root)})
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.slow
+def test_a_script_of_a_user_checks_in_editors(tmp_path):
+    """Pyright, which editors run, also asks for the types of all parameters of a function that is called."""
+    pyright = pytest.importorskip("pyright.cli", reason="pip install pyright; it fetches Node.js")
+    (tmp_path / "script.py").write_text(SCRIPT)
+    about = {"typeCheckingMode": "strict", "extraPaths": [str(Path(__file__).parents[2])], "include": ["script.py"]}
+    (tmp_path / "pyrightconfig.json").write_text(json.dumps(about))
+    command = ["--pythonpath", sys.executable, "--project", str(tmp_path)]
+    done = pyright.run(*command, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from click.shell_completion import ShellComplete
 from click.testing import CliRunner
 
 from bcmdist.app.cli.main import cli
@@ -78,3 +79,23 @@ def test_completion(shell):
         assert "_BCMDIST_COMPLETE" in asked(_BCMDIST_COMPLETE=f"{shell}_source")
     words = {"COMP_WORDS": "bcmdist fit --que", "COMP_CWORD": "--que" if shell == "fish" else "2"}
     assert "--query-method" in asked(_BCMDIST_COMPLETE=f"{shell}_complete", **words)
+
+
+@pytest.mark.parametrize(
+    ("command", "begun", "offered"),
+    [
+        ("fit", ["--eff"], ["--effort"]),
+        ("fit", ["--effort", "th"], ["thorough"]),
+        ("fit", ["--kernel", "au"], ["auto"]),
+        ("fit", ["--kernel", "matern3"], ["matern32"]),
+        ("fit", ["--kernel", "matern32 + per"], ["matern32 + periodic"]),
+        ("fit", ["--kernel", "se*rq+au"], []),
+        ("fit", ["--likelihood", "weib"], ["weibull"]),
+        ("fit", ["--expert", "fit"], ["fitc"]),
+        ("predict", ["--method", "comm"], ["committee"]),
+    ],
+)
+def test_names_are_completed(command, begun, offered):
+    completion = ShellComplete(cli, {}, "bcmdist", "_BCMDIST_COMPLETE")
+    found = completion.get_completions([command, *begun[:-1]], begun[-1])
+    assert [one.value for one in found] == offered

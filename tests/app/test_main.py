@@ -18,7 +18,7 @@ from click.testing import CliRunner
 from bcmdist import GBCM
 from bcmdist.api import sampling as posterior
 from bcmdist.app.cli.main import cli
-from bcmdist.app.cli.output import in_words
+from bcmdist.app.cli.output import in_words, note_warning, readable
 from bcmdist.model.kernels import KERNEL_NAMES, KERNELS
 from bcmdist.storage.commits import open_store
 from some_likelihoods import ONE_PROCESS
@@ -518,10 +518,49 @@ def test_decisions_and_shared_lengthscales_are_told_in_words():
     assert told["decisions"] == (
         "mean: linear over constant by 3.5 nats, by evidence; "
         "kernel: se over rq by 0.25 +- 0.125 nats a row, matern12 (which failed), by rows left out; "
-        "kernel: se kept over rq (-0.25 +- 0.5 nats a row), matern12 (0.75 +- 0.125 nats a row): no decisive gain"
+        "kernel: se kept: rq gains only 0.25 nats a row, error 0.5, matern12 loses 0.75 nats a row, error 0.125"
     )
     assert "shared_lengthscales" not in told
     assert in_words({"rows": 3}) == {"rows": 3}
+
+
+def test_times_of_a_lag_are_dates():
+    source = {"partitions": 2, "rows": 20, "seconds": 1.5, "at": 1.8e9}
+    figures = {"lag": {"rows": 20, "seconds": 1.5, "sources": {"stream": source}}}
+    assert readable(in_words(figures)["lag"]) == (
+        "rows 20, seconds 1.5, sources stream partitions 2, rows 20, seconds 1.5, at 2027-01-15 08:00:00 UTC"
+    )
+    assert figures["lag"]["sources"]["stream"]["at"] == 1.8e9
+
+
+def test_a_finished_fit_says_that_nothing_is_left_to_do(wave, tmp_path):
+    command = ["fit", wave[0], "--model", str(tmp_path / "m"), *FIT]
+    first, again = run_here(*command, "--json")[1], run_here(*command, "--json")[1]
+    assert "resumed" not in first
+    assert again["resumed"] == "finished"
+    commit = again["commit"]
+    assert commit == first["commit"]
+    shown = run_here(*command)[1]
+    assert f"this job is finished (commit {commit})" in shown
+    assert "hyperparameters" not in shown
+
+
+def test_an_unfinished_fit_says_that_it_was_continued(wave, tmp_path):
+    command = ["fit", wave[0], "--model", str(tmp_path / "m"), "--partition", "chunks", *FIT, "--json"]
+    run_here(*command, "--prepare-only")
+    assert run_here(*command)[1]["resumed"] == "continued"
+
+
+def test_a_warning_is_printed_once_in_a_command(monkeypatch, wave, tmp_path):
+    def warned(request, *_, **__):
+        for number in (1, 1, 2):
+            note_warning(f"warning {number}")
+        return {"rows": 1}
+
+    monkeypatch.setattr("bcmdist.api.carry_out.carry_out", warned)
+    done = CliRunner().invoke(cli, ["fit", wave[0], "--model", str(tmp_path / "m"), "--json"])
+    assert done.stderr.splitlines() == ["bcmdist: warning: warning 1", "bcmdist: warning: warning 2"]
+    assert json.loads(done.stdout)["warnings"] == ["warning 1", "warning 2"]
 
 
 def test_what_does_not_exist_is_not_printed(wave, tmp_path):

@@ -280,7 +280,8 @@ def test_estimators_refuse_what_they_are_told_to(flats):
     how = {"query": 20, "kernel": "se", "options": {"learn": False}}
     usual = GBCMRegressor(**how).fit(X, y)
     other = X.assign(quarter="west")
-    assert np.isfinite(usual.predict(other)).all()
+    with pytest.warns(BcmdistWarning, match="levels of 'quarter' in .* rows are not in the training data"):
+        assert np.isfinite(usual.predict(other)).all()
     strict = GBCMRegressor(**how, missing="error", unseen="error").fit(X, y)
     np.testing.assert_array_equal(strict.predict(X), usual.predict(X))
     with pytest.raises(InvalidData, match="expected a level of training in 'quarter'"):
@@ -334,6 +335,10 @@ def test_estimators_leave_out_what_numbers_the_rows(flats):
         made = GBCMRegressor(query=20, kernel="se", options={"learn": False}).fit(X, flats.rent)
     assert made.gbcm_.model.schema.columns == ("area",)
     np.testing.assert_array_equal(made.predict(X.assign(id=0)), made.predict(X))
+    np.testing.assert_array_equal(made.predict(X[["area"]]), made.predict(X))
+    for other in (X[["id"]], X.assign(more=0), X[["id", "area"]]):  # as scikit-learn refuses them
+        with pytest.raises(ValueError, match="feature names should match"):
+            made.predict(other)
 
 
 def test_what_numbers_the_rows_is_used_where_nothing_else_is_there(flats, tmp_path):

@@ -1,5 +1,6 @@
 """`--partition auto`: cells of near rows where a fit can copy them and gains by it, else rows as they are stored."""
 
+from bisect import bisect_left
 from dataclasses import replace
 
 import numpy as np
@@ -83,6 +84,24 @@ def test_places_and_machines_count(wave, monkeypatch):
     monkeypatch.setattr("shutil.disk_usage", lambda _: type("Disk", (), {"free": 240 * 3 * 8})())
     taken, why = chosen(path, AUTO)
     assert (taken, "disk space" in why) == ("chunks", True)
+
+
+def test_a_plan_counts_classes_as_a_fit_does(make_data, rng, monkeypatch):
+    X = rng.uniform(-2, 2, (240, 2))
+    path = make_data("classes.zarr", X=X, y=rng.permutation(np.arange(240) % 12))
+    data, labels, seen = open_data(path), range(12), []
+    settings = replace(AUTO, task="classification")
+
+    def of(allowed, **how):
+        return choose_partition(settings, data, "m", SerialRuntime(allowed_bytes=allowed), **how)[0].partition
+
+    least = bisect_left(range(10**10), True, key=lambda size: of(size, labels=labels) == "spatial")
+    allowed = least - 1
+    assert (of(allowed), of(allowed, labels=labels)) == ("spatial", "chunks")
+    monkeypatch.setattr("bcmdist.api.plan.plan.fit_context", lambda *given: seen.append(given[2]) or 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        plan(path, settings, runtime=SerialRuntime(allowed_bytes=allowed))
+    assert [one.partition for one in seen] == ["chunks"]
 
 
 def test_huge_data_sets_are_not_copied(wave, monkeypatch):

@@ -72,6 +72,17 @@ def test_commands_warn(ingested, tmp_path):
             result = CliRunner().invoke(cli, [*command, "--json"], catch_exceptions=False)
         (said,) = json.loads(result.stdout.splitlines()[-1])["warnings"]
         assert "80 of 320 rows" in said
+        assert result.stderr.count("80 of 320 rows") == 1
+
+
+def test_ingestion_warns_of_new_rows_only(ingested, make_data):
+    gbcm, _, X, y = ingested
+    more = make_data("more.zarr", X=X + 0.002, y=y, rows_per_chunk=40)
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        first, again = (CliRunner().invoke(cli, ["ingest", gbcm.url, more, "--serial"]) for _ in range(2))
+    assert first.stderr.count("160 of 400 rows") == 1
+    assert "through the committee only" not in again.stderr
 
 
 def test_merging_says_that_local_predictions_end(wave, make_data, tmp_path):

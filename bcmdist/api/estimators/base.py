@@ -120,11 +120,15 @@ class Estimator(BaseEstimator):
         return validate_data(self, X, y, dtype=np.float64, reset=first, **how)
 
     def _coded(self, X, coding, *, first):
-        """Return the coded inputs (n, D) of a data frame, which must have the columns of the first fit."""
+        """Return the coded inputs (n, D) of a data frame with the columns of the first fit; those that were not used
+        may be missing."""
         from bcmdist.data.tables.frames import coded, refuse_others  # quick start
 
         refuse_others(X, coding)
-        validate_data(self, X, reset=first, skip_check_array=True)
+        given = [str(name) for name in X.columns]
+        fitted = () if first else getattr(self, "feature_names_in_", ())
+        if given != [name for name in fitted if name in coding.columns or name in given]:
+            validate_data(self, X, reset=first, skip_check_array=True)
         return coded(X, coding)
 
     def _fitted(self, arrays, classes=(), *, streamed=False) -> Self:

@@ -1,6 +1,6 @@
 """`GBCMClassifier`: scikit-learn classifier."""
 
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -25,11 +25,11 @@ class GBCMClassifier(ClassifierMixin, Estimator):
 
     task = "classification"
 
-    def fit(self, X, y, sample_weight=None) -> Self:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Learn hyper-parameters from rows X (n, D) with labels y (n,), and absorb them."""
         return self._classified(X, y, sample_weight, None)
 
-    def partial_fit(self, X, y, classes=None, sample_weight=None) -> Self:
+    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
         """Absorb further rows. The first call fits, and its hyper-parameters and query points are kept.
 
         With `partition="auto"` the first call partitions rows as they arrive, since more will follow.
@@ -64,7 +64,7 @@ class GBCMClassifier(ClassifierMixin, Estimator):
             arrays["y"] = np.searchsorted(there, arrays["y"])
         return self._fitted(arrays, tuple(map(str, self.classes_)), streamed=streamed)
 
-    def predict_proba(self, X, X_std=None) -> np.ndarray:
+    def predict_proba(self, X: Any, X_std: Any = None) -> np.ndarray:
         """Return class probabilities at rows X (n, D): (n, C).
 
         `X_std`: errors of X to average over, as in `GBCMRegressor.predict`.
@@ -74,7 +74,7 @@ class GBCMClassifier(ClassifierMixin, Estimator):
             return self._lazily(self.predict_proba, X, len(self.classes_))
         return self._predictions(X, X_std)["probability"]
 
-    def predict(self, X, X_std=None) -> np.ndarray:
+    def predict(self, X: Any, X_std: Any = None) -> np.ndarray:
         """Return the most probable class at rows X (n, D): (n,)."""
         if is_lazy(X):
             _refuse_lazy_errors(X_std)
@@ -82,7 +82,7 @@ class GBCMClassifier(ClassifierMixin, Estimator):
         probability = self.predict_proba(X, X_std)
         return self.classes_[probability.argmax(axis=1)]
 
-    def score(self, X, y, sample_weight=None, X_std=None) -> float:
+    def score(self, X: Any, y: Any, sample_weight: Any = None, X_std: Any = None) -> float:
         """Return the accuracy of the most probable class."""
         return right(y, self.predict(X, X_std), sample_weight)
 

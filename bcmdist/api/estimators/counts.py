@@ -1,6 +1,7 @@
 """`GBCMCountRegressor`: scikit-learn regressor for counts with exposures."""
 
 import warnings
+from collections.abc import Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -22,7 +23,7 @@ class GBCMCountRegressor(NumberEstimator):
 
     task = "counts"
 
-    def fit(self, X, y, sample_weight=None, exposure=None) -> Self:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, exposure: Any = None) -> Self:
         """Learn hyper-parameters from rows X (n, D) with counts y (n,) in exposures (n,), and absorb them.
 
         A fractional target is split between the two neighbouring integers, with a warning. The log likelihood in f is
@@ -30,7 +31,7 @@ class GBCMCountRegressor(NumberEstimator):
         """
         return self._fitted(self._counted(X, y, sample_weight, exposure, first=True))
 
-    def partial_fit(self, X, y, sample_weight=None, exposure=None) -> Self:
+    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None, exposure: Any = None) -> Self:
         """Absorb further rows. The first call fits, and its hyper-parameters and query points are kept.
 
         With `partition="auto"` the first call partitions rows as they arrive, since more will follow.
@@ -39,7 +40,14 @@ class GBCMCountRegressor(NumberEstimator):
             return self._fitted(self._counted(X, y, sample_weight, exposure, first=True), streamed=True)
         return self._more(self._counted(X, y, sample_weight, exposure, first=False))
 
-    def predict(self, X, return_std=False, quantiles=None, exposure=None, X_std=None) -> Any:
+    def predict(
+        self,
+        X: Any,
+        return_std: bool = False,
+        quantiles: Sequence[float] | None = None,
+        exposure: Any = None,
+        X_std: Any = None,
+    ) -> Any:
         """Return mean counts at rows X (n, D), for the given exposures: (n,).
 
         With `return_std` also standard deviations of new counts (n,). With `quantiles` (k levels) return only the
@@ -47,15 +55,15 @@ class GBCMCountRegressor(NumberEstimator):
         """
         return self._numbers(X, return_std, quantiles, exposure=exposure, X_std=X_std)
 
-    def predict_interval(self, X, coverage=COVERAGE, exposure=None, X_std=None) -> np.ndarray:
+    def predict_interval(self, X: Any, coverage: Any = COVERAGE, exposure: Any = None, X_std: Any = None) -> np.ndarray:
         """Return central intervals that contain new counts with probability `coverage` or more: (n, 2)."""
         return self._interval(X, coverage, exposure=exposure, X_std=X_std)
 
-    def sample_y(self, X, n_samples=1, random_state=0, exposure=None) -> np.ndarray:
+    def sample_y(self, X: Any, n_samples: int = 1, random_state: int = 0, exposure: Any = None) -> np.ndarray:
         """Return joint samples of counts at rows X (n, D): (n, n_samples)."""
         return self._samples(X, n_samples, random_state, exposure=exposure)
 
-    def score(self, X, y, sample_weight=None, exposure=None, X_std=None) -> float:
+    def score(self, X: Any, y: Any, sample_weight: Any = None, exposure: Any = None, X_std: Any = None) -> float:
         """Return D squared: the share of the Poisson deviance explained, at most 1; 0 for a constant rate."""
         mean, y = self.predict(X, exposure=exposure, X_std=X_std), np.asarray(y, dtype=float)
         weight = np.ones(len(y)) if sample_weight is None else checked_column(sample_weight, len(y), "sample_weight")

@@ -1,5 +1,6 @@
 """`GBCMLifetimeRegressor`: scikit-learn regressor for right-censored lifetimes."""
 
+from collections.abc import Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -21,11 +22,11 @@ class GBCMLifetimeRegressor(NumberEstimator):
 
     task = "lifetimes"
 
-    def fit(self, X, y, sample_weight=None, event=None) -> Self:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, event: Any = None) -> Self:
         """Learn hyper-parameters from rows X (n, D) with times y (n,), and absorb them."""
         return self._fitted(self._timed(X, y, sample_weight, event, first=True))
 
-    def partial_fit(self, X, y, sample_weight=None, event=None) -> Self:
+    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None, event: Any = None) -> Self:
         """Absorb further rows. The first call fits, and its hyper-parameters and query points are kept.
 
         With `partition="auto"` the first call partitions rows as they arrive, since more will follow.
@@ -34,7 +35,9 @@ class GBCMLifetimeRegressor(NumberEstimator):
             return self._fitted(self._timed(X, y, sample_weight, event, first=True), streamed=True)
         return self._more(self._timed(X, y, sample_weight, event, first=False))
 
-    def predict(self, X, return_std=False, quantiles=None, X_std=None) -> Any:
+    def predict(
+        self, X: Any, return_std: bool = False, quantiles: Sequence[float] | None = None, X_std: Any = None
+    ) -> Any:
         """Return mean lifetimes at rows X (n, D): (n,).
 
         With `return_std` also standard deviations of new lifetimes (n,). With `quantiles` (k levels) return only the
@@ -42,15 +45,15 @@ class GBCMLifetimeRegressor(NumberEstimator):
         """
         return self._numbers(X, return_std, quantiles, X_std=X_std)
 
-    def predict_interval(self, X, coverage=COVERAGE, X_std=None) -> np.ndarray:
+    def predict_interval(self, X: Any, coverage: Any = COVERAGE, X_std: Any = None) -> np.ndarray:
         """Return central intervals that contain new lifetimes with probability `coverage`: (n, 2)."""
         return self._interval(X, coverage, X_std=X_std)
 
-    def sample_y(self, X, n_samples=1, random_state=0) -> np.ndarray:
+    def sample_y(self, X: Any, n_samples: int = 1, random_state: int = 0) -> np.ndarray:
         """Return joint samples of lifetimes at rows X (n, D): (n, n_samples)."""
         return self._samples(X, n_samples, random_state)
 
-    def score(self, X, y, event=None, X_std=None) -> float:
+    def score(self, X: Any, y: Any, event: Any = None, X_std: Any = None) -> float:
         """Return the concordance: the share of comparable pairs whose medians are in the right order; .5 by chance."""
         check_is_fitted(self)
         arrays = self._timed(X, y, None, event, first=False)

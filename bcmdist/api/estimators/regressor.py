@@ -1,5 +1,6 @@
 """`GBCMRegressor`: scikit-learn regressor with the parameters that all estimators share."""
 
+from collections.abc import Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -69,14 +70,14 @@ class GBCMRegressor(NumberEstimator):
 
     task = "regression"
 
-    def fit(self, X, y, sample_weight=None) -> Self:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Learn hyper-parameters from rows X (n, D) with targets y (n,), and absorb them.
 
         Raises subclasses of `BcmdistError`, which are also ValueErrors where data or parameters are wrong.
         """
         return self._fitted(weighted(self._rows(X, y, first=True), sample_weight))
 
-    def partial_fit(self, X, y, sample_weight=None) -> Self:
+    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Absorb further rows. The first call fits, and its hyper-parameters and query points are kept.
 
         With `partition="auto"` the first call partitions rows as they arrive, since more will follow.
@@ -85,7 +86,14 @@ class GBCMRegressor(NumberEstimator):
             return self._fitted(weighted(self._rows(X, y, first=True), sample_weight), streamed=True)
         return self._more(weighted(self._rows(X, y, first=False), sample_weight))
 
-    def predict(self, X, return_std=False, return_cov=False, quantiles=None, X_std=None) -> Any:
+    def predict(
+        self,
+        X: Any,
+        return_std: bool = False,
+        return_cov: bool = False,
+        quantiles: Sequence[float] | None = None,
+        X_std: Any = None,
+    ) -> Any:
         """Return means of new observations at rows X (n, D): (n,).
 
         With `return_std` also their standard deviations (n,), with `return_cov` also their joint covariance (n, n);
@@ -108,14 +116,14 @@ class GBCMRegressor(NumberEstimator):
         noise = found["observation_variance"] - found["variance"]
         return found["observation_mean"], covariance + np.diag(noise)
 
-    def predict_interval(self, X, coverage=COVERAGE, X_std=None) -> np.ndarray:
+    def predict_interval(self, X: Any, coverage: Any = COVERAGE, X_std: Any = None) -> np.ndarray:
         """Return central intervals that contain new observations with probability `coverage`: (n, 2)."""
         return self._interval(X, coverage, X_std=X_std)
 
-    def score(self, X, y, sample_weight=None, X_std=None) -> float:
+    def score(self, X: Any, y: Any, sample_weight: Any = None, X_std: Any = None) -> float:
         """Return R squared: the share of the variance of y that the predicted means explain; at most 1."""
         return explained(y, self.predict(X, X_std=X_std), sample_weight)
 
-    def sample_y(self, X, n_samples=1, random_state=0) -> np.ndarray:
+    def sample_y(self, X: Any, n_samples: int = 1, random_state: int = 0) -> np.ndarray:
         """Return joint samples of observations at rows X (n, D): (n, n_samples)."""
         return self._samples(X, n_samples, random_state)

@@ -17,6 +17,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -130,7 +131,15 @@ def fit(
 
 
 def predict(
-    data, model, *, target=None, method=None, quantiles=(), latent=False, chunks=None, attrs=None
+    data: Any,
+    model: Any,
+    *,
+    target: str | None = None,
+    method: str | None = None,
+    quantiles: Sequence[float] = (),
+    latent: bool = False,
+    chunks: Any = None,
+    attrs: Any = None,
 ) -> xarray.Dataset:
     """Predict new observations at all cells of a grid; nan where an input is missing.
 
@@ -160,7 +169,7 @@ def predict(
     return _predicted(data, task, target or task.target, attrs, chunks=chunks)
 
 
-def fill(data, model, *, method=None, chunks=None) -> xarray.Dataset:
+def fill(data: Any, model: Any, *, method: str | None = None, chunks: Any = None) -> xarray.Dataset:
     """Return the measured target with its gaps filled by predictions. Otherwise as `predict`.
 
     T_standard_error is nan where the target was measured.
@@ -179,7 +188,16 @@ def fill(data, model, *, method=None, chunks=None) -> xarray.Dataset:
 
 
 def predict_to_zarr(
-    data, model, out, *, target=None, method=None, quantiles=(), latent=False, chunks=None, attrs=None
+    data: Any,
+    model: Any,
+    out: Any,
+    *,
+    target: str | None = None,
+    method: str | None = None,
+    quantiles: Sequence[float] = (),
+    latent: bool = False,
+    chunks: Any = None,
+    attrs: Any = None,
 ) -> int:
     """Write the result of `predict` to a new Zarr group, region by region. Return the number of cells.
 

@@ -20,7 +20,7 @@ import numpy as np
 import psutil
 
 from bcmdist.api.places import places
-from bcmdist.api.plan.steps import PASSES, Step, evaluations, learning_block, steps
+from bcmdist.api.plan.steps import PASSES, Step, learning_block, steps
 from bcmdist.api.plan.trial import CLIENT, PARTS, PRODUCT_ROWS, Trial
 from bcmdist.committee.ingest.loop import COMMIT_SECONDS
 from bcmdist.data.dataset import Dataset, open_data
@@ -35,6 +35,7 @@ from bcmdist.learning.hyperparameters import first_kernel, first_mean
 from bcmdist.learning.partition_choice import choose_partition
 from bcmdist.learning.prepare import fit_context, survey
 from bcmdist.learning.query_count import QUERY, query_count
+from bcmdist.learning.search_length import evaluations
 from bcmdist.learning.settings import Settings
 from bcmdist.model.kernels import kernel_parts, parse_kernel
 from bcmdist.model.mean import Mean
@@ -113,11 +114,9 @@ def plan(source, settings: Settings | None = None, *, model=None, runtime: Runti
     data = open_data(source, x=settings.x, y=settings.y)
     if model is not None:
         same_fit(data, settings, model)
-    settings, _ = choose_partition(settings, data, tempfile.gettempdir() if model is None else model, runtime)
     some = _some(parts := partitions(data, settings.partition_rows), data)
-    surveyed, warm = survey(data, settings, runtime, among=some), time.perf_counter()
-    survey(data, settings, runtime, among=some)
-    reading, overheads = time.perf_counter() - warm, _overheads(runtime)
+    settings, surveyed, warm, reading = _surveyed(settings, data, model, runtime, some)
+    overheads = _overheads(runtime)
     case = fit_context(data, surveyed, settings, runtime)
     count, largest = query_count(settings, data), max(part.rows for part in parts)
     query, several = min(QUERY if count == "auto" else count, data.rows), _makes_several(case)
@@ -154,6 +153,17 @@ def plan(source, settings: Settings | None = None, *, model=None, runtime: Runti
         projected_peak_megabytes=_peak_bytes(case, query, largest) / 1e6,
         advice=_advice(case, found, overheads, query, largest),
     )
+
+
+def _surveyed(settings, data, model, runtime, some):
+    """Return the settings with the partition that a fit chooses, the survey of some partitions, the time when it had
+    ended, and the seconds of a second one."""
+    place, asked = (data, tempfile.gettempdir() if model is None else model, runtime), settings
+    settings, _ = choose_partition(asked, *place)
+    surveyed, warm = survey(data, settings, runtime, among=some), time.perf_counter()
+    survey(data, settings, runtime, among=some)
+    reading = time.perf_counter() - warm
+    return choose_partition(asked, *place, labels=surveyed.labels)[0], surveyed, warm, reading
 
 
 def _refuse_noisy_inputs(settings):

@@ -4,26 +4,19 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import numpy as np
-
 from bcmdist.api.plan.trial import BLOCKS, CLIENT, Timings
 from bcmdist.experts.residual import RESIDUALS
 from bcmdist.learning.blocks.blocks import FIRST_BLOCK, LEARNING_BLOCK, ROUGH_ROUNDS, THINNING
-from bcmdist.learning.cross_validation import CONTENDERS, JUDGED
+from bcmdist.learning.cross_validation import JUDGED
 from bcmdist.learning.evidence.objectives import BLOCKWISE
 from bcmdist.learning.evidence_refinement import most_steps
-from bcmdist.learning.hyperparameters import AUTO_KERNEL, may_slope, requested_kernel
 from bcmdist.learning.prepare import SAMPLE_PER_QUERY, FitContext
-from bcmdist.learning.search import AUTO_KERNELS, MEAN_STEPS
-from bcmdist.learning.starts import START_LENGTHSCALES
+from bcmdist.learning.search_length import evaluations
 from bcmdist.prediction.errors.held_out import CALIBRATION_ROWS, HELD_OUT_EVERY
 from bcmdist.prediction.local.arrange import CALIBRATED_PARTITIONS, MEASURED_PARTITIONS
 from bcmdist.prediction.local.halos import CONSIDERED, sizes_for
 from bcmdist.prediction.measuring.measurement import left_out_sizes
 
-# Evaluations of the evidence per allowed step of a search, with one common lengthscale and afterwards: medians of
-# elevators and uci_power for exact likelihoods, of bike_hourly_counts and magic for others.
-EVALUATIONS = {True: (1.1, 0.7), False: (0.9, 0.4)}
 # Rounds of cross-validation over neighbourhoods, and further passes until convergence.
 JUDGEMENTS, PASSES = 27, 6
 
@@ -89,25 +82,6 @@ def _training(case, times, measured) -> Iterator[Step]:
     for (stage, label), (seconds, tasks) in times.items():
         if stage in repeated:
             yield Step(stage, seconds / tasks, 0.0 if label == CLIENT else tasks, repeated[stage])
-
-
-def evaluations(case: FitContext) -> tuple[float, float, float]:
-    """Estimate the evaluations of the evidence: in the first search, in the search that follows, and in further rounds.
-
-    The first search uses the first blocks, the second one blocks of rows that are near in the metric found by the
-    first. Further rounds are made for spatial partitions only.
-    """
-    effort, spatial, starts = case.effort, case.settings.partition == "spatial", len(START_LENGTHSCALES)
-    first, later = EVALUATIONS[case.likelihood.learned_as().exact]
-    others = len(AUTO_KERNELS) - 1 if requested_kernel(case.settings) == AUTO_KERNEL else 0
-    unequal = bool(np.ptp(case.scaling.x_scale) > 0)  # scales of the inputs
-    coarse = first * (starts + unequal + others) * effort.isotropic_steps + (1 + unequal) * starts + 3 * others
-    slopes = may_slope(case.settings, case.likelihood) and not spatial
-    # Of the sums that are tried one has two kernels, and one effects of columns, for as much time as three kernels.
-    sums = (2 + 3 * (case.data.inputs > 1)) * bool(others and effort.sums)
-    fine = later * (effort.steps + (others + sums) * effort.isotropic_steps + 2 * slopes * MEAN_STEPS) + 2 + 2 * others
-    further = effort.rounds * effort.steps // 2 + min(others, CONTENDERS) * effort.isotropic_steps
-    return coarse, fine, later * further * spatial
 
 
 def learning_block(case: FitContext) -> int:

@@ -60,6 +60,40 @@ def _methods(method):
     return [method] if method in PREDICTORS else list(PREDICTORS)
 
 
+def _kernels(begun):
+    """Return the expressions that complete the last kernel of one that was begun."""
+    from bcmdist.model.kernels import KERNEL_NAMES  # quick start
+
+    last = max(begun.rfind(sign) for sign in "+* ") + 1
+    return [f"{begun[:last]}{name}" for name in ("auto", *KERNEL_NAMES) if name != "auto" or not last]
+
+
+def _likelihoods(begun):
+    from bcmdist.model.likelihoods import LIKELIHOODS  # quick start
+
+    return list(LIKELIHOODS)
+
+
+def _experts(begun):
+    from bcmdist.learning.experts import EXPERTS  # quick start
+
+    return list(EXPERTS)
+
+
+# For fields of free text: functions that list what a shell offers to complete it.
+OFFERED: dict[str, Callable[[str], list[str]]] = {
+    "kernel": _kernels,
+    "likelihood": _likelihoods,
+    "expert": _experts,
+    "method": lambda begun: _methods(None),
+}
+
+
+def _offer(field) -> Callable:
+    """Return click's completion of an option."""
+    return lambda ctx, param, begun: [one for one in OFFERED[field](begun) if one.startswith(begun)]
+
+
 # For fields whose names other packages may extend: functions that list all names.
 ADDED_TO = {"task": _tasks, "method": _methods}
 
@@ -120,6 +154,8 @@ def _option(field, hint, text, changed):
     else:
         shown = field.default is not None
         how |= {"default": field.default, "show_default": shown, "type": _type(types, choices_of(hint))}
+        if field.name in OFFERED:
+            how["shell_complete"] = _offer(field.name)
         if field.name in ADDED_TO:
             how["type"] = Named(choices_of(hint), ADDED_TO[field.name])
     also = [changed["also"]] if "also" in changed else []

@@ -48,6 +48,7 @@ def import_(
 
     Of a table, every column without a role is an input: a number, a date (as UTC days) or a category of few levels (an
     input for each). How they were coded is stored with the data set and its models. Text targets are labels of classes.
+    Rows are numbered from 0, without the header, in errors and in the column `row` of predictions.
     Of NetCDF, or of a Zarr group of variables, --x names the inputs, and each cell of the grid of --y is a row.
 
     Example: bcmdist import measurements.csv train.zarr --y yield --holdout 0.1 --part train

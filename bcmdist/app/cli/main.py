@@ -30,7 +30,7 @@ from bcmdist.app.cli.predict import forecast, predict, score
 from bcmdist.app.cli.report import report
 from bcmdist.app.cli.revision import forget, ingest, merge, prune, refit, revert
 from bcmdist.app.cli.serve import certs, serve, tokens
-from bcmdist.errors import BcmdistError, BcmdistWarning
+from bcmdist.errors import BcmdistError, BcmdistWarning, on_command_line
 from bcmdist.runtime.signals import heeded, interruptible
 from bcmdist.storage.urls import without_users
 
@@ -43,6 +43,10 @@ class _Commands(click.Group):
     command_class = Command
 
     def invoke(self, ctx):
+        with on_command_line():
+            return self._invoke(ctx)
+
+    def _invoke(self, ctx):
         warnings.showwarning = _show_warning
         try:
             # A background job of a shell has SIGINT ignored, which is kept.

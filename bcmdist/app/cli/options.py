@@ -13,9 +13,10 @@ from typing import Any, NamedTuple
 import click
 
 from bcmdist.runtime.portion import untold
+from bcmdist.runtime.progress import LEARNING, Evaluated, as_line
 from bcmdist.storage.bounds import SEED, Bounds
 
-BAR = 30  # characters
+BAR, LINE = 30, 79  # characters
 REFRESH_SECONDS = 0.1
 MANY = ("learn", "judge", "gaps", "train", "blocks", "neighbourhoods")
 
@@ -23,8 +24,8 @@ MANY = ("learn", "judge", "gaps", "train", "blocks", "neighbourhoods")
 class ProgressBar:
     """Shows the progress of sums on stderr; a `Progress` of a runtime.
 
-    The many sums of learning (stages in `MANY`) are counted together: on a terminal as they are made, and in one line
-    at the end.
+    The many sums of learning (stages in `MANY`) are counted together: on a terminal as they are made, with what
+    `evaluated` has seen last, and in one line at the end.
     """
 
     def __init__(self):
@@ -33,6 +34,8 @@ class ProgressBar:
         """sums of stages in `MANY` since the last other one"""
         self.begun = 0.0
         """when the first of them began"""
+        self.learning: Evaluated | None = None
+        """latest evaluation of a search among them"""
         self.drawn = 0.0
         self.started: dict[str, float] = {}
 
@@ -50,10 +53,14 @@ class ProgressBar:
         if self.terminal and (finished or now - self.drawn > REFRESH_SECONDS):
             self.drawn = now
             filled, seconds = "#" * (BAR * done // max(total, 1)), now - self.started[label]
-            text = f"\r{label:12} [{filled:.<{BAR}}] {done}/{total}  {seconds:.1f} s"
-            print(text, end="", file=sys.stderr, flush=True)
+            text = f"{label:12} [{filled:.<{BAR}}] {done}/{total}  {seconds:.1f} s"
+            print(f"\r{text:{LINE}}", end="", file=sys.stderr, flush=True)
         if finished:
             self._line(f"{label:12} {total} partitions in {now - self.started[label]:.1f} s")
+
+    def evaluated(self, event: Evaluated) -> None:
+        """Note an evaluation of a search."""
+        self.learning = event
 
     def _count(self, finished, now):
         """Count a sum of learning, and show the number on a terminal."""
@@ -62,16 +69,17 @@ class ProgressBar:
         self.count += finished
         if self.terminal and now - self.drawn > REFRESH_SECONDS:
             self.drawn = now
-            text = f"\r{'learn':12} evaluation {self.count}, {now - self.begun:.0f} s"
-            print(text, end="", file=sys.stderr, flush=True)
+            shown = as_line(self.learning) if self.learning else f"evaluation {self.count}"
+            text = f"{'learn':12} {shown}, {now - self.begun:.0f} s"
+            print(f"\r{text:{LINE}.{LINE}}", end="", file=sys.stderr, flush=True)
 
     def _end(self, now):
         """Say how many sums learning took, and how long."""
         self._line(f"{'learn':12} {self.count} evaluations in {now - self.begun:.1f} s")
-        self.count, self.begun = 0, 0.0
+        self.count, self.begun, self.learning = 0, 0.0, None
 
     def _line(self, text):
-        text = f"\r{text}{'':{BAR}}" if self.terminal else text  # over the rest of the bar
+        text = f"\r{text:{LINE}}" if self.terminal else text  # over the rest of the bar
         print(text, file=sys.stderr, flush=True)
 
 
@@ -231,6 +239,9 @@ def _runtime(scheduler=None, workers=None, serial=None, share=None, tls=NO_TLS, 
     from bcmdist.runtime.interface import silent  # quick start
 
     progress = silent if quiet else ProgressBar()
+    LEARNING.setLevel(logging.DEBUG if isinstance(progress, ProgressBar) and progress.terminal else logging.WARNING)
+    LEARNING.addHandler(EVALUATIONS)  # once, however often it is added
+    EVALUATIONS.evaluated = progress.evaluated if isinstance(progress, ProgressBar) else None
     logging.getLogger(LOOK).setLevel(logging.WARNING if quiet else logging.INFO)
     logging.getLogger(LOOK).addHandler(ECHO)  # once, however often it is added
     if serial:
@@ -250,7 +261,17 @@ class _Echo(logging.Handler):
         click.echo(f"bcmdist: {record.getMessage()}", err=True)
 
 
-ECHO = _Echo()
+class _Evaluations(logging.Handler):
+    """Passes evaluations of searches on to the progress bar of the command."""
+
+    evaluated: Callable[[Evaluated], None] | None = None
+
+    def emit(self, record):
+        if self.evaluated:
+            self.evaluated(record.msg)
+
+
+ECHO, EVALUATIONS = _Echo(), _Evaluations()
 LOOK = "bcmdist.learning.first_look"  # says what a fit finds in the data before it learns
 
 

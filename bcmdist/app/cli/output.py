@@ -2,6 +2,7 @@
 
 import json
 import math
+from datetime import UTC, datetime
 
 import click
 
@@ -13,10 +14,13 @@ OMITTED = ("shared_lengthscales", "lengthscales", "left_out")  # figures of a fi
 
 
 def note_warning(text) -> None:
-    """Print a warning on stderr, and record it for the JSON object of the command."""
+    """Print a warning on stderr, once in a command, and record it for the command's JSON object."""
     context = click.get_current_context(silent=True)
     if context:
-        context.meta.setdefault(WARNINGS, []).append(text)
+        recorded = context.meta.setdefault(WARNINGS, [])
+        if text in recorded:
+            return
+        recorded.append(text)
     click.echo(f"bcmdist: warning: {text}", err=True)
 
 
@@ -80,6 +84,8 @@ def in_words(figures) -> dict:
     figures = figures | lines
     if (figures.get("lag") or {"rows": 0})["rows"] is None:
         figures["lag"] = "unknown"
+    elif figures.get("lag"):
+        figures["lag"] = _lag(figures["lag"])
     if "decisions" not in figures:  # not the figures of a fit, or those of a mixture
         return figures
     shared = figures["shared_lengthscales"]
@@ -115,6 +121,15 @@ def _entry(entry):
     return f"{entry['key']}: {entry['rows']:,} rows{counts}"
 
 
+def _lag(lag):
+    """Return the lag of ingestion with times in place of seconds since the epoch."""
+    sources = {
+        name: one and one | {"at": datetime.fromtimestamp(one["at"], UTC).strftime("%Y-%m-%d %H:%M:%S UTC")}
+        for name, one in lag["sources"].items()
+    }
+    return lag | {"sources": sources}
+
+
 def _ingester(one):
     """Describe a process that ingests from a watched source, alive or dead, in one line."""
     state = "alive" if one["alive"] else "dead, start it again"
@@ -143,16 +158,19 @@ def _decision(decision):
     counted = any(found["error"] is not None for found in margins)  # per row
     unit = decision.get("unit", "nats a row" if counted else "nats")  # not stored by earlier versions
     kept = any(found["nats"] is not None and found["nats"] < 0.0 for found in margins)
-    form = "({})" if kept else "by {}"
-    over = ", ".join(f"{name} {_margin(found, unit, form)}" for name, found in decision["over"].items())
+    over = ", ".join(_margin(name, found, unit, kept) for name, found in decision["over"].items())
     taken = f"{decision['of']}: {decision['taken']}"
     if not over:
         return f"{taken}, by {decision['judge']}"
-    return f"{taken} kept over {over}: no decisive gain" if kept else f"{taken} over {over}, by {decision['judge']}"
+    return f"{taken} kept: {over}" if kept else f"{taken} over {over}, by {decision['judge']}"
 
 
-def _margin(found, unit, form):
-    if found["nats"] is None:
-        return "(which failed)"
-    error = "" if found["error"] is None else f" +- {readable(found['error'])}"
-    return form.format(f"{readable(found['nats'])}{error} {unit}")
+def _margin(name, found, unit, kept):
+    """Describe one alternative: by how much the choice is better, or, where it was kept, what the alternative gains."""
+    nats, error = found["nats"], found["error"]
+    if nats is None:
+        return f"{name} (which failed)" if not kept else f"{name} failed"
+    if not kept:
+        return f"{name} by {readable(nats)}{'' if error is None else f' +- {readable(error)}'} {unit}"
+    verb = "gains only" if nats < 0.0 else "loses"
+    return f"{name} {verb} {readable(abs(nats))} {unit}{'' if error is None else f', error {readable(error)}'}"

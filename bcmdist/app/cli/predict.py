@@ -121,7 +121,8 @@ def _cross_validation(request, picture, make_runtime, as_json):
 def predict(make_runtime, as_json, **options) -> dict:
     """Predict at the rows of DATA with MODEL: a Zarr data set, or a file as `import` reads it.
 
-    Columns are found by their names in training. Rows keep their numbers, names and coordinates.
+    Columns are found by their names in training. Rows keep their numbers (from 0, without the
+    header), names and coordinates.
 
     Example: bcmdist predict model new.csv --out predictions.csv
     """

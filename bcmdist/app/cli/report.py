@@ -10,7 +10,7 @@ from bcmdist.app.cli.options import Command, json_option, runtime_options
 
 @click.command(cls=Command)
 @options_of(ScoreRequest, arguments=("model", "data"), leave_out=("folds", "by", "coordinates", "seed"))
-@click.option("--out", metavar="FILE.html", required=True, help="Self-contained page to write.")
+@click.option("--out", metavar="FILE.html", required=True, help="Self-contained page to write; it must not exist.")
 @click.option(
     "--train",
     metavar="TRAIN.zarr",
@@ -28,7 +28,9 @@ def report(out, train, make_runtime, as_json, **options) -> dict:
     from bcmdist.api.mixture import opened
     from bcmdist.api.report.report import refuse
     from bcmdist.api.report.report import report as written
+    from bcmdist.data.outputs import refuse_existing
 
+    refuse_existing(out)
     with opened(asked.model) as of:
         names = {"x": asked.x, "y": asked.y, "unseen": asked.unseen}
         with scored(of.predictive.snapshot.model, asked.model, asked.data, **names) as (data, names):

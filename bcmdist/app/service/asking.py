@@ -11,7 +11,7 @@ import collections
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import anyio
@@ -48,6 +48,8 @@ class Question:
     """variances (n, D) or covariances (n, D, D) of input errors, in the model's column order; None for exact inputs"""
     inputs: str | None = None
     """method of averaging over input errors"""
+    unknown: dict[str, int] = field(default_factory=dict)
+    """number of rows with a level that training lacks, by column"""
 
     @property
     def load(self) -> int:
@@ -92,7 +94,7 @@ class Predicted:
     """Predictions for one question, and their computing time."""
 
     summary: dict
-    """model, commit, method and rows, as in the response"""
+    """model, commit, method, rows, and any `unknown_levels`, as in the response"""
     values: dict[str, np.ndarray]
     """predictions by name"""
     seconds: float
@@ -148,9 +150,10 @@ def question_of(
         order = taken_columns(model, X, columns)
         points = new_inputs(model, table(X)[:, order])
         refuse_impossible(model, points)
+        unknown = model.schema.coding.unknown_levels(points) if model.schema.coding else {}
     variance = None if X_variance is None else _taken(checked_variance(X_variance, len(X), len(X[0])), order)
     edges = {f"{side}{_percent(mass)}": _edge(mass, side) for mass in intervals for side in ("lower", "upper")}
-    return Question(points, method, tuple(quantiles), edges, companions, variance, inputs)
+    return Question(points, method, tuple(quantiles), edges, companions, variance, inputs, unknown)
 
 
 def answered(served: Served, questions: Sequence[Question]) -> list[Predicted]:
@@ -179,7 +182,7 @@ def answered_by(loaded: Loaded, name: str, questions: Sequence[Question]) -> lis
     ends = np.cumsum([len(one.X) for one in questions])
     return [
         Predicted(
-            summary | {"rows": len(one.X)},
+            summary | {"rows": len(one.X)} | ({"unknown_levels": one.unknown} if one.unknown else {}),
             _shown(one, named, slice(end - len(one.X), end)),
             seconds,
             len(one.X) / len(X),

@@ -122,6 +122,8 @@ class Predictions(BaseModel):
     commit: str
     method: str
     rows: int
+    unknown_levels: dict[str, int] | None = None
+    """number of rows with a level that training lacks, by column; not there if there are none"""
     predictions: dict[str, list[Any]]
 
 

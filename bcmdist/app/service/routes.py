@@ -1,6 +1,7 @@
 """HTTP routes of models, their predictions and rows, and jobs."""
 
 import functools
+import json
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
 
@@ -179,7 +180,7 @@ def answer(request: Request, service: Service, found: Predicted) -> Response:
     service.metrics.count("bcmdist_predict_compute_seconds_total", found.share * found.seconds, model=name)
     took = {"Server-Timing": f"model;dur={1e3 * found.seconds:.3f}", "Vary": "Accept"}
     if MEDIA_TYPE in request.headers.get("accept", ""):
-        about = {name: str(value) for name, value in found.summary.items()}
+        about = {n: v if isinstance(v, str) else json.dumps(v) for n, v in found.summary.items()}
         return Response(write_table(found.values, about), headers=took, media_type=MEDIA_TYPE)
     if found.size > PIECE_VALUES:
         return StreamingResponse(written_in_pieces(found), headers=took, media_type="application/json")

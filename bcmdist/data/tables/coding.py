@@ -258,6 +258,15 @@ class Coding:
         found = [code.numbers(columns[code.name], where, **how) for code in self.codes]
         return found[0] if len(found) == 1 else np.concatenate(found, axis=1)
 
+    def unknown_levels(self, X: np.ndarray) -> dict[str, int]:
+        """Return the number of rows with a level that training lacks, by column, of coded inputs X (n, D)."""
+        first, found = 0, {}
+        for code in self.codes:
+            if isinstance(code, Category) and (count := int(np.sum(np.isclose(X[:, first], code.unseen, atol=0.0)))):
+                found[code.name] = count
+            first += len(code.inputs)
+        return found
+
     def descriptions(self) -> dict[str, str]:
         """Describe the columns that are not plain numbers in words, by name."""
         return {code.name: code.describe() for code in self.codes if code != Number(code.name)}
@@ -291,6 +300,13 @@ class _Stored(msgspec.Struct):
     missing: Literal["error", "drop", "indicate"]
     unseen: Literal["error", "other"]
     roles: dict[str, str]
+
+
+def unknown_levels_described(name: str, count: int) -> str:
+    """Describe what is made of levels that training lacks."""
+    rows = "1 row is" if count == 1 else f"{count} rows are"
+    levels = "the level" if count == 1 else "levels"
+    return f"{levels} of {name!r} in {rows} not in the training data: taken for random ones of those that are"
 
 
 def plain(columns) -> Coding:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from bcmdist.data.schema import few, warn
-from bcmdist.data.tables.coding import Category, Coding, Number, Quantity
+from bcmdist.data.tables.coding import Coding, Number, Quantity, unknown_levels_described
 from bcmdist.data.tables.column import NUMBERS
 from bcmdist.data.tables.columns import FILL, Target, all_whole, names_of_rows, numbers_of, target_of
 from bcmdist.data.tables.look import Look, choose_codes, described_quantities, quoted
@@ -204,7 +204,7 @@ def encoded(table: Named, plan: Plan) -> Iterator[dict[str, np.ndarray]]:
     start, strange = 0, Counter[str]()
     for piece in table.pieces(texts=plan.texts):
         columns = _numbers(piece, plan, table.file, start)
-        strange.update(_unknown_levels(columns["X"], plan.coding))
+        strange.update(plan.coding.unknown_levels(columns["X"]))
         if plan.roles.id:
             names = names_of_rows(piece[plan.roles.id], table.file, start=start)
             columns[plan.roles.id] = names.astype(np.int64) if plan.whole_names else names.astype(str)
@@ -220,20 +220,7 @@ def encoded(table: Named, plan: Plan) -> Iterator[dict[str, np.ndarray]]:
         yield columns
         start += rows
     for name, count in strange.items() if plan.roles.unseen is None else ():  # nobody has asked for it
-        warn(
-            f"{table.file}: levels of {name!r} in {count} rows are not in the training data: they are taken for random "
-            "ones of those that are; --unseen error refuses such rows"
-        )
-
-
-def _unknown_levels(X, coding):
-    """Return the number of rows X (n, D) with a level that training lacks, by the name of the column."""
-    first, found = 0, {}
-    for code in coding.codes:
-        if isinstance(code, Category) and (count := int(np.sum(X[:, first] == code.unseen))):
-            found[code.name] = count
-        first += len(code.inputs)
-    return found
+        warn(f"{table.file}: {unknown_levels_described(name, count)}; --unseen error refuses such rows")
 
 
 def _numbers(piece, plan, file, start):

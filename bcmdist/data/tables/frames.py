@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 
 from bcmdist.data.schema import few, warn
-from bcmdist.data.tables.coding import Coding
+from bcmdist.data.tables.coding import Coding, unknown_levels_described
 from bcmdist.data.tables.column import NUMBERS, TEXTS
 from bcmdist.data.tables.delimited import of_frame
 from bcmdist.data.tables.look import Look, choose_codes, described_quantities
@@ -130,6 +130,8 @@ def refuse_others(X, coding: Coding) -> None:
 def coded(X, coding: Coding) -> np.ndarray:
     """Return the inputs (n, D) of a data frame with the columns of a table; other columns are ignored.
 
+    Levels that training lacks are counted in a warning, unless the coding refuses them.
+
     Raises
     ------
     InvalidData, InvalidDtype
@@ -143,4 +145,7 @@ def coded(X, coding: Coding) -> np.ndarray:
                 f"X: expected a number, a level or a date in each row of {code.name!r}, none at row {gaps[0]} "
                 f"({len(gaps)} such rows); fill or drop them"
             )
-    return coding.numbers(table, "X")
+    found = coding.numbers(table, "X")
+    for name, count in coding.unknown_levels(found).items():
+        warn(f"X: {unknown_levels_described(name, count)}")
+    return found
