@@ -18,14 +18,13 @@ from bcmdist.api import fit, merging, refitting
 from bcmdist.api.advice import advised
 from bcmdist.api.carried import write_portable
 from bcmdist.api.display import health_html, summary
-from bcmdist.api.facade import Facade
 from bcmdist.api.info import info
 from bcmdist.api.places import asked, source_of_rows
 from bcmdist.api.relevance import Lengthscales, lengthscales
 from bcmdist.api.requests import RefitOptions
 from bcmdist.api.running import Where, runs
-from bcmdist.committee import fading, passes, revision
-from bcmdist.committee.committee import Committee
+from bcmdist.api.stored import StoredCommittee
+from bcmdist.committee import passes, revision
 from bcmdist.committee.ingest.options import IngestOptions, IngestReport
 from bcmdist.committee.ingest.source import source_of
 from bcmdist.committee.snapshot import Snapshot
@@ -34,25 +33,19 @@ from bcmdist.data.sources.open import Source
 from bcmdist.learning.evidence_refinement import evidence_gradient
 from bcmdist.learning.partition_choice import as_stored
 from bcmdist.learning.settings import Settings
-from bcmdist.model.model import Model
 from bcmdist.prediction import in_memory
 from bcmdist.prediction.diagnosis import diagnosis
-from bcmdist.prediction.predictive_model import CommitteeModel
 from bcmdist.runtime.interface import SerialRuntime
-from bcmdist.storage.commits import ModelStore
-from bcmdist.storage.ledger import Entry
 
 ONNX = "bcmdist.api.interop.onnx"  # imported on first use
 
 
 @dataclass(frozen=True)
-class GBCM(Facade):
+class GBCM(StoredCommittee):
     """A committee at one commit of a model directory. Immutable: `absorb` and the like return a new `GBCM`.
 
     Work runs in this process unless a method gets a `runtime`.
     """
-
-    snapshot: Snapshot
 
     def __repr__(self):
         return f"GBCM({summary(self.snapshot)})"
@@ -123,57 +116,6 @@ class GBCM(Facade):
         """The committee of the same directory at its newest commit."""
         return GBCM(self.snapshot.newest())
 
-    @property
-    def predictive(self) -> CommitteeModel:
-        return CommitteeModel(self.snapshot)
-
-    @property
-    def model(self) -> Model:
-        return self.snapshot.model
-
-    @property
-    def committee(self) -> Committee:
-        return self.snapshot.committee
-
-    @property
-    def url(self) -> str:
-        """URL of the model directory."""
-        return self.snapshot.url
-
-    @property
-    def commit(self) -> int:
-        return self.snapshot.commit
-
-    @property
-    def ledger(self) -> tuple[Entry, ...]:
-        """The absorbed partitions."""
-        return self.snapshot.ledger
-
-    @property
-    def weights(self) -> dict[str, float]:
-        """Current weights of the partitions in the ledger, by key, after reweighting and fading."""
-        return fading.weights(self.snapshot.facts.fading, self.ledger)
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        """Records of the fit, JSON-ready: job, kernels tried, seconds per stage, ..."""
-        return self.snapshot.facts.to_json()
-
-    @property
-    def store(self) -> ModelStore:
-        """Access to the model directory: its history and pruning."""
-        return self.snapshot.store
-
-    @property
-    def offsets(self) -> dict[str, Any]:
-        """Offset of each source, by its name: where ingestion resumes. JSON-ready."""
-        return self.snapshot.offsets
-
-    @property
-    def degrees_of_freedom(self) -> float:
-        """Effective degrees of freedom of one latent process, as far as the query set represents the data."""
-        return self.snapshot.degrees_of_freedom
-
     def single(self, what: str) -> "GBCM":
         return self
 
@@ -203,10 +145,7 @@ class GBCM(Facade):
     def ingest(
         self, source: Source, wishes: IngestOptions | None = None, *, runtime: Where = None
     ) -> tuple["GBCM", IngestReport]:
-        """Absorb the partitions that a source delivers, each exactly once, with periodic commits.
-
-        See `bcmdist.committee.ingest` for retries, duplicates and losses.
-        """
+        """Absorb the partitions that a source delivers, each exactly once, with periodic commits; see `ingest.loop`."""
         snapshot, tally = fit.ingest_source(self.snapshot, source, wishes, runtime)
         return GBCM(snapshot), tally
 

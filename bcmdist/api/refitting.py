@@ -5,6 +5,7 @@ model; partitions that others have committed meanwhile are absorbed into it, too
 as trimmed entries of a stream, are not part of it, and are counted in a warning. `revert` returns to an earlier state.
 """
 
+import itertools
 import uuid
 from collections.abc import Sequence
 from dataclasses import replace
@@ -213,21 +214,26 @@ def counts_of(fading: Weighting, entry: Entry) -> float:
 def _swapped(absorbed: _Absorbed, snapshot: Snapshot, runtime) -> Snapshot:
     """Commit the new state, with the partitions that others commit meanwhile."""
     several = passes_made(snapshot.facts) > 1
-    for attempt in range(1_000_000):
+    for attempt in itertools.count():
         state = absorbed.of(snapshot, runtime)
-        if attempt < PATIENCE:
-            with state.drafted() as readable:
-                state = measured(calibrated(readable, runtime, since=0), runtime)
+        at_once = attempt < PATIENCE and not several
         try:
-            state = replace(state, draft="").committed()
+            state = (_measured(state, runtime) if at_once else state).committed()
         except CommitConflict:
             snapshot = snapshot.newest()
             continue
-        if several:
-            state = refine(state, runtime)
-        found = measured(calibrated(state, runtime, since=0), runtime)
-        return with_accuracy(found, runtime).committed_or_newest()
-    raise AssertionError("each attempt is made after a commit of others")
+        if at_once:
+            break
+        state = _measured(refine(state, runtime) if several else state, runtime).committed_or_newest()
+        break
+    return state
+
+
+def _measured(snapshot, runtime) -> Snapshot:
+    """The snapshot with class probabilities, errors and accuracy measured, which remain to be committed."""
+    with snapshot.drafted() as readable:
+        found = calibrated(readable, runtime, since=0)
+        return replace(with_accuracy(measured(found, runtime), runtime), draft="")
 
 
 def revert(snapshot: Snapshot, to: int) -> Snapshot:

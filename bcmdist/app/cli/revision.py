@@ -96,7 +96,7 @@ def merge(model_a, model_b, model, query_most, make_runtime, as_json) -> dict:
 
 @click.command(cls=Command)
 @click.argument("model")
-@options_of(RefitOptions, seed={"type": SEED_TYPE})
+@options_of(RefitOptions, newest={"type": WholeWithin(1, 10**15)}, seed={"type": SEED_TYPE})
 @runtime_options
 @json_option
 def refit(model, make_runtime, as_json, **options) -> dict:

@@ -88,8 +88,7 @@ class Loop:
         """number of new partitions submitted to the runtime"""
         self.passed_over = 0
         """number of delivered partitions not submitted: absorbed before, or outside the window"""
-        self.label = "ingest" if source.name else "experts"
-        self.lag_meter = LagMeter(source)
+        self.label, self.lag_meter = "ingest" if source.name else "experts", LagMeter(source)
         self.failures: list[BcmdistError] = []
         self.committed, self.commit_seconds, self.unpruned = time.monotonic(), 0.0, 0
         self.message_task = self.watch.message_task(self.expert, self.snapshot)
@@ -397,5 +396,5 @@ class Loop:
 
 
 def _named(snapshot) -> tuple[int | None, int]:
-    """What names the model of a commit among those of its directory: its refits, and the number of its query set."""
+    """What tells models of a directory apart: the number of refits, and that of the query set."""
     return snapshot.facts.learning.refits, len(snapshot.model.earlier)

@@ -1,0 +1,71 @@
+"""What a committee at one commit of a model directory holds."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from bcmdist.api.facade import Facade
+from bcmdist.committee import fading
+from bcmdist.committee.committee import Committee
+from bcmdist.committee.snapshot import Snapshot
+from bcmdist.model.model import Model
+from bcmdist.prediction.predictive_model import CommitteeModel
+from bcmdist.storage.commits import ModelStore
+from bcmdist.storage.ledger import Entry
+
+
+@dataclass(frozen=True)
+class StoredCommittee(Facade):
+    """A committee at one commit; `GBCM` adds what can be done with it."""
+
+    snapshot: Snapshot
+
+    @property
+    def predictive(self) -> CommitteeModel:
+        return CommitteeModel(self.snapshot)
+
+    @property
+    def model(self) -> Model:
+        return self.snapshot.model
+
+    @property
+    def committee(self) -> Committee:
+        return self.snapshot.committee
+
+    @property
+    def url(self) -> str:
+        """URL of the model directory."""
+        return self.snapshot.url
+
+    @property
+    def commit(self) -> int:
+        return self.snapshot.commit
+
+    @property
+    def ledger(self) -> tuple[Entry, ...]:
+        """The absorbed partitions."""
+        return self.snapshot.ledger
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """Current weights of the partitions in the ledger, by key, after reweighting and fading."""
+        return fading.weights(self.snapshot.facts.fading, self.ledger)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Records of the fit, JSON-ready: job, kernels tried, seconds per stage, ..."""
+        return self.snapshot.facts.to_json()
+
+    @property
+    def store(self) -> ModelStore:
+        """Access to the model directory: its history and pruning."""
+        return self.snapshot.store
+
+    @property
+    def offsets(self) -> dict[str, Any]:
+        """Offset of each source, by its name: where ingestion resumes. JSON-ready."""
+        return self.snapshot.offsets
+
+    @property
+    def degrees_of_freedom(self) -> float:
+        """Effective degrees of freedom of one latent process, as far as the query set represents the data."""
+        return self.snapshot.degrees_of_freedom
