@@ -242,7 +242,7 @@ class GBCM(StoredCommittee):
 
     @runs
     def evidence_gradient(self, *, runtime: Where = None) -> dict[str, np.ndarray]:
-        """Gradient of `committee.log_evidence` in the log hyper-parameters, by name; see `evidence_refinement`."""
+        """Gradient of `Committee.log_evidence` in the log hyper-parameters, by name; see `evidence_refinement`."""
         with self.snapshot.held() as snapshot:
             return evidence_gradient(snapshot, runtime)
 

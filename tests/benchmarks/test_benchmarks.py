@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import accuracy
+import growing
 import ingest
 import numpy as np
 import plan as plans
@@ -182,6 +183,18 @@ def test_quick_mode(monkeypatch, capsys, tmp_path, real_data):
         (name, method, "") for name in accuracy.QUICK_SETS for method in accuracy.QUICK_METHODS
     ]
     assert rows[0]["mean"]["rmse"] < rows[1]["mean"]["rmse"]
+
+
+@pytest.mark.slow
+def test_the_benchmark_of_growing_query_sets_runs(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["growing.py", "--rows", "8000", "--json"])
+    growing.main()
+    found = json.loads(capsys.readouterr().out)
+    error = {name: one["rmse"] for name, one in found.items() if name != "at rest"}
+    assert error["grown from 20"] < 0.1 * error["fixed at the beginning"]
+    assert error["grown from 20"] <= 1.3 * error["in hindsight, as many"]
+    assert error["both merged"] < 0.5 * min(error["first half alone"], error["second half alone"])
+    assert found["at rest"][0]["points"] == found["at rest"][1]["points"]
 
 
 @pytest.mark.slow
