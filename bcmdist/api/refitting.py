@@ -40,6 +40,8 @@ from bcmdist.runtime.interface import Runtime
 from bcmdist.storage.commits import SCRATCH
 from bcmdist.storage.ledger import Entry
 from bcmdist.storage.locate import open_storage
+from bcmdist.storage.temporary import partial
+from bcmdist.storage.urls import on_objects
 
 # Most rows to learn from: learning uses a sample of them in any case, and they are read into memory.
 MOST_LEARNED = 100_000
@@ -97,7 +99,8 @@ def _refuse_fixed(snapshot):
 
 def _learned(snapshot, readable, options: RefitOptions, runtime) -> tuple[Model, Facts]:
     """The model of the hyper-parameters and query points learned anew, and the facts of its preparation."""
-    scratch = f"{snapshot.url}/{SCRATCH}/refit-{uuid.uuid4().hex}"
+    scratch = f"{snapshot.url}/{SCRATCH}/refit"
+    scratch = f"{scratch}-{uuid.uuid4().hex}" if on_objects(snapshot.url) else partial(scratch)
     old = snapshot.model
     try:
         write_dataset(f"{scratch}/rows.zarr", _columns(old, _chosen(readable, options.newest)), schema=old.schema)

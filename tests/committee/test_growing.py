@@ -15,7 +15,7 @@ from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.dataset import open_data
 from bcmdist.data.partition import partitions
 from bcmdist.data.writing import append_rows
-from bcmdist.errors import InvalidOption, ModelDamaged
+from bcmdist.errors import CorruptChunk, InvalidOption, ModelDamaged
 from bcmdist.prediction.latent import predict_latent
 from bcmdist.storage.commits import open_store
 from oracles import through_query_sets
@@ -308,3 +308,28 @@ def test_a_stream_that_goes_on(moving):
     found = grown(found, path)
     assert len(found.ledger) == 14
     assert_as_in_its_ledger(found)
+
+
+def test_a_partition_that_fails_keeps_no_others_back(moving):
+    gbcm, path, _, _ = moving
+    chunk = next(Path(path).glob("X/c/5/*"))
+    chunk.write_bytes(chunk.read_bytes()[:-3])
+    with pytest.raises(CorruptChunk):
+        grown(gbcm, path)
+    found = grown(GBCM.load(gbcm.url), path, replace(GROW, skip=True))
+    assert (len(found.ledger), len(found.facts["skipped"])) == (11, 1)
+    assert_as_in_its_ledger(found)
+
+
+@pytest.mark.filterwarnings("ignore::bcmdist.errors.BcmdistWarning")  # of rows outside of the cells, and of drift
+def test_a_spatial_model_that_grows_predicts_from_the_rows_around_as_before(moving, rng, tmp_path):
+    _, _, X, y = moving
+    spatial = GBCM.fit((X, y), replace(GIVEN, partition="spatial", query=6), model=tmp_path / "spatial")
+    append_rows(tmp_path / "far.zarr", rng.uniform(30, 32, (60, 2)), rng.normal(size=60), rows_per_chunk=20)
+    after = grown(spatial, tmp_path / "far.zarr")
+    assert after.model.shared.functions > 6
+    new = np.column_stack([rng.uniform(0, 6, 30), rng.uniform(-1, 1, 30)])
+    found, before = after.predict(new, method="local"), spatial.predict(new, method="local")
+    # Far rows move the constant mean, which the rows around leave some of.
+    np.testing.assert_allclose(found["mean"], before["mean"], atol=0.05)
+    np.testing.assert_allclose(found["variance"], before["variance"], rtol=0.01)

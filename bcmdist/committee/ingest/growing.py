@@ -6,6 +6,7 @@ in the order of the source, each after the points of those before it: so the poi
 each partition is absorbed, do not depend on batches, threads or restarts. New points and messages are in one commit.
 """
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import cast
@@ -16,7 +17,7 @@ from bcmdist.committee.growth import grown_to, why_fixed
 from bcmdist.committee.ingest.options import IngestOptions
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.partition import Partition
-from bcmdist.errors import InvalidOption, MemoryLimit
+from bcmdist.errors import BcmdistError, InvalidOption, MemoryLimit, SchedulerLost
 from bcmdist.experts.limits import refuse_large_expert
 from bcmdist.model.loading import load_model
 from bcmdist.model.query_sets import appended, shares_by_others, unexplained
@@ -92,12 +93,26 @@ class Growth:
         return cls(options.grow_share or max(LEAST_GROWN_SHARE, usual), most)
 
     def new_rows(self, snapshot: Snapshot, parts: Sequence[Partition], runtime: Runtime) -> dict[str, np.ndarray]:
-        """Rows of partitions that the query set does not explain, (k, D) scaled, by key; partitions that have a query
-        set already are left out."""
+        """Rows of partitions that the query set does not explain, (k, D) scaled, by key.
+
+        Left out are partitions that have a query set already, and those that fail, as they will again when they are
+        absorbed.
+
+        Raises
+        ------
+        SchedulerLost
+        """
         free = [part for part in parts if part.query is None]
-        if not free:
-            return {}
-        return runtime.sum(FindNewRows(snapshot.reference, self.share), free, label="query points").by_key
+        find = functools.partial(runtime.sum, FindNewRows(snapshot.reference, self.share), label="query points")
+        try:
+            return find(free).by_key if free else {}
+        except SchedulerLost:
+            raise
+        except BcmdistError:
+            if len(free) == 1:
+                return {}
+            each = (self.new_rows(snapshot, [part], runtime) for part in free)
+            return {key: rows for found in each for key, rows in found.items()}
 
     def applied(
         self, snapshot: Snapshot, parts: Sequence[Partition], rows: dict[str, np.ndarray], runtime: Runtime
