@@ -49,10 +49,11 @@ class IngestOptions:
     same_rows: SameRows = "warn"
     """what to do with partitions whose rows were absorbed under another name (a copy, a link) and would count twice"""
     grow: bool | None = None
-    """make rows that the query points do not explain query points before they are absorbed [default: with --watch]"""
+    """make rows that the query points do not explain query points before they are absorbed [default: with --watch, and
+    only rows from new places]"""
     grow_share: Annotated[float | None, "F", Bounds(0.0, 1.0, above=True)] = None
-    """share of the prior variance, given the query points, above which a row is not explained [default: as much as the
-    first query points leave of each other, at least .02]"""
+    """share of the prior variance, given the query points, above which a row is not explained [default: .02; if --grow
+    is not given, twice the largest share of a first query point given the others, from .02 to .5]"""
     query_most: Annotated[int | None, "Q", COUNT] = None
     """largest number of query points [default: 1000]"""
     stop: Callable[[], bool] = never
