@@ -89,6 +89,7 @@ if TYPE_CHECKING:
     from bcmdist.api.estimators.regressor import GBCMRegressor as GBCMRegressor
     from bcmdist.api.gbcm import GBCM as GBCM
     from bcmdist.api.mixture import Mixture as Mixture
+    from bcmdist.api.requests import RefitOptions as RefitOptions
     from bcmdist.api.sampling import sample_posterior as sample_posterior
     from bcmdist.committee.ingest.options import IngestOptions as IngestOptions
     from bcmdist.data.dataset import open_data as open_data
@@ -124,6 +125,7 @@ _HOME = {
     "DaskRuntime": "bcmdist.runtime.dask.cluster",
     "SerialRuntime": "bcmdist.runtime.interface",
     "IngestOptions": "bcmdist.committee.ingest.options",
+    "RefitOptions": "bcmdist.api.requests",
     "append_rows": "bcmdist.data.writing",
     "open_data": "bcmdist.data.dataset",
     "partitions": "bcmdist.data.partition",
@@ -150,6 +152,7 @@ __all__ = [
     "GBCMRegressor",
     "IngestOptions",
     "Mixture",
+    "RefitOptions",
     "SerialRuntime",
     "Settings",
     "append_rows",

@@ -143,11 +143,7 @@ def of_learning_again(snapshot: Snapshot) -> str | None:
     learned = facts.learning.evaluations and facts.query.degrees_estimated is None and facts.method != "local"
     if not learned or not limited or "--query" not in shared.advised:
         return None
-    kernel = kernel_columns(snapshot.model).shown(snapshot.model.kernel_name)
-    flags = f"--no-learn --kernel '{kernel}' --mean {shared.mean.name}"
-    return (
-        f"another --model with more of them need not learn again: {flags}, and --set with each of the hyperparameters"
-    )
+    return f"another --model with more of them need not learn again: fit it with --like {snapshot.url}"
 
 
 def of_targets(snapshot: Snapshot) -> str | None:

@@ -24,6 +24,7 @@ from bcmdist.api.sampling import sample_posterior
 from bcmdist.api.validation.cross_validate import prepared
 from bcmdist.api.validation.folds import column_to_keep
 from bcmdist.api.validation.result import ValidationResult
+from bcmdist.committee.growth import capacity
 from bcmdist.data.dataset import open_data
 from bcmdist.data.outputs import refuse_existing
 from bcmdist.data.tables.writing import refuse_csv_safe
@@ -143,6 +144,7 @@ def _ingest(request: IngestRequest) -> Iterator[Work]:
                 "seconds": None,
                 "rows_per_second": None,
                 "commit": after.commit,
+                "capacity": capacity(after.snapshot),
                 "drift": after.info()["drift"],
             }
 

@@ -13,9 +13,11 @@ from bcmdist.committee.ingest.source import source_of
 from bcmdist.committee.snapshot import Snapshot, from_commit
 from bcmdist.data.dataset import Dataset, open_data
 from bcmdist.data.partition import partitions, refuse_overlap
+from bcmdist.data.schema import UNNAMED
 from bcmdist.data.slices import SLICED
 from bcmdist.data.sources.delivery import Listed
 from bcmdist.data.sources.open import Source
+from bcmdist.errors import InvalidData
 from bcmdist.learning import first_commit
 from bcmdist.learning.experts import method_of
 from bcmdist.learning.like import model_like, settings_like
@@ -65,11 +67,15 @@ def complete(snapshot: Snapshot, data: Dataset, runtime: Runtime, *, several: bo
 
 def prepare(source, settings: Settings, model, runtime: Runtime) -> tuple[Snapshot, Dataset]:
     """Return the unfinished fit in the model directory, else a new committee without data; and the data set."""
-    keep, source, model = places(source, model)
-    like = model_like(settings)
-    settings, method = settings_like(settings, like), method_of(settings)
-    how = {"schema": like.schema} if like else {}
+    settings, like = settings_like(settings), model_like(settings)
+    method, how = method_of(settings), {"schema": like.schema} if like else {}
+    keep, source, model = places(source, model, like=like.schema if like else UNNAMED)
     data = open_data(source, x=settings.x, y=settings.y, uncertain=method.capabilities.input_errors, **how)
+    if like and data.inputs != like.inputs:
+        raise InvalidData(
+            f"{data.url}: expected {like.inputs} columns in {data.x}, as in {settings.like}, got {data.inputs}; give "
+            "the same columns in the same order, or leave out --like"
+        )
     if method.needs_variances(settings):
         refuse_unknown_errors(data)
     asked = (data, settings, model, runtime)

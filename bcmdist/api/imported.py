@@ -46,13 +46,13 @@ def fitted(request: FitRequest) -> Iterator[FitRequest]:
         if request.table != TableOptions():
             raise InvalidOption(
                 f"{request.data}: expected a file with --weight, --drop, --missing and the like, got a data set; leave "
-                "them out, or say them to `bcmdist import`"
+                "them out, or give them to `bcmdist import`"
             )
         yield request
         return
     if like := model_like(settings):
         _refuse_columns(request)
-        roles = like_training(like, request.data)
+        roles = like_training(like, request.data, y=None if settings.y == Settings.y else settings.y)
     else:
         roles = roles_of(request.table, settings.y, x=None if settings.x == Settings.x else settings.x)
     with _imported_nearby(request.model, request.data, roles, functools.partial(_is_fitted_to, request.model)) as place:
@@ -60,10 +60,10 @@ def fitted(request: FitRequest) -> Iterator[FitRequest]:
 
 
 def _refuse_columns(request):
-    if request.table != TableOptions() or (request.settings.x, request.settings.y) != (Settings.x, Settings.y):
+    if request.table != TableOptions() or request.settings.x != Settings.x:
         raise InvalidOption(
-            f"{request.data}: expected no options on its columns beside --like, since {request.settings.like} decides; "
-            "leave them out"
+            f"{request.data}: expected no options on its columns but --y with --like, since {request.settings.like} "
+            "decides; leave them out"
         )
 
 

@@ -41,12 +41,13 @@ def source_of_rows(source, y, companions) -> Any:
     return source
 
 
-def places(source, model) -> tuple[tuple[Scratch, ...], Any, Any]:
+def places(source, model, *, like: Schema = UNNAMED) -> tuple[tuple[Scratch, ...], Any, Any]:
     """Return scratch directories that must be kept alive, the URL of the data, and the path of the model.
 
-    Rows in memory are written to a scratch directory, and so is the model where `model` is None.
+    Rows in memory are written to a scratch directory, with the coding of `like`, and so is the model where `model` is
+    None.
     """
-    keep, source = placed(source)
+    keep, source = placed(source, like=like)
     if model is None:
         keep = (*keep, Scratch())
         model = Path(keep[-1].path, "model")

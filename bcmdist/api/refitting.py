@@ -5,9 +5,10 @@ model; partitions that others have committed meanwhile are absorbed into it, too
 as trimmed entries of a stream, are not part of it, and are counted in a warning. `revert` returns to an earlier state.
 """
 
+import functools
 import itertools
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -32,6 +33,7 @@ from bcmdist.data.writing import write_dataset
 from bcmdist.errors import CommitConflict, InvalidData, InvalidOption
 from bcmdist.experts.message import zero_message
 from bcmdist.learning.first_commit import prepared
+from bcmdist.learning.like import settings_like
 from bcmdist.learning.settings import Settings
 from bcmdist.model.model import Model
 from bcmdist.prediction.errors.class_probabilities import calibrated
@@ -47,6 +49,10 @@ from bcmdist.storage.urls import on_objects
 MOST_LEARNED = 100_000
 # Commits of others during the last steps after which the new state is committed before errors are measured.
 PATIENCE = 3
+# Ratio of the losses of rows left out, after a refit and before, above which to warn. Arbitrary: the rows differ.
+WORSE = 1.1
+# Largest relative difference of two weights that are equal but for rounding.
+SAME_WEIGHT = 1e-9
 # Facts that learning finds, by name.
 LEARNED = (
     "kernels_tried", "at_bounds", "evaluations", "settled", "decisions", "query_asked", "degrees_estimated", "labels",
@@ -54,7 +60,7 @@ LEARNED = (
 )  # fmt: skip
 # Facts that hold for the former hyper-parameters only.
 OUTDATED = (
-    "halving_loss", "query_most", "linearised_at", "objective", "withdrawn_error", "spread", "calibration",
+    "halving_loss", "linearised_at", "objective", "withdrawn_error", "spread", "calibration",
     "local_calibration", "recalibration", "expected", "accuracy",
 )  # fmt: skip
 
@@ -78,19 +84,30 @@ def refit(snapshot: Snapshot, options: RefitOptions, runtime: Runtime) -> Snapsh
         rows, whole = sum(part.rows for part in readable), snapshot.committee.total.rows
         if not readable:
             raise InvalidData(f"{snapshot.url}: expected rows that can be read again, found none; fit a new model")
-        model, found = _learned(snapshot, readable, options, runtime)
+        order = {entry.key: number for number, entry in enumerate(snapshot.ledger)}
+        model, found = _learned(snapshot, sorted(readable, key=lambda part: order[part.key]), options, runtime)
         if rows < whole:
             warn(f"{snapshot.url}: {whole - rows} of {whole} rows cannot be read again and are left out")
-        return _swapped(_Absorbed(model, found), snapshot, runtime)
+        after = _swapped(AbsorbedRows(model, found), snapshot, runtime)
+        _warn_where_worse(snapshot, after)
+        return after
 
 
 def _refuse_fixed(snapshot):
     why = why_fixed(snapshot)
     if snapshot.model.cells is not None:
-        why = "its rows are arranged in spatial cells"
+        why = "its rows are arranged in spatial cells; --partition chunks has none"
     if why:
-        raise InvalidOption(
-            f"{snapshot.url}: expected a model that can be refitted, got one that cannot: {why}; fit anew"
+        raise InvalidOption(f"{snapshot.url}: cannot be refitted: {why}; fit another model to its data")
+
+
+def _warn_where_worse(before, after):
+    """Warn where rows left out are predicted worse than before."""
+    one, other = before.facts.errors.accuracy, after.facts.errors.accuracy
+    if one and other and one.loss == other.loss and other.model > WORSE * one.model:
+        warn(
+            f"{after.url}: rows left out are predicted worse than before, with a {one.loss} of {other.model:.3g}, "
+            f"before {one.model:.3g}; `bcmdist revert {after.url} --to {before.commit}` returns to that"
         )
 
 
@@ -103,10 +120,15 @@ def _learned(snapshot, readable, options: RefitOptions, runtime) -> tuple[Model,
     scratch = f"{scratch}-{uuid.uuid4().hex}" if on_objects(snapshot.url) else partial(scratch)
     old = snapshot.model
     try:
-        write_dataset(f"{scratch}/rows.zarr", _columns(old, _chosen(readable, options.newest)), schema=old.schema)
-        data = open_data(f"{scratch}/rows.zarr")
-        commit = prepared(data, _settings(snapshot, options), f"{scratch}/model", runtime)
-        made = Snapshot.load(f"{scratch}/model", commit=commit.number)
+        newest = _chosen(readable, options.newest)
+        made = _prepared(snapshot, newest, _settings(snapshot, options), f"{scratch}/learned", runtime)
+        facts = made.facts
+        if options.newest is not None:  # the query points must explain all rows that are absorbed again
+            like = Settings(like=f"{scratch}/learned/model", query=options.query, seed=options.seed, partition="chunks")
+            like = settings_like(replace(like, rows_per_expert=facts.survey.rows_per_expert))
+            made = _prepared(snapshot, _chosen(readable, None), like, f"{scratch}/all", runtime)
+            query = made.facts.query
+            facts = facts.changed(query_asked=query.query_asked, degrees_estimated=query.degrees_estimated)
     finally:
         open_storage(scratch).remove_all()
     if made.model.classes != old.classes:
@@ -114,11 +136,21 @@ def _learned(snapshot, readable, options: RefitOptions, runtime) -> tuple[Model,
             f"{snapshot.url}: expected rows of the classes {old.classes} to learn from, got {made.model.classes}; give "
             "more --newest rows"
         )
-    return replace(made.model, schema=old.schema, x_name=old.x_name, y_name=old.y_name), made.facts
+    return replace(made.model, schema=old.schema, x_name=old.x_name, y_name=old.y_name), facts
+
+
+def _prepared(snapshot, parts, settings, place, runtime) -> Snapshot:
+    """An empty committee at `place`/model, with what is learned from the rows of some partitions."""
+    write_dataset(f"{place}/rows.zarr", _columns(snapshot.model, parts), schema=snapshot.model.schema)
+    commit = prepared(open_data(f"{place}/rows.zarr"), settings, f"{place}/model", runtime)
+    return Snapshot.load(f"{place}/model", commit=commit.number)
 
 
 def _chosen(readable: Sequence[Partition], newest) -> list[Partition]:
-    """Partitions with about `newest` of the newest rows; by default evenly spread ones of all."""
+    """Partitions with about `newest` of the rows absorbed last; by default evenly spread ones of all.
+
+    readable : in the order of the ledger
+    """
     if newest is None:
         step = max(1, -(-sum(part.rows for part in readable) // MOST_LEARNED))
         return list(readable[::step])
@@ -149,7 +181,7 @@ def _settings(snapshot, options) -> Settings:
     return Settings(
         likelihood=model.likelihood.name,
         kernel=options.kernel or model.kernel_name,
-        query=options.query or facts.query.query_asked,
+        query=options.query,
         rows_per_expert=facts.survey.rows_per_expert,
         partition="chunks",
         expert=facts.expert,
@@ -164,57 +196,69 @@ def _settings(snapshot, options) -> Settings:
 # --- Absorbing and committing ---
 
 
-class _Absorbed:
-    """The rows of a model under new hyper-parameters: what was absorbed stays while others commit."""
+class AbsorbedRows:
+    """Messages of all rows under the new model, kept between attempts to commit."""
 
     def __init__(self, model: Model, found: Facts):
         self.model, self.found = model, found
         self.total = zero_message(model.shared, model.likelihood)
         self.entries: dict[str, Entry] = {}
+        self.counts: dict[str, float] = {}
+        """weights of the messages in the total, by key"""
         self.fading: Weighting | None = None
 
     def of(self, snapshot: Snapshot, runtime) -> Snapshot:
         """The state of a commit under the new hyper-parameters; it remains to be committed."""
-        fading = snapshot.facts.fading
-        if self.fading is not None:
-            self.total = self.total.weighted(self.fading.aged(fading))
-        self.fading = fading
-        base = self._state(snapshot)
-        counts = weights(fading, snapshot.ledger)
-        gone = {key: counts_of(fading, entry) for key, entry in self.entries.items() if key not in counts}
-        with base.drafted() as readable:
-            if gone:
-                self.total -= messages(readable, gone, runtime, ledger=list(self.entries.values()))
-                self.entries = {key: entry for key, entry in self.entries.items() if key not in gone}
-            new = [part for part in readable_partitions(snapshot) if part.key not in self.entries]
+        counts = self._aged(snapshot)
+        outdated = {
+            key: count
+            for key, count in self.counts.items()
+            if key not in counts or not np.isclose(count, counts[key], rtol=SAME_WEIGHT, atol=0.0)
+        }
+        with self._state(snapshot).drafted() as readable:
+            if outdated:
+                self.total -= messages(readable, outdated, runtime, ledger=list(self.entries.values()))
+                self.counts = {key: count for key, count in self.counts.items() if key not in outdated}
+            new = [part for part in readable_partitions(snapshot) if part.key not in self.counts]
             new = [replace(part, state="", query=None) for part in new]
             if new:
                 absorbed = readable.compute_messages(new, runtime, label="absorb again")
                 refuse_changed(absorbed.entries.values(), snapshot.ledger)
                 self.total += absorbed.message
                 self.entries |= absorbed.entries
-        old = snapshot.absorbed
-        entries = [
-            replace(entry, weight=old[key].weight, position=old[key].position, arrival=old[key].arrival)
-            for key, entry in self.entries.items()
-        ]
-        order = {entry.key: number for number, entry in enumerate(snapshot.ledger)}
-        return self._state(snapshot, sorted(entries, key=lambda entry: order[entry.key]))
+                self.counts |= {part.key: part.weight for part in new}
+        kept = ("weight", "position")
+        return self._state(
+            snapshot,
+            [
+                replace(self.entries[old.key], **{name: getattr(old, name) for name in kept})
+                for old in snapshot.ledger
+                if old.key in self.counts
+            ],
+        )
+
+    def _aged(self, snapshot) -> dict[str, float]:
+        """Bring the messages to the age of a commit; return the weights of its partitions, by key."""
+        fading = snapshot.facts.fading
+        factor = 1.0 if self.fading is None else self.fading.aged(fading)
+        self.total, self.fading = self.total.weighted(factor), fading
+        self.counts = {key: factor * count for key, count in self.counts.items()}
+        return weights(fading, snapshot.ledger)
 
     def _state(self, snapshot, entries=()) -> Snapshot:
         learned, facts = self.found.to_json(), snapshot.facts
         changed = {name: learned.get(name) for name in LEARNED} | dict.fromkeys(OUTDATED)
-        changed |= {"passes": (Pass(1),), "refits": (facts.learning.refits or 0) + 1, "seconds": self.found.seconds}
+        changed |= {
+            "query_most": None,
+            "passes": (Pass(1),),
+            "refits": (facts.learning.refits or 0) + 1,
+            "seconds": self.found.seconds,
+        }
         committee = Committee(self.total, self.model.shared.belief)
         return replace(snapshot.changed(committee, entries, rewrite=True, **changed), model=self.model)
 
 
-def counts_of(fading: Weighting, entry: Entry) -> float:
-    """What the rows of an entry count by now."""
-    return entry.weight * fading.weight(entry.position)
-
-
-def _swapped(absorbed: _Absorbed, snapshot: Snapshot, runtime) -> Snapshot:
+def _swapped(absorbed: AbsorbedRows, snapshot: Snapshot, runtime) -> Snapshot:
     """Commit the new state, with the partitions that others commit meanwhile."""
     several = passes_made(snapshot.facts) > 1
     for attempt in itertools.count():
@@ -225,11 +269,24 @@ def _swapped(absorbed: _Absorbed, snapshot: Snapshot, runtime) -> Snapshot:
         except CommitConflict:
             snapshot = snapshot.newest()
             continue
-        if at_once:
-            break
-        state = _measured(refine(state, runtime) if several else state, runtime).committed_or_newest()
         break
+    if several:
+        state = _repeated(lambda found: refine(found, runtime), state, "further passes were not made")
+    if not at_once:
+        measure = functools.partial(_measured, runtime=runtime)
+        state = _repeated(lambda found: measure(found).committed(), state, "errors were not measured")
     return state
+
+
+def _repeated(step: Callable[[Snapshot], Snapshot], snapshot: Snapshot, failed: str) -> Snapshot:
+    """Make a step that commits; again from the newest commit if others have committed, at most `PATIENCE` times."""
+    for _ in range(PATIENCE):
+        try:
+            return step(snapshot)
+        except CommitConflict:
+            snapshot = snapshot.newest()
+    warn(f"{snapshot.url}: {failed}, as others commit all the time; refit again when nobody ingests")
+    return snapshot
 
 
 def _measured(snapshot, runtime) -> Snapshot:

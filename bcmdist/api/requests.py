@@ -89,11 +89,12 @@ class RefitOptions:
     """
 
     newest: Annotated[int | None, "ROWS", COUNT] = None
-    """learn from this many of the newest rows [default: from a sample of all]"""
+    """learn scaling and hyper-parameters from this many of the rows absorbed last, rounded up to whole partitions
+    [default: from a sample of all]"""
     kernel: Annotated[str | None, "NAME|auto"] = None
     """kernel, as of `fit` [default: that of the model]"""
-    query: Annotated[int | Literal["auto"] | None, "Q|auto", COUNT] = None
-    """number of query points, as of `fit` [default: as many as the model has]"""
+    query: Annotated[int | Literal["auto"], "Q|auto", COUNT] = "auto"
+    """number of query points, which are chosen among all rows; auto: about twice the effective degrees of freedom"""
     effort: Literal["quick", "normal", "thorough"] = "normal"
     """how long to learn, and from how many rows"""
     seed: Annotated[int, SEED] = 0

@@ -47,15 +47,15 @@ class Contribution:
     """later passes: the experts' part of the log joint density at their modes"""
     step: Message | None = None
     """later passes: message that gives the next Newton step, where `message` uses expected weights"""
-    about: int = 0
+    query: int = 0
     """number of the query set that the messages are about"""
 
     def __add__(self, other: "Contribution") -> "Contribution":
         assert not self.entries.keys() & other.entries.keys(), "a partition would count twice"
-        assert self.about == other.about, "messages about different query sets do not add"
+        assert self.query == other.query, "messages about different query sets do not add"
         objective = self.objective + other.objective
         step = None if self.step is None or other.step is None else self.step + other.step
-        return Contribution(self.message + other.message, self.entries | other.entries, objective, step, self.about)
+        return Contribution(self.message + other.message, self.entries | other.entries, objective, step, self.query)
 
     def __sizeof__(self):
         return sys.getsizeof(self.message) + (0 if self.step is None else sys.getsizeof(self.step))
@@ -109,8 +109,8 @@ class Expert:
             found = found.weighted(part.weight)
         lift = present.lift(part.query)
         step = found.step and lifted(found.step, lift)
-        message, about = lifted(found.message, lift), len(present.earlier)
-        return Contribution(message, {part.key: entry}, found.objective, step, about)
+        message = lifted(found.message, lift)
+        return Contribution(message, {part.key: entry}, found.objective, step, len(present.earlier))
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ class RunningExpert:
         message = running_message(model.shared, model.likelihood, X, obs, belief)
         densities, query = densities_of(model.likelihood, obs), query_number(model, part)
         entry = Entry(part.key, rows.digest, part.rows, 1.0, RUNNING, densities=densities, query=query)
-        return Contribution(message, {part.key: entry}, about=len(model.earlier))
+        return Contribution(message, {part.key: entry}, query=len(model.earlier))
 
 
 @dataclass(frozen=True)
@@ -162,7 +162,7 @@ class EPExpert:
         densities = densities_of(model.likelihood, obs)
         query = query_number(model, part)
         entry = Entry(part.key, rows.digest, part.rows, part.weight, state=name, densities=densities, query=query)
-        return Contribution(message.weighted(part.weight), {part.key: entry}, about=len(model.earlier))
+        return Contribution(message.weighted(part.weight), {part.key: entry}, query=len(model.earlier))
 
     def _total(self):
         if self.eta is None or self.precision is None:

@@ -6,14 +6,18 @@ Only the query points are chosen anew, where the rows are.
 from dataclasses import replace
 from typing import Literal, cast
 
+from bcmdist.committee.growth import why_fixed
 from bcmdist.committee.snapshot import Snapshot
-from bcmdist.errors import InvalidOption
+from bcmdist.data.schema import Schema
+from bcmdist.errors import InvalidOption, UnsupportedTarget
 from bcmdist.learning.settings import Settings
 from bcmdist.model.model import Model, named_parameters
-from bcmdist.model.shared.query import Query
 
 # Settings that the model decides.
-DECIDED = ("task", "likelihood", "kernel", "mean", "warp", "target_transform", "set")
+DECIDED = (
+    "task", "likelihood", "kernel", "mean", "warp", "target_transform", "set", "expert", "precision", "approximation",
+    "linearise",
+)  # fmt: skip
 
 
 def model_like(settings: Settings) -> Model | None:
@@ -21,30 +25,26 @@ def model_like(settings: Settings) -> Model | None:
 
     Raises
     ------
-    InvalidOption
-        The shared variables of that model are not values at query points, or its inputs have errors.
     ModelNotFound, ModelDamaged
     """
-    if settings.like is None:
-        return None
-    model = Snapshot.load(settings.like).model
-    if not isinstance(model.shared, Query) or model.input_errors is not None:
-        kind = "inputs with errors" if model.input_errors is not None else model.shared.noun
-        raise InvalidOption(f"--like: expected a model of values at query points, got one of {kind}: {settings.like}")
-    return model
+    return None if settings.like is None else Snapshot.load(settings.like).model
 
 
-def settings_like(settings: Settings, model: Model | None) -> Settings:
-    """Settings of a fit with the hyper-parameters of a model; unchanged for None.
+def settings_like(settings: Settings) -> Settings:
+    """Settings of a fit, with the hyper-parameters of the model that it shall be like, if any.
 
     Raises
     ------
     InvalidOption
-        A setting is given that the model decides.
+        A setting is given that the model decides, or the query set of that model cannot change.
+    ModelNotFound, ModelDamaged
     """
-    if model is None:
+    if settings.like is None:
         return settings
-    default = Settings()
+    snapshot, default = Snapshot.load(settings.like), Settings()
+    if fixed := why_fixed(snapshot):
+        raise InvalidOption(f"--like: expected a model that others can be merged with, got {settings.like}: {fixed}")
+    model, linearisation = snapshot.model, snapshot.facts.linearisation
     if given := [name for name in DECIDED if getattr(settings, name) != getattr(default, name)]:
         raise InvalidOption(
             f"--like: expected no {' and '.join(given)} with it, since {settings.like} decides; leave them out"
@@ -54,9 +54,25 @@ def settings_like(settings: Settings, model: Model | None) -> Settings:
         settings,
         likelihood=model.likelihood.name,
         kernel=model.kernel_name,
+        expert=snapshot.facts.expert,
+        precision=cast(Literal["double", "mixed"], model.precision),
+        approximation=linearisation.approximation,
+        linearise=linearisation.linearise,
         mean=cast(Literal["constant", "zero", "linear"], model.shared.mean.name),
         warp="none",
         target_transform="none",
+        partition="chunks" if settings.partition == "auto" and model.cells is None else settings.partition,
         learn=False,
         set={name: value.tolist() for name, value in values.items()},
     )
+
+
+def refuse_unknown_classes(like: Model, classes: tuple[float, ...] | None, schema: Schema, url: str) -> None:
+    """Raise `UnsupportedTarget` where rows at `url` have classes, with names in `schema`, that a model lacks."""
+    new = sorted(set(classes or ()) - set(like.classes or ())) if like.classes else []
+    if new:
+        shown = ", ".join(schema.classes[int(k)] if schema.classes else f"{k:g}" for k in new)
+        raise UnsupportedTarget(
+            f"{url}: expected the classes of the model of --like, {', '.join(map(str, like.class_labels)):.80}, got "
+            f"{shown:.80} too; leave out these rows, or --like"
+        )

@@ -39,7 +39,7 @@ from bcmdist.learning.hyperparameters import (
     with_numbered_columns,
 )
 from bcmdist.learning.input_warping import requested_warps, warped_scaling
-from bcmdist.learning.like import model_like
+from bcmdist.learning.like import model_like, refuse_unknown_classes
 from bcmdist.learning.method import Method, sample_rows
 from bcmdist.learning.point import Point
 from bcmdist.learning.prediction_inputs import read_prediction_inputs
@@ -166,6 +166,7 @@ def prepare_model(
             case = replace(case, places=read_prediction_inputs(settings, data, SAMPLE_LEAST, runtime))
         if like:
             scaling, of_scaling = like.scaling, list[dict[str, Any]]()
+            refuse_unknown_classes(like, case.classes, case.schema, case.data.url)
             case = replace(case, likelihood=like.likelihood, classes=like.classes, schema=like.schema)
         else:
             scaling, of_scaling = choose_scaling(case, store, place.rows_url)

@@ -7,7 +7,7 @@ by reference. Two committees can be added if and only if their models are equal.
 from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import cast
+from typing import Any, cast
 
 import msgspec
 import numpy as np
@@ -115,6 +115,10 @@ class Model:
         if number is None or number == len(self.earlier):
             return None
         return get_or_make(self._lifts, number, lambda: self.earlier.lift(number, cast(Query, self.shared)))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What is pickled: all but the cache of lifts."""
+        return {name: value for name, value in self.__dict__.items() if name != "_lifts"}
 
     @cached_property
     def _lifts(self) -> LRU[Hashable, Lift]:

@@ -137,6 +137,7 @@ def appended(query: Query, points, *, most: int | None = None, share=LEAST_SHARE
     share : a point is added only if its variance given the points before it is above this share of its prior variance
     """
     Q, points = query.functions, np.unique(np.asarray(points, dtype=float), axis=0)
+    points = points[query.kernel.diagonal(points) > 0.0]  # elsewhere f is known: at 0 with a linear kernel
     room = len(points) if most is None else max(0, min(len(points), most - Q))
     B = linalg.solve_right_transposed(query.factor, np.asfortranarray(query.kernel.cross(points, query.points)))
     prior = query.kernel.diagonal(points)
@@ -144,7 +145,7 @@ def appended(query: Query, points, *, most: int | None = None, share=LEAST_SHARE
     rows = np.zeros((len(points), Q + room), order="F")  # rows of the factor of the joint covariance
     rows[:, :Q] = B
     chosen: list[int] = []
-    for column in range(Q, Q + room):
+    for column in range(Q, Q + room * (len(points) > 0)):
         pivot = int(np.argmax(residual / prior))
         if residual[pivot] <= share * prior[pivot] or pivot in chosen:
             break

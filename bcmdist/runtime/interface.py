@@ -64,7 +64,7 @@ def shares(task: Task, parts: Sequence[Work]) -> Iterator[Any]:
             with one_thread():
                 share = task(part, rows)
         except (NotPositiveDefinite, LaplaceNotConverged, EPNotConverged) as error:
-            raise type(error)(f"{part.key}: {error}") from error
+            raise type(error)(f"{part.key}: {error.args[0]}") from error
         yield share
 
 

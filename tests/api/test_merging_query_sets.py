@@ -2,6 +2,8 @@
 
 import csv
 import json
+import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,7 +16,7 @@ from bcmdist.committee.ingest.options import IngestOptions
 from bcmdist.committee.revision import messages
 from bcmdist.data.dataset import open_data
 from bcmdist.data.partition import partitions
-from bcmdist.errors import InvalidOption, ModelsDiffer
+from bcmdist.errors import BcmdistWarning, InvalidData, InvalidOption, ModelsDiffer, UnsupportedTarget
 from oracles import through_query_sets
 from problems import assert_same_committee
 
@@ -143,6 +145,68 @@ def test_settings_that_the_model_decides(halves, tmp_path, setting):
     (west, _), ((path, _, _), _) = halves
     with pytest.raises(InvalidOption, match=f"--like: expected no {next(iter(setting))} with it"):
         GBCM.fit(path, Settings(like=west.url, **setting), model=tmp_path / "other")
+
+
+@pytest.mark.parametrize("options", [{"precision": "mixed"}, {"expert": "fitc"}, {"expert": "sor"}])
+def test_other_experts_and_precisions_are_merged(make_data, rng, tmp_path, options):
+    X = rng.uniform(-2, 2, (120, 2))
+    data = [make_data(f"{k}.zarr", rows_per_chunk=30, X=X[k::2], y=X[k::2, 0]) for k in range(2)]
+    one = GBCM.fit(data[0], replace(GIVEN, **options), model=tmp_path / "one")
+    like = Settings(query=8, rows_per_expert=30, partition="chunks", like=one.url)
+    merged = one.merge(GBCM.fit(data[1], like, model=tmp_path / "other"), tmp_path / "merged")
+    assert merged.model.shared.functions > 12
+    assert_as_in_its_ledger(merged)
+
+
+def test_rows_that_do_not_suit_the_model_are_refused(halves, make_data, rng, tmp_path):
+    (west, _), _ = halves
+    like = Settings(partition="chunks", like=west.url)
+    data = make_data("three.zarr", X=rng.normal(size=(60, 3)), y=rng.normal(size=60))
+    with pytest.raises(InvalidData, match=r"expected 2 columns in X, as in .*, got 3; give the same columns"):
+        GBCM.fit(data, like, model=tmp_path / "other")
+    X = rng.normal(size=(90, 2))
+    settings = Settings(query=8, learn=False, partition="chunks", task="classification")
+    classes = GBCM.fit(make_data("c.zarr", X=X, y=np.arange(90) % 3), settings, model=tmp_path / "classes")
+    more = make_data("more.zarr", X=X, y=np.arange(90) % 4)
+    with pytest.raises(
+        UnsupportedTarget,
+        match=r"expected the classes of the model of --like, 0, 1, 2, got 3 too; leave out",
+    ):
+        GBCM.fit(more, replace(like, like=classes.url), model=tmp_path / "other")
+    assert not (tmp_path / "other" / "commits").exists()
+
+
+def test_a_model_that_others_cannot_be_merged_with(classes, tmp_path):
+    path, _, _ = classes
+    settings = Settings(learn=False, query=8, approximation="ep", partition="chunks")
+    ep = GBCM.fit(path, settings, model=tmp_path / "ep")
+    with pytest.raises(
+        InvalidOption, match=r"--like: expected a model that others can be merged with, .*expectation prop"
+    ):
+        GBCM.fit(path, Settings(like=ep.url), model=tmp_path / "other")
+
+
+def test_frames_are_coded_as_the_model_that_they_are_fitted_like(rng, tmp_path):
+    pandas = pytest.importorskip("pandas", reason="pip install 'bcmdist[tables]'")
+
+    def frame(low, levels, gaps):
+        size = rng.uniform(low, low + 3, 120)
+        size[:gaps] = np.nan
+        soil = rng.choice(levels, 120)
+        found = pandas.DataFrame({"size": size, "soil": soil})
+        return found, np.nan_to_num(size, nan=1.0) + (soil == "clay")
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", BcmdistWarning)  # of gaps, and of levels that training lacks
+        settings = Settings(query=15, effort="quick", partition="chunks", rows_per_expert=40)
+        west = GBCM.fit(*frame(0.0, ["clay", "loam", "sand"], 12), settings, model=tmp_path / "west")
+        for k, (levels, gaps) in enumerate([(["clay", "loam"], 0), (["clay", "loam", "sand", "peat"], 5)]):
+            X, y = frame(3.0, levels, gaps)
+            east = GBCM.fit(X, y, Settings(query=10, like=west.url), model=tmp_path / f"east{k}")
+            assert east.model.schema == west.model.schema
+            assert east.model.cells is None
+            merged = west.merge(east, tmp_path / f"merged{k}")
+            assert merged.committee.total.rows == 240
 
 
 def run(*arguments):

@@ -16,7 +16,7 @@ from bcmdist.committee.fading import weights
 from bcmdist.committee.ingest.options import IngestOptions
 from bcmdist.committee.revision import messages
 from bcmdist.committee.snapshot import Snapshot
-from bcmdist.data.writing import append_rows
+from bcmdist.data.writing import append_rows, write_dataset
 from bcmdist.errors import BcmdistWarning, InvalidData, InvalidOption
 from problems import assert_same_committee
 
@@ -131,7 +131,7 @@ def test_an_ingestion_goes_on_under_the_new_hyperparameters(model, rng, monkeypa
     monkeypatch.setattr(Snapshot, "committed", slow)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", BcmdistWarning)  # of drift: the rows come from a new place
-        gbcm.ingest(gbcm.source(path), IngestOptions(commit_every=2, grow=grow, grow_share=0.05))
+        gbcm.ingest(gbcm.source(path), IngestOptions(commit_every=2, grow=grow, grow_share=0.05 if grow else None))
         found = GBCM.load(gbcm.url)
         assert_as_in_its_ledger(found)
         if back:  # what was absorbed after the commit that is back comes again when the source is read again
@@ -139,6 +139,67 @@ def test_an_ingestion_goes_on_under_the_new_hyperparameters(model, rng, monkeypa
             found, _ = found.ingest(found.source(path), IngestOptions(grow=grow))
     assert len(found.ledger) == 14
     assert_as_in_its_ledger(found)
+
+
+@pytest.mark.parametrize("fading", [{}, {"half_life": 100.0}, {"window": 200}])
+@pytest.mark.parametrize("act", ["forget", "reweight", "ingest"])
+def test_changes_by_others_while_rows_are_absorbed_again(model, rng, monkeypatch, fading, act):
+    gbcm, path = model
+    appended(path, rng, 100)
+    gbcm, _ = gbcm.ingest(gbcm.source(path), IngestOptions(**fading))
+    committed, tries = Snapshot.committed, []
+
+    def slow(self):
+        if self.pending and not tries:
+            tries.append(1)
+            other = GBCM.load(gbcm.url)
+            if act == "forget":
+                other.forget([other.ledger[-2].key])
+            elif act == "reweight":
+                other.reweight({other.ledger[-2].key: 3.0})
+            else:
+                appended(path, rng, 50)
+                other.ingest(other.source(path))
+        return committed(self)
+
+    monkeypatch.setattr(Snapshot, "committed", slow)
+    gbcm.refit(QUICK)
+    assert_as_in_its_ledger(GBCM.load(gbcm.url))
+
+
+def test_the_newest_rows_are_those_absorbed_last(model, make_data, rng, monkeypatch):
+    gbcm, _ = model
+    X = rng.uniform(-2, 2, (100, 2))
+    gbcm = gbcm.partial_fit(make_data("a_new.zarr", X=X, y=truth(X)))  # sorted by name it is before the others
+    found = []
+
+    def chosen(url, columns, **how):
+        found.append(columns["X"])
+        write_dataset(url, columns, **how)
+
+    monkeypatch.setattr("bcmdist.api.refitting.write_dataset", chosen)
+    gbcm.refit(replace(QUICK, newest=50))
+    np.testing.assert_array_equal(found[0], X[50:])
+
+
+def test_query_points_are_chosen_among_all_rows(make_data, rng, tmp_path):
+    X = np.column_stack([np.sort(rng.uniform(0, 20, 1500)), rng.uniform(-1, 1, 1500)])
+    path = make_data("stream.zarr", rows_per_chunk=50, X=X, y=truth(X) + 0.1 * rng.standard_normal(1500))
+    gbcm = GBCM.fit(path, replace(WRONG, query=60), model=tmp_path / "model")
+    after = gbcm.refit(replace(QUICK, newest=300))
+    points = after.model.scaling.original_inputs(after.model.shared.points)[:, 0]
+    assert (points < 5).mean() > 0.15
+    errors = [np.sqrt(np.mean((one.predict(X)["mean"] - truth(X)) ** 2)) for one in (gbcm, after)]
+    assert errors[1] < errors[0]
+
+
+def test_a_refit_that_predicts_worse_says_so(make_data, rng, tmp_path):
+    X = rng.uniform(-2, 2, (400, 2))
+    path = make_data("rows.zarr", X=X, y=truth(X) + 0.1 * rng.standard_normal(400))
+    settings = Settings(query=80, rows_per_expert=50, partition="chunks", kernel="se", effort="quick")
+    gbcm = GBCM.fit(path, settings, model=tmp_path / "model")
+    with pytest.warns(BcmdistWarning, match=r"predicted worse than before, with a rmse of .*revert .* --to 2` returns"):
+        gbcm.refit(replace(QUICK, query=5))
 
 
 def test_fading_rows_keep_their_weights(model, rng):
@@ -176,7 +237,7 @@ def test_rows_that_are_gone_are_counted(model, make_data, rng):
 def test_spatial_models_are_refused(model, tmp_path):
     _, path = model
     spatial = GBCM.fit(path, replace(WRONG, partition="spatial"), model=tmp_path / "spatial")
-    with pytest.raises(InvalidOption, match="got one that cannot: its rows are arranged in spatial cells; fit anew"):
+    with pytest.raises(InvalidOption, match="cannot be refitted: its rows are arranged in spatial cells; --part"):
         spatial.refit(QUICK)
 
 

@@ -1,5 +1,6 @@
 """A query set that grows while rows arrive gives one committee, whatever the batches, restarts and races."""
 
+import pickle
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -333,3 +334,25 @@ def test_a_spatial_model_that_grows_predicts_from_the_rows_around_as_before(movi
     # Far rows move the constant mean, which the rows around leave some of.
     np.testing.assert_allclose(found["mean"], before["mean"], atol=0.05)
     np.testing.assert_allclose(found["variance"], before["variance"], rtol=0.01)
+
+
+def test_a_grown_model_is_pickled(moving, rng):
+    gbcm, path, _, _ = moving
+    found = grown(gbcm, path)
+    again = pickle.loads(pickle.dumps(found))
+    new = rng.uniform(-2, 8, (5, 2))
+    np.testing.assert_array_equal(again.predict(new)["mean"], found.predict(new)["mean"])
+    assert_as_in_its_ledger(again)
+
+
+def test_the_limit_of_points_is_kept(moving):
+    gbcm, path, _, _ = moving
+    found = grown(gbcm, path, replace(GROW, query_most=12, max_partitions=6))
+    assert grown(found, path).model.shared.functions == 12
+
+
+def test_a_limit_or_a_share_asks_for_growth(moving):
+    gbcm, path, _, _ = moving
+    assert grown(gbcm, path, IngestOptions(query_most=30)).model.earlier
+    with pytest.raises(InvalidOption, match="--no-grow: expected no --grow-share or --query-most with it"):
+        IngestOptions(grow=False, query_most=30)

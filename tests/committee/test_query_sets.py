@@ -174,3 +174,10 @@ def test_query_sets_are_stored_and_restored(rng):
         np.testing.assert_array_equal(found.query(number, present).points, points.points[:count])
         direct = lift_between(beginning(points, count), present).matrix
         np.testing.assert_allclose(found.lift(number, present).matrix, direct, atol=ROUNDING)
+
+
+def test_points_where_f_is_known_add_nothing(rng):
+    query = prepare(rng.uniform(-2, 2, (1, 2)), kernel=parse_kernel("linear", inputs=2), mean=Mean("zero"))
+    points = np.array([[0.0, 0.0], [1.0, 0.3], [-0.4, 1.0]])
+    assert appended(query, points).functions == 2  # of two dimensions
+    assert appended(query, points[:1]).functions == 1

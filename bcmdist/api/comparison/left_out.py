@@ -4,6 +4,7 @@ The model predicts each of these rows from all other rows. The baselines predict
 other training rows; of few rows in turns, so that baselines miss at most a quarter of them.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 
 import numpy as np
@@ -12,6 +13,8 @@ from bcmdist.api.comparison.baselines import Training, baselines, sampled, train
 from bcmdist.api.comparison.remarks import COMPARED
 from bcmdist.committee.facts import Accuracy
 from bcmdist.committee.snapshot import Snapshot
+from bcmdist.data.dataset import Dataset
+from bcmdist.data.partition import Partition
 from bcmdist.errors import BcmdistError
 from bcmdist.prediction.interface import corrected_of
 from bcmdist.prediction.leave_one_out import sites_repeat
@@ -62,8 +65,10 @@ def _accuracy(snapshot, runtime) -> Accuracy | None:
     left_out = _left_out(snapshot, runtime)
     if left_out is None:
         return None
-    absorbed, candidates = snapshot.committee.total.rows, len(left_out.number)
-    count = min(candidates, max(JUDGED, min(candidates // 2, int(SHARE * absorbed))))  # baselines learn from the others
+    available, candidates = sum(part.rows for part in _partitions(snapshot)), len(left_out.number)
+    count = min(
+        candidates, max(JUDGED, min(candidates // 2, int(SHARE * available)))
+    )  # baselines learn from the others
     judged = left_out[np.sort(np.random.default_rng(0).permutation(candidates)[:count])]
     latent = judged.mean, judged.variance
     rows = score_latent(corrected_of(snapshot), judged.X, judged.obs, judged.number, latent)
@@ -75,21 +80,28 @@ def _accuracy(snapshot, runtime) -> Accuracy | None:
     power = 2 if loss == "rmse" else 1
     found: dict[str, float] = {}
     learned_from = 0
-    turns = int(np.ceil(count / (SHARE * absorbed)))
+    turns = int(np.ceil(count / (SHARE * available)))
     for some, training in _turns(rows, *learning, turns):
         learned_from = max(learned_from, len(training.y))
         for name, scores in baselines(snapshot, training, rows[some]).items():
             found[name] = found.get(name, 0.0) + len(some) * scores[loss] ** power / len(rows)
     means = {name: _rounded(value ** (1.0 / power)) for name, value in found.items() if np.isfinite(value)}
     figures = {"loss": loss, "model": _rounded(totals[loss]), "baselines": means, "learned_from": learned_from}
-    return Accuracy(rows=len(rows), absorbed=absorbed, **figures) if means else None
+    return Accuracy(rows=len(rows), absorbed=snapshot.committee.total.rows, **figures) if means else None
+
+
+def _partitions(snapshot) -> list[Partition]:
+    """The partitions of a fit in the data set that has most of its rows."""
+    parts, rows = fitted_partitions(snapshot), Counter[Dataset]()
+    for part in parts:
+        rows[part.data] += part.rows
+    return [part for part in parts if part.data == rows.most_common(1)[0][0]]
 
 
 def _left_out(snapshot, runtime) -> LeftOutPredictions | None:
     """Leave-one-out predictions of about `CANDIDATES` rows of the fit, in the order of their numbers."""
     facts, local = snapshot.facts, snapshot.facts.method == "local"
-    parts = fitted_partitions(snapshot)
-    parts = [part for part in parts if part.data == parts[0].data]
+    parts = _partitions(snapshot)
     if not parts:
         return None
     cells = max(1, round(CANDIDATES / (facts.cells.core or 1)))
@@ -108,9 +120,9 @@ def _left_out(snapshot, runtime) -> LeftOutPredictions | None:
 
 def _training(snapshot, left_out) -> tuple[np.ndarray, Training]:
     """Numbers (n,) of training rows and these rows: a sample of those absorbed, and those `left_out`."""
-    parts = fitted_partitions(snapshot)
+    parts = _partitions(snapshot)
     data = parts[0].data
-    edges = np.sort([(part.start, part.stop) for part in parts if part.data == data], axis=0)
+    edges = np.sort([(part.start, part.stop) for part in parts], axis=0)
     sample = sampled(data.rows)
     within = np.searchsorted(edges[:, 0], sample, side="right") - 1
     sample = sample[(within >= 0) & (sample < edges[np.maximum(within, 0), 1])]

@@ -26,8 +26,8 @@ from bcmdist.runtime.interface import Runtime
 from bcmdist.storage.commits import Reference
 
 # Share of the prior variance of f at a row, given the query values, above which the row becomes a query point. Where
-# growth was not asked for, only rows from new places shall: those with `MARGIN` times the share of any first query point
-# given the others (in kin40k 1.5 % of rows have more than that share, hardly any twice), at most `LARGEST_SHARE`.
+# growth was not asked for, only rows from new places shall: those with `MARGIN` times the share of any first query
+# point given the others (in kin40k 1.5 % of rows have more than that share, .1 % twice), at most `LARGEST_SHARE`.
 SHARE, MARGIN, LARGEST_SHARE = 0.02, 2.0, 0.5
 # Most points of one partition, so that a few partitions of strange rows do not use up the capacity; and of the whole
 # query set, unless asked otherwise. Both are arbitrary.
@@ -75,21 +75,22 @@ class Growth:
         InvalidOption
             The query set of this model can not change, or has more points than asked for already.
         """
-        if not (options.watch if options.grow is None else options.grow):
+        asked = bool(options.grow or options.grow_share or options.query_most)
+        if not (options.watch or asked) or options.grow is False:
             return None
         if fixed := why_fixed(snapshot):
-            if options.grow:
+            if asked:
                 raise InvalidOption(f"--grow: expected query points that can be added to, got {snapshot.url}: {fixed}")
             return None
         query = cast(Query, snapshot.model.shared)
-        most = options.query_most or max(MOST_POINTS, query.functions)
+        most = options.query_most or snapshot.facts.query.query_most or max(MOST_POINTS, query.functions)
         if most < query.functions:
             raise InvalidOption(
                 f"--query-most: expected at least the {query.functions} query points of {snapshot.url}, got {most}; "
                 "give more, or --no-grow"
             )
         share = options.grow_share or SHARE
-        if not (options.grow or options.grow_share):
+        if not asked:
             first = cast(Query, snapshot.model.through(0).shared)
             share = float(np.clip(MARGIN * shares_by_others(first).max(), SHARE, LARGEST_SHARE))
         return cls(share, most)

@@ -75,7 +75,7 @@ class Loop:
         if fading.window:
             refuse_inexact(snapshot.model.precision, snapshot.url, "keep a --window")
         self._use(snapshot)
-        self.growth, self.held = Growth.asked(snapshot, options), list[Partition]()
+        self.growth, self.waiting = Growth.asked(snapshot, options), list[Partition]()
         """how the query set grows, and the new partitions to absorb when it has"""
         misfit = functools.partial(unfit, lambda: self.snapshot, runtime)
         self.admission = Admission(self._ledger_state(fading), snapshot.surveyed, options, misfit)
@@ -95,11 +95,11 @@ class Loop:
 
     def _use(self, snapshot):
         """Compute messages under the model of a snapshot from now on."""
-        self.expert, self.about = snapshot.expert(), _named(snapshot)
+        self.expert, self.version = snapshot.expert(), _version_of(snapshot)
 
     def _refitted(self):
         """Whether another process has replaced the hyper-parameters since messages were computed."""
-        return self.about[0] != self.snapshot.facts.learning.refits
+        return self.version[0] != self.snapshot.facts.learning.refits
 
     def _fading(self) -> Weighting:
         """The fading of the newest commit, which another process may have written, checked against the options."""
@@ -135,7 +135,7 @@ class Loop:
                 self.message_task = self.watch.message_task(self.expert, self.snapshot)
             for outcome in self._outcomes(self._work()):
                 self._take(outcome)
-            if self.held:
+            if self.waiting:
                 self._absorb_held()
             idle = self.delivered == begun
             ended = not (self.options.watch or self._refitted()) and (idle or not self.growth)
@@ -186,7 +186,7 @@ class Loop:
             if fresh:
                 yield from self.watch.further_tasks(self.snapshot)
             if fresh and self.growth:
-                self.held = fresh
+                self.waiting = fresh
                 return
             yield from self._messages(fresh)
 
@@ -197,9 +197,9 @@ class Loop:
     def _absorb_held(self):
         """Absorb new partitions after the query set has grown by the points that they need."""
         assert self.growth, "partitions are held for it"
-        parts, self.held = self.held, []
+        parts, self.waiting = self.waiting, []
         rows = self.growth.new_rows(self.snapshot, parts, self.runtime)
-        if any(map(len, rows.values())) or self.about != _named(self.snapshot):
+        if any(map(len, rows.values())) or self.version != _version_of(self.snapshot):
             self.commit()  # messages about other points
         if self._refitted():  # then the rows above are in other units
             rows = self.growth.new_rows(self.snapshot, parts, self.runtime)
@@ -395,6 +395,6 @@ class Loop:
         self.runtime.progress(self.label, done, total)
 
 
-def _named(snapshot) -> tuple[int | None, int]:
+def _version_of(snapshot) -> tuple[int | None, int]:
     """What tells models of a directory apart: the number of refits, and that of the query set."""
     return snapshot.facts.learning.refits, len(snapshot.model.earlier)

@@ -55,12 +55,14 @@ class IngestOptions:
     """share of the prior variance, given the query points, above which a row is not explained [default: .02; if --grow
     is not given, twice the largest share of a first query point given the others, from .02 to .5]"""
     query_most: Annotated[int | None, "Q", COUNT] = None
-    """largest number of query points [default: 1000]"""
+    """largest number of query points [default: as before, 1000 at first]"""
     stop: Callable[[], bool] = never
     """asked between partitions"""
 
     def __post_init__(self):
         refuse_outside(self, named=option_name)
+        if self.grow is False and (self.grow_share or self.query_most):
+            raise InvalidOption("--no-grow: expected no --grow-share or --query-most with it, got one; leave it out")
         if self.same_rows not in SAME_ROWS:
             raise InvalidOption(
                 f"--same-rows: expected one of {', '.join(SAME_ROWS)}, got {self.same_rows!r}; give one of these"

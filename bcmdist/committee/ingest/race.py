@@ -47,7 +47,7 @@ def absorbed_again(
     parts = [part for part, _ in left]
     found = compute_messages(parts)
     return remainder_of(
-        replace(batch, about=found.about),
+        replace(batch, query=found.query),
         found.message,
         {part.key: _made(entry, found.entries[part.key]) for part, entry in left},
         parts,

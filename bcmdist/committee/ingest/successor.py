@@ -63,7 +63,7 @@ def successor(snapshot: Snapshot, batch: Batch, details: CommitDetails, runtime,
     with stages("committee"):
         committee = snapshot.committee.aged(before.aged(after))
         if batch.message is not None:
-            message = lifted(batch.message, snapshot.model.lift(batch.about))  # another process may have added points
+            message = lifted(batch.message, snapshot.model.lift(batch.query))  # another process may have added points
             committee = committee.absorb(message.weighted(batch.fading.aged(after)))
         committee = _without(snapshot, committee, gone, after, ledger, runtime)
     facts: dict[str, Any] = {"fading": after}

@@ -37,7 +37,7 @@ def totalled(
     try:
         total = runtime.total(batch.message, label=label)
         if total.entries == {key: identity(entry) for key, entry in batch.entries.items()}:
-            return replace(batch, message=total.message, about=total.about)
+            return replace(batch, message=total.message, query=total.query)
     except SumLost:
         pass
     return absorbed_again(batch, with_weights(batch), to_absorb)

@@ -30,7 +30,7 @@ class Batch:
     offset: Any
     """JSON-ready; None if unchanged"""
     fading: Weighting
-    about: int = 0
+    query: int = 0
     """number of the query set that `message` is about, once it is fetched"""
 
     @property

@@ -103,8 +103,8 @@ class LeftOutByCommittee:
         model = load_model(self.fitted)
         X, obs = model_rows(model, part, rows)
         some = np.linspace(0, len(X) - 1, min(len(X), self.most)).astype(int)
-        at = load_values(self.at, model.through(part.query)) if self.at else None
         shared, belief = as_absorbed_through(model, load_committee(self.fitted).posterior, part.query)
+        at = load_values(self.at, model) if self.at and shared is model.shared else None
         mean, variance = left_out_of_committee(
             shared, model.likelihood, belief, X, obs, some, weight=part.weight, at=at
         )

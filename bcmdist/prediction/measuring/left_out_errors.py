@@ -110,7 +110,7 @@ def _left_out(task, part, X, obs, some) -> tuple[np.ndarray, np.ndarray]:
         return _left_out_locally(task.model, part, X[some], obs[some])
     fitted = load_fitted(task.model)
     shared, belief = as_absorbed_through(fitted.model, fitted.belief, part.query)
-    at = load_values(task.at, fitted.model.through(part.query)) if task.at else None
+    at = load_values(task.at, fitted.model) if task.at and shared is fitted.model.shared else None
     return left_out_of_committee(shared, fitted.model.likelihood, belief, X, obs, some, weight=part.weight, at=at)
 
 
