@@ -95,6 +95,7 @@ def test_the_commands_on_a_sampled_mixture(rows, make_data, tmp_path):
     done = CliRunner().invoke(cli, command)
     assert done.exit_code == 0, done.output
     assert any("chains have not mixed" in one for one in json.loads(done.stdout)["remarks"])
+    (tmp_path / "a.html").unlink()
     refused = CliRunner().invoke(cli, [*command, "--inputs", "exact"])
     assert refused.exit_code == 1
     assert "inputs: expected an array X_variance beside X" in refused.stderr

@@ -271,11 +271,12 @@ def _events(snapshot, training, rows):
     likelihood, model = snapshot.model.likelihood, snapshot.model
     timed = "event" in likelihood.companions
     size = training.obs.event if timed else training.obs.exposure * np.maximum(training.obs.trials, 1.0)
-    overall = training.obs.y.sum() / max(size.sum(), 1.0 if timed else np.finfo(float).tiny)
+    total = max(size.sum(), 1.0 if timed else np.finfo(float).tiny)  # at least one event, where all are censored
+    overall, least = training.obs.y.sum() / total, LEAST_SHARE * total / len(size)
     obs: Any = rows.obs
 
     def score(new, *_):
-        rate = np.maximum(new[:, 0], 0.0) / np.maximum(new[:, 1], LEAST_SHARE * size.mean())
+        rate = np.maximum(new[:, 0], 0.0) / np.maximum(new[:, 1], least)
         rate = np.clip(rate, LEAST_SHARE * overall, None)
         trials = np.maximum(obs.trials, 1.0)
         if "trials" in likelihood.companions:
