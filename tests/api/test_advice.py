@@ -71,12 +71,11 @@ def test_more_query_points_need_no_learning_again(wavy, tmp_path):
     settings = Settings(partition="chunks", kernel="se", mean="zero", rows_per_expert=100, query=10, effort="quick")
     model = GBCM.fit((X, y), settings)
     told = model.info()
-    assert (
-        "another --model with more of them need not learn again: --no-learn --kernel 'se' --mean zero, and"
-        in (told["advice"])
-    )
+    advised = f"another --model with more of them need not learn again: fit it with --like {model.url}"
+    assert advised in told["advice"]
     assert "need not learn" not in fitted(X, y, query=10).info()["advice"]  # nothing was learned
-    again = GBCM.fit((X, y), Settings(**QUICK | {"mean": "zero", "query": 100, "set": told["hyperparameters"]}))
+    again = GBCM.fit((X, y), Settings(rows_per_expert=100, query=100, like=model.url))
+    assert again.model.shared.functions > 10
     for name, value in told["hyperparameters"].items():
         assert again.info()["hyperparameters"][name] == pytest.approx(value, rel=1e-12)
 

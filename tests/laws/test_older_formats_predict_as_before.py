@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bcmdist import GBCM
+from bcmdist import GBCM, IngestOptions
 from bcmdist.prediction.errors.error_distribution import error_distribution_of, load_error_distribution
 from bcmdist.storage.commits import open_store
-from bcmdist.storage.records import FORMAT
+from bcmdist.storage.records import FORMAT, NEWEST_FORMAT
 from bcmdist.storage.residual_records import RESIDUAL_ARRAYS
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -70,6 +70,19 @@ def test_commits_of_a_model_without_a_recorded_identity_share_a_derived_one(gold
     names = store.record(newest.number)["arrays"]
     store.commit(newest.number + 1, arrays=names, facts=newest.facts, segments=newest.segments, offsets={})
     assert {store.load().identity} == identities
+
+
+def test_a_model_with_earlier_query_sets_predicts_and_grows_as_it_did(tmp_path, make_data, rng):
+    shutil.copytree(GOLDEN / "format5" / "model", tmp_path / "model")
+    expected, gbcm = json.loads((GOLDEN / "format5" / "expected.json").read_text()), GBCM.load(tmp_path / "model")
+    assert [line["format"] for line in gbcm.store.history()] == [NEWEST_FORMAT] * 2
+    assert [entry.query for entry in gbcm.ledger] == expected["queries"]
+    for name, values in gbcm.predict(np.array(expected["X"])).items():  # 1e-12: another BLAS sums in another order
+        np.testing.assert_allclose(values, expected["predictions"][name], rtol=1e-12, atol=1e-12)
+    X = rng.uniform(8, 10, (60, 2))
+    path = make_data(X=X, y=np.sin(X[:, 0]), rows_per_chunk=30)
+    after, _ = gbcm.ingest(gbcm.source(path), IngestOptions(grow=True))
+    assert after.model.shared.functions > expected["points"]
 
 
 def test_the_newest_format_has_a_golden_model():
