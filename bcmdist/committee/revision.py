@@ -341,12 +341,13 @@ def _refuse_different(one, other) -> bool:
                 "fit it with --passes 1 and --linearise own, merge, and refine then"
             )
     more = [name for name in different if not _OF_QUERY_POINTS.fullmatch(name)]
-    fixed = why_fixed(one) if different else None
+    fixed = None if more or not different else why_fixed(one) or why_fixed(other)
     if more or fixed:
+        remedy = (
+            f"which cannot be brought together, as {fixed}; " if fixed else "fit one of them with --like the other, or "
+        )
         raise ModelsDiffer(
-            f"expected the same model in {one.url} and {other.url}, they differ in {', '.join(more or different)}"
-            + f" and the query points of {one.url} cannot change: {fixed}" * bool(fixed)
-            + "; fit one of them with --like the other, or prepare one model with --prepare-only, copy the directory, "
-            "and let each copy absorb its data"
+            f"expected the same model in {one.url} and {other.url}, they differ in {', '.join(more or different)}; "
+            f"{remedy}prepare one model with --prepare-only, copy the directory, and let each copy absorb its data"
         )
     return not different

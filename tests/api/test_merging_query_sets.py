@@ -186,6 +186,16 @@ def test_a_model_that_others_cannot_be_merged_with(classes, tmp_path):
         GBCM.fit(path, Settings(like=ep.url), model=tmp_path / "other")
 
 
+def test_query_points_that_cannot_be_brought_together(classes, tmp_path):
+    path, _, _ = classes
+    settings = Settings(learn=False, query=8, approximation="ep", partition="chunks")
+    one, other = (GBCM.fit(path, replace(settings, seed=k), model=tmp_path / str(k)) for k in range(2))
+    with pytest.raises(
+        ModelsDiffer, match=r"differ in query_points.*; which cannot be brought together, as its messages"
+    ):
+        one.merge(other, tmp_path / "merged")
+
+
 def test_frames_are_coded_as_the_model_that_they_are_fitted_like(rng, tmp_path):
     pandas = pytest.importorskip("pandas", reason="pip install 'bcmdist[tables]'")
 
