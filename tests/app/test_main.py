@@ -341,7 +341,7 @@ def test_ingest_forget_and_merge(tmp_path, make_data, rng):
     figures = call("ingest", a, one, "--serial")
     assert (figures["partitions"], figures["rows"], figures["duplicates"], figures["commit"]) == (3, 120, 0, 2)
     told = {"partitions", "rows", "duplicates", "expired", "retries", "skipped", "waiting", "stopped"}
-    told |= {"same_rows", "drift"}
+    told |= {"same_rows", "drift", "capacity"}
     assert set(figures) == told | {"seconds", "rows_per_second", "commit"}
     again = call("ingest", a, one, "--serial")
     assert (again["partitions"], again["duplicates"], again["commit"]) == (0, 3, 2)

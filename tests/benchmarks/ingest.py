@@ -36,7 +36,7 @@ class Commits:
 
     def __init__(self):
         self.seconds = []
-        self.original = ingestion._Loop.commit
+        self.original = ingestion.Loop.commit
 
     def __enter__(self):
         def commit(loop, **how):
@@ -44,11 +44,11 @@ class Commits:
             seconds = seconds_of(lambda: self.original(loop, **how))
             self.seconds += [seconds] * told
 
-        ingestion._Loop.commit = commit
+        ingestion.Loop.commit = commit
         return self
 
     def __exit__(self, *_):
-        ingestion._Loop.commit = self.original
+        ingestion.Loop.commit = self.original
 
 
 def clocks(work):
