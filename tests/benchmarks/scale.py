@@ -31,7 +31,7 @@ from speed import INPUTS, seconds_of
 from threadpoolctl import threadpool_limits
 
 from bcmdist import GBCM, DaskRuntime, SerialRuntime, Settings
-from bcmdist.committee.ingest import loop
+from bcmdist.committee.ingest import ingestion
 from bcmdist.committee.ingest.options import IngestOptions
 from bcmdist.data.dataset import open_data
 from bcmdist.data.observations import unweighted
@@ -106,7 +106,7 @@ def stub_source(partitions):
 def ingested(gbcm, partitions, runtime):
     """A model's snapshot once it has absorbed so many stub partitions, each of them once."""
     source = stub_source(partitions)
-    snapshot, report = loop.ingest(gbcm.snapshot, source, runtime, IngestOptions(), watch=stubs.StubWatch())
+    snapshot, report = ingestion.ingest(gbcm.snapshot, source, runtime, IngestOptions(), watch=stubs.StubWatch())
     if report.partitions != partitions or snapshot.committee.total.rows != partitions * stubs.ROWS:
         raise AssertionError(f"expected {partitions} partitions, {report.partitions} were absorbed")
     return snapshot
