@@ -31,7 +31,7 @@ from speed import INPUTS, seconds_of
 from threadpoolctl import threadpool_limits
 
 from bcmdist import GBCM, DaskRuntime, SerialRuntime, Settings
-from bcmdist.committee.ingest import ingestion
+from bcmdist.committee.ingest import ingestion, loop
 from bcmdist.committee.ingest.options import IngestOptions
 from bcmdist.data.dataset import open_data
 from bcmdist.data.observations import unweighted
