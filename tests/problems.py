@@ -3,13 +3,15 @@
 import itertools
 import json
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
 
-from bcmdist import GBCM, Settings
+from bcmdist import GBCM, SerialRuntime, Settings
 from bcmdist.committee.committee import Committee
+from bcmdist.committee.fading import weights
+from bcmdist.committee.revision import messages
 from bcmdist.data.dataset import open_data
 from bcmdist.data.observations import Observations, unweighted
 from bcmdist.data.partition import partitions
@@ -71,6 +73,14 @@ def assert_same_committee(a, b, tolerance=1e-10):
         assert np.abs(one - other).max() <= tolerance * np.abs(one).max()
     assert abs(a.log_evidence - b.log_evidence) <= tolerance * max(1.0, abs(a.total.evidence))
     assert a.total.rows == b.total.rows
+
+
+def assert_as_in_its_ledger(gbcm):
+    """The committee is the sum of the messages of its ledger, each computed from the rows again."""
+    snapshot = gbcm.snapshot
+    counts = weights(snapshot.facts.fading, snapshot.ledger)
+    total = messages(snapshot, counts, SerialRuntime())
+    assert_same_committee(gbcm.committee, replace(gbcm.committee, total=total))
 
 
 GIVEN = Settings(

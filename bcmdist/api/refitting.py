@@ -266,10 +266,9 @@ def _swapped(absorbed: AbsorbedRows, snapshot: Snapshot, runtime) -> Snapshot:
         at_once = attempt < PATIENCE and not several
         try:
             state = (_measured(state, runtime) if at_once else state).committed()
+            break
         except CommitConflict:
             snapshot = snapshot.newest()
-            continue
-        break
     if several:
         state = _repeated(lambda found: refine(found, runtime), state, "further passes were not made")
     if not at_once:

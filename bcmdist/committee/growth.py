@@ -19,7 +19,7 @@ from bcmdist.storage.ledger import RUNNING, Entry
 
 
 def why_fixed(snapshot: Snapshot) -> str | None:
-    """Why the query set of a model can not change, in words; None if it can."""
+    """Why the query set of a model cannot change, in words; None if it can."""
     model, linearisation = snapshot.model, snapshot.facts.linearisation
     if not isinstance(model.shared, Query):
         return f"its shared variables are {model.shared.noun}, not function values at query points"
@@ -99,5 +99,6 @@ def _chained(model, start, query) -> list[EarlierQuery]:
     """All query sets of a model, numbered from `start`; the present one is replaced by the joint one."""
     last = start + len(model.earlier)
     earlier = [replace(one, into=last if one.into is None else one.into + start) for one in model.earlier]
-    own = cast(Query, model.shared)
-    return [*earlier, EarlierQuery(own.functions, None, None if is_beginning(own, query) else own)]
+    replaced = cast(Query, model.shared)
+    stored = None if is_beginning(replaced, query) else replaced
+    return [*earlier, EarlierQuery(replaced.functions, None, stored)]

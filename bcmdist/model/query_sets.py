@@ -36,7 +36,7 @@ class EarlierQuery:
     """number of its points"""
     into: int | None
     """number of the query set that replaced it: a larger one, or None for the present one"""
-    own: Query | None = None
+    stored: Query | None = None
     """the set; None where its points are the first of the set that replaced it"""
 
 
@@ -196,23 +196,23 @@ class QuerySets(tuple[EarlierQuery, ...]):
 
     def query(self, number: int, present: Query) -> Query:
         """The set of this number. `present`: the present set."""
-        own = self[number].own
-        return own or beginning(self._stored(self._end(number), present), self[number].count)
+        stored = self[number].stored
+        return stored or beginning(self._query_or_present(self._end(number), present), self[number].count)
 
     def lift(self, number: int, present: Query) -> Lift:
         """The map from the present shared variables to those of the set of this number."""
         end = self._end(number)
-        step = lift_between(self.query(number, present), self._stored(end, present))
+        step = lift_between(self.query(number, present), self._query_or_present(end, present))
         return step if end is None else step.after(self.lift(end, present))
 
     def _end(self, number) -> int | None:
         """Number of the first set with points of its own that followed this one; None: the present one."""
         into = self[number].into
-        while into is not None and self[into].own is None:
+        while into is not None and self[into].stored is None:
             into = self[into].into
         return into
 
-    def _stored(self, number, present) -> Query:
+    def _query_or_present(self, number, present) -> Query:
         return present if number is None else self.query(number, present)
 
     def to_arrays(self) -> tuple[Arrays, list[dict]]:
@@ -221,10 +221,10 @@ class QuerySets(tuple[EarlierQuery, ...]):
         facts = []
         for number, earlier in enumerate(self):
             jitter = None
-            if earlier.own:
-                jitter = float(earlier.own.jitter)
+            if earlier.stored:
+                jitter = float(earlier.stored.jitter)
                 names = _array_names(number)
-                arrays |= dict(zip(names, (earlier.own.points, earlier.own.factor), strict=True))
+                arrays |= dict(zip(names, (earlier.stored.points, earlier.stored.factor), strict=True))
             facts.append(msgspec.to_builtins(StoredQuery(earlier.count, earlier.into, jitter)))
         return arrays, facts
 
@@ -249,14 +249,14 @@ def query_sets_from_arrays(arrays: Arrays, facts: Sequence[StoredQuery], present
                     where, f"a number from {number + 1} to {len(facts) - 1} as into of earlier", f"{one.into}"
                 )
             later = facts[one.into].points
-        own = None if one.jitter is None else _own(arrays, number, one.points, one.jitter, present, where)
-        if own is None and one.points > later:
+        stored = None if one.jitter is None else _stored_query(arrays, number, one.points, one.jitter, present, where)
+        if stored is None and one.points > later:
             raise damaged(where, f"at most {later} points of earlier query set {number}", f"{one.points}")
-        found.append(EarlierQuery(one.points, one.into, own))
+        found.append(EarlierQuery(one.points, one.into, stored))
     return QuerySets(reversed(found))
 
 
-def _own(arrays, number, count, jitter, like: Query, where) -> Query:
+def _stored_query(arrays, number, count, jitter, like: Query, where) -> Query:
     names = _array_names(number)
     require_arrays(arrays, names, where)
     points, factor = (arrays[name] for name in names)

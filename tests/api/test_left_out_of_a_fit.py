@@ -74,7 +74,7 @@ def test_every_family_says_it(rng, partition, task, classes, loss):
 
 
 @pytest.mark.parametrize("task", ["regression", "classification"])
-def test_a_table_for_trees_is_said_first(rng, task, tmp_path):
+def test_advice_on_a_table_for_trees_begins_with_them(rng, task, tmp_path):
     X, y = thresholds(rng, 1200, classes=task == "classification")
     given = {"kernel.lengthscale": [3.0, 3.0] + 38 * [30.0]}
     how = Settings(**QUICK, task=task, partition="chunks", set=given)
@@ -112,7 +112,7 @@ def test_a_smooth_function_suits_the_model(rng):
     assert "baseline" not in model.info()["advice"]
 
 
-def test_the_worst_is_said_first(rng):
+def test_advice_begins_with_the_worst(rng):
     """A model that a line beats, a gross error, few rows, bounds, unusual errors, query points: in this order."""
     X = rng.uniform(-2, 2, (90, 2))
     y = np.sin(2 * X[:, 0]) + 0.1 * rng.standard_normal(90)
@@ -141,7 +141,7 @@ def test_the_worst_is_said_first(rng):
     assert "query points" in said[-1]
 
 
-def test_bounds_are_told_by_column(rng, make_data):
+def test_bounds_are_listed_by_column(rng, make_data):
     X = rng.uniform(-2, 2, (120, 2))
     model = GBCM.fit(
         (X, X[:, 0] ** 2), Settings(**QUICK, partition="chunks", set={"kernel.lengthscale": [0.01, 1000.0]})
@@ -168,7 +168,7 @@ def test_models_of_before_say_nothing_of_it(rng, tmp_path):
     assert "left out" not in advice(before)
 
 
-def test_rows_that_repeat_are_said_to_flatter(rng):
+def test_a_warning_that_rows_that_repeat_flatter(rng):
     X = np.repeat(rng.uniform(-2, 2, (100, 2)), 2, axis=0)
     model = GBCM.fit((X, np.sin(X[:, 0]) + 0.1 * rng.standard_normal(200)), Settings(**QUICK, partition="chunks"))
     assert "which rows that repeat others flatter" in model.info()["advice"]

@@ -9,16 +9,14 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from bcmdist import GBCM, SerialRuntime, Settings
+from bcmdist import GBCM, Settings
 from bcmdist.app.cli.main import cli
-from bcmdist.committee.fading import weights
 from bcmdist.committee.ingest.options import IngestOptions
-from bcmdist.committee.revision import messages
 from bcmdist.data.dataset import open_data
 from bcmdist.data.partition import partitions
 from bcmdist.errors import BcmdistWarning, InvalidData, InvalidOption, ModelsDiffer, UnsupportedTarget
 from oracles import through_query_sets
-from problems import assert_same_committee
+from problems import assert_as_in_its_ledger
 
 GIVEN = Settings(
     kernel="matern32",
@@ -28,12 +26,6 @@ GIVEN = Settings(
     partition="chunks",
     set={"kernel.lengthscale": 0.7, "likelihood.noise_variance": 0.05},
 )
-
-
-def assert_as_in_its_ledger(gbcm):
-    snapshot = gbcm.snapshot
-    total = messages(snapshot, weights(snapshot.facts.fading, snapshot.ledger), SerialRuntime())
-    assert_same_committee(gbcm.committee, type(gbcm.committee)(total, gbcm.committee.believe))
 
 
 @pytest.fixture

@@ -9,16 +9,14 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from bcmdist import GBCM, SerialRuntime, Settings
+from bcmdist import GBCM, Settings
 from bcmdist.api.requests import RefitOptions
 from bcmdist.app.cli.main import cli
-from bcmdist.committee.fading import weights
 from bcmdist.committee.ingest.options import IngestOptions
-from bcmdist.committee.revision import messages
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.writing import append_rows, write_dataset
 from bcmdist.errors import BcmdistWarning, InvalidData, InvalidOption
-from problems import assert_same_committee
+from problems import assert_as_in_its_ledger, assert_same_committee
 
 WRONG = Settings(
     kernel="se",
@@ -51,12 +49,6 @@ def appended(path, rng, count, *, low=-2.0):
 def error(gbcm, rng):
     new = rng.uniform(-2, 2, (300, 2))
     return np.sqrt(np.mean((gbcm.predict(new)["mean"] - truth(new)) ** 2))
-
-
-def assert_as_in_its_ledger(gbcm):
-    snapshot = gbcm.snapshot
-    total = messages(snapshot, weights(snapshot.facts.fading, snapshot.ledger), SerialRuntime())
-    assert_same_committee(gbcm.committee, type(gbcm.committee)(total, gbcm.committee.believe))
 
 
 def test_a_refitted_model_predicts_better_and_keeps_its_ledger(model, rng):

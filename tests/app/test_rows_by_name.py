@@ -270,7 +270,7 @@ def test_pieces_count_rows():
         read_body(Points, wrong, most_rows=2000)
 
 
-def test_empty_lists_beside_rows_are_read_in_pieces():
+def test_empty_lists_next_to_rows_are_read_in_pieces():
     for body in ({"X": [[1.0, 2.0]] * 3, "quantiles": []}, {"rows": [{"a": 1.0}], "intervals": []}):
         found = read_body(Points, json.dumps(body).encode(), most_rows=10)
         assert (found.quantiles, found.intervals) == ([], [])

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from bcmdist import GBCM, SerialRuntime, Settings
-from bcmdist.committee.fading import weights
 from bcmdist.committee.ingest.options import IngestOptions
 from bcmdist.committee.revision import messages
 from bcmdist.committee.snapshot import Snapshot
@@ -20,7 +19,7 @@ from bcmdist.errors import CorruptChunk, InvalidOption, ModelDamaged
 from bcmdist.prediction.latent import predict_latent
 from bcmdist.storage.commits import open_store
 from oracles import through_query_sets
-from problems import assert_same_committee
+from problems import assert_as_in_its_ledger, assert_same_committee
 
 GIVEN = Settings(
     kernel="matern12",
@@ -53,13 +52,6 @@ def copied(gbcm, name):
 
 def grown(gbcm, path, options=GROW, **how):
     return gbcm.ingest(gbcm.source(path), options, **how)[0]
-
-
-def assert_as_in_its_ledger(gbcm):
-    """The committee is the sum of the messages of its ledger, each computed from the rows again."""
-    snapshot = gbcm.snapshot
-    total = messages(snapshot, weights(snapshot.facts.fading, snapshot.ledger), SerialRuntime())
-    assert_same_committee(gbcm.committee, replace(gbcm.committee, total=total))
 
 
 def assert_same(one, other):
@@ -176,7 +168,7 @@ def test_two_ingesters_that_grow_lose_nothing(moving, monkeypatch):
     assert_as_in_its_ledger(found)
 
 
-def test_an_ingester_without_growth_beside_one_with(moving, monkeypatch):
+def test_an_ingester_without_growth_and_one_with(moving, monkeypatch):
     gbcm, path, _, _ = moving
     committed, tries = Snapshot.committed, []
 

@@ -111,7 +111,7 @@ def test_points_that_the_set_determines_are_not_appended(rng):
     assert appended(query, np.vstack([points + 1.0] * 2)).functions == 24
 
 
-def test_the_least_known_points_are_appended_first(rng):
+def test_the_most_uncertain_points_are_appended_first(rng):
     query = query_at(rng.uniform(-2, 2, (12, 2)))
     offered = np.vstack([rng.uniform(-2, 2, (20, 2)), [[9.0, 9.0]]])
     found = appended(query, offered, most=13)
@@ -176,7 +176,7 @@ def test_query_sets_are_stored_and_restored(rng):
         np.testing.assert_allclose(found.lift(number, present).matrix, direct, atol=ROUNDING)
 
 
-def test_points_where_f_is_known_add_nothing(rng):
+def test_points_without_prior_variance_add_nothing(rng):
     query = prepare(rng.uniform(-2, 2, (1, 2)), kernel=parse_kernel("linear", inputs=2), mean=Mean("zero"))
     points = np.array([[0.0, 0.0], [1.0, 0.3], [-0.4, 1.0]])
     assert appended(query, points).functions == 2  # of two dimensions

@@ -73,7 +73,7 @@ class Growth:
         Raises
         ------
         InvalidOption
-            The query set of this model can not change, or has more points than asked for already.
+            The query set of this model cannot change, or has more points than asked for already.
         """
         asked = bool(options.grow or options.grow_share or options.query_most)
         if not (options.watch or asked) or options.grow is False:
@@ -138,10 +138,10 @@ class Growth:
             if query.functions > before.functions and _fits(part, query, model, runtime):
                 model = model.grown(query)
             numbers[part.key] = len(model.earlier)
+        if model is snapshot.model:
+            return snapshot, list(parts)
         numbered = [replace(part, query=numbers.get(part.key, part.query)) for part in parts]
-        return (
-            (grown_to(snapshot, model, self.most), numbered) if model is not snapshot.model else (snapshot, list(parts))
-        )
+        return grown_to(snapshot, model, self.most), numbered
 
 
 def _fits(part, query, model, runtime) -> bool:

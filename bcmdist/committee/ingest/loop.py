@@ -136,7 +136,7 @@ class Loop:
             for outcome in self._outcomes(self._work()):
                 self._take(outcome)
             if self.waiting:
-                self._absorb_held()
+                self._absorb_waiting()
             idle = self.delivered == begun
             ended = not (self.options.watch or self._refitted()) and (idle or not self.growth)
             finished = ended or self._enough() or bool(self.failures)
@@ -194,9 +194,9 @@ class Loop:
         """Pairs of a task that computes messages and its partitions."""
         return ((PartitionMessage(self.message_task), group) for group in self._groups(parts))
 
-    def _absorb_held(self):
+    def _absorb_waiting(self):
         """Absorb new partitions after the query set has grown by the points that they need."""
-        assert self.growth, "partitions are held for it"
+        assert self.growth, "partitions wait for it"
         parts, self.waiting = self.waiting, []
         rows = self.growth.new_rows(self.snapshot, parts, self.runtime)
         if any(map(len, rows.values())) or self.version != _version_of(self.snapshot):
