@@ -11,6 +11,7 @@ import threading
 import time
 import traceback
 import urllib.request
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,8 +20,9 @@ from click.testing import CliRunner
 
 import bcmdist
 from bcmdist.api.gbcm import GBCM
-from bcmdist.api.requests import absolute
+from bcmdist.api.requests import RefitOptions, absolute
 from bcmdist.app.cli.main import cli
+from bcmdist.committee.ingest.options import IngestOptions
 from bcmdist.data.dataset import open_data
 from bcmdist.data.groups import absolute_url, open_group
 from bcmdist.data.partition import partitions
@@ -48,7 +50,7 @@ from processes import finish, start_ingesting  # noqa: E402
 
 from bcmdist.storage import s3  # noqa: E402
 from bcmdist.storage.s3 import ObjectStorage  # noqa: E402
-from problems import assert_same_committee  # noqa: E402
+from problems import assert_as_in_its_ledger, assert_same_committee  # noqa: E402
 from servers import installed, served, small_s3  # noqa: E402
 
 pytestmark = pytest.mark.alone
@@ -304,6 +306,20 @@ def worked(place, halves):
 def test_all_that_is_done_with_a_model_is_done_on_an_object_store(memory, halves, tmp_path):
     for ours, theirs in zip(worked("s3://bucket", halves), worked(tmp_path, halves), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-12)  # the same sums of the same numbers
+
+
+def test_models_on_an_object_store_grow_are_refitted_and_reverted(memory, halves):
+    """Growth, a refit from all and from the newest rows, and the way back; nothing stays in scratch."""
+    write_dataset("s3://bucket/one.zarr", halves["one"], rows_per_chunk=50)
+    gbcm = GBCM.prepare("s3://bucket/one.zarr", replace(SETTINGS, query=5), model="s3://bucket/model")
+    grown, _ = gbcm.ingest(gbcm.source("s3://bucket/one.zarr"), IngestOptions(grow=True, grow_share=0.05))
+    assert grown.model.earlier
+    assert_as_in_its_ledger(grown)
+    for newest in (None, 50):
+        after = grown.refit(RefitOptions(newest=newest, effort="quick"))
+        assert_as_in_its_ledger(after)
+    assert_same_committee(after.revert(grown.commit).committee, grown.committee)
+    assert not open_storage("s3://bucket/model/scratch").names("")
 
 
 def test_an_output_is_not_overwritten_and_a_failed_one_is_removed(memory, halves):
