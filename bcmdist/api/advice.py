@@ -21,6 +21,8 @@ from bcmdist.model.model import named_parameters
 from bcmdist.prediction.errors.error_distribution import error_distribution_of, residuals_of
 from bcmdist.prediction.errors.scale_mixture import NORMAL
 
+# What to do about too few query points in a committee that has grown or was merged, whose number was not asked for.
+ADVISED_LATER = "add some with --grow of ingest, or refit the model"
 # Least share of replicated rows (rows with equal inputs) to report: fewer do not determine the noise of all rows.
 REPORTED_SHARE = 0.05
 # Least error of the solved posterior means to report, in posterior standard deviations.
@@ -131,7 +133,8 @@ def of_query(snapshot: Snapshot) -> str:
     functions = shared.functions // max(1, len(shared.members))
     asked = facts.query.query_asked if shared.fewer else functions
     loss = facts.query.query_loss if facts.method == "local" else None
-    how = {"of": shared.noun, "advised": shared.advised, "fewer": shared.fewer, "loss": loss}
+    advised = ADVISED_LATER if snapshot.model.earlier else shared.advised
+    how = {"of": shared.noun, "advised": advised, "fewer": shared.fewer, "loss": loss}
     return query_advice(snapshot.degrees_of_freedom, functions, asked, facts.query.degrees_estimated, **how)
 
 

@@ -46,8 +46,9 @@ def settings_like(settings: Settings) -> Settings:
         raise InvalidOption(f"--like: expected a model that others can be merged with, got {settings.like}: {fixed}")
     model, linearisation = snapshot.model, snapshot.facts.linearisation
     if given := [name for name in DECIDED if getattr(settings, name) != getattr(default, name)]:
+        options = " and ".join(f"--{name.replace('_', '-')}" for name in given)
         raise InvalidOption(
-            f"--like: expected no {' and '.join(given)} with it, since {settings.like} decides; leave them out"
+            f"--like: expected no {options} with it, since {settings.like} decides; leave out {options}"
         )
     values = named_parameters(model.shared.kernel, model.likelihood)
     return replace(

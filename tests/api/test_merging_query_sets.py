@@ -99,6 +99,13 @@ def test_what_was_merged_is_forgotten_merged_and_ingested_again(halves, make_dat
     assert_as_in_its_ledger(GBCM.load(tmp_path / "everything").forget([everything.ledger[2].key]))
 
 
+def test_advice_on_more_points_of_a_merger(halves, tmp_path):
+    (west, east), _ = halves
+    advice = west.merge(east, tmp_path / "merged").info()["advice"]
+    assert "21 query points limit the fit" in advice
+    assert "add some with --grow of ingest, or refit the model" in advice
+
+
 def test_the_number_of_points_of_a_merger(halves, tmp_path):
     (west, east), _ = halves
     assert west.merge(east, tmp_path / "merged", query_most=15).model.shared.functions == 15
@@ -135,7 +142,9 @@ def test_models_of_other_kernels_say_how_to_fit_again(halves, make_data, rng, tm
 @pytest.mark.parametrize("setting", [{"kernel": "se"}, {"likelihood": "student_t"}, {"mean": "zero"}, {"warp": "log"}])
 def test_settings_that_the_model_decides(halves, tmp_path, setting):
     (west, _), ((path, _, _), _) = halves
-    with pytest.raises(InvalidOption, match=f"--like: expected no {next(iter(setting))} with it"):
+    with pytest.raises(
+        InvalidOption, match=f"--like: expected no --{next(iter(setting))} with it, since .* decides; leave out --"
+    ):
         GBCM.fit(path, Settings(like=west.url, **setting), model=tmp_path / "other")
 
 
