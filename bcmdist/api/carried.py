@@ -29,10 +29,11 @@ def portable(snapshot: Snapshot, store: ModelStore) -> Snapshot:
     names = _Names()
     ledger, surveyed = names.of_entries(snapshot.ledger), names.of_entries(surveyed)
     cells = facts.cells if facts.cells.array is None else facts.cells.changed(array=names.of(facts.cells.array))
-    blobs = {entry.state for entry in ledger} | {
+    blobs = {blob for entry in ledger for blob in (entry.state, entry.copy)} | {
         facts.linearisation.linearised_at,
         cells.edges,
         cells.halos,
+        cells.centroids,
         *_halos(snapshot),
     }
     store.copy_blobs(snapshot.store, sorted(blob for blob in blobs if blob))

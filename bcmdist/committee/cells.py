@@ -30,22 +30,22 @@ def arranged_alike(one: Snapshot, other: Snapshot) -> bool:
 
 
 def rows_outside(snapshot: Snapshot) -> int:
-    """Number of rows ingested in stored order, which local prediction cannot use as neighbours of new points.
+    """Number of rows absorbed after the fit without a copy, which local prediction cannot use as neighbours.
 
     0 for a model without local predictions.
     """
     cells = snapshot.facts.cells
     if not cells.surrounded:
         return 0
-    return sum(entry.rows for entry in snapshot.ledger if not entry.key.startswith(f"{cells.array}["))
+    apart = (entry for entry in snapshot.ledger if not entry.copy and not entry.key.startswith(f"{cells.array}["))
+    return sum(entry.rows for entry in apart)
 
 
 def outside_in_words(rows: int, total: int) -> str:
     """Message on the effect of `rows` of `total` rows that cannot serve as neighbours, and what to do about it."""
     return (
-        f"{rows} of {total} rows, absorbed after the fit, count through the committee only, local predictions near "
-        "them ignore them as neighbours: fit again with all rows, with --partition chunks if more will follow, or use "
-        "--method committee"
+        f"{rows} of {total} rows, absorbed after the fit by an earlier version, count through the committee only, "
+        "local predictions near them ignore them as neighbours: fit again with all rows, or use --method committee"
     )
 
 

@@ -289,6 +289,9 @@ class Cells(Record, frozen=True, omit_defaults=True):
     """hash of the blob with the index of each cell's first row"""
     halos: Blob | None = None
     """hash of the blob with the hashes of the halos, by partition"""
+    centroids: Blob | None = None
+    """hash of the blob with the mean of the rows of each partition, in units of the lengthscales; None in commits of
+    versions whose cells took no further rows"""
     border_jump: NotNegative | None = None
     """root mean square difference of the predictions of neighbouring cells at their border, in standard deviations"""
     border_jump_error: NotNegative | None = None
@@ -298,6 +301,11 @@ class Cells(Record, frozen=True, omit_defaults=True):
     def surrounded(self) -> bool:
         """Whether local predictions can be made, because a fit has completed all steps."""
         return self.border_jump is not None
+
+    @property
+    def take_rows(self) -> bool:
+        """Whether local predictions use rows that are absorbed after the fit."""
+        return self.surrounded and self.centroids is not None
 
     def to_json(self) -> dict[str, Any]:
         """The fields that are set."""

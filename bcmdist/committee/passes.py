@@ -19,6 +19,7 @@ import numpy as np
 from bcmdist.committee.committee import next_mean
 from bcmdist.committee.facts import Facts, Pass
 from bcmdist.committee.fading import weights
+from bcmdist.committee.row_copies import copied
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.partition import Partition, as_absorbed, from_keys
 from bcmdist.errors import BcmdistWarning, DataNotFound
@@ -205,7 +206,7 @@ def absorb_in_turn(snapshot: Snapshot, parts, runtime) -> Snapshot:
         for done, part in enumerate(parts):
             belief = committee.posterior
             with snapshot.store.transient({"mean": belief.mean, "factor": belief.factor}) as references:
-                task = RunningExpert(snapshot.reference, **references)
+                task = copied(snapshot, RunningExpert(snapshot.reference, **references))
                 absorbed = snapshot.messages_of(task, [part], runtime, label=f"expert {done + 1} of {len(parts)}")
             committee = committee.absorb(absorbed.message)
             entries += absorbed.entries.values()
@@ -242,5 +243,5 @@ def _partitions(snapshot, entries):
 
 def _as_before(entry: Entry, old: Entry) -> Entry:
     """The ledger entry of a new pass, with weight, position and recorded observations of the old one."""
-    kept = ("weight", "position", "arrival", "excess_loss", "residuals")
+    kept = ("weight", "position", "arrival", "excess_loss", "residuals", "copy")
     return replace(entry, **{name: getattr(old, name) for name in kept})

@@ -304,8 +304,9 @@ def larger(one: Snapshot, other: Snapshot) -> Snapshot:
 
 
 def _by_committee(ledger):
-    """Ledger entries without residual records of local predictions."""
-    return [replace(e, residuals=None) if e.residuals and e.residuals.local is not None else e for e in ledger]
+    """Ledger entries without residual records of local predictions and without copies of rows."""
+    residuals = [e.residuals if e.residuals and e.residuals.local is None else None for e in ledger]
+    return [replace(e, residuals=found, copy="") for e, found in zip(ledger, residuals, strict=True)]
 
 
 # Parts of a stored model that differ where only the query points do.

@@ -29,6 +29,10 @@ class Observations:
             if getattr(self, field.name) is None:
                 object.__setattr__(self, field.name, np.ones(np.shape(self.y)))
 
+    def equal(self, other: "Observations") -> bool:
+        """Whether all values are equal."""
+        return all(np.array_equal(getattr(self, field.name), getattr(other, field.name)) for field in fields(self))
+
     def __len__(self):
         return len(self.y)
 
@@ -36,9 +40,9 @@ class Observations:
         return Observations(*(getattr(self, field.name)[rows] for field in fields(self)))
 
 
-def joined(a: Observations, b: Observations) -> Observations:
-    """Concatenate observations of n and of m rows."""
-    return Observations(*(np.concatenate([getattr(a, f.name), getattr(b, f.name)]) for f in fields(Observations)))
+def joined(*several: Observations) -> Observations:
+    """Concatenate observations, at least one set of them."""
+    return Observations(*(np.concatenate([getattr(obs, f.name) for obs in several]) for f in fields(Observations)))
 
 
 def unweighted(y) -> "Observations":

@@ -78,6 +78,8 @@ class Entry:
     """number of target densities in the product that is its evidence, where counted: `Likelihood.densities`"""
     query: Count = 0
     """number of the query set through which it was absorbed, in order of their appearance (`Model.earlier`)"""
+    copy: str = ""
+    """hash of the blob with a copy of its rows, for local predictions (`bcmdist.committee.row_copies`)"""
     residuals: ResidualRecord | None = field(default=None, compare=False, repr=False)
     """residuals at some of its rows; stored separately (`bcmdist.storage.residual_records`)"""
 
@@ -111,8 +113,9 @@ def absorbed_pieces(weights: Mapping[str, float], array) -> np.ndarray:
 # --- Segments ---
 
 # A line of a segment: the fields of an entry in order, of which the last may be missing. Formats before 4 have places
-# of residuals, an array, where later ones have the number of the query set.
-_HINTS = get_type_hints(Entry, include_extras=True) | {"query": Count | tuple[Number, ...]}
+# of residuals and residuals of the committee, arrays, where later ones have the number of the query set and the copy.
+_HINTS = get_type_hints(Entry, include_extras=True)
+_HINTS |= {"query": Count | tuple[Number, ...], "copy": str | tuple[Number, ...]}
 _Line: Any = msgspec.defstruct(
     "_Line",
     [
@@ -122,13 +125,10 @@ _Line: Any = msgspec.defstruct(
     ],
     array_like=True,
 )
-# Residuals in formats before 4: places, in `query`, and what follows, residuals of the committee and of local
-# prediction.
+# Residuals in formats before 4: places, in `query`, residuals of the committee, in `copy`, and what follows, residuals
+# of local prediction.
 _LineBefore4: Any = msgspec.defstruct(
-    "_LineBefore4",
-    [(name, tuple[Number, ...], ()) for name in ("residuals", "local_residuals")],
-    bases=(_Line,),
-    array_like=True,
+    "_LineBefore4", [("local_residuals", tuple[Number, ...], ())], bases=(_Line,), array_like=True
 )
 
 
@@ -164,15 +164,16 @@ def _lines(text, line, where) -> list:
 def _entry(line, where) -> Entry:
     stored: dict[str, Any] = {name: getattr(line, name) for name in STORED}
     stored["query"] = line.query if isinstance(line.query, int) else 0
+    stored["copy"] = line.copy if isinstance(line.copy, str) else ""
     return Entry(**stored, residuals=_residuals(line, where))
 
 
 def _residuals(line, where) -> ResidualRecord | None:
     """Return the residuals in a line of a format before 4; None if there are none."""
-    if not isinstance(line, _LineBefore4) or not (line.query or line.residuals or line.local_residuals):
+    if not isinstance(line, _LineBefore4) or not (line.query or line.copy or line.local_residuals):
         return None
-    places = line.query if isinstance(line.query, tuple) else ()
-    committee, local = (np.array(values) if values else None for values in (line.residuals, line.local_residuals))
+    places, of_committee = (value if isinstance(value, tuple) else () for value in (line.query, line.copy))
+    committee, local = (np.array(values) if values else None for values in (of_committee, line.local_residuals))
     counts = {len(values) for values in (committee, local) if values is not None}
     if len(counts) != 1 or len(places) % min(counts):
         found = f"{sorted(counts)}, {len(places)}"

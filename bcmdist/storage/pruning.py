@@ -119,7 +119,7 @@ def _named_in(store, segment):
 
 
 def _blobs_of(entries):
-    return (name for entry in entries for name in (entry.at, entry.state) if BLOB_NAME.fullmatch(name))
+    return (name for entry in entries for name in (entry.at, entry.state, entry.copy) if BLOB_NAME.fullmatch(name))
 
 
 def _names_in(value):

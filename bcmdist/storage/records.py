@@ -12,6 +12,7 @@ from bcmdist import __version__
 from bcmdist.errors import ModelDamaged, VersionMismatch
 from bcmdist.storage.blobs import canonical_json, sha256
 from bcmdist.storage.fields import Blob, CountFromOne, decode
+from bcmdist.storage.residual_records import RESIDUAL_ARRAYS
 
 # Format 1 had no offsets, and no positions in the ledger; format 2 had no names, surprises and densities. Missing
 # values are read as empty. Up to format 3 residuals were in lines of the ledger, since 4 in arrays
@@ -66,6 +67,13 @@ def identity_of(record: Mapping) -> str:
         return record["identity"]
     arrays = {name: digest for name, digest in record["arrays"].items() if name not in COMMITTEE_ARRAYS}
     return sha256(canonical_json({"arrays": arrays, "model": record["facts"].get("model")}))[:32]
+
+
+def model_digest(record: Mapping) -> str:
+    """A hash of the model of a record: commits with the same hash differ in their committee and ledger only."""
+    other = COMMITTEE_ARRAYS | set(RESIDUAL_ARRAYS)
+    arrays = {name: digest for name, digest in record["arrays"].items() if name not in other}
+    return sha256(canonical_json([identity_of(record), arrays, record["facts"].get("model")]))
 
 
 def read_record(number: int, text: bytes, url: str) -> dict:

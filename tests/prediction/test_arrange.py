@@ -30,13 +30,14 @@ from bcmdist.errors import (
 )
 from bcmdist.model.kernels import Leaf
 from bcmdist.prediction.latent import predict_latent
-from bcmdist.prediction.local import halos
+from bcmdist.prediction.local import halos, neighbours
 from bcmdist.prediction.local.committee_at_rows import committee_at_rows
 from bcmdist.prediction.local.expert import local_expert, predict_local
 from bcmdist.prediction.local.halos import load_arrangement
 from bcmdist.prediction.local.neighbours import load_neighbours
 from bcmdist.prediction.scoring import ranking
 from bcmdist.prediction.scoring.ranking import concordance_pairs
+from bcmdist.storage.cache import least_recently_used
 from problems import assert_same_committee
 
 GIVEN = Settings(
@@ -163,7 +164,7 @@ def test_an_opened_model_keeps_the_experts_of_cells_whatever_else_is_opened(wigg
     models = [GBCM.fit(wiggle[0], GIVEN, model=tmp_path / name) for name in "mn"]
     x = wiggle[1][:1]
     before = [gbcm.predict(x) for gbcm in models]
-    monkeypatch.setattr("bcmdist.prediction.local.neighbours.read_rows", None)  # nothing is read again
+    monkeypatch.setattr("bcmdist.prediction.local.cell_rows.read_rows", None)  # nothing is read again
     for gbcm, found in zip(models, before, strict=True):
         np.testing.assert_array_equal(gbcm.predict(x)["mean"], found["mean"])
 
@@ -223,7 +224,7 @@ def test_forgotten_rows_are_seen_by_nobody(wiggle, tmp_path):
     near = load_neighbours(less.snapshot.reference)
     arrangement = near.arrangement
     for cell in range(arrangement.tree.cells):
-        rows = near._rows(cell, arrangement.partition_of(np.array([cell]))[0])
+        rows = np.concatenate([near.rows.around(leaf) for leaf in near.rows.leaves_of(cell)])
         assert not np.any((rows >= start) & (rows < stop))
     # The targets that are forgotten do not matter: written over, the prediction is the same.
     before = less.predict(X[gone])
@@ -271,12 +272,10 @@ def test_rows_fade_near_by_as_they_do_in_the_committee(wiggle, fresh, tmp_path):
     assert min(weights.values()) == 0.5 * 2.0 ** (-300 / 100.0)
     by_hand = GBCM.load(tmp_path / "copy").partial_fit(fresh[0]).reweight(weights)
     assert_same_committee(fading.committee, by_hand.committee)
-    with pytest.warns(BcmdistWarning, match=f"300 of {ROWS + 300} rows"):
-        assert_same_predictions(fading, by_hand, np.vstack([X[:40], fresh[1][:20]]))
-    np.testing.assert_array_equal(
-        load_neighbours(fading.snapshot.reference).absorbed[:, 2],
-        load_neighbours(by_hand.snapshot.reference).absorbed[:, 2],
-    )
+    assert_same_predictions(fading, by_hand, np.vstack([X[:40], fresh[1][:20]]))
+    one, other = (load_neighbours(gbcm.snapshot.reference).rows for gbcm in (fading, by_hand))
+    np.testing.assert_array_equal(one.absorbed[:, 2], other.absorbed[:, 2])
+    np.testing.assert_array_equal(one.late.obs.weight, other.late.obs.weight)
 
 
 @pytest.mark.slow
@@ -284,21 +283,22 @@ def test_rows_that_have_faded_to_nothing_are_seen_by_nobody(wiggle, fresh, tmp_p
     """2^(-300 / 0.29) is a subnormal number, whose inverse is none."""
     gbcm = GBCM.fit(wiggle[0], GIVEN, model=tmp_path / "m")
     fading, _ = gbcm.ingest(gbcm.source(fresh[0]), IngestOptions(half_life=0.29))
-    assert 0.0 < min(drift.weights(fading.snapshot.facts.fading, fading.ledger).values()) < np.finfo(float).tiny
-    committee = fading.predict(wiggle[1][:9], method="committee")
-    with pytest.warns(BcmdistWarning, match=f"300 of {ROWS + 300} rows"):
-        local = fading.predict(wiggle[1][:9])
-    for name, values in local.items():
-        np.testing.assert_allclose(values, committee[name], rtol=1e-12)
+    counts = drift.weights(fading.snapshot.facts.fading, fading.ledger)
+    assert 0.0 < min(counts.values()) < np.finfo(float).tiny
+    rows = load_neighbours(fading.snapshot.reference).rows
+    around = np.concatenate([rows.around(leaf) for leaf in rows.leaves(fading.model.scaling.inputs(wiggle[1]))])
+    assert len(around)
+    assert around.min() >= ROWS  # only rows of the last partitions
 
 
 @pytest.mark.slow
-def test_rows_that_come_later_count_through_the_committee_only(wiggle, fresh, tmp_path):
+def test_local_predictions_are_those_of_the_newest_committee(wiggle, fresh, tmp_path):
     gbcm = GBCM.fit(wiggle[0], GIVEN, model=tmp_path / "m")
     more = gbcm.partial_fit(fresh[0])
     assert more.committee.total.rows == ROWS + 300
     one, other = load_neighbours(gbcm.snapshot.reference), load_neighbours(more.snapshot.reference)
-    np.testing.assert_array_equal(one.absorbed, other.absorbed)
+    np.testing.assert_array_equal(one.rows.absorbed, other.rows.absorbed)
+    assert len(other.rows.late) == 300
     scaled = more.model.scaling.inputs(fresh[1][:9])
     belief = more.committee.posterior
     near = load_neighbours(more.snapshot.reference)
@@ -655,14 +655,14 @@ def test_experts_that_were_dropped_meanwhile_are_made_anew_or_still_there(wiggle
     X = gbcm.model.scaling.inputs(rng.uniform(-2, 2, (200, 2)))
     exact = load_neighbours(gbcm.snapshot.reference).latent(X)
     load_neighbours.cache_clear()
+    monkeypatch.setattr(neighbours, "_experts", least_recently_used(1, lambda kept: 1))
     near = load_neighbours(gbcm.snapshot.reference)
-    near._kept.n = 1
-    cells = near.arrangement.tree.route(X)
-    for cell in np.unique(cells):
-        near.latent(X[cells == cell])  # the only one that is kept
+    leaves = near.rows.leaves(X)
+    for leaf in np.unique(leaves):
+        near.latent(X[leaves == leaf])  # the only one that is kept
         np.testing.assert_allclose(near.latent(X), exact, rtol=1e-12)
     # Two that take turns, as the threads of a worker may.
-    everything = np.arange(near.arrangement.tree.cells)
+    everything = np.concatenate([near.rows.leaves_of(cell) for cell in range(near.arrangement.tree.cells)])
     for (_, one), (_, other) in zip(near._experts(everything), near._experts(everything), strict=True):
         assert one is not None
         assert other is not None

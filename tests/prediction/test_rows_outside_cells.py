@@ -1,4 +1,4 @@
-"""Rows that local predictions do not find around new points, because they were ingested after the fit: a warning."""
+"""Rows that local predictions do not find around new points, as they were ingested by an earlier version: a warning."""
 
 import json
 import shutil
@@ -10,10 +10,17 @@ from click.testing import CliRunner
 
 from bcmdist import GBCM, Settings
 from bcmdist.app.cli.main import cli
+from bcmdist.committee.facts import Cells
 from bcmdist.errors import BcmdistWarning
 
 SPATIAL = Settings(kernel="se", learn=False, query=10, rows_per_expert=60, partition="spatial")
 TOLD = r"80 of 320 rows.*count through the committee only.*fit again.*--method committee"
+
+
+@pytest.fixture(autouse=True)
+def cells_take_no_rows(monkeypatch):
+    """As in versions that made no copies of rows."""
+    monkeypatch.setattr(Cells, "take_rows", False)
 
 
 @pytest.fixture

@@ -35,6 +35,7 @@ from bcmdist.committee.ingest.successor import CommitDetails, says_more, success
 from bcmdist.committee.ingest.totals import totalled
 from bcmdist.committee.ingest.uncommitted import Batch
 from bcmdist.committee.ingest.watch import Watch
+from bcmdist.committee.row_copies import copied, messages_with_copies
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.partition import Partition, from_keys
 from bcmdist.data.sources.open import Source
@@ -95,7 +96,7 @@ class Loop:
 
     def _use(self, snapshot):
         """Compute messages under the model of a snapshot from now on."""
-        self.expert, self.version = snapshot.expert(), _version_of(snapshot)
+        self.expert, self.version = copied(snapshot, snapshot.expert()), _version_of(snapshot)
 
     def _refitted(self):
         """Whether another process has replaced the hyper-parameters since messages were computed."""
@@ -158,10 +159,9 @@ class Loop:
         """Outcomes of pairs of a task and its partitions. Commits the absorbed partitions before raising an error."""
         try:
             yield from self.runtime.each(work, label=self.label)
-        except SchedulerLost:  # the sums held by workers are lost too: there is nothing to commit
-            raise
-        except BcmdistError:
-            self.commit()
+        except BcmdistError as error:
+            if not isinstance(error, SchedulerLost):  # then the sums held by workers are lost too
+                self.commit()
             raise
 
     def _enough(self):
@@ -340,11 +340,11 @@ class Loop:
 
     def _absorb_again(self, parts) -> Contribution:
         if not self.growth:
-            return self.snapshot.compute_messages(parts, self.runtime, label="absorb again")
+            return messages_with_copies(self.snapshot, parts, self.runtime, label="absorb again")
         rows = self.growth.new_rows(self.snapshot, parts, self.runtime)
         self.snapshot, parts = self.growth.applied(self.snapshot, parts, rows, self.runtime)
         with self.snapshot.drafted() as drafted:
-            found = drafted.compute_messages(parts, self.runtime, label="absorb again")
+            found = messages_with_copies(drafted, parts, self.runtime, label="absorb again")
         self.snapshot = replace(drafted, draft="")
         return found
 

@@ -55,5 +55,6 @@ def absorbed_again(
 
 
 def _made(entry: Entry, new: Entry) -> Entry:
-    """A ledger entry with the digest, state, densities and query set of a recomputed one."""
-    return replace(entry, digest=new.digest, state=new.state, densities=new.densities, query=new.query)
+    """A ledger entry with what computing it again changes: digest, state, densities, query set and copy."""
+    changed = ("digest", "state", "densities", "query", "copy")
+    return replace(entry, **{name: getattr(new, name) for name in changed})

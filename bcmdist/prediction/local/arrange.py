@@ -34,7 +34,13 @@ from bcmdist.model.loading import load_model
 from bcmdist.model.targets import model_observations
 from bcmdist.prediction.errors.platt_scaling import HeldOutRows, fit_calibration
 from bcmdist.prediction.limits import local_memory, refuse_large_prediction
-from bcmdist.prediction.local.halos import CANDIDATE_ROWS, arrangement_of, load_arrangement, nearest_rows
+from bcmdist.prediction.local.halos import (
+    arrangement_of,
+    core_and_halo,
+    load_arrangement,
+    nearest_partitions,
+    scattered,
+)
 from bcmdist.prediction.local.neighbours import load_neighbours
 from bcmdist.runtime.timing import StageTimer
 from bcmdist.storage.commits import CELL_DATA, SCRATCH, BlobReference, Reference, load_array, open_store
@@ -89,30 +95,20 @@ class Halo:
     def __call__(self, part, rows) -> Names:
         model, arrangement = load_model(self.model), load_arrangement(self.model)
         unit, number = metric(model.shared.kernel, model.inputs), arrangement.number(part)
-        near = self._near(arrangement, number)
-        candidates = np.concatenate([_scaled_inputs(p, self.model) for p in near]) / unit
-        where = np.concatenate([np.arange(p.start, p.stop) for p in near])
-        mixed = np.random.default_rng(number).permutation(len(where))  # no bias towards the first of coincident rows
-        candidates, where = candidates[mixed], where[mixed]
+        near = nearest_partitions(load_array(self.centroids), np.diff(arrangement.bounds), number)
+        parts = [arrangement.inputs(p) for p in near]
+        candidates = np.concatenate([_scaled_inputs(part, self.model) for part in parts]) / unit
+        where = np.concatenate([np.arange(part.start, part.stop) for part in parts])
+        order = scattered(candidates, number)
+        candidates, where = candidates[order], where[order]
         halos = []
         for cell in range(arrangement.tree.first[number], arrangement.tree.first[number + 1]):
             own = (where >= arrangement.edges[cell]) & (where < arrangement.edges[cell + 1])
-            core, others = candidates[own], np.flatnonzero(~own)
-            most = max(0, arrangement.sizes.with_halo - len(core)) if len(core) else 0
-            halos.append(np.sort(where[others[nearest_rows(core, candidates[others], most)]]) if most else where[:0])
+            rows = core_and_halo(candidates, own, arrangement.sizes.with_halo)
+            halos.append(np.sort(where[rows[~own[rows]]]))
         offsets = np.cumsum([0, *map(len, halos)])
         blob = np.concatenate([offsets, *halos]).astype(np.int64)
         return Names({number: open_store(self.model.url).put_arrays({"": blob})[""]})
-
-    def _near(self, arrangement, number):
-        """The partitions nearest to one, starting with itself, that together hold about `CANDIDATE_ROWS` rows."""
-        table = load_array(self.centroids)
-        order = np.argsort(((table - table[number]) ** 2).sum(axis=1), kind="stable")  # nan last
-        sizes = np.diff(arrangement.bounds)
-        enough = 1 + np.searchsorted(np.cumsum(sizes[order]), CANDIDATE_ROWS)
-        inputs_only = replace(arrangement.data, y=None, companions=())
-        bounds = arrangement.bounds.tolist()
-        return [Partition(inputs_only, bounds[p], bounds[p + 1]) for p in order[:enough] if sizes[p]]
 
 
 @lru_cache(maxsize=64)
@@ -242,7 +238,7 @@ def surround(snapshot: Snapshot, runtime) -> Snapshot:
     if snapshot.facts.cells.halos is None:
         stages = StageTimer()
         with stages("halos"):
-            cells = snapshot.facts.cells.changed(halos=_halos(snapshot, runtime))
+            cells = snapshot.facts.cells.changed(**_halos(snapshot, runtime))
         snapshot = snapshot.changed(stages=stages, cells=cells)
     stages = StageTimer()
     with stages("halos"), snapshot.committed_on_error(), snapshot.drafted() as snapshot:
@@ -272,18 +268,19 @@ def _refuse_moved(snapshot, array):
         )
 
 
-def _halos(snapshot, runtime) -> str:
-    """Compute the halos of all cells; return the hash of the blob that lists them by partition."""
+def _halos(snapshot, runtime) -> dict[str, str]:
+    """Compute the halos of all cells; return hashes of the blobs that list them, and the centroids, by partition."""
     parts = _whole(snapshot)
     table = runtime.sum(Centroids(snapshot.reference), parts, label="centroids")
     with np.errstate(invalid="ignore"):
         centroids = table[:, :-1] / table[:, -1:] / metric(snapshot.model.shared.kernel, snapshot.model.inputs)
-    with snapshot.store.transient({"centroids": centroids}) as references:
-        names = runtime.sum(Halo(snapshot.reference, **references), parts, label="halos").by_partition
+    stored = snapshot.store.put_arrays({"centroids": centroids})
+    task = Halo(snapshot.reference, BlobReference(snapshot.url, stored["centroids"]))
+    names = runtime.sum(task, parts, label="halos").by_partition
     empty = snapshot.store.put_arrays({"": np.zeros(0, np.int64)})[""]
     hashes = [names.get(number, empty) for number in range(len(table))]
     table = np.array([list(bytes.fromhex(name)) for name in hashes], dtype=np.uint8)
-    return snapshot.store.put_arrays({"": table})[""]
+    return stored | snapshot.store.put_arrays({"halos": table})
 
 
 def _whole(snapshot):

@@ -23,6 +23,8 @@ class CommitteeAtRows(ABC):
     belief: Belief
     block_rows: ClassVar[int]
     """new rows whose columns are computed at a time"""
+    fixed_columns: ClassVar[bool] = False
+    """whether the columns of a row are the same under every posterior"""
 
     @abstractmethod
     def columns(self, X) -> np.ndarray:
@@ -64,6 +66,7 @@ class Designed(CommitteeAtRows):
     shared: Shared
     belief: Belief
     block_rows = BLOCK_ROWS
+    fixed_columns = True
 
     def columns(self, X) -> np.ndarray:
         return self.shared.design(X)

@@ -10,11 +10,12 @@ averaged over the posterior of v. If the rows are one partition of the committee
 posterior mean; no pseudo-target is divided by a weight.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from bcmdist import linalg
+from bcmdist.data.observations import Observations
 from bcmdist.experts.expert import find_mode
 from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.shared.interface import refuse_negative
@@ -59,6 +60,8 @@ class LocalExpert:
     """one site for all processes, or one each"""
     pull: np.ndarray
     """T (y - V m) at the posterior mean m: (n,), or (n, C) for C processes"""
+    obs: Observations
+    """of the rows"""
 
     @property
     def nbytes(self) -> int:
@@ -77,10 +80,23 @@ def local_expert(seen: CommitteeAtRows, likelihood: Likelihood, X, V, obs) -> Lo
     if likelihood.exact:
         Lam[np.diag_indices_from(Lam)] += likelihood.noise(obs)
         L = linalg.cholesky(Lam, name="cov(y | query) of a local expert")
-        return LocalExpert(X, V, (Site(None, L),), linalg.cholesky_solve(L, likelihood.targets(obs) - prior_mean))
+        pull = linalg.cholesky_solve(L, likelihood.targets(obs) - prior_mean)
+        return LocalExpert(X, V, (Site(None, L),), pull, obs)
     f = find_mode(linalg.mirror(Lam), obs, likelihood, prior_mean)
     weights = likelihood.curvature(obs, f).reshape(len(X), -1)
-    return LocalExpert(X, V, tuple(_linearised(Lam, w) for w in weights.T), likelihood.score(obs, f))
+    return LocalExpert(X, V, tuple(_linearised(Lam, w) for w in weights.T), likelihood.score(obs, f), obs)
+
+
+def renewed(expert: LocalExpert, seen: CommitteeAtRows, likelihood: Likelihood, X, obs) -> LocalExpert | None:
+    """The local expert of the same rows under a later posterior, in O(n^2); None if it must be made from the rows.
+
+    X : (n, D) and `obs`, the rows that it must have
+    """
+    if not (likelihood.exact and seen.fixed_columns and np.array_equal(expert.X, X) and expert.obs.equal(obs)):
+        return None
+    (site,) = expert.sites
+    pull = linalg.cholesky_solve(site.factor, likelihood.targets(obs) - seen.mean(expert.V))
+    return replace(expert, pull=pull)
 
 
 def _linearised(Lam, w):

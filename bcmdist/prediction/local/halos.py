@@ -6,7 +6,7 @@ depends on other points in the same request.
 """
 
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -19,7 +19,7 @@ from bcmdist.data.partition import Partition
 from bcmdist.model.loading import load_model
 from bcmdist.model.model import Model
 from bcmdist.storage.arrays import check_array
-from bcmdist.storage.commits import CELL_DATA, Reference, open_store
+from bcmdist.storage.commits import CELL_DATA, ModelStore, Reference, open_store
 from bcmdist.storage.fields import damaged, shown
 
 
@@ -86,6 +86,51 @@ def sizes_for(rows, inputs, effort) -> HaloSizes:
 # Neighbours of each core row that are ranked, and the nearest candidates considered, as a multiple of the requested
 # rows. In gaps this ranking predicts nearer to the exact process than ranking by distance to the core.
 NEIGHBOURS, CONSIDERED = 128, 4
+
+
+def scattered(Z, seed=0) -> np.ndarray:
+    """Order (n,) of rows Z (n, D) that looks random, but does not depend on the order in which they are given.
+
+    Only rows that coincide follow each other in an order drawn with `seed`.
+    """
+    mixed = np.zeros(len(Z), np.uint64)
+    for bits in np.ascontiguousarray(Z.T).view(np.uint64):
+        mixed = (mixed ^ bits) * np.uint64(0x9E3779B97F4A7C15)
+        mixed ^= mixed >> np.uint64(32)
+    drawn = np.random.default_rng(seed).permutation(len(Z))  # no bias towards the first of coincident rows
+    return drawn[np.argsort(mixed[drawn], kind="stable")]
+
+
+def nearest_partitions(centroids, sizes, number) -> np.ndarray:
+    """Numbers of the partitions nearest to one, starting with itself, that hold about `CANDIDATE_ROWS` rows together.
+
+    Parameters
+    ----------
+    centroids : (partitions, D), NaN for empty partitions
+    sizes : (partitions,) numbers of rows
+    """
+    order = np.argsort(((centroids - centroids[number]) ** 2).sum(axis=1), kind="stable")  # nan last
+    enough = 1 + np.searchsorted(np.cumsum(sizes[order]), CANDIDATE_ROWS)
+    found = order[:enough]
+    return found[sizes[found] > 0]
+
+
+def core_and_halo(Z, own, with_halo) -> np.ndarray:
+    """Positions, ascending, of the rows that a local expert uses: its core and the nearest other rows.
+
+    Parameters
+    ----------
+    Z : (n, D) candidates in units of the lengthscales, in the order of `scattered`
+    own : (n,) whether a row is in the cell
+    with_halo : number of rows of core and halo together
+    """
+    core, others = np.flatnonzero(own), np.flatnonzero(~own)
+    if not len(core):
+        return core
+    core = core[:with_halo]
+    most = with_halo - len(core)
+    halo = others[nearest_rows(Z[core], Z[others], most)] if most else others[:0]
+    return np.sort(np.concatenate([core, halo]))
 
 
 def nearest_rows(core, candidates, count) -> np.ndarray:
@@ -156,6 +201,11 @@ class Arrangement:
         """Number of the partition that contains the first row of `part`."""
         return int(np.searchsorted(self.bounds, part.start, side="right")) - 1
 
+    def inputs(self, number) -> Partition:
+        """A partition as the tree cuts it, of which only the inputs are read."""
+        data = replace(self.data, y=None, companions=())
+        return Partition(data, *self.bounds[number : number + 2].tolist())
+
     def partitions(self, most) -> list[Partition]:
         """All non-empty partitions, split so that none exceeds `most` rows (a cell of coincident rows may be large)."""
         found = []
@@ -169,6 +219,15 @@ class Arrangement:
         """Rows of a cell; an evenly spaced subset if it has more than a local expert may use."""
         a, b = self.edges[cell : cell + 2]
         return np.unique(np.linspace(a, b - 1, min(b - a, self.sizes.with_halo)).astype(np.int64))
+
+
+def load_centroids(store: ModelStore, digest: str | None, shape: tuple[int, int]) -> np.ndarray | None:
+    """The centroids of partitions, (partitions, D), NaN for empty partitions; None if the model has none."""
+    if digest is None:
+        return None
+    table = store.get_array(digest)
+    check_array(np.nan_to_num(table), f"{store.storage.url}: blob {digest[:12]}", "centroids", shape=shape)
+    return table
 
 
 @lru_cache(maxsize=4)

@@ -1,59 +1,65 @@
 """The "local" predictor: the committee with a local expert for each cell, built on the cell's rows and their halo."""
 
 import functools
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+from zict import LRU
 
 from bcmdist.committee.fading import weights
 from bcmdist.committee.loading import load_facts
 from bcmdist.data.observations import Observations
-from bcmdist.data.partition import Partition
-from bcmdist.data.rows import read_rows
 from bcmdist.errors import InvalidOption
 from bcmdist.model.kernels import metric, squared_distance
 from bcmdist.model.model import Model
 from bcmdist.model.shared.belief import Belief
-from bcmdist.model.targets import model_observations
 from bcmdist.prediction.errors.error_distribution import ErrorDistribution, load_error_distribution
 from bcmdist.prediction.errors.platt_scaling import Probabilities, calibration_from
 from bcmdist.prediction.interface import Predictor, load_fitted
 from bcmdist.prediction.latent import predict_latent
 from bcmdist.prediction.limits import MemoryNeed, local_memory
+from bcmdist.prediction.local.cell_rows import NO_ROWS, CellRows, StoredHalos
 from bcmdist.prediction.local.committee_at_rows import committee_at_rows
-from bcmdist.prediction.local.expert import LocalExpert, local_expert, predict_local
-from bcmdist.prediction.local.halos import Arrangement, check_halo, check_halos, load_arrangement
+from bcmdist.prediction.local.expert import LocalExpert, local_expert, predict_local, renewed
+from bcmdist.prediction.local.halos import Arrangement, check_halos, load_arrangement, load_centroids
+from bcmdist.prediction.local.late_rows import load_late_rows
 from bcmdist.prediction.local.query_sufficiency import query_losses
 from bcmdist.prediction.terms import committee_terms, local_terms
 from bcmdist.runtime.memory import LOCAL_BYTES
-from bcmdist.storage.cache import get_or_make, least_recently_used
-from bcmdist.storage.commits import BlobReference, ModelStore, Reference, load_array, load_record, open_store
+from bcmdist.storage.cache import least_recently_used
+from bcmdist.storage.commits import Reference, load_record, open_store
 from bcmdist.storage.ledger import absorbed_pieces
+from bcmdist.storage.records import model_digest
 
-NO_ROWS = np.zeros(0, np.int64)
+# Local experts, with the commit under whose posterior they were made, by model and leaf.
+_experts: "LRU[Hashable, tuple[Hashable, LocalExpert | None]]" = least_recently_used(
+    LOCAL_BYTES, lambda kept: kept[1].nbytes if kept[1] else 0
+)
 # Points on each border between two cells at which the predictions of the two cells are compared.
 BORDER_POINTS = 10
-# Rows with at most this (faded) weight are ignored: they no longer change any sum, and noise / weight would overflow.
-FADED = 1e-100
 
 
 class Neighbours:
-    """Latent predictions with the local experts of a model. Recently used factors are cached.
+    """Latent predictions with the local experts of a model.
+
+    Recently used experts are cached for all models of the process. Those of an earlier commit are renewed where their
+    rows are the same, which costs O(n^2) in place of O(n^3).
 
     Parameters
     ----------
-    halos : hashes of the blobs that `Halo` wrote, by partition
-    absorbed : (pieces, 3): start, stop and weight of the row ranges that the committee has absorbed, ascending; the
-        weight is the present one, faded if the model forgets old rows
+    commit : identifies the state of the model
     """
 
-    def __init__(self, model: Model, belief: Belief, arrangement: Arrangement, halos, absorbed, store: ModelStore):
-        self.model, self.belief, self.arrangement = model, belief, arrangement
-        self.halos, self.absorbed, self.store = halos, absorbed, store
+    def __init__(self, model: Model, belief: Belief, rows: CellRows, commit: Hashable):
+        self.model, self.belief, self.rows, self.commit = model, belief, rows, commit
         self.seen = committee_at_rows(model.shared, belief)
-        self._kept = least_recently_used(LOCAL_BYTES, _expert_bytes)
+
+    @property
+    def arrangement(self) -> Arrangement:
+        """The rows of the fit in cell order."""
+        return self.rows.arrangement
 
     def latent(self, X) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance of f at scaled inputs X (n, D), with the shapes of `predict_latent`."""
@@ -75,15 +81,15 @@ class Neighbours:
         by_committee : function of rows (k, D), for cells without a local expert
         by_expert : function of a local expert, rows (k, D) and their columns (k, K)
         """
-        cells = self.arrangement.tree.route(X)
         if not len(X):
             return by_committee(X)
+        leaves = self.rows.leaves(X)
         predicted: list[tuple[np.ndarray, ...]] = []
-        order = np.argsort(cells, kind="stable")
+        order = np.argsort(leaves, kind="stable")
         for some in (order[a : a + self.seen.block_rows] for a in range(0, len(X), self.seen.block_rows)):
             B = self.seen.columns(X[some])
-            for cell, expert in self._experts(np.unique(cells[some])):
-                mine = cells[some] == cell
+            for leaf, expert in self._experts(np.unique(leaves[some])):
+                mine = leaves[some] == leaf
                 here = some[mine]
                 predicted.append(
                     (here, *(by_committee(X[here]) if expert is None else by_expert(expert, X[here], B[mine])))
@@ -96,7 +102,7 @@ class Neighbours:
         """Mean squared difference between the predictions of a cell and the next cell at their border.
 
         In units of the predictive variance at points halfway between nearest rows of the two cells. Shape (1,), or (0,)
-        if either cell has absorbed nothing.
+        if either cell has absorbed nothing or is split.
 
         Parameters
         ----------
@@ -104,7 +110,10 @@ class Neighbours:
         """
         edges, unit = self.arrangement.edges, metric(self.model.shared.kernel, self.model.inputs)
         here, there = (X[edges[c] - start : edges[c + 1] - start] for c in (cell, cell + 1))
-        experts = [expert for _, expert in self._experts(np.array([cell, cell + 1]))]
+        leaves = np.concatenate([self.rows.leaves_of(c) for c in (cell, cell + 1)])
+        if len(leaves) > 2:
+            return np.zeros(0)
+        experts = [expert for _, expert in self._experts(leaves)]
         if not len(here) or not len(there) or None in experts:
             return np.zeros(0)
         gap = squared_distance(here, there, unit)
@@ -114,76 +123,70 @@ class Neighbours:
         return np.array([((a - b) ** 2 / (0.5 * (v + w))).mean()])
 
     def query_losses(self, cell) -> np.ndarray:
-        """Loss of leave-one-out log density at absorbed rows of a cell with half of the query points, (k,), in nats.
+        """Loss of leave-one-out log density at absorbed rows of a leaf with half of the query points, (k,), in nats.
+
+        The leaf is the first of the cell.
 
         Empty if the shared variables cannot be halved.
         """
         if not self.model.shared.nested:
             return np.zeros(0)
-        ((_, expert),) = self._experts(np.array([cell]))
-        owner = int(self.arrangement.partition_of(np.array([cell]))[0])
-        core = np.flatnonzero(np.isin(self._rows(cell, owner), self.arrangement.core(cell)))
+        leaf = self.rows.leaves_of(cell)[0]
+        ((_, expert),) = self._experts(np.array([leaf]))
+        core = np.flatnonzero(np.isin(self.rows.around(leaf), self.rows.core(leaf)))
         if expert is None or not len(core):
             return np.zeros(0)
         return query_losses(expert, self.belief, self.model.shared.functions, core)
 
-    def _experts(self, cells) -> Iterator[tuple[int, LocalExpert | None]]:
-        """Yield cells with their local experts; cells of one partition share one read of the data."""
-        owners = self.arrangement.partition_of(cells)
+    def _experts(self, leaves) -> Iterator[tuple[int, LocalExpert | None]]:
+        """Yield leaves with their local experts; leaves of one partition share one read of the data."""
+        owners = self.rows.owners(leaves)
         for owner in np.unique(owners):
-            mine = cells[owners == owner].tolist()
-            rows = {cell: self._rows(cell, owner) for cell in mine if cell not in self._kept}
-            all_rows = np.unique(np.concatenate([NO_ROWS, *rows.values()]))
-            read = self._read(all_rows) if len(all_rows) else None
-            for cell in mine:
-                yield (
-                    cell,
-                    get_or_make(self._kept, cell, functools.partial(self._expert, cell, owner, rows, read, all_rows)),
-                )
+            mine = leaves[owners == owner].tolist()
+            rows = {leaf: self.rows.around(leaf) for leaf in mine if self._kept(leaf) is None}
+            read = _Read(self, np.unique(np.concatenate([NO_ROWS, *rows.values()])))
+            for leaf in mine:
+                yield leaf, self._expert(leaf, rows, read)
 
-    def _rows(self, cell, owner):
-        """Absorbed rows of the core and halo of a cell, ascending."""
-        first, last = self.arrangement.tree.first[owner : owner + 2]
-        blob = self._halo(self.halos[owner], last - first)
-        if not len(blob):  # the partition has no rows
-            return NO_ROWS
-        a, b = blob[cell - first : cell - first + 2] + (last - first + 1)
-        rows = np.sort(np.concatenate([self.arrangement.core(cell), blob[a:b]]))
-        return rows[self._weights(rows) > FADED]
+    def _kept(self, leaf):
+        """The local expert of a leaf in a list, which is empty if the leaf has none; None if it is not cached."""
+        commit, expert = _experts.get((self.rows.version, leaf), (None, None))
+        return None if commit != self.commit else [expert] * (expert is not None)
 
-    def _halo(self, digest, cells):
-        blob = load_array(BlobReference(self.store.storage.url, digest))
-        check_halo(blob, cells, self.arrangement.data.rows, f"{self.store.storage.url}: blob {digest[:12]}")
-        return blob
+    def _expert(self, leaf, selected, read):
+        if (kept := self._kept(leaf)) is not None:
+            return kept[0] if kept else None
+        rows = selected[leaf] if leaf in selected else self.rows.around(leaf)
+        if not np.isin(rows, read.rows).all():  # evicted from the cache since the rows were read
+            read = _Read(self, rows)
+        expert = self._made(leaf, np.searchsorted(read.rows, rows), read) if len(rows) else None
+        _experts[self.rows.version, leaf] = self.commit, expert
+        return expert
 
-    def _weights(self, rows):
-        if not len(self.absorbed):
-            return np.zeros(len(rows))
-        piece = np.searchsorted(self.absorbed[:, 0], rows, side="right") - 1
-        inside = (piece >= 0) & (rows < self.absorbed[piece, 1])
-        return np.where(inside, self.absorbed[piece, 2], 0.0)
-
-    def _read(self, rows) -> tuple[np.ndarray, np.ndarray, Observations]:
-        """Scaled inputs (n, D), columns (n, K) and observations at ascending row numbers of the arrangement."""
-        X, obs = read_rows(self.arrangement.data, rows)
-        obs = replace(obs, weight=obs.weight * self._weights(rows))
-        obs = model_observations(self.model, Partition(self.arrangement.data, int(rows[0]), int(rows[-1]) + 1), obs)
-        scaled = self.model.scaling.inputs(X)
-        return scaled, self.seen.columns(scaled), obs
-
-    def _expert(self, cell, owner, selected, read, all_rows):
-        rows = selected[cell] if cell in selected else self._rows(cell, owner)
-        if not len(rows):
-            return None
-        if not np.isin(rows, all_rows).all():  # evicted from the cache since the rows were read
-            read, all_rows = self._read(rows), rows
-        (X, V, obs), some = read, np.searchsorted(all_rows, rows)
-        own = np.asfortranarray(V[some])
-        return local_expert(self.seen, self.model.likelihood, X[some], own, obs[some])
+    def _made(self, leaf, some, read):
+        (X, obs), likelihood = read.values, self.model.likelihood
+        X, obs = X[some], obs[some]
+        _, before = _experts.get((self.rows.version, leaf), (None, None))
+        found = before and renewed(before, self.seen, likelihood, X, obs)
+        return found or local_expert(self.seen, likelihood, X, np.asfortranarray(read.columns[some]), obs)
 
 
-def _expert_bytes(expert: LocalExpert | None) -> int:
-    return expert.nbytes if expert else 0
+class _Read:
+    """Rows that were read for some leaves."""
+
+    def __init__(self, near: Neighbours, rows):
+        self.near, self.rows = near, rows
+        """the second: their numbers, ascending"""
+
+    @functools.cached_property
+    def values(self) -> tuple[np.ndarray, Observations]:
+        """Scaled inputs (n, D) and observations."""
+        return self.near.rows.read(self.rows)
+
+    @functools.cached_property
+    def columns(self) -> np.ndarray:
+        """(n, K); see `CommitteeAtRows`"""
+        return self.near.seen.columns(self.values[0])
 
 
 @lru_cache(maxsize=1)
@@ -192,11 +195,16 @@ def load_neighbours(reference: Reference) -> Neighbours:
     fitted, arrangement, record = load_fitted(reference), load_arrangement(reference), load_record(reference)
     store, facts = open_store(reference.url), load_facts(reference)
     table = store.get_array(facts.cells.halos)
-    check_halos(table, len(arrangement.bounds) - 1, f"{reference.url}: commit {reference.number}")
-    halos = [bytes(row).hex() for row in table]
+    partitions = len(arrangement.bounds) - 1
+    check_halos(table, partitions, f"{reference.url}: commit {reference.number}")
+    centroids = load_centroids(store, facts.cells.centroids, (partitions, fitted.model.inputs))
+    halos = StoredHalos(store, [bytes(row).hex() for row in table], centroids)
     ledger = [entry for segment in record["segments"] for entry in store.get_segment(segment)]
-    absorbed = absorbed_pieces(weights(facts.fading, ledger), facts.cells.array)
-    return Neighbours(fitted.model, fitted.belief, arrangement, halos, absorbed, store)
+    counts, version = weights(facts.fading, ledger), model_digest(record)
+    absorbed = absorbed_pieces(counts, facts.cells.array)
+    late = load_late_rows(reference.url, fitted.model, arrangement.data, ledger, counts, version)
+    rows = CellRows(fitted.model, arrangement, halos, absorbed, late, version)
+    return Neighbours(fitted.model, fitted.belief, rows, reference)
 
 
 @dataclass(frozen=True)

@@ -90,7 +90,7 @@ def test_probes_say_nearly_as_much(fitted):
     gbcm, _, _, _, new = fitted
     near, total, shared = load_neighbours(gbcm.snapshot.reference), gbcm.committee.total, gbcm.model.shared
     belief = iterative_belief(total.eta, shared.operator(total.precision))
-    other = Neighbours(near.model, belief, near.arrangement, near.halos, near.absorbed, near.store)
+    other = Neighbours(near.model, belief, near.rows, commit=None)
     X = gbcm.model.scaling.inputs(new)
     (mean, variance), (m, v) = near.latent(X), other.latent(X)
     np.testing.assert_allclose(m, mean, atol=10.0 * belief.residual)  # in standard deviations, which are less than 1

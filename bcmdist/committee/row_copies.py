@@ -1,0 +1,62 @@
+"""Copies of rows that are absorbed after a fit with spatial cells, for local predictions.
+
+The fit has its rows in cell order in the model directory. Rows of later arrivals may be gone when a prediction needs
+them, so the task that computes their message also stores them as a blob, which their ledger entry names: a copy is
+part of the model from the commit of its partition until that is forgotten.
+
+A copy is an array (n, D + k) in original units: inputs in the model's column order, then the k fields of
+`Observations`.
+"""
+
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+
+from bcmdist.data.observations import Observations
+from bcmdist.data.rows import Rows
+from bcmdist.experts.contributions import Contribution
+from bcmdist.runtime.interface import Runtime, Task
+from bcmdist.storage.arrays import check_array
+from bcmdist.storage.commits import CELL_DATA, BlobReference, open_store
+
+OBSERVED = tuple(field.name for field in fields(Observations))
+
+
+@dataclass(frozen=True)
+class WithCopy:
+    """Task: as `task`, which computes the message of a partition, and store a copy of the rows."""
+
+    task: Task
+    url: str
+    """the model directory"""
+
+    def __call__(self, part, rows: Rows):
+        found = self.task(part, rows)
+        if part.data.url == f"{self.url}/{CELL_DATA}":  # these rows are in the model directory
+            return found
+        table = np.column_stack([rows.X, *(getattr(rows.obs, name) for name in OBSERVED)])
+        copy = open_store(self.url).put_arrays({"": table})[""]
+        return replace(found, entries={key: replace(entry, copy=copy) for key, entry in found.entries.items()})
+
+
+def copied(snapshot, task: Task) -> Task:
+    """The task that absorbs further rows into a committee: with copies of them where local predictions use them."""
+    return WithCopy(task, snapshot.url) if snapshot.facts.cells.take_rows else task
+
+
+def messages_with_copies(snapshot, parts, runtime: Runtime, *, label: str) -> Contribution:
+    """As `Snapshot.compute_messages`, with copies of the rows where local predictions use them."""
+    return snapshot.messages_of(copied(snapshot, snapshot.expert()), parts, runtime, label=label)
+
+
+def load_copy(reference: BlobReference, rows: int, inputs: int) -> tuple[np.ndarray, Observations]:
+    """Inputs (n, D) and observations of a copy of `rows` rows, in original units.
+
+    Raises
+    ------
+    ModelDamaged
+    """
+    table = open_store(reference.url).get_array(reference.digest)
+    shape = (rows, inputs + len(OBSERVED))
+    check_array(table, f"{reference.url}: blob {reference.digest[:12]}", "a copy of rows", shape=shape)
+    return table[:, :inputs], Observations(*table[:, inputs:].T)
