@@ -148,7 +148,7 @@ class CellRows:
         first, edges = self.arrangement.tree.first, self.arrangement.edges
         ranges = [np.arange(*self.arrangement.bounds[p : p + 2]) for p in near]
         late = [self.of_fit + self.late.in_cells(*first[p : p + 2]) for p in near if p in self._late_in]
-        rows = self._alive(np.concatenate([*ranges, *late]))
+        rows = self._alive(np.sort(np.concatenate([*ranges, *late])))
         Z, old = self._scaled(rows), rows[rows < self.of_fit]
         cells = np.concatenate(
             [np.searchsorted(edges, old, side="right") - 1, self.late.cells[rows[len(old) :] - self.of_fit]]
