@@ -9,6 +9,10 @@ from bcmdist.prediction.latent import BLOCK_ROWS
 from bcmdist.runtime import memory
 
 
+# Of a row that was absorbed after the fit: its copies in memory, and columns other than inputs.
+LATE_COPIES, LATE_COLUMNS = 3, 8
+
+
 @dataclass(frozen=True)
 class MemoryNeed:
     """Projected memory that predictions need in a worker thread."""
@@ -50,9 +54,11 @@ def local_memory(snapshot) -> MemoryNeed:
         kernels=kernel_parts(shared.kernel),
         classes=likelihood.copies,
     )
+    late = sum(entry.rows for entry in snapshot.ledger if entry.copy)
     return MemoryNeed(
-        need,
-        what=f"local experts of {with_halo} rows and {shared.size} shared variables",
+        need + LATE_COPIES * memory.FLOAT * late * (snapshot.model.inputs + LATE_COLUMNS),
+        what=f"local experts of {with_halo} rows and {shared.size} shared variables"
+        + f", and {late} rows absorbed after the fit" * bool(late),
         remedy="predict with --method committee, fit with a lower --effort or --partition chunks, or give workers more "
         "memory",
     )
