@@ -8,7 +8,6 @@ from bcmdist.model.kernels import kernel_parts
 from bcmdist.prediction.latent import BLOCK_ROWS
 from bcmdist.runtime import memory
 
-
 # Of a row that was absorbed after the fit: its copies in memory, and columns other than inputs.
 LATE_COPIES, LATE_COLUMNS = 3, 8
 
