@@ -3,6 +3,8 @@
 While this goes on, the model serves predictions and absorbs rows as before. The new state is one commit of the same
 model; partitions that others have committed meanwhile are absorbed into it, too. Rows that cannot be read again, such
 as trimmed entries of a stream, are not part of it, and are counted in a warning. `revert` returns to an earlier state.
+
+A model with spatial cells keeps them, and the scaling of its inputs, in which they are cut; halos are found again.
 """
 
 import functools
@@ -17,7 +19,7 @@ import numpy as np
 from bcmdist.api.comparison.left_out import with_accuracy
 from bcmdist.api.requests import RefitOptions
 from bcmdist.committee.committee import Committee
-from bcmdist.committee.facts import Facts, Pass
+from bcmdist.committee.facts import Cells, Facts, Pass
 from bcmdist.committee.fading import Weighting, weights
 from bcmdist.committee.growth import why_fixed
 from bcmdist.committee.passes import passes_made, readable_partitions, refine
@@ -37,9 +39,10 @@ from bcmdist.learning.like import settings_like
 from bcmdist.learning.settings import Settings
 from bcmdist.model.model import Model
 from bcmdist.prediction.errors.class_probabilities import calibrated
+from bcmdist.prediction.local.arrange import with_borders, with_halos
 from bcmdist.prediction.measuring.measurement import measured
 from bcmdist.runtime.interface import Runtime
-from bcmdist.storage.commits import SCRATCH
+from bcmdist.storage.commits import CELL_DATA, SCRATCH
 from bcmdist.storage.ledger import Entry
 from bcmdist.storage.locate import open_storage
 from bcmdist.storage.temporary import partial
@@ -75,8 +78,8 @@ def refit(snapshot: Snapshot, options: RefitOptions, runtime: Runtime) -> Snapsh
     InvalidData
         No row can be read again, or the newest rows lack a class.
     InvalidOption
-        A model that cannot be refitted: with spatial cells, another kind of shared variables, EP, noisy inputs, or
-        messages that depend on their order.
+        A model that cannot be refitted: with another kind of shared variables, EP, noisy inputs, messages that depend
+        on their order, or spatial cells that its fit has not completed.
     """
     _refuse_fixed(snapshot)
     with snapshot.going_on() as snapshot:
@@ -95,8 +98,8 @@ def refit(snapshot: Snapshot, options: RefitOptions, runtime: Runtime) -> Snapsh
 
 def _refuse_fixed(snapshot):
     why = why_fixed(snapshot)
-    if snapshot.model.cells is not None:
-        why = "its rows are arranged in spatial cells; --partition chunks has none"
+    if snapshot.model.cells is not None and not snapshot.facts.cells.surrounded:
+        why = "its fit is not complete"
     if why:
         raise InvalidOption(f"{snapshot.url}: cannot be refitted: {why}; fit another model to its data")
 
@@ -120,13 +123,14 @@ def _learned(snapshot, readable, options: RefitOptions, runtime) -> tuple[Model,
     scratch = f"{scratch}-{uuid.uuid4().hex}" if on_objects(snapshot.url) else partial(scratch)
     old = snapshot.model
     try:
-        newest = _chosen(readable, options.newest)
-        made = _prepared(snapshot, newest, _settings(snapshot, options), f"{scratch}/learned", runtime)
+        chosen = _chosen(readable, options.newest, f"{snapshot.url}/{CELL_DATA}")
+        made = _prepared(snapshot, chosen, _settings(snapshot, options), f"{scratch}/learned", runtime)
         facts = made.facts
-        if options.newest is not None:  # the query points must explain all rows that are absorbed again
+        if len(chosen) < len(readable):  # the query points must explain all rows that are absorbed again
             like = Settings(like=f"{scratch}/learned/model", query=options.query, seed=options.seed, partition="chunks")
             like = settings_like(replace(like, rows_per_expert=facts.survey.rows_per_expert))
-            made = _prepared(snapshot, _chosen(readable, None), like, f"{scratch}/all", runtime)
+            every = -(-sum(part.rows for part in readable) // MOST_LEARNED)
+            made = _prepared(snapshot, readable, like, f"{scratch}/all", runtime, every=every)
             query = made.facts.query
             facts = facts.changed(query_asked=query.query_asked, degrees_estimated=query.degrees_estimated)
     finally:
@@ -136,41 +140,56 @@ def _learned(snapshot, readable, options: RefitOptions, runtime) -> tuple[Model,
             f"{snapshot.url}: expected rows of the classes {old.classes} to learn from, got {made.model.classes}; give "
             "more --newest rows"
         )
-    return replace(made.model, schema=old.schema, x_name=old.x_name, y_name=old.y_name), facts
+    kept = {name: getattr(old, name) for name in ("schema", "x_name", "y_name", "cells")}
+    return replace(made.model, **kept), facts
 
 
-def _prepared(snapshot, parts, settings, place, runtime) -> Snapshot:
-    """An empty committee at `place`/model, with what is learned from the rows of some partitions."""
-    write_dataset(f"{place}/rows.zarr", _columns(snapshot.model, parts), schema=snapshot.model.schema)
+def _prepared(snapshot, parts, settings, place, runtime, *, every=1) -> Snapshot:
+    """An empty committee at `place`/model, with what is learned from each `every`-th row of some partitions."""
+    write_dataset(f"{place}/rows.zarr", _columns(snapshot.model, parts, every), schema=snapshot.model.schema)
     commit = prepared(open_data(f"{place}/rows.zarr"), settings, f"{place}/model", runtime)
     return Snapshot.load(f"{place}/model", commit=commit.number)
 
 
-def _chosen(readable: Sequence[Partition], newest) -> list[Partition]:
+def _chosen(readable: Sequence[Partition], newest, cells) -> list[Partition]:
     """Partitions with about `newest` of the rows absorbed last; by default evenly spread ones of all.
 
+    Those of cells, which are absorbed together, count as old: of them evenly spread ones are taken.
+
     readable : in the order of the ledger
+    cells : URL of the data set in cell order
     """
+    most = min(newest or MOST_LEARNED, MOST_LEARNED)
     if newest is None:
-        step = max(1, -(-sum(part.rows for part in readable) // MOST_LEARNED))
-        return list(readable[::step])
-    after = np.cumsum([part.rows for part in reversed(readable)])
-    return list(readable[-1 - int(np.searchsorted(after, min(newest, MOST_LEARNED))) :])
+        return _spread(readable, most)
+    fit, arrived = ([part for part in readable if (part.data.url == cells) is own] for own in (True, False))
+    after = np.cumsum([part.rows for part in reversed(arrived)])
+    found = arrived[-1 - int(np.searchsorted(after, most)) :] if len(arrived) else []
+    short = most - sum(part.rows for part in found)
+    return [*(_spread(fit, short) if fit and short > 0 else []), *found]
 
 
-def _columns(model, parts) -> dict[str, np.ndarray]:
-    """Rows of partitions as arrays of a data set, with the companions that the likelihood reads."""
-    rows = [one for _, one in read_all(parts)]
-    obs = rows[0].obs
-    for one in rows[1:]:
-        obs = joined(obs, one.obs)
+def _spread(parts, most):
+    """Evenly spread partitions with at most about `most` rows."""
+    return list(parts[:: max(1, -(-sum(part.rows for part in parts) // most))])
+
+
+def _columns(model, parts, every) -> dict[str, np.ndarray]:
+    """Each `every`-th row of partitions as arrays of a data set, with the companions that the likelihood reads."""
+    rows = [(one.X[::every], one.obs[::every]) for _, one in read_all(parts)]
+    obs = joined(*(obs for _, obs in rows))
     companions = ("weight", *model.likelihood.companions)
-    return {"X": np.concatenate([one.X for one in rows]), "y": obs.y} | {n: getattr(obs, n) for n in companions}
+    return {"X": np.concatenate([X for X, _ in rows]), "y": obs.y} | {n: getattr(obs, n) for n in companions}
 
 
 def _settings(snapshot, options) -> Settings:
     """The settings of the fit as far as the model tells them, with those that the options change."""
     model, facts = snapshot.model, snapshot.facts
+    if model.cells is not None:
+        like = settings_like(Settings(like=snapshot.url, partition="spatial", seed=options.seed))
+        kernel, noise = options.kernel or model.kernel_name, facts.errors.noise or "auto"
+        chosen: dict[str, Any] = {"kernel": kernel, "query": options.query, "effort": options.effort, "noise": noise}
+        return replace(like, learn=True, set={}, rows_per_expert=facts.survey.rows_per_expert, **chosen)
     transform = model.scaling.transform
     settings: dict[str, Any] = {
         "target_transform": "none" if transform is None else transform.kind,
@@ -227,7 +246,7 @@ class AbsorbedRows:
                 self.total += absorbed.message
                 self.entries |= absorbed.entries
                 self.counts |= {part.key: part.weight for part in new}
-        kept = ("weight", "position")
+        kept = ("weight", "position", "copy")
         return self._state(
             snapshot,
             [
@@ -254,6 +273,10 @@ class AbsorbedRows:
             "refits": (facts.learning.refits or 0) + 1,
             "seconds": self.found.seconds,
         }
+        if snapshot.facts.cells.halos:
+            keep = ("core", "with_halo", "array", "edges")
+            cells = Cells(**{name: getattr(snapshot.facts.cells, name) for name in keep})
+            changed |= {"cells": cells, "method": "committee"}
         committee = Committee(self.total, self.model.shared.belief)
         return replace(snapshot.changed(committee, entries, rewrite=True, **changed), model=self.model)
 
@@ -265,6 +288,7 @@ def _swapped(absorbed: AbsorbedRows, snapshot: Snapshot, runtime) -> Snapshot:
         state = absorbed.of(snapshot, runtime)
         at_once = attempt < PATIENCE and not several
         try:
+            state = _surrounded(state, runtime)
             state = (_measured(state, runtime) if at_once else state).committed()
             break
         except CommitConflict:
@@ -286,6 +310,13 @@ def _repeated(step: Callable[[Snapshot], Snapshot], snapshot: Snapshot, failed: 
             snapshot = snapshot.newest()
     warn(f"{snapshot.url}: {failed}, as others commit all the time; refit again when nobody ingests")
     return snapshot
+
+
+def _surrounded(snapshot, runtime) -> Snapshot:
+    """The snapshot with local predictions, if the model has cells; it remains to be committed."""
+    if snapshot.model.cells is None:
+        return snapshot
+    return with_borders(with_halos(snapshot, runtime), runtime)
 
 
 def _measured(snapshot, runtime) -> Snapshot:

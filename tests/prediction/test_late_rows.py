@@ -71,7 +71,7 @@ def with_all_rows(gbcm, X, obs, new):
         (cell,) = tree.route(x[None])
         own = cells == cell
         if own.sum() > SPLIT * sizes.core:
-            split = grow(Z[own], np.ones(2), cell_rows=sizes.core, partition_rows=own.sum())
+            split = grow(Z[own], np.ones(Z.shape[1]), cell_rows=sizes.core, partition_rows=own.sum())
             own[own] = split.route(Z[own]) == split.route(x[None] / unit)
         rows = order[core_and_halo(Z, own, sizes.with_halo)]
         expert = local_expert(seen, model.likelihood, X[rows], np.asfortranarray(seen.columns(X[rows])), obs[rows])
@@ -110,6 +110,24 @@ def test_predictions_are_those_of_cells_that_hold_all_rows(field, make_data, tmp
     rows = load_neighbours(gbcm.snapshot.reference).rows
     assert any(len(rows.leaves_of(cell)) > 1 for cell in range(gbcm.model.cells.cells))  # cells were split
     assert "rows_outside" not in gbcm.info()["cells"]
+
+
+@pytest.mark.slow
+def test_kin40k_in_ten_arrivals(real_data, make_data, tmp_path):
+    """36,000 rows, of which the fit has 3,600; tests/benchmarks/late_rows.py has the accuracy."""
+    stored = np.load(real_data("kin40k"))
+    X, y = (np.concatenate([stored[f"{k}_train"], stored[f"{k}_test"]]).astype(float) for k in ("X", "y"))
+    parts = [
+        make_data(f"{k}.zarr", rows_per_chunk=500, X=X[rows], y=y[rows])
+        for k, rows in enumerate(np.array_split(np.arange(36_000), 10))
+    ]
+    values = {"kernel.lengthscale": 2.0, "likelihood.noise_variance": 0.005}
+    settings = Settings(partition="spatial", kernel="matern52", query=200, learn=False, set=values, effort="quick")
+    gbcm = ingested(GBCM.fit(parts[0], settings, model=tmp_path / "m"), parts[1:])
+    everything = in_model_units(gbcm, make_data("all.zarr", rows_per_chunk=500, X=X[:36_000], y=y[:36_000]))
+    mean, variance = latent(gbcm, X[-60:])
+    m, v = with_all_rows(gbcm, *everything, gbcm.model.scaling.inputs(X[-60:]))
+    np.testing.assert_allclose([mean, np.sqrt(variance)], [m, np.sqrt(v)], rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.slow

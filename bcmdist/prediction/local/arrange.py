@@ -236,12 +236,24 @@ def surround(snapshot: Snapshot, runtime) -> Snapshot:
     if snapshot.facts.cells.surrounded:
         return snapshot
     if snapshot.facts.cells.halos is None:
-        stages = StageTimer()
-        with stages("halos"):
-            cells = snapshot.facts.cells.changed(**_halos(snapshot, runtime))
-        snapshot = snapshot.changed(stages=stages, cells=cells)
+        snapshot = with_halos(snapshot, runtime)
+    with snapshot.committed_on_error():
+        return with_borders(snapshot, runtime)
+
+
+def with_halos(snapshot: Snapshot, runtime) -> Snapshot:
+    """The snapshot with the halos of all cells, which remain to be committed."""
     stages = StageTimer()
-    with stages("halos"), snapshot.committed_on_error(), snapshot.drafted() as snapshot:
+    with stages("halos"), snapshot.drafted() as readable:
+        found = _halos(readable, runtime)
+    return snapshot.changed(stages=stages, cells=snapshot.facts.cells.changed(**found))
+
+
+def with_borders(snapshot: Snapshot, runtime) -> Snapshot:
+    """The snapshot of a model with halos, with calibration and jumps at borders measured, which remain to be
+    committed: it supports local prediction."""
+    stages = StageTimer()
+    with stages("halos"), snapshot.drafted() as snapshot:
         parts = _some(_whole(snapshot), CALIBRATED_PARTITIONS)
         facts: dict[str, Any] = {}
         if snapshot.model.likelihood.categorical:
