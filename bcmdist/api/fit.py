@@ -5,6 +5,7 @@ import functools
 
 from bcmdist.api.comparison.left_out import with_accuracy
 from bcmdist.api.places import placed, places
+from bcmdist.api.refit_on_drift import RefitOnDrift
 from bcmdist.committee import passes, revision
 from bcmdist.committee.cells import absorbed_in_cells
 from bcmdist.committee.ingest.ingestion import ingest, unchanged
@@ -118,7 +119,10 @@ def ingest_source(
     """Absorb the partitions of a source with periodic commits, and record how well each was predicted beforehand."""
     with snapshot.going_on() as snapshot:
         finish = functools.partial(_finished, runtime=runtime, since=snapshot.committee.total.rows, read=False)
-        return ingest(snapshot, source, runtime, wishes, watch=ArrivalWatch(snapshot), finish=finish)
+        on_drift = wishes is not None and wishes.refit == "auto"
+        watch = RefitOnDrift(snapshot, runtime) if on_drift else ArrivalWatch(snapshot)
+        after, report = ingest(snapshot, source, runtime, wishes, watch=watch, finish=finish)
+        return (after.newest() if isinstance(watch, RefitOnDrift) and watch.refitted else after), report
 
 
 def partial_fit(snapshot: Snapshot, source, runtime: Runtime, *, same_rows="warn") -> Snapshot:

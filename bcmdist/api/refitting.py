@@ -81,7 +81,7 @@ def refit(snapshot: Snapshot, options: RefitOptions, runtime: Runtime) -> Snapsh
         A model that cannot be refitted: with another kind of shared variables, EP, noisy inputs, messages that depend
         on their order, or spatial cells that its fit has not completed.
     """
-    _refuse_fixed(snapshot)
+    refuse_fixed(snapshot)
     with snapshot.going_on() as snapshot:
         readable = readable_partitions(snapshot)
         rows, whole = sum(part.rows for part in readable), snapshot.committee.total.rows
@@ -96,7 +96,8 @@ def refit(snapshot: Snapshot, options: RefitOptions, runtime: Runtime) -> Snapsh
         return after
 
 
-def _refuse_fixed(snapshot):
+def refuse_fixed(snapshot: Snapshot) -> None:
+    """Raise `InvalidOption` if a model cannot be refitted."""
     why = why_fixed(snapshot)
     if snapshot.model.cells is not None and not snapshot.facts.cells.surrounded:
         why = "its fit is not complete"
@@ -161,15 +162,15 @@ def _chosen(readable: Sequence[Partition], newest, cells) -> list[Partition]:
     """
     most = min(newest or MOST_LEARNED, MOST_LEARNED)
     if newest is None:
-        return _spread(readable, most)
+        return _evenly(readable, most)
     fit, arrived = ([part for part in readable if (part.data.url == cells) is own] for own in (True, False))
     after = np.cumsum([part.rows for part in reversed(arrived)])
     found = arrived[-1 - int(np.searchsorted(after, most)) :] if len(arrived) else []
     short = most - sum(part.rows for part in found)
-    return [*(_spread(fit, short) if fit and short > 0 else []), *found]
+    return [*(_evenly(fit, short) if fit and short > 0 else []), *found]
 
 
-def _spread(parts, most):
+def _evenly(parts, most):
     """Evenly spread partitions with at most about `most` rows."""
     return list(parts[:: max(1, -(-sum(part.rows for part in parts) // most))])
 

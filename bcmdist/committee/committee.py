@@ -112,7 +112,7 @@ def query_advice(
     of : name of the shared variables
     advised : what to do if the points limit the fit; "{}" is replaced by a number of points
     fewer : why fewer points than asked for suffice
-    loss : for local predictions: the loss with half of the query points (`bcmdist.committee.facts.QueryLoss`)
+    loss : for local predictions: the loss with half of the query points (`bcmdist.committee.measurements.QueryLoss`)
     """
     needed = POINTS_PER_DEGREE * degrees_of_freedom
     have, degrees = f"{points} {of}", f"{degrees_of_freedom:.0f} effective degrees of freedom"

@@ -7,27 +7,23 @@ too.
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, TypedDict
+from typing import Any, Literal, TypedDict
 
 import msgspec
 
 from bcmdist.committee.fading import Weighting
+from bcmdist.committee.measurements import (
+    Accuracy,
+    Calibration,
+    ErrorScale,
+    ExpectedLoss,
+    QueryLoss,
+    Recalibration,
+    Replicates,
+)
+from bcmdist.committee.record import Record, json_values
 from bcmdist.errors import InvalidOption
-from bcmdist.storage.fields import Blob, Count, CountFromOne, NotNegative, Number, Positive, decode
-
-
-def json_values(value: Any) -> Any:
-    """Return a value with records as dicts and numpy's numbers as Python's."""
-    return msgspec.to_builtins(value, builtin_types=(bytes,), enc_hook=lambda number: number.item())
-
-
-class Record(msgspec.Struct, frozen=True):
-    """A record whose fields have declared types; decoded by `bcmdist.storage.fields.decode`."""
-
-    def changed(self, **values) -> Any:
-        """A copy with the given fields replaced."""
-        return msgspec.structs.replace(self, **values)
-
+from bcmdist.storage.fields import Blob, Count, CountFromOne, NotNegative, Number, decode
 
 # --- Parts of records ---
 
@@ -47,108 +43,6 @@ class Pass(Record, frozen=True):
     def to_json(self) -> dict[str, Any]:
         """The fields, JSON-ready; of a first pass the number only."""
         return {"pass": self.number} if self.change is None else msgspec.to_builtins(self)
-
-
-class Replicates(Record, frozen=True):
-    """Rows with equal inputs (`bcmdist.learning.survey.Replicates`)."""
-
-    share: NotNegative
-    """share of rows whose inputs occur more than once"""
-    deviation: NotNegative
-    """standard deviation of the targets of such rows"""
-
-
-class QueryLoss(Record, frozen=True):
-    """Loss of local predictions with half of the query points."""
-
-    nats: Number
-    """per row"""
-    error: NotNegative
-    """its standard error"""
-
-
-class Calibration(Record, frozen=True, omit_defaults=True):
-    """`bcmdist.prediction.errors.platt_scaling.Calibration`, and when it was fitted."""
-
-    slope: Number
-    bias: list[Number]
-    """one number a class"""
-    rows: Count | None = None
-    """number of rows absorbed when it was fitted; 0 if it was fitted to another committee"""
-
-
-class Recalibration(Record, frozen=True):
-    """`bcmdist.prediction.errors.recalibration.Recalibration`, and when it was fitted."""
-
-    slope: Positive
-    intercept: Number
-    rows: Count
-    """number of rows absorbed when it was fitted; 0 if it was fitted to another committee"""
-    linearised_at: Blob | None = None
-    """hash of the shared values at which predictions were linearised"""
-
-
-class ScaleProcess(Record, frozen=True):
-    """`bcmdist.prediction.errors.heteroscedasticity.Process`."""
-
-    points: list[list[Number]]
-    variance: Positive
-    lengthscale: list[Positive]
-    low: list[Number] | None = None
-    high: list[Number] | None = None
-
-
-class GapIndicators(Record, frozen=True):
-    """Inputs that mark rows with gaps, whose errors have a scale of their own (`prediction.errors.gap_scale`)."""
-
-    inputs: Annotated[list[Count], msgspec.Meta(min_length=1)]
-    """their numbers, ascending"""
-    thresholds: list[Number]
-    """scaled values above which each marks a gap"""
-
-    @property
-    def count(self) -> int:
-        return len(self.inputs)
-
-
-class ErrorScale(Record, frozen=True):
-    """Scale of errors, from leave-one-out residuals (`bcmdist.prediction.measuring.measurement`)."""
-
-    rows: CountFromOne
-    """number of rows absorbed when it was measured"""
-    gain: Number | None = None
-    """gain of a varying over a constant scale, in nats per residual"""
-    gain_error: NotNegative | None = None
-    """its standard error"""
-    process: ScaleProcess | None = None
-    """None for a constant scale"""
-    gaps: GapIndicators | None = None
-    """None without gaps in training"""
-
-
-class ExpectedLoss(Record, frozen=True):
-    """Baseline for the loss of arrivals; fields as in `bcmdist.prediction.scoring.excess_loss.Expected`."""
-
-    partitions: Count
-    mean: Number = msgspec.field(name="surprise")
-    dispersion: Positive
-    samples: Count
-    figures: list[Number]
-
-
-class Accuracy(Record, frozen=True):
-    """Loss of leave-one-out predictions of some rows, and that of baselines of the same rows (`api.comparison`)."""
-
-    rows: CountFromOne
-    """number of rows that were left out"""
-    absorbed: CountFromOne
-    """number of rows absorbed when it was measured"""
-    loss: Literal["rmse", "log_loss", "deviance"]
-    model: Number
-    baselines: dict[str, Number]
-    """by name"""
-    learned_from: CountFromOne
-    """number of training rows that the baselines have learned from"""
 
 
 class Margin(TypedDict):
@@ -267,7 +161,7 @@ class Errors(Record, frozen=True):
 class Ingestion(Record, frozen=True):
     """Ingestion of further rows."""
 
-    skipped: list[str] = []
+    skipped: list[str] = msgspec.field(default_factory=list)
     """names of partitions and data sets that failed"""
     lag: dict[str, Lag] | None = None
     """by source name"""
@@ -290,8 +184,7 @@ class Cells(Record, frozen=True, omit_defaults=True):
     halos: Blob | None = None
     """hash of the blob with the hashes of the halos, by partition"""
     centroids: Blob | None = None
-    """hash of the blob with the mean of the rows of each partition, in units of the lengthscales; None in commits of
-    versions whose cells took no further rows"""
+    """hash of the blob with the mean row of each partition, in units of the lengthscales; earlier versions had none"""
     border_jump: NotNegative | None = None
     """root mean square difference of the predictions of neighbouring cells at their border, in standard deviations"""
     border_jump_error: NotNegative | None = None
@@ -329,13 +222,13 @@ class Facts(Record, frozen=True):
     """default prediction method"""
     fading: Weighting = Weighting()
     """weights of rows by their position in a source"""
-    reports: dict[str, Any] = {}
+    reports: dict[str, Any] = msgspec.field(default_factory=dict)
     """reports of methods in their types, by name (`declare_report`)"""
     errors: Errors = Errors()
     ingestion: Ingestion = Ingestion()
     cells: Cells = Cells()
     """empty where partitions are not spatial"""
-    other: dict[str, Any] = {}
+    other: dict[str, Any] = msgspec.field(default_factory=dict)
     """facts written by other versions, by name"""
 
     def to_json(self) -> dict[str, Any]:

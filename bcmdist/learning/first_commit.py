@@ -15,7 +15,8 @@ from pathlib import Path
 from bcmdist.committee.cells import refuse_cells_on_objects
 from bcmdist.committee.commit_record import write_commit
 from bcmdist.committee.committee import Committee
-from bcmdist.committee.facts import Facts, json_values
+from bcmdist.committee.facts import Facts
+from bcmdist.committee.record import json_values
 from bcmdist.committee.surveyed import recorded_chunks, refuse_changed
 from bcmdist.data.checks.manifest import to_table
 from bcmdist.data.dataset import describe

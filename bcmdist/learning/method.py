@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from bcmdist.committee.facts import Record
+from bcmdist.committee.record import Record
 from bcmdist.learning.basis_inputs import BasisInputs
 from bcmdist.learning.method_options import NoOptions
 from bcmdist.learning.point import Point

@@ -1,6 +1,7 @@
 """A model is refitted by one commit, while others ingest, and returns to an earlier state."""
 
 import json
+import re
 import shutil
 import warnings
 from dataclasses import replace
@@ -226,11 +227,53 @@ def test_rows_that_are_gone_are_counted(model, make_data, rng):
     assert GBCM.load(gbcm.url).commit == after.commit
 
 
-def test_spatial_models_are_refused(model, tmp_path):
+@pytest.mark.slow
+def test_spatial_models_keep_their_cells_and_find_halos_again(model, make_data, rng, tmp_path):
     _, path = model
     spatial = GBCM.fit(path, replace(WRONG, partition="spatial"), model=tmp_path / "spatial")
-    with pytest.raises(InvalidOption, match="cannot be refitted: its rows are arranged in spatial cells; --part"):
-        spatial.refit(QUICK)
+    X = rng.uniform(-2, 2, (200, 2))
+    spatial = spatial.partial_fit(make_data("later.zarr", X=X, y=truth(X) + 0.1 * rng.standard_normal(200)))
+    after = spatial.refit(QUICK)
+    assert after.commit == spatial.commit + 1
+    assert after.chosen_method() == "local"
+    assert [(e.key, e.copy) for e in after.ledger] == [(e.key, e.copy) for e in spatial.ledger]
+    assert after.facts["cells"]["edges"] == spatial.facts["cells"]["edges"]
+    assert after.facts["cells"]["halos"] != spatial.facts["cells"]["halos"]
+    assert error(after, rng) < 0.7 * error(spatial, rng)
+    assert_as_in_its_ledger(after)
+    back = after.revert(spatial.commit)
+    new = rng.uniform(-2, 2, (20, 2))
+    np.testing.assert_allclose(back.predict(new)["mean"], spatial.predict(new)["mean"], rtol=1e-12)
+
+
+def test_a_spatial_fit_that_is_not_complete_is_refused(model, tmp_path):
+    _, path = model
+    prepared = GBCM.prepare(path, replace(WRONG, partition="spatial"), model=tmp_path / "spatial").partial_fit(path)
+    with pytest.raises(InvalidOption, match="cannot be refitted: its fit is not complete"):
+        prepared.refit(QUICK)
+    with pytest.raises(InvalidOption, match="cannot be refitted: its fit is not complete"):
+        prepared.ingest(prepared.source(path), IngestOptions(refit="auto"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("every", [1, None])
+def test_a_model_is_refitted_when_what_arrives_is_worse_than_expected(make_data, rng, tmp_path, every):
+    """Rows that come later vary four times as fast."""
+    X = rng.uniform(-2, 2, (1000, 2))
+    path = make_data("first.zarr", X=X, y=np.sin(X[:, 0]) + 0.1 * rng.standard_normal(1000))
+    gbcm = GBCM.fit(path, replace(WRONG, learn=True, set={}, effort="quick"), model=tmp_path / "model")
+    X = rng.uniform(-2, 2, (1500, 2))
+    later = make_data("later.zarr", X=X, y=np.sin(4 * X[:, 0]) + 0.1 * rng.standard_normal(1500))
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        after, report = gbcm.ingest(gbcm.source(later), IngestOptions(refit="auto", commit_every=every))
+    assert any(re.search(r"worse than expected since .*; refitted in commit \d+", str(one.message)) for one in found)
+    assert report.rows == 1500
+    assert after.committee.total.rows == 2500
+    assert after.facts["refits"] >= 1
+    assert after.commit == GBCM.load(gbcm.url).commit
+    assert_as_in_its_ledger(after)
+    assert after.partial_fit(later).committee.total.rows == 2500
 
 
 def run(*arguments):

@@ -169,7 +169,7 @@ def test_local_experts_see_any_of_the_rows_that_coincide(make_data):
     near, seen = load_neighbours(gbcm.snapshot.reference), []
     for owner in range(len(near.arrangement.bounds) - 1):
         for cell in range(*near.arrangement.tree.first[owner : owner + 2]):
-            X, obs = read_rows(near.arrangement.data, near.rows.around(near.rows.leaves_of(cell)[0]))
+            X, obs = read_rows(near.arrangement.data, near.rows.rows_of(near.rows.leaves_of(cell)[0]))
             groups = [obs.y[X[:, 0] == at] for at in np.unique(X)]
             seen += [ranks for ranks in groups if len(ranks) < 50]
     assert len(seen) > 10

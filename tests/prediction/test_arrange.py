@@ -224,7 +224,7 @@ def test_forgotten_rows_are_seen_by_nobody(wiggle, tmp_path):
     near = load_neighbours(less.snapshot.reference)
     arrangement = near.arrangement
     for cell in range(arrangement.tree.cells):
-        rows = np.concatenate([near.rows.around(leaf) for leaf in near.rows.leaves_of(cell)])
+        rows = np.concatenate([near.rows.rows_of(leaf) for leaf in near.rows.leaves_of(cell)])
         assert not np.any((rows >= start) & (rows < stop))
     # The targets that are forgotten do not matter: written over, the prediction is the same.
     before = less.predict(X[gone])
@@ -286,7 +286,7 @@ def test_rows_that_have_faded_to_nothing_are_seen_by_nobody(wiggle, fresh, tmp_p
     counts = drift.weights(fading.snapshot.facts.fading, fading.ledger)
     assert 0.0 < min(counts.values()) < np.finfo(float).tiny
     rows = load_neighbours(fading.snapshot.reference).rows
-    around = np.concatenate([rows.around(leaf) for leaf in rows.leaves(fading.model.scaling.inputs(wiggle[1]))])
+    around = np.concatenate([rows.rows_of(leaf) for leaf in rows.leaves(fading.model.scaling.inputs(wiggle[1]))])
     assert len(around)
     assert around.min() >= ROWS  # only rows of the last partitions
 

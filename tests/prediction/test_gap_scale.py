@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from bcmdist import GBCM, Settings
-from bcmdist.committee.facts import GapIndicators
 from bcmdist.committee.loading import sound_facts
+from bcmdist.committee.measurements import GapIndicators
 from bcmdist.data.tables.importing import import_file
 from bcmdist.data.tables.roles import Roles
 from bcmdist.errors import BcmdistWarning, CommitRefused, ModelDamaged

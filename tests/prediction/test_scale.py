@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from bcmdist.committee.facts import ScaleProcess
+from bcmdist.committee.measurements import ScaleProcess
 from bcmdist.prediction.errors.error_distribution import Residuals, fit_error_distribution, gain_of
 from bcmdist.prediction.errors.heteroscedasticity import LOG_VARIANCE, fit_scale, log_squares, places_of, settle_process
 

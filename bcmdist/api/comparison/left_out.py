@@ -11,7 +11,7 @@ import numpy as np
 
 from bcmdist.api.comparison.baselines import Training, baselines, sampled, training_at
 from bcmdist.api.comparison.remarks import COMPARED
-from bcmdist.committee.facts import Accuracy
+from bcmdist.committee.measurements import Accuracy
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.dataset import Dataset
 from bcmdist.data.partition import Partition

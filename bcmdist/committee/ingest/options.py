@@ -56,6 +56,8 @@ class IngestOptions:
     is not given, twice the largest share of a first query point given the others, from .02 to .5]"""
     query_most: Annotated[int | None, "Q", COUNT] = None
     """largest number of query points [default: as before, 1000 at first]"""
+    refit: Literal["never", "auto"] = "never"
+    """auto: refit the model, as `bcmdist refit` does, when what arrives is worse than expected; rows wait meanwhile"""
     stop: Callable[[], bool] = never
     """asked between partitions"""
 

@@ -28,7 +28,7 @@ from dataclasses import replace
 import msgspec
 import numpy as np
 
-from bcmdist.committee.facts import Record
+from bcmdist.committee.record import Record
 from bcmdist.data.partition import Partition
 from bcmdist.learning.basis_inputs import BasisInputs
 from bcmdist.learning.query_selection import select_points

@@ -33,7 +33,7 @@ from zict import LRU
 
 from bcmdist import linalg
 from bcmdist.committee.committee import Committee
-from bcmdist.committee.facts import Record
+from bcmdist.committee.record import Record
 from bcmdist.data.observations import Observations
 from bcmdist.experts.expert import gaussian_message
 from bcmdist.experts.message import Message

@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 
 from bcmdist import linalg
-from bcmdist.committee.facts import Record
+from bcmdist.committee.record import Record
 from bcmdist.experts.contributions import Contribution, densities_of
 from bcmdist.experts.expert import expert_message
 from bcmdist.experts.message import Message

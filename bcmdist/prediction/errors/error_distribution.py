@@ -10,9 +10,10 @@ from functools import lru_cache
 
 import numpy as np
 
-from bcmdist.committee.facts import Facts, GapIndicators
+from bcmdist.committee.facts import Facts
 from bcmdist.committee.fading import weights
 from bcmdist.committee.loading import load_facts
+from bcmdist.committee.measurements import GapIndicators
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.prediction.errors.gap_scale import GapScale, fit_gap_scale
 from bcmdist.prediction.errors.heteroscedasticity import Process, VaryingScale, fit_scale, places_of

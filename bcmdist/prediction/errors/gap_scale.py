@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import minimize_scalar
 
-from bcmdist.committee.facts import GapIndicators
+from bcmdist.committee.measurements import GapIndicators
 from bcmdist.model.model import Model
 from bcmdist.prediction.errors.scale_mixture import Shape, fit_shape, histogram
 

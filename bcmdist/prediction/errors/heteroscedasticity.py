@@ -83,7 +83,7 @@ class Process:
 
     @classmethod
     def from_json(cls, fact) -> "Process":
-        """From the stored process (`bcmdist.committee.facts.ScaleProcess`)."""
+        """From the stored process (`bcmdist.committee.measurements.ScaleProcess`)."""
         ends = () if fact.low is None else (np.array(fact.low), np.array(fact.high))
         return cls(np.array(fact.points), fact.variance, np.array(fact.lengthscale), *ends)
 

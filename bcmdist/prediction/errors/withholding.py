@@ -10,8 +10,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from bcmdist.committee.facts import ExpectedLoss, Facts
+from bcmdist.committee.facts import Facts
 from bcmdist.committee.fading import weights
+from bcmdist.committee.measurements import ExpectedLoss
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.partition import Partition, as_absorbed, from_key
 from bcmdist.errors import BcmdistError

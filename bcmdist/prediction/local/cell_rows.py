@@ -121,7 +121,7 @@ class CellRows:
 
     # --- Numbers of rows ---
 
-    def around(self, leaf: int) -> np.ndarray:
+    def rows_of(self, leaf: int) -> np.ndarray:
         """Numbers, ascending, of the absorbed rows in the core and halo of a leaf."""
         cell, owner = leaf // LEAVES, int(self.owners(leaf))
         near = self._near(owner)
@@ -134,8 +134,8 @@ class CellRows:
         return np.sort(found.rows[core_and_halo(found.Z, own, self.arrangement.sizes.with_halo)])
 
     def core(self, leaf: int) -> np.ndarray:
-        """Numbers of the rows of `around` that are in the leaf itself."""
-        rows = self.around(leaf)
+        """Numbers of the rows of `rows_of` that are in the leaf itself."""
+        rows = self.rows_of(leaf)
         return rows[self.leaves(self.read(rows)[0]) == leaf] if len(rows) else rows
 
     def _near(self, owner):

@@ -133,7 +133,7 @@ class Neighbours:
             return np.zeros(0)
         leaf = self.rows.leaves_of(cell)[0]
         ((_, expert),) = self._experts(np.array([leaf]))
-        core = np.flatnonzero(np.isin(self.rows.around(leaf), self.rows.core(leaf)))
+        core = np.flatnonzero(np.isin(self.rows.rows_of(leaf), self.rows.core(leaf)))
         if expert is None or not len(core):
             return np.zeros(0)
         return query_losses(expert, self.belief, self.model.shared.functions, core)
@@ -143,7 +143,7 @@ class Neighbours:
         owners = self.rows.owners(leaves)
         for owner in np.unique(owners):
             mine = leaves[owners == owner].tolist()
-            rows = {leaf: self.rows.around(leaf) for leaf in mine if self._kept(leaf) is None}
+            rows = {leaf: self.rows.rows_of(leaf) for leaf in mine if self._kept(leaf) is None}
             read = _Read(self, np.unique(np.concatenate([NO_ROWS, *rows.values()])))
             for leaf in mine:
                 yield leaf, self._expert(leaf, rows, read)
@@ -156,7 +156,7 @@ class Neighbours:
     def _expert(self, leaf, selected, read):
         if (kept := self._kept(leaf)) is not None:
             return kept[0] if kept else None
-        rows = selected[leaf] if leaf in selected else self.rows.around(leaf)
+        rows = selected[leaf] if leaf in selected else self.rows.rows_of(leaf)
         if not np.isin(rows, read.rows).all():  # evicted from the cache since the rows were read
             read = _Read(self, rows)
         expert = self._made(leaf, np.searchsorted(read.rows, rows), read) if len(rows) else None
