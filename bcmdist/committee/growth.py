@@ -7,13 +7,16 @@ it was absorbed, through the query set of its time, and partitions absorbed late
 from dataclasses import replace
 from typing import cast
 
+import numpy as np
+
+from bcmdist import linalg
 from bcmdist.committee.committee import Committee
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.errors import InvalidOption
 from bcmdist.experts.contributions import lifted
 from bcmdist.experts.message import Message
 from bcmdist.model.model import Model
-from bcmdist.model.query_sets import EarlierQuery, QuerySets, appended, is_beginning
+from bcmdist.model.query_sets import EarlierQuery, QuerySets, appended, is_beginning, lift_between, remaining
 from bcmdist.model.shared.query import Query
 from bcmdist.storage.ledger import RUNNING, Entry
 
@@ -46,6 +49,65 @@ def grown_to(snapshot: Snapshot, model: Model, most: int | None) -> Snapshot:
         **_UNKNOWN,
     }
     return replace(snapshot.changed(Committee(total, model.shared.belief), **facts), model=model)
+
+
+# Points are dropped where this changes no prediction by more than `LARGEST_LOSS` of its standard deviation, if they are
+# at least `LEAST_DROPPED` of all.
+LARGEST_LOSS, LEAST_DROPPED = 1e-3, 0.1
+
+
+def without_needless(snapshot: Snapshot) -> Snapshot:
+    """The snapshot without query points of which its rows say nothing beyond what follows from the others, such as
+    those of rows that have faded; it remains to be committed, or is the same object.
+
+    Messages become those about the remaining points, with f at the others as its conditional mean. So partitions can be
+    forgotten as before.
+    """
+    query, total = cast(Query, snapshot.model.shared), snapshot.committee.total
+    if total.precision.shape[-1] != query.size:  # coupled processes
+        return snapshot
+    order = np.argsort(_shares(query, total.precision), kind="stable")
+    fewest, most = 0, query.functions  # numbers of points that can, and cannot, be dropped
+    while most - fewest > 1:
+        middle = (fewest + most) // 2
+        kept = remaining(query, np.sort(order[middle:]))
+        fewest, most = (middle, most) if _loss(snapshot, kept) <= LARGEST_LOSS else (fewest, middle)
+    if fewest < LEAST_DROPPED * query.functions:
+        return snapshot
+    model = snapshot.model.reduced(remaining(query, np.sort(order[fewest:])))
+    return grown_to(snapshot, model, snapshot.facts.query.query_most)
+
+
+def _shares(query, precision) -> np.ndarray:
+    """What the messages say of f at each query point, (Q,), in units of its prior precision given the others."""
+    Q = query.functions
+    whole = precision.reshape(-1, query.size, query.size)[:, :Q, :Q].sum(axis=0)
+    half = linalg.solve_lower(query.factor, np.eye(Q, order="F"))
+    return np.einsum("ij,ij->j", half, whole @ half) / np.einsum("ij,ij->j", half, half)
+
+
+def _loss(snapshot, kept: Query) -> float:
+    """Bound of the change of predictions, in their standard deviations, with the `kept` query points only.
+
+    The length of the change of the posterior mean, or half the norm of the change of the posterior precision, whichever
+    is larger.
+    """
+    total, belief = snapshot.committee.total, snapshot.committee.posterior
+    lift = lift_between(cast(Query, snapshot.model.shared), kept)
+    T, message = lift.matrix, lifted(total, lift)
+    after = kept.belief(message.eta, message.precision)
+    size = belief.factor.shape[-1]
+    back = T @ message.precision @ T.T
+    factors = np.broadcast_to(belief.factor, total.precision.shape).reshape(-1, size, size)
+    changes = (back - total.precision).reshape(-1, size, size)
+    norms = [np.linalg.norm(_between(factor, change)) for factor, change in zip(factors, changes, strict=True)]
+    return max(belief.length(after.mean @ T.T - belief.mean), 0.5 * float(np.linalg.norm(norms)))
+
+
+def _between(factor, change) -> np.ndarray:
+    """F^-1 D F^-T of a factor F and a symmetric D, (S, S) each."""
+    half = linalg.solve_lower(np.asfortranarray(factor), np.array(change, order="F"))
+    return linalg.solve_lower(np.asfortranarray(factor), np.array(half.T, order="F"))
 
 
 # What was found out about the number of query points holds for the former ones.

@@ -130,6 +130,14 @@ class Model:
         sets = [replace(one, into=number if one.into is None else one.into) for one in self.earlier]
         return replace(self, shared=query, earlier=QuerySets([*sets, EarlierQuery(self.shared.functions, None)]))
 
+    def reduced(self, query: Query) -> "Model":
+        """The model with a query set that lacks some of the present points (`Lift`)."""
+        number, present = len(self.earlier), cast(Query, self.shared)
+        sets = [replace(one, into=number if one.into is None else one.into) for one in self.earlier]
+        return replace(
+            self, shared=query, earlier=QuerySets([*sets, EarlierQuery(present.functions, None, stored=present)])
+        )
+
     @property
     def inputs(self) -> int:
         """Number D of input columns."""

@@ -163,6 +163,13 @@ def appended(query: Query, points, *, most: int | None = None, share=LEAST_SHARE
     return replace(query, points=np.vstack([query.points, points[chosen]]), factor=factor)
 
 
+def remaining(query: Query, kept) -> Query:
+    """The query set of some of its points, by their positions, ascending (k,)."""
+    rows = np.tril(query.factor)[kept]
+    factor = linalg.cholesky(np.asfortranarray(rows @ rows.T), name="covariance of the remaining query points")
+    return replace(query, points=query.points[kept], factor=factor)
+
+
 def unexplained(query: Query, X, share) -> np.ndarray:
     """Indices of the rows of X (n, D) with a variance of f given the query values above a share of the prior's."""
     prior, V = query.kernel.diagonal(X), np.empty((len(X), query.functions), order="F")

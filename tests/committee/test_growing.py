@@ -1,5 +1,6 @@
 """A query set that grows while rows arrive gives one committee, whatever the batches, restarts and races."""
 
+import itertools
 import pickle
 import shutil
 from dataclasses import replace
@@ -9,6 +10,8 @@ import numpy as np
 import pytest
 
 from bcmdist import GBCM, SerialRuntime, Settings
+from bcmdist.committee.growth import without_needless
+from bcmdist.committee.ingest.growing import Growth
 from bcmdist.committee.ingest.options import IngestOptions
 from bcmdist.committee.revision import messages
 from bcmdist.committee.snapshot import Snapshot
@@ -348,3 +351,56 @@ def test_a_limit_or_a_share_asks_for_growth(moving):
     assert grown(gbcm, path, IngestOptions(query_most=30)).model.earlier
     with pytest.raises(InvalidOption, match="--no-grow: expected no --grow-share or --query-most with it"):
         IngestOptions(grow=False, query_most=30)
+
+
+# --- Points that are no longer needed ---
+
+
+@pytest.fixture
+def windowed(make_data, rng, tmp_path):
+    """A model of a stream that moves on, of which only the newest rows count, and its path."""
+    X = np.column_stack([rng.uniform(-2, 0, 800) + np.repeat(np.arange(40.0), 20), rng.uniform(-1, 1, 800)])
+    y = np.sin(2 * X[:, 0]) + X[:, 1] + 0.2 * rng.standard_normal(800)
+    start = make_data("start.zarr", rows_per_chunk=20, X=X[:20] - 0.1, y=y[:20])
+    path = make_data("stream.zarr", rows_per_chunk=20, X=X, y=y)
+    settings = replace(GIVEN, kernel="se", set={"kernel.lengthscale": 0.5, "likelihood.noise_variance": 0.05})
+    return GBCM.prepare(start, settings, model=tmp_path / "model"), path, X
+
+
+WINDOW = replace(GROW, window=100)
+
+
+def test_points_of_rows_that_have_left_the_window_are_dropped(windowed, monkeypatch):
+    gbcm, path, X = windowed
+    other = copied(gbcm, "other")
+    after = grown(gbcm, path, replace(WINDOW, commit_every=4))
+    assert_as_in_its_ledger(after)
+    counts = [one.count for one in after.model.earlier]
+    assert any(later < before for before, later in itertools.pairwise(counts))
+    monkeypatch.setattr(Growth, "may_reduce", lambda *_: False)
+    whole = grown(other, path, WINDOW)
+    assert after.model.shared.functions < 0.7 * whole.model.shared.functions
+    new = X[-100:]
+    one, two = after.predict(new), whole.predict(new)
+    np.testing.assert_allclose(one["mean"], two["mean"], atol=0.1 * np.sqrt(two["variance_latent"]).min())
+    again = GBCM.load(gbcm.url)
+    np.testing.assert_array_equal(again.predict(new)["mean"], one["mean"])
+
+
+def test_needless_points_change_no_prediction(windowed):
+    gbcm, path, X = windowed
+    before = grown(gbcm, path, replace(GROW, commit_every=4))
+    keys = [entry.key for entry in before.ledger[:30]]
+    less = before.forget(keys)
+    after = without_needless(less.snapshot).committed()
+    assert after.model.shared.functions < 0.6 * less.model.shared.functions
+    scaled = after.model.scaling.inputs(X)
+    mean, variance = predict_latent(less.model.shared, less.committee.posterior, scaled)
+    m, v = predict_latent(after.model.shared, after.committee.posterior, scaled)
+    assert np.abs((m - mean) / np.sqrt(variance)).max() < 1e-3
+    near = slice(-160, None)  # elsewhere f was known to depend on the points, and is not any more
+    np.testing.assert_allclose(v[near], variance[near], rtol=0.05)
+    assert without_needless(after) is after  # the others are needed
+    found = GBCM.load(gbcm.url)
+    last = found.forget([found.ledger[-1].key])
+    assert_as_in_its_ledger(last)

@@ -6,6 +6,7 @@ in the order of the source, each after the points of those before it: so the poi
 each partition is absorbed, do not depend on batches, threads or restarts. New points and messages are in one commit.
 """
 
+import contextlib
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -13,11 +14,11 @@ from typing import cast
 
 import numpy as np
 
-from bcmdist.committee.growth import grown_to, why_fixed
+from bcmdist.committee.growth import grown_to, why_fixed, without_needless
 from bcmdist.committee.ingest.options import IngestOptions
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.partition import Partition
-from bcmdist.errors import BcmdistError, InvalidOption, MemoryLimit, SchedulerLost
+from bcmdist.errors import BcmdistError, CommitConflict, InvalidOption, MemoryLimit, SchedulerLost
 from bcmdist.experts.limits import refuse_large_expert
 from bcmdist.model.loading import load_model
 from bcmdist.model.query_sets import appended, shares_by_others, unexplained
@@ -94,6 +95,18 @@ class Growth:
             first = cast(Query, snapshot.model.through(0).shared)
             share = float(np.clip(MARGIN * shares_by_others(first).max(), SHARE, LARGEST_SHARE))
         return cls(share, most)
+
+    def may_reduce(self, snapshot: Snapshot) -> bool:
+        """Whether points may be needless: some were added last, and rows fade or there is no room for more."""
+        model = snapshot.model
+        added = bool(model.earlier) and model.shared.functions > model.earlier[-1].count
+        return added and (snapshot.facts.fading.fades or model.shared.functions >= self.most)
+
+    def reduced(self, snapshot: Snapshot) -> Snapshot:
+        """A commit without needless points; the snapshot itself if there are none, or another process has committed."""
+        with contextlib.suppress(CommitConflict):
+            return without_needless(snapshot).committed()
+        return snapshot
 
     def new_rows(self, snapshot: Snapshot, parts: Sequence[Partition], runtime: Runtime) -> dict[str, np.ndarray]:
         """Rows of partitions that the query set does not explain, (k, D) scaled, by key.

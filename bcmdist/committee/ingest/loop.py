@@ -82,13 +82,10 @@ class Loop:
         self.admission = Admission(self._ledger_state(fading), snapshot.surveyed, options, misfit)
         self.watch, self.before = watch, snapshot.ledger
         """the observer; the ledger when this ingestion began"""
-        self.lag: Lag | None = None
-        """lag behind the source at the commit being made"""
+        self.lag: Lag | None = None  # behind the source at the commit being made
         self.read_to = snapshot.offsets.get(source.name) if options.watch else None
-        self.delivered = 0
-        """number of new partitions submitted to the runtime"""
-        self.passed_over = 0
-        """number of delivered partitions not submitted: absorbed before, or outside the window"""
+        self.delivered = self.passed_over = 0
+        """new partitions submitted to the runtime, and those delivered but absorbed before or outside the window"""
         self.label, self.lag_meter = "ingest" if source.name else "experts", LagMeter(source)
         self.failures: list[BcmdistError] = []
         self.committed, self.commit_seconds, self.unpruned = time.monotonic(), 0.0, 0
@@ -198,6 +195,9 @@ class Loop:
         """Absorb new partitions after the query set has grown by the points that they need."""
         assert self.growth, "partitions wait for it"
         parts, self.waiting = self.waiting, []
+        if self.growth.may_reduce(self.snapshot):
+            self.commit()  # messages about other points
+            self.snapshot = self.growth.reduced(self.snapshot)
         rows = self.growth.new_rows(self.snapshot, parts, self.runtime)
         if any(map(len, rows.values())) or self.version != _version_of(self.snapshot):
             self.commit()  # messages about other points
