@@ -51,6 +51,7 @@ def info(snapshot: Snapshot) -> dict:
         "terms": term_shares(model, snapshot.committee.posterior),
         "mean": shared.mean.name,
         "likelihood": model.likelihood.name,
+        "companions": facts.survey.companions or [],
         "hyperparameters": {
             shown(name): value.tolist() for name, value in named_parameters(shared.kernel, model.likelihood).items()
         },

@@ -159,12 +159,13 @@ def _chosen(readable: Sequence[Partition], newest) -> list[Partition]:
 
 
 def _columns(model, parts) -> dict[str, np.ndarray]:
-    """Rows of partitions as arrays of a data set, with the companions that the likelihood reads."""
+    """Rows of partitions as arrays of a data set, with those companions of any of them that the likelihood reads."""
     rows = [one for _, one in read_all(parts)]
     obs = rows[0].obs
     for one in rows[1:]:
         obs = joined(obs, one.obs)
-    companions = ("weight", *model.likelihood.companions)
+    stored = {name for part in parts for name in part.data.companions}
+    companions = [name for name in ("weight", *model.likelihood.companions) if name in stored]
     return {"X": np.concatenate([one.X for one in rows]), "y": obs.y} | {n: getattr(obs, n) for n in companions}
 
 

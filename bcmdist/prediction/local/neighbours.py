@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -166,7 +166,7 @@ class Neighbours:
     def _read(self, rows) -> tuple[np.ndarray, np.ndarray, Observations]:
         """Scaled inputs (n, D), columns (n, K) and observations at ascending row numbers of the arrangement."""
         X, obs = read_rows(self.arrangement.data, rows)
-        obs = replace(obs, weight=obs.weight * self._weights(rows))
+        obs = obs.repeated(self._weights(rows))
         obs = model_observations(self.model, Partition(self.arrangement.data, int(rows[0]), int(rows[-1]) + 1), obs)
         scaled = self.model.scaling.inputs(X)
         return scaled, self.seen.columns(scaled), obs
