@@ -24,7 +24,7 @@ class Observations:
     """Number of trials of which `y` succeeded, (n,)."""
     event: np.ndarray | None = None
     """1 if a lifetime ended at `y`, 0 if it is right-censored at `y`, (n,)."""
-    target_variance: np.ndarray | None = None
+    target_variance: np.ndarray = None  # type: ignore[assignment]  # None becomes an array
     """Known variance of the error of `y`, in its squared unit, (n,), at least 0."""
 
     def __post_init__(self):
@@ -38,6 +38,11 @@ class Observations:
 
     def __getitem__(self, rows):
         return Observations(*(getattr(self, field.name)[rows] for field in fields(self)))
+
+    @property
+    def reliability(self) -> np.ndarray:
+        """Share of the variance of each target that is not known error, (n,), for targets of variance 1 without it."""
+        return 1.0 / (1.0 + self.target_variance)
 
     def repeated(self, times) -> "Observations":
         """These rows as if each had been observed `times` times, a positive number or one for each row, (n,).
