@@ -343,6 +343,7 @@ def _basis_inputs(case, kernel, likelihood, mean, count) -> BasisInputs:
         sample=case.inputs,
         targets=working_targets(likelihood, obs, mean, case.inputs),
         noise=likelihood.noise(obs),
+        learned_noise=likelihood.learned_noise(obs),
         rows=case.data.rows,
         kernel=kernel,
         mean=mean,
