@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from bcmdist.data.dataset import read_coordinate, read_schema
+from bcmdist.data.dataset import TARGET_VARIANCE, read_coordinate, read_schema
 from bcmdist.data.groups import open_group
 from bcmdist.data.outputs import taken_meanwhile
 from bcmdist.data.schema import NO_INPUT, Schema, dimensions, unused_columns, warn_of_columns
@@ -145,6 +145,9 @@ def _imported(model, file, url, roles, id, unseen):
         text = f"{file}: predictions are of an observation with {name} 1; say --{name} NAME where a column tells it"
         warnings.warn(BcmdistWarning(text), stacklevel=5)
     coding = model.schema.coding or (plain(model.schema.columns) if model.schema.columns else None)
+    if coding and TARGET_VARIANCE in dict(coding.roles) and TARGET_VARIANCE not in roles:
+        text = f"{file}: predictions are of observations with learned noise alone; say --target-variance NAME"
+        warnings.warn(BcmdistWarning(f"{text} where a column has the variances of further errors"), stacklevel=5)
     target = dict(coding.roles).get("y", model.y_name) if coding else model.y_name
     taken = Roles(target, target=False, companions=roles, id=id, coding=coding, unseen=unseen)
     figures = import_file(file, url, roles=taken)
