@@ -254,7 +254,7 @@ def _numbers(snapshot, training, rows):
         }
 
     def trees(X, new):
-        found = boosted_numbers(X, training.y, training.obs.reliability, new)
+        found = boosted_numbers(X, training.y, new, weight=training.obs.reliability)
         return found and (found[0][:, None], found[1][:, None], found[2])
 
     return _Scored(training.y[:, None], score, trees)

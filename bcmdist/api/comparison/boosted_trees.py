@@ -19,10 +19,10 @@ WORK, OVERHEAD = 6e7, 5000
 FEWEST_ROWS = 1000  # not fewer rows than this to keep within the limit
 
 
-def boosted_numbers(X, y, weight, new, seed=0) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+def boosted_numbers(X, y, new, seed=0, *, weight=None) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
     """Predictions (m,) at inputs `new`, of rows that were left out, and the indices (k,) of these; None if they would
     take too long or there are too few rows. `weight` (n,) of the rows in sums of squared errors."""
-    return _boosted(X, y, new, None if np.all(weight == 1.0) else weight, seed, loss="squared_error")
+    return _boosted(X, y, new, weight, seed, loss="squared_error")
 
 
 def boosted_rates(X, events, size, new, seed=0) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
