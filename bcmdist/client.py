@@ -63,6 +63,7 @@ class Client:
         inputs: str | None = None,
         exposure: Any = None,
         trials: Any = None,
+        target_variance: Any = None,
     ) -> dict[str, np.ndarray]:
         """Return predictions by name, (n,) or (n, C) each, as `GBCM.predict`.
 
@@ -73,6 +74,7 @@ class Client:
         quantiles, intervals : levels of quantiles (`quantile0.1`), and masses of central intervals (`lower80`)
         X_variance, inputs : variances (n, D) or covariances (n, D, D) of errors of X, and how to average over them
         exposure, trials : one number or (n,), of counts
+        target_variance : one number or (n,), known variances of the errors of the new observations
 
         Levels that training lacks are counted in a warning.
 
@@ -82,6 +84,7 @@ class Client:
             The class of the error that the service answers with; `ServiceRefused` for others.
         """
         asked = {"method": method, "inputs": inputs, "exposure": exposure, "trials": trials, "X_variance": X_variance}
+        asked["target_variance"] = target_variance
         levels = {"quantiles": list(quantiles), "intervals": list(intervals)}
         body = (
             rows_of(X)
@@ -102,7 +105,7 @@ class Client:
         y : targets (n,); default: the column of X with the name of the target in training
         key : names these rows: sent again under the same key, also by another process, they count once; default: a
             key of this call
-        companions : `weight`, `exposure`, `trials` or `event`, (n,), or `X_variance`
+        companions : `weight`, `exposure`, `trials`, `event` or `target_variance`, (n,), or `X_variance`
 
         Raises
         ------

@@ -14,6 +14,7 @@ from bcmdist.api.comparison import remarks
 from bcmdist.committee.cells import outside_in_words, rows_outside
 from bcmdist.committee.committee import query_advice, query_limits
 from bcmdist.committee.snapshot import Snapshot
+from bcmdist.data.dataset import TARGET_VARIANCE
 from bcmdist.data.schema import few
 from bcmdist.learning.first_look import FAR_TARGETS
 from bcmdist.model.kernel_columns import kernel_columns
@@ -38,7 +39,7 @@ QUANTILES = (0.025, 0.25, 0.5, 0.75, 0.975)
 # Targets look like labels or counts if they have at most this many distinct values, all whole, and on average at
 # least so many rows per value. Arbitrary.
 FEW_VALUES, ROWS_OF_EACH = 20, 5
-SHORT = {"rmse": "RMSE"}
+SHORT = {"weighted_rmse": "RMSE, weighted by known variances,", "rmse": "RMSE"}
 _NOISE = "your noise is not Gaussian (intervals allow for it): "
 
 
@@ -183,8 +184,11 @@ def of_replicates(snapshot: Snapshot) -> str | None:
             f"{found.share:.0%} of rows repeat inputs and targets of others: if they are copies, leave them out, "
             "since each counts as a measurement of its own"
         )
+    known = (
+        "noise and known errors are" if TARGET_VARIANCE in (snapshot.facts.survey.companions or []) else "the noise is"
+    )
     return (
-        f"{found.share:.0%} of rows repeat inputs: the noise is what repeats disagree by, a standard deviation of "
+        f"{found.share:.0%} of rows repeat inputs: {known} what repeats disagree by, a standard deviation of "
         f"{found.deviation:.3g}"
     )
 

@@ -25,7 +25,7 @@ from bcmdist.api.validation.cross_validate import prepared
 from bcmdist.api.validation.folds import column_to_keep
 from bcmdist.api.validation.result import ValidationResult
 from bcmdist.committee.growth import capacity
-from bcmdist.data.dataset import open_data
+from bcmdist.data.dataset import TARGET_VARIANCE, open_data
 from bcmdist.data.outputs import refuse_existing
 from bcmdist.data.tables.writing import refuse_csv_safe
 from bcmdist.errors import InvalidOption, InvalidRequest
@@ -157,7 +157,7 @@ def _predict(request: PredictRequest) -> Iterator[Work]:
     with opened(request.model) as fitted:
         method, x, inputs = fitted.chosen_method(request.method), request.x, request.inputs
         member = fitted.predictive.snapshot.model
-        columns = {"exposure": request.exposure, "trials": request.trials}
+        columns = {name: getattr(request, name) for name in ("exposure", "trials", TARGET_VARIANCE)}
         roles = {role: name for role, name in columns.items() if name is not None}
         refuse_csv_safe(request.csv_safe, request.out)
         refuse_existing(request.out)

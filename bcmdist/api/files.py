@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from bcmdist.data.dataset import read_coordinate, read_schema
+from bcmdist.data.dataset import TARGET_VARIANCE, read_coordinate, read_schema
 from bcmdist.data.groups import open_group
 from bcmdist.data.outputs import taken_meanwhile
 from bcmdist.data.schema import NO_INPUT, Schema, dimensions, unused_columns, warn_of_columns
@@ -32,6 +32,7 @@ from bcmdist.data.tables.writing import WRITERS, write_table
 from bcmdist.data.values import unpacked
 from bcmdist.errors import BcmdistWarning, InvalidData, InvalidOption
 from bcmdist.model.model import Model
+from bcmdist.storage.bounds import option_name
 from bcmdist.storage.paths import make_folders
 from bcmdist.storage.temporary import partial
 
@@ -97,7 +98,7 @@ def predicted(model: Model, data, out, x=None, id=None, unseen=None, *, roles: d
     Parameters
     ----------
     x : name of the input array of a data set; default: as in training
-    roles : column names of a table by role: weight, exposure, trials
+    roles : column names of a table by role: weight, exposure, trials, target_variance
     id : column of a table that identifies the rows
     unseen : "error" or "other", for categories of a table that are not in the training data; default: as in training
 
@@ -107,10 +108,12 @@ def predicted(model: Model, data, out, x=None, id=None, unseen=None, *, roles: d
     """
     if (roles or id or unseen) and not is_file(data):
         raise InvalidOption(
-            f"{data}: expected a file with --id, --exposure, --trials or --unseen, got no file; leave them out"
+            f"{data}: expected a file with --id, --exposure, --trials, --target-variance or --unseen, got no file; "
+            "leave them out"
         )
     for name in roles.keys() - set(model.likelihood.companions):
-        raise InvalidOption(f"--{name}: expected a likelihood that uses it, got {model.likelihood.name}; leave it out")
+        option = option_name(name)
+        raise InvalidOption(f"{option}: expected a likelihood that uses it, got {model.likelihood.name}; leave it out")
     if is_file(data) and ending(out) not in ("", ".zarr", *WRITERS):
         raise InvalidOption(f"output: expected {', '.join(WRITERS)} or .zarr, got {out}; choose another --out")
     unused = {} if is_file(data) else _unused(data, x, model)
@@ -142,6 +145,9 @@ def _imported(model, file, url, roles, id, unseen):
         text = f"{file}: predictions are of an observation with {name} 1; say --{name} NAME where a column tells it"
         warnings.warn(BcmdistWarning(text), stacklevel=5)
     coding = model.schema.coding or (plain(model.schema.columns) if model.schema.columns else None)
+    if coding and TARGET_VARIANCE in dict(coding.roles) and TARGET_VARIANCE not in roles:
+        text = f"{file}: predictions are of observations with learned noise alone; say --target-variance NAME"
+        warnings.warn(BcmdistWarning(f"{text} where a column has the variances of further errors"), stacklevel=5)
     target = dict(coding.roles).get("y", model.y_name) if coding else model.y_name
     taken = Roles(target, target=False, companions=roles, id=id, coding=coding, unseen=unseen)
     figures = import_file(file, url, roles=taken)

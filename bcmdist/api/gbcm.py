@@ -206,6 +206,7 @@ class GBCM(StoredCommittee):
         *,
         exposure: Any = None,
         trials: Any = None,
+        target_variance: Any = None,
         quantiles: Sequence[float] = (),
         method: str | None = None,
         X_variance: Any = None,
@@ -217,13 +218,15 @@ class GBCM(StoredCommittee):
         `mean` and `variance` of the latent function, (n,), or (n, C) with C classes. For classes also `probability`
         (n, C) and `label`; otherwise `observation_mean`, `observation_variance`, `lower95` and `upper95` of a new
         observation, and for example `quantile0.9` where `quantiles` contains 0.9. `exposure`, `trials`: of the new
-        observations, where the likelihood has them (default: 1). `method` as in `predict_zarr`. `X_variance` (n, D) or
-        (n, D, D): variances of normal errors of X; predictions are averaged over these errors by the method `inputs`
-        (`input_uncertainty.WAYS`). With `terms` also the names of the kernel's terms and of the prior mean, `term`
-        (T,), with `term_mean` and `term_variance` (n, T): the means add up to `mean`. Raises `InvalidData`,
-        `InvalidDtype`, `InvalidOption`.
+        observations, where the likelihood has them (default: 1). `target_variance`, one number or (n,): known
+        variances of their errors, in the squared unit of the target, which are added to the learned noise (default: 0).
+        `method` as in `predict_zarr`. `X_variance` (n, D) or (n, D, D): variances of normal errors of X; predictions
+        are averaged over these errors by the method `inputs` (`input_uncertainty.WAYS`). With `terms` also the names of
+        the kernel's terms and of the prior mean, `term` (T,), with `term_mean` and `term_variance` (n, T): the means
+        add up to `mean`. Raises `InvalidData`, `InvalidDtype`, `InvalidOption`.
         """
         how = {"exposure": exposure, "trials": trials, "quantiles": quantiles, "method": method}
+        how["target_variance"] = target_variance
         return in_memory.predict(self.predictive, X, X_variance=X_variance, inputs=inputs, terms=terms, **how)
 
     def predict_joint(self, X: Any) -> tuple[np.ndarray, np.ndarray]:

@@ -52,7 +52,8 @@ class InMemoryRows(Rows):
     y: Any
     """(N,): numbers or strings; a dask collection where X is one"""
     companions: Mapping[str, Any] = field(default_factory=dict)
-    """further columns by name: weight, exposure, trials or event, (N,); X_variance, (N, D) or (N, D, D)"""
+    """further columns by name: weight, exposure, trials, event or target_variance, (N,); X_variance, (N, D) or
+    (N, D, D)"""
     classes: tuple[str, ...] = ()
     """names of the classes, where y holds class numbers"""
     coding: Coding | None = None

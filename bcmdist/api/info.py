@@ -26,14 +26,13 @@ def info(snapshot: Snapshot) -> dict:
     """Return the figures that `bcmdist info` prints, JSON-ready."""
     model, facts, degrees = snapshot.model, snapshot.facts, snapshot.degrees_of_freedom
     shared, members = model.shared, len(model.shared.members)
-    count = shared.functions // max(1, members)
     ingesters, reports = heartbeats(snapshot.store), msgspec.to_builtins(facts.reports)
     shown = kernel_columns(model).shown
     return {
         "rows": snapshot.committee.total.rows,
         "partitions": len(snapshot.ledger),
         "commit": snapshot.commit,
-        "query": count,
+        "query": shared.functions // max(1, members),
         "expert": facts.expert,
         "networks": {"count": members, **reports["networks"]} if "networks" in reports else None,
         "deep": reports.get("deep"),
@@ -51,6 +50,7 @@ def info(snapshot: Snapshot) -> dict:
         "terms": term_shares(model, snapshot.committee.posterior),
         "mean": shared.mean.name,
         "likelihood": model.likelihood.name,
+        "companions": facts.survey.companions or [],
         "hyperparameters": {
             shown(name): value.tolist() for name, value in named_parameters(shared.kernel, model.likelihood).items()
         },

@@ -176,10 +176,12 @@ def _evenly(parts, most):
 
 
 def _columns(model, parts, every) -> dict[str, np.ndarray]:
-    """Each `every`-th row of partitions as arrays of a data set, with the companions that the likelihood reads."""
+    """Each `every`-th row of partitions as arrays of a data set, with those companions of any of them that the
+    likelihood reads."""
     rows = [(one.X[::every], one.obs[::every]) for _, one in read_all(parts)]
     obs = joined(*(obs for _, obs in rows))
-    companions = ("weight", *model.likelihood.companions)
+    stored = {name for part in parts for name in part.data.companions}
+    companions = [name for name in ("weight", *model.likelihood.companions) if name in stored]
     return {"X": np.concatenate([X for X, _ in rows]), "y": obs.y} | {n: getattr(obs, n) for n in companions}
 
 

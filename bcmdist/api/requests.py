@@ -128,6 +128,10 @@ class PredictRequest:
     """for files: column with the exposure of the counts to predict"""
     trials: Annotated[str | None, "NAME"] = None
     """for files: column with the number of trials of the successes to predict"""
+    target_variance: Annotated[str | None, "NAME"] = None
+    """for files: column with the known variance of the error of the observation to predict, in the squared unit of the
+    target: intervals and variances of observations include it; a data set has an array target_variance [default: an
+    observation with learned noise alone]"""
     id: Annotated[str | None, "NAME"] = None
     """for files: column of row identifiers, of any file: written before the predictions of its row [default: all
     columns of the file]"""

@@ -92,7 +92,7 @@ class Survey(Record, frozen=True):
     whole_targets: Count | None = None
     """number of distinct targets, if all are whole numbers and there are few of them"""
     companions: list[str] | None = None
-    """names of the companion arrays of the targets in training: weight, exposure, trials or event"""
+    """names of the companion arrays of the targets in training: weight, exposure, trials, ..."""
     between_partitions: Number | None = None
     """share of the variance of targets that lies between partitions"""
     look: list[str] | None = None

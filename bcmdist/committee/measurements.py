@@ -102,7 +102,7 @@ class Accuracy(Record, frozen=True):
     """number of rows that were left out"""
     absorbed: CountFromOne
     """number of rows absorbed when it was measured"""
-    loss: Literal["rmse", "log_loss", "deviance"]
+    loss: Literal["weighted_rmse", "rmse", "log_loss", "deviance"]
     model: Number
     baselines: dict[str, Number]
     """by name"""

@@ -13,13 +13,14 @@ from typing import Any
 
 from bcmdist.committee.commit_record import Contents, write_commit
 from bcmdist.committee.committee import Committee
+from bcmdist.committee.companions import check_companions
 from bcmdist.committee.facts import Facts
 from bcmdist.committee.loading import sound_committee
 from bcmdist.committee.surveyed import recorded_chunks, refuse_changed
 from bcmdist.data.checks.manifest import Chunk
 from bcmdist.data.dataset import open_data
 from bcmdist.data.partition import Partition
-from bcmdist.data.schema import UNNAMED, warn
+from bcmdist.data.schema import UNNAMED
 from bcmdist.errors import CommitConflict, InvalidData, ModelNotFound
 from bcmdist.experts.contributions import Contribution, EPExpert, Expert
 from bcmdist.model.model import Model
@@ -240,29 +241,7 @@ class Snapshot:
                     f"{data.url}: expected {self.model.inputs} columns in {data.x}, as in training, got "
                     f"{data.inputs}; give the same columns in the same order"
                 )
-            self._check_companions(data)
-
-    def _check_companions(self, data):
-        """Warn of companion arrays that are missing or unused, compared with training.
-
-        Raises
-        ------
-        InvalidData
-            The array `event` is missing, so that censored lifetimes would count as ended.
-        """
-        stored, read = self.facts.survey.companions, self.model.likelihood.companions
-        if stored is None:
-            return
-        missing = {name for name in stored if name in read} - set(data.companions)
-        if "event" in missing and data.y is not None:
-            raise InvalidData(
-                f"{data.url}: expected an array event beside {data.y}, as in training, found none: lifetimes would all "
-                "count as ended; add it, 1 where one ended and 0 where it was censored"
-            )
-        for name in sorted(missing - {"event"}):
-            warn(f"{self.url}: rows have no {name}, those of training had: 1 is taken")
-        for name in sorted(set(data.companions) - {"weight", *stored, *read}):
-            warn(f"{self.url}: {name} is not used: the {self.model.likelihood.name} likelihood does not read it")
+            check_companions(data, self.facts.survey.companions, self.model, self.url)
 
     # --- The next commit ---
 

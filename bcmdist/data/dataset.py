@@ -2,8 +2,8 @@
 
 A data set is a Zarr group (v2 or v3; a path or any URL that Zarr supports) with `X` (N, D), `y` (N,) and optionally
 the companions `weight` (multiplicity of a row in the likelihood; scaling, sampling and scores count each row once),
-`exposure`, `trials` and `event`, each (N,). Rows may be appended concurrently: complete rows are distinguished from
-rows that only the shape of the arrays announces.
+`exposure`, `trials`, `event` and `target_variance`, each (N,). Rows may be appended concurrently: complete rows are
+distinguished from rows that only the shape of the arrays announces.
 """
 
 import itertools
@@ -113,8 +113,11 @@ def read_coordinate(group, url, name, rows=slice(None)) -> np.ndarray:
         raise DataDamaged(f"{url}: the coordinate {name} cannot be read ({error}); restore it from a copy") from error
 
 
+# Name of the array of known error variances of the targets, in their squared unit.
+TARGET_VARIANCE = "target_variance"
+
 # Optional arrays besides the targets, in the order of the fields of `Observations`.
-COMPANIONS = ("weight", "exposure", "trials", "event")
+COMPANIONS = ("weight", "exposure", "trials", "event", TARGET_VARIANCE)
 
 # Name of the array of input errors of X: variances (N, D) or covariances (N, D, D) of normal errors.
 VARIANCE = "{}_variance"

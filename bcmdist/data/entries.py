@@ -45,7 +45,7 @@ def encode(X, y, **companions) -> bytes:
     ----------
     X : (n, D)
     y : (n,)
-    companions : `weight`, `exposure`, `trials` or `event`, (n,)
+    companions : `weight`, `exposure`, `trials`, `event` or `target_variance`, (n,)
 
     Raises
     ------

@@ -1,16 +1,17 @@
-"""Observations: targets of rows with their weights, exposures, trials and censoring."""
+"""Observations: targets of rows with their weights, exposures, trials, censoring and known error variances."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
 
 @dataclass(frozen=True)
 class Observations:
-    """Targets of n rows on the scale of the likelihood, with their companions; None becomes an array of ones.
+    """Targets of n rows on the scale of the likelihood, with their companions.
 
-    A row of weight w counts as w rows: its log likelihood is multiplied by w. Exception: for Gaussian noise (gaussian,
-    onehot) w divides the noise variance, that is, w is a relative precision.
+    None becomes an array of ones, for known variances of zeros. A row of weight w counts as w rows: its log likelihood
+    is multiplied by w. Exception: for Gaussian noise (gaussian, onehot) w divides the learned noise variance, that is,
+    w is a relative precision. The known variance of a row is added to that, whatever its weight.
     """
 
     y: np.ndarray
@@ -23,11 +24,14 @@ class Observations:
     """Number of trials of which `y` succeeded, (n,)."""
     event: np.ndarray | None = None
     """1 if a lifetime ended at `y`, 0 if it is right-censored at `y`, (n,)."""
+    target_variance: np.ndarray = None  # type: ignore[assignment]  # None becomes an array
+    """Known variance of the error of `y`, in its squared unit, (n,), at least 0."""
 
     def __post_init__(self):
         for field in fields(self):
             if getattr(self, field.name) is None:
-                object.__setattr__(self, field.name, np.ones(np.shape(self.y)))
+                empty = np.zeros if field.name == "target_variance" else np.ones
+                object.__setattr__(self, field.name, empty(np.shape(self.y)))
 
     def equal(self, other: "Observations") -> bool:
         """Whether all values are equal."""
@@ -38,6 +42,18 @@ class Observations:
 
     def __getitem__(self, rows):
         return Observations(*(getattr(self, field.name)[rows] for field in fields(self)))
+
+    @property
+    def reliability(self) -> np.ndarray:
+        """Share of the variance of each target that is not known error, (n,), for targets of variance 1 without it."""
+        return 1.0 / (1.0 + self.target_variance)
+
+    def repeated(self, times) -> "Observations":
+        """These rows as if each had been observed `times` times, a positive number or one for each row, (n,).
+
+        Of Gaussian rows that divides the whole variance of the noise, known or learned.
+        """
+        return replace(self, weight=times * self.weight, target_variance=self.target_variance / times)
 
 
 def joined(*several: Observations) -> Observations:

@@ -12,7 +12,7 @@ import numpy as np
 from zict import LRU
 
 from bcmdist.data.checks.manifest import Chunk
-from bcmdist.data.dataset import COMPANIONS, Dataset, read_schema
+from bcmdist.data.dataset import COMPANIONS, TARGET_VARIANCE, Dataset, read_schema
 from bcmdist.data.groups import open_group
 from bcmdist.data.observations import Observations
 from bcmdist.data.partition import Partition
@@ -138,13 +138,25 @@ def _read(data, start, stop):
     columns |= {name: _checked(data, name, stored, start) for name in data.companions}
     if data.variance:
         columns["X_variance"] = _checked_variance(data, stored, start)
+    _refuse_negative(data, columns, start)
+    return columns, seen
+
+
+def _refuse_negative(data, columns, start):
+    """Raise `InvalidData` for weights that are not positive, and known variances of targets below 0."""
     bad = np.flatnonzero(columns.get("weight", np.ones(1)) <= 0)
     if len(bad):
         raise InvalidData(
             f"{data.url}: expected positive weights, got {columns['weight'][bad[0]]} at row {start + bad[0]}; drop the "
             "row"
         )
-    return columns, seen
+    variance = columns.get(TARGET_VARIANCE, np.zeros(1))
+    if len(bad := np.flatnonzero(variance < 0)):
+        raise InvalidData(
+            f"{data.url}: expected variances of errors, at least 0, in {TARGET_VARIANCE}, got {variance[bad[0]]:g} at "
+            f"row {start + bad[0]} ({len(bad)} such values in rows {start} to {start + len(variance) - 1}); correct or "
+            "drop these rows"
+        )
 
 
 def _opened(data, rows) -> tuple[Callable[[str], np.ndarray], Mapping[str, Chunk]]:

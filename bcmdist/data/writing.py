@@ -150,8 +150,8 @@ def append_rows(url, X, y, *, rows_per_chunk=ROWS_PER_CHUNK, **companions) -> No
     ----------
     X : (n, D), also a data frame
     y : (n,), also texts if the data set has classes of these names
-    companions : `weight`, `exposure`, `trials` or `event`, (n,), and `X_variance`, (n, D) or (n, D, D); the same in
-        every call
+    companions : `weight`, `exposure`, `trials`, `event` or `target_variance`, (n,), and `X_variance`, (n, D) or
+        (n, D, D); the same in every call
     rows_per_chunk : for a new data set
 
     Raises

@@ -59,8 +59,8 @@ def leave_one_out(kernel, mean, likelihood, X, obs) -> tuple[float, np.ndarray]:
 def _gaussian(K, likelihood, obs):
     """log N(y; 0, K + Psi); d/dK = 1/2 (a a' - (K + Psi)^-1) with a = (K + Psi)^-1 y.
 
-    (Rasmussen & Williams 2006, eq. 5.9; the noise adds its own diagonal.) C processes share the
-    covariance: y and a are (n, C), and the sum over processes is returned.
+    (Rasmussen & Williams 2006, eq. 5.9; the noise adds its own diagonal, whose known part is constant.) C processes
+    share the covariance: y and a are (n, C), and the sum over processes is returned.
     """
     noise, y = likelihood.noise(obs), likelihood.targets(obs)
     K[np.diag_indices_from(K)] += noise
@@ -72,7 +72,11 @@ def _gaussian(K, likelihood, obs):
     adjoint *= -0.5 * processes
     for one in a.T:
         adjoint = linalg.add_outer(adjoint, 0.5, one)
-    return float(-0.5 * (np.vdot(y, a) + constant)), adjoint, np.atleast_1d(np.diag(adjoint) @ noise)
+    return (
+        float(-0.5 * (np.vdot(y, a) + constant)),
+        adjoint,
+        np.atleast_1d(np.diag(adjoint) @ likelihood.learned_noise(obs)),
+    )
 
 
 def _left_out(K, likelihood, obs):
@@ -94,7 +98,7 @@ def _left_out(K, likelihood, obs):
     adjoint *= -1.0
     for above, below in zip((u + a).T, (u - a).T, strict=True):
         adjoint = linalg.add_outer(linalg.add_outer(adjoint, 0.25, above), -0.25, below)
-    return float(value), adjoint, np.atleast_1d(np.diag(adjoint) @ noise)
+    return float(value), adjoint, np.atleast_1d(np.diag(adjoint) @ likelihood.learned_noise(obs))
 
 
 def _laplace(K, likelihood, obs):

@@ -40,5 +40,7 @@ class BasisInputs:
     """index of each row of the sample in the data, (n,)"""
     learned: bool = False
     """whether hyper-parameters were learned, not given"""
+    learned_noise: np.ndarray | None = None
+    """the part of `noise` that is no known error, (n,); None: all of it"""
     options: Any = None
     """options of the method, as its `options`"""

@@ -4,6 +4,7 @@ import warnings
 
 import numpy as np
 
+from bcmdist.data.dataset import TARGET_VARIANCE
 from bcmdist.data.schema import CLASSES
 from bcmdist.data.slices import SLICED
 from bcmdist.errors import BcmdistWarning, InvalidOption, UnsupportedTarget
@@ -12,6 +13,7 @@ from bcmdist.learning.rules import TWO_CLASSES
 from bcmdist.learning.settings_checks import refuse_combinations
 from bcmdist.learning.survey import MOST_CLASSES
 from bcmdist.model.likelihoods import LIKELIHOODS, Likelihood, make_likelihood, tasks
+from bcmdist.model.targets import reads_variances
 
 # Targets with few distinct whole numbers, each frequent on average, may be labels or counts.
 FEW_LABELS, LEAST_PER_LABEL = 20, 10
@@ -70,6 +72,34 @@ def choose_likelihood(data, surveyed, settings, schema) -> tuple[Likelihood, tup
     return make_likelihood(name, len(classes)), classes
 
 
+def refuse_target_variance(data, settings, likelihood) -> None:
+    """Raise `InvalidOption` where known variances of targets cannot be combined with the likelihood or settings.
+
+    They are variances of normal errors in the unit of the target: other likelihoods have no variance to which they
+    could be added, and the error of a transformed target depends on the unknown value without it.
+    """
+    if TARGET_VARIANCE not in data.companions:
+        return
+    beside = f"beside known variances of errors ({TARGET_VARIANCE})"
+    without = f"or leave {TARGET_VARIANCE} out"
+    if not reads_variances(likelihood):
+        raise InvalidOption(
+            f"{data.url}: expected the likelihood gaussian {beside}, which are added to the variance of normal errors, "
+            f"got {likelihood.name}; give --task regression and --likelihood gaussian, {without}"
+        )
+    if not method_of(settings).capabilities.target_variance:
+        raise InvalidOption(
+            f"{data.url}: expected an expert with an error variance of each row {beside}, got {settings.expert}, whose "
+            f"training sums rows before their noise is known; leave out --expert, {without}"
+        )
+    if settings.target_transform not in ("auto", "none"):
+        raise InvalidOption(
+            f"{data.url}: expected targets as they are {beside}, in whose unit these are, got --target-transform "
+            f"{settings.target_transform}; give --target-transform none, or import the transformed targets with the "
+            f"variances of their errors, {without}"
+        )
+
+
 def warn_of_roles(data, surveyed, settings, schema, likelihood) -> None:
     """Warn of companion arrays that are not used, and of targets whose task was inferred and may be wrong.
 
@@ -88,7 +118,9 @@ def warn_of_roles(data, surveyed, settings, schema, likelihood) -> None:
     odd = [f"{name} is not used: the {likelihood.name} likelihood does not read it" for name in unused]
     labels = surveyed.labels
     if settings.task is None and settings.likelihood is None and labels is not None and not schema.classes:
-        few = len(labels) <= min(FEW_LABELS, surveyed.y.count // LEAST_PER_LABEL)
+        few = TARGET_VARIANCE not in data.companions and len(labels) <= min(
+            FEW_LABELS, surveyed.y.count // LEAST_PER_LABEL
+        )
         shown = ", ".join(f"{label:g}" for label in sorted(labels)[:5]) + ", ..." * (len(labels) > 5)
         if few and task == "regression":
             odd.append(

@@ -63,15 +63,15 @@ def _target(case):
 
 
 def _gross(case):
-    """Targets far away from all others; none of classes, and of targets of which half are equal."""
-    y, row = case.surveyed.sample.obs.y, case.surveyed.sample.row
+    """Targets farther from all others than known errors explain; none of classes, and of targets half of them equal."""
+    y, row, known = case.surveyed.sample.obs.y, case.surveyed.sample.row, case.surveyed.sample.obs.target_variance
     if case.likelihood.categorical or not len(y):
         return None
-    if case.surveyed.y.low[0] > 0.0 and skewness(y) > SKEWED:
+    if case.surveyed.y.low[0] > 0.0 and skewness(y) > SKEWED and not known.any():
         y = np.log(y)  # the tail of a skewed target is no error
     low, middle, high = np.quantile(y, [0.25, 0.5, 0.75])
     spread = (high - low) / NORMAL_QUARTILES
-    far = np.flatnonzero(np.abs(y - middle) > GROSS * spread) if spread > 0.0 else np.zeros(0, int)
+    far = np.flatnonzero(np.abs(y - middle) > GROSS * np.sqrt(spread**2 + known)) if spread > 0.0 else np.zeros(0, int)
     if not len(far):
         return None
     first = far[row[far].argmin()]

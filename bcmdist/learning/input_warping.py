@@ -27,7 +27,14 @@ from bcmdist.learning.survey import SurveyResult
 from bcmdist.model.kernel_columns import KernelColumns
 from bcmdist.model.kernels import metric, parse_kernel
 from bcmdist.model.likelihoods import Likelihood
-from bcmdist.model.scaling import Moments, Scaling, column_moments, scaling_from, scaling_to_array
+from bcmdist.model.scaling import (
+    Moments,
+    Scaling,
+    column_moments,
+    scaling_from,
+    scaling_to_array,
+    without_errors,
+)
 from bcmdist.model.units import Units
 from bcmdist.model.warping import (
     AUTO,
@@ -104,7 +111,7 @@ def warped_scaling(surveyed: SurveyResult, kinds: Mapping[int, str], units: Unit
         mean[k], squares[k], low[k], high[k] = own
     return scaling_from(
         Moments(x.count, mean, squares, low, high),
-        surveyed.y,
+        without_errors(surveyed.y, surveyed.sample.obs),
         surveyed.exposure,
         units,
         schema.groups,

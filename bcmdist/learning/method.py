@@ -46,6 +46,8 @@ class Capabilities:
     """residual of the committee, with the same query points, whose evidence refines the hyper-parameters; "": none"""
     input_errors: bool = False
     """training inputs with measurement errors (array X_variance), whose sizes `learn_input_errors` returns"""
+    target_variance: bool = True
+    """known error variances of single targets (array target_variance); without, training needs one noise for all"""
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,14 @@ from bcmdist.learning.basis_evidence import BasisBudget, warn_of_poor_basis
 from bcmdist.learning.basis_inputs import BasisInputs
 from bcmdist.learning.blocks.blocks import LEARNING_BLOCK, Blocks, CellBlocks, SampleBlocks
 from bcmdist.learning.category_lengthscales import shared_by, unordered_values
-from bcmdist.learning.choices import MANY_CLASSES, choose_likelihood, warn_of_data, warn_of_roles, warn_of_slices
+from bcmdist.learning.choices import (
+    MANY_CLASSES,
+    choose_likelihood,
+    refuse_target_variance,
+    warn_of_data,
+    warn_of_roles,
+    warn_of_slices,
+)
 from bcmdist.learning.column_roles import column_roles
 from bcmdist.learning.decisions import LEAVE_ONE_OUT
 from bcmdist.learning.evidence.objectives import BLOCKWISE
@@ -207,6 +214,7 @@ def fit_context(data, surveyed, settings, runtime) -> FitContext:
     """Return what learning needs; warn of unusual data, and refuse experts that do not fit in memory."""
     schema = schema_of(data)
     likelihood, classes = choose_likelihood(data, surveyed, settings, schema)
+    refuse_target_variance(data, settings, likelihood)
     warn_of_data(data, surveyed, settings, schema, likelihood)
     warn_of_roles(data, surveyed, settings, schema, likelihood)
     warps = requested_warps(settings, surveyed, schema, data.url)
@@ -335,6 +343,7 @@ def _basis_inputs(case, kernel, likelihood, mean, count) -> BasisInputs:
         sample=case.inputs,
         targets=working_targets(likelihood, obs, mean, case.inputs),
         noise=likelihood.noise(obs),
+        learned_noise=likelihood.learned_noise(obs),
         rows=case.data.rows,
         kernel=kernel,
         mean=mean,

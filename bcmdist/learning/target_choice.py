@@ -8,6 +8,7 @@ a fitted distribution: a few gross errors of targets have no say.
 from dataclasses import replace
 from typing import Any
 
+from bcmdist.data.dataset import TARGET_VARIANCE
 from bcmdist.data.tables.series import lags_of
 from bcmdist.errors import UnsupportedTarget
 from bcmdist.learning.input_warping import LEAST_ROWS, choose_warps, pilot_of, skewness
@@ -58,6 +59,7 @@ def _candidates(case) -> dict[str, Scaling]:
     """
     y, method = case.surveyed.sample.obs.y, case.method
     able = case.settings.learn and case.likelihood.normal and not method.capabilities.input_errors
+    able = able and TARGET_VARIANCE not in case.data.companions  # in the unit of the target itself
     able = able and method.training is None and case.data.rows >= LEAST_ROWS and not lags_of(case.schema.columns)
     if not able or case.surveyed.y.low[0] <= 0.0 or skewness(y) <= SKEWED:
         return {}

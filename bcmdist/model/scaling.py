@@ -9,6 +9,7 @@ zero. They form a commutative monoid up to rounding, like messages.
 from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy.optimize import minimize_scalar
 
 from bcmdist.data.observations import Observations
 from bcmdist.model.target_transform import TargetTransform
@@ -22,6 +23,8 @@ CONSTANT_SHARE = 1e-15
 # the relative difference from the largest possible variance below which a column is two-valued.
 RARE_SHARE = 0.1
 TWO_VALUED_SHARE = 1e-6
+# Points of the search for the variance of targets without their errors, and the least share of that with them.
+GRID_POINTS, LEAST_VARIANCE = 60, 1e-12
 # Number that stands in stored scalings where warps of inputs have the number of their column.
 OF_TARGET = -1.0
 
@@ -79,6 +82,42 @@ class Moments:
         """
         most = self.count * (self.high - self.mean) * (self.mean - self.low)
         return ~self.constant & (self.squares >= (1.0 - TWO_VALUED_SHARE) * most)
+
+
+def without_errors(y: Moments, obs: Observations) -> Moments:
+    """Moments (1,) of targets as they would be without their known errors, estimated from a sample of rows.
+
+    With y_i ~ N(m, v + t_i), t_i the known variances, the m and v of largest likelihood (the random-effects model of
+    meta-analysis): rows with large errors then change neither the origin nor the unit of targets. Unchanged without
+    errors in the sample.
+    """
+    t = obs.target_variance
+    if not np.any(t > 0.0) or y.constant[0]:
+        return y
+    v = likeliest_variance(obs.y, t, centred=False)
+    return replace(y, mean=np.array([np.average(obs.y, weights=1.0 / (v + t))]), squares=np.array([y.count * v]))
+
+
+def likeliest_variance(e, t, *, centred=True) -> float:
+    """The v of largest likelihood for e_i ~ N(m, v + t_i), (n,) each, with m = 0 or, not `centred`, the likeliest m.
+
+    The mean square of e where t is 0; positive, and at least the standard error of v at 0, sqrt(2 / sum t_i^-2).
+    """
+    tiny = np.finfo(float).tiny
+    most = max(float(np.mean(e**2) if centred else np.var(e)), tiny)
+    if not np.any(t > 0.0):
+        return most
+    error = float(np.sqrt(2.0 / np.sum(1.0 / np.maximum(t, LEAST_VARIANCE * most) ** 2)))
+    grid = np.geomspace(min(max(LEAST_VARIANCE * most, error), most), most, GRID_POINTS)
+
+    def loss(v):
+        w = 1.0 / (v + t)
+        m = 0.0 if centred else w @ e / w.sum()
+        return w @ (e - m) ** 2 - np.log(w).sum()
+
+    best = int(np.argmin([loss(v) for v in grid]))
+    ends = np.log(grid[[max(best - 1, 0), min(best + 1, GRID_POINTS - 1)]])
+    return float(np.exp(minimize_scalar(lambda x: loss(np.exp(x)), bounds=ends, method="bounded").x))
 
 
 def column_moments(table) -> Moments:

@@ -4,10 +4,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from bcmdist.data.dataset import read_schema
+from bcmdist.data.dataset import TARGET_VARIANCE, read_schema
 from bcmdist.data.observations import Observations
 from bcmdist.data.schema import merged_classes
-from bcmdist.errors import UnsupportedTarget
+from bcmdist.errors import InvalidOption, UnsupportedTarget
+from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.model import Model
 
 
@@ -21,6 +22,24 @@ def check_support(likelihood, part, obs) -> None:
             f"{part.data.url}: expected {likelihood.support} in {part.data.y} for the likelihood {likelihood.name}, "
             f"got {obs.y[row]:g}{companions} at row {part.start + row} ({len(bad)} such rows of {part.start} to "
             f"{part.stop - 1}); recode the targets or choose another --task"
+        )
+
+
+def reads_variances(likelihood: Likelihood) -> bool:
+    """Whether known error variances of targets are part of the likelihood."""
+    return TARGET_VARIANCE in likelihood.companions
+
+
+def refuse_target_variance(model: Model, where: str) -> None:
+    """Raise `InvalidOption` where a model cannot use the known variances of rows.
+
+    It has another likelihood than normal errors, or models transformed targets.
+    """
+    if not model.normal or not reads_variances(model.likelihood):
+        raise InvalidOption(
+            f"{where}: expected a model with normal errors of targets as they are beside known variances of errors "
+            f"({TARGET_VARIANCE}), got {model.error_name}; leave {TARGET_VARIANCE} out, or fit with --likelihood "
+            "gaussian and --target-transform none"
         )
 
 

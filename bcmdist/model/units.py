@@ -71,7 +71,7 @@ class _Affine(Units):
         return float(y.mean[0]), float(y.scale[0])
 
     def observations(self, obs, mean, scale):
-        return replace(obs, y=(obs.y - mean) / scale)
+        return replace(obs, y=(obs.y - mean) / scale, target_variance=obs.target_variance / scale**2)
 
     def latent(self, f, mean, scale) -> np.ndarray:
         return f * scale + mean

@@ -143,6 +143,7 @@ def predict(
     method=None,
     exposure=None,
     trials=None,
+    target_variance=None,
     quantiles=(),
     X_variance=None,
     inputs=None,
@@ -157,7 +158,7 @@ def predict(
     model.kind(method)
     refuse_certain(X_variance, inputs)
     way = None if X_variance is None else model.way(method, inputs)
-    how = {"exposure": exposure, "trials": trials, "quantiles": quantiles}
+    how = {"exposure": exposure, "trials": trials, "target_variance": target_variance, "quantiles": quantiles}
     predictor = model.predictor(method)
     refuse_uncertain_terms(terms, way)
     named = predictor.terms(new_inputs(predictor.model, X)) if terms else {}
@@ -172,15 +173,16 @@ def refuse_certain(X_variance, inputs) -> None:
 
 @one_thread()
 def predict_by(
-    predictor: RowPredictor, X, *, exposure=None, trials=None, quantiles=(), X_variance=None, way=None
+    predictor: RowPredictor, X, *, quantiles=(), X_variance=None, way=None, **companions
 ) -> dict[str, np.ndarray]:
     """As `predict`, with a predictor that the caller reuses.
 
-    `way`: how to average over uncertain inputs; used with X_variance only.
+    `way`: how to average over uncertain inputs; used with X_variance only. `companions`: exposure, trials and known
+    variances of errors (`target_variance`) of the new observations.
     """
     model = predictor.model
     X = new_inputs(model, X)
-    obs = new_observations(model, len(X), exposure=exposure, trials=trials)
+    obs = new_observations(model, len(X), **companions)
     bad = [q for q in quantiles if not 0 < q < 1]
     if bad or (quantiles and model.likelihood.categorical):
         raise InvalidOption(

@@ -1,13 +1,15 @@
-"""Validation of new rows in memory: inputs in the order of the model's columns, exposure and trials."""
+"""Validation of new rows in memory: inputs in the order of the model's columns, exposure, trials, known variances."""
 
 import numpy as np
 
+from bcmdist.data.dataset import TARGET_VARIANCE
 from bcmdist.data.observations import Observations
 from bcmdist.data.schema import in_order
 from bcmdist.data.tables.frames import coded, framed, is_uncoded
 from bcmdist.data.values import LARGEST, as_float, bad_variances
 from bcmdist.errors import InvalidData, InvalidDtype, InvalidOption
 from bcmdist.model.model import Model
+from bcmdist.model.targets import refuse_target_variance
 
 
 def new_inputs(model: Model, X) -> np.ndarray:
@@ -72,7 +74,7 @@ def checked_variance(variance, rows, D) -> np.ndarray:
 
 
 def new_observations(model: Model, rows, **companions) -> Observations:
-    """Observations to predict, (rows,), with the given exposure or trials and unknown targets.
+    """Observations to predict, (rows,), with the given exposure, trials or known error variances, and unknown targets.
 
     Raises
     ------
@@ -83,8 +85,11 @@ def new_observations(model: Model, rows, **companions) -> Observations:
 
 
 def _companion(model, name, column, rows):
-    """Exposure or trials of new rows, (n,)."""
-    values = _positive(name, column, rows)
+    """Exposure, trials or known variances of new rows, (n,)."""
+    if name == TARGET_VARIANCE:
+        refuse_target_variance(model, name)
+        return _numbers(name, column, rows)
+    values = _numbers(name, column, rows)
     if np.any(values != 1.0):
         refuse_unread(model, name)
     return values
@@ -96,14 +101,21 @@ def refuse_unread(model: Model, name: str) -> None:
         raise InvalidOption(f"{name}: expected a likelihood that uses it, got {model.likelihood.name}; leave it out")
 
 
-def _positive(name, column, rows):
-    """Positive numbers for new rows, (n,); integers for trials."""
+def _numbers(name, column, rows):
+    """Numbers for new rows, (n,): positive ones, integers for trials, variances of at least 0."""
     try:
         values = np.broadcast_to(np.asarray(column, dtype=float), rows)
     except ValueError as error:
         raise InvalidData(f"{name}: expected one number or {rows} of them, got {column!r:.80}; correct them") from error
-    whole = name != "trials" or np.all(values == np.floor(values))
-    if not whole or not np.all(np.isfinite(values) & (values > 0)):
-        expected = "positive whole numbers" if name == "trials" else "positive numbers"
-        raise InvalidData(f"{name}: expected {expected}, got {column!r:.80}; correct them")
+    of_zero = name == TARGET_VARIANCE
+    good = np.isfinite(values) & ((values >= 0) if of_zero else (values > 0))
+    if name == "trials":
+        good &= values == np.floor(values)
+    if not good.all():
+        kinds = {TARGET_VARIANCE: "variances, finite and at least 0", "trials": "positive whole numbers"}
+        first = int(np.flatnonzero(~good)[0])
+        raise InvalidData(
+            f"{name}: expected {kinds.get(name, 'positive numbers')}, got {values[first]:g} at row {first}; correct "
+            "them"
+        )
     return values

@@ -88,7 +88,7 @@ class Judged:
         if "deviance" in column:
             costs = column["log_density"], column["deviance"]
             return event_scores(self.observed, column, *costs, self.where, number=self.number)
-        found: dict = {"train_mean": self.train_mean, "crps": column["crps"]}
+        found: dict = {"train_mean": self.train_mean, "crps": column["crps"], "reliability": self.observed.reliability}
         return real_scores(self.y, column, column["log_density"], self.where, **found)
 
 

@@ -33,7 +33,7 @@ def check_gradient(kernel, mean, likelihood, X, obs, value=local_evidence):
 @pytest.mark.parametrize("likelihood", [Gaussian(0.05), Bernoulli()])
 def test_gradient(rng, name, mean, likelihood):
     problem = (regression_problem if likelihood.name == "gaussian" else class_problem)(rng, rows=25)
-    obs = Observations(problem.obs.y, rng.uniform(0.5, 2.0, 25))
+    obs = Observations(problem.obs.y, rng.uniform(0.5, 2.0, 25), target_variance=rng.uniform(0.0, 0.1, 25))
     kernel = make_kernel(name)
     kernel = kernel.with_theta(kernel.theta + 0.3 * rng.standard_normal(len(kernel.theta)))
     check_gradient(kernel, Mean(mean), likelihood, problem.X, obs)
@@ -47,7 +47,7 @@ def test_gradient_of_rows_left_out(rng, name, mean, likelihood):
     y = problem.obs.y if likelihood.processes == 1 else np.arange(25.0) % 3
     kernel = make_kernel(name)
     kernel = kernel.with_theta(kernel.theta + 0.3 * rng.standard_normal(len(kernel.theta)))
-    obs = Observations(y, rng.uniform(0.5, 2.0, 25))
+    obs = Observations(y, rng.uniform(0.5, 2.0, 25), target_variance=rng.uniform(0.0, 0.1, 25))
     check_gradient(kernel, Mean(mean), likelihood, problem.X, obs, leave_one_out)
 
 

@@ -25,7 +25,7 @@ HEAVY = [StudentT(0.5, 4.0), ReweightedStudentT(0.5, 4.0)]
 
 
 def make_problem(rng, likelihood):
-    """Inputs, observations of varied weight that suit the likelihood, and query points."""
+    """Inputs, observations of varied weight and known variance that suit the likelihood, and query points."""
     p = regression_problem(rng, rows=36, query=7)
     noisy = p.obs.y + 0.3 * rng.standard_normal(36)
     match likelihood.name:
@@ -37,7 +37,7 @@ def make_problem(rng, likelihood):
             y = p.obs.y + np.where(np.arange(36) % 9 == 0, 2.0, 0.0)
         case _:
             y = p.obs.y
-    return p.X, Observations(y, rng.uniform(0.5, 2.0, 36)), p.Xq
+    return p.X, Observations(y, rng.uniform(0.5, 2.0, 36), target_variance=rng.uniform(0.0, 0.1, 36)), p.Xq
 
 
 def converged(query, likelihood, X, obs, blocks, start=None):

@@ -27,10 +27,11 @@ KERNELS = ["se", "matern32", "rq", "arcsine", "se+constant"]
 
 @pytest.fixture
 def case(make_data, tmp_path, rng):
-    """Rows of various weights, query points, and a function that makes an objective about these."""
-    X, weight = rng.uniform(-2, 2, (ROWS, 2)), rng.uniform(0.5, 2.0, ROWS)
+    """Rows of various weights and known variances, their noise where 0.05 of it is learned, query points, and a
+    function that makes an objective about these."""
+    X, weight, known = rng.uniform(-2, 2, (ROWS, 2)), rng.uniform(0.5, 2.0, ROWS), rng.uniform(0.0, 0.2, ROWS)
     y = np.sin(2 * X[:, 0]) + 0.3 * X.sum(axis=1) + 0.1 * rng.standard_normal(ROWS)
-    path = make_data(rows_per_chunk=6, X=X, y=y, weight=weight)
+    path = make_data(rows_per_chunk=6, X=X, y=y, weight=weight, target_variance=known)
     store = open_store(tmp_path / "model")
     scaling = BlobReference(store.storage.url, store.put_arrays({"s": scaling_to_array(SCALING)})["s"])
     points = rng.uniform(-2, 2, (QUERY, 2))
@@ -42,7 +43,7 @@ def case(make_data, tmp_path, rng):
             runtime or SerialRuntime(), parts, points=points, jitter=1e-8, residual=residual, **where
         )
 
-    return make, X, y, weight, points
+    return make, X, y, 0.05 / weight + known, points
 
 
 def moved(kernel, likelihood, theta):
@@ -54,12 +55,12 @@ def moved(kernel, likelihood, theta):
 @pytest.mark.parametrize("residual", ["diagonal", "none"])
 @pytest.mark.parametrize("mean", ["zero", "linear"])
 def test_value_is_the_dense_evidence(case, residual, mean):
-    make, X, y, weight, points = case
+    make, X, y, noise, points = case
     kernel, Z = make_kernel("se"), SCALING.inputs(X)
     query = prepare(points, kernel=kernel, mean=Mean(mean), jitters=(1e-8,))
     V = query.design(Z)
     rest = kernel.diagonal(Z) - (V[:, :QUERY] ** 2).sum(axis=1) if residual == "diagonal" else np.zeros(ROWS)
-    *_, evidence = independent_rest(V, rest, y, 0.05 / weight, V[:1], rest[:1])
+    *_, evidence = independent_rest(V, rest, y, noise, V[:1], rest[:1])
     value, *_ = make(residual, mean).at(kernel, Gaussian(0.05), points)
     assert value == pytest.approx(evidence, abs=1e-8)
 

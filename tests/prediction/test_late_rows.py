@@ -238,13 +238,16 @@ def with_companions(rng, likelihood, n):
     if likelihood == "poisson":
         exposure = rng.uniform(0.5, 3.0, n)
         return columns | {"y": rng.poisson(exposure * np.exp(f)).astype(float), "exposure": exposure}
+    if likelihood == "gaussian":
+        variance = rng.uniform(0.0, 0.5, n)
+        return columns | {"y": f + np.sqrt(variance) * rng.standard_normal(n), "target_variance": variance}
     if likelihood == "softmax":
         return columns | {"y": np.digitize(f + 0.2 * rng.standard_normal(n), [-0.5, 0.5]).astype(float)}
     return columns | {"y": (f + 0.2 * rng.standard_normal(n) > 0).astype(float)}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("likelihood", ["poisson", "softmax", "bernoulli"])
+@pytest.mark.parametrize("likelihood", ["gaussian", "poisson", "softmax", "bernoulli"])
 def test_other_likelihoods(make_data, tmp_path, rng, likelihood):
     columns = with_companions(rng, likelihood, 500)
     some = {"first": slice(0, 300), "later": slice(300, 500), "all": slice(0, 500)}

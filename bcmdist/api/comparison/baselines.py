@@ -2,7 +2,8 @@
 
 The simple baselines are the mean, linear least squares, and the mean of the nearest neighbours. All learn from a sample
 of the training rows or of a given data set. Numbers are predicted with normal errors, whose variance is estimated from
-left-out training rows; classes by shares; counts by rates per exposure; lifetimes by time at risk per event.
+left-out training rows; known variances of targets weigh rows, and are added to it. Classes are predicted by shares,
+counts by rates per exposure, lifetimes by time at risk per event.
 """
 
 import os
@@ -20,6 +21,7 @@ from bcmdist.data.partition import Partition
 from bcmdist.data.rows import read_rows
 from bcmdist.data.tables.origin import of_one_file
 from bcmdist.errors import BcmdistError
+from bcmdist.model.scaling import likeliest_variance
 from bcmdist.model.targets import model_observations
 from bcmdist.prediction.datasets import open_new_rows
 from bcmdist.prediction.observation import unit_deviance
@@ -163,15 +165,16 @@ Learned = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 def _mean(training: Training, X, targets) -> Learned:
     every = np.arange(len(targets))
-    mean = targets.mean(axis=0)
+    mean = np.average(targets, axis=0, weights=training.obs.reliability)
     return np.tile(mean, (len(X), 1)), np.tile(mean, (len(every), 1)), every
 
 
 def _linear(training: Training, X, targets) -> Learned:
     """Least squares with an intercept; leave-one-out predictions by leverages (Allen's PRESS)."""
     design, new = (np.column_stack([np.ones(len(Z)), Z]) for Z in (training.X, X))
-    weights = np.linalg.lstsq(design, targets, rcond=None)[0]
-    U, s, _ = np.linalg.svd(design, full_matrices=False)
+    root = np.sqrt(training.obs.reliability)[:, None]
+    weights = np.linalg.lstsq(root * design, root * targets, rcond=None)[0]
+    U, s, _ = np.linalg.svd(root * design, full_matrices=False)
     leverage = (U[:, s > s[0] * 1e-10] ** 2).sum(axis=1).clip(max=0.99)
     fitted = design @ weights
     return new @ weights, targets - (targets - fitted) / (1.0 - leverage)[:, None], np.arange(len(targets))
@@ -179,11 +182,16 @@ def _linear(training: Training, X, targets) -> Learned:
 
 def _nearest(training: Training, X, targets) -> Learned:
     few = max(NEIGHBOURS + 1, int(MOST_WORK / (len(X) + LEFT_OUT) / X.shape[1]))
-    neighbours, values = training.X[:few], targets[:few]
+    neighbours, values, weight = training.X[:few], targets[:few], training.obs.reliability[:few]
     out = np.arange(min(LEFT_OUT, len(neighbours)))
+
+    def averaged(places):
+        share = weight[places] / weight[places].sum(axis=1, keepdims=True)
+        return np.einsum("mk,mkt->mt", share, values[places])
+
     return (
-        values[nearest(neighbours, X, NEIGHBOURS)].mean(axis=1),
-        values[nearest(neighbours, neighbours[out], NEIGHBOURS, but=out)].mean(axis=1),
+        averaged(nearest(neighbours, X, NEIGHBOURS)),
+        averaged(nearest(neighbours, neighbours[out], NEIGHBOURS, but=out)),
         out,
     )
 
@@ -229,22 +237,24 @@ class _Scored:
 
 
 def _numbers(snapshot, training, rows):
-    y = rows.y
+    y, square = rows.y, snapshot.model.scaling.length(snapshot.model.likelihood.units) ** 2
+    known, weight = square * rows.obs.target_variance, rows.obs.reliability**2
 
     def score(new, left_out, which):
-        error = y - new[:, 0]
-        variance = max(np.mean((training.y[which] - left_out[:, 0]) ** 2), np.finfo(float).tiny)
+        error, own = y - new[:, 0], square * training.obs.target_variance[which]
+        variance = likeliest_variance(training.y[which] - left_out[:, 0], own) + known
         squares = np.mean(error**2)
         total = np.mean((y - rows.train_mean) ** 2)
         return {
             "rmse": float(np.sqrt(squares)),
+            **({"weighted_rmse": float(np.sqrt(np.average(error**2, weights=weight)))} if known.any() else {}),
             "nmse": float(squares / total) if total > 0 else float("nan"),
             "mae": float(np.abs(error).mean()),
-            "mnlp": float(0.5 * np.log(2.0 * np.pi * variance) + 0.5 * squares / variance),
+            "mnlp": float(0.5 * np.mean(np.log(2.0 * np.pi * variance) + error**2 / variance)),
         }
 
     def trees(X, new):
-        found = boosted_numbers(X, training.y, new)
+        found = boosted_numbers(X, training.y, new, weight=training.obs.reliability)
         return found and (found[0][:, None], found[1][:, None], found[2])
 
     return _Scored(training.y[:, None], score, trees)

@@ -19,10 +19,10 @@ WORK, OVERHEAD = 6e7, 5000
 FEWEST_ROWS = 1000  # not fewer rows than this to keep within the limit
 
 
-def boosted_numbers(X, y, new, seed=0) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+def boosted_numbers(X, y, new, seed=0, *, weight=None) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
     """Predictions (m,) at inputs `new`, of rows that were left out, and the indices (k,) of these; None if they would
-    take too long or there are too few rows."""
-    return _boosted(X, y, new, None, seed, loss="squared_error")
+    take too long or there are too few rows. `weight` (n,) of the rows in sums of squared errors."""
+    return _boosted(X, y, new, weight, seed, loss="squared_error")
 
 
 def boosted_rates(X, events, size, new, seed=0) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
@@ -99,4 +99,4 @@ def _loss(y, predicted, weight, loss):
         return -np.log(np.maximum(predicted[np.arange(len(y)), y.astype(int)], tiny)).mean()
     if loss == "poisson":
         return np.average(predicted - y * np.log(predicted), weights=weight)
-    return np.mean((y - predicted) ** 2)
+    return np.average((y - predicted) ** 2, weights=weight)

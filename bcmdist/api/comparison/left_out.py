@@ -77,14 +77,16 @@ def _accuracy(snapshot, runtime) -> Accuracy | None:
     if not np.isfinite(totals[loss]):
         return None
     learning = _training(snapshot, left_out.number)
-    power = 2 if loss == "rmse" else 1
+    power, weight = 2 if loss in ("weighted_rmse", "rmse") else 1, np.ones(len(rows))
+    if loss == "weighted_rmse":
+        weight = judged.obs.reliability**2
     found: dict[str, float] = {}
     learned_from = 0
     turns = int(np.ceil(count / (SHARE * available)))
     for some, training in _turns(rows, *learning, turns):
         learned_from = max(learned_from, len(training.y))
         for name, scores in baselines(snapshot, training, rows[some]).items():
-            found[name] = found.get(name, 0.0) + len(some) * scores[loss] ** power / len(rows)
+            found[name] = found.get(name, 0.0) + weight[some].sum() * scores[loss] ** power / weight.sum()
     means = {name: _rounded(value ** (1.0 / power)) for name, value in found.items() if np.isfinite(value)}
     figures = {"loss": loss, "model": _rounded(totals[loss]), "baselines": means, "learned_from": learned_from}
     return Accuracy(rows=len(rows), absorbed=snapshot.committee.total.rows, **figures) if means else None

@@ -23,8 +23,13 @@ AS_GOOD = 0.02
 # Boosted trees with a loss smaller by this share are far better: the table may suit them, not the model. Arbitrary.
 FAR_BETTER = 0.2
 # Losses for the comparison with baselines, in order of preference, and their names.
-COMPARED = ("rmse", "log_loss", "deviance")
-CALLED = {"rmse": "root mean square error", "log_loss": "log loss", "deviance": "deviance"}
+COMPARED = ("weighted_rmse", "rmse", "log_loss", "deviance")
+CALLED = {
+    "weighted_rmse": "root mean square error, weighted by known variances,",
+    "rmse": "root mean square error",
+    "log_loss": "log loss",
+    "deviance": "deviance",
+}
 
 
 def trust(totals: Scores, baselines: dict[str, dict[str, float]], learned_from: int | None = None) -> str:

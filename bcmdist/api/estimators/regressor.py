@@ -6,7 +6,7 @@ from typing import Any, Self
 import numpy as np
 
 from bcmdist.api.estimators.numbers import COVERAGE, NumberEstimator
-from bcmdist.api.estimators.rows import weighted
+from bcmdist.api.estimators.rows import weighted, with_variances
 from bcmdist.api.estimators.scikit import explained
 from bcmdist.errors import InvalidOption
 
@@ -58,7 +58,8 @@ class GBCMRegressor(NumberEstimator):
 
     Rows may be arrays, data frames, or dask arrays and data frames, which are read block by block. Integer values of
     `sample_weight` repeat rows. Other weights divide the variance of normal noise and multiply other log likelihoods;
-    so do integer weights whose sum exceeds ten times the number of rows.
+    so do integer weights whose sum exceeds ten times the number of rows, and all weights beside known variances of the
+    errors of targets (`target_variance`), which are added to the variance of normal noise.
 
     Attributes
     ----------
@@ -70,21 +71,25 @@ class GBCMRegressor(NumberEstimator):
 
     task = "regression"
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, target_variance: Any = None) -> Self:
         """Learn hyper-parameters from rows X (n, D) with targets y (n,), and absorb them.
 
+        `target_variance`: known variances of the errors of targets, (n,) or one number, in the squared unit of y.
         Raises subclasses of `BcmdistError`, which are also ValueErrors where data or parameters are wrong.
         """
-        return self._fitted(weighted(self._rows(X, y, first=True), sample_weight))
+        return self._fitted(self._measured(X, y, sample_weight, target_variance, first=True))
 
-    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None, target_variance: Any = None) -> Self:
         """Absorb further rows. The first call fits, and its hyper-parameters and query points are kept.
 
         With `partition="auto"` the first call partitions rows as they arrive, since more will follow.
         """
-        if not hasattr(self, "gbcm_"):
-            return self._fitted(weighted(self._rows(X, y, first=True), sample_weight), streamed=True)
-        return self._more(weighted(self._rows(X, y, first=False), sample_weight))
+        first = not hasattr(self, "gbcm_")
+        arrays = self._measured(X, y, sample_weight, target_variance, first=first)
+        return self._fitted(arrays, streamed=True) if first else self._more(arrays)
+
+    def _measured(self, X, y, sample_weight, target_variance, *, first):
+        return weighted(with_variances(self._rows(X, y, first=first), target_variance), sample_weight)
 
     def predict(
         self,
@@ -93,20 +98,23 @@ class GBCMRegressor(NumberEstimator):
         return_cov: bool = False,
         quantiles: Sequence[float] | None = None,
         X_std: Any = None,
+        target_variance: Any = None,
     ) -> Any:
         """Return means of new observations at rows X (n, D): (n,).
 
         With `return_std` also their standard deviations (n,), with `return_cov` also their joint covariance (n, n);
         both include noise. With `quantiles` (k levels) return only the quantiles, (n, k). `X_std`: standard deviations
         of independent normal errors of X, (n, D), (D,) or by column name; predictions are averaged over these errors.
+        `target_variance`: known variances of the errors of the new observations, (n,) or one number, which are added to
+        the learned noise.
         """
         if not return_cov:
-            return self._numbers(X, return_std, quantiles, X_std=X_std)
+            return self._numbers(X, return_std, quantiles, X_std=X_std, target_variance=target_variance)
         if X_std is not None:
             raise InvalidOption("predict: expected one of return_cov and X_std, got both; see return_std")
         if return_std or quantiles is not None:
             raise InvalidOption("predict: expected one of return_std, return_cov and quantiles, got several; give one")
-        found, snapshot = self._predictions(X), self._joint("return_cov")
+        found, snapshot = self._predictions(X, target_variance=target_variance), self._joint("return_cov")
         if not snapshot.model.normal:
             raise InvalidOption(
                 f"return_cov: expected normal errors, got {snapshot.model.error_name}; give target_transform='none' "
@@ -116,9 +124,11 @@ class GBCMRegressor(NumberEstimator):
         noise = found["observation_variance"] - found["variance"]
         return found["observation_mean"], covariance + np.diag(noise)
 
-    def predict_interval(self, X: Any, coverage: Any = COVERAGE, X_std: Any = None) -> np.ndarray:
+    def predict_interval(
+        self, X: Any, coverage: Any = COVERAGE, X_std: Any = None, target_variance: Any = None
+    ) -> np.ndarray:
         """Return central intervals that contain new observations with probability `coverage`: (n, 2)."""
-        return self._interval(X, coverage, X_std=X_std)
+        return self._interval(X, coverage, X_std=X_std, target_variance=target_variance)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, X_std: Any = None) -> float:
         """Return R squared: the share of the variance of y that the predicted means explain; at most 1."""

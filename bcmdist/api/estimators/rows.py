@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from bcmdist.api.lazy import is_lazy
+from bcmdist.data.dataset import TARGET_VARIANCE
 from bcmdist.data.schema import few
 from bcmdist.data.tables.coding import Coding, Number
 from bcmdist.errors import InvalidData
@@ -125,8 +126,32 @@ def checked_column(values, rows, name) -> np.ndarray:
     return column
 
 
+def with_variances(arrays: dict[str, np.ndarray], target_variance) -> dict[str, np.ndarray]:
+    """Return arrays (n, ...) by name with known variances of the errors of targets, (n,) or one number, if given.
+
+    Raises
+    ------
+    InvalidData
+        They are not finite, or below 0.
+    """
+    if target_variance is None:
+        return arrays
+    if is_lazy(arrays["X"]):
+        return arrays | {TARGET_VARIANCE: target_variance}
+    rows = len(arrays["X"])
+    of_all = np.ndim(target_variance) == 0
+    column = checked_column(np.full(rows, target_variance) if of_all else target_variance, rows, TARGET_VARIANCE)
+    if len(bad := np.flatnonzero(column < 0)):
+        raise InvalidData(
+            f"{TARGET_VARIANCE}: expected variances of at least 0, got {column[bad[0]]:g} at row {bad[0]}; correct it"
+        )
+    return arrays | {TARGET_VARIANCE: column}
+
+
 def weighted(arrays: dict[str, np.ndarray], sample_weight) -> dict[str, np.ndarray]:
     """Return arrays (n, ...) by name with rows repeated by their weights, or with a further array `weight`.
+
+    Rows with known variances are not repeated, since these are of each row as it is, whatever its weight.
 
     Raises
     ------
@@ -142,7 +167,8 @@ def weighted(arrays: dict[str, np.ndarray], sample_weight) -> dict[str, np.ndarr
         raise InvalidData(f"sample_weight: expected no negative weights, got {weight.min():g}; correct them")
     if not np.any(weight > 0):
         raise InvalidData("sample_weight: expected a positive weight, got zero of every row; give rows that count")
-    if np.all(weight == np.floor(weight)) and weight.sum() <= MOST_REPLICATES * len(weight):
+    whole = TARGET_VARIANCE not in arrays and np.all(weight == np.floor(weight))
+    if whole and weight.sum() <= MOST_REPLICATES * len(weight):
         return {name: np.repeat(values, weight.astype(int), axis=0) for name, values in arrays.items()}
     there = weight > 0
     return {name: values[there] for name, values in arrays.items()} | {"weight": weight[there]}

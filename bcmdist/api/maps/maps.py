@@ -111,7 +111,7 @@ def fit(
     target : name of the target variable, whose dimensions define the grid
     inputs : names of coordinates or variables along some of these dimensions
     settings : `Settings`
-    companions : names of variables by role: weight, exposure, trials, event
+    companions : names of variables by role: weight, exposure, trials, event, target_variance
     cyclic : periods of time inputs, which add cyclic inputs: {"time": ["year"]}
     model, runtime : as of `GBCM.fit`
 

@@ -34,6 +34,7 @@ ENDINGS = (".html", ".htm")
 TERM_ROWS = 2000  # rows over which the variance of terms is measured: takes a second or two with local experts
 # Scores in the table of a report, and their labels.
 SHOWN = {
+    "weighted_rmse": "weighted RMSE",
     "rmse": "RMSE",
     "nmse": "NMSE",
     "accuracy": "accuracy",

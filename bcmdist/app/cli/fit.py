@@ -20,7 +20,7 @@ from bcmdist.learning.settings import Settings
 # The end of `fit --help`; f is the latent function. After \b click does not rewrap the lines of a block.
 FAMILIES = """\b
 Families and the parameters that are learned, of scaled targets; f is the latent function:
-  gaussian           y = f + noise, variance noise_variance / weight
+  gaussian           y = f + noise, variance noise_variance / weight + target variance
   student_t          y = f + sqrt(noise_variance) t, degrees_of_freedom of t
   gamma              mean exp(f), variance mean^2 / shape
   inverse_gaussian   mean exp(f), variance dispersion mean^3
@@ -32,7 +32,8 @@ Families and the parameters that are learned, of scaled targets; f is the latent
 
 \b
 A row's weight w divides the noise variance of gaussian and onehot (a precision: y is a mean of w); of all
-other families the row counts as w equal ones (a frequency).
+other families the row counts as w equal ones (a frequency). --target-variance is of gaussian alone: known, in the
+squared unit of the target, and added to what is learned.
 """
 
 

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.routing import APIRoute
 from starlette.routing import Match
 
-from bcmdist.app.service.asking import load, question_of, refuse_many
+from bcmdist.app.service.asking import OF_NEW_ROWS, load, question_of, refuse_many
 from bcmdist.app.service.bodies import Level, Way
 from bcmdist.app.service.records import inputs_of_table
 from bcmdist.app.service.routes import READ, Asked, Name, answer, in_thread_or_large, predicted
@@ -19,7 +19,7 @@ from bcmdist.app.service.served import Served
 from bcmdist.data.arrow import MEDIA_TYPE, names_in, read_columns, read_table, rows_of
 from bcmdist.data.tables.columns import numbers_of
 
-COMPANIONS, ERRORS = ("exposure", "trials"), "X_variance"
+COMPANIONS, ERRORS = OF_NEW_ROWS, "X_variance"
 Levels = Annotated[list[Level], Query(max_length=49)]
 
 

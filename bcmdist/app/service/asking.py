@@ -22,6 +22,7 @@ from bcmdist.app.service.bodies import NewRows, Points
 from bcmdist.app.service.loaded import Loaded
 from bcmdist.app.service.records import inputs_of, refuse_impossible, target_of
 from bcmdist.app.service.served import Served
+from bcmdist.data.dataset import COMPANIONS, TARGET_VARIANCE
 from bcmdist.data.schema import Schema, taken
 from bcmdist.errors import InvalidData
 from bcmdist.model.model import Model
@@ -29,6 +30,8 @@ from bcmdist.prediction.in_memory import refuse_certain
 from bcmdist.prediction.new_rows import checked_variance, new_inputs
 from bcmdist.prediction.uncertain.input_uncertainty import DRAWS
 
+OF_NEW_ROWS = ("exposure", "trials", TARGET_VARIANCE)
+"""columns that describe an observation to predict"""
 LEVELS = 8  # quantile levels that cost as much as one more prediction; arbitrary: more where errors are not normal
 
 
@@ -43,7 +46,7 @@ class Question:
     edges: dict[str, float]
     """quantile levels of interval ends, by name, such as `lower90`"""
     companions: dict
-    """exposure and trials"""
+    """exposure, trials and known variances of errors"""
     X_variance: np.ndarray | None = None
     """variances (n, D) or covariances (n, D, D) of input errors, in the model's column order; None for exact inputs"""
     inputs: str | None = None
@@ -120,7 +123,7 @@ def load(rows, *, uncertain: bool, levels: int = 0) -> int:
 def question(served: Served, asked: Points, *, most_rows: int) -> Question:
     """Return the checked question of a JSON request, as `question_of`."""
     how = {"method": asked.method, "quantiles": asked.quantiles, "intervals": asked.intervals, "inputs": asked.inputs}
-    companions = {"exposure": asked.exposure, "trials": asked.trials}
+    companions = {name: getattr(asked, name) for name in OF_NEW_ROWS}
     refuse_many(asked.count, most_rows)
     X: Any = asked.X
     if asked.rows is not None:
@@ -277,7 +280,7 @@ def submit(served: Served, key: str, asked: NewRows, *, most_rows: int) -> tuple
         refuse_impossible(model, X)
     if y is None:
         raise InvalidData("y: expected a target for each row of X, got none; give them")
-    values = {name: getattr(asked, name) for name in ("weight", "exposure", "trials", "event")}
+    values = {name: getattr(asked, name) for name in COMPANIONS}
     for name, column in {"y": y, **values}.items():
         if column is not None and len(column) != len(X):
             raise InvalidData(f"{name}: expected {len(X)} values, one for each row of X, got {len(column)}; correct it")

@@ -68,6 +68,8 @@ class Points(Inputs):
     """exposure of the counts to predict"""
     trials: float | Column | None = None
     """number of trials whose successes to predict"""
+    target_variance: float | Column | None = None
+    """known variances of the errors of the observations to predict, in the squared unit of the target"""
     X_variance: Errors | None = None
     """variances (n, D) or covariances (n, D, D) of normal errors of X, in its column order; predictions are averaged
     over these errors"""
@@ -91,6 +93,8 @@ class NewRows(Inputs):
     exposure: Column | None = None
     trials: Column | None = None
     event: Column | None = None
+    target_variance: Column | None = None
+    """known variances of the errors of y, in its squared unit"""
 
 
 class Job(BaseModel):

@@ -25,14 +25,14 @@ import numpy as np
 
 from bcmdist.api.gbcm import GBCM
 from bcmdist.data.archive import SUFFIX
-from bcmdist.data.dataset import VARIANCE, open_data
+from bcmdist.data.dataset import TARGET_VARIANCE, VARIANCE, open_data
 from bcmdist.data.groups import open_group
 from bcmdist.data.partition import Partition, partitions
 from bcmdist.data.rows import read_all
 from bcmdist.data.schema import Schema, is_text
 from bcmdist.data.writing import packed_dataset
 from bcmdist.errors import ChunkConflict, InvalidData, InvalidOption, UnsupportedTarget
-from bcmdist.model.targets import model_rows
+from bcmdist.model.targets import model_rows, refuse_target_variance
 from bcmdist.prediction.new_rows import new_inputs, refuse_unread
 from bcmdist.storage.disk import LocalStorage
 from bcmdist.storage.ledger import Entry, named_range
@@ -184,6 +184,7 @@ def _columns(gbcm, X, y, companions):
     model = gbcm.model
     for name in companions.keys() - {"weight", "X_variance"}:
         refuse_unread(model, name)
+    _check_target_variance(gbcm, companions.get(TARGET_VARIANCE))
     variance = _variance(model, companions.pop("X_variance", None))
     X, y = new_inputs(model, X), np.asarray(y)
     if not len(X) or y.shape != (len(X),):
@@ -197,6 +198,19 @@ def _columns(gbcm, X, y, companions):
         if not np.all(np.isfinite(column)):
             raise InvalidData(f"{name}: expected finite numbers, got others; fill or drop them")
     return columns, Schema(model.schema.columns, classes)
+
+
+def _check_target_variance(gbcm, variance):
+    """Raise `InvalidData` for known variances of targets that are negative, or missing where training had them."""
+    if variance is not None:
+        refuse_target_variance(gbcm.model, TARGET_VARIANCE)
+        if len(bad := np.flatnonzero(np.asarray(variance, dtype=float) < 0)):
+            raise InvalidData(f"{TARGET_VARIANCE}: expected variances of at least 0, got others at row {bad[0]}")
+    elif TARGET_VARIANCE in (gbcm.snapshot.facts.survey.companions or []):
+        raise InvalidData(
+            f"{TARGET_VARIANCE}: expected the known variances of the errors of y, as in training, got none; give them, "
+            "0 where there is no error but the learned one"
+        )
 
 
 def _variance(model, variance):

@@ -44,6 +44,15 @@ def refuse_gaps(values, file, name, remedy=FILL, *, start=0, also_nan=True) -> N
         )
 
 
+def refuse_negative(values, file, name, *, start=0) -> None:
+    """Raise `InvalidData` if variances (n,) are below 0; nan is accepted."""
+    if len(bad := np.flatnonzero(values < 0.0)):
+        raise InvalidData(
+            f"{file}: expected variances of errors, at least 0, in {name!r}, got {values[bad[0]]:g} at row "
+            f"{start + bad[0]} ({len(bad)} such values); correct or drop these rows"
+        )
+
+
 # --- Row identifiers ---
 
 

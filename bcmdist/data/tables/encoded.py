@@ -10,10 +10,11 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from bcmdist.data.dataset import TARGET_VARIANCE
 from bcmdist.data.schema import few, warn
 from bcmdist.data.tables.coding import Coding, Number, Quantity, unknown_levels_described
 from bcmdist.data.tables.column import NUMBERS
-from bcmdist.data.tables.columns import FILL, Target, all_whole, names_of_rows, numbers_of, target_of
+from bcmdist.data.tables.columns import FILL, Target, all_whole, names_of_rows, numbers_of, refuse_negative, target_of
 from bcmdist.data.tables.look import Look, choose_codes, described_quantities, quoted
 from bcmdist.data.tables.roles import Roles, named_columns
 from bcmdist.data.tables.tables import Named
@@ -231,6 +232,8 @@ def _numbers(piece, plan, file, start):
         columns["y"] = plan.target.numbers(piece[roles.y], file, start=start, gaps=gaps)
     for role, name in roles.companions.items():
         columns[role] = numbers_of(piece[name], file, start=start, gaps=gaps)
+        if role == TARGET_VARIANCE:
+            refuse_negative(columns[role], file, name, start=start)
     return columns
 
 

@@ -20,6 +20,7 @@ from bcmdist.data.tables.series import Lagged, Lags
 from bcmdist.data.tables.tables import Named, open_table
 from bcmdist.data.writing import ROWS_PER_CHUNK, write_dataset, write_pieces
 from bcmdist.errors import DataNotFound, InvalidData, InvalidDtype, InvalidOption
+from bcmdist.storage.bounds import option_name
 
 PARTS = ("train", "test", "all")
 # Limit for a part written in the order of its permutation, which must fit in memory; larger ones keep the file's order.
@@ -153,7 +154,7 @@ def _write_series(found, file, url, roles, split, how):
             f"{file}: expected a table with --lags, all of it and with its target, got arrays, a part or --no-target; "
             "leave out --lags or these"
         )
-    others = [*roles.type_options.values(), *(f"--{role}" for role in roles.companions)]
+    others = [*roles.type_options.values(), *map(option_name, roles.companions)]
     if others:
         raise InvalidOption(
             f"{file}: expected only --y, --x, --id and --drop with --lags, got {others[0]}; leave it out"

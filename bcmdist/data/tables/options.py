@@ -16,6 +16,9 @@ class TableOptions:
     """for files: column that is 1 where the event of a lifetime was observed, 0 where it is censored"""
     trials: Annotated[str | None, "NAME"] = None
     """for files: column with the number of trials of which the target counts the successes"""
+    target_variance: Annotated[str | None, "NAME"] = None
+    """for files: column with the known variance of the error of a row's target, in its squared unit; added to the
+    noise that is learned"""
     id: Annotated[str | None, "NAME"] = None
     """for files: column of row identifiers, copied to the predictions"""
     drop: Annotated[list[str], "NAME"] = field(default_factory=list)

@@ -16,6 +16,7 @@ from bcmdist.data.tables.coding import Coding
 from bcmdist.data.tables.dates import PERIODS
 from bcmdist.data.tables.options import TableOptions
 from bcmdist.errors import DataNotFound, InvalidData, InvalidOption
+from bcmdist.storage.bounds import option_name
 
 # Names that data sets and predictions use themselves.
 RESERVED = {"X", "y", "row", "column", "class", *COMPANIONS, "mean", "variance", "probability", "label"}
@@ -36,7 +37,7 @@ class Roles:
     target: bool = True
     """False: rows to predict at; the column `y` is left out if it exists"""
     companions: Mapping[str, str] = field(default_factory=dict)
-    """columns by role: weight, exposure, trials, event"""
+    """columns by role: weight, exposure, trials, event, target_variance"""
     id: str | None = None
     """row identifiers, copied to predictions"""
     drop: Sequence[str] = ()
@@ -165,7 +166,8 @@ def named_columns(names, file, roles: Roles, *, besides=()) -> tuple[list[str], 
     DataNotFound, InvalidData
     """
     named = {"--y": roles.y} if roles.target else {}
-    named |= {f"--{role}": name for role, name in roles.companions.items()} | ({"--id": roles.id} if roles.id else {})
+    named |= {option_name(role): name for role, name in roles.companions.items()}
+    named |= {"--id": roles.id} if roles.id else {}
     names = [name for name in names if name not in besides]
     for option, name in named.items():
         if name not in names:
@@ -208,7 +210,8 @@ def warn_of_roles(inputs, file) -> None:
     for name in inputs:
         role = name.strip().casefold()
         if role in (*COMPANIONS, "id"):
-            warn(f"{file}: {name!r} is taken for an input; say --{role} {name} if it is the {role} of rows")
+            what = f"say {option_name(role)} {name} if it is the {role.replace('_', ' ')} of rows"
+            warn(f"{file}: {name!r} is taken for an input; {what}")
 
 
 def warn_of_unused(unused, file) -> None:

@@ -159,12 +159,11 @@ def _derivatives(query, likelihood, X, K, obs, belief, shift):
 
 def _gaussian(query, V, Lam, likelihood, obs, belief):
     """Adjoints, and the derivative in the log noise: T = (Lam + Psi)^-1, a = T (y - V mu)."""
-    noise = likelihood.noise(obs)
-    Lam[np.diag_indices_from(Lam)] += noise
+    Lam[np.diag_indices_from(Lam)] += likelihood.noise(obs)
     L = linalg.cholesky(Lam, name="cov(y | query) of a Gaussian expert")
     a = linalg.cholesky_solve(L, obs.y - V @ belief.mean)
     adjoints = _adjoints(query, V, linalg.inverse(L), [a], belief, None)
-    return adjoints, np.atleast_1d(np.diag(adjoints[0]) @ noise)
+    return adjoints, np.atleast_1d(np.diag(adjoints[0]) @ likelihood.learned_noise(obs))
 
 
 def _laplace(query, V, Lam, likelihood, obs, belief, shift):

@@ -41,8 +41,8 @@ class Adjoints:
 def adjoints(query: Query, likelihood: OneProcess, X, obs: Observations, mean, covariance) -> Adjoints:
     """Derivatives due to the scaled rows X (n, D), for the posterior N(mean, covariance) of v given all rows."""
     kind = kind_of(query)
-    V, noise = query.design(X), likelihood.noise(obs)
-    r = noise + kind.variance(query, V, X)
+    V = query.design(X)
+    r = likelihood.noise(obs) + kind.variance(query, V, X)
     a, Q = (likelihood.targets(obs) - V @ mean) / r, query.functions
     VSigma = V @ covariance
     VSigma /= r[:, None]
@@ -53,7 +53,7 @@ def adjoints(query: Query, likelihood: OneProcess, X, obs: Observations, mean, c
     inner = own[:, None] * Vq
     to_query = Vq.T @ (inner - both)
     both -= 2.0 * inner
-    return Adjoints(own, times_inverse(both, query.factor), to_query, float(h @ noise))
+    return Adjoints(own, times_inverse(both, query.factor), to_query, float(h @ likelihood.learned_noise(obs)))
 
 
 def expert_share(query: Query, X, found: Adjoints) -> np.ndarray:

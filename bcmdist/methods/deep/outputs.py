@@ -37,7 +37,7 @@ def log_expectation(likelihood: Likelihood, obs: Observations, m, v, noise, powe
         return _of_classes(obs, m, v, power)
     m, v = m[:, 0], v[:, 0]
     if likelihood.normal:
-        return _of_numbers(likelihood.targets(obs), m, v - noise, noise, 1.0 / obs.weight, power)
+        return _of_numbers(likelihood.targets(obs), m, v - noise, noise, obs, power)
     return _of_targets(likelihood, replace(obs, weight=power * obs.weight), m, v, power)
 
 
@@ -48,13 +48,14 @@ def _of_classes(obs, m, v, power) -> LogExpectation:
     return LogExpectation(float(value @ share), to_mean * share[:, None], to_variance * share[:, None], 0.0)
 
 
-def _of_numbers(y, m, v, noise, share, power) -> LogExpectation:
+def _of_numbers(y, m, v, noise, obs, power) -> LogExpectation:
     """Gaussian: log E N(y; f, s)^p = log N(y; m, v + s / p) + (1 - p) / 2 log 2 pi s - 1/2 log p."""
-    s = noise * share
+    share = 1.0 / obs.weight
+    s = noise * share + obs.target_variance
     error, variance = y - m, v + s / power
     value = -0.5 * (error**2 / variance + np.log(variance) + power * np.log(2.0 * np.pi) + np.log(power))
     to_variance = 0.5 * (error**2 / variance - 1.0) / variance
-    noise_slope = (to_variance @ share + 0.5 * (1.0 - power) * len(y) * power / noise) / power
+    noise_slope = (to_variance @ share + 0.5 * (1.0 - power) * power * (share / s).sum()) / power
     value = (value + 0.5 * (1.0 - power) * np.log(s)).sum() / power
     mean, variance = error / variance / power, to_variance / power
     return LogExpectation(float(value), mean[:, None], variance[:, None], float(noise_slope / power))

@@ -182,7 +182,8 @@ def begun(basis_inputs: BasisInputs) -> Deep:
     Y = basis_inputs.targets if basis_inputs.targets is not None else np.zeros((len(X), 1))
     depth, units = basis_inputs.options.layers, basis_inputs.options.units or UNITS
     layers = first_layers(centres, lengthscale, X, Y, units, depth, rng)
-    noise = float(np.median(basis_inputs.noise))
+    learned = basis_inputs.learned_noise
+    noise = float(np.median(basis_inputs.noise if learned is None else learned))
     layers.append(last_layer(layers, centres, lengthscale, X, Y, noise, rng))
     return Deep(tuple(layers), basis_inputs.kernel, basis_inputs.mean, basis_inputs.residual)
 

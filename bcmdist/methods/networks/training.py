@@ -153,7 +153,8 @@ def network_share(case: TrialNetwork, mean, covariance) -> NetworkShare:
     inner, units = network.basis.to_arrays()["inner"], network.functions
     w = 1.0 / case.likelihood.noise(case.obs)
     e, VS = case.likelihood.targets(case.obs) - V @ mean, V @ covariance
-    noise = 0.5 * (w @ (e**2 + np.einsum("ij,ij->i", V, VS)) - len(X))
+    share = w * case.likelihood.learned_noise(case.obs)
+    noise = 0.5 * (share @ (w * (e**2 + np.einsum("ij,ij->i", V, VS)) - 1.0))
     pull = VS[:, :units]
     np.subtract(np.multiply.outer(e, mean[:units]), pull, out=pull)
     pull *= w[:, None]

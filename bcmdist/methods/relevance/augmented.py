@@ -141,7 +141,7 @@ class Augmented(Predictor):
             Z, obs = model_rows(self.model, part, rows)
             for start in range(0, len(Z), ROWS):
                 some = slice(start, start + ROWS)
-                yield Z[some], replace(obs[some], weight=part.weight * obs.weight[some])
+                yield Z[some], obs[some].repeated(part.weight)
 
     def _sums(self, X, Z, obs: Observations) -> BumpSums:
         shared, likelihood = self.model.shared, self.model.likelihood

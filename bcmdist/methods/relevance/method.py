@@ -92,6 +92,7 @@ class RelevanceVectors(Method):
             likelihoods=likelihoods,
             query_methods=("kmeans", "random"),  # both choose rows at random
             query_from=False,
+            target_variance=False,  # the sums of training are of rows with one noise variance
         )
 
     def shared(self, basis_inputs) -> Shared:

@@ -13,7 +13,7 @@ from bcmdist.model.units import AFFINE
 
 @dataclass(frozen=True)
 class Gaussian(OneProcess):
-    """y = f + e, e ~ N(0, noise_variance / weight)."""
+    """y = f + e, e ~ N(0, noise_variance / weight + target_variance)."""
 
     noise_variance: np.ndarray = parameter(0.1, NOISE_BOUNDS, widens=1.0)
     name = "gaussian"
@@ -21,6 +21,7 @@ class Gaussian(OneProcess):
     exact = True
     support = "finite numbers"
     units = AFFINE
+    companions = ("target_variance",)
 
     def unsupported(self, obs) -> np.ndarray:
         return ~np.isfinite(obs.y)
@@ -29,6 +30,9 @@ class Gaussian(OneProcess):
         return obs.y
 
     def noise(self, obs) -> np.ndarray:
+        return self.learned_noise(obs) + obs.target_variance
+
+    def learned_noise(self, obs) -> np.ndarray:
         return self.noise_variance / obs.weight
 
     def densities(self, obs) -> np.ndarray:

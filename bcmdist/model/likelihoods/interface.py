@@ -65,7 +65,7 @@ class Likelihood(ABC):
     units: ClassVar[Units]
     """scaling of targets, by their type"""
     companions: ClassVar[tuple[str, ...]] = ()
-    """the extra columns that it reads, among exposure, trials and event"""
+    """the extra columns that it reads, among exposure, trials, event and target_variance"""
     columns: ClassVar[tuple[str, ...]] = NUMBERS
     """predicted quantities of a new observation: `NUMBERS`, possibly with "median" or the "probability" of success in
     one trial; or `CLASSES`"""
@@ -217,6 +217,13 @@ class Likelihood(ABC):
         w = self.curvature(obs, self.zeros(obs)).reshape(len(obs), -1)[:, 0]
         return 1.0 / np.maximum(w, np.finfo(float).tiny)
 
+    def learned_noise(self, obs: Observations) -> np.ndarray:
+        """The part of `noise` that is proportional to the noise parameter, where exact: all but known variances, (n,).
+
+        It is the derivative of `noise` in the log of that parameter.
+        """
+        return self.noise(obs)
+
     def targets(self, obs: Observations) -> np.ndarray:
         """Targets of the equivalent regression, shaped like f; where not exact, score / w at latents of 0."""
         f = self.zeros(obs)
@@ -275,7 +282,7 @@ class OneProcess(Likelihood):
         """Frozen scipy distribution of one new observation with the companions of a row; f (n,) or (n, K).
 
         Stochastically increasing in f. It does not depend on the weight, except for a Gaussian row, where the
-        observation is an average of `weight` values.
+        observation is an average of `weight` values, with an error of known variance.
         """
 
     def previous(self, y) -> np.ndarray | None:

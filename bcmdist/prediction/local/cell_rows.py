@@ -9,7 +9,7 @@ not split is one leaf.
 """
 
 from collections.abc import Hashable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from zict import LRU
@@ -187,7 +187,7 @@ class CellRows:
         found = [(self.late.X[late], self.late.obs[late])]
         if len(old):
             X, obs = read_rows(data, old)
-            obs = replace(obs, weight=obs.weight * self._weights(old))
+            obs = obs.repeated(self._weights(old))
             obs = model_observations(self.model, Partition(data, int(old[0]), int(old[-1]) + 1), obs)
             found.insert(0, (self.model.scaling.inputs(X), obs))
         return np.concatenate([X for X, _ in found]), joined(*(obs for _, obs in found))

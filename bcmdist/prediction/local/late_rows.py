@@ -60,7 +60,7 @@ def load_late_rows(
     for entry in (entry for entry in ledger if entry.copy and weights[entry.key] > FADED):
         load = functools.partial(_load, url, model, data, entry)
         piece = get_or_make(_kept, (url, entry.copy, version), load)
-        pieces.append(replace(piece, obs=replace(piece.obs, weight=weights[entry.key] * piece.obs.weight)))
+        pieces.append(replace(piece, obs=piece.obs.repeated(weights[entry.key])))
     obs = joined(*(piece.obs for piece in pieces))
     X, cells = (np.concatenate([getattr(piece, name) for piece in pieces]) for name in ("X", "cells"))
     return LateRows(X, obs, cells)

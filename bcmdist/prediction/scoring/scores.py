@@ -31,7 +31,8 @@ class Scores:
     def summary(self) -> dict:
         """Scores by name, for regression, for classes, or for counts and lifetimes.
 
-        Regression: `rmse nmse mae mnlp crps coverage50 coverage80 coverage95 interval_score pit_distance pit`.
+        Regression: `rmse nmse mae mnlp crps coverage50 coverage80 coverage95 interval_score pit_distance pit`, and
+        `weighted_rmse` for targets with known errors.
         Classes: `accuracy log_loss brier ece auc`.
         Counts and lifetimes: `mnlp deviance coverage50 coverage80 coverage95 concordance mae interval_score
         pit_distance pit`.
@@ -46,13 +47,20 @@ class Scores:
         return _regression_summary(self.totals)
 
 
-def real_scores(y, prediction, log_density, where: pit.Places, *, train_mean, crps) -> "Scores":
-    """Score totals for real or positive y (n,); all arguments in original units."""
+def real_scores(y, prediction, log_density, where: pit.Places, *, train_mean, crps, reliability=None) -> "Scores":
+    """Score totals for real or positive y (n,); all arguments in original units.
+
+    `reliability` (n,) of targets with known errors (`Observations.reliability`): their squared errors count with its
+    square, the inverse of their own variance, in `weighted_rmse`.
+    """
     error = y - prediction["observation_mean"]
+    weight = np.ones(len(y)) if reliability is None else reliability**2
     return Scores(
         {
             "rows": np.array(len(y)),
             "squared": (error**2).sum(),
+            "weighted": weight @ error**2,
+            "weight": weight.sum(),
             "spread": ((y - train_mean) ** 2).sum(),
             "absolute": np.abs(error).sum(),
             "negative_log": -log_density.sum(),
@@ -67,6 +75,7 @@ def _regression_summary(t):
     n = float(t["rows"])
     return {
         "rmse": float(np.sqrt(t["squared"] / n)),
+        **({"weighted_rmse": float(np.sqrt(t["weighted"] / t["weight"]))} if t["weight"] < n else {}),
         "nmse": float(t["squared"] / t["spread"]) if t["spread"] > 0 else float("nan"),
         "mae": float(t["absolute"] / n),
         "mnlp": float(t["negative_log"] / n),

@@ -200,7 +200,8 @@ def test_the_tied_energy_is_that_of_its_formula(rng):
 @pytest.mark.parametrize("name", ["gaussian", "bernoulli", "probit", "poisson"])
 def test_what_rows_say_is_an_average_and_its_slopes_are_those_of_differences(rng, name, power):
     likelihood, noise = make_likelihood(name), 0.2
-    obs = Observations(np.array([0.0, 1.0, 1.0]), np.array([1.0, 0.7, 2.0]))
+    known = np.array([0.0, 0.1, 0.3])
+    obs = Observations(np.array([0.0, 1.0, 1.0]), np.array([1.0, 0.7, 2.0]), target_variance=known)
     m, v = rng.standard_normal(3), np.array([0.5, 1.5, 0.3])
     if likelihood.normal:
         likelihood, s = likelihood.with_parameters({"noise_variance": np.full(1, noise)}), noise

@@ -27,10 +27,11 @@ KERNEL = parse_kernel("arcsine", inputs=2)
 
 @pytest.fixture
 def case(make_data, tmp_path, rng):
-    """Rows of various weights, and a function from rows per partition and a mean to an objective over them."""
-    X, weight = rng.uniform(-2, 2, (ROWS, 2)), rng.uniform(0.5, 2.0, ROWS)
+    """Rows of various weights and known variances, whose noise is as of one weight where 0.05 of it is learned, and a
+    function from rows per partition and a mean to an objective over them."""
+    X, weight, known = rng.uniform(-2, 2, (ROWS, 2)), rng.uniform(0.5, 2.0, ROWS), rng.uniform(0.0, 0.2, ROWS)
     y = np.sin(2 * X[:, 0]) + 0.3 * X.sum(axis=1) + 0.1 * rng.standard_normal(ROWS)
-    path = make_data(rows_per_chunk=10, X=X, y=y, weight=weight)
+    path = make_data(rows_per_chunk=10, X=X, y=y, weight=weight, target_variance=known)
     store = open_store(tmp_path / "model")
     scaling = BlobReference(store.storage.url, store.put_arrays({"s": scaling_to_array(SCALING)})["s"])
 
@@ -40,7 +41,7 @@ def case(make_data, tmp_path, rng):
         )
         return NetworkObjective(ground, partitions(open_data(path), rows_per_expert), KERNEL, Mean(mean))
 
-    return make, X, y, weight
+    return make, X, y, 0.05 / (0.05 / weight + known / SCALING.y_scale**2)
 
 
 def network(rng):
