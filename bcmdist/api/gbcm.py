@@ -226,13 +226,17 @@ class GBCM(StoredCommittee):
         how = {"exposure": exposure, "trials": trials, "quantiles": quantiles, "method": method}
         return in_memory.predict(self.predictive, X, X_variance=X_variance, inputs=inputs, terms=terms, **how)
 
-    def predict_joint(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Mean (n,) and covariance (n, n) of the latent f at the rows of X (n, D), in original units."""
-        return in_memory.predict_joint(self.snapshot, X, allowed_bytes=SerialRuntime().allowed_bytes)
+    def predict_joint(self, X: Any, *, method: str | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Mean (n,) and covariance (n, n) of the latent f at the rows of X (n, D), in original units.
 
-    def sample(self, X: Any, *, size: int, seed: int = 0) -> np.ndarray:
-        """Joint samples of the latent f at the rows of X (n, D): (size, n), in original units."""
-        return in_memory.sample(self.snapshot, X, size=size, seed=seed, allowed_bytes=SerialRuntime().allowed_bytes)
+        With the rows around each point, as `predict`, unless `method` is "committee".
+        """
+        return in_memory.predict_joint(self.snapshot, X, method=method, allowed_bytes=SerialRuntime().allowed_bytes)
+
+    def sample(self, X: Any, *, size: int, seed: int = 0, method: str | None = None) -> np.ndarray:
+        """Joint samples of the latent f at the rows of X (n, D): (size, n), in original units; as `predict_joint`."""
+        how = {"size": size, "seed": seed, "method": method}
+        return in_memory.sample(self.snapshot, X, **how, allowed_bytes=SerialRuntime().allowed_bytes)
 
     @runs
     def effective_parameters(self, *, runtime: Where = None) -> dict[str, float]:

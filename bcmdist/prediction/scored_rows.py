@@ -236,15 +236,29 @@ def _within(variance, seen, model):
     return np.minimum(variance, seen["observation_variance"]) if model.normal else variance
 
 
-def noise_variance(fitted: LatentPredictor, inputs, obs) -> np.ndarray:
-    """Variance of observations less that of f, (n,), in the units of the model; for normal likelihoods.
+@dataclass(frozen=True)
+class Marginals:
+    """Predicted moments at n points, in the units of the model; of one process."""
 
-    Parameters
-    ----------
-    inputs : scaled, (n, D)
-    """
+    mean: np.ndarray
+    """of f, (n,)"""
+    variance: np.ndarray
+    """of f, as `predict_rows` reports it, (n,)"""
+    shrink: np.ndarray
+    """factor of the standard deviation of f by the committee that gives `variance`, at most 1, (n,); see `_within`"""
+    noise: np.ndarray
+    """variance of an observation given f, (n,); 0 unless the likelihood is normal"""
+
+
+def marginals(fitted: LatentPredictor, inputs, obs) -> Marginals:
+    """Marginals at scaled inputs (n, D), for observations with the weights of `obs`."""
     mean, variance = _latent(fitted, inputs, None)
-    return predictive(fitted.model.likelihood, mean, variance, obs, **_errors(fitted, inputs)).variance - variance
+    if not fitted.model.likelihood.normal:
+        return Marginals(mean, variance, np.ones(len(mean)), np.zeros(len(mean)))
+    total = predictive(fitted.model.likelihood, mean, variance, obs, **_errors(fitted, inputs)).variance
+    lowered = np.minimum(variance, total)
+    shrink = np.sqrt(lowered / np.maximum(variance, np.finfo(float).tiny))
+    return Marginals(mean, lowered, np.where(variance > 0.0, shrink, 1.0), total - lowered)
 
 
 def predict_terms(predictor: LatentPredictor, X) -> dict[str, np.ndarray]:

@@ -20,6 +20,9 @@ from bcmdist.model.targets import model_observations
 from bcmdist.prediction.errors.error_distribution import ErrorDistribution, load_error_distribution
 from bcmdist.prediction.errors.platt_scaling import Probabilities, calibration_from
 from bcmdist.prediction.interface import Predictor, load_fitted
+from bcmdist.prediction.joint.committee import sample_normal
+from bcmdist.prediction.joint.moments import Sums, each_point, joint_moments
+from bcmdist.prediction.joint.samples import by_covariance, sample_paths
 from bcmdist.prediction.latent import predict_latent
 from bcmdist.prediction.limits import MemoryNeed, local_memory
 from bcmdist.prediction.local.committee_at_rows import committee_at_rows
@@ -91,6 +94,25 @@ class Neighbours:
         place, mean, variance = (np.concatenate(parts) for parts in zip(*predicted, strict=True))
         back = np.argsort(place)
         return mean[back], variance[back]
+
+    def joint(self, X, sums: Sums) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and covariance of weighted sums of f over scaled inputs X (n, D); see `joint_moments`."""
+        return joint_moments(self.seen, self.experts_at(X), X, sums)
+
+    def sample(self, X, size, rng) -> np.ndarray:
+        """Joint samples of f at scaled inputs X (n, D), (size, n); see `prediction.joint.samples`."""
+        if by_covariance(self.model.shared, len(X)):
+            return sample_normal(*self.joint(X, each_point(len(X))), size, rng)
+        return sample_paths(self.seen, self.experts_at(X), X, size, rng)
+
+    def experts_at(self, X) -> Iterator[tuple[np.ndarray, LocalExpert | None]]:
+        """Yield the positions of the rows of X (n, D) in each cell, ascending, with the cell's local expert or None."""
+        cells = self.arrangement.tree.route(X)
+        order = np.argsort(cells, kind="stable")
+        numbers, starts = np.unique(cells[order], return_index=True)
+        in_cell = dict(zip(numbers.tolist(), np.split(order, starts[1:]), strict=True)) if len(X) else {}
+        for cell, expert in self._experts(numbers):
+            yield in_cell[cell], expert
 
     def jumps(self, cell, X, start) -> np.ndarray:
         """Mean squared difference between the predictions of a cell and the next cell at their border.
@@ -179,7 +201,7 @@ class Neighbours:
             read, all_rows = self._read(rows), rows
         (X, V, obs), some = read, np.searchsorted(all_rows, rows)
         own = np.asfortranarray(V[some])
-        return local_expert(self.seen, self.model.likelihood, X[some], own, obs[some])
+        return replace(local_expert(self.seen, self.model.likelihood, X[some], own, obs[some]), rows=rows)
 
 
 def _expert_bytes(expert: LocalExpert | None) -> int:
@@ -244,3 +266,12 @@ class LocallyFitted(Predictor):
 
     def terms(self, X) -> tuple[np.ndarray, np.ndarray]:
         return self.neighbours.terms(X)
+
+    def joint(self, X, sums) -> tuple[np.ndarray, np.ndarray]:
+        return self.neighbours.joint(X, sums)
+
+    def sample(self, X, size, rng) -> np.ndarray:
+        return self.neighbours.sample(X, size, rng)
+
+    def cells(self, X) -> np.ndarray:
+        return self.neighbours.arrangement.tree.route(X)
