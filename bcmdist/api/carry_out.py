@@ -13,8 +13,9 @@ from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
 from typing import Any
 
+from bcmdist.api.averages import averages, over_regions, refuse_average
 from bcmdist.api.comparison.baselines import Compared, compared
-from bcmdist.api.files import is_file, predicted
+from bcmdist.api.files import is_file, predicted, write_columns
 from bcmdist.api.gbcm import GBCM
 from bcmdist.api.imported import fitted, ingested, scored
 from bcmdist.api.mixture import opened, refuse_mixture
@@ -27,6 +28,7 @@ from bcmdist.api.validation.result import ValidationResult
 from bcmdist.committee.growth import capacity
 from bcmdist.data.dataset import open_data
 from bcmdist.data.outputs import refuse_existing
+from bcmdist.data.tables.options import is_geojson
 from bcmdist.data.tables.writing import refuse_csv_safe
 from bcmdist.errors import InvalidOption, InvalidRequest
 from bcmdist.learning.prediction_inputs import prediction_partitions
@@ -161,6 +163,10 @@ def _predict(request: PredictRequest) -> Iterator[Work]:
         roles = {role: name for role, name in columns.items() if name is not None}
         refuse_csv_safe(request.csv_safe, request.out)
         refuse_existing(request.out)
+        single = _averaging(fitted, request)
+        if single and is_geojson(request.data):
+            yield functools.partial(_over_regions, single, request, method)
+            return
         if is_file(request.data):
             if x is not None:
                 raise InvalidOption(f"{request.data}: expected a data set with --x, got a file; leave it out")
@@ -170,6 +176,10 @@ def _predict(request: PredictRequest) -> Iterator[Work]:
             open_data(files.data, x=x or member.x_name, y=None, schema=member.schema)
 
             def work(runtime):
+                if single:
+                    columns, figures = averages(single, request, files.data, x)
+                    files.write([columns], csv_safe=request.csv_safe)
+                    return _averaged(figures, columns, request, method)
                 rows = fitted.predict_zarr(
                     files.data,
                     files.predictions,
@@ -177,12 +187,36 @@ def _predict(request: PredictRequest) -> Iterator[Work]:
                     method=method,
                     inputs=inputs,
                     terms=request.terms,
+                    above=request.above,
+                    draws=request.draws or 0,
+                    of=request.of,
+                    seed=request.seed,
                     runtime=runtime,
                 )
                 files.finish(csv_safe=request.csv_safe)
                 return {"rows": rows, "seconds": None, "out": request.out, "method": method, "unused": files.unused}
 
             yield work
+
+
+def _averaging(fitted, request) -> GBCM | None:
+    """The committee that averages, if averages are requested and possible; otherwise None."""
+    if request.over is None and not is_geojson(request.data):
+        return None
+    single: Any = fitted.single("average with")
+    refuse_average(single, request)
+    return single
+
+
+def _over_regions(fitted, request, method, runtime):
+    columns, figures = over_regions(fitted, request)
+    write_columns(columns, request.out, csv_safe=request.csv_safe)
+    return _averaged(figures, columns, request, method)
+
+
+def _averaged(figures, columns, request, method):
+    groups = len(columns["points"])
+    return figures | {"seconds": None, "groups": groups, "out": request.out, "method": method}
 
 
 @begun.register

@@ -49,6 +49,7 @@ ORDER = (
     "variance",
     "term_mean",
     "term_variance",
+    "sample",
 )
 TIME_UNITS = re.compile(r"(days|hours|minutes|seconds|milliseconds|microseconds) since (.+)")
 
@@ -83,8 +84,12 @@ class Files:
         """
         if self.predictions == self.out:
             return
-        table = f"{os.path.dirname(self.predictions)}/table{ending(self.out)}"
         pieces = _pieces(self.predictions) if self.source is None else _joined(self.source, self.predictions)
+        self.write(pieces, csv_safe=csv_safe)
+
+    def write(self, pieces, *, csv_safe=False) -> None:
+        """Write pieces of columns to `out`, a table; `csv_safe` and raises as in `finish`."""
+        table = f"{os.path.dirname(self.predictions)}/table{ending(self.out)}"
         write_table(table, pieces, csv_safe=csv_safe)
         with taken_meanwhile(self.out):
             os.link(table, self.out)
@@ -207,7 +212,7 @@ def _block(url, some):
     along = dimensions(group["mean"])[0]
     names = [name for name in group.array_keys() if dimensions(group[name])[0] == along]
     arrays = [along, *group.attrs.get("coordinates", "").split(), *ORDER]
-    first = sorted(names, key=arrays.index)
+    first = sorted(names, key=lambda name: arrays.index(name) if name in arrays else len(arrays))
     piece: dict[str, np.ndarray] = {}
     for name in first:
         columns = _columns(name, _meant(group, url, name, read_coordinate(group, url, name, some)), group, url)
@@ -223,8 +228,9 @@ def _columns(name, values, group, url):
     """Return an array as columns by name: one column, or one per class or term."""
     if values.ndim == 1:
         return {name: values.astype(object) if values.dtype.kind == "T" else values}
-    labels = read_coordinate(group, url, dimensions(group[name])[1])
-    return {f"{name}_{label}": values[:, k] for k, label in enumerate(labels.tolist())}
+    across = dimensions(group[name])[1]
+    labels = range(values.shape[1]) if name == "sample" else read_coordinate(group, url, across).tolist()
+    return {f"{name}_{label}": values[:, k] for k, label in enumerate(labels)}
 
 
 def _meant(group, url, name, values):
@@ -238,3 +244,21 @@ def _meant(group, url, name, values):
         with contextlib.suppress(ValueError, TypeError, OverflowError):  # an invalid date, or outside pandas' range
             return (pandas.Timestamp(match[2]) + pandas.to_timedelta(values, unit=match[1])).to_numpy()
     return unpacked(array, values, f"{url}: {name}")
+
+
+def write_columns(columns, out, *, csv_safe=False) -> None:
+    """Write columns (n,) by name as a new .csv or .parquet file; `csv_safe` as in `write_table`.
+
+    Raises
+    ------
+    DataExists, MissingExtra
+    """
+    place = partial(os.path.abspath(out))
+    make_folders(place, out)
+    try:
+        table = f"{place}/table{ending(out)}"
+        write_table(table, [columns], csv_safe=csv_safe)
+        with taken_meanwhile(out):
+            os.link(table, out)
+    finally:
+        shutil.rmtree(place, ignore_errors=True)

@@ -72,7 +72,13 @@ class Mixture(Facade):
         return cls(LazySequence(_load, references(contents)), contents)
 
     def predict(
-        self, X: Any, *, quantiles: Sequence[float] = (), X_variance: Any = None, inputs: str | None = None
+        self,
+        X: Any,
+        *,
+        quantiles: Sequence[float] = (),
+        above: Sequence[float] = (),
+        X_variance: Any = None,
+        inputs: str | None = None,
     ) -> dict[str, np.ndarray]:
         """Predictions at the rows of X (n, D), in original units, by the names of `GBCM.predict`.
 
@@ -82,14 +88,15 @@ class Mixture(Facade):
 
         and likewise for observations. `lower95`, `upper95` and, for example, `quantile0.9` are quantiles of the mixture
         of normal distributions with the members' observation variances; the members' non-normal error shapes are not
-        used. Class probabilities are averages. `X_variance` and `inputs` as in `GBCM.predict`: each member averages
-        over the errors of inputs. Memory: two numbers per row and member.
+        used. Class probabilities, and those of `above`, are averages. `X_variance` and `inputs` as in `GBCM.predict`:
+        each member averages over the errors of inputs. Memory: two numbers per row and member.
 
         Raises
         ------
         InvalidData, InvalidDtype, InvalidOption
         """
-        return in_memory.predict(self.predictive, X, quantiles=quantiles, X_variance=X_variance, inputs=inputs)
+        how = {"quantiles": quantiles, "above": above}
+        return in_memory.predict(self.predictive, X, X_variance=X_variance, inputs=inputs, **how)
 
     def single(self, what: str) -> GBCM:
         raise _not_single(self.url, what)

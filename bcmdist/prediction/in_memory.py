@@ -6,22 +6,23 @@ square of their number and is checked first.
 """
 
 import functools
-from typing import cast
 
 import numpy as np
 
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.observations import unweighted
 from bcmdist.errors import InvalidOption
-from bcmdist.model.likelihoods import OneProcess
 from bcmdist.model.model import Model
+from bcmdist.prediction.exceedance import refuse_thresholds
 from bcmdist.prediction.interface import Predictor
+from bcmdist.prediction.joint.averages import DRAWS, average, groups_of, refuse_averages
 from bcmdist.prediction.joint.committee import refuse_large_joint
 from bcmdist.prediction.joint.moments import each_point
+from bcmdist.prediction.joint.observations import observations_given, samples_of
 from bcmdist.prediction.joint.samples import refuse_large_samples
 from bcmdist.prediction.new_rows import new_inputs, new_observations, new_variance
 from bcmdist.prediction.predictive_model import PredictiveModel, RowPredictor, predictor_of
-from bcmdist.prediction.scored_rows import Marginals, marginals, with_class_names
+from bcmdist.prediction.scored_rows import marginals, with_class_names
 from bcmdist.prediction.terms import refuse_uncertain_terms
 from bcmdist.prediction.uncertain.input_uncertainty import InputUncertainty
 from bcmdist.runtime.threads import one_thread
@@ -62,6 +63,7 @@ def predict(
     X_variance=None,
     inputs=None,
     terms=False,
+    above=(),
 ) -> dict[str, np.ndarray]:
     """Predictions at the rows of X (n, D) by name, as `GBCM.predict` returns them.
 
@@ -72,7 +74,7 @@ def predict(
     model.kind(method)
     refuse_certain(X_variance, inputs)
     way = None if X_variance is None else model.way(method, inputs)
-    how = {"exposure": exposure, "trials": trials, "quantiles": quantiles}
+    how = {"exposure": exposure, "trials": trials, "quantiles": quantiles, "above": above}
     predictor = model.predictor(method)
     refuse_uncertain_terms(terms, way)
     named = predictor.terms(new_inputs(predictor.model, X)) if terms else {}
@@ -87,7 +89,7 @@ def refuse_certain(X_variance, inputs) -> None:
 
 @one_thread()
 def predict_by(
-    predictor: RowPredictor, X, *, exposure=None, trials=None, quantiles=(), X_variance=None, way=None
+    predictor: RowPredictor, X, *, exposure=None, trials=None, quantiles=(), above=(), X_variance=None, way=None
 ) -> dict[str, np.ndarray]:
     """As `predict`, with a predictor that the caller reuses.
 
@@ -102,8 +104,9 @@ def predict_by(
             f"quantiles: expected levels between 0 and 1 of numbers, got {list(quantiles)} of a "
             f"{model.likelihood.name} model; correct or leave them out"
         )
+    refuse_thresholds(model, above)
     uncertainty = None if X_variance is None else InputUncertainty(new_variance(model, X_variance, len(X)), way)
-    return with_class_names(model, predictor.predict(X, obs, tuple(quantiles), uncertainty))
+    return with_class_names(model, predictor.predict(X, obs, tuple(quantiles), uncertainty, tuple(above)))
 
 
 @one_thread()
@@ -121,6 +124,36 @@ def predict_joint(snapshot: Snapshot, X, *, allowed_bytes, method=None) -> tuple
     mean, covariance = found.mean, covariance * np.outer(found.shrink, found.shrink)
     original = functools.partial(model.scaling.original, units=model.likelihood.units)
     return original("mean", mean), original("variance", covariance)
+
+
+@one_thread()
+def predict_average(
+    snapshot: Snapshot,
+    X,
+    groups,
+    *,
+    weights=None,
+    of="function",
+    above=(),
+    exposure=None,
+    trials=None,
+    method=None,
+    draws=DRAWS,
+    seed=0,
+    allowed_bytes,
+) -> dict[str, np.ndarray]:
+    """Averages over groups of the rows of X (n, D), by name; see `joint.averages`.
+
+    Raises
+    ------
+    InvalidData, InvalidOption, MemoryLimit
+    """
+    refuse_averages(snapshot.model, of, above, draws)
+    predictor, X = joint_predictor(snapshot, method), new_inputs(snapshot.model, X)
+    obs = new_observations(snapshot.model, len(X), exposure=exposure, trials=trials)
+    found = groups_of(groups, len(X), weights)
+    how = {"of": of, "above": tuple(above), "draws": draws, "seed": seed, "allowed_bytes": allowed_bytes}
+    return average(predictor, X, found, obs, **how)
 
 
 @one_thread()
@@ -144,14 +177,10 @@ def _samples(predictor, X, size, rng, allowed_bytes):
     return samples_of(predictor, X, size, rng)
 
 
-def samples_of(predictor: Predictor, inputs, size, rng) -> tuple[np.ndarray, Marginals]:
-    """Joint samples of f at scaled inputs (n, D), (size, n), in the units of the model, and their marginals."""
-    found = marginals(predictor, inputs, unweighted(np.zeros(len(inputs))))
-    return found.mean + found.shrink * (predictor.sample(inputs, size, rng) - found.mean), found
-
-
 @one_thread()
-def sample_observations(snapshot: Snapshot, X, *, size, seed, allowed_bytes, exposure=None, method=None) -> np.ndarray:
+def sample_observations(
+    snapshot: Snapshot, X, *, size, seed, allowed_bytes, exposure=None, trials=None, method=None
+) -> np.ndarray:
     """Sample new observations at the rows of X (n, D) from joint samples of f: (size, n). Not for classes.
 
     Gaussian noise has the variance implied by the predictions. Other observations are drawn from the likelihood given
@@ -164,22 +193,9 @@ def sample_observations(snapshot: Snapshot, X, *, size, seed, allowed_bytes, exp
     model, predictor = snapshot.model, joint_predictor(snapshot, method)
     inputs, rng = new_inputs(model, X), np.random.default_rng(seed)
     f, found = _samples(predictor, model.scaling.inputs(inputs), size, rng, allowed_bytes)
-    return observations_given(model, new_observations(model, len(inputs), exposure=exposure), f, found.noise, rng)
-
-
-def observations_given(model: Model, obs, f, noise, rng) -> np.ndarray:
-    """New observations (size, n), in original units, given samples of f (size, n).
-
-    Parameters
-    ----------
-    obs : exposure and trials of the observations, in original units
-    noise : variances of normal noise, (n,), in the units of the model
-    """
-    likelihood, units = cast(OneProcess, model.likelihood), model.likelihood.units
-    if likelihood.normal:
-        return model.scaling.original("sample", f + np.sqrt(noise) * rng.standard_normal(f.shape), units)
-    drawn = likelihood.distribution(model.scaling.observations(obs, units), f.T).rvs(random_state=rng).T
-    return model.scaling.original("observation_mean", drawn, units)
+    return observations_given(
+        model, new_observations(model, len(inputs), exposure=exposure, trials=trials), f, found.noise, rng
+    )
 
 
 def _scaled(model, X):

@@ -16,6 +16,7 @@ from bcmdist.data.observations import Observations, joined
 from bcmdist.errors import InvalidOption, NotFinite
 from bcmdist.model.likelihoods import OneProcess
 from bcmdist.prediction.errors.platt_scaling import uncalibrated
+from bcmdist.prediction.exceedance import exceedance
 from bcmdist.prediction.interface import Latent, LatentOfRows, LatentPredictor
 from bcmdist.prediction.latent import marginal
 from bcmdist.prediction.observation import Scaled, observe, predictive, unit_deviance
@@ -205,22 +206,23 @@ def with_class_names(model, predicted) -> dict[str, np.ndarray]:
 
 
 def predict_rows(
-    fitted: LatentPredictor, X, obs, quantiles=(), uncertainty: Latent | None = None
+    fitted: LatentPredictor, X, obs, quantiles=(), uncertainty: Latent | None = None, above=()
 ) -> dict[str, np.ndarray]:
-    """All predicted quantities at rows of X in original units, by name; `quantile0.9` for 0.9 in `quantiles`.
+    """All predicted quantities at rows of X in original units, by name; `quantile0.9` for 0.9 in `quantiles`, and
+    `above2.5` for 2.5 in `above`.
 
     `obs`: weight, exposure and trials of the observations to predict; its targets are ignored.
     """
     model = fitted.model
     likelihood, units = model.likelihood, model.likelihood.units
-    inputs, obs = model.scaling.inputs(X), model.scaling.observations(obs, units)
+    given, inputs, obs = obs, model.scaling.inputs(X), model.scaling.observations(obs, units)
     (mean, variance), errors = _latent(fitted, inputs, uncertainty), _errors(fitted, inputs)
     seen = predictive_of(fitted, mean, variance, obs, **errors)
     named, predicted = {"mean": mean, "variance": _within(marginal(variance), seen, model)} | seen, None
     if quantiles or model.scaling.transform:
         predicted = predictive(likelihood, mean, variance, obs, **errors)
         named |= {f"quantile{q:g}": predicted.quantile(q) for q in quantiles}
-    out = _original(model, named, predicted)
+    out = _original(model, named, predicted) | exceedance(model, mean, named["variance"], given, above)
     refuse_nan(out)
     if model.classes is not None:
         out["label"] = np.asarray(model.classes, dtype=int)[out["label"]]
