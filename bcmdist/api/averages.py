@@ -5,6 +5,7 @@ in which they lie. Where the new rows are themselves a file of polygons, they ar
 """
 
 import warnings
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from bcmdist.data.tables.polygons import Region, read_regions
 from bcmdist.data.tables.tables import Named, ending, open_table
 from bcmdist.data.tables.writing import WRITERS
 from bcmdist.errors import BcmdistWarning, InvalidData, InvalidOption
-from bcmdist.prediction.joint.averages import DRAWS, refuse_averages
+from bcmdist.prediction.joint.averages import DRAWS, groups_of, refuse_averages
 
 
 def refuse_average(gbcm: GBCM, request: PredictRequest) -> None:
@@ -39,48 +40,73 @@ def refuse_average(gbcm: GBCM, request: PredictRequest) -> None:
     refuse_averages(gbcm.model, request.of, request.above, request.draws or DRAWS)
 
 
-def over_regions(gbcm: GBCM, request: PredictRequest) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Averages over grids of points inside the polygons of the file `request.data`, as of `averages`."""
+@dataclass(frozen=True)
+class Points:
+    """Points to average over, in groups."""
+
+    name: str
+    """name of the groups: that of their column, or `region`"""
+    X: np.ndarray
+    """(n, D)"""
+    groups: np.ndarray
+    """name of the group of each point, (n,)"""
+    figures: dict[str, Any]
+    """numbers of rows"""
+    weights: np.ndarray | None = None
+    """(n,)"""
+    companions: dict[str, np.ndarray] = field(default_factory=dict)
+    """exposure and trials by role, (n,)"""
+
+    def averages(self, gbcm: GBCM, request: PredictRequest) -> dict[str, np.ndarray]:
+        """Columns of averages (G,) by name; the first names the group."""
+        how: dict[str, Any] = {"of": request.of, "above": request.above, "method": request.method, "seed": request.seed}
+        how |= {"draws": request.draws or DRAWS, "weights": self.weights, **self.companions}
+        found = gbcm.predict_average(self.X, self.groups, **how)
+        return {self.name: found.pop("group").astype(object)} | found
+
+
+def points_in_regions(gbcm: GBCM, request: PredictRequest) -> Points:
+    """Grids of points inside the polygons of the file `request.data`."""
     columns = _coordinates(gbcm, request.coordinates, all_of_them=True)
     grids = [(region.name, region.grid(request.spacing)) for region in read_regions(request.data)]
     points = np.concatenate([grid for _, grid in grids])
     X = np.empty_like(points)
     X[:, columns] = points
     names = np.repeat([name for name, _ in grids], [len(grid) for _, grid in grids])
-    return _averaged(gbcm, request, "region", X, names, {}), {"rows": len(X)}
+    return Points("region", X, names, {"rows": len(X)})
 
 
-def averages(
-    gbcm: GBCM, request: PredictRequest, data: str, x: str | None
-) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Columns of averages over groups of the rows of `data`, by name, and figures.
+def points_of(gbcm: GBCM, request: PredictRequest, data: str, x: str | None) -> Points:
+    """The rows of `data` in the groups of `request.over`.
 
     Parameters
     ----------
     data : the rows as a Zarr group; `request.data` may be the table that it was imported from
     x : name of its input array
+
+    Raises
+    ------
+    InvalidData, InvalidOption
+        There is no such column, or values of it are missing.
     """
     dataset = open_named(data, x=x or gbcm.model.x_name, y=None, schema=gbcm.model.schema)
     gbcm.snapshot.refuse_unlike([Partition(dataset, 0, dataset.rows)])
     ((_, rows),) = read_all([Partition(dataset, 0, dataset.rows)])
     companions = {name: getattr(rows.obs, name) for name in ("exposure", "trials") if getattr(request, name)}
-    over, taken = str(request.over), np.arange(dataset.rows)
+    over, taken, name = str(request.over), np.arange(dataset.rows), str(request.over)
     if is_geojson(over):
         name = "region"
         taken, values = _inside(read_regions(over), rows.X[:, _coordinates(gbcm, request.coordinates)], over)
     else:
-        name, values = over, _column(request, data, over, dataset.rows)
-    weights = None if request.weight is None else _column(request, data, request.weight, dataset.rows)
-    weights = None if weights is None else _numbers(request.weight, weights)[taken]
+        values = _column(request, data, over, dataset.rows)
+    weights = None
+    if request.weight is not None:
+        weights = _numbers(request.weight, _column(request, data, request.weight, dataset.rows))[taken]
+    weighted = {} if weights is None else {"weights_name": f"--weight {request.weight}"}
+    groups_of(values, len(taken), weights, name=f"--over {over}", **weighted)
+    figures = {"rows": dataset.rows, "outside": dataset.rows - len(np.unique(taken))}
     companions = {role: column[taken] for role, column in companions.items()}
-    found = _averaged(gbcm, request, name, rows.X[taken], values, companions, weights)
-    return found, {"rows": dataset.rows, "outside": dataset.rows - len(np.unique(taken))}
-
-
-def _averaged(gbcm, request, name, X, groups, companions, weights=None):
-    how = {"of": request.of, "above": request.above, "method": request.method, "seed": request.seed}
-    found = gbcm.predict_average(X[:, :], groups, weights=weights, draws=request.draws or DRAWS, **how, **companions)
-    return {name: found.pop("group").astype(object)} | found
+    return Points(name, rows.X[taken], values, figures, weights, companions)
 
 
 def _coordinates(gbcm, names, *, all_of_them=False) -> list[int]:
@@ -96,8 +122,8 @@ def _coordinates(gbcm, names, *, all_of_them=False) -> list[int]:
         )
     if all_of_them and gbcm.model.inputs != 2:
         raise InvalidOption(
-            f"{gbcm.url}: expected a model of two inputs for a grid of points in polygons, got {gbcm.model.inputs}; give "
-            "a table of points as DATA, and the polygons as --over"
+            f"{gbcm.url}: expected a model of two inputs for a grid of points in polygons, got {gbcm.model.inputs}; "
+            "give a table of points as DATA, and the polygons as --over"
         )
     return [columns.index(name) for name in given]
 
@@ -118,7 +144,7 @@ def _inside(regions: list[Region], points, over) -> tuple[np.ndarray, np.ndarray
 def _column(request, data, name, rows) -> np.ndarray:
     """A column of the new rows, (n,): of their table, or an array of the data set."""
     if data == request.data:
-        group = open_group(data)
+        group: Any = open_group(data)
         array = find_array(group, data, name)
         if array is None or array.shape != (rows,):
             found = [one for one in sorted(group.array_keys()) if group[one].shape == (rows,)]
@@ -153,6 +179,6 @@ def _numbers(name, values):
 
 def _row_numbers(data, rows) -> np.ndarray:
     """Numbers in their table of the rows of a data set: some may have been left out."""
-    group = open_group(data)
+    group: Any = open_group(data)
     array = find_array(group, data, "row")
     return np.arange(rows) if array is None else read_coordinate(group, data, "row").astype(np.int64)

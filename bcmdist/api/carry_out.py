@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
 from typing import Any
 
-from bcmdist.api.averages import averages, over_regions, refuse_average
+from bcmdist.api.averages import points_in_regions, points_of, refuse_average
 from bcmdist.api.comparison.baselines import Compared, compared
 from bcmdist.api.files import is_file, predicted, write_columns
 from bcmdist.api.gbcm import GBCM
@@ -165,21 +165,23 @@ def _predict(request: PredictRequest) -> Iterator[Work]:
         refuse_existing(request.out)
         single = _averaging(fitted, request)
         if single and is_geojson(request.data):
-            yield functools.partial(_over_regions, single, request, method)
+            points = points_in_regions(single, request)
+            yield lambda runtime: _averaged(single, request, points, method)
             return
         if is_file(request.data):
             if x is not None:
                 raise InvalidOption(f"{request.data}: expected a data set with --x, got a file; leave it out")
             x = "X"  # name of the array after import
         how = (x, request.id, request.unseen)
-        with predicted(member, request.data, request.out, *how, roles=roles) as files:
+        kept = [name for name in (request.over, request.weight) if name is not None]
+        with predicted(member, request.data, request.out, *how, roles=roles, kept=kept) as files:
             open_data(files.data, x=x or member.x_name, y=None, schema=member.schema)
+            if single:
+                points = points_of(single, request, files.data, x)
+                yield lambda runtime: _averaged(single, request, points, method)
+                return
 
             def work(runtime):
-                if single:
-                    columns, figures = averages(single, request, files.data, x)
-                    files.write([columns], csv_safe=request.csv_safe)
-                    return _averaged(figures, columns, request, method)
                 rows = fitted.predict_zarr(
                     files.data,
                     files.predictions,
@@ -208,15 +210,12 @@ def _averaging(fitted, request) -> GBCM | None:
     return single
 
 
-def _over_regions(fitted, request, method, runtime):
-    columns, figures = over_regions(fitted, request)
+def _averaged(single, request, points, method):
+    """Write averages and return their figures."""
+    columns = points.averages(single, request)
     write_columns(columns, request.out, csv_safe=request.csv_safe)
-    return _averaged(figures, columns, request, method)
-
-
-def _averaged(figures, columns, request, method):
-    groups = len(columns["points"])
-    return figures | {"seconds": None, "groups": groups, "out": request.out, "method": method}
+    groups = {"groups": len(columns["points"])}
+    return points.figures | groups | {"seconds": None, "out": request.out, "method": method}
 
 
 @begun.register

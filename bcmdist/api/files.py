@@ -85,10 +85,6 @@ class Files:
         if self.predictions == self.out:
             return
         pieces = _pieces(self.predictions) if self.source is None else _joined(self.source, self.predictions)
-        self.write(pieces, csv_safe=csv_safe)
-
-    def write(self, pieces, *, csv_safe=False) -> None:
-        """Write pieces of columns to `out`, a table; `csv_safe` and raises as in `finish`."""
         table = f"{os.path.dirname(self.predictions)}/table{ending(self.out)}"
         write_table(table, pieces, csv_safe=csv_safe)
         with taken_meanwhile(self.out):
@@ -96,7 +92,7 @@ class Files:
 
 
 @contextlib.contextmanager
-def predicted(model: Model, data, out, x=None, id=None, unseen=None, *, roles: dict) -> Iterator[Files]:
+def predicted(model: Model, data, out, x=None, id=None, unseen=None, *, roles: dict, kept=()) -> Iterator[Files]:
     """Context manager: import `data` where it is a table file, and provide a Zarr group for predictions.
 
     Parameters
@@ -105,6 +101,7 @@ def predicted(model: Model, data, out, x=None, id=None, unseen=None, *, roles: d
     roles : column names of a table by role: weight, exposure, trials
     id : column of a table that identifies the rows
     unseen : "error" or "other", for categories of a table that are not in the training data; default: as in training
+    kept : columns of a table that have another use, about which nothing is said
 
     Raises
     ------
@@ -129,7 +126,7 @@ def predicted(model: Model, data, out, x=None, id=None, unseen=None, *, roles: d
         file = data if is_file(data) else None
         if file is not None:
             data = f"{place}/{os.path.basename(os.path.abspath(data))}.zarr"  # errors show this name
-            unused = _imported(model, file, data, roles, id, unseen)
+            unused = _imported(model, file, data, roles, id, unseen, kept)
         source = file if is_table(out) and file is not None and id is None and not _holds_arrays(file) else None
         yield Files(data, f"{place}/predictions.zarr" if is_table(out) else out, unused, out, source)
     finally:
@@ -142,13 +139,16 @@ def _unused(data, x, model):
     return dict.fromkeys(unused_columns(found, model.schema), NO_INPUT)
 
 
-def _imported(model, file, url, roles, id, unseen):
+def _imported(model, file, url, roles, id, unseen, kept):
     for name in {"exposure", "trials"} & set(model.likelihood.companions) - roles.keys():
         text = f"{file}: predictions are of an observation with {name} 1; say --{name} NAME where a column tells it"
         warnings.warn(BcmdistWarning(text), stacklevel=5)
     coding = model.schema.coding or (plain(model.schema.columns) if model.schema.columns else None)
     target = dict(coding.roles).get("y", model.y_name) if coding else model.y_name
-    taken = Roles(target, target=False, companions=roles, id=id, coding=coding, unseen=unseen)
+    used = {*(coding.columns if coding else ()), *roles.values(), target, id}
+    there = getattr(open_table(file), "names", ()) if kept and coding else ()
+    drop = [name for name in dict.fromkeys(kept) if name in there and name not in used]
+    taken = Roles(target, target=False, companions=roles, id=id, coding=coding, unseen=unseen, drop=drop)
     figures = import_file(file, url, roles=taken)
     if figures["inputs"] != model.inputs:
         raise InvalidData(

@@ -20,10 +20,10 @@ def refuse_thresholds(model: Model, above: Sequence[float]) -> None:
     """Raise `InvalidOption` for thresholds that are not finite numbers, or for a model of classes."""
     wrong = [t for t in above if isinstance(t, (bool, str)) or not np.isfinite(t)]
     if wrong:
-        raise InvalidOption(f"above: expected finite numbers, got {wrong[0]!r:.80}; correct it")
+        raise InvalidOption(f"--above: expected finite numbers, got {wrong[0]!r:.80}; correct it")
     if above and (model.likelihood.categorical or model.likelihood.processes > 1):
         raise InvalidOption(
-            f"above: expected a model of numbers, got {model.likelihood.name}; leave the thresholds out, and see the "
+            f"--above: expected a model of numbers, got {model.likelihood.name}; leave the thresholds out, and see the "
             "probabilities of classes"
         )
 

@@ -57,7 +57,7 @@ class Groups:
         return np.bincount(self.number, self.weight * values, minlength=len(self.levels))
 
 
-def groups_of(values, rows: int, weights=None, *, name="groups") -> Groups:
+def groups_of(values, rows: int, weights=None, *, name="groups", weights_name="weights") -> Groups:
     """Groups of points by a value of each, (n,): numbers, texts or dates; each number of `weights` (n,) is >= 0.
 
     Raises
@@ -82,12 +82,12 @@ def groups_of(values, rows: int, weights=None, *, name="groups") -> Groups:
         levels, number = np.unique(values, return_inverse=True)
     except TypeError as error:
         raise InvalidData(f"{name}: expected numbers, texts or dates, got several kinds ({error}); use one") from error
-    weight = _weights(weights, rows)
+    weight = _weights(weights, rows, weights_name)
     totals = np.bincount(number, weight)
     if len(empty := np.flatnonzero(totals <= 0.0)):
         raise InvalidData(
-            f"weights: expected a positive sum in each group, got 0 in {levels[empty[0]]!s:.80}; correct them, or "
-            "leave the group out"
+            f"{weights_name}: expected a positive sum in each group, got 0 in {levels[empty[0]]!s:.80}; correct them, "
+            "or leave the group out"
         )
     return Groups(levels, number, weight / totals[number])
 
@@ -102,14 +102,14 @@ def _missing(values):
     return values == "" if values.dtype.kind in "UT" else np.zeros(len(values), bool)
 
 
-def _weights(weights, rows):
+def _weights(weights, rows, name):
     try:
         found = np.ones(rows) if weights is None else np.broadcast_to(np.asarray(weights, dtype=float), rows)
     except ValueError as error:
-        raise InvalidData(f"weights: expected {rows} numbers, got something else ({error}); correct them") from error
+        raise InvalidData(f"{name}: expected {rows} numbers, got something else ({error}); correct them") from error
     if len(wrong := np.flatnonzero(~(np.isfinite(found) & (found >= 0.0)))):
         raise InvalidData(
-            f"weights: expected finite numbers, at least 0, got {found[wrong[0]]} at row {wrong[0]}; correct it"
+            f"{name}: expected finite numbers, at least 0, got {found[wrong[0]]} at row {wrong[0]}; correct it"
         )
     return found
 
@@ -118,9 +118,9 @@ def refuse_averages(model: Model, of: str, above: Sequence[float], draws: int) -
     """Raise `InvalidOption` where averages, or probabilities of thresholds, are not defined."""
     refuse_thresholds(model, above)
     if of not in ("function", "observations"):
-        raise InvalidOption(f"of: expected 'function' or 'observations', got {of!r:.80}; give one of these")
+        raise InvalidOption(f"--of: expected 'function' or 'observations', got {of!r:.80}; give one of these")
     if isinstance(draws, bool) or not isinstance(draws, int | np.integer) or draws < 2:
-        raise InvalidOption(f"draws: expected at least 2 samples, got {draws!r:.80}; give more")
+        raise InvalidOption(f"--draws: expected at least 2 samples, got {draws!r:.80}; give more")
     if model.likelihood.categorical or model.likelihood.processes > 1:
         raise InvalidOption(
             f"averages: expected a model of numbers, got {model.likelihood.name}; average the probabilities that "
@@ -129,7 +129,7 @@ def refuse_averages(model: Model, of: str, above: Sequence[float], draws: int) -
     if of == "function" and model.scaling.transform:
         raise InvalidOption(
             "averages: expected observations of transformed targets, got the function, whose average is that of "
-            f"{model.error_name}; give of='observations', or fit with target_transform='none'"
+            f"{model.error_name}; give --of observations, or fit with --target-transform none"
         )
 
 

@@ -33,7 +33,7 @@ class JointSamples:
                 else f"{model.snapshot.model.likelihood.processes} of classes"
             )
             raise InvalidOption(
-                f"draws: expected one committee of one latent function, at certain inputs, got {got}; leave out --draws"
+                f"--draws: expected one committee of one latent function, at certain inputs, got {got}; leave it out"
             )
 
     def example(self) -> dict[str, np.ndarray]:
