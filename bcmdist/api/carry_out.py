@@ -32,6 +32,7 @@ from bcmdist.data.tables.options import is_geojson
 from bcmdist.data.tables.writing import refuse_csv_safe
 from bcmdist.errors import InvalidOption, InvalidRequest
 from bcmdist.learning.prediction_inputs import prediction_partitions
+from bcmdist.prediction.exceedance import refuse_thresholds
 from bcmdist.prediction.predictive_model import warn_of_rows_outside
 from bcmdist.prediction.scoring.scores import Scores
 from bcmdist.runtime.signals import deferred_interrupts
@@ -163,6 +164,7 @@ def _predict(request: PredictRequest) -> Iterator[Work]:
         roles = {role: name for role, name in columns.items() if name is not None}
         refuse_csv_safe(request.csv_safe, request.out)
         refuse_existing(request.out)
+        refuse_thresholds(member, request.above)
         single = _averaging(fitted, request)
         if single and is_geojson(request.data):
             points = points_in_regions(single, request)

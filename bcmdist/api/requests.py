@@ -128,7 +128,7 @@ class PredictRequest:
     of: Literal["function", "observations"] = "function"
     """with --over or --draws: of the function, without the noise of observations (counts: of their means); or of new
     observations"""
-    above: Annotated[list[float], "T"] = field(default_factory=list)
+    above: Annotated[list[float], "T", Bounds(-1e300, 1e300)] = field(default_factory=list)
     """also the probability that the function, or the average, is above T (counts: that their mean is); repeat it for
     more"""
     draws: Annotated[int | None, "N", Bounds(2, 10**6)] = None

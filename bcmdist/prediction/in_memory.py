@@ -16,10 +16,9 @@ from bcmdist.model.model import Model
 from bcmdist.prediction.exceedance import refuse_thresholds
 from bcmdist.prediction.interface import Predictor
 from bcmdist.prediction.joint.averages import DRAWS, average, groups_of, refuse_averages
-from bcmdist.prediction.joint.committee import refuse_large_joint
-from bcmdist.prediction.joint.moments import each_point
-from bcmdist.prediction.joint.observations import observations_given, samples_of
-from bcmdist.prediction.joint.samples import refuse_large_samples
+from bcmdist.prediction.joint.committee import refuse_large_joint, refuse_large_samples
+from bcmdist.prediction.joint.observations import sampled_observations, samples_of
+from bcmdist.prediction.local.joint_moments import each_point
 from bcmdist.prediction.new_rows import new_inputs, new_observations, new_variance
 from bcmdist.prediction.predictive_model import PredictiveModel, RowPredictor, predictor_of
 from bcmdist.prediction.scored_rows import marginals, with_class_names
@@ -193,7 +192,7 @@ def sample_observations(
     model, predictor = snapshot.model, joint_predictor(snapshot, method)
     inputs, rng = new_inputs(model, X), np.random.default_rng(seed)
     f, found = _samples(predictor, model.scaling.inputs(inputs), size, rng, allowed_bytes)
-    return observations_given(
+    return sampled_observations(
         model, new_observations(model, len(inputs), exposure=exposure, trials=trials), f, found.noise, rng
     )
 

@@ -28,12 +28,12 @@ from bcmdist.prediction.errors.error_distribution import (
 )
 from bcmdist.prediction.errors.platt_scaling import Probabilities, calibration_from
 from bcmdist.prediction.errors.recalibration import recalibrated_from
-from bcmdist.prediction.joint.committee import committee_moments, joint_latent, sample_normal
-from bcmdist.prediction.joint.moments import Sums
-from bcmdist.prediction.joint.samples import by_covariance, sample_paths
+from bcmdist.prediction.joint.committee import committee_moments, joint_latent
 from bcmdist.prediction.latent import predict_latent
 from bcmdist.prediction.limits import MemoryNeed, committee_memory
 from bcmdist.prediction.local.committee_at_rows import Designed
+from bcmdist.prediction.local.joint_moments import Sums
+from bcmdist.prediction.local.samples import by_covariance, sample_normal, sample_paths
 from bcmdist.prediction.terms import committee_terms
 from bcmdist.storage.commits import Reference
 

@@ -16,10 +16,11 @@ from bcmdist.model.likelihoods import Gaussian, Poisson
 from bcmdist.model.mean import Mean
 from bcmdist.model.shared.query import prepare
 from bcmdist.prediction.in_memory import joint_predictor
-from bcmdist.prediction.joint import moments, samples
-from bcmdist.prediction.joint.moments import Sums, each_point, joint_moments
+from bcmdist.prediction.local import joint_moments as moments
+from bcmdist.prediction.local import samples
 from bcmdist.prediction.local.committee_at_rows import committee_at_rows
 from bcmdist.prediction.local.expert import local_expert, predict_local
+from bcmdist.prediction.local.joint_moments import Sums, each_point, joint_moments
 from oracles import full_gp
 from problems import make_kernel, regression_problem
 

@@ -2,7 +2,7 @@
 
     average = sum_i w_i f(x_i),   variance = w' cov(f) w
 
-with the joint covariance of `moments`: errors at neighbouring points do not cancel as those of independent ones would.
+with the joint covariance of `local.joint_moments`: errors of neighbours do not cancel as independent ones.
 Groups are computed in batches: groups that lie in the same cells together, otherwise one at a time. So memory depends
 on the largest group, and time on the sum over groups of the square of points and rows around them.
 
@@ -23,9 +23,9 @@ from bcmdist.model.likelihoods import OneProcess
 from bcmdist.model.model import Model
 from bcmdist.prediction.exceedance import above_name, refuse_thresholds, upper_tail
 from bcmdist.prediction.interface import Predictor
-from bcmdist.prediction.joint.moments import Sums
-from bcmdist.prediction.joint.observations import observations_given, samples_of
-from bcmdist.prediction.joint.samples import refuse_large_samples
+from bcmdist.prediction.joint.committee import refuse_large_samples
+from bcmdist.prediction.joint.observations import sampled_observations, samples_of
+from bcmdist.prediction.local.joint_moments import Sums
 from bcmdist.prediction.observation import HIGH, LOW
 from bcmdist.prediction.scored_rows import marginals, refuse_nan
 
@@ -222,7 +222,7 @@ def _sampled(predictor, inputs, groups, obs, of, draws, rng) -> np.ndarray:
     model: Any = predictor.model
     f, found = samples_of(predictor, inputs, draws, rng)
     if of == "observations":
-        values = observations_given(model, obs, f, found.noise, rng)
+        values = sampled_observations(model, obs, f, found.noise, rng)
     else:
         likelihood, units = cast(OneProcess, model.likelihood), model.likelihood.units
         values = likelihood.distribution(model.scaling.observations(obs, units), f.T).mean().T

@@ -16,9 +16,10 @@ from bcmdist.model.kernels import kernel_parts
 from bcmdist.model.shared.belief import Belief
 from bcmdist.model.shared.interface import Shared
 from bcmdist.model.shared.query import Query
-from bcmdist.prediction.joint.moments import Sums, joint_moments
 from bcmdist.prediction.latent import BLOCK_ROWS
 from bcmdist.prediction.local.committee_at_rows import Designed
+from bcmdist.prediction.local.joint_moments import Sums, joint_moments
+from bcmdist.prediction.local.samples import WAVES, by_covariance, sample_normal
 from bcmdist.runtime import memory
 
 
@@ -92,16 +93,6 @@ def sample_latent(shared: Shared, belief: Belief, X, *, size, seed, allowed_byte
     return sample_normal(*joint_latent(shared, belief, X), size, np.random.default_rng(seed))
 
 
-def sample_normal(mean, covariance, size, rng) -> np.ndarray:
-    """Samples of N(mean, covariance), (size, n), by pivoted Cholesky without jitter."""
-    if len(mean) == 0:
-        return np.empty((size, 0))
-    F = linalg.semidefinite_factor(covariance, name="joint covariance at new points")
-    samples = rng.standard_normal((size, F.shape[1])) @ F.T
-    samples += mean
-    return samples
-
-
 def refuse_large_joint(shared: Shared, rows, samples, allowed_bytes) -> None:
     """Raise `MemoryLimit` if a joint covariance of so many rows, and samples from it, would not fit."""
     memory.refuse_above(
@@ -109,6 +100,19 @@ def refuse_large_joint(shared: Shared, rows, samples, allowed_bytes) -> None:
         allowed_bytes,
         what=f"joint prediction of {rows} rows" + (f", {samples} samples" if samples else ""),
         remedy="give fewer rows at a time, or predict without covariances",
+    )
+
+
+def refuse_large_samples(shared: Shared, points, size, allowed_bytes) -> None:
+    """Raise `MemoryLimit` if samples of f at so many points would not fit."""
+    if by_covariance(shared, points):
+        refuse_large_joint(shared, points, size, allowed_bytes)
+        return
+    memory.refuse_above(
+        memory.FLOAT * size * (4 * points + 2 * WAVES * shared.inputs) + memory.LOCAL_BYTES,
+        allowed_bytes,
+        what=f"{size} samples at {points} rows",
+        remedy="give fewer samples at a time",
     )
 
 

@@ -17,7 +17,7 @@ def samples_of(predictor: Predictor, inputs, size, rng) -> tuple[np.ndarray, Mar
     return found.mean + found.shrink * (predictor.sample(inputs, size, rng) - found.mean), found
 
 
-def observations_given(model: Model, obs, f, noise, rng) -> np.ndarray:
+def sampled_observations(model: Model, obs, f, noise, rng) -> np.ndarray:
     """New observations (size, n), in original units, given samples of f (size, n).
 
     Parameters

@@ -20,15 +20,14 @@ from bcmdist.model.targets import model_observations
 from bcmdist.prediction.errors.error_distribution import ErrorDistribution, load_error_distribution
 from bcmdist.prediction.errors.platt_scaling import Probabilities, calibration_from
 from bcmdist.prediction.interface import Predictor, load_fitted
-from bcmdist.prediction.joint.committee import sample_normal
-from bcmdist.prediction.joint.moments import Sums, each_point, joint_moments
-from bcmdist.prediction.joint.samples import by_covariance, sample_paths
 from bcmdist.prediction.latent import predict_latent
 from bcmdist.prediction.limits import MemoryNeed, local_memory
 from bcmdist.prediction.local.committee_at_rows import committee_at_rows
 from bcmdist.prediction.local.expert import LocalExpert, local_expert, predict_local
 from bcmdist.prediction.local.halos import Arrangement, check_halo, check_halos, load_arrangement
+from bcmdist.prediction.local.joint_moments import Sums, each_point, joint_moments
 from bcmdist.prediction.local.query_sufficiency import query_losses
+from bcmdist.prediction.local.samples import by_covariance, sample_normal, sample_paths
 from bcmdist.prediction.terms import committee_terms, local_terms
 from bcmdist.runtime.memory import LOCAL_BYTES
 from bcmdist.storage.cache import get_or_make, least_recently_used
@@ -100,7 +99,7 @@ class Neighbours:
         return joint_moments(self.seen, self.experts_at(X), X, sums)
 
     def sample(self, X, size, rng) -> np.ndarray:
-        """Joint samples of f at scaled inputs X (n, D), (size, n); see `prediction.joint.samples`."""
+        """Joint samples of f at scaled inputs X (n, D), (size, n); see `prediction.local.samples`."""
         if by_covariance(self.model.shared, len(X)):
             return sample_normal(*self.joint(X, each_point(len(X))), size, rng)
         return sample_paths(self.seen, self.experts_at(X), X, size, rng)

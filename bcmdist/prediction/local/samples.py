@@ -1,6 +1,6 @@
 """Joint samples of f at new points: exact for few points, by random functions for many.
 
-Few points: a factor of the joint covariance (`moments`).
+Few points: a factor of the joint covariance (`joint_moments`).
 
 Many points: Matheron's rule (Wilson et al. 2020, "Efficiently sampling functions from Gaussian process posteriors",
 section 3; conditioning by kriging in geostatistics). A sample is
@@ -9,10 +9,10 @@ section 3; conditioning by kriging in geostatistics). A sample is
 
 with one sample of v and one function r from the prior for all cells, and one noise at each row. Neighbouring cells
 correct the same r with the rows that they share, so samples do not jump at borders beyond what the predictions do. Its
-mean and covariance are those of `moments`, if r has the covariance of the prior. r = h - b'L^-1 h(X^q) where h is a
-sum of `WAVES` cosines with frequencies from the kernel's spectral density, drawn anew for each sample. So over samples
-mean and covariance are exact for any number of cosines. Only the normal distribution is approximate: the excess
-kurtosis of h at a point is -1.5 / WAVES.
+mean and covariance are those of `joint_moments`, if r has the covariance of the prior. r = h - b'L^-1 h(X^q), where h
+is a sum of `WAVES` cosines with frequencies from the kernel's spectral density, drawn anew for each sample. So over
+samples mean and covariance are exact for any number of cosines. Only the normal distribution is approximate: the
+excess kurtosis of h at a point is -1.5 / WAVES.
 """
 
 import numpy as np
@@ -23,10 +23,8 @@ from bcmdist.experts.residual import kind_of
 from bcmdist.experts.residual_interface import Kept
 from bcmdist.model.shared.interface import Shared
 from bcmdist.model.shared.query import Query
-from bcmdist.prediction.joint.committee import refuse_large_joint
-from bcmdist.prediction.joint.moments import InCells, each_point, pieces_of
 from bcmdist.prediction.local.committee_at_rows import CommitteeAtRows
-from bcmdist.runtime import memory
+from bcmdist.prediction.local.joint_moments import InCells, each_point, pieces_of
 
 # Points up to which samples come from a factor of their covariance. Arbitrary: some seconds.
 FEW_POINTS = 1000
@@ -47,17 +45,14 @@ def by_covariance(shared: Shared, points: int) -> bool:
     return False
 
 
-def refuse_large_samples(shared: Shared, points, size, allowed_bytes) -> None:
-    """Raise `MemoryLimit` if samples of f at so many points would not fit."""
-    if by_covariance(shared, points):
-        refuse_large_joint(shared, points, size, allowed_bytes)
-        return
-    memory.refuse_above(
-        memory.FLOAT * size * (4 * points + 2 * WAVES * shared.inputs) + memory.LOCAL_BYTES,
-        allowed_bytes,
-        what=f"{size} samples at {points} rows",
-        remedy="give fewer samples at a time",
-    )
+def sample_normal(mean, covariance, size, rng) -> np.ndarray:
+    """Samples of N(mean, covariance), (size, n), by pivoted Cholesky without jitter."""
+    if len(mean) == 0:
+        return np.empty((size, 0))
+    F = linalg.semidefinite_factor(covariance, name="joint covariance at new points")
+    samples = rng.standard_normal((size, F.shape[1])) @ F.T
+    samples += mean
+    return samples
 
 
 class RandomResiduals:
