@@ -13,8 +13,9 @@ from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
 from typing import Any
 
+from bcmdist.api.averages import points_in_regions, points_of, refuse_average
 from bcmdist.api.comparison.baselines import Compared, compared
-from bcmdist.api.files import is_file, predicted
+from bcmdist.api.files import is_file, predicted, write_columns
 from bcmdist.api.gbcm import GBCM
 from bcmdist.api.imported import fitted, ingested, scored
 from bcmdist.api.mixture import opened, refuse_mixture
@@ -27,9 +28,11 @@ from bcmdist.api.validation.result import ValidationResult
 from bcmdist.committee.growth import capacity
 from bcmdist.data.dataset import TARGET_VARIANCE, open_data
 from bcmdist.data.outputs import refuse_existing
+from bcmdist.data.tables.options import is_geojson
 from bcmdist.data.tables.writing import refuse_csv_safe
 from bcmdist.errors import InvalidOption, InvalidRequest
 from bcmdist.learning.prediction_inputs import prediction_partitions
+from bcmdist.prediction.exceedance import refuse_thresholds
 from bcmdist.prediction.predictive_model import warn_of_rows_outside
 from bcmdist.prediction.scoring.scores import Scores
 from bcmdist.runtime.signals import deferred_interrupts
@@ -161,13 +164,24 @@ def _predict(request: PredictRequest) -> Iterator[Work]:
         roles = {role: name for role, name in columns.items() if name is not None}
         refuse_csv_safe(request.csv_safe, request.out)
         refuse_existing(request.out)
+        refuse_thresholds(member, request.above)
+        single = _averaging(fitted, request)
+        if single and is_geojson(request.data):
+            points = points_in_regions(single, request)
+            yield lambda runtime: _averaged(single, request, points, method)
+            return
         if is_file(request.data):
             if x is not None:
                 raise InvalidOption(f"{request.data}: expected a data set with --x, got a file; leave it out")
             x = "X"  # name of the array after import
         how = (x, request.id, request.unseen)
-        with predicted(member, request.data, request.out, *how, roles=roles) as files:
+        kept = [name for name in (request.over, request.weight) if name is not None]
+        with predicted(member, request.data, request.out, *how, roles=roles, kept=kept) as files:
             open_data(files.data, x=x or member.x_name, y=None, schema=member.schema)
+            if single:
+                points = points_of(single, request, files.data, x)
+                yield lambda runtime: _averaged(single, request, points, method)
+                return
 
             def work(runtime):
                 rows = fitted.predict_zarr(
@@ -177,12 +191,33 @@ def _predict(request: PredictRequest) -> Iterator[Work]:
                     method=method,
                     inputs=inputs,
                     terms=request.terms,
+                    above=request.above,
+                    draws=request.draws or 0,
+                    of=request.of,
+                    seed=request.seed,
                     runtime=runtime,
                 )
                 files.finish(csv_safe=request.csv_safe)
                 return {"rows": rows, "seconds": None, "out": request.out, "method": method, "unused": files.unused}
 
             yield work
+
+
+def _averaging(fitted, request) -> GBCM | None:
+    """The committee that averages, if averages are requested and possible; otherwise None."""
+    if request.over is None and not is_geojson(request.data):
+        return None
+    single: Any = fitted.single("average with")
+    refuse_average(single, request)
+    return single
+
+
+def _averaged(single, request, points, method):
+    """Write averages and return their figures."""
+    columns = points.averages(single, request)
+    write_columns(columns, request.out, csv_safe=request.csv_safe)
+    groups = {"groups": len(columns["points"])}
+    return points.figures | groups | {"seconds": None, "out": request.out, "method": method}
 
 
 @begun.register

@@ -1,6 +1,7 @@
 """Methods shared by a committee and a mixture of committees: predict, score, forecast, plot, report."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,8 @@ from bcmdist.api.relevance import Lengthscales
 from bcmdist.api.running import Where, runs
 from bcmdist.api.validation.result import ValidationResult
 from bcmdist.prediction import datasets
+from bcmdist.prediction.joint.averages import Of
+from bcmdist.prediction.joint.stored import JointSamples
 from bcmdist.prediction.predictive_model import PredictiveModel
 from bcmdist.prediction.scoring.scores import Scores
 from bcmdist.prediction.uncertain.forecast import Forecast
@@ -89,6 +92,10 @@ class Facade(ABC):
         method: str | None = None,
         inputs: str | None = None,
         terms: bool = False,
+        above: Sequence[float] = (),
+        draws: int = 0,
+        of: Of = "function",
+        seed: int = 0,
         runtime: Where = None,
     ) -> int:
         """Predict at every row of a Zarr data set into the new Zarr group `out`. Return the number of rows.
@@ -96,13 +103,16 @@ class Facade(ABC):
         `x`: name of the input array (default: as in training). `method`: "committee", "local" (uses the training rows
         around each new point) or a registered predictor (default: as at fit; "committee" for a mixture). `inputs`: as
         in `GBCM.predict`, for data sets with an array X_variance. `terms`: also arrays `term_mean` and `term_variance`
-        (N, T), with the names `term` (T,). Raises `DataExists`, `DataNotFound`, `InvalidData`,
-        `WorkerCannotRead`.
+        (N, T), with the names `term` (T,). `above`: thresholds t, of which arrays such as `above2.5` (N,) hold the
+        probability that the mean of an observation is above. `draws`: also an array `sample` (N, draws) of joint
+        samples of the function, or `of="observations"`, which this process draws. Raises `DataExists`, `DataNotFound`,
+        `InvalidData`, `WorkerCannotRead`.
         """
         model = self.predictive
         with model.held():
             data = datasets.open_new_rows(model.snapshot, source, x=x, y=None)
-            return datasets.predict_zarr(model, data, out, method, inputs, runtime, terms=terms)
+            samples, how = JointSamples(draws, of, seed), (method, inputs, runtime)
+            return datasets.predict_zarr(model, data, out, *how, terms=terms, above=above, samples=samples)
 
     def score(
         self,

@@ -50,6 +50,7 @@ ORDER = (
     "variance",
     "term_mean",
     "term_variance",
+    "sample",
 )
 TIME_UNITS = re.compile(r"(days|hours|minutes|seconds|milliseconds|microseconds) since (.+)")
 
@@ -84,15 +85,15 @@ class Files:
         """
         if self.predictions == self.out:
             return
-        table = f"{os.path.dirname(self.predictions)}/table{ending(self.out)}"
         pieces = _pieces(self.predictions) if self.source is None else _joined(self.source, self.predictions)
+        table = f"{os.path.dirname(self.predictions)}/table{ending(self.out)}"
         write_table(table, pieces, csv_safe=csv_safe)
         with taken_meanwhile(self.out):
             os.link(table, self.out)
 
 
 @contextlib.contextmanager
-def predicted(model: Model, data, out, x=None, id=None, unseen=None, *, roles: dict) -> Iterator[Files]:
+def predicted(model: Model, data, out, x=None, id=None, unseen=None, *, roles: dict, kept=()) -> Iterator[Files]:
     """Context manager: import `data` where it is a table file, and provide a Zarr group for predictions.
 
     Parameters
@@ -101,6 +102,7 @@ def predicted(model: Model, data, out, x=None, id=None, unseen=None, *, roles: d
     roles : column names of a table by role: weight, exposure, trials, target_variance
     id : column of a table that identifies the rows
     unseen : "error" or "other", for categories of a table that are not in the training data; default: as in training
+    kept : columns of a table that have another use, about which nothing is said
 
     Raises
     ------
@@ -127,7 +129,7 @@ def predicted(model: Model, data, out, x=None, id=None, unseen=None, *, roles: d
         file = data if is_file(data) else None
         if file is not None:
             data = f"{place}/{os.path.basename(os.path.abspath(data))}.zarr"  # errors show this name
-            unused = _imported(model, file, data, roles, id, unseen)
+            unused = _imported(model, file, data, roles, id, unseen, kept)
         source = file if is_table(out) and file is not None and id is None and not _holds_arrays(file) else None
         yield Files(data, f"{place}/predictions.zarr" if is_table(out) else out, unused, out, source)
     finally:
@@ -140,7 +142,7 @@ def _unused(data, x, model):
     return dict.fromkeys(unused_columns(found, model.schema), NO_INPUT)
 
 
-def _imported(model, file, url, roles, id, unseen):
+def _imported(model, file, url, roles, id, unseen, kept):
     for name in {"exposure", "trials"} & set(model.likelihood.companions) - roles.keys():
         text = f"{file}: predictions are of an observation with {name} 1; say --{name} NAME where a column tells it"
         warnings.warn(BcmdistWarning(text), stacklevel=5)
@@ -149,7 +151,10 @@ def _imported(model, file, url, roles, id, unseen):
         text = f"{file}: predictions are of observations with learned noise alone; say --target-variance NAME"
         warnings.warn(BcmdistWarning(f"{text} where a column has the variances of further errors"), stacklevel=5)
     target = dict(coding.roles).get("y", model.y_name) if coding else model.y_name
-    taken = Roles(target, target=False, companions=roles, id=id, coding=coding, unseen=unseen)
+    used = {*(coding.columns if coding else ()), *roles.values(), target, id}
+    there = getattr(open_table(file), "names", ()) if kept and coding else ()
+    drop = [name for name in dict.fromkeys(kept) if name in there and name not in used]
+    taken = Roles(target, target=False, companions=roles, id=id, coding=coding, unseen=unseen, drop=drop)
     figures = import_file(file, url, roles=taken)
     if figures["inputs"] != model.inputs:
         raise InvalidData(
@@ -213,7 +218,7 @@ def _block(url, some):
     along = dimensions(group["mean"])[0]
     names = [name for name in group.array_keys() if dimensions(group[name])[0] == along]
     arrays = [along, *group.attrs.get("coordinates", "").split(), *ORDER]
-    first = sorted(names, key=arrays.index)
+    first = sorted(names, key=lambda name: arrays.index(name) if name in arrays else len(arrays))
     piece: dict[str, np.ndarray] = {}
     for name in first:
         columns = _columns(name, _meant(group, url, name, read_coordinate(group, url, name, some)), group, url)
@@ -229,8 +234,9 @@ def _columns(name, values, group, url):
     """Return an array as columns by name: one column, or one per class or term."""
     if values.ndim == 1:
         return {name: values.astype(object) if values.dtype.kind == "T" else values}
-    labels = read_coordinate(group, url, dimensions(group[name])[1])
-    return {f"{name}_{label}": values[:, k] for k, label in enumerate(labels.tolist())}
+    across = dimensions(group[name])[1]
+    labels = range(values.shape[1]) if name == "sample" else read_coordinate(group, url, across).tolist()
+    return {f"{name}_{label}": values[:, k] for k, label in enumerate(labels)}
 
 
 def _meant(group, url, name, values):
@@ -244,3 +250,21 @@ def _meant(group, url, name, values):
         with contextlib.suppress(ValueError, TypeError, OverflowError):  # an invalid date, or outside pandas' range
             return (pandas.Timestamp(match[2]) + pandas.to_timedelta(values, unit=match[1])).to_numpy()
     return unpacked(array, values, f"{url}: {name}")
+
+
+def write_columns(columns, out, *, csv_safe=False) -> None:
+    """Write columns (n,) by name as a new .csv or .parquet file; `csv_safe` as in `write_table`.
+
+    Raises
+    ------
+    DataExists, MissingExtra
+    """
+    place = partial(os.path.abspath(out))
+    make_folders(place, out)
+    try:
+        table = f"{place}/table{ending(out)}"
+        write_table(table, [columns], csv_safe=csv_safe)
+        with taken_meanwhile(out):
+            os.link(table, out)
+    finally:
+        shutil.rmtree(place, ignore_errors=True)

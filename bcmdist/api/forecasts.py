@@ -1,7 +1,5 @@
 """Multi-step forecasts of time series with intervals, by a model whose inputs are lagged values of the series."""
 
-import os
-import shutil
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,18 +8,16 @@ import numpy as np
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.dataset import open_data
 from bcmdist.data.groups import open_group
-from bcmdist.data.outputs import refuse_existing, taken_meanwhile
+from bcmdist.data.outputs import refuse_existing
 from bcmdist.data.rows import read_rows
 from bcmdist.data.tables.series import Lagged, Lags, lags_of
 from bcmdist.data.tables.tables import Named, ending, is_table, open_table
-from bcmdist.data.tables.writing import WRITERS, refuse_csv_safe, write_table
+from bcmdist.data.tables.writing import WRITERS, refuse_csv_safe
 from bcmdist.errors import InvalidData, InvalidOption
 from bcmdist.prediction.interface import Predictor
 from bcmdist.prediction.predictive_model import PredictiveModel
 from bcmdist.prediction.uncertain import forecast as steps_ahead
 from bcmdist.runtime.threads import one_thread
-from bcmdist.storage.paths import make_folders
-from bcmdist.storage.temporary import partial
 
 WAYS = (*steps_ahead.STEPS, "montecarlo")
 
@@ -221,21 +217,3 @@ def forecast_table(
     written = {"observation_mean": found.mean, "observation_variance": found.variance}
     written |= {"lower95": found.lower95, "upper95": found.upper95}
     return columns | {name: values.ravel() for name, values in written.items()}
-
-
-def write_forecast(columns, out, *, csv_safe=False) -> None:
-    """Write the columns of a forecast as a .csv or .parquet file; `csv_safe` as in `write_table`.
-
-    Raises
-    ------
-    DataExists, MissingExtra
-    """
-    place = partial(os.path.abspath(out))
-    make_folders(place, out)
-    try:
-        table = f"{place}/table{ending(out)}"
-        write_table(table, [columns], csv_safe=csv_safe)
-        with taken_meanwhile(out):
-            os.link(table, out)
-    finally:
-        shutil.rmtree(place, ignore_errors=True)

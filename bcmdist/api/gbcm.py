@@ -35,6 +35,7 @@ from bcmdist.learning.partition_choice import as_stored
 from bcmdist.learning.settings import Settings
 from bcmdist.prediction import in_memory
 from bcmdist.prediction.diagnosis import diagnosis
+from bcmdist.prediction.joint.averages import DRAWS, Of
 from bcmdist.runtime.interface import SerialRuntime
 
 ONNX = "bcmdist.api.interop.onnx"  # imported on first use
@@ -208,6 +209,7 @@ class GBCM(StoredCommittee):
         trials: Any = None,
         target_variance: Any = None,
         quantiles: Sequence[float] = (),
+        above: Sequence[float] = (),
         method: str | None = None,
         X_variance: Any = None,
         inputs: str | None = None,
@@ -217,25 +219,55 @@ class GBCM(StoredCommittee):
 
         `mean` and `variance` of the latent function, (n,), or (n, C) with C classes. For classes also `probability`
         (n, C) and `label`; otherwise `observation_mean`, `observation_variance`, `lower95` and `upper95` of a new
-        observation, and for example `quantile0.9` where `quantiles` contains 0.9. `exposure`, `trials`: of the new
-        observations, where the likelihood has them (default: 1). `target_variance`, one number or (n,): known
-        variances of their errors, in the squared unit of the target, which are added to the learned noise (default: 0).
-        `method` as in `predict_zarr`. `X_variance` (n, D) or (n, D, D): variances of normal errors of X; predictions
-        are averaged over these errors by the method `inputs` (`input_uncertainty.WAYS`). With `terms` also the names of
-        the kernel's terms and of the prior mean, `term` (T,), with `term_mean` and `term_variance` (n, T): the means
-        add up to `mean`. Raises `InvalidData`, `InvalidDtype`, `InvalidOption`.
+        observation, for example `quantile0.9` where `quantiles` contains 0.9, and `above2.5`, the probability that the
+        mean of an observation is above 2.5, where `above` contains 2.5. `exposure`, `trials`: of the new observations,
+        where the likelihood has them (default: 1). `target_variance`, one number or (n,): known variances of their
+        errors, in the squared unit of the target, which are added to the learned noise (default: 0). `method` as in
+        `predict_zarr`. `X_variance` (n, D) or (n, D, D): variances of normal errors of X; predictions are averaged over
+        these errors by the method `inputs` (`input_uncertainty.WAYS`). With `terms` also the names of the kernel's
+        terms and of the prior mean, `term` (T,), with `term_mean` and `term_variance` (n, T): the means add up to
+        `mean`. Raises `InvalidData`, `InvalidDtype`, `InvalidOption`.
         """
-        how = {"exposure": exposure, "trials": trials, "quantiles": quantiles, "method": method}
+        how = {"exposure": exposure, "trials": trials, "quantiles": quantiles, "above": above, "method": method}
         how["target_variance"] = target_variance
         return in_memory.predict(self.predictive, X, X_variance=X_variance, inputs=inputs, terms=terms, **how)
 
-    def predict_joint(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Mean (n,) and covariance (n, n) of the latent f at the rows of X (n, D), in original units."""
-        return in_memory.predict_joint(self.snapshot, X, allowed_bytes=SerialRuntime().allowed_bytes)
+    def predict_average(
+        self,
+        X: Any,
+        groups: Any,
+        *,
+        weights: Any = None,
+        of: Of = "function",
+        above: Sequence[float] = (),
+        exposure: Any = None,
+        trials: Any = None,
+        method: str | None = None,
+        draws: int = DRAWS,
+        seed: int = 0,
+    ) -> dict[str, np.ndarray]:
+        """Averages over groups of the rows of X (n, D): regions, or time spans; columns (G,) by name.
 
-    def sample(self, X: Any, *, size: int, seed: int = 0) -> np.ndarray:
-        """Joint samples of the latent f at the rows of X (n, D): (size, n), in original units."""
-        return in_memory.sample(self.snapshot, X, size=size, seed=seed, allowed_bytes=SerialRuntime().allowed_bytes)
+        `groups` (n,): a number, text or date for each row. `weights` (n,): of a weighted average. Columns: `group` and
+        `points`, then `mean`, `sd`, `lower95` and `upper95` of the average, and `above2.5` as in `predict`. It is that
+        of f, or with `of="observations"` of a new observation at each row. Not only normal likelihoods: of the means of
+        observations, from `draws` joint samples. See `prediction.joint.averages`.
+        """
+        how = {"weights": weights, "of": of, "above": above, "exposure": exposure, "trials": trials, "method": method}
+        limit = SerialRuntime().allowed_bytes
+        return in_memory.predict_average(self.snapshot, X, groups, draws=draws, seed=seed, allowed_bytes=limit, **how)
+
+    def predict_joint(self, X: Any, *, method: str | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Mean (n,) and covariance (n, n) of the latent f at the rows of X (n, D), in original units.
+
+        With the rows around each point, as `predict`, unless `method` is "committee".
+        """
+        return in_memory.predict_joint(self.snapshot, X, method=method, allowed_bytes=SerialRuntime().allowed_bytes)
+
+    def sample(self, X: Any, *, size: int, seed: int = 0, method: str | None = None) -> np.ndarray:
+        """Joint samples of the latent f at the rows of X (n, D): (size, n), in original units; as `predict_joint`."""
+        how = {"size": size, "seed": seed, "method": method}
+        return in_memory.sample(self.snapshot, X, **how, allowed_bytes=SerialRuntime().allowed_bytes)
 
     @runs
     def effective_parameters(self, *, runtime: Where = None) -> dict[str, float]:

@@ -76,6 +76,7 @@ class Mixture(Facade):
         X: Any,
         *,
         quantiles: Sequence[float] = (),
+        above: Sequence[float] = (),
         target_variance: Any = None,
         X_variance: Any = None,
         inputs: str | None = None,
@@ -88,15 +89,15 @@ class Mixture(Facade):
 
         and likewise for observations. `lower95`, `upper95` and, for example, `quantile0.9` are quantiles of the mixture
         of normal distributions with the members' observation variances; the members' non-normal error shapes are not
-        used. Class probabilities are averages. `target_variance`, `X_variance` and `inputs` as in `GBCM.predict`: each
-        member averages over the errors of inputs. Memory: two numbers per row and member.
+        used. Class probabilities, and those of `above`, are averages. `target_variance`, `X_variance` and `inputs` as
+        in `GBCM.predict`: each member averages over the errors of inputs. Memory: two numbers per row and member.
 
         Raises
         ------
         InvalidData, InvalidDtype, InvalidOption
         """
-        how = {"quantiles": quantiles, "target_variance": target_variance, "X_variance": X_variance, "inputs": inputs}
-        return in_memory.predict(self.predictive, X, **how)
+        how = {"quantiles": quantiles, "above": above, "target_variance": target_variance}
+        return in_memory.predict(self.predictive, X, X_variance=X_variance, inputs=inputs, **how)
 
     def single(self, what: str) -> GBCM:
         raise _not_single(self.url, what)

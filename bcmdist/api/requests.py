@@ -15,7 +15,7 @@ from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from bcmdist.committee.ingest.options import IngestOptions
-from bcmdist.data.tables.options import TableOptions
+from bcmdist.data.tables.options import TableOptions, is_geojson
 from bcmdist.errors import InvalidOption, InvalidRequest
 from bcmdist.learning.method_options import method_options, option_kinds
 from bcmdist.learning.option_fields import fits, has_fields, hints_of, words
@@ -115,6 +115,27 @@ class PredictRequest:
     """path or URL of a Zarr group, or a file that `import` reads"""
     out: Annotated[str, "PRED.zarr"]
     """new Zarr group for the predictions, or a .csv or .parquet file"""
+    over: Annotated[str | None, "NAME|FILE.geojson"] = None
+    """average over the rows with equal values of a column of DATA, or over those in each polygon of a file, and write
+    one row for each group [default: predict each row; polygons where DATA is a file of these, with a grid of points
+    inside]"""
+    weight: Annotated[str | None, "NAME"] = None
+    """with --over: column of DATA with the weights of rows in their average"""
+    coordinates: Annotated[str | None, "X,Y"] = None
+    """with polygons: the inputs that are their x and y [default: the only two]"""
+    spacing: Annotated[float | None, "UNITS", Bounds(0.0, 1e300, above=True)] = None
+    """with DATA of polygons: distance between points [default: 1/32 of the longer side of each region]"""
+    of: Literal["function", "observations"] = "function"
+    """with --over or --draws: of the function, without the noise of observations (counts: of their means); or of new
+    observations"""
+    above: Annotated[list[float], "T", Bounds(-1e300, 1e300)] = field(default_factory=list)
+    """also the probability that the function, or the average, is above T (counts: that their mean is); repeat it for
+    more"""
+    draws: Annotated[int | None, "N", Bounds(2, 10**6)] = None
+    """also N joint samples at the rows, consistent across cells; with --over: number of samples for averages without a
+    closed form, as of counts [default: 1000]"""
+    seed: Annotated[int, SEED] = 0
+    """seed of samples"""
     method: Literal["committee", "local", "augmented"] | str | None = None
     """predict from the committee alone; with the rows around each new point (local); with a basis function at each new
     point (augmented); or by a method of another package [default: local after a spatial fit, augmented with rvm_star,
@@ -143,6 +164,17 @@ class PredictRequest:
     unseen: Literal["error", "other"] | None = None
     """for files: refuse categories that are not in the training data, or treat them as random ones of those that are
     [default: as in training]"""
+
+    def __post_init__(self):
+        refuse_outside(self, named=option_name)
+        polygons = is_geojson(self.data)
+        needed = {"weight": "--over", "spacing": "DATA of polygons", "coordinates": "polygons"}
+        given = {"weight": self.over, "spacing": polygons, "coordinates": polygons or self.over}
+        for name, what in needed.items():
+            if getattr(self, name) is not None and not given[name]:
+                raise InvalidOption(f"{option_name(name)}: expected {what} with it, got none; leave it out")
+        if self.of != "function" and not (self.over or polygons or self.draws):
+            raise InvalidOption("--of: expected --over or --draws with it, got none; give one, or leave it out")
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,7 @@ def create_predictions(
     _refuse_names_of_predictions({row, *taken}, {*columns, "class", *(["term"] if terms else [])}, data)
     for name, example in columns.items():
         shape = (data.rows, *example.shape[1:])
-        across = "term" if name.startswith("term_") else "class"
+        across = "term" if name.startswith("term_") else "draw" if name == "sample" else "class"
         create_array(group, name, shape, example.dtype, rows_per_chunk, row, across=across)
     for name in taken:
         _copy_coordinate(data, source, name, group, rows_per_chunk, row)

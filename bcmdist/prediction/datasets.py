@@ -23,7 +23,9 @@ from bcmdist.data.writing import write_rows
 from bcmdist.errors import InvalidOption
 from bcmdist.model.model import Model
 from bcmdist.model.targets import check_support, model_observations
+from bcmdist.prediction.exceedance import above_name, refuse_thresholds
 from bcmdist.prediction.interface import load_fitted
+from bcmdist.prediction.joint.stored import NO_SAMPLES, JointSamples
 from bcmdist.prediction.limits import refuse_large_prediction
 from bcmdist.prediction.local.arrange import in_cells
 from bcmdist.prediction.predictive_model import PredictiveModel, StoredPredictor
@@ -104,12 +106,14 @@ class Predict:
     """as in `Score`"""
     terms: bool = False
     """whether to write the terms of f too"""
+    above: tuple[float, ...] = ()
+    """thresholds whose probabilities to write too"""
 
     def __call__(self, part, rows) -> int:
         predictor = self.predictor.load()
         _check_companions(predictor.model, part, rows)
         uncertainty = input_uncertainty_of(rows, self.way)
-        found = predictor.predict(rows.X, rows.obs, uncertainty=uncertainty)
+        found = predictor.predict(rows.X, rows.obs, uncertainty=uncertainty, above=self.above)
         write_rows(self.out, part.start, found | _terms_of(predictor, rows.X, self.terms))
         return part.rows
 
@@ -122,10 +126,12 @@ class PredictInCells:
     shuffle: Shuffle
     terms: bool = False
     """as in `Predict`"""
+    above: tuple[float, ...] = ()
+    """as in `Predict`"""
 
     def __call__(self, part, rows) -> int:
         row, predictor = row_numbers(part), self.predictor.load()
-        found = predictor.predict(rows.X, rows.obs) | _terms_of(predictor, rows.X, self.terms)
+        found = predictor.predict(rows.X, rows.obs, above=self.above) | _terms_of(predictor, rows.X, self.terms)
         self.shuffle.write(f"{part.start}-{part.stop}", Run(row, row, found))
         return part.rows
 
@@ -180,11 +186,31 @@ def open_scored_rows(model: PredictiveModel, source, *, x=None, y=None, method=N
     return data
 
 
-def predict_zarr(model: PredictiveModel, data, out, method, inputs, runtime, *, terms=False) -> int:
-    """Predict at every row of a data set into a new Zarr group; return the number of rows."""
+def predict_zarr(
+    model: PredictiveModel,
+    data,
+    out,
+    method,
+    inputs,
+    runtime,
+    *,
+    terms=False,
+    above=(),
+    samples: JointSamples = NO_SAMPLES,
+) -> int:
+    """Predict at every row of a data set into a new Zarr group; return the number of rows.
+
+    Parameters
+    ----------
+    above : thresholds of which to write probabilities (`prediction.exceedance`)
+    samples : joint samples to write, which this process draws
+    """
+    above = tuple(above)
+    refuse_thresholds(model.snapshot.model, above)
     method, snapshot = model.chosen_method(method), model.snapshot
     kind, stored = model.kind(method), model.stored(method)
     way = way_of(model, data, method, inputs)
+    samples.refuse(model, way)
     middle = snapshot.model.scaling.original_inputs(np.zeros((1, snapshot.model.inputs)))
     unknown = unweighted(np.full(1, np.nan))
     example = with_class_names(snapshot.model, model.example(middle, unknown))
@@ -193,6 +219,7 @@ def predict_zarr(model: PredictiveModel, data, out, method, inputs, runtime, *, 
         _refuse_terms(model, way)
         classes["terms"] = term_names(snapshot.model)
         example |= {name: np.zeros((1, len(classes["terms"]))) for name in ("term_mean", "term_variance")}
+    example |= {above_name(t): np.zeros(1) for t in above} | samples.example()
     attributes = {
         "model": model.url,
         **model.attributes(),
@@ -206,12 +233,14 @@ def predict_zarr(model: PredictiveModel, data, out, method, inputs, runtime, *, 
         chunk = create_predictions(place, data, example, attributes, **classes)
         runtime.check_same(functools.partial(output_names, place), url=out)
         if not kind.in_cells or way:
-            return runtime.sum(Predict(stored, place, way, terms), aligned_partitions(data, chunk), label="predict")
-        with in_cells(snapshot, data, runtime) as (parts, scratch):
-            shuffle = Shuffle(f"{scratch}/predictions")
-            shuffle.create()
-            runtime.sum(PredictInCells(stored, shuffle, terms), parts, label="predict")
-            restore(shuffle, place, data.rows, chunk, runtime)
+            runtime.sum(Predict(stored, place, way, terms, above), aligned_partitions(data, chunk), label="predict")
+        else:
+            with in_cells(snapshot, data, runtime) as (parts, scratch):
+                shuffle = Shuffle(f"{scratch}/predictions")
+                shuffle.create()
+                runtime.sum(PredictInCells(stored, shuffle, terms, above), parts, label="predict")
+                restore(shuffle, place, data.rows, chunk, runtime)
+        samples.write(model, data, method, place, chunk, runtime.allowed_bytes)
     return data.rows
 
 

@@ -1,138 +1,53 @@
 """Predictions and samples at new rows in memory, in original units.
 
-Joint predictions, of the covariance of the latent f between new points and of samples of f, use the covariance form of
-`bcmdist.prediction.latent` (GBCM paper, section 6.4, after eq. 10). It needs all pairs of points at once: memory grows
-with the square of their number and is checked first.
+Joint predictions, of the covariance of the latent f between new points and of samples of f, use the rows around each
+point where the model does (`prediction.joint`). A covariance needs all pairs of points at once: memory grows with the
+square of their number and is checked first.
 """
 
 import functools
-import math
-from typing import cast
 
 import numpy as np
 
-from bcmdist import linalg
-from bcmdist.committee.committee import Committee
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.observations import unweighted
 from bcmdist.errors import InvalidOption
-from bcmdist.experts.residual import kind_of
-from bcmdist.model.kernels import kernel_parts
-from bcmdist.model.likelihoods import OneProcess
 from bcmdist.model.model import Model
-from bcmdist.model.shared.belief import Belief
-from bcmdist.model.shared.interface import Shared
-from bcmdist.prediction.interface import Fitted
+from bcmdist.prediction.exceedance import refuse_thresholds
+from bcmdist.prediction.interface import Predictor
+from bcmdist.prediction.joint.averages import DRAWS, average, groups_of, refuse_averages
+from bcmdist.prediction.joint.committee import refuse_large_joint, refuse_large_samples
+from bcmdist.prediction.joint.observations import sampled_observations, samples_of
+from bcmdist.prediction.local.joint_moments import each_point
 from bcmdist.prediction.new_rows import new_inputs, new_observations, new_variance
-from bcmdist.prediction.predictive_model import PredictiveModel, RowPredictor
-from bcmdist.prediction.scored_rows import noise_variance, with_class_names
+from bcmdist.prediction.predictive_model import PredictiveModel, RowPredictor, predictor_of
+from bcmdist.prediction.scored_rows import marginals, with_class_names
 from bcmdist.prediction.terms import refuse_uncertain_terms
 from bcmdist.prediction.uncertain.input_uncertainty import InputUncertainty
-from bcmdist.runtime import memory
 from bcmdist.runtime.threads import one_thread
 
 
-def joint_latent(shared: Shared, belief: Belief, X, *, allowed_bytes=math.inf) -> tuple[np.ndarray, np.ndarray]:
-    """Joint mean and covariance of the latent f at the rows of X.
-
-    With V the rows b(x)' and V_q its columns of the query values:
-    mean = V m,  covariance = k(X, X) - V_q V_q' + V Lambda^-1 V'
-
-    If the model's residual is independent for each row ("diagonal", "none"), that residual replaces k(X, X) - V_q V_q'.
-
-    The diagonal equals the variance of `predict_latent`; the covariance of a subset of rows is the corresponding block.
-    For a mixture of K members with f_k ~ N(m_k, C_k) at these rows,
-
-    mean = avg m_k,  covariance = avg C_k + avg (m_k - mean) (m_k - mean)'
-
-    which is the Gaussian process of a mixture of marginalised networks (Lazaro-Gredilla & Figueiras-Vidal, section IV;
-    SYSTEMS N6), without its noise.
-
-    Parameters
-    ----------
-    X : (n, D)
-        Scaled inputs.
-    allowed_bytes : float
-        Memory limit; unlimited by default.
-
-    Returns
-    -------
-    mean : (n,), covariance : (n, n), exactly symmetric, positive semi-definite up to rounding
-
-    Raises
-    ------
-    MemoryLimit
-        Before anything is computed.
-    NotPositiveDefinite
-    """
-    _refuse_large(shared, len(X), 0, allowed_bytes)
-    if len(X) == 0:
-        return np.empty(0), np.empty((0, 0))
-    if shared.members:
-        return _mixed([joint_latent(one.shared, belief[k], X) for k, one in enumerate(shared.members)])
-    V = shared.design(X)
-    covariance = kind_of(shared).joint_lower(shared, V, X)
-    mean = V @ belief.mean
-    A = linalg.solve_right_transposed(belief.factor, V)
-    return mean, linalg.mirror(linalg.add_outer_lower(covariance, A))
-
-
-def _mixed(predicted):
-    means, covariances = (np.stack(parts) for parts in zip(*predicted, strict=True))
-    mean = means.mean(axis=0)
-    deviations = (means - mean) / np.sqrt(len(means))
-    return mean, covariances.mean(axis=0) + deviations.T @ deviations
-
-
-def sample_latent(shared: Shared, belief: Belief, X, *, size, seed, allowed_bytes=math.inf) -> np.ndarray:
-    """Joint samples of the latent f at the rows of X, (size, n); reproducible for the same seed.
-
-    A sample is mean + F z with F F' = covariance, by pivoted Cholesky without jitter. Rows determined by other rows,
-    such as duplicates, agree with them to within sqrt(rounding).
-
-    Raises
-    ------
-    MemoryLimit
-        Before anything is computed.
-    NotPositiveDefinite
-    """
-    if size < 0:
-        raise InvalidOption(f"size: expected at least 0 samples, got {size}; give another number")
-    _refuse_large(shared, len(X), size, allowed_bytes)
-    mean, covariance = joint_latent(shared, belief, X)
-    if len(mean) == 0:
-        return np.empty((size, 0))
-    F = linalg.semidefinite_factor(covariance, name="joint covariance at new points")
-    samples = np.random.default_rng(seed).standard_normal((size, F.shape[1])) @ F.T
-    samples += mean
-    return samples
-
-
-def one_belief(model: Model, committee: Committee) -> Belief:
-    """The posterior of a committee with one latent process.
-
-    Raises
-    ------
-    InvalidOption
-        The model has several processes, such as one per class.
-    """
+def refuse_processes(model: Model) -> None:
+    """Raise `InvalidOption` for a model with several processes, such as one per class."""
     if model.likelihood.processes > 1:
         raise InvalidOption(
             f"joint prediction: expected one latent process, got {model.likelihood.processes} of "
             f"{model.likelihood.name}; use predict"
         )
-    belief = committee.posterior
-    assert belief.factor is not None  # the property raises if there is no factor
-    return belief
 
 
-def _refuse_large(shared, rows, samples, allowed_bytes):
-    memory.refuse_above(
-        memory.joint_bytes(rows, shared.size, kernels=kernel_parts(shared.kernel), samples=samples),
-        allowed_bytes,
-        what=f"joint prediction of {rows} rows" + (f", {samples} samples" if samples else ""),
-        remedy="give fewer rows at a time, or predict without covariances",
-    )
+def joint_predictor(snapshot: Snapshot, method: str | None) -> Predictor:
+    """The predictor of joint distributions: of `method`, by default with the rows around each point where the model
+    predicts so, else the committee.
+
+    Raises
+    ------
+    InvalidOption
+        The model has several processes, or lacks what the method needs.
+    """
+    refuse_processes(snapshot.model)
+    method = method or ("local" if snapshot.facts.method == "local" else "committee")
+    return predictor_of(snapshot, method).of_snapshot(snapshot)
 
 
 @one_thread()
@@ -148,6 +63,7 @@ def predict(
     X_variance=None,
     inputs=None,
     terms=False,
+    above=(),
 ) -> dict[str, np.ndarray]:
     """Predictions at the rows of X (n, D) by name, as `GBCM.predict` returns them.
 
@@ -158,7 +74,8 @@ def predict(
     model.kind(method)
     refuse_certain(X_variance, inputs)
     way = None if X_variance is None else model.way(method, inputs)
-    how = {"exposure": exposure, "trials": trials, "target_variance": target_variance, "quantiles": quantiles}
+    how = {"exposure": exposure, "trials": trials, "target_variance": target_variance}
+    how |= {"quantiles": quantiles, "above": above}
     predictor = model.predictor(method)
     refuse_uncertain_terms(terms, way)
     named = predictor.terms(new_inputs(predictor.model, X)) if terms else {}
@@ -173,7 +90,7 @@ def refuse_certain(X_variance, inputs) -> None:
 
 @one_thread()
 def predict_by(
-    predictor: RowPredictor, X, *, quantiles=(), X_variance=None, way=None, **companions
+    predictor: RowPredictor, X, *, quantiles=(), above=(), X_variance=None, way=None, **companions
 ) -> dict[str, np.ndarray]:
     """As `predict`, with a predictor that the caller reuses.
 
@@ -189,40 +106,83 @@ def predict_by(
             f"quantiles: expected levels between 0 and 1 of numbers, got {list(quantiles)} of a "
             f"{model.likelihood.name} model; correct or leave them out"
         )
+    refuse_thresholds(model, above)
     uncertainty = None if X_variance is None else InputUncertainty(new_variance(model, X_variance, len(X)), way)
-    return with_class_names(model, predictor.predict(X, obs, tuple(quantiles), uncertainty))
+    return with_class_names(model, predictor.predict(X, obs, tuple(quantiles), uncertainty, tuple(above)))
 
 
 @one_thread()
-def predict_joint(snapshot: Snapshot, X, *, allowed_bytes) -> tuple[np.ndarray, np.ndarray]:
+def predict_joint(snapshot: Snapshot, X, *, allowed_bytes, method=None) -> tuple[np.ndarray, np.ndarray]:
     """Mean (n,) and covariance (n, n) of the latent f at the rows of X (n, D).
 
     Raises
     ------
     InvalidData, InvalidOption, MemoryLimit
     """
-    model, belief = snapshot.model, one_belief(snapshot.model, snapshot.committee)
-    mean, covariance = joint_latent(model.shared, belief, _scaled(model, X), allowed_bytes=allowed_bytes)
+    model, predictor, X = snapshot.model, joint_predictor(snapshot, method), _scaled(snapshot.model, X)
+    refuse_large_joint(model.shared, len(X), 0, allowed_bytes)
+    _, covariance = predictor.joint(X, each_point(len(X)))
+    found = marginals(predictor, X, unweighted(np.zeros(len(X))))
+    mean, covariance = found.mean, covariance * np.outer(found.shrink, found.shrink)
     original = functools.partial(model.scaling.original, units=model.likelihood.units)
     return original("mean", mean), original("variance", covariance)
 
 
 @one_thread()
-def sample(snapshot: Snapshot, X, *, size, seed, allowed_bytes) -> np.ndarray:
+def predict_average(
+    snapshot: Snapshot,
+    X,
+    groups,
+    *,
+    weights=None,
+    of="function",
+    above=(),
+    exposure=None,
+    trials=None,
+    method=None,
+    draws=DRAWS,
+    seed=0,
+    allowed_bytes,
+) -> dict[str, np.ndarray]:
+    """Averages over groups of the rows of X (n, D), by name; see `joint.averages`.
+
+    Raises
+    ------
+    InvalidData, InvalidOption, MemoryLimit
+    """
+    refuse_averages(snapshot.model, of, above, draws)
+    predictor, X = joint_predictor(snapshot, method), new_inputs(snapshot.model, X)
+    obs = new_observations(snapshot.model, len(X), exposure=exposure, trials=trials)
+    found = groups_of(groups, len(X), weights)
+    how = {"of": of, "above": tuple(above), "draws": draws, "seed": seed, "allowed_bytes": allowed_bytes}
+    return average(predictor, X, found, obs, **how)
+
+
+@one_thread()
+def sample(snapshot: Snapshot, X, *, size, seed, allowed_bytes, method=None) -> np.ndarray:
     """Joint samples of the latent f at the rows of X (n, D): (size, n).
 
     Raises
     ------
     InvalidData, InvalidOption, MemoryLimit
     """
-    model, belief = snapshot.model, one_belief(snapshot.model, snapshot.committee)
-    how = {"size": size, "seed": seed, "allowed_bytes": allowed_bytes}
-    samples = sample_latent(model.shared, belief, _scaled(model, X), **how)
+    model, predictor = snapshot.model, joint_predictor(snapshot, method)
+    rng = np.random.default_rng(seed)
+    samples, _ = _samples(predictor, _scaled(model, X), size, rng, allowed_bytes)
     return model.scaling.original("mean", samples, model.likelihood.units)
 
 
+def _samples(predictor, X, size, rng, allowed_bytes):
+    if size < 0:
+        raise InvalidOption(f"size: expected at least 0 samples, got {size}; give another number")
+    refuse_large_samples(predictor.model.shared, len(X), size, allowed_bytes)
+    return samples_of(predictor, X, size, rng)
+
+
 @one_thread()
-def sample_observations(snapshot: Snapshot, X, *, size, seed, allowed_bytes, exposure=None) -> np.ndarray:
+def sample_observations(
+    snapshot: Snapshot, X, *, size, seed, allowed_bytes, exposure=None, trials=None, method=None
+) -> np.ndarray:
     """Sample new observations at the rows of X (n, D) from joint samples of f: (size, n). Not for classes.
 
     Gaussian noise has the variance implied by the predictions. Other observations are drawn from the likelihood given
@@ -232,18 +192,12 @@ def sample_observations(snapshot: Snapshot, X, *, size, seed, allowed_bytes, exp
     ------
     InvalidData, InvalidOption, MemoryLimit
     """
-    model = snapshot.model
-    likelihood, units = cast(OneProcess, model.likelihood), model.likelihood.units
+    model, predictor = snapshot.model, joint_predictor(snapshot, method)
     inputs, rng = new_inputs(model, X), np.random.default_rng(seed)
-    how = {"size": size, "seed": rng, "allowed_bytes": allowed_bytes}
-    f = sample_latent(model.shared, one_belief(model, snapshot.committee), model.scaling.inputs(inputs), **how)
-    if likelihood.normal:
-        obs = unweighted(np.zeros(len(inputs)))
-        noise = noise_variance(Fitted.of_snapshot(snapshot), model.scaling.inputs(inputs), obs)
-        return model.scaling.original("sample", f + np.sqrt(noise) * rng.standard_normal(f.shape), units)
-    obs = model.scaling.observations(new_observations(model, len(inputs), exposure=exposure), units)
-    drawn = likelihood.distribution(obs, f.T).rvs(random_state=rng).T
-    return model.scaling.original("observation_mean", drawn, units)
+    f, found = _samples(predictor, model.scaling.inputs(inputs), size, rng, allowed_bytes)
+    return sampled_observations(
+        model, new_observations(model, len(inputs), exposure=exposure, trials=trials), f, found.noise, rng
+    )
 
 
 def _scaled(model, X):

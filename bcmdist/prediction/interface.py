@@ -28,8 +28,12 @@ from bcmdist.prediction.errors.error_distribution import (
 )
 from bcmdist.prediction.errors.platt_scaling import Probabilities, calibration_from
 from bcmdist.prediction.errors.recalibration import recalibrated_from
+from bcmdist.prediction.joint.committee import committee_moments, joint_latent
 from bcmdist.prediction.latent import predict_latent
 from bcmdist.prediction.limits import MemoryNeed, committee_memory
+from bcmdist.prediction.local.committee_at_rows import Designed
+from bcmdist.prediction.local.joint_moments import Sums
+from bcmdist.prediction.local.samples import by_covariance, sample_normal, sample_paths
 from bcmdist.prediction.terms import committee_terms
 from bcmdist.storage.commits import Reference
 
@@ -49,6 +53,32 @@ class LatentPredictor(ABC):
 
         The result at a row must not depend on the other rows of X.
         """
+
+    def joint(self, X: np.ndarray, sums: Sums) -> tuple[np.ndarray, np.ndarray]:
+        """Mean (count,) and covariance (count, count) of weighted sums of f over scaled inputs X (n, D).
+
+        For one process. For sums of one point, the diagonal is the variance of `latent`.
+
+        Raises
+        ------
+        InvalidOption
+            This predictor has no joint distribution.
+        """
+        raise self._no_joint()
+
+    def sample(self, X: np.ndarray, size: int, rng: np.random.Generator) -> np.ndarray:
+        """Samples of f at scaled inputs X (n, D) from its joint distribution, (size, n); raises as `joint`."""
+        raise self._no_joint()
+
+    def _no_joint(self):
+        return InvalidOption(
+            f"joint prediction: expected the method committee or local, got one of {type(self).__name__}; give "
+            "--method committee"
+        )
+
+    def cells(self, X: np.ndarray) -> np.ndarray:
+        """Numbers of the cells of scaled inputs X (n, D), (n,), which predict with different rows."""
+        return np.zeros(len(X), np.int64)
 
     def terms(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance of the additive terms of f at scaled inputs X (n, D): (n, T), or (n, T, C) for C processes.
@@ -142,6 +172,15 @@ class Fitted(Predictor):
 
     def terms(self, X) -> tuple[np.ndarray, np.ndarray]:
         return committee_terms(self.model.shared, self.belief, X)
+
+    def joint(self, X, sums) -> tuple[np.ndarray, np.ndarray]:
+        return committee_moments(self.model.shared, self.belief, X, sums)
+
+    def sample(self, X, size, rng) -> np.ndarray:
+        shared = self.model.shared
+        if by_covariance(shared, len(X)):
+            return sample_normal(*joint_latent(shared, self.belief, X), size, rng)
+        return sample_paths(Designed(shared, self.belief), [(np.arange(len(X)), None)], X, size, rng)
 
 
 def _corrected(fitted, facts, error_distribution):

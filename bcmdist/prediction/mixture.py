@@ -18,6 +18,7 @@ from msgspec import Meta
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.errors import InvalidOption, ModelDamaged
 from bcmdist.model.model import Model
+from bcmdist.prediction.exceedance import above_name
 from bcmdist.prediction.interface import Fitted, Predictor
 from bcmdist.prediction.normal_mixtures import (
     mixture_cdf,
@@ -105,9 +106,12 @@ class MixturePredictor(RowPredictor):
     def model(self) -> Model:
         return self.members[0].model
 
-    def predict(self, X, obs, quantiles=(), uncertainty=None) -> dict[str, np.ndarray]:
-        each = stacked(predict_rows(one, X, obs, uncertainty=uncertainty) for one in self.members)
-        return mixed(each, quantiles, classes=self.model.classes)
+    def predict(self, X, obs, quantiles=(), uncertainty=None, above=()) -> dict[str, np.ndarray]:
+        names = tuple(map(above_name, above))
+        found = (predict_rows(one, X, obs, uncertainty=uncertainty, above=above) for one in self.members)
+        each = stacked(found, also=names)
+        exceeded = {name: each[name].mean(axis=0) for name in names}
+        return mixed(each, quantiles, classes=self.model.classes) | exceeded
 
     def score_each(self, several: Sequence[Judged]) -> list[Judged]:
         """Scores several sets of rows, loading each member once for all sets."""
@@ -227,15 +231,15 @@ def _scored(model, rows, each):
     return replace(rows, columns=found, train_mean=model.scaling.training_mean(units))
 
 
-def stacked(predictions: Iterable[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    """Stack the members' predictions by name along a new first axis."""
-    kept = list(map(_kept, predictions))
+def stacked(predictions: Iterable[dict[str, np.ndarray]], also: Sequence[str] = ()) -> dict[str, np.ndarray]:
+    """Stack the members' predictions of `MIXED` and `also` by name along a new first axis."""
+    kept = [_kept(one, also) for one in predictions]
     return {name: np.array([each[name] for each in kept]) for name in kept[0]}
 
 
-def _kept(prediction):
+def _kept(prediction, also=()):
     """The columns of a member's prediction that the mixture uses."""
-    return {name: value for name, value in prediction.items() if name in MIXED}
+    return {name: value for name, value in prediction.items() if name in (*MIXED, *also)}
 
 
 def components(each) -> tuple[np.ndarray, np.ndarray]:

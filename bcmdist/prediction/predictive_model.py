@@ -89,7 +89,7 @@ class RowPredictor(ABC):
         """Model with the columns, units, likelihood and classes of the rows."""
 
     @abstractmethod
-    def predict(self, X, obs, quantiles=(), uncertainty: Latent | None = None) -> dict[str, np.ndarray]:
+    def predict(self, X, obs, quantiles=(), uncertainty: Latent | None = None, above=()) -> dict[str, np.ndarray]:
         """All predicted quantities at rows of X (n, D), by name; see `predict_rows`."""
 
     def terms(self, X) -> dict[str, np.ndarray]:
@@ -118,8 +118,8 @@ class CommitteePredictor(RowPredictor):
     def model(self) -> Model:
         return self.predictor.model
 
-    def predict(self, X, obs, quantiles=(), uncertainty=None) -> dict[str, np.ndarray]:
-        return predict_rows(self.predictor, X, obs, quantiles, uncertainty)
+    def predict(self, X, obs, quantiles=(), uncertainty=None, above=()) -> dict[str, np.ndarray]:
+        return predict_rows(self.predictor, X, obs, quantiles, uncertainty, above)
 
     def terms(self, X) -> dict[str, np.ndarray]:
         return predict_terms(self.predictor, X)

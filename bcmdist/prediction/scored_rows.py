@@ -16,6 +16,7 @@ from bcmdist.data.observations import Observations, joined
 from bcmdist.errors import InvalidOption, NotFinite
 from bcmdist.model.likelihoods import OneProcess
 from bcmdist.prediction.errors.platt_scaling import uncalibrated
+from bcmdist.prediction.exceedance import exceedance
 from bcmdist.prediction.interface import Latent, LatentOfRows, LatentPredictor
 from bcmdist.prediction.latent import marginal
 from bcmdist.prediction.observation import Scaled, observe, predictive, unit_deviance
@@ -205,22 +206,23 @@ def with_class_names(model, predicted) -> dict[str, np.ndarray]:
 
 
 def predict_rows(
-    fitted: LatentPredictor, X, obs, quantiles=(), uncertainty: Latent | None = None
+    fitted: LatentPredictor, X, obs, quantiles=(), uncertainty: Latent | None = None, above=()
 ) -> dict[str, np.ndarray]:
-    """All predicted quantities at rows of X in original units, by name; `quantile0.9` for 0.9 in `quantiles`.
+    """All predicted quantities at rows of X in original units, by name; `quantile0.9` for 0.9 in `quantiles`, and
+    `above2.5` for 2.5 in `above`.
 
     `obs`: weight, exposure and trials of the observations to predict; its targets are ignored.
     """
     model = fitted.model
     likelihood, units = model.likelihood, model.likelihood.units
-    inputs, obs = model.scaling.inputs(X), model.scaling.observations(obs, units)
+    given, inputs, obs = obs, model.scaling.inputs(X), model.scaling.observations(obs, units)
     (mean, variance), errors = _latent(fitted, inputs, uncertainty), _errors(fitted, inputs)
     seen = predictive_of(fitted, mean, variance, obs, **errors)
     named, predicted = {"mean": mean, "variance": _within(marginal(variance), seen, model)} | seen, None
     if quantiles or model.scaling.transform:
         predicted = predictive(likelihood, mean, variance, obs, **errors)
         named |= {f"quantile{q:g}": predicted.quantile(q) for q in quantiles}
-    out = _original(model, named, predicted)
+    out = _original(model, named, predicted) | exceedance(model, mean, named["variance"], given, above)
     refuse_nan(out)
     if model.classes is not None:
         out["label"] = np.asarray(model.classes, dtype=int)[out["label"]]
@@ -236,15 +238,29 @@ def _within(variance, seen, model):
     return np.minimum(variance, seen["observation_variance"]) if model.normal else variance
 
 
-def noise_variance(fitted: LatentPredictor, inputs, obs) -> np.ndarray:
-    """Variance of observations less that of f, (n,), in the units of the model; for normal likelihoods.
+@dataclass(frozen=True)
+class Marginals:
+    """Predicted moments at n points, in the units of the model; of one process."""
 
-    Parameters
-    ----------
-    inputs : scaled, (n, D)
-    """
+    mean: np.ndarray
+    """of f, (n,)"""
+    variance: np.ndarray
+    """of f, as `predict_rows` reports it, (n,)"""
+    shrink: np.ndarray
+    """factor of the standard deviation of f by the committee that gives `variance`, at most 1, (n,); see `_within`"""
+    noise: np.ndarray
+    """variance of an observation given f, (n,); 0 unless the likelihood is normal"""
+
+
+def marginals(fitted: LatentPredictor, inputs, obs) -> Marginals:
+    """Marginals at scaled inputs (n, D), for observations with the weights of `obs`."""
     mean, variance = _latent(fitted, inputs, None)
-    return predictive(fitted.model.likelihood, mean, variance, obs, **_errors(fitted, inputs)).variance - variance
+    if not fitted.model.likelihood.normal:
+        return Marginals(mean, variance, np.ones(len(mean)), np.zeros(len(mean)))
+    total = predictive(fitted.model.likelihood, mean, variance, obs, **_errors(fitted, inputs)).variance
+    lowered = np.minimum(variance, total)
+    shrink = np.sqrt(lowered / np.maximum(variance, np.finfo(float).tiny))
+    return Marginals(mean, lowered, np.where(variance > 0.0, shrink, 1.0), total - lowered)
 
 
 def predict_terms(predictor: LatentPredictor, X) -> dict[str, np.ndarray]:

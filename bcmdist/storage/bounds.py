@@ -64,7 +64,7 @@ def declared_bounds(kind: type) -> dict[str, Bounds]:
 
 
 def refuse_outside(options: object, named: Callable[[str], str] = str) -> None:
-    """Raise `InvalidOption` if a number in a dataclass lies outside its bounds; skip None and strings.
+    """Raise `InvalidOption` if a number in a dataclass, or in a list, is outside its bounds; skip None and strings.
 
     Parameters
     ----------
@@ -72,8 +72,9 @@ def refuse_outside(options: object, named: Callable[[str], str] = str) -> None:
     """
     for name, bounds in declared_bounds(type(options)).items():  # type: ignore[arg-type]  # a class has a hash
         value = getattr(options, name)
-        if value is not None and not isinstance(value, str):
-            bounds.refuse(named(name), value)
+        for one in value if isinstance(value, list) else [value]:
+            if one is not None and not isinstance(one, str):
+                bounds.refuse(named(name), one)
 
 
 def option_name(field: str) -> str:

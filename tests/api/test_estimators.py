@@ -135,8 +135,12 @@ def test_local_predictions_travel(rows, rng):
     data = pickle.dumps(estimator)
     assert b"bcmdist-" not in data
     np.testing.assert_array_equal(pickle.loads(data).predict(X), estimator.predict(X))
-    with pytest.raises(InvalidOption, match=r"no joint form; fit with partition='chunks'"):
-        estimator.predict(X, return_cov=True)
+    mean, covariance = estimator.predict(X[:20], return_cov=True)
+    np.testing.assert_allclose(np.sqrt(np.diag(covariance)), estimator.predict(X[:20], return_std=True)[1], rtol=1e-8)
+    drawn = estimator.sample_y(X[:20], 4000, random_state=1)
+    deviation = np.sqrt(np.diag(covariance))
+    assert np.max(np.abs(drawn.mean(axis=1) - mean) / deviation) < 5 / np.sqrt(4000)
+    assert np.max(np.abs(np.cov(drawn) - covariance) / np.outer(deviation, deviation)) < 5 * np.sqrt(2 / 4000)
 
 
 def test_files_of_a_pickle_stay_in_their_directory(fitted, tmp_path):

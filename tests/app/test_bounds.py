@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import fields
+from typing import get_args
 
 import click
 import numpy as np
@@ -38,11 +39,18 @@ OPTIONS = {one.__name__: one for kind in REQUESTS.values() for one in dataclasse
 METHODS = {kind.__name__: kind for option in method_options().values() for kind in option.kinds}
 OPTIONS |= METHODS
 EXPERTS_OF = {kind.__name__: expert for expert in experts() for kind in option_kinds(expert)}
+
+
+def types_in(hint):
+    """Types of a field, and of the entries of lists."""
+    return {one for kind in types_of(hint) for one in (kind, *get_args(kind))}
+
+
 NUMBERS = [
     (name, field.name)
     for name, kind in OPTIONS.items()
     for field in fields(kind)
-    if field.name in hints_of(kind) and {int, float} & set(types_of(hints_of(kind)[field.name]))
+    if field.name in hints_of(kind) and {int, float} & types_in(hints_of(kind)[field.name])
 ]
 
 

@@ -20,7 +20,7 @@ from bcmdist.model.likelihoods import Bernoulli, Gaussian, make_likelihood
 from bcmdist.model.mean import Mean
 from bcmdist.model.shared.query import prepare
 from bcmdist.prediction.diagnosis.diagnosis import degrees_share
-from bcmdist.prediction.in_memory import joint_latent
+from bcmdist.prediction.joint.committee import joint_latent
 from bcmdist.prediction.latent import predict_latent
 from bcmdist.prediction.leave_one_out import left_out_of_committee
 from oracles import laplace_prediction, linear_regression

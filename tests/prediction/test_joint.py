@@ -8,7 +8,7 @@ from bcmdist.model.kernels import Constant
 from bcmdist.model.likelihoods import Bernoulli, Gaussian
 from bcmdist.model.mean import Mean
 from bcmdist.model.shared.query import Query, prepare
-from bcmdist.prediction.in_memory import joint_latent, sample_latent
+from bcmdist.prediction.joint.committee import joint_latent, sample_latent
 from bcmdist.prediction.latent import BLOCK_ROWS, predict_latent
 from oracles import full_gp, pitc_joint
 from problems import class_problem, make_committee, make_kernel, regression_problem, split

@@ -13,7 +13,7 @@ from bcmdist.model.kernels.interface import BLOCK_COLUMNS
 from bcmdist.model.likelihoods import Bernoulli, Gaussian
 from bcmdist.model.mean import Mean
 from bcmdist.model.shared.query import prepare
-from bcmdist.prediction.in_memory import joint_latent, sample_latent
+from bcmdist.prediction.joint.committee import joint_latent, sample_latent
 from bcmdist.prediction.latent import predict_latent
 from bcmdist.runtime import memory
 from problems import make_kernel

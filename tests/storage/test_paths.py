@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import zarr
 
-from bcmdist.api.forecasts import write_forecast
+from bcmdist.api.files import write_columns
 from bcmdist.data.writing import write_dataset
 from bcmdist.errors import DiskFull, NotAFile
 from bcmdist.storage.disk import LocalStorage
@@ -36,7 +36,7 @@ def test_a_disk_that_is_full_for_any_file_of_a_data_set_is_named(tmp_path, monke
     [
         lambda place: LocalStorage(place).put_if_absent("canary", b""),
         lambda place: write_dataset(place, ROWS),
-        lambda place: write_forecast({"step": np.arange(3)}, f"{place}.csv"),
+        lambda place: write_columns({"step": np.arange(3)}, f"{place}.csv"),
     ],
     ids=["model", "data set", "table"],
 )

@@ -58,21 +58,7 @@ class NumberEstimator(RegressorMixin, Estimator):
         from bcmdist.prediction.in_memory import sample_observations  # quick start
         from bcmdist.runtime.interface import SerialRuntime  # quick start
 
-        X, snapshot = self._new(X), self._joint("sample_y")
+        X, snapshot = self._new(X), self.gbcm_.snapshot
         how = {"size": n_samples, "seed": seed_of(random_state), "allowed_bytes": SerialRuntime().allowed_bytes}
+        how["method"] = self.gbcm_.chosen_method()
         return sample_observations(snapshot, X, **how, **companions).T
-
-    def _joint(self, what):
-        """Return the snapshot for joint predictions.
-
-        Raises
-        ------
-        InvalidOption
-            The model predicts locally, which has no joint distribution.
-        """
-        if self.gbcm_.chosen_method() != "committee":
-            raise InvalidOption(
-                f"{what}: expected predictions of the committee, those with the rows around each point have no joint "
-                "form; fit with partition='chunks'"
-            )
-        return self.gbcm_.snapshot

@@ -114,13 +114,13 @@ class GBCMRegressor(NumberEstimator):
             raise InvalidOption("predict: expected one of return_cov and X_std, got both; see return_std")
         if return_std or quantiles is not None:
             raise InvalidOption("predict: expected one of return_std, return_cov and quantiles, got several; give one")
-        found, snapshot = self._predictions(X, target_variance=target_variance), self._joint("return_cov")
+        found, snapshot = self._predictions(X, target_variance=target_variance), self.gbcm_.snapshot
         if not snapshot.model.normal:
             raise InvalidOption(
                 f"return_cov: expected normal errors, got {snapshot.model.error_name}; give target_transform='none' "
                 "and likelihood=None, or see `sample_y`"
             )
-        _, covariance = self.gbcm_.predict_joint(self._new(X))
+        _, covariance = self.gbcm_.predict_joint(self._new(X), method=self.gbcm_.chosen_method())
         noise = found["observation_variance"] - found["variance"]
         return found["observation_mean"], covariance + np.diag(noise)
 

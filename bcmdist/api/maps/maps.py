@@ -4,6 +4,7 @@
     said = ds.bcm.predict(gbcm)                                t2m and t2m_standard_error at every cell
     whole = ds.bcm.fill(gbcm)                                  t2m as measured, predictions in its gaps
     ds.bcm.predict_to_zarr(gbcm, "t2m.zarr")                   as `predict`, written region by region
+    ds.bcm.average(gbcm, lat=10, lon=10)                       averages over blocks of cells, with their errors
 
 Inputs are coordinates, or variables along some of the target's dimensions: numbers, strings (categories), or times,
 which are converted to UTC days. Longitudes are plain numbers: 359 and 1 are 358 apart, and a model fitted to 0 to 360
@@ -24,6 +25,7 @@ import numpy as np
 from bcmdist.api.gbcm import GBCM
 from bcmdist.api.in_memory_rows import Rows, refuse_companions
 from bcmdist.api.lazy import NamedTask
+from bcmdist.api.maps.averages import block_averages, checked_windows
 from bcmdist.api.maps.predicted import CONVENTIONS, BlockPredictor, about, attributes, encoding, variable_of
 from bcmdist.api.running import Where
 from bcmdist.data.outputs import refuse_existing
@@ -37,6 +39,8 @@ from bcmdist.data.tables.tables import Named
 from bcmdist.data.writing import write_pieces
 from bcmdist.errors import DataNotFound, InvalidData, InvalidOption, MissingExtra
 from bcmdist.learning.settings import Settings
+from bcmdist.prediction.exceedance import refuse_thresholds
+from bcmdist.prediction.joint.averages import Of
 from bcmdist.storage.temporary import Scratch
 
 WHERE = "data"  # name of the data set in error messages
@@ -137,6 +141,7 @@ def predict(
     target: str | None = None,
     method: str | None = None,
     quantiles: Sequence[float] = (),
+    above: Sequence[float] = (),
     latent: bool = False,
     chunks: Any = None,
     attrs: Any = None,
@@ -149,7 +154,7 @@ def predict(
         it, else those of the inputs
     model : `GBCM`, or the path of a model directory
     target : name of the predicted variable; default: as in training
-    method, quantiles : as of `GBCM.predict`
+    method, quantiles, above : as of `GBCM.predict`
     latent : also the field itself, without the noise of an observation: T_latent, and T_latent_standard_error
     chunks : cells per block, by dimension; predictions are lazy with `chunks`, or where a variable of `data` is lazy
     attrs : attributes of the predicted variable; default: those of the target in `data`
@@ -158,14 +163,14 @@ def predict(
     -------
     xarray `Dataset` with the coordinates and attributes of `data`, and, for a target T, in its units: T, the mean;
     T_standard_error, the standard deviation of a new observation; and, for example, T_quantile0.9 where `quantiles`
-    contains 0.9. For classes: T, the number of the most probable class (names in the attribute `flag_meanings`), and
-    T_probability along the dimension `class`.
+    contains 0.9, and T_above2.5 where `above` contains 2.5. For classes: T, the number of the most probable class
+    (names in the attribute `flag_meanings`), and T_probability along the dimension `class`.
 
     Raises
     ------
     DataNotFound, InvalidData, InvalidDtype, InvalidOption, ModelNotFound
     """
-    task = _predictor(model, method, quantiles, latent)
+    task = _predictor(model, method, quantiles, latent, above)
     return _predicted(data, task, target or task.target, attrs, chunks=chunks)
 
 
@@ -195,6 +200,7 @@ def predict_to_zarr(
     target: str | None = None,
     method: str | None = None,
     quantiles: Sequence[float] = (),
+    above: Sequence[float] = (),
     latent: bool = False,
     chunks: Any = None,
     attrs: Any = None,
@@ -209,12 +215,41 @@ def predict_to_zarr(
     DataExists, DiskFull, and those of `predict`
     """
     refuse_existing(out)
-    task = _predictor(model, method, quantiles, latent)
+    task = _predictor(model, method, quantiles, latent, above)
     target = target or task.target
     sizes = _sizes(data, task, target)
     lazy = _predicted(data, task, target, attrs, chunks=chunks or _regions(data, sizes, target))
     write_regions(out, lazy)
     return math.prod(sizes.values())
+
+
+def average(
+    data: Any,
+    model: Any,
+    *,
+    target: str | None = None,
+    weights: str | None = None,
+    of: Of = "function",
+    above: Sequence[float] = (),
+    method: str | None = None,
+    seed: int = 0,
+    **windows: int,
+) -> xarray.Dataset:
+    """Averages of the predicted field over blocks of cells, such as lat=10, lon=10; the last ones may be smaller.
+
+    The grid is that of `predict`, in memory. Cells with missing inputs do not count. `weights`: variable with a weight
+    of each cell, such as its area. `of`, `above`, `method`, `seed` as of `GBCM.predict_average`. Returns, along the
+    coarser dimensions and for a target T: T, the mean of the average; T_standard_error, its standard deviation; and,
+    for example, T_above2.5. Raises as `predict`.
+    """
+    gbcm, task = _loaded(model), _predictor(model, method)
+    target = target or task.target
+    if weights is not None and weights not in data.variables:
+        raise DataNotFound(f"{WHERE}: expected a variable {weights!r} of weights, found none; name one")
+    sizes, how = _sizes(data, task, target), {"of": of, "above": tuple(above), "method": method, "seed": seed}
+    windows = checked_windows(windows, sizes, WHERE)
+    fields, coords = block_averages(data, gbcm, task, target, sizes, windows, weights, how)
+    return xarray.Dataset(fields, coords=coords, attrs={"Conventions": CONVENTIONS} | data.attrs)
 
 
 def on_sphere(data, *, lon="lon", lat="lat") -> xarray.Dataset:
@@ -232,9 +267,14 @@ def on_sphere(data, *, lon="lon", lat="lat") -> xarray.Dataset:
 # --- Predicting ---
 
 
-def _predictor(model, method, quantiles=(), latent=False) -> BlockPredictor:
-    gbcm = model if isinstance(model, GBCM) else GBCM.load(model)
-    task = BlockPredictor(gbcm.snapshot, gbcm.chosen_method(method), tuple(quantiles), latent)
+def _loaded(model) -> GBCM:
+    return model if isinstance(model, GBCM) else GBCM.load(model)
+
+
+def _predictor(model, method, quantiles=(), latent=False, above=()) -> BlockPredictor:
+    gbcm = _loaded(model)
+    refuse_thresholds(gbcm.model, above)
+    task = BlockPredictor(gbcm.snapshot, gbcm.chosen_method(method), tuple(quantiles), latent, tuple(above))
     if latent and not gbcm.model.normal:
         raise InvalidOption(
             f"latent: expected a field in units of its measurements, got one of {gbcm.model.error_name}; leave it out, "
@@ -337,6 +377,10 @@ class Accessor:
     def predict(self, model, **how) -> xarray.Dataset:
         """As `bcmdist.xarray.predict`."""
         return predict(self._data, model, **how)
+
+    def average(self, model, **how) -> xarray.Dataset:
+        """As `bcmdist.xarray.average`."""
+        return average(self._data, model, **how)
 
     def fill(self, model, **how) -> xarray.Dataset:
         """As `bcmdist.xarray.fill`."""

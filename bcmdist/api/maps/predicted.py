@@ -20,6 +20,7 @@ from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.tables.coding import Coding, plain
 from bcmdist.data.tables.grids import column_of
 from bcmdist.errors import InvalidOption
+from bcmdist.prediction.exceedance import above_name
 from bcmdist.prediction.in_memory import predict_by
 from bcmdist.prediction.predictive_model import CommitteeModel, RowPredictor
 
@@ -39,6 +40,8 @@ class BlockPredictor:
     quantiles: tuple[float, ...] = ()
     latent: bool = False
     """whether the latent function, without the noise of an observation, is predicted, too"""
+    above: tuple[float, ...] = ()
+    """thresholds of which probabilities are predicted, too"""
 
     @property
     def coding(self) -> Coding:
@@ -86,7 +89,16 @@ class BlockPredictor:
         if self.classes:
             return {"label": (), "probability": (len(self.classes),)}
         latent = ["latent", "latent_standard_error"] if self.latent else []
-        return dict.fromkeys(["mean", "standard_error", *latent, *(f"quantile{q:g}" for q in self.quantiles)], ())
+        return dict.fromkeys(
+            [
+                "mean",
+                "standard_error",
+                *latent,
+                *(f"quantile{q:g}" for q in self.quantiles),
+                *map(above_name, self.above),
+            ],
+            (),
+        )
 
     def source_attribute(self) -> str:
         """Describe the origin of predictions, for the attribute `source`."""
@@ -109,6 +121,16 @@ class BlockPredictor:
         One array (..., k) for each entry of `outputs`, with k the shape at one cell.
         """
         out = {name: self._nothing(name, (requested.size, *shape)) for name, shape in self.outputs.items()}
+        X, companions, there = self.rows(requested, values)
+        cells = np.flatnonzero(there)
+        for some in (cells[start : start + PIECE_CELLS] for start in range(0, len(cells), PIECE_CELLS)):
+            for name, found in self._at(X[some], {role: column[some] for role, column in companions.items()}).items():
+                out[name][some] = found
+        return tuple(out[name].reshape(requested.shape + shape) for name, shape in self.outputs.items())
+
+    def rows(self, requested, values) -> tuple[np.ndarray, dict[str, np.ndarray], np.ndarray]:
+        """Inputs (n, D), companions (n,) by role, and whether to predict, (n,), at the cells of a block, as of
+        `__call__`."""
         columns = {
             name: column_of(name, np.broadcast_to(block, requested.shape).ravel())
             for name, block in zip(self.needs, values, strict=True)
@@ -116,17 +138,13 @@ class BlockPredictor:
         X = self.coding.numbers(columns, "data")
         companions = {role: np.asarray(columns[name].values, dtype=float) for role, name in self.companions.items()}
         there = np.ravel(requested) & ~np.isnan(np.column_stack([X, *companions.values()])).any(axis=1)
-        cells = np.flatnonzero(there)
-        for some in (cells[start : start + PIECE_CELLS] for start in range(0, len(cells), PIECE_CELLS)):
-            for name, found in self._at(X[some], {role: column[some] for role, column in companions.items()}).items():
-                out[name][some] = found
-        return tuple(out[name].reshape(requested.shape + shape) for name, shape in self.outputs.items())
+        return X, companions, there
 
     def _nothing(self, name, shape):
         return np.full(shape, NO_LABEL, np.int32) if name == "label" else np.full(shape, np.nan)
 
     def _at(self, X, companions):
-        predictions = predict_by(self._predictor, X, quantiles=self.quantiles, **companions)
+        predictions = predict_by(self._predictor, X, quantiles=self.quantiles, above=self.above, **companions)
         if self.classes:
             named = self.snapshot.model.schema.classes
             label = (
@@ -142,7 +160,7 @@ class BlockPredictor:
         return moments | {name: predictions[name] for name in self.outputs if name not in moments}
 
     def __reduce__(self):
-        return _restored, (packed(self.snapshot), self.method, self.quantiles, self.latent)
+        return _restored, (packed(self.snapshot), self.method, self.quantiles, self.latent, self.above)
 
 
 def _restored(files, *how):
@@ -173,9 +191,9 @@ def attributes(target, outputs, found: Mapping[str, Any], source, classes=()) ->
     source : description of the model that predicts
     classes : class labels, if any
     """
-    kept = {name: value for name, value in found.items() if name not in ABOUT_VALUES}
-    ancillary = [variable_of(target, output) for output in outputs if output not in ("mean", "label")]
-    field = kept | {"ancillary_variables": " ".join(ancillary), "source": source}
+    kept = kept_attributes(found)
+    ancillary_names = [variable_of(target, output) for output in outputs if output not in ("mean", "label")]
+    field = kept | {"ancillary_variables": " ".join(ancillary_names), "source": source}
     if classes:
         probability = {"long_name": f"probability of {target}", "units": "1"}
         return {"label": field | _flags(classes), "probability": probability}
@@ -193,10 +211,24 @@ def _ancillary(target, output, kept) -> dict[str, Any]:
     shared = {name: kept[name] for name in ("units", "grid_mapping") if name in kept}
     if output == "latent":
         return shared | {"long_name": f"{target} without the noise of an observation"}
+    if output.startswith("above"):
+        threshold = output.removeprefix("above")
+        return {"long_name": f"probability that the mean of a new {target} is above {threshold}", "units": "1"}
     if not output.endswith("standard_error"):
         return shared | {"long_name": f"{output.removeprefix('quantile')} quantile of a new {target}"}
     of = "a new " if output == "standard_error" else "the noise-free "
-    attrs = shared | {"long_name": f"standard deviation of {of}{target}"}
+    return ancillary(kept, f"standard deviation of {of}{target}")
+
+
+def kept_attributes(found: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the attributes of a target that predictions of it have, too."""
+    return {name: value for name, value in found.items() if name not in ABOUT_VALUES}
+
+
+def ancillary(kept: Mapping[str, Any], long_name) -> dict[str, Any]:
+    """Return the attributes of a standard deviation of a field with the attributes `kept`."""
+    shared = {name: kept[name] for name in ("units", "grid_mapping") if name in kept}
+    attrs = shared | {"long_name": long_name}
     if "standard_name" in kept:
         attrs["standard_name"] = f"{kept['standard_name']} standard_error"
     if str(kept.get("units", "")).lower().replace(" ", "_") in ON_A_SCALE:

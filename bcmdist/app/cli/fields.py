@@ -7,7 +7,7 @@ with that string as its help. The fields of nested dataclasses become options of
 import functools
 from collections.abc import Callable
 from dataclasses import MISSING, fields
-from typing import Any
+from typing import Any, get_args, get_origin
 
 import click
 
@@ -141,6 +141,7 @@ def _option(field, hint, text, changed):
     origins = {getattr(one, "__origin__", one) for one in types}
     if list in origins:
         how |= {"multiple": True, "callback": lambda _, __, values: list(values)}
+        how |= {"type": get_args(next(one for one in types if get_origin(one) is list))[0]}
     elif dict in origins:
         how |= {"multiple": True, "callback": _assigned}
     elif field.default is MISSING:

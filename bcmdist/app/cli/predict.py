@@ -49,7 +49,8 @@ def forecast(model, data, steps, out, csv_safe, ahead, id, method, inputs, seed,
 
     Example: bcmdist forecast model series.csv --steps 24 --out forecast.csv
     """
-    from bcmdist.api.forecasts import forecast_table, refuse_forecast, write_forecast  # quick start
+    from bcmdist.api.files import write_columns  # quick start
+    from bcmdist.api.forecasts import forecast_table, refuse_forecast
     from bcmdist.api.mixture import opened
 
     with opened(model) as fitted:
@@ -58,7 +59,7 @@ def forecast(model, data, steps, out, csv_safe, ahead, id, method, inputs, seed,
         columns = forecast_table(fitted.predictive, data, **asked)
     figures = {"steps": steps, "series": len(columns["step"]) // steps}
     if out is not None:
-        write_forecast(columns, out, csv_safe=csv_safe)
+        write_columns(columns, out, csv_safe=csv_safe)
         return report(figures | {"out": out}, as_json)
     lists = {name: values.tolist() for name, values in columns.items()}
     lines = [" ".join(f"{name:>20}" for name in lists)]
@@ -115,14 +116,14 @@ def _cross_validation(request, picture, make_runtime, as_json):
 
 
 @click.command(cls=Command)
-@options_of(PredictRequest, arguments=("model", "data"))
+@options_of(PredictRequest, arguments=("model", "data"), seed={"type": SEED_TYPE})
 @runtime_options
 @json_option
 def predict(make_runtime, as_json, **options) -> dict:
     """Predict at the rows of DATA with MODEL: a Zarr data set, or a file as `import` reads it.
 
     Columns are found by their names in training. Rows keep their numbers (from 0, without the
-    header), names and coordinates.
+    header), names and coordinates. With --over, averages over groups of rows.
 
     Example: bcmdist predict model new.csv --out predictions.csv
     """

@@ -42,3 +42,8 @@ class TableOptions:
     those [default: other, with --strict error]"""
     separator: Annotated[str | None, "CHARACTER"] = None
     """for .csv files: field separator [default: comma, semicolon, tab or bar, as in the first line]"""
+
+
+def is_geojson(name) -> bool:
+    """Whether a name is that of a file of polygons."""
+    return str(name).lower().endswith((".geojson", ".json"))

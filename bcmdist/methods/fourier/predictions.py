@@ -58,15 +58,20 @@ class FourierAtRows(CommitteeAtRows):
         return left
 
     def left_cross(self, V, X, V2, X2) -> np.ndarray:
-        lags = (X2[:, None] - X).reshape(-1, X.shape[1])
-        return self.shared.kernel.cross(X, X2) + self.shared.residual_less_kernel(lags).reshape(len(X2), len(X)).T
+        return self.prior_cross(X, X2)
 
     def left_variance(self, V, X) -> np.ndarray:
         return self.shared.kernel.diagonal(X) + self.shared.residual_less_kernel(np.zeros((1, X.shape[1])))
 
-    def belief_variance(self, A, k) -> np.ndarray:
-        roots = A[:, self.belief.mean.size // self.shared.size :]
-        return np.einsum("ij,ij->i", roots, roots)
+    def prior_cross(self, X, X2) -> np.ndarray:
+        lags = (X2[:, None] - X).reshape(-1, X.shape[1])
+        return self.shared.kernel.cross(X, X2) + self.shared.residual_less_kernel(lags).reshape(len(X2), len(X)).T
+
+    def explained(self, A) -> np.ndarray:
+        return A[:, :0]
+
+    def belief_root(self, A, k) -> np.ndarray:
+        return A[:, self.belief.mean.size // self.shared.size :]
 
 
 def predict_draws(shared, predictor, X) -> tuple[np.ndarray, np.ndarray]:

@@ -8,6 +8,7 @@ User-defined bases have no kernel here, because a Python function cannot be stor
 columns of X and use `linear`: its lengthscales are the weights' 1 / sd.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -46,6 +47,10 @@ class Linear(Leaf):
 
     def input_gradient(self, X, Z, G) -> np.ndarray:
         return G.T @ X / self.lengthscale**2
+
+    def random_function(self, rng, count, inputs) -> Callable[[np.ndarray], np.ndarray]:
+        slopes = rng.standard_normal(inputs) / self.lengthscale
+        return lambda X: X @ slopes
 
     def forms(self, inputs) -> tuple[Form, ...]:
         return (Form("plane", 1.0, np.broadcast_to(self.lengthscale**-2.0, inputs)),)
@@ -112,6 +117,9 @@ class Constant(Leaf):
 
     def covered(self, inputs) -> np.ndarray:
         return np.zeros(inputs, dtype=bool)
+
+    def random_frequencies(self, rng, count, inputs) -> np.ndarray:
+        return np.zeros((count, inputs))
 
     def forms(self, inputs) -> tuple[Form, ...]:
         return (Form("level", float(self.variance[0]), np.zeros(inputs)),)

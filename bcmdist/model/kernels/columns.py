@@ -1,5 +1,6 @@
 """A kernel on some columns of the inputs; other columns do not change it."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Self
 
@@ -98,6 +99,15 @@ class OnColumns(Kernel):
                 "which is constant along the others; multiply it by kernels of these, or take --expert bcm"
             )
         return self.kernel.spectral_density(self._of(W))
+
+    def random_frequencies(self, rng, count, inputs) -> np.ndarray:
+        W = np.zeros((count, inputs))
+        W[:, list(self.columns)] = self.kernel.random_frequencies(rng, count, len(self.columns))
+        return W
+
+    def random_function(self, rng, count, inputs) -> Callable[[np.ndarray], np.ndarray]:
+        function = self.kernel.random_function(rng, count, len(self.columns))
+        return lambda X: function(self._of(X))
 
     def forms(self, inputs) -> tuple[Form, ...]:
         return tuple(form.on(self.columns, inputs) for form in self.kernel.forms(len(self.columns)))

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -103,6 +104,10 @@ class Sum(Node):
     def input_gradient(self, X, Z, G) -> np.ndarray:
         return _sum(part.input_gradient(X, Z, G) for part in self.parts)
 
+    def random_function(self, rng, count, inputs) -> Callable[[np.ndarray], np.ndarray]:
+        functions = [part.random_function(rng, count, inputs) for part in self.parts]
+        return lambda X: _sum(function(X) for function in functions)
+
     def spectral_density(self, W) -> np.ndarray:
         return _sum(part.spectral_density(W) for part in self.parts)
 
@@ -133,6 +138,9 @@ class Product(Node):
     def input_gradient(self, X, Z, G) -> np.ndarray:
         Ks = [part.cross(X, Z) for part in self.parts]
         return _sum(part.input_gradient(X, Z, G * _others(Ks, k)) for k, part in enumerate(self.parts))
+
+    def random_frequencies(self, rng, count, inputs) -> np.ndarray:
+        return _sum(part.random_frequencies(rng, count, inputs) for part in self.parts)
 
     def spectral_density(self, W) -> np.ndarray:
         """Product of the parts' densities in their own columns, which must be disjoint and cover all."""

@@ -123,6 +123,37 @@ class Kernel(ABC):
             f"{self.expression}; give another --kernel, or --expert bcm"
         )
 
+    def random_frequencies(self, rng, count, inputs) -> np.ndarray:
+        """Frequencies W (count, inputs), in radians per unit of the inputs, drawn from the spectral density.
+
+        The mean of cos(w.r) over W is the correlation at distance r.
+
+        Raises
+        ------
+        InvalidOption
+            The kernel is not stationary, or its spectral density has no generator.
+        """
+        raise InvalidOption(
+            f"kernel: expected one with random frequencies (se, matern12, matern32, matern52, rq, constant, or "
+            f"products of these), got {self.expression}; give another --kernel"
+        )
+
+    def random_function(self, rng, count, inputs) -> Callable[[np.ndarray], np.ndarray]:
+        """A random function of rows (n, D), (n,), with mean 0 and with this kernel as its covariance over all draws.
+
+        A sum of `count` cosines of random frequencies and phases, nearly normal; see `random_frequencies`, also for
+        what it raises.
+        """
+        W, phases = self.random_frequencies(rng, count, inputs), rng.uniform(0.0, 2.0 * np.pi, count)
+        height = np.sqrt(2.0 * self.diagonal(np.zeros((1, inputs)))[0] / count)
+
+        def function(X):
+            angles = X @ W.T
+            angles += phases
+            return height * np.cos(angles, out=angles).sum(axis=1)
+
+        return function
+
     def expected(self, u, S, Z) -> Expected:
         """Expectations, over an uncertain input N(u, S), (D,) and (D, D), of the covariances with points Z (m, D).
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import gammaln
+from scipy.special import gammaincinv, gammaln
 
 from bcmdist.model.kernels.expected import Form
 from bcmdist.model.kernels.interface import Leaf, Pullback, per_lengthscale
@@ -67,6 +67,23 @@ def matern_density(W, variance, lengthscale, nu) -> np.ndarray:
     half, power = 0.5 * W.shape[1], nu + 0.5 * W.shape[1]
     factor = (4.0 * np.pi) ** half * np.exp(gammaln(power) - gammaln(nu)) * (2.0 * nu) ** nu
     return unit * factor * (2.0 * nu + 4.0 * np.pi**2 * s2) ** -power
+
+
+def strata(rng, count) -> np.ndarray:
+    """One random number in each of `count` equal parts of (0, 1), in random order, (count,): uniform, each of them, but
+    never far from evenly spread together."""
+    return (rng.permutation(count) + rng.uniform(size=count)) / count
+
+
+def normal_frequencies(rng, count, inputs, lengthscale, shrink=1.0) -> np.ndarray:
+    """Frequencies of squared exponentials with lengthscales `lengthscale * shrink`, (count, inputs)."""
+    return rng.standard_normal((count, inputs)) / lengthscale / np.reshape(shrink, (-1, 1))
+
+
+def matern_frequencies(rng, count, inputs, lengthscale, nu) -> np.ndarray:
+    """Frequencies of a Matern kernel: a multivariate t with 2 nu degrees of freedom (R & W 2006, eq. 4.15)."""
+    chi2 = 2.0 * gammaincinv(nu, strata(rng, count))
+    return normal_frequencies(rng, count, inputs, lengthscale, np.sqrt(chi2 / (2.0 * nu)))
 
 
 def _decay(a) -> np.ndarray:
@@ -132,6 +149,9 @@ class SquaredExponential(Stationary):
     def forms(self, inputs) -> tuple[Form, ...]:
         return (Form("bump", float(self.variance[0]), np.broadcast_to(self.lengthscale**-2.0, inputs)),)
 
+    def random_frequencies(self, rng, count, inputs) -> np.ndarray:
+        return normal_frequencies(rng, count, inputs, self.lengthscale)
+
     def spectral_density(self, W) -> np.ndarray:
         """(Rasmussen & Williams 2006, page 83)"""
         s2, unit = _stretched(W, self.variance, self.lengthscale)
@@ -148,6 +168,9 @@ class Matern12(Stationary):
         r = np.sqrt(r2, out=r2)
         value = _decay(r)
         return value, lambda: np.divide(-0.5 * value, r, out=np.zeros_like(r), where=r > 0)
+
+    def random_frequencies(self, rng, count, inputs) -> np.ndarray:
+        return matern_frequencies(rng, count, inputs, self.lengthscale, 0.5)
 
     def spectral_density(self, W) -> np.ndarray:
         return matern_density(W, self.variance, self.lengthscale, 0.5)
@@ -166,6 +189,9 @@ class Matern32(Stationary):
         value += 1.0
         value *= decay
         return value, lambda: -1.5 * decay
+
+    def random_frequencies(self, rng, count, inputs) -> np.ndarray:
+        return matern_frequencies(rng, count, inputs, self.lengthscale, 1.5)
 
     def spectral_density(self, W) -> np.ndarray:
         return matern_density(W, self.variance, self.lengthscale, 1.5)
@@ -186,6 +212,9 @@ class Matern52(Stationary):
             value += 1.0
             value *= factor
         return value, lambda: (-5.0 / 6.0) * (1.0 + a) * decay
+
+    def random_frequencies(self, rng, count, inputs) -> np.ndarray:
+        return matern_frequencies(rng, count, inputs, self.lengthscale, 2.5)
 
     def spectral_density(self, W) -> np.ndarray:
         return matern_density(W, self.variance, self.lengthscale, 2.5)
@@ -236,3 +265,8 @@ class RationalQuadratic(Leaf):
         u = squared_distance(X, Z, self.lengthscale) / (2.0 * self.alpha)
         slope = -0.5 * self.variance * np.exp(-(self.alpha + 1.0) * np.log1p(u))
         return distance_gradient(X, Z, slope * G, self.lengthscale)
+
+    def random_frequencies(self, rng, count, inputs) -> np.ndarray:
+        """A mixture of squared exponentials whose inverse squared lengthscales are gamma variables."""
+        rates = gammaincinv(self.alpha[0], strata(rng, count)) / self.alpha[0]
+        return normal_frequencies(rng, count, inputs, self.lengthscale, 1.0 / np.sqrt(rates))

@@ -47,11 +47,25 @@ class CommitteeAtRows(ABC):
         """Diagonal of cov(f | v), (n,)."""
 
     @abstractmethod
-    def belief_variance(self, A, k) -> np.ndarray:
-        """a' Lambda^-1 a under the k-th posterior, (n,), for rows (or sums of rows) a with columns A (n, K).
+    def prior_cross(self, X, X2) -> np.ndarray:
+        """The part of `left_cross` that is a function of the rows X (n, D) and X2 (m, D) themselves, (n, m)."""
+
+    @abstractmethod
+    def explained(self, A) -> np.ndarray:
+        """Columns E (n, J) of rows, or sums of rows, with columns A (n, K), by which cov(f, f' | v) is below
+        `prior_cross`:  left_cross = prior_cross - E E'."""
+
+    @abstractmethod
+    def belief_root(self, A, k) -> np.ndarray:
+        """R (n, J) with R R' = A Lambda^-1 A' under the k-th posterior, for rows, or sums of rows, with columns A.
 
         May overwrite A.
         """
+
+    def belief_variance(self, A, k) -> np.ndarray:
+        """a' Lambda^-1 a for each row a of A, (n,); see `belief_root`."""
+        root = self.belief_root(A, k)
+        return np.einsum("ij,ij->i", root, root)
 
 
 def committee_at_rows(shared: Shared, belief: Belief) -> CommitteeAtRows:
@@ -83,7 +97,12 @@ class Designed(CommitteeAtRows):
     def left_variance(self, V, X) -> np.ndarray:
         return self.shared.residual_variance(V, X)
 
-    def belief_variance(self, A, k) -> np.ndarray:
+    def prior_cross(self, X, X2) -> np.ndarray:
+        return self.shared.kernel.cross(X, X2)
+
+    def explained(self, A) -> np.ndarray:
+        return A[:, : self.shared.functions]
+
+    def belief_root(self, A, k) -> np.ndarray:
         factor = self.belief.factor if self.belief.factor.ndim == 2 else self.belief.factor[k]
-        s = linalg.solve_right_transposed(factor, np.asfortranarray(A))
-        return np.einsum("ij,ij->i", s, s)
+        return linalg.solve_right_transposed(factor, np.asfortranarray(A))

@@ -10,7 +10,7 @@ averaged over the posterior of v. If the rows are one partition of the committee
 posterior mean; no pseudo-target is divided by a weight.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -31,6 +31,8 @@ class Site:
     """w^1/2, (n,), of a linearised likelihood; None means all ones"""
     factor: np.ndarray
     """L, (n, n)"""
+    noise_sd: np.ndarray | None = None
+    """standard deviations of the noise of the rows, (n,); None where it is 1 / root"""
 
     def times(self, C) -> tuple[np.ndarray, np.ndarray]:
         """T C for C (n, m), and the diagonal of C'T C, (m,). Without a root, may overwrite C."""
@@ -42,6 +44,15 @@ class Site:
     def within(self, C) -> np.ndarray:
         """C'T C, (m, m)."""
         return linalg.gram(self._solved(C.copy()))
+
+    def weights(self, C) -> tuple[np.ndarray, np.ndarray]:
+        """T C, the weights of the rows in predictions, and these times the standard deviations of their noise, (n, m)
+        each; nothing is divided by `root`. May overwrite C."""
+        solved = linalg.solve_lower_transposed(self.factor, self._solved(C))
+        if self.root is not None:
+            return self.root[:, None] * solved, solved
+        assert self.noise_sd is not None, "a Gaussian site has noise"
+        return solved, self.noise_sd[:, None] * solved
 
     def _solved(self, C):
         """L^-1 root C. Without a root, may overwrite C."""
@@ -62,6 +73,8 @@ class LocalExpert:
     """T (y - V m) at the posterior mean m: (n,), or (n, C) for C processes"""
     obs: Observations
     """of the rows"""
+    rows: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
+    """numbers of the rows, (n,), by which the experts of several cells share rows; empty for an expert used alone"""
 
     @property
     def nbytes(self) -> int:
@@ -78,10 +91,11 @@ def local_expert(seen: CommitteeAtRows, likelihood: Likelihood, X, V, obs) -> Lo
     """
     Lam, prior_mean = seen.left_lower(V, X), seen.mean(V)
     if likelihood.exact:
-        Lam[np.diag_indices_from(Lam)] += likelihood.noise(obs)
+        noise = np.broadcast_to(likelihood.noise(obs), len(X))
+        Lam[np.diag_indices_from(Lam)] += noise
         L = linalg.cholesky(Lam, name="cov(y | query) of a local expert")
         pull = linalg.cholesky_solve(L, likelihood.targets(obs) - prior_mean)
-        return LocalExpert(X, V, (Site(None, L),), pull, obs)
+        return LocalExpert(X, V, (Site(None, L, np.sqrt(noise)),), pull, obs)
     f = find_mode(linalg.mirror(Lam), obs, likelihood, prior_mean)
     weights = likelihood.curvature(obs, f).reshape(len(X), -1)
     return LocalExpert(X, V, tuple(_linearised(Lam, w) for w in weights.T), likelihood.score(obs, f), obs)

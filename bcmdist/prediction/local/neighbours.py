@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Hashable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -24,8 +24,10 @@ from bcmdist.prediction.local.cell_rows import NO_ROWS, CellRows, StoredHalos
 from bcmdist.prediction.local.committee_at_rows import committee_at_rows
 from bcmdist.prediction.local.expert import LocalExpert, local_expert, predict_local, renewed
 from bcmdist.prediction.local.halos import Arrangement, check_halos, load_arrangement, load_centroids
+from bcmdist.prediction.local.joint_moments import Sums, each_point, joint_moments
 from bcmdist.prediction.local.late_rows import load_late_rows
 from bcmdist.prediction.local.query_sufficiency import query_losses
+from bcmdist.prediction.local.samples import by_covariance, sample_normal, sample_paths
 from bcmdist.prediction.terms import committee_terms, local_terms
 from bcmdist.runtime.memory import LOCAL_BYTES
 from bcmdist.storage.cache import least_recently_used
@@ -98,6 +100,25 @@ class Neighbours:
         back = np.argsort(place)
         return mean[back], variance[back]
 
+    def joint(self, X, sums: Sums) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and covariance of weighted sums of f over scaled inputs X (n, D); see `joint_moments`."""
+        return joint_moments(self.seen, self.experts_at(X), X, sums)
+
+    def sample(self, X, size, rng) -> np.ndarray:
+        """Joint samples of f at scaled inputs X (n, D), (size, n); see `prediction.local.samples`."""
+        if by_covariance(self.model.shared, len(X)):
+            return sample_normal(*self.joint(X, each_point(len(X))), size, rng)
+        return sample_paths(self.seen, self.experts_at(X), X, size, rng)
+
+    def experts_at(self, X) -> Iterator[tuple[np.ndarray, LocalExpert | None]]:
+        """Yield the positions of the rows of X (n, D) in each leaf, ascending, with the leaf's local expert or None."""
+        leaves = self.rows.leaves(X)
+        order = np.argsort(leaves, kind="stable")
+        numbers, starts = np.unique(leaves[order], return_index=True)
+        in_leaf = dict(zip(numbers.tolist(), np.split(order, starts[1:]), strict=True)) if len(X) else {}
+        for leaf, expert in self._experts(numbers):
+            yield in_leaf[leaf], expert
+
     def jumps(self, cell, X, start) -> np.ndarray:
         """Mean squared difference between the predictions of a cell and the next cell at their border.
 
@@ -159,7 +180,8 @@ class Neighbours:
         rows = selected[leaf] if leaf in selected else self.rows.rows_of(leaf)
         if not np.isin(rows, read.rows).all():  # evicted from the cache since the rows were read
             read = _Read(self, rows)
-        expert = self._made(leaf, np.searchsorted(read.rows, rows), read) if len(rows) else None
+        made = self._made(leaf, np.searchsorted(read.rows, rows), read) if len(rows) else None
+        expert = made and replace(made, rows=rows)
         _experts[self.rows.version, leaf] = self.commit, expert
         return expert
 
@@ -252,3 +274,12 @@ class LocallyFitted(Predictor):
 
     def terms(self, X) -> tuple[np.ndarray, np.ndarray]:
         return self.neighbours.terms(X)
+
+    def joint(self, X, sums) -> tuple[np.ndarray, np.ndarray]:
+        return self.neighbours.joint(X, sums)
+
+    def sample(self, X, size, rng) -> np.ndarray:
+        return self.neighbours.sample(X, size, rng)
+
+    def cells(self, X) -> np.ndarray:
+        return self.neighbours.rows.leaves(X)

@@ -1,0 +1,1 @@
+"""Joint distributions of f at many new points: covariances, weighted sums and samples."""
