@@ -15,6 +15,7 @@ from bcmdist.committee.snapshot import Snapshot
 from bcmdist.model.kernel_columns import kernel_columns
 from bcmdist.model.model import named_parameters
 from bcmdist.prediction.errors.drift import drift_report
+from bcmdist.prediction.outputs import correlations
 from bcmdist.prediction.scoring.excess_loss import from_facts
 from bcmdist.prediction.terms import term_shares
 from bcmdist.runtime.threads import one_thread
@@ -49,7 +50,8 @@ def info(snapshot: Snapshot) -> dict:
         "log_evidence": passes.log_evidence(model, facts, snapshot.ledger, snapshot.committee),
         "kernel": shown(model.kernel_name),
         "terms": term_shares(model, snapshot.committee.posterior),
-        "mean": shared.mean.name,
+        "mean": shown(shared.mean.name),
+        "outputs": _outputs(model),
         "likelihood": model.likelihood.name,
         "hyperparameters": {
             shown(name): value.tolist() for name, value in named_parameters(shared.kernel, model.likelihood).items()
@@ -82,6 +84,16 @@ def info(snapshot: Snapshot) -> dict:
         "identity": snapshot.identity,
         **shared.summary(snapshot.committee.posterior, model.scaling.original_inputs),
     }
+
+
+def _outputs(model):
+    """Return the outputs that rows observe: names, means and scales of targets, and correlations of the latent
+    functions at one place; None where there is only one."""
+    found = model.scaling.outputs
+    if found is None:
+        return None
+    shown = {"names": list(model.outputs), "mean": list(found.mean), "scale": list(found.scale)}
+    return shown | {"correlation": correlations(model.shared.kernel, found.columns, model.inputs).tolist()}
 
 
 def _transform(transform):

@@ -23,8 +23,12 @@ class Observations:
     """Number of trials of which `y` succeeded, (n,)."""
     event: np.ndarray | None = None
     """1 if a lifetime ended at `y`, 0 if it is right-censored at `y`, (n,)."""
+    output: np.ndarray | None = None
+    """Number of the output that the row observes, (n,), where there are several; 0 by default."""
 
     def __post_init__(self):
+        if self.output is None:
+            object.__setattr__(self, "output", np.zeros(np.shape(self.y), dtype=int))
         for field in fields(self):
             if getattr(self, field.name) is None:
                 object.__setattr__(self, field.name, np.ones(np.shape(self.y)))

@@ -41,6 +41,7 @@ from bcmdist.learning.hyperparameters import (
 from bcmdist.learning.input_warping import requested_warps, warped_scaling
 from bcmdist.learning.like import model_like, refuse_unknown_classes
 from bcmdist.learning.method import Method, sample_rows
+from bcmdist.learning.outputs import ONE_OUTPUT, OutputColumns, output_columns, with_output
 from bcmdist.learning.point import Point
 from bcmdist.learning.prediction_inputs import read_prediction_inputs
 from bcmdist.learning.query_count import least_query, most_query, query_count
@@ -101,7 +102,8 @@ def survey(data: Dataset, settings: Settings, runtime: Runtime, *, among: Sequen
     settings = with_numbered_columns(settings, KernelColumns(data.inputs, schema))
     column_roles(settings.coordinates, schema, data.inputs)  # refuses names that do not exist
     parts, method = partitions(data, settings.partition_rows), method_of(settings)
-    method.refuse_data(settings, first_kernel(settings), data.inputs, data.rows)
+    outputs = output_columns(settings, schema, data.inputs, data.url)
+    method.refuse_data(settings, first_kernel(settings, outputs), data.inputs, data.rows)
     task, likelihood = settings.task, settings.likelihood
     if likelihood is None and task is not None:  # for classification: one that accepts any labels
         likelihood = MANY_CLASSES if task == "classification" else tasks()[task][0]
@@ -109,9 +111,9 @@ def survey(data: Dataset, settings: Settings, runtime: Runtime, *, among: Sequen
     sample = min(TREE_SAMPLE, largest) if settings.partition == "spatial" else SAMPLE_LEAST
     needed = SAMPLE_PER_QUERY * most_query(settings, data), min(sample_rows(method, settings), largest)
     sample = max(sample, _learning_rows(settings, data), *needed)
-    look = Survey(settings.seed, sample, likelihood)
-    shared = min(least_query(settings, data), data.rows) + Mean(first_mean(settings)).weights(data.inputs)
-    kernels = kernel_parts(parse_kernel(first_kernel(settings), inputs=data.inputs))
+    look = Survey(settings.seed, sample, likelihood, outputs.columns)
+    shared = min(least_query(settings, data), data.rows) + Mean(first_mean(settings, outputs)).weights(data.inputs)
+    kernels = kernel_parts(parse_kernel(first_kernel(settings, outputs), inputs=data.inputs))
     least = make_likelihood(likelihood or "gaussian", TWO_CLASSES)  # the number of classes is not known yet
     refuse_expert_of(parts, shared, kernels, runtime, least, residual=method.residual)
     return runtime.sum(look, [parts[k] for k in among] or parts, label="survey")
@@ -138,6 +140,8 @@ class FitContext:
     """whether a linear mean may be chosen; with many inputs its weights may not fit in memory"""
     warps: Mapping[int, str]
     """kinds of warps asked for, by number of the input (`input_warping.requested_warps`)"""
+    outputs: OutputColumns = ONE_OUTPUT
+    """inputs that name a row's output, where there are several"""
     places: np.ndarray | None = None
     """inputs of future predictions, (m, D), in original units; None if unknown"""
 
@@ -205,24 +209,27 @@ def prepare_model(
 
 def fit_context(data, surveyed, settings, runtime) -> FitContext:
     """Return what learning needs; warn of unusual data, and refuse experts that do not fit in memory."""
-    schema = schema_of(data)
+    schema = with_output(schema_of(data), settings.output)
+    outputs = output_columns(settings, schema, data.inputs, data.url)
     likelihood, classes = choose_likelihood(data, surveyed, settings, schema)
+    likelihood = likelihood.for_outputs(len(outputs.columns)) if outputs else likelihood
     warn_of_data(data, surveyed, settings, schema, likelihood)
     warn_of_roles(data, surveyed, settings, schema, likelihood)
     warps = requested_warps(settings, surveyed, schema, data.url)
-    scaling = warped_scaling(surveyed, warps, likelihood.units, schema)
+    scaling = warped_scaling(surveyed, warps, likelihood.units, schema, outputs)
     settings = with_numbered_columns(settings, KernelColumns(data.inputs, schema, scaling.x_scale), warn=True)
     parts = partitions(data, settings.partition_rows)
     sliced = share_between(surveyed.sample.obs.y, surveyed.sample.row, np.array([part.start for part in parts]))
     warn_of_slices(data, settings, likelihood, sliced)
     least, residual = min(least_query(settings, data), data.rows), method_of(settings).residual
-    kernel = parse_kernel(first_kernel(settings), inputs=data.inputs)
-    shared = least + Mean(first_mean(settings)).weights(data.inputs)
+    kernel = parse_kernel(first_kernel(settings, outputs), inputs=data.inputs)
+    shared = least + Mean(first_mean(settings, outputs)).weights(data.inputs)
     refuse_expert_of(parts, shared, kernel_parts(kernel), runtime, likelihood, residual=residual)
-    fits = expert_fits(parts, Mean(LINEAR).weights(data.inputs), kernel, runtime, likelihood, residual=residual)
+    linear = Mean(outputs.mean(LINEAR)).weights(data.inputs)
+    fits = expert_fits(parts, linear, kernel, runtime, likelihood, residual=residual)
     sloping = may_slope(settings, likelihood) and fits(least)
     about = (schema, likelihood, classes, scaling, parts, scaling.inputs(surveyed.sample.X), float(sliced))
-    return FitContext(data, surveyed, settings, runtime, *about, sloping, warps)
+    return FitContext(data, surveyed, settings, runtime, *about, sloping, warps, outputs)
 
 
 def _learned(case, reference, store, place):
@@ -230,7 +237,7 @@ def _learned(case, reference, store, place):
     near, blocks = learning_blocks(case, reference, store, place)
     roles = column_roles(case.settings.coordinates, case.schema, case.data.inputs)
     sums = case.method.capabilities.sums and case.settings.objective != "subset"  # one block, and memory for each term
-    columns = InputColumns(case.scaling.x_scale, case.schema.groups, roles if sums else None)
+    columns = InputColumns(case.scaling.x_scale, case.schema.groups, case.outputs, roles if sums else None)
     budget = BasisBudget(case.settings, *case.box)
     figure = "log density" if case.settings.objective == LEAVE_ONE_OUT else "log evidence"
     learned = find_hyperparameters(
@@ -352,7 +359,8 @@ def _basis_inputs(case, kernel, likelihood, mean, count) -> BasisInputs:
 
 def _observed(case, likelihood) -> Observations:
     """Observations of the sample in the units of the model."""
-    return case.scaling.observations(class_numbers(case.surveyed.sample.obs, case.classes), likelihood.units)
+    obs = class_numbers(case.surveyed.sample.obs, case.classes)
+    return case.scaling.observations(obs, likelihood.units, case.inputs)
 
 
 def _labels(case, kernel):

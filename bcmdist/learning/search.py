@@ -18,6 +18,7 @@ from bcmdist.learning.category_lengthscales import category_lengthscales_by_evid
 from bcmdist.learning.cross_validation import DECISIVE_NATS, CrossValidation, Judged, select_model
 from bcmdist.learning.decisions import A_ROW, EVIDENCE, IN_ALL, ROWS_LEFT_OUT, Decision
 from bcmdist.learning.left_out.score import Margin, margin
+from bcmdist.learning.outputs import ONE_OUTPUT, OutputColumns, ranks_tried
 from bcmdist.learning.point import (
     Point,
     at_bounds,
@@ -176,6 +177,7 @@ def learn(
     effort: Effort,
     groups: tuple[int, ...] = (),
     scales=None,
+    outputs: OutputColumns = ONE_OUTPUT,
     roles: ColumnRoles | None = NO_ROLES,
     validation_for: Callable[[Kernel], CrossValidation] | None = None,
     trend: Objective | None = None,
@@ -190,6 +192,7 @@ def learn(
     kernel_name : expression of `parse_kernel`, or "auto" to choose among `AUTO_KERNELS`
     groups : (D,) for each input the first input that shares its lengthscale; () if each input has its own
     scales : (D,) divisors of the original inputs: one lengthscale for unscaled inputs is tried too
+    outputs : inputs that name a row's output; the kernel is that of all outputs, and its rank is chosen, too
     roles : of inputs in the sums that are tried; None if only kernels of all columns may be chosen
     validation_for : cross-validation near in a kernel's metric, which chooses the model; None: the evidence chooses
     trend : the objective over the current rows under a linear mean, which may replace the constant mean
@@ -202,7 +205,7 @@ def learn(
         The objective could not be evaluated at any start.
     """
     search = _Search(objective_for(None), inputs, groups, meter)
-    names = AUTO_KERNELS if kernel_name == "auto" else (kernel_name,)
+    names = [outputs.kernel(name) for name in (AUTO_KERNELS if kernel_name == "auto" else (kernel_name,))]
     points = isotropic_points(search, names, likelihood, effort, scales)
     coarse = max(points, key=_objective)
     search.objective = objective_for(coarse.kernel)
@@ -213,7 +216,10 @@ def learn(
     best = search.climb(expanded(coarse, inputs), effort.steps)
     goal = best.objective if validation_for is None else -math.inf  # rows left out may prefer a lower evidence
     points = [best, *_other_kernels(search, points, best, effort, goal)]
-    summed, gaining = sums(search, points, effort, roles) if kernel_name == "auto" else ([], [])
+    if outputs or kernel_name != "auto":
+        summed, gaining = ranks_tried(search, max(points, key=_objective), effort)
+    else:
+        summed, gaining = sums(search, points, effort, roles)
     tried, points = _best_by_name([*points, *summed]), [*points, *gaining]
     best, *others = _representable(sorted(points, key=_objective, reverse=True), representable)
     if validation_for is None:
@@ -279,8 +285,12 @@ def _concluded(search, won: Judged, tried, linear, of_mean):
 
 
 def _alike(points, point):
-    """Points with the same hyper-parameters as a point, itself among them."""
-    return [one for one in points if one.kernel.parameters.keys() == point.kernel.parameters.keys()]
+    """Points with the same hyper-parameters as a point, itself among them; lengthscales may be common."""
+
+    def shapes(one):
+        return [(n, n in one.kernel.lengthscales or len(v)) for n, v in one.kernel.parameters.items()]
+
+    return [one for one in points if shapes(one) == shapes(point)]
 
 
 def _plain(search, coarse, best):

@@ -5,7 +5,6 @@ Joint predictions, of the covariance of the latent f between new points and of s
 with the square of their number and is checked first.
 """
 
-import functools
 import math
 from typing import cast
 
@@ -20,10 +19,12 @@ from bcmdist.experts.residual import kind_of
 from bcmdist.model.kernels import kernel_parts
 from bcmdist.model.likelihoods import OneProcess
 from bcmdist.model.model import Model
+from bcmdist.model.scaling import Scaling
 from bcmdist.model.shared.belief import Belief
 from bcmdist.model.shared.interface import Shared
 from bcmdist.prediction.interface import Fitted
 from bcmdist.prediction.new_rows import new_inputs, new_observations, new_variance
+from bcmdist.prediction.outputs import at_output, lacks_output, of_outputs
 from bcmdist.prediction.predictive_model import PredictiveModel, RowPredictor
 from bcmdist.prediction.scored_rows import noise_variance, with_class_names
 from bcmdist.prediction.terms import refuse_uncertain_terms
@@ -148,12 +149,18 @@ def predict(
     inputs=None,
     terms=False,
 ) -> dict[str, np.ndarray]:
-    """Predictions at the rows of X (n, D) by name, as `GBCM.predict` returns them.
+    """Predictions at the rows of X (n, D) by name, as `GBCM.predict` returns them; of all outputs where X names none
+    (`prediction.outputs`).
 
     Raises
     ------
     InvalidData, InvalidDtype, InvalidOption
     """
+    trained = model.snapshot.model
+    if lacks_output(trained, X):
+        how = {"exposure": exposure, "trials": trials, "quantiles": quantiles, "X_variance": X_variance}
+        how |= {"method": method, "inputs": inputs, "terms": terms}
+        return of_outputs(trained, [predict(model, at_output(trained, X, one), **how) for one in trained.outputs])
     model.kind(method)
     refuse_certain(X_variance, inputs)
     way = None if X_variance is None else model.way(method, inputs)
@@ -200,9 +207,11 @@ def predict_joint(snapshot: Snapshot, X, *, allowed_bytes) -> tuple[np.ndarray, 
     InvalidData, InvalidOption, MemoryLimit
     """
     model, belief = snapshot.model, one_belief(snapshot.model, snapshot.committee)
-    mean, covariance = joint_latent(model.shared, belief, _scaled(model, X), allowed_bytes=allowed_bytes)
-    original = functools.partial(model.scaling.original, units=model.likelihood.units)
-    return original("mean", mean), original("variance", covariance)
+    inputs, scaling = _scaled(model, X)
+    mean, covariance = joint_latent(model.shared, belief, inputs, allowed_bytes=allowed_bytes)
+    units = model.likelihood.units
+    length = np.broadcast_to(units.latent_length(scaling.y_scale), len(mean))
+    return scaling.original("mean", mean, units), covariance * length * length[:, None]
 
 
 @one_thread()
@@ -215,8 +224,8 @@ def sample(snapshot: Snapshot, X, *, size, seed, allowed_bytes) -> np.ndarray:
     """
     model, belief = snapshot.model, one_belief(snapshot.model, snapshot.committee)
     how = {"size": size, "seed": seed, "allowed_bytes": allowed_bytes}
-    samples = sample_latent(model.shared, belief, _scaled(model, X), **how)
-    return model.scaling.original("mean", samples, model.likelihood.units)
+    inputs, scaling = _scaled(model, X)
+    return scaling.original("mean", sample_latent(model.shared, belief, inputs, **how), model.likelihood.units)
 
 
 @one_thread()
@@ -232,17 +241,19 @@ def sample_observations(snapshot: Snapshot, X, *, size, seed, allowed_bytes, exp
     """
     model = snapshot.model
     likelihood, units = cast(OneProcess, model.likelihood), model.likelihood.units
-    inputs, rng = new_inputs(model, X), np.random.default_rng(seed)
+    (inputs, scaling), rng = _scaled(model, X), np.random.default_rng(seed)
     how = {"size": size, "seed": rng, "allowed_bytes": allowed_bytes}
-    f = sample_latent(model.shared, one_belief(model, snapshot.committee), model.scaling.inputs(inputs), **how)
+    f = sample_latent(model.shared, one_belief(model, snapshot.committee), inputs, **how)
+    obs = new_observations(model, len(inputs), exposure=None if likelihood.normal else exposure)
+    obs = model.scaling.observations(obs, units, inputs)
     if likelihood.normal:
-        obs = unweighted(np.zeros(len(inputs)))
-        noise = noise_variance(Fitted.of_snapshot(snapshot), model.scaling.inputs(inputs), obs)
-        return model.scaling.original("sample", f + np.sqrt(noise) * rng.standard_normal(f.shape), units)
-    obs = model.scaling.observations(new_observations(model, len(inputs), exposure=exposure), units)
+        noise = noise_variance(Fitted.of_snapshot(snapshot), inputs, obs)
+        return scaling.original("sample", f + np.sqrt(noise) * rng.standard_normal(f.shape), units)
     drawn = likelihood.distribution(obs, f.T).rvs(random_state=rng).T
-    return model.scaling.original("observation_mean", drawn, units)
+    return scaling.original("observation_mean", drawn, units)
 
 
-def _scaled(model, X):
-    return model.scaling.inputs(new_inputs(model, X))
+def _scaled(model, X) -> tuple[np.ndarray, Scaling]:
+    """Scaled inputs (n, D), and the scaling of targets at these rows."""
+    scaled = model.scaling.inputs(new_inputs(model, X))
+    return scaled, model.scaling.of_rows(model.scaling.with_outputs(unweighted(np.zeros(len(scaled))), scaled))

@@ -34,7 +34,7 @@ def relevance(subject: Subject, lost: Losses | None = None) -> Any:
     by = lost.mean if lost is not None else np.max([part.share for part in parts], axis=0)
     order = np.argsort(-by, kind="stable")[:MOST_COLUMNS]
     title = f"Relevance of {len(order)} of {len(names)} inputs, the largest first"
-    if parts and subject.snapshot.model.shared.mean.name == "linear":
+    if parts and subject.snapshot.model.shared.mean.kind == "linear":
         title += f". {LINEAR}"
     if parts and subject.averaged:
         title += f". {subject.averaged}"

@@ -217,6 +217,14 @@ class Likelihood(ABC):
         w = self.curvature(obs, self.zeros(obs)).reshape(len(obs), -1)[:, 0]
         return 1.0 / np.maximum(w, np.finfo(float).tiny)
 
+    def noise_slopes(self, obs: Observations, g) -> np.ndarray:
+        """Derivatives in the log parameters of the sum of `g_i noise_i`, g (n,) fixed; for normal errors."""
+        return np.atleast_1d(g @ self.noise(obs))
+
+    def for_outputs(self, count: int) -> Self:
+        """The likelihood of rows that observe one of `count` outputs each, in units of their own; by default self."""
+        return self
+
     def targets(self, obs: Observations) -> np.ndarray:
         """Targets of the equivalent regression, shaped like f; where not exact, score / w at latents of 0."""
         f = self.zeros(obs)

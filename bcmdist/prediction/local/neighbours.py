@@ -167,7 +167,8 @@ class Neighbours:
         """Scaled inputs (n, D), columns (n, K) and observations at ascending row numbers of the arrangement."""
         X, obs = read_rows(self.arrangement.data, rows)
         obs = replace(obs, weight=obs.weight * self._weights(rows))
-        obs = model_observations(self.model, Partition(self.arrangement.data, int(rows[0]), int(rows[-1]) + 1), obs)
+        part = Partition(self.arrangement.data, int(rows[0]), int(rows[-1]) + 1)
+        obs = model_observations(self.model, part, obs, X)
         scaled = self.model.scaling.inputs(X)
         return scaled, self.seen.columns(scaled), obs
 
