@@ -109,7 +109,7 @@ def warped_scaling(
             continue
         warps[k], own = found
         mean[k], squares[k], low[k], high[k] = own
-    found = scaling_from(
+    scaling = scaling_from(
         Moments(x.count, mean, squares, low, high),
         surveyed.y,
         surveyed.exposure,
@@ -118,7 +118,7 @@ def warped_scaling(
         Warping(warps),
         (*schema.gaps, *outputs.columns),
     )
-    return replace(found, outputs=outputs.scaled(surveyed.of_outputs, units)) if outputs else found
+    return replace(scaling, outputs=outputs.scaled(surveyed.of_outputs, units)) if outputs else scaling
 
 
 def _warp(surveyed, k, kind) -> tuple[Warp, tuple[float, ...]] | None:

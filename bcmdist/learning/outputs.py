@@ -69,7 +69,8 @@ class OutputColumns:
     def scaled(self, moments: Mapping[int, tuple[Moments, Moments]], units: Units) -> Outputs:
         """The scaling of each output's targets, from the moments of its targets and exposures, by number."""
         found = [units.found(*moments[k]) for k in range(len(self.columns))]
-        return Outputs(self.columns, tuple(mean for mean, _ in found), tuple(scale for _, scale in found))
+        mean, scale = (tuple(float(one[k]) for one in found) for k in range(2))
+        return Outputs(self.columns, mean, scale, tuple(float(units.training_mean(*one)) for one in found))
 
     def mean(self, name: str) -> str:
         """The mean of all outputs from that of one."""
@@ -174,7 +175,7 @@ def _of_rank(search, name, simpler: Point) -> Point:
 
 
 def _angles(first: np.ndarray, found: np.ndarray) -> np.ndarray:
-    """Angles of a higher rank with the loadings of a lower one: the further one has a share of what outputs have alone."""
+    """Angles (P (R + 1),) with the loadings of angles `found` (P R,), and small ones of a further factor."""
     outputs = len(first) - len(found)  # the rank is one higher
     made = first_angles(outputs, len(first) // outputs)
     lower = found.reshape(outputs, -1)

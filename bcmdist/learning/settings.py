@@ -44,9 +44,10 @@ class Settings:
     columns by their names or numbers (from 0), as in 'matern12(lon, lat) + linear(age)'; category(soil) for levels that
     are all equally alike; white for independent values of different rows; coregionalised(metal, rank=2)*se(lon, lat)
     for --output metal, by whose kernel of this kind terms are multiplied where none is written; periodic(hour,
-    period=24) in the unit of the column, with ~24 to learn the period; auto: the best of several on all columns, or where the evidence asks for it (not with --effort
-    quick) a sum: of two of them, of short and of long range, of one of the covariates apart from all columns
-    (--coordinates), of effects of single columns, and (in any case) of a scatter of rows with gaps"""
+    period=24) in the unit of the column, with ~24 to learn the period; auto: the best of several on all columns, or
+    where the evidence asks for it (not with --effort quick, nor with --output) a sum: of two of them, of short and of
+    long range, of one of the covariates apart from all columns (--coordinates), of effects of single columns, and (in
+    any case) of a scatter of rows with gaps"""
     mean: Literal["constant", "zero", "linear", "auto"] = "auto"
     """prior mean: constant, zero, or a linear trend; auto: for measurements with learned hyper-parameters the better of
     a constant and a linear trend, where a linear one fits in memory; else a constant"""

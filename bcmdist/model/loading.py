@@ -153,7 +153,7 @@ def _outputs(stored, schema, inputs, where):
     found = stored.outputs
     if found is None:
         return None
-    alike = len(found.columns) == len(found.mean) == len(found.scale) > 1
+    alike = len(found.columns) == len(found.mean) == len(found.scale) == len(found.training_mean) > 1
     names = [schema.columns[k] for k in found.columns if k < len(schema.columns)]
     if not alike or schema.output is None or names != list(schema.output_inputs):
         raise damaged(where, "the one-hot inputs of a column, with a mean and a scale each, as outputs", shown(found))

@@ -25,6 +25,8 @@ class Outputs:
     """(P,) means of targets, as `Scaling.y_mean`"""
     scale: tuple[Positive, ...]
     """(P,) scales of targets, as `Scaling.y_scale`"""
+    training_mean: tuple[Number, ...]
+    """(P,) means of the training targets in original units, before they are transformed"""
 
     def __len__(self) -> int:
         return len(self.columns)

@@ -7,6 +7,7 @@ zero. They form a commutative monoid up to rounding, like messages.
 """
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -25,8 +26,8 @@ RARE_SHARE = 0.1
 TWO_VALUED_SHARE = 1e-6
 # Number that stands in stored scalings where warps of inputs have the number of their column.
 OF_TARGET = -1.0
-# As above, of the targets of an output.
-OF_OUTPUT = -2.0
+# As above, of the targets of an output, and of their means before a transform.
+OF_OUTPUT, OF_MEAN = -2.0, -3.0
 
 
 @dataclass(frozen=True)
@@ -117,8 +118,8 @@ class Scaling:
         """
         if self.outputs is None:
             return self
-        mean, scale = (np.array(of_each)[obs.output] for of_each in (self.outputs.mean, self.outputs.scale))
-        return replace(self, y_mean=mean, y_scale=scale)
+        each: dict[str, Any] = {"y_mean": self.outputs.mean, "y_scale": self.outputs.scale}
+        return replace(self, **{name: np.array(values)[obs.output] for name, values in each.items()})
 
     def with_outputs(self, obs: Observations, X) -> Observations:
         """Observations with the number of each row's output, from inputs X (n, D), scaled or not."""
@@ -249,7 +250,7 @@ def scaling_from(
 def scaling_to_array(scaling: Scaling) -> np.ndarray:
     """Store a scaling in one vector (2 D + 3 + 4 K,) with K knots of warps; inverse of `scaling_from_array`.
 
-    The transform of targets is four more numbers, beginning with `OF_TARGET`, and each output is four, too.
+    The transform of targets is four more numbers, beginning with `OF_TARGET`, and each output is eight.
     """
     numbers = [len(scaling.x_mean), scaling.y_mean, scaling.y_scale]
     tables = [scaling.warping.to_array().ravel()]
@@ -257,8 +258,9 @@ def scaling_to_array(scaling: Scaling) -> np.ndarray:
         made = scaling.transform
         tables.append(np.array([OF_TARGET, made.power, made.floor, made.mean]))
     if scaling.outputs:
-        each = zip(scaling.outputs.columns, scaling.outputs.mean, scaling.outputs.scale, strict=True)
-        tables += [np.array([OF_OUTPUT, *one]) for one in each]
+        of = scaling.outputs
+        tables += [np.array([OF_OUTPUT, *one]) for one in zip(of.columns, of.mean, of.scale, strict=True)]
+        tables += [np.array([OF_MEAN, k, mean, 0.0]) for k, mean in zip(of.columns, of.training_mean, strict=True)]
     return np.concatenate([numbers, scaling.x_mean, scaling.x_scale, *tables])
 
 
@@ -270,5 +272,6 @@ def scaling_from_array(vector) -> Scaling:
     of_inputs, of_target = table[table[:, 0] >= 0.0], table[table[:, 0] == OF_TARGET, 1:].ravel().tolist()
     transform = TargetTransform(*of_target) if of_target else None
     columns, mean, scale = table[table[:, 0] == OF_OUTPUT, 1:].T.tolist()
-    outputs = Outputs(tuple(map(int, columns)), tuple(mean), tuple(scale)) if columns else None
+    means = table[table[:, 0] == OF_MEAN, 2].tolist()
+    outputs = Outputs(tuple(map(int, columns)), tuple(mean), tuple(scale), tuple(means)) if columns else None
     return Scaling(x_mean, x_scale, y_mean, y_scale, warping_from_array(of_inputs), transform, outputs)

@@ -170,7 +170,7 @@ def score_latent(fitted: LatentPredictor, X, obs, number, latent, uncertainty: L
     else:
         found["crps"] = predicted.crps(obs.y) * scaling.length(units)
     if scaling.outputs:
-        found["train_mean"] = np.broadcast_to(scaling.training_mean(units), len(y))
+        found["train_mean"] = np.array(scaling.outputs.training_mean)[obs.output]
     found |= {"y": y}
     whole = model.scaling.training_mean(units)
     return Judged(number, X, obs, _original(model, scaling, seen, predicted) | found, whole, uncertainty)
@@ -282,8 +282,8 @@ def predict_terms(predictor: LatentPredictor, X) -> dict[str, np.ndarray]:
         )
     mean, variance = predictor.terms(inputs)
     scaling = model.scaling.of_rows(model.scaling.with_outputs(unweighted(np.zeros(len(X))), X))
-    units, length = model.likelihood.units, model.likelihood.units.latent_length(scaling.y_scale)
-    length = np.reshape(length, (-1, *[1] * (mean.ndim - 1))) if np.ndim(length) else length
+    units, along = model.likelihood.units, (-1, *[1] * (mean.ndim - 1))
+    length = np.reshape(units.latent_length(scaling.y_scale), along)
     mean, variance = mean * length, variance * length**2
     mean[:, -1] += np.reshape(scaling.original("mean", np.zeros(1), units), (-1, *[1] * (mean.ndim - 2)))
     return {"term": np.array(term_names(model)), "term_mean": mean, "term_variance": variance}

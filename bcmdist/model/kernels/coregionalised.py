@@ -46,8 +46,8 @@ class Coregionalised(Leaf):
         return {"output_variance": np.ones(inputs), "loading_angle": first_angles(inputs, 1).ravel()}
 
     @classmethod
-    def made(cls, inputs, rank=1) -> Self:
-        return cls(np.ones(inputs), first_angles(inputs, rank).ravel())
+    def made(cls, inputs, **counts) -> Self:
+        return cls(np.ones(inputs), first_angles(inputs, counts.get("rank", 1)).ravel())
 
     @property
     def rank(self) -> int:

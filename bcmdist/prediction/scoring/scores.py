@@ -65,8 +65,13 @@ class Scores:
         found = summary(self.totals)
         if OUTPUTS in self.totals:
             each = self.totals[OUTPUTS].scores
-            found[OUTPUTS] = {name: {"rows": int(one.totals["rows"]), **one.summary()} for name, one in each.items()}
+            found[OUTPUTS] = {name: {"rows": int(one.totals["rows"]), **_numbers(one)} for name, one in each.items()}
         return found
+
+
+def _numbers(scores):
+    """The scores that are numbers, by name."""
+    return {name: value for name, value in scores.summary().items() if not isinstance(value, list)}
 
 
 def real_scores(y, prediction, log_density, where: pit.Places, *, train_mean, crps) -> "Scores":
