@@ -118,8 +118,9 @@ class Scaling:
         """
         if self.outputs is None:
             return self
-        each: dict[str, Any] = {"y_mean": self.outputs.mean, "y_scale": self.outputs.scale}
-        return replace(self, **{name: np.array(values)[obs.output] for name, values in each.items()})
+        mean: Any = np.array(self.outputs.mean)[obs.output]
+        scale: Any = np.array(self.outputs.scale)[obs.output]
+        return replace(self, y_mean=mean, y_scale=scale)
 
     def with_outputs(self, obs: Observations, X) -> Observations:
         """Observations with the number of each row's output, from inputs X (n, D), scaled or not."""
