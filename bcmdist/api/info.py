@@ -50,8 +50,7 @@ def info(snapshot: Snapshot) -> dict:
         "log_evidence": passes.log_evidence(model, facts, snapshot.ledger, snapshot.committee),
         "kernel": shown(model.kernel_name),
         "terms": term_shares(model, snapshot.committee.posterior),
-        "mean": shown(shared.mean.name),
-        "outputs": _outputs(model),
+        **_of_outputs(model, shown),
         "likelihood": model.likelihood.name,
         "hyperparameters": {
             shown(name): value.tolist() for name, value in named_parameters(shared.kernel, model.likelihood).items()
@@ -86,14 +85,15 @@ def info(snapshot: Snapshot) -> dict:
     }
 
 
-def _outputs(model):
-    """Return the outputs that rows observe: names, means and scales of targets, and correlations of the latent
-    functions at one place; None where there is only one."""
-    found = model.scaling.outputs
+def _of_outputs(model, shown):
+    """Return the prior mean, and the outputs that rows observe: names, means and scales of targets, and correlations of
+    the latent functions at one place; None where there is only one."""
+    found, mean = model.scaling.outputs, {"mean": shown(model.shared.mean.name)}
     if found is None:
-        return None
-    shown = {"names": list(model.outputs), "mean": list(found.mean), "scale": list(found.scale)}
-    return shown | {"correlation": correlations(model.shared.kernel, found.columns, model.inputs).tolist()}
+        return mean | {"outputs": None}
+    of_each = {"names": list(model.outputs), "mean": list(found.mean), "scale": list(found.scale)}
+    of_each["correlation"] = correlations(model.shared.kernel, found.columns, model.inputs).tolist()
+    return mean | {"outputs": of_each}
 
 
 def _transform(transform):

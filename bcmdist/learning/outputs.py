@@ -7,13 +7,14 @@ with inputs 0 to 2 one-hot for three outputs. A kernel that a user writes with `
 its rank is not given, ranks from 1 upwards are tried, each where it gains enough evidence over the one before.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from bcmdist.data.schema import Schema, few
 from bcmdist.data.tables.coding import OUTPUT, Category
+from bcmdist.data.tables.column import is_plain
 from bcmdist.errors import InvalidData, InvalidOption
 from bcmdist.learning.point import Point
 from bcmdist.model.kernels import Constant, Coregionalised, parse_kernel
@@ -106,12 +107,17 @@ def output_columns(settings, schema: Schema, inputs: int, where: str) -> OutputC
         )
     listed = few(map(repr, known)) if known else "none, its columns have no names"
     raise InvalidOption(
-        f"output: expected a column of {where} ({listed}), got {name!r:.80}; correct it, or give a table with this "
-        "column"
+        f"output: expected a column of {where} ({listed}), got {name!r:.80}; correct it, or give data with this column"
     )
 
 
 def _checked(code, first, inputs, where) -> OutputColumns:
+    measured = next((level for level in code.levels if is_plain(level) and float(level) % 1.0), None)
+    if measured is not None:
+        raise InvalidData(
+            f"{where}: expected names of outputs, or whole numbers as codes, in {code.name!r}, got {measured:.80}; give "
+            "the column that names outputs"
+        )
     if code.gaps:
         raise InvalidData(
             f"{where}: expected the output of each row in {code.name!r}, got gaps; fill or drop these rows"
@@ -146,8 +152,10 @@ def with_rank(expression: str, rank: int) -> str:
     return written(tuple(tuple(map(ranked, term)) for term in parsed(expression)))
 
 
-def ranks_tried(search, best: Point, effort) -> tuple[list[Point], list[Point]]:
-    """Climb to higher ranks; return all points that were tried, and those that gain enough over the rank before."""
+def ranks_tried(search, points: Sequence[Point], effort) -> tuple[list[Point], list[Point]]:
+    """Climb from the best point to higher ranks; return all that were tried, and those that gain enough over the rank
+    before."""
+    best = max(points, key=lambda point: point.objective)
     tried: list[Point] = []
     gaining: list[Point] = []
     open_to = [factor for term in parsed(best.name) for factor in term if factor.name == Coregionalised.name]

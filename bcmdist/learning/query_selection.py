@@ -113,17 +113,17 @@ def _kmeans(sample, targets, count, kernel, noise, share, seed, places):
     outputs, unit = kernel.output_columns(sample.shape[1]), metric(kernel, sample.shape[1])
     if len(outputs):
         others, each = np.delete(np.arange(sample.shape[1]), outputs), max(1, count // len(outputs))
-        centres = _spread(sample[:, others], each, unit[others], seed, places[:, others])
+        centres = _dispersed_centres(sample[:, others], each, unit[others], seed, places[:, others])
         points = np.empty((len(centres) * len(outputs), sample.shape[1]))
         points[:, others] = np.repeat(centres, len(outputs), axis=0)
         points[:, outputs] = np.tile(np.eye(len(outputs)), (len(centres), 1))
         points = points[:count]
     else:
-        points = _spread(sample, count, unit, seed, places)
+        points = _dispersed_centres(sample, count, unit, seed, places)
     return _independent(_on_levels(points, sample, kernel), kernel, share)
 
 
-def _spread(sample, count, unit, seed, places):
+def _dispersed_centres(sample, count, unit, seed, places):
     """Centres (Q, D) of k-means, in units of a metric, for rows, places and gaps between rows."""
     rows, covered = np.unique(sample, axis=0), np.unique(places, axis=0)
     points = np.concatenate([rows, covered])

@@ -192,7 +192,7 @@ def learn(
     kernel_name : expression of `parse_kernel`, or "auto" to choose among `AUTO_KERNELS`
     groups : (D,) for each input the first input that shares its lengthscale; () if each input has its own
     scales : (D,) divisors of the original inputs: one lengthscale for unscaled inputs is tried too
-    outputs : inputs that name a row's output; the kernel is that of all outputs, and its rank is chosen, too
+    outputs : inputs that name a row's output; the kernel is of all outputs, and its rank is chosen
     roles : of inputs in the sums that are tried; None if only kernels of all columns may be chosen
     validation_for : cross-validation near in a kernel's metric, which chooses the model; None: the evidence chooses
     trend : the objective over the current rows under a linear mean, which may replace the constant mean
@@ -204,35 +204,38 @@ def learn(
     NotPositiveDefinite
         The objective could not be evaluated at any start.
     """
-    search = _Search(objective_for(None), inputs, groups, meter)
-    names = [outputs.kernel(name) for name in (AUTO_KERNELS if kernel_name == "auto" else (kernel_name,))]
+    search, auto = _Search(objective_for(None), inputs, groups, meter), kernel_name == "auto"
+    names = [outputs.kernel(name) for name in (AUTO_KERNELS if auto else (kernel_name,))]
     points = isotropic_points(search, names, likelihood, effort, scales)
     coarse = max(points, key=_objective)
     search.objective = objective_for(coarse.kernel)
     coarse = search.again(coarse)
     if not math.isfinite(coarse.objective):  # the optimum fails numerically on these rows: search again
-        points = isotropic_points(search, names, likelihood, effort, scales)
-        coarse = max(points, key=_objective)
+        coarse = max(points := isotropic_points(search, names, likelihood, effort, scales), key=_objective)
     best = search.climb(expanded(coarse, inputs), effort.steps)
     goal = best.objective if validation_for is None else -math.inf  # rows left out may prefer a lower evidence
     points = [best, *_other_kernels(search, points, best, effort, goal)]
-    if outputs or kernel_name != "auto":
-        summed, gaining = ranks_tried(search, max(points, key=_objective), effort)
-    else:
-        summed, gaining = sums(search, points, effort, roles)
+    by_sums = auto and not outputs
+    summed, gaining = sums(search, points, effort, roles) if by_sums else ranks_tried(search, points, effort)
     tried, points = _best_by_name([*points, *summed]), [*points, *gaining]
     best, *others = _representable(sorted(points, key=_objective, reverse=True), representable)
     if validation_for is None:
         return _by_evidence(search, best, others, tried, trend, effort)
     best, validation = _further_rounds(search, best, objective_for, validation_for, effort)
     best, validation, linear, of_mean = _mean_by_rows(search, best, validation, trend, effort)
+    others += [*_plain(search, coarse, best), *filter(None, [freed(best)])]
+    won = select_model(validation, best, others, _climb_near(search, best, effort))
+    return _concluded(search, won, tried, linear, of_mean)
+
+
+def _climb_near(search, best, effort) -> Callable[[Point], Point]:
+    """Return a function that climbs from a point, or from the best one with its kernel."""
 
     def climbed(point):
         start = point if point.name == best.name else begun(search, point.name, _alike([best, point], point))
         return search.climb(start, effort.isotropic_steps)
 
-    others += [*_plain(search, coarse, best), *filter(None, [freed(best)])]
-    return _concluded(search, select_model(validation, best, others, climbed), tried, linear, of_mean)
+    return climbed
 
 
 def _other_kernels(search, points, best, effort, goal) -> list[Point]:
