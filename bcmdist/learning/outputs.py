@@ -115,8 +115,8 @@ def _checked(code, first, inputs, where) -> OutputColumns:
     measured = next((level for level in code.levels if is_plain(level) and float(level) % 1.0), None)
     if measured is not None:
         raise InvalidData(
-            f"{where}: expected names of outputs, or whole numbers as codes, in {code.name!r}, got {measured:.80}; give "
-            "the column that names outputs"
+            f"{where}: expected names of outputs, or whole numbers as codes, in {code.name!r}, got {measured:.80}; "
+            "give the column that names outputs"
         )
     if code.gaps:
         raise InvalidData(
