@@ -224,6 +224,8 @@ def _scored(model, rows, each):
     at = mixture_cdf(means, sds, y)
     found |= {"y": y, "log_density": mixture_log_density(means, sds, y), "crps": mixture_crps(means, sds, y)}
     found |= vars(Places(at, at, np.ones(len(y), dtype=bool)))
+    if model.scaling.outputs:
+        found["train_mean"] = np.array(model.scaling.outputs.training_mean)[rows.obs.output]
     return replace(rows, columns=found, train_mean=model.scaling.training_mean(units))
 
 
