@@ -21,8 +21,8 @@ from bcmdist.model.kernels import Constant, Coregionalised, parse_kernel
 from bcmdist.model.kernels.coregionalised import first_angles
 from bcmdist.model.kernels.grammar import Factor, parsed, written
 from bcmdist.model.mean import mean_of_outputs
-from bcmdist.model.outputs import Outputs
-from bcmdist.model.scaling import Moments
+from bcmdist.model.outputs import Outputs, output_numbers
+from bcmdist.model.scaling import Moments, column_moments
 from bcmdist.model.units import Units
 
 # Largest rank that is tried, and the evidence that each further parameter must gain (Akaike 1974).
@@ -72,6 +72,16 @@ class OutputColumns:
         found = [units.found(*moments[k]) for k in range(len(self.columns))]
         mean, scale = (tuple(float(one[k]) for one in found) for k in range(2))
         return Outputs(self.columns, mean, scale, tuple(float(units.training_mean(*one)) for one in found))
+
+    def standardised(self, y, X) -> np.ndarray:
+        """Targets (n,) of rows X (n, D), standardised among those of their output; unchanged where there is one."""
+        if not self:
+            return y
+        found, number = np.zeros(len(y)), output_numbers(X, self.columns)
+        for k in np.unique(number):
+            of = column_moments(y[number == k][:, None])
+            found[number == k] = (y[number == k] - of.mean[0]) / of.scale[0]
+        return found
 
     def mean(self, name: str) -> str:
         """The mean of all outputs from that of one."""

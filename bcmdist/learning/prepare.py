@@ -219,7 +219,8 @@ def fit_context(data, surveyed, settings, runtime) -> FitContext:
     scaling = warped_scaling(surveyed, warps, likelihood.units, schema, outputs)
     settings = with_numbered_columns(settings, KernelColumns(data.inputs, schema, scaling.x_scale), warn=True)
     parts = partitions(data, settings.partition_rows)
-    sliced = share_between(surveyed.sample.obs.y, surveyed.sample.row, np.array([part.start for part in parts]))
+    y, starts = outputs.standardised(surveyed.sample.obs.y, surveyed.sample.X), np.array([p.start for p in parts])
+    sliced = share_between(y, surveyed.sample.row, starts)
     warn_of_slices(data, settings, likelihood, sliced)
     least, residual = min(least_query(settings, data), data.rows), method_of(settings).residual
     kernel = parse_kernel(first_kernel(settings, outputs), inputs=data.inputs)
