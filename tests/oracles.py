@@ -20,6 +20,20 @@ def full_gp(kernel, H, X, y, noise, Xs):
     return mean, covariance, evidence
 
 
+def several_outputs(B, kernel, X, number, y, noise, mean_variance, Xs, numbers):
+    """Dense GP regression of P outputs at places X: cov(f_a(x), f_b(z)) = B[a, b] k(x, z) + [a = b] mean_variance.
+
+    number (n,), numbers (m,): outputs of the rows and of the predictions; noise (P,). Mean and covariance at Xs.
+    """
+
+    def cov(A, a, C, c):
+        return B[np.ix_(a, c)] * kernel.cross(A, C) + mean_variance * (a[:, None] == c)
+
+    S = cov(X, number, X, number) + np.diag(noise[number])
+    Ks = cov(Xs, numbers, X, number)
+    return Ks @ solve(S, y), cov(Xs, numbers, Xs, numbers) - Ks @ solve(S, Ks.T)
+
+
 def pitc(kernel, Xq, blocks, ys, noise, Xs):
     """Dense PITC (Quinonero-Candela & Rasmussen 2005): mean and variance at Xs, log evidence."""
     mean, covariance, evidence = pitc_joint(kernel, Xq, blocks, ys, noise, Xs)

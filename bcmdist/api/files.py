@@ -30,7 +30,7 @@ from bcmdist.data.tables.tables import Named, ending, open_table
 from bcmdist.data.tables.tables import is_table as is_file
 from bcmdist.data.tables.writing import WRITERS, write_table
 from bcmdist.data.values import unpacked
-from bcmdist.errors import BcmdistWarning, InvalidData, InvalidOption
+from bcmdist.errors import BcmdistError, BcmdistWarning, InvalidData, InvalidOption
 from bcmdist.model.model import Model
 from bcmdist.storage.bounds import option_name
 from bcmdist.storage.paths import make_folders
@@ -74,6 +74,8 @@ class Files:
     """path or URL of the final output"""
     source: str | None = None
     """table whose columns precede the predictions of its rows in `out`"""
+    outputs: tuple[str, ...] = ()
+    """where the table does not name outputs, those that are predicted at each of its rows"""
 
     def finish(self, *, csv_safe=False) -> None:
         """Convert the predictions to a table where `out` is one; `csv_safe` as in `write_table`.
@@ -85,8 +87,9 @@ class Files:
         """
         if self.predictions == self.out:
             return
-        pieces = _pieces(self.predictions) if self.source is None else _joined(self.source, self.predictions)
         table = f"{os.path.dirname(self.predictions)}/table{ending(self.out)}"
+        predictions = Predictions(self.predictions, self.outputs)
+        pieces = _pieces(predictions) if self.source is None else _joined(self.source, predictions)
         write_table(table, pieces, csv_safe=csv_safe)
         with taken_meanwhile(self.out):
             os.link(table, self.out)
@@ -126,12 +129,15 @@ def predicted(model: Model, data, out, x=None, id=None, unseen=None, *, roles: d
     place = tempfile.mkdtemp() if remote else partial(os.path.abspath(out))
     try:
         make_folders(place, out)
-        file = data if is_file(data) else None
+        file, outputs = data if is_file(data) else None, tuple[str, ...]()
         if file is not None:
             data = f"{place}/{os.path.basename(os.path.abspath(data))}.zarr"  # errors show this name
-            unused = _imported(model, file, data, roles, id, unseen, kept)
+            outputs = _outputs_of(model, file, out)
+            read = _at_each_output(model, file, f"{place}/outputs") if outputs else file
+            with _texts_naming(file, read):
+                unused = _imported(model, read, data, roles, id, unseen, kept)
         source = file if is_table(out) and file is not None and id is None and not _holds_arrays(file) else None
-        yield Files(data, f"{place}/predictions.zarr" if is_table(out) else out, unused, out, source)
+        yield Files(data, f"{place}/predictions.zarr" if is_table(out) else out, unused, out, source, outputs)
     finally:
         shutil.rmtree(place, ignore_errors=True)
 
@@ -171,7 +177,88 @@ def _holds_arrays(file):
     return ending(file) not in (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".parquet")
 
 
-def _joined(file, url):
+def _outputs_of(model, file, out) -> tuple[str, ...]:
+    """Return the outputs to predict at each row of a table that does not name them; () where it does.
+
+    Raises
+    ------
+    InvalidOption
+        `out` is no table.
+    """
+    table = open_table(file) if model.outputs and not _holds_arrays(file) else None
+    if table is None or model.schema.output in (names := getattr(table, "names", ())):
+        return ()
+    if set(model.schema.output_inputs) <= set(names):
+        return ()
+    if not is_table(out):
+        raise InvalidOption(
+            f"{file}: expected a column {model.schema.output!r} that names the output of each row, or a table as "
+            f"--out, which has columns for all outputs, got {out}; give one of them"
+        )
+    return model.outputs
+
+
+def _at_each_output(model, file, folder) -> str:
+    """Write the rows of a table once for each output, with the column that names it, and return the path."""
+    table, delimited = open_table(file), ending(file) != ".parquet"
+    assert isinstance(table, Named), "arrays have no columns"
+    os.makedirs(folder)
+    made = f"{folder}/{os.path.basename(os.path.abspath(file)).split('.')[0]}{'.csv' if delimited else '.parquet'}"
+
+    def pieces():
+        for output in model.outputs:
+            for piece in table.pieces(PIECE_ROWS, texts=table.names if delimited else ()):
+                rows = slice(0, len(next(iter(piece.values())).values))
+                whole = {name: _cells(column, rows) for name, column in piece.items()}
+                yield whole | {model.schema.output: np.full(rows.stop, output, dtype=object)}
+
+    write_table(made, pieces())
+    return made
+
+
+@contextlib.contextmanager
+def _texts_naming(file, copy) -> Iterator[None]:
+    """Context manager: errors and warnings about the copy of a file name the file."""
+    if copy == file:
+        yield
+        return
+    try:
+        with warnings.catch_warnings(record=True) as noticed:
+            warnings.simplefilter("always")
+            yield
+    except BcmdistError as error:
+        raise type(error)(str(error).replace(copy, str(file))) from error
+    for one in noticed:
+        warnings.warn(one.category(str(one.message).replace(copy, str(file))), stacklevel=4)
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """A Zarr group of predictions, for each output in turn where a table does not name them."""
+
+    url: str
+    outputs: tuple[str, ...] = ()
+
+    @property
+    def rows(self) -> int:
+        """Number of rows of the table that were predicted."""
+        return open_group(self.url)["mean"].shape[0] // max(1, len(self.outputs))  # type: ignore[union-attr]
+
+    def block(self, start, stop) -> dict[str, np.ndarray]:
+        """Columns (n,) by name of some of these rows; the columns that identify the rows come first."""
+        if not self.outputs:
+            return _block(self.url, slice(start, stop))
+        rows, stop = self.rows, min(stop, self.rows)
+        each = [_block(self.url, slice(k * rows + start, k * rows + stop)) for k in range(len(self.outputs))]
+        group: Any = open_group(self.url)
+        identity = {dimensions(group["mean"])[0], *group.attrs.get("coordinates", "").split()}
+        found = {name: values for name, values in each[0].items() if name in identity}
+        predicted = (name for name in each[0] if name not in identity)
+        named = list(zip(self.outputs, each, strict=True))
+        return found | {f"{name}_{output}": one[name] for name in predicted for output, one in named}
+
+
+def _joined(file, predictions: Predictions):
     """Yield the rows of a table that were predicted, as they are there, followed by their predictions.
 
     A column with the name of one of the predictions is left out, with a warning.
@@ -179,12 +266,12 @@ def _joined(file, url):
     table = open_table(file)
     assert isinstance(table, Named), "arrays have no columns"
     delimited, start, row = ending(file) != ".parquet", 0, 0
-    numbers = np.asarray(open_group(url)["row"][:])  # type: ignore[index]
+    numbers = np.asarray(open_group(predictions.url)["row"][: predictions.rows])  # type: ignore[index]
     hidden: list[str] | None = None
     for piece in table.pieces(PIECE_ROWS, texts=table.names if delimited else ()):
         stop = start + len(next(iter(piece.values())).values)
         last = int(np.searchsorted(numbers, stop))
-        found = _block(url, slice(row, last)) if last > row else {}
+        found = predictions.block(row, last) if last > row else {}
         kept = numbers[row:last] - start
         if hidden is None and found:
             hidden = [name for name in piece if name in found]
@@ -205,11 +292,10 @@ def _cells(column: Column, rows):
     return np.where(column.gaps[rows], None, values)
 
 
-def _pieces(url):
+def _pieces(predictions: Predictions):
     """Yield blocks of predictions as columns (n,) by name; the columns that identify the rows come first."""
-    rows = open_group(url)["mean"].shape[0]  # type: ignore[union-attr]
-    for start in range(0, rows, PIECE_ROWS):
-        yield _block(url, slice(start, start + PIECE_ROWS))
+    for start in range(0, predictions.rows, PIECE_ROWS):
+        yield predictions.block(start, start + PIECE_ROWS)
 
 
 def _block(url, some):

@@ -54,9 +54,18 @@ def fitted(request: FitRequest) -> Iterator[FitRequest]:
         _refuse_columns(request)
         roles = like_training(like, request.data, y=None if settings.y == Settings.y else settings.y)
     else:
-        roles = roles_of(request.table, settings.y, x=None if settings.x == Settings.x else settings.x)
+        roles = _fitted_roles(request.table, settings)
     with _imported_nearby(request.model, request.data, roles, functools.partial(_is_fitted_to, request.model)) as place:
         yield replace(request, data=place, settings=replace(settings, x="X", y="y"))
+
+
+def _fitted_roles(table: TableOptions, settings: Settings) -> Roles:
+    """Return the roles of the columns of a table to fit to; that which names outputs is a category among the inputs."""
+    output, x = settings.output, None if settings.x == Settings.x else settings.x
+    if output is not None:
+        table = replace(table, category=list(dict.fromkeys([*table.category, output])))
+        x = x if x is None or output in x.split(",") else f"{x},{output}"
+    return roles_of(table, settings.y, x=x)
 
 
 def _refuse_columns(request):

@@ -59,6 +59,9 @@ class InMemoryRows(Rows):
     coding: Coding | None = None
     """how columns of a table are coded as numeric inputs; X holds either the coded inputs or the columns themselves"""
 
+    output: str | None = None
+    """column of a data frame that names outputs"""
+
     def written(self) -> tuple[Scratch, str]:
         """Write the rows. Return the scratch directory, which lives as long as this object, and the data set's URL.
 
@@ -103,7 +106,7 @@ class InMemoryRows(Rows):
     def _inputs(self):
         """Return the names of the inputs, their values (N, D), and their coding (None for numeric columns only)."""
         X = framed(self.X)
-        made = None if self.coding else coding_of(X)
+        made = None if self.coding else coding_of(X, output=self.output)
         coding = self.coding or made
         if coding and (made or is_uncoded(X, coding)):
             return coding.inputs, coded(X, coding), coding

@@ -15,6 +15,7 @@ from bcmdist.committee.snapshot import Snapshot
 from bcmdist.model.kernel_columns import kernel_columns
 from bcmdist.model.model import named_parameters
 from bcmdist.prediction.errors.drift import drift_report
+from bcmdist.prediction.outputs import correlations
 from bcmdist.prediction.scoring.excess_loss import from_facts
 from bcmdist.prediction.terms import term_shares
 from bcmdist.runtime.threads import one_thread
@@ -48,7 +49,7 @@ def info(snapshot: Snapshot) -> dict:
         "log_evidence": passes.log_evidence(model, facts, snapshot.ledger, snapshot.committee),
         "kernel": shown(model.kernel_name),
         "terms": term_shares(model, snapshot.committee.posterior),
-        "mean": shared.mean.name,
+        **_of_outputs(model, shown),
         "likelihood": model.likelihood.name,
         "companions": facts.survey.companions or [],
         "hyperparameters": {
@@ -82,6 +83,17 @@ def info(snapshot: Snapshot) -> dict:
         "identity": snapshot.identity,
         **shared.summary(snapshot.committee.posterior, model.scaling.original_inputs),
     }
+
+
+def _of_outputs(model, shown):
+    """Return the prior mean, and the outputs that rows observe: names, means and scales of targets, and correlations of
+    the latent functions at one place; None where there is only one."""
+    found, mean = model.scaling.outputs, {"mean": shown(model.shared.mean.name)}
+    if found is None:
+        return mean | {"outputs": None}
+    of_each = {"names": list(model.outputs), "mean": list(found.mean), "scale": list(found.scale)}
+    of_each["correlation"] = correlations(model.shared.kernel, found.columns, model.inputs).tolist()
+    return mean | {"outputs": of_each}
 
 
 def _transform(transform):

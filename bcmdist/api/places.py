@@ -24,7 +24,10 @@ def asked(source, y, settings, companions) -> tuple[Any, Settings]:
     """
     if isinstance(y, Settings):
         y, settings = None, y
-    return source_of_rows(source, y, companions), settings or Settings()
+    settings, found = settings or Settings(), source_of_rows(source, y, companions)
+    if isinstance(found, InMemoryRows) and settings.output is not None:
+        found = replace(found, output=settings.output)
+    return found, settings
 
 
 def source_of_rows(source, y, companions) -> Any:

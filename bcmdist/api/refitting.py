@@ -197,7 +197,8 @@ def _settings(snapshot, options) -> Settings:
     settings: dict[str, Any] = {
         "target_transform": "none" if transform is None else transform.kind,
         "warp": "auto" if model.scaling.warping else "none",
-        "mean": model.shared.mean.name,
+        "mean": model.shared.mean.kind,
+        "output": model.schema.output,
         "approximation": facts.linearisation.approximation,
     }
     return Settings(

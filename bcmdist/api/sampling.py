@@ -57,7 +57,7 @@ LARGEST_LOG = 30.0
 
 MEMBERS = "members"
 # Settings added by later versions. Chains of earlier versions were sampled with the defaults of these.
-LATER = ("expert", "noise", "query_from", "like", "precision", "warp", "coordinates", "target_transform")
+LATER = ("expert", "noise", "query_from", "like", "precision", "warp", "coordinates", "target_transform", "output")
 
 MakeObjective = Callable[[GBCM, list[Partition], Runtime], Objective]
 """Function from a prepared committee, its partitions and a runtime to an objective of kernel and likelihood."""

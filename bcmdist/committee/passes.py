@@ -59,8 +59,11 @@ def log_evidence(model: Model, facts: Facts, ledger, committee) -> float | None:
     """log p of all targets in their original unit, in nats, comparable between likelihoods and units of the data.
 
     Each density adds the Jacobian -log y_scale to the committee's evidence of scaled targets. None if the ledger does
-    not record the number of densities (older versions did not). For a mixture, the mean over its members.
+    not record the number of densities (older versions did not), or where rows observe several outputs, each in a unit
+    of its own. For a mixture, the mean over its members.
     """
+    if model.outputs:
+        return None
     log_evidence = committee.log_evidence / (max(1, len(model.shared.members)) if model.shared.mixture else 1)
     jacobian = model.scaling.log_jacobian(model.likelihood.units)
     counts = weights(facts.fading, ledger)

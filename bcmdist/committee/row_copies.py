@@ -5,7 +5,7 @@ them, so the task that computes their message also stores them as a blob, which 
 part of the model from the commit of its partition until that is forgotten.
 
 A copy is an array (n, D + k) in original units: inputs in the model's column order, then the k fields of
-`Observations`.
+`Observations`, `OBSERVED`.
 """
 
 from dataclasses import dataclass, fields, replace
@@ -19,7 +19,8 @@ from bcmdist.runtime.interface import Runtime, Task
 from bcmdist.storage.arrays import check_array
 from bcmdist.storage.commits import CELL_DATA, BlobReference, open_store
 
-OBSERVED = tuple(field.name for field in fields(Observations))
+# Without the number of the output, which inputs tell.
+OBSERVED = tuple(field.name for field in fields(Observations) if field.name != "output")
 
 
 @dataclass(frozen=True)

@@ -26,8 +26,12 @@ class Observations:
     """1 if a lifetime ended at `y`, 0 if it is right-censored at `y`, (n,)."""
     target_variance: np.ndarray = None  # type: ignore[assignment]  # None becomes an array
     """Known variance of the error of `y`, in its squared unit, (n,), at least 0."""
+    output: np.ndarray | None = None
+    """Number of the output that the row observes, (n,), where there are several; 0 by default."""
 
     def __post_init__(self):
+        if self.output is None:
+            object.__setattr__(self, "output", np.zeros(np.shape(self.y), dtype=int))
         for field in fields(self):
             if getattr(self, field.name) is None:
                 empty = np.zeros if field.name == "target_variance" else np.ones

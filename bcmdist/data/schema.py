@@ -16,7 +16,7 @@ from difflib import get_close_matches
 
 import numpy as np
 
-from bcmdist.data.tables.coding import Coding
+from bcmdist.data.tables.coding import OUTPUT, Coding
 from bcmdist.data.values import LARGEST_INTEGER, as_float
 from bcmdist.errors import BcmdistWarning, InvalidData, InvalidDtype
 
@@ -57,6 +57,17 @@ class Schema:
         """Numbers of the inputs that mark missing values of a column."""
         marks = self.coding.indicators if self.coding else ()
         return tuple(number for number, name in enumerate(self.columns) if name in marks)
+
+    @property
+    def output(self) -> str | None:
+        """Name of the column that names the output of a row, where rows observe several."""
+        return dict(self.coding.roles).get(OUTPUT) if self.coding else None
+
+    @property
+    def output_inputs(self) -> tuple[str, ...]:
+        """Names of the inputs of that column, one for each output; () if there is none."""
+        codes = self.coding.codes if self.coding else ()
+        return next((code.inputs for code in codes if code.name == self.output), ())
 
     def column(self, number) -> str:
         """Return the description of a column for messages."""

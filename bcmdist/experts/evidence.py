@@ -72,11 +72,7 @@ def _gaussian(K, likelihood, obs):
     adjoint *= -0.5 * processes
     for one in a.T:
         adjoint = linalg.add_outer(adjoint, 0.5, one)
-    return (
-        float(-0.5 * (np.vdot(y, a) + constant)),
-        adjoint,
-        np.atleast_1d(np.diag(adjoint) @ likelihood.learned_noise(obs)),
-    )
+    return float(-0.5 * (np.vdot(y, a) + constant)), adjoint, likelihood.noise_slopes(obs, np.diag(adjoint))
 
 
 def _left_out(K, likelihood, obs):
@@ -98,7 +94,7 @@ def _left_out(K, likelihood, obs):
     adjoint *= -1.0
     for above, below in zip((u + a).T, (u - a).T, strict=True):
         adjoint = linalg.add_outer(linalg.add_outer(adjoint, 0.25, above), -0.25, below)
-    return float(value), adjoint, np.atleast_1d(np.diag(adjoint) @ likelihood.learned_noise(obs))
+    return float(value), adjoint, likelihood.noise_slopes(obs, np.diag(adjoint))
 
 
 def _laplace(K, likelihood, obs):

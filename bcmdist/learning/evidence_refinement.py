@@ -35,7 +35,7 @@ from bcmdist.learning.query_selection import ALTERNATED
 from bcmdist.learning.search import PRIOR_SD, polish
 from bcmdist.learning.stopping import stop_when_idle
 from bcmdist.learning.training_context import TrainingContext
-from bcmdist.model.kernels import Kernel, metric, split_parameters
+from bcmdist.model.kernels import Kernel, finite_metric, split_parameters
 from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.model import named_parameters
 from bcmdist.model.scaling import scaling_to_array
@@ -95,7 +95,7 @@ def climbed_jointly(
     Return the best point, its query points (Q, D) and the number of evaluations. The evidence is never lower than at
     the start. Coordinates are in units of the kernel's lengthscales; hyper-parameters have the search's weak prior.
     """
-    shape, unit = objective.points.shape, metric(start.kernel, inputs)
+    shape, unit = objective.points.shape, finite_metric(start.kernel, inputs)
     moves = moves_of(start)
     at = moves.argmax(axis=0)  # per step, index of the first of the tied parameters that it moves, which are equal
     first, bounds = theta_of(start)[at], np.log(bounds_of(start))[at]

@@ -96,8 +96,9 @@ def _job(data, settings):
     for name in ("noise", "warp", "target_transform"):
         if asked[name] == "auto":
             del asked[name]
-    if settings.coordinates is None:
-        del asked["coordinates"]
+    for name in ("coordinates", "output"):
+        if asked[name] is None:
+            del asked[name]
     if settings.precision == FIRST_PRECISION:
         del asked["precision"]
     job = {"data": describe(data.url, data.x, data.y), "url": data.url, "settings": asked}

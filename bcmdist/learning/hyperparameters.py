@@ -17,6 +17,7 @@ from bcmdist.learning.evidence.local_tasks import ClassEvidence, LocalEvidence
 from bcmdist.learning.evidence.objectives import BLOCKWISE, LocalObjective
 from bcmdist.learning.experts import method_of
 from bcmdist.learning.method import first_mean_of
+from bcmdist.learning.outputs import ONE_OUTPUT, OutputColumns, output_columns
 from bcmdist.learning.search import AUTO_KERNELS, EFFORTS, PRIOR_SD, learn
 from bcmdist.learning.settings import Settings
 from bcmdist.learning.stopping import GAIN_NATS
@@ -117,6 +118,8 @@ class InputColumns:
     """(D,) divisors of the original inputs"""
     groups: tuple[int, ...] = ()
     """(D,) for each input the first input that shares its lengthscale; () if each has its own"""
+    outputs: OutputColumns = ONE_OUTPUT
+    """inputs that name a row's output"""
     roles: ColumnRoles | None = None
     """inputs with a role in sums of kernels; None if only kernels of all columns may be chosen"""
 
@@ -143,15 +146,16 @@ def find_hyperparameters(
     """
     inputs = len(columns.scales)
     if not settings.learn:
-        return fixed_hyperparameters(settings, inputs, columns.groups, likelihood)
+        return fixed_hyperparameters(settings, inputs, columns.groups, likelihood, columns.outputs)
     target, likelihood = likelihood, likelihood.learned_as()
     classes = classes or ((0.0, 1.0) if likelihood is not target else None)
-    mean = first_mean(settings)
-    objective = first_objective(settings, blocks(None), reference, classes, runtime)
+    mean = first_mean(settings, columns.outputs)
+    objective = first_objective(settings, blocks(None), reference, classes, runtime, mean)
     validation = ValidationData(near, reference, runtime, classes, likelihood) if near else None
     most = max(blocks.largest, validation.sizes.rows if validation else 0)
     _refuse_large_evidence(most, inputs, settings, likelihood, runtime)
-    objectives = _Objectives(objective, CachedObjective(objective, log), blocks, mean, sloping)
+    linear = columns.outputs.mean(LINEAR)
+    objectives = _Objectives(objective, CachedObjective(objective, log), blocks, mean, linear if sloping else None)
     try:
         learned = learn(
             objectives.objective_for,
@@ -161,6 +165,7 @@ def find_hyperparameters(
             effort=EFFORTS[settings.effort],
             groups=columns.groups,
             scales=columns.scales,
+            outputs=columns.outputs,
             roles=columns.roles,
             validation_for=objectives.validation_on(validation) if validation else None,
             trend=objectives.trend,
@@ -171,7 +176,7 @@ def find_hyperparameters(
         raise NotPositiveDefinite(
             f"{error}; the last failure: {(objectives.remembered.reasons or ['none'])[-1]}"
         ) from error
-    kernel, mean = learned.kernel, LINEAR if learned.linear else mean
+    kernel, mean = learned.kernel, linear if learned.linear else mean
     if likelihood is not target and not (
         target.needs_calibration or target.independent_processes
     ):  # evidence without gradient
@@ -191,18 +196,20 @@ def _findings(learned) -> dict[str, Any]:
     }
 
 
-def first_objective(settings, parts, reference, classes, runtime) -> LocalObjective:
-    """Return the objective that learning maximises over some partitions, under the first mean."""
-    task, mean = BLOCKWISE.get(settings.objective, LocalEvidence), first_mean(settings)
+def first_objective(settings, parts, reference, classes, runtime, mean: str) -> LocalObjective:
+    """Return the objective that learning maximises over some partitions, under a mean."""
+    task = BLOCKWISE.get(settings.objective, LocalEvidence)
     return LocalObjective(runtime, parts, scaling=reference, mean=mean, classes=classes, task=task)
 
 
-def fixed_hyperparameters(settings, inputs, groups, likelihood) -> tuple[str, Kernel, Likelihood, str, dict[str, Any]]:
+def fixed_hyperparameters(
+    settings, inputs, groups, likelihood, outputs: OutputColumns = ONE_OUTPUT
+) -> tuple[str, Kernel, Likelihood, str, dict[str, Any]]:
     """Return the hyper-parameters of the settings, not learned, in the form of `find_hyperparameters`."""
-    name = first_kernel(settings)
+    name = first_kernel(settings, outputs)
     made = with_hyperparameters(parse_kernel(name, inputs=inputs), likelihood, settings.set, groups=groups)
     found = {"kernels_tried": {}, "at_bounds": [], "evaluations": 0, "decisions": []}
-    return name, *made, first_mean(settings), found
+    return name, *made, first_mean(settings, outputs), found
 
 
 @dataclass(frozen=True)
@@ -213,8 +220,8 @@ class _Objectives:
     remembered: CachedObjective
     blocks: Blocks
     mean: str
-    open_mean: bool
-    """whether a linear mean may replace this one"""
+    linear: str | None
+    """linear mean that may replace this one"""
 
     def objective_for(self, kernel):
         """Return the objective over rows that are near in the metric of a kernel."""
@@ -225,14 +232,14 @@ class _Objectives:
     @property
     def trend(self):
         """The objective over the current rows under a linear mean; None if the mean is not to be chosen."""
-        return self._under(LINEAR) if self.open_mean else None
+        return self._under(self.linear) if self.linear else None
 
     def validation_on(self, data):
         """Return a function of a kernel: cross-validation on rows that are near in its metric."""
 
         def validation_for(kernel):
             folds = data.folds(kernel)
-            return folds.under(self.mean, folds.under(LINEAR) if self.open_mean else None)
+            return folds.under(self.mean, folds.under(self.linear) if self.linear else None)
 
         return validation_for
 
@@ -265,11 +272,9 @@ def _class_evidence(blocks, reference, mean, likelihood, classes, runtime):
     return evidence
 
 
-def first_mean(settings) -> str:
+def first_mean(settings, outputs: OutputColumns = ONE_OUTPUT) -> str:
     """Return the prior mean; for `auto` the one used before the choice."""
-    if settings.mean != AUTO_MEAN:
-        return settings.mean
-    return first_mean_of(method_of(settings))
+    return outputs.mean(first_mean_of(method_of(settings)) if settings.mean == AUTO_MEAN else settings.mean)
 
 
 def may_slope(settings, likelihood) -> bool:
@@ -288,7 +293,9 @@ def with_numbered_columns(settings: Settings, columns: KernelColumns, *, warn=Fa
     """
     if settings.kernel == AUTO_KERNEL:
         return settings
-    numbered = columns.numbered(settings.kernel)
+    outputs = output_columns(settings, columns.schema, columns.inputs, "the data")
+    numbered = outputs.kernel(columns.numbered(settings.kernel))
+    outputs.refuse_others(numbered)
     if warn and (unused := columns.unused(numbered)):
         text = f"kernel: {few(unused)} used by no term of {columns.shown(numbered)}; drop the columns, or add terms"
         warnings.warn(BcmdistWarning(text), stacklevel=2)
@@ -297,10 +304,10 @@ def with_numbered_columns(settings: Settings, columns: KernelColumns, *, warn=Fa
     return replace(settings, kernel=numbered, set={own.get(name, name): value for name, value in settings.set.items()})
 
 
-def first_kernel(settings) -> str:
+def first_kernel(settings, outputs: OutputColumns = ONE_OUTPUT) -> str:
     """Return the kernel's expression; for `auto` the one used before learning."""
     kernel = requested_kernel(settings)
-    return AUTO_KERNELS[0] if kernel == AUTO_KERNEL else kernel
+    return outputs.kernel(AUTO_KERNELS[0] if kernel == AUTO_KERNEL else kernel)
 
 
 def requested_kernel(settings) -> str:

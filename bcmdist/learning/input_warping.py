@@ -21,6 +21,7 @@ from bcmdist.learning.evidence.objectives import LocalObjective
 from bcmdist.learning.hyperparameters import first_kernel, first_mean
 from bcmdist.learning.left_out.blocks import SAMPLES, by_size, shares_of
 from bcmdist.learning.left_out.score import Score, margin
+from bcmdist.learning.outputs import ONE_OUTPUT, OutputColumns
 from bcmdist.learning.point import Point, expanded
 from bcmdist.learning.search import Effort, polish
 from bcmdist.learning.survey import SurveyResult
@@ -99,8 +100,14 @@ def requested_warps(settings, surveyed: SurveyResult, schema, where: str) -> dic
     return kinds | dict.fromkeys(KernelColumns(len(names), schema).cyclic(settings.kernel), NONE)
 
 
-def warped_scaling(surveyed: SurveyResult, kinds: Mapping[int, str], units: Units, schema: Schema = UNNAMED) -> Scaling:
-    """Return the scaling of inputs that are warped by the kinds asked for, by column."""
+def warped_scaling(
+    surveyed: SurveyResult,
+    kinds: Mapping[int, str],
+    units: Units,
+    schema: Schema = UNNAMED,
+    outputs: OutputColumns = ONE_OUTPUT,
+) -> Scaling:
+    """Return the scaling of inputs that are warped by the kinds asked for, by column, and of targets by output."""
     x, warps = surveyed.x, {}
     mean, squares, low, high = (np.array(values) for values in (x.mean, x.squares, x.low, x.high))
     for k, kind in kinds.items():
@@ -109,15 +116,16 @@ def warped_scaling(surveyed: SurveyResult, kinds: Mapping[int, str], units: Unit
             continue
         warps[k], own = found
         mean[k], squares[k], low[k], high[k] = own
-    return scaling_from(
+    scaling = scaling_from(
         Moments(x.count, mean, squares, low, high),
         without_errors(surveyed.y, surveyed.sample.obs),
         surveyed.exposure,
         units,
         schema.groups,
         Warping(warps),
-        schema.gaps,
+        (*schema.gaps, *outputs.columns),
     )
+    return replace(scaling, outputs=outputs.scaled(surveyed.of_outputs, units)) if outputs else scaling
 
 
 def _warp(surveyed, k, kind) -> tuple[Warp, tuple[float, ...]] | None:
@@ -149,9 +157,9 @@ def choose_warps(case, store: ModelStore, url: str) -> tuple[Scaling, list[dict[
     others = candidates(surveyed, case.warps) if able and case.data.rows >= LEAST_ROWS else {}
     if not others:
         return case.scaling, []
-    of_target = {name: getattr(case.scaling, name) for name in ("y_mean", "y_scale", "transform")}
+    of_target = {name: getattr(case.scaling, name) for name in ("y_mean", "y_scale", "transform", "outputs")}
     scalings = {NONE: case.scaling} | {
-        name: replace(warped_scaling(surveyed, {**case.warps, **kinds}, units, case.schema), **of_target)
+        name: replace(warped_scaling(surveyed, {**case.warps, **kinds}, units, case.schema, case.outputs), **of_target)
         for name, kinds in others.items()
     }
     name, decision = pilot_of(case, store, url).select(scalings, of="warp")
@@ -163,7 +171,8 @@ def pilot_of(case, store: ModelStore, url: str, *, by_blocks=True) -> "Pilot":
     surveyed, settings = case.surveyed, case.settings
     learned_as = case.likelihood.learned_as()
     classes = case.classes or ((0.0, 1.0) if learned_as is not case.likelihood else None)
-    of_model = (learned_as, classes, first_kernel(settings), first_mean(settings), case.schema.groups)
+    first = first_kernel(settings, case.outputs), first_mean(settings, case.outputs)
+    of_model = (learned_as, classes, *first, case.schema.groups)
     return Pilot(
         surveyed, *of_model, case.effort, case.data.companions, case.runtime, store, url, case.places, by_blocks
     )

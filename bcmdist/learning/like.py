@@ -16,7 +16,7 @@ from bcmdist.model.model import Model, named_parameters
 # Settings that the model decides.
 DECIDED = (
     "task", "likelihood", "kernel", "mean", "warp", "target_transform", "set", "expert", "precision", "approximation",
-    "linearise",
+    "linearise", "output",
 )  # fmt: skip
 
 
@@ -59,7 +59,8 @@ def settings_like(settings: Settings) -> Settings:
         precision=cast(Literal["double", "mixed"], model.precision),
         approximation=linearisation.approximation,
         linearise=linearisation.linearise,
-        mean=cast(Literal["constant", "zero", "linear"], model.shared.mean.name),
+        mean=cast(Literal["constant", "zero", "linear"], model.shared.mean.kind),
+        output=model.schema.output,
         warp="none",
         target_transform="none",
         partition="chunks" if settings.partition == "auto" and model.cells is None else settings.partition,

@@ -90,7 +90,8 @@ def prior_center(point, inputs) -> np.ndarray:
     kernel = parse_kernel(point.name, inputs=inputs).parameters
     likelihood = point.likelihood.default(point.likelihood.processes).parameters
     values = [kernel[n][: len(v)] for n, v in point.kernel.parameters.items()]
-    return np.log(np.concatenate([*values, *likelihood.values()]))
+    values += [np.broadcast_to(likelihood[n], len(v)) for n, v in point.likelihood.parameters.items()]
+    return np.log(np.concatenate(values))
 
 
 def bounds_of(point) -> np.ndarray:

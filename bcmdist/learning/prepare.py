@@ -10,8 +10,6 @@ from typing import Any, cast
 
 import numpy as np
 
-from bcmdist.committee.facts import Cells
-from bcmdist.data.cell_tree import grow
 from bcmdist.data.dataset import Dataset
 from bcmdist.data.observations import Observations
 from bcmdist.data.partition import Partition, partitions
@@ -22,6 +20,7 @@ from bcmdist.learning.basis_evidence import BasisBudget, warn_of_poor_basis
 from bcmdist.learning.basis_inputs import BasisInputs
 from bcmdist.learning.blocks.blocks import LEARNING_BLOCK, Blocks, CellBlocks, SampleBlocks
 from bcmdist.learning.category_lengthscales import shared_by, unordered_values
+from bcmdist.learning.cells import TREE_SAMPLE, grow_cells
 from bcmdist.learning.choices import (
     MANY_CLASSES,
     choose_likelihood,
@@ -48,6 +47,7 @@ from bcmdist.learning.hyperparameters import (
 from bcmdist.learning.input_warping import requested_warps, warped_scaling
 from bcmdist.learning.like import model_like, refuse_unknown_classes
 from bcmdist.learning.method import Method, sample_rows
+from bcmdist.learning.outputs import ONE_OUTPUT, OutputColumns, output_columns, with_output
 from bcmdist.learning.point import Point
 from bcmdist.learning.prediction_inputs import read_prediction_inputs
 from bcmdist.learning.query_count import least_query, most_query, query_count
@@ -60,7 +60,7 @@ from bcmdist.learning.survey import Survey, SurveyResult, schema_of
 from bcmdist.learning.target_choice import choose_scaling
 from bcmdist.learning.training_context import TrainingContext
 from bcmdist.model.kernel_columns import KernelColumns
-from bcmdist.model.kernels import kernel_parts, metric, parse_kernel
+from bcmdist.model.kernels import kernel_parts, parse_kernel
 from bcmdist.model.likelihoods import Likelihood, make_likelihood, tasks
 from bcmdist.model.mean import Mean
 from bcmdist.model.model import Model
@@ -69,7 +69,6 @@ from bcmdist.model.shared.interface import Shared
 from bcmdist.model.shared.query import Query
 from bcmdist.model.shared.weights import Weights
 from bcmdist.model.targets import class_numbers
-from bcmdist.prediction.local.halos import sizes_for
 from bcmdist.runtime import memory
 from bcmdist.runtime.interface import Runtime
 from bcmdist.runtime.progress import Meter
@@ -79,10 +78,7 @@ from bcmdist.storage.commits import BlobReference, ModelStore
 # Rows sampled per query point for k-means, and the minimum sample: enough for stable centres.
 SAMPLE_PER_QUERY = 10
 SAMPLE_LEAST = 1000
-# Maximum rows sampled to build the tree of cells, and minimum sampled rows per cell.
-TREE_SAMPLE = 200_000
 SAMPLE_BYTES = 2**26  # limit on the bytes of a sample, which is sent over the network
-LEAST_SAMPLED = 8
 EVALUATIONS = "evaluations.jsonl"
 
 
@@ -108,7 +104,8 @@ def survey(data: Dataset, settings: Settings, runtime: Runtime, *, among: Sequen
     settings = with_numbered_columns(settings, KernelColumns(data.inputs, schema))
     column_roles(settings.coordinates, schema, data.inputs)  # refuses names that do not exist
     parts, method = partitions(data, settings.partition_rows), method_of(settings)
-    method.refuse_data(settings, first_kernel(settings), data.inputs, data.rows)
+    outputs = output_columns(settings, schema, data.inputs, data.url)
+    method.refuse_data(settings, first_kernel(settings, outputs), data.inputs, data.rows)
     task, likelihood = settings.task, settings.likelihood
     if likelihood is None and task is not None:  # for classification: one that accepts any labels
         likelihood = MANY_CLASSES if task == "classification" else tasks()[task][0]
@@ -116,9 +113,9 @@ def survey(data: Dataset, settings: Settings, runtime: Runtime, *, among: Sequen
     sample = min(TREE_SAMPLE, largest) if settings.partition == "spatial" else SAMPLE_LEAST
     needed = SAMPLE_PER_QUERY * most_query(settings, data), min(sample_rows(method, settings), largest)
     sample = max(sample, _learning_rows(settings, data), *needed)
-    look = Survey(settings.seed, sample, likelihood)
-    shared = min(least_query(settings, data), data.rows) + Mean(first_mean(settings)).weights(data.inputs)
-    kernels = kernel_parts(parse_kernel(first_kernel(settings), inputs=data.inputs))
+    look = Survey(settings.seed, sample, likelihood, outputs.columns)
+    shared = min(least_query(settings, data), data.rows) + Mean(first_mean(settings, outputs)).weights(data.inputs)
+    kernels = kernel_parts(parse_kernel(first_kernel(settings, outputs), inputs=data.inputs))
     least = make_likelihood(likelihood or "gaussian", TWO_CLASSES)  # the number of classes is not known yet
     refuse_expert_of(parts, shared, kernels, runtime, least, residual=method.residual)
     return runtime.sum(look, [parts[k] for k in among] or parts, label="survey")
@@ -145,6 +142,8 @@ class FitContext:
     """whether a linear mean may be chosen; with many inputs its weights may not fit in memory"""
     warps: Mapping[int, str]
     """kinds of warps asked for, by number of the input (`input_warping.requested_warps`)"""
+    outputs: OutputColumns = ONE_OUTPUT
+    """inputs that name a row's output, where there are several"""
     places: np.ndarray | None = None
     """inputs of future predictions, (m, D), in original units; None if unknown"""
 
@@ -202,7 +201,7 @@ def prepare_model(
     cells = None
     if settings.partition == "spatial":
         with place.stages("cells"):
-            cells, found["cells"] = _grow_cells(case.inputs, kernel, data.rows, settings)
+            cells, found["cells"] = grow_cells(case.inputs, kernel, data.rows, settings)
     repeats = {"share": surveyed.replicates.share, "deviation": surveyed.replicates.deviation}
     found |= {"between_partitions": case.sliced, "companions": data.companions, "repeats": repeats}
     found |= {"look": look, "labels": _labels(case, kernel), "whole_targets": surveyed.labels and len(surveyed.labels)}
@@ -212,25 +211,29 @@ def prepare_model(
 
 def fit_context(data, surveyed, settings, runtime) -> FitContext:
     """Return what learning needs; warn of unusual data, and refuse experts that do not fit in memory."""
-    schema = schema_of(data)
+    schema = with_output(schema_of(data), settings.output)
+    outputs = output_columns(settings, schema, data.inputs, data.url)
     likelihood, classes = choose_likelihood(data, surveyed, settings, schema)
     refuse_target_variance(data, settings, likelihood)
+    likelihood = likelihood.for_outputs(len(outputs.columns)) if outputs else likelihood
     warn_of_data(data, surveyed, settings, schema, likelihood)
     warn_of_roles(data, surveyed, settings, schema, likelihood)
     warps = requested_warps(settings, surveyed, schema, data.url)
-    scaling = warped_scaling(surveyed, warps, likelihood.units, schema)
+    scaling = warped_scaling(surveyed, warps, likelihood.units, schema, outputs)
     settings = with_numbered_columns(settings, KernelColumns(data.inputs, schema, scaling.x_scale), warn=True)
     parts = partitions(data, settings.partition_rows)
-    sliced = share_between(surveyed.sample.obs.y, surveyed.sample.row, np.array([part.start for part in parts]))
+    y, starts = outputs.standardised(surveyed.sample.obs.y, surveyed.sample.X), np.array([p.start for p in parts])
+    sliced = share_between(y, surveyed.sample.row, starts)
     warn_of_slices(data, settings, likelihood, sliced)
     least, residual = min(least_query(settings, data), data.rows), method_of(settings).residual
-    kernel = parse_kernel(first_kernel(settings), inputs=data.inputs)
-    shared = least + Mean(first_mean(settings)).weights(data.inputs)
+    kernel = parse_kernel(first_kernel(settings, outputs), inputs=data.inputs)
+    shared = least + Mean(first_mean(settings, outputs)).weights(data.inputs)
     refuse_expert_of(parts, shared, kernel_parts(kernel), runtime, likelihood, residual=residual)
-    fits = expert_fits(parts, Mean(LINEAR).weights(data.inputs), kernel, runtime, likelihood, residual=residual)
+    linear = Mean(outputs.mean(LINEAR)).weights(data.inputs)
+    fits = expert_fits(parts, linear, kernel, runtime, likelihood, residual=residual)
     sloping = may_slope(settings, likelihood) and fits(least)
     about = (schema, likelihood, classes, scaling, parts, scaling.inputs(surveyed.sample.X), float(sliced))
-    return FitContext(data, surveyed, settings, runtime, *about, sloping, warps)
+    return FitContext(data, surveyed, settings, runtime, *about, sloping, warps, outputs)
 
 
 def _learned(case, reference, store, place):
@@ -238,7 +241,7 @@ def _learned(case, reference, store, place):
     near, blocks = learning_blocks(case, reference, store, place)
     roles = column_roles(case.settings.coordinates, case.schema, case.data.inputs)
     sums = case.method.capabilities.sums and case.settings.objective != "subset"  # one block, and memory for each term
-    columns = InputColumns(case.scaling.x_scale, case.schema.groups, roles if sums else None)
+    columns = InputColumns(case.scaling.x_scale, case.schema.groups, case.outputs, roles if sums else None)
     budget = BasisBudget(case.settings, *case.box)
     figure = "log density" if case.settings.objective == LEAVE_ONE_OUT else "log evidence"
     learned = find_hyperparameters(
@@ -361,7 +364,8 @@ def _basis_inputs(case, kernel, likelihood, mean, count) -> BasisInputs:
 
 def _observed(case, likelihood) -> Observations:
     """Observations of the sample in the units of the model."""
-    return case.scaling.observations(class_numbers(case.surveyed.sample.obs, case.classes), likelihood.units)
+    obs = class_numbers(case.surveyed.sample.obs, case.classes)
+    return case.scaling.observations(obs, likelihood.units, case.inputs)
 
 
 def _labels(case, kernel):
@@ -382,17 +386,3 @@ def _learning_rows(settings, data):
         return rows
     sampled = settings.learn and settings.partition == "chunks"
     return min(rows, max(SAMPLE_LEAST, _largest_sample(data))) if sampled else 0
-
-
-def _grow_cells(sample, kernel, rows, settings):
-    """Build the tree of cells for all rows from a sample, and the cell sizes."""
-    sizes = sizes_for(rows, sample.shape[1], settings.effort)
-    share = min(1.0, len(sample) / rows)
-    tree = grow(
-        sample,
-        metric(kernel, sample.shape[1]),
-        cell_rows=max(LEAST_SAMPLED, share * sizes.core),
-        partition_rows=max(LEAST_SAMPLED, share * settings.rows_per_expert),
-        seed=settings.seed,
-    )
-    return tree, Cells(sizes.core, sizes.with_halo)

@@ -106,8 +106,26 @@ def _random(sample, targets, count, kernel, noise, share, seed, places):
 
 
 def _kmeans(sample, targets, count, kernel, noise, share, seed, places):
-    """Centres of k-means in the metric of the kernel's lengthscales, for rows, places and gaps between rows."""
-    rows, covered, unit = np.unique(sample, axis=0), np.unique(places, axis=0), metric(kernel, sample.shape[1])
+    """Centres of k-means in the metric of the kernel's lengthscales, for rows, places and gaps between rows.
+
+    Where rows observe several outputs, each centre is a point of each output.
+    """
+    outputs, unit = kernel.output_columns(sample.shape[1]), metric(kernel, sample.shape[1])
+    if len(outputs):
+        others, each = np.delete(np.arange(sample.shape[1]), outputs), max(1, count // len(outputs))
+        centres = _dispersed_centres(sample[:, others], each, unit[others], seed, places[:, others])
+        points = np.empty((len(centres) * len(outputs), sample.shape[1]))
+        points[:, others] = np.repeat(centres, len(outputs), axis=0)
+        points[:, outputs] = np.tile(np.eye(len(outputs)), (len(centres), 1))
+        points = points[:count]
+    else:
+        points = _dispersed_centres(sample, count, unit, seed, places)
+    return _independent(_on_levels(points, sample, kernel), kernel, share)
+
+
+def _dispersed_centres(sample, count, unit, seed, places):
+    """Centres (Q, D) of k-means, in units of a metric, for rows, places and gaps between rows."""
+    rows, covered = np.unique(sample, axis=0), np.unique(places, axis=0)
     points = np.concatenate([rows, covered])
     if count < len(points):
         weight = np.repeat([1.0, len(rows) / max(len(covered), 1)], [len(rows), len(covered)])
@@ -119,8 +137,8 @@ def _kmeans(sample, targets, count, kernel, noise, share, seed, places):
             some = {"init": centres[kept], "max_iter": SPREADING_ITERATIONS}
             centres = _centres(points / unit, count - in_gaps, seed, weight=weight, **some)
             centres = np.concatenate([centres, _centres(gaps, in_gaps, seed)])
-        points = _on_levels(centres * unit, rows, kernel)
-    return _independent(points, kernel, share)
+        points = centres * unit
+    return points
 
 
 def _on_levels(points, rows, kernel):

@@ -18,6 +18,7 @@ from bcmdist.learning.category_lengthscales import category_lengthscales_by_evid
 from bcmdist.learning.cross_validation import DECISIVE_NATS, CrossValidation, Judged, select_model
 from bcmdist.learning.decisions import A_ROW, EVIDENCE, IN_ALL, ROWS_LEFT_OUT, Decision
 from bcmdist.learning.left_out.score import Margin, margin
+from bcmdist.learning.outputs import ONE_OUTPUT, OutputColumns, ranks_tried
 from bcmdist.learning.point import (
     Point,
     at_bounds,
@@ -176,6 +177,7 @@ def learn(
     effort: Effort,
     groups: tuple[int, ...] = (),
     scales=None,
+    outputs: OutputColumns = ONE_OUTPUT,
     roles: ColumnRoles | None = NO_ROLES,
     validation_for: Callable[[Kernel], CrossValidation] | None = None,
     trend: Objective | None = None,
@@ -190,6 +192,7 @@ def learn(
     kernel_name : expression of `parse_kernel`, or "auto" to choose among `AUTO_KERNELS`
     groups : (D,) for each input the first input that shares its lengthscale; () if each input has its own
     scales : (D,) divisors of the original inputs: one lengthscale for unscaled inputs is tried too
+    outputs : inputs that name a row's output; the kernel is of all outputs, and its rank is chosen
     roles : of inputs in the sums that are tried; None if only kernels of all columns may be chosen
     validation_for : cross-validation near in a kernel's metric, which chooses the model; None: the evidence chooses
     trend : the objective over the current rows under a linear mean, which may replace the constant mean
@@ -201,32 +204,38 @@ def learn(
     NotPositiveDefinite
         The objective could not be evaluated at any start.
     """
-    search = _Search(objective_for(None), inputs, groups, meter)
-    names = AUTO_KERNELS if kernel_name == "auto" else (kernel_name,)
+    search, auto = _Search(objective_for(None), inputs, groups, meter), kernel_name == "auto"
+    names = [outputs.kernel(name) for name in (AUTO_KERNELS if auto else (kernel_name,))]
     points = isotropic_points(search, names, likelihood, effort, scales)
     coarse = max(points, key=_objective)
     search.objective = objective_for(coarse.kernel)
     coarse = search.again(coarse)
     if not math.isfinite(coarse.objective):  # the optimum fails numerically on these rows: search again
-        points = isotropic_points(search, names, likelihood, effort, scales)
-        coarse = max(points, key=_objective)
+        coarse = max(points := isotropic_points(search, names, likelihood, effort, scales), key=_objective)
     best = search.climb(expanded(coarse, inputs), effort.steps)
     goal = best.objective if validation_for is None else -math.inf  # rows left out may prefer a lower evidence
     points = [best, *_other_kernels(search, points, best, effort, goal)]
-    summed, gaining = sums(search, points, effort, roles) if kernel_name == "auto" else ([], [])
+    by_sums = auto and not outputs
+    summed, gaining = sums(search, points, effort, roles) if by_sums else ranks_tried(search, points, effort)
     tried, points = _best_by_name([*points, *summed]), [*points, *gaining]
     best, *others = _representable(sorted(points, key=_objective, reverse=True), representable)
     if validation_for is None:
         return _by_evidence(search, best, others, tried, trend, effort)
     best, validation = _further_rounds(search, best, objective_for, validation_for, effort)
     best, validation, linear, of_mean = _mean_by_rows(search, best, validation, trend, effort)
+    others += [*_plain(search, coarse, best), *filter(None, [freed(best)])]
+    won = select_model(validation, best, others, _climb_near(search, best, effort))
+    return _concluded(search, won, tried, linear, of_mean)
+
+
+def _climb_near(search, best, effort) -> Callable[[Point], Point]:
+    """Return a function that climbs from a point, or from the best one with its kernel."""
 
     def climbed(point):
         start = point if point.name == best.name else begun(search, point.name, _alike([best, point], point))
         return search.climb(start, effort.isotropic_steps)
 
-    others += [*_plain(search, coarse, best), *filter(None, [freed(best)])]
-    return _concluded(search, select_model(validation, best, others, climbed), tried, linear, of_mean)
+    return climbed
 
 
 def _other_kernels(search, points, best, effort, goal) -> list[Point]:
@@ -279,8 +288,12 @@ def _concluded(search, won: Judged, tried, linear, of_mean):
 
 
 def _alike(points, point):
-    """Points with the same hyper-parameters as a point, itself among them."""
-    return [one for one in points if one.kernel.parameters.keys() == point.kernel.parameters.keys()]
+    """Points with the same hyper-parameters as a point, itself among them; lengthscales may be common."""
+
+    def shapes(one):
+        return [(n, n in one.kernel.lengthscales or len(v)) for n, v in one.kernel.parameters.items()]
+
+    return [one for one in points if shapes(one) == shapes(point)]
 
 
 def _plain(search, coarse, best):

@@ -39,13 +39,15 @@ class Settings:
     onehot one_against_rest; negative_binomial poisson; weibull exponential; binomial; or one that another package adds
     [default: the first of the task's; onehot for more than two classes, one_against_rest with rvm]"""
     kernel: Annotated[str, "NAME|auto"] = "auto"
-    """by name: se matern12 matern32 matern52 rq arcsine linear poly2 poly3 constant white periodic category onehot, or
-    one that another package adds; -iso for a single lengthscale; combined with + and *; on some columns by their names
-    or numbers (from 0), as in 'matern12(lon, lat) + linear(age)'; category(soil) for levels that are all equally alike;
-    white for independent values of different rows; periodic(hour, period=24) in the unit of the column, with ~24 to
-    learn the period; auto: the best of several on all columns, or where the evidence asks for it (not with --effort
-    quick) a sum: of two of them, of short and of long range, of one of the covariates apart from all columns
-    (--coordinates), of effects of single columns, and (in any case) of a scatter of rows with gaps"""
+    """by name: se matern12 matern32 matern52 rq arcsine linear poly2 poly3 constant white periodic category onehot
+    coregionalised, or one that another package adds; -iso for a single lengthscale; combined with + and *; on some
+    columns by their names or numbers (from 0), as in 'matern12(lon, lat) + linear(age)'; category(soil) for levels that
+    are all equally alike; white for independent values of different rows; coregionalised(metal, rank=2)*se(lon, lat)
+    for --output metal, by whose kernel of this kind terms are multiplied where none is written; periodic(hour,
+    period=24) in the unit of the column, with ~24 to learn the period; auto: the best of several on all columns, or
+    where the evidence asks for it (not with --effort quick, nor with --output) a sum: of two of them, of short and of
+    long range, of one of the covariates apart from all columns (--coordinates), of effects of single columns, and (in
+    any case) of a scatter of rows with gaps"""
     mean: Literal["constant", "zero", "linear", "auto"] = "auto"
     """prior mean: constant, zero, or a linear trend; auto: for measurements with learned hyper-parameters the better of
     a constant and a linear trend, where a linear one fits in memory; else a constant"""
@@ -126,6 +128,10 @@ class Settings:
     """inputs that are places or times, separated by commas, by name or number, or none: --kernel auto also tries a
     function of the other inputs alone in addition to one of all [default: the coordinates of the grid that was
     imported; inputs named lon and lat, longitude and latitude, easting and northing, or x and y]"""
+    output: Annotated[str | None, "NAME"] = None
+    """column that names which of several outputs the target of a row is of, by text or code (tables in long form, with
+    rows left out where an output is missing): outputs are scaled each by itself, have a mean and a noise variance each,
+    and share a coregionalised kernel, whose rank the evidence chooses where the kernel does not give one"""
     noise: Literal["auto", "constant", "varying"] = "auto"
     """noise of numeric targets: constant, or varying with the inputs as estimated from left-out rows; auto: varying
     where it predicts left-out rows better"""

@@ -130,7 +130,27 @@ RULES: tuple[Rule, ...] = (
         "auto or none with the likelihood {likely.name}, got {value}, which is for measurements with normal errors; "
         "leave it out, or give --likelihood gaussian",
     ),
+    Excludes(
+        "target_transform",
+        ("power",),
+        lambda c: c.settings.output is not None,
+        "auto, log or none with output, whose targets have different units, got {value}; give log or none",
+    ),
+    Requires(
+        "output",
+        (None,),
+        lambda c: c.likely.per_class,
+        "a likelihood of one latent function, got {likely.name}, which has one of each class; leave it out, or give "
+        "--likelihood gaussian",
+    ),
     # What the method can do.
+    Requires(
+        "output",
+        (None,),
+        lambda c: not c.able.climbs or c.able.input_errors,
+        "an expert that shares values at query points of exact inputs (bcm, fitc, sor, rrgp_star), got {method.name}; "
+        + TAKE_FIRST,
+    ),
     Supports(
         "kernel", ("auto",), "kernels", "{able.kernels} with the expert {method.name}, got {value}; give one of these"
     ),

@@ -12,6 +12,7 @@ import numpy as np
 from bcmdist.errors import NotPositiveDefinite
 from bcmdist.learning.point import Point
 from bcmdist.model.kernels import Kernel, parse_kernel
+from bcmdist.model.kernels.grammar import parsed
 
 # Relative lengthscales at which these kernels fit the same data: rough kernels have longer ones.
 PROPORTIONS = {"se": 0.6, "matern52": 0.8, "matern32": 1.0, "matern12": 2.5}
@@ -94,11 +95,16 @@ def with_name(point, name, inputs) -> Kernel:
     kernel = parse_kernel(name, inputs=inputs)
     if len(point.kernel.theta) != len(kernel.theta):
         kernel = kernel.isotropic()
-    values = dict(point.kernel.parameters)
+    values = dict(zip(kernel.parameters, point.kernel.parameters.values(), strict=True))
     if name != point.name:
-        longer = PROPORTIONS[name] / PROPORTIONS[point.name]
-        values["lengthscale"] = (longer * values["lengthscale"]).clip(*kernel.bounds["lengthscale"])
+        longer = _proportion(name) / _proportion(point.name)
+        values |= {n: (longer * values[n]).clip(*kernel.bounds[n]) for n in kernel.lengthscales}
     return kernel.with_parameters(values)
+
+
+def _proportion(name):
+    """Relative lengthscales of a kernel of `AUTO_KERNELS`, or of its product with a kernel of outputs."""
+    return next(PROPORTIONS[factor.name] for term in parsed(name) for factor in term if factor.name in PROPORTIONS)
 
 
 def _objective(point):

@@ -6,7 +6,7 @@ by a hash of their values: all rows with the smallest hashes are kept (Cohen 199
 up to the sample of all rows.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from bcmdist.data.dataset import Dataset, read_schema
 from bcmdist.data.observations import Observations, joined
 from bcmdist.data.schema import Schema, with_two_classes
 from bcmdist.model.likelihoods import make_likelihood
+from bcmdist.model.outputs import output_numbers
 from bcmdist.model.scaling import Moments, column_moments
 from bcmdist.model.targets import check_support
 from bcmdist.model.warping import SignedLog
@@ -169,6 +170,8 @@ class SurveyResult:
     """partitions with their content hashes, by key"""
     chunks: dict[str, Chunk]
     """chunks read from a data set without a manifest, by key"""
+    of_outputs: dict[int, tuple[Moments, Moments]] = field(default_factory=dict)
+    """moments of targets and exposures of each output, by its number; empty where rows observe one output only"""
 
     def __add__(self, other: "SurveyResult") -> "SurveyResult":
         return SurveyResult(
@@ -183,7 +186,23 @@ class SurveyResult:
             self.sample + other.sample,
             self.entries | other.entries,
             self.chunks | other.chunks,
+            _merged(self.of_outputs, other.of_outputs),
         )
+
+
+def _merged(a, b):
+    """Sums of pairs of moments by key."""
+    both = {key: (a[key][0] + b[key][0], a[key][1] + b[key][1]) for key in a.keys() & b.keys()}
+    return a | b | both
+
+
+def _of_outputs(X, obs, columns):
+    """Moments of targets and exposures of the outputs that rows of X (n, D) observe, by number."""
+    if not columns:
+        return {}
+    number = output_numbers(X, columns)
+    each = {int(k): obs[number == k] for k in np.unique(number)}
+    return {k: (column_moments(o.y[:, None]), column_moments(o.exposure[:, None])) for k, o in each.items()}
 
 
 MOST_CLASSES = 1000
@@ -211,6 +230,8 @@ class Survey:
     sample_rows: int
     likelihood: str | None
     """name of the likelihood whose support the targets must lie in; None: no check"""
+    outputs: tuple[int, ...] = ()
+    """numbers of the one-hot inputs that name a row's output, where there are several"""
 
     def __call__(self, part, rows):
         likelihood = make_likelihood(self.likelihood) if self.likelihood else None
@@ -230,6 +251,7 @@ class Survey:
             Sample(self.sample_rows, rows.X[keep], rows.obs[keep], priority[keep], part.start + keep),
             {part.key: Entry(part.key, rows.digest, part.rows)},
             dict(rows.chunks),
+            _of_outputs(rows.X, rows.obs, self.outputs),
         )
 
 

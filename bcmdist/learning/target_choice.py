@@ -43,11 +43,11 @@ def choose_scaling(case, store, url: str) -> tuple[Scaling, list[dict[str, Any]]
 
 def transforms(case) -> dict[str, Scaling]:
     """Return the scalings of transformed targets, by the name of the transform; all targets are positive."""
-    surveyed, y = case.surveyed, case.surveyed.sample.obs.y
+    surveyed, y, X = case.surveyed, case.surveyed.sample.obs.y, case.surveyed.sample.X
     of_all = {"least": surveyed.y.low[0], "mean": surveyed.y.mean[0]}
-    powers = {LOG: 0.0, POWER: likeliest_power(y)}
+    powers = {LOG: 0.0} if case.outputs else {LOG: 0.0, POWER: likeliest_power(y)}  # a power depends on the unit
     return {
-        name: case.scaling.with_transform(TargetTransform.of_targets(power, **of_all), y)
+        name: case.scaling.with_transform(TargetTransform.of_targets(power, **of_all), y, X)
         for name, power in powers.items()
     }
 
@@ -57,21 +57,24 @@ def _candidates(case) -> dict[str, Scaling]:
 
     None for series whose inputs are their last values: forecasts need normal errors.
     """
-    y, method = case.surveyed.sample.obs.y, case.method
+    method = case.method
     able = case.settings.learn and case.likelihood.normal and not method.capabilities.input_errors
     able = able and TARGET_VARIANCE not in case.data.companions  # in the unit of the target itself
     able = able and method.training is None and case.data.rows >= LEAST_ROWS and not lags_of(case.schema.columns)
-    if not able or case.surveyed.y.low[0] <= 0.0 or skewness(y) <= SKEWED:
+    skewed = _skewness(case, case.scaling)
+    if not able or case.surveyed.y.low[0] <= 0.0 or skewed <= SKEWED:
         return {}
-    found = {
-        name: one
-        for name, one in transforms(case).items()
-        if one.transform and abs(skewness(one.transform(y))) < skewness(y)
-    }
+    found = {name: one for name, one in transforms(case).items() if abs(_skewness(case, one)) < skewed}
     power = found[POWER].transform.power if POWER in found else 0.0  # type: ignore[union-attr]
     if not NEGLIGIBLE < power < 1.0 - NEGLIGIBLE:
         found.pop(POWER, None)
     return found
+
+
+def _skewness(case, scaling):
+    """Skewness of sampled targets, each scaled as those of its output."""
+    sample = case.surveyed.sample
+    return skewness(scaling.observations(sample.obs, case.likelihood.units, sample.X).y)
 
 
 def _refuse_others(case, asked):

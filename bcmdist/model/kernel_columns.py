@@ -13,7 +13,7 @@ import numpy as np
 from bcmdist.data.schema import UNNAMED, Schema, few
 from bcmdist.data.tables.coding import Category
 from bcmdist.errors import InvalidOption
-from bcmdist.model.kernels import KERNELS, Levels, OneHot, check_expression, option_value
+from bcmdist.model.kernels import KERNELS, Coregionalised, Levels, OneHot, check_expression, option_value
 from bcmdist.model.kernels.grammar import LEARNED, Factor, parsed, quoted, written
 
 # A kernel with numbers of columns, alone or within an expression or the name of a parameter.
@@ -53,7 +53,8 @@ class KernelColumns:
         if expression == "auto":  # only the data show which kernel it becomes
             return []
         factors = (factor for term in parsed(self.numbered(expression)) for factor in term)
-        return [int(number) for factor in factors if factor.options for number in factor.columns or ()]
+        own = (factor for factor in factors if KERNELS[factor.name].options)
+        return [int(number) for factor in own for number in factor.columns or ()]
 
     def unused(self, expression: str) -> list[str]:
         """Names of the inputs that no kernel of a numbered expression uses."""
@@ -77,6 +78,11 @@ class KernelColumns:
         if len(set(columns)) < len(columns):
             raise InvalidOption(f"kernel: expected each column of {factor.text:.80} once, got one twice; leave one out")
         name = factor.name
+        if name == Coregionalised.name and not all(map(self._is_one_hot, groups)):
+            raise InvalidOption(
+                f"kernel: expected a category, whose levels are the outputs, in {factor.text:.80}, got a number; give "
+                "--category NAME where the table is imported, or write the outputs as texts"
+            )
         if name == Levels.name:
             coded = {self._is_one_hot(group) for group in groups}
             if len(coded) > 1:
@@ -89,6 +95,9 @@ class KernelColumns:
 
     def _scaled(self, factor, columns):
         for name, value in factor.options:
+            if name in KERNELS[factor.name].counts:
+                yield name, value
+                continue
             number = option_value(name, value, factor.name) / (1.0 if self.scale is None else self.scale[columns[0]])
             yield name, LEARNED * value.startswith(LEARNED) + repr(float(number))
 
@@ -126,12 +135,13 @@ class KernelColumns:
         columns, categories, first = [], True, left[0]
         while left:
             whole = next((c for c in self._codes() if left[: len(c[1])] == list(c[1])), None)
-            columns.append(quoted(whole[0]) if whole else self._name(left[0], single=bool(options)))
+            columns.append(quoted(whole[0]) if whole else self._name(left[0], single=bool(KERNELS[name].options)))
             categories &= bool(whole and whole[2])
             left = left[len(whole[1]) if whole else 1 :]
         if name == OneHot.name and categories:
             name = Levels.name
-        return f"{name}{iso}({', '.join([*columns, *self._original(options, first)])})"
+        shown = self._original(options, first) if KERNELS[name].options else filter(None, options.split(", "))
+        return f"{name}{iso}({', '.join([*columns, *shown])})"
 
     def _name(self, number, *, single) -> str:
         """Name of one input; its number where the name means several."""

@@ -9,7 +9,7 @@ variables has a method `check`.
 import itertools
 import json
 from functools import lru_cache
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
@@ -23,7 +23,7 @@ from bcmdist.model.input_errors import load_input_errors
 from bcmdist.model.kernels import parse_kernel
 from bcmdist.model.likelihoods import LIKELIHOODS, make_likelihood
 from bcmdist.model.likelihoods.interface import CLASSES
-from bcmdist.model.mean import Mean
+from bcmdist.model.mean import MEAN_NAMES, Mean, mean_of_outputs
 from bcmdist.model.model import (
     CELL_ARRAYS,
     COMMITTEE_ARRAYS,
@@ -35,6 +35,7 @@ from bcmdist.model.model import (
     WARPING_ARRAY,
     Model,
 )
+from bcmdist.model.outputs import Outputs
 from bcmdist.model.query_sets import QuerySets, StoredQuery, query_sets_from_arrays
 from bcmdist.model.scaling import CONSTANT_SHARE, Scaling, scaling_from_array
 from bcmdist.model.shared.query import Query
@@ -53,7 +54,7 @@ class ModelFacts(msgspec.Struct):
 
     kernel: str
     kernel_parameters: dict[str, list[Positive]]
-    mean: Literal["zero", "constant", "linear"]
+    mean: str
     jitter: NotNegative
     likelihood: str
     likelihood_parameters: dict[str, list[Positive]]
@@ -62,6 +63,7 @@ class ModelFacts(msgspec.Struct):
     x: str
     y: str
     transform: TargetTransform | None = None
+    outputs: Outputs | None = None
     shared: str = FIRST_KIND
     residual: str = FIRST_RESIDUAL
     precision: str = FIRST_PRECISION
@@ -86,15 +88,18 @@ def sound_model(arrays, facts, where: str) -> Model:
     classes = _classes(stored, where)
     kernel = _with_parameters(_kernel(stored.kernel, D, where), stored.kernel_parameters, "kernel_parameters", where)
     likelihood = make_likelihood(stored.likelihood, classes and len(classes))
+    if stored.outputs:
+        likelihood = likelihood.for_outputs(len(stored.outputs))
     likelihood = _with_parameters(likelihood, stored.likelihood_parameters, "likelihood_parameters", where)
     schema = _schema(stored, D, where)
+    outputs = _outputs(stored, schema, D, where)
     input_errors = None if stored.input_errors is None else load_input_errors(stored.input_errors, D, where)
     kind = KINDS[stored.shared]
     kind.check_arrays(arrays, facts, D, where)
     check_array(arrays["x_mean"], where, "x_mean", shape=(D,))
     check_array(arrays["x_scale"], where, "x_scale", shape=(D,), positive=True)
     _check_inputs(arrays["x_mean"], arrays["x_scale"], where)
-    shared = kind.from_arrays(arrays, facts, kernel, Mean(stored.mean), stored.residual)
+    shared = kind.from_arrays(arrays, facts, kernel, _mean(stored, where), stored.residual)
     with np.errstate(all="ignore"):
         shared.check(where)
     return Model(
@@ -105,6 +110,7 @@ def sound_model(arrays, facts, where: str) -> Model:
             stored.y_scale,
             _warping(arrays, D, where),
             stored.transform,
+            outputs,
         ),
         shared,
         likelihood,
@@ -131,6 +137,27 @@ def _kernel(expression, inputs, where):
         return parse_kernel(expression, inputs=inputs)
     except BcmdistError as error:
         raise damaged(where, "the name of a kernel as kernel", shown(expression)) from error
+
+
+def _mean(stored, where):
+    """Return the prior mean, after checking that it is that of the outputs, if there are several."""
+    columns = stored.outputs.columns if stored.outputs else ()
+    allowed = {mean_of_outputs(name, columns): name for name in MEAN_NAMES}
+    if stored.mean not in allowed:
+        raise damaged(where, f"one of {', '.join(allowed)} as mean", shown(stored.mean))
+    return Mean(stored.mean)
+
+
+def _outputs(stored, schema, inputs, where):
+    """Return the scaling of several outputs, after checking that they are the levels of a column."""
+    found = stored.outputs
+    if found is None:
+        return None
+    alike = len(found.columns) == len(found.mean) == len(found.scale) == len(found.training_mean) > 1
+    names = [schema.columns[k] for k in found.columns if k < len(schema.columns)]
+    if not alike or schema.output is None or names != list(schema.output_inputs):
+        raise damaged(where, "the one-hot inputs of a column, with a mean and a scale each, as outputs", shown(found))
+    return found
 
 
 def _with_parameters(made, values, field, where):

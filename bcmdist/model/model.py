@@ -75,6 +75,14 @@ class Model:
         return tuple(self.schema.classes[k] for k in numbers) if self.schema.classes else numbers
 
     @property
+    def outputs(self) -> tuple[str, ...]:
+        """Names of the outputs that rows observe, in the order of their numbers; () where there is only one."""
+        if self.scaling.outputs is None:
+            return ()
+        prefix, columns = f"{self.schema.output}=", [self.schema.columns[k] for k in self.scaling.outputs.columns]
+        return tuple(column.removeprefix(prefix) for column in columns)
+
+    @property
     def normal(self) -> bool:
         """Whether new observations have normal errors in the units of the data, but for the learned shape of errors."""
         return self.likelihood.normal and self.scaling.transform is None
@@ -186,6 +194,8 @@ class Model:
             facts["coding"] = self.schema.coding.to_json()
         if self.scaling.transform:
             facts["transform"] = msgspec.to_builtins(self.scaling.transform)
+        if self.scaling.outputs:
+            facts["outputs"] = msgspec.to_builtins(self.scaling.outputs)
         if self.precision != FIRST_PRECISION:
             facts["precision"] = self.precision
         if self.input_errors is not None:

@@ -7,11 +7,13 @@ zero. They form a commutative monoid up to rounding, like messages.
 """
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from scipy.optimize import minimize_scalar
 
 from bcmdist.data.observations import Observations
+from bcmdist.model.outputs import Outputs
 from bcmdist.model.target_transform import TargetTransform
 from bcmdist.model.units import Units
 from bcmdist.model.warping import UNWARPED, Warping, warping_from_array
@@ -27,6 +29,8 @@ TWO_VALUED_SHARE = 1e-6
 GRID_POINTS, LEAST_VARIANCE = 60, 1e-12
 # Number that stands in stored scalings where warps of inputs have the number of their column.
 OF_TARGET = -1.0
+# As above, of the targets of an output, and of their means before a transform.
+OF_OUTPUT, OF_MEAN = -2.0, -3.0
 
 
 @dataclass(frozen=True)
@@ -143,6 +147,23 @@ class Scaling:
     warping: Warping = UNWARPED
     transform: TargetTransform | None = None
     """of targets, before they are scaled by `y_mean` and `y_scale`"""
+    outputs: Outputs | None = None
+    """where rows observe several outputs, the scaling of each; `y_mean` and `y_scale` are those of all targets"""
+
+    def of_rows(self, obs: Observations) -> "Scaling":
+        """The scaling of targets at rows with these outputs: `y_mean` and `y_scale` are (n,) where there are several.
+
+        Quantities of targets at rows are converted by it; their last axis is that of the rows.
+        """
+        if self.outputs is None:
+            return self
+        mean: Any = np.array(self.outputs.mean)[obs.output]
+        scale: Any = np.array(self.outputs.scale)[obs.output]
+        return replace(self, y_mean=mean, y_scale=scale)
+
+    def with_outputs(self, obs: Observations, X) -> Observations:
+        """Observations with the number of each row's output, from inputs X (n, D), scaled or not."""
+        return obs if self.outputs is None else replace(obs, output=self.outputs.number(X))
 
     def inputs(self, X) -> np.ndarray:
         """Scaled inputs, (n, D)."""
@@ -171,21 +192,40 @@ class Scaling:
             return variance * (slopes[:, :, None] * slopes[:, None, :])
         return (variance * slopes**2)[:, None, :] * np.eye(len(self.x_scale))
 
-    def observations(self, obs, units: Units) -> Observations:
-        """Observations in model units."""
+    def observations(self, obs, units: Units, X=None) -> Observations:
+        """Observations in model units.
+
+        X (n, D): their inputs, scaled or not, needed where there are several outputs.
+
+        Raises
+        ------
+        InvalidData
+            A row observes an output that the training data lack.
+        """
+        obs = self.with_outputs(obs, X)
         if self.transform:
             obs = replace(obs, y=self.transform(obs.y))
-        return units.observations(obs, self.y_mean, self.y_scale)
+        own = self.of_rows(obs)
+        return units.observations(obs, own.y_mean, own.y_scale)
 
     def targets(self, y, units: Units) -> np.ndarray:
         """Targets in original units."""
         found = units.target(y, self.y_mean, self.y_scale)
         return self.transform.inverse(found) if self.transform else found
 
-    def with_transform(self, transform: TargetTransform, y) -> "Scaling":
-        """This scaling with targets that are transformed, and scaled by their moments in a sample y (n,)."""
+    def with_transform(self, transform: TargetTransform, y, X=None) -> "Scaling":
+        """This scaling with targets that are transformed, and scaled by their moments in a sample y (n,).
+
+        X (n, D): inputs of the sample, needed where there are several outputs.
+        """
         images = column_moments(transform(y)[:, None])
-        return replace(self, transform=transform, y_mean=float(images.mean[0]), y_scale=float(images.scale[0]))
+        found = replace(self, transform=transform, y_mean=float(images.mean[0]), y_scale=float(images.scale[0]))
+        if self.outputs is None:
+            return found
+        number, P = self.outputs.number(X), len(self.outputs)
+        each = [column_moments(transform(y[number == k])[:, None]) if np.any(number == k) else images for k in range(P)]
+        mean, scale = (tuple(float(getattr(one, name)[0]) for one in each) for name in ("mean", "scale"))
+        return replace(found, outputs=replace(self.outputs, mean=mean, scale=scale))
 
     def training_mean(self, units: Units) -> float:
         """Mean of the training targets in original units; see `Units.training_mean`."""
@@ -198,8 +238,11 @@ class Scaling:
         return units.length(self.y_scale)
 
     def log_jacobian(self, units: Units) -> float:
-        """Term to add to the log density of an observation on conversion to its units, transformed if targets are."""
-        return 0.0 - float(np.log(self.length(units)))
+        """Term to add to the log density of an observation on conversion to its units, transformed if targets are.
+
+        (n,) for the scaling of rows.
+        """
+        return 0.0 - np.log(self.length(units))
 
     def log_jacobians(self, y, units: Units) -> np.ndarray | float:
         """Terms to add to the log densities of targets y (n,), in original units, on conversion to these; or the same
@@ -233,8 +276,8 @@ def scaling_from(
     groups : (D,), group number of each input. Inputs of a group with several members, the one-hot columns of a
         category, are not divided, so that a rare level is no farther from the others than a frequent one. The squared
         distance of two rows of different levels is 2, like the mean for two rows in an input of variance 1.
-    gaps : numbers of the inputs that mark missing values, which are not centred: 0 where the value is known, so that
-        a kernel linear in them is one of rows with gaps alone
+    gaps : numbers of the inputs that mark missing values, or name outputs, which are not centred: 0 where the value is
+        known, so that a kernel linear in them is one of rows with gaps alone
     """
     scale = x.input_scale
     if groups:
@@ -247,13 +290,17 @@ def scaling_from(
 def scaling_to_array(scaling: Scaling) -> np.ndarray:
     """Store a scaling in one vector (2 D + 3 + 4 K,) with K knots of warps; inverse of `scaling_from_array`.
 
-    The transform of targets is four more numbers, beginning with `OF_TARGET`.
+    The transform of targets is four more numbers, beginning with `OF_TARGET`, and each output is eight.
     """
     numbers = [len(scaling.x_mean), scaling.y_mean, scaling.y_scale]
     tables = [scaling.warping.to_array().ravel()]
     if scaling.transform:
         made = scaling.transform
         tables.append(np.array([OF_TARGET, made.power, made.floor, made.mean]))
+    if scaling.outputs:
+        of = scaling.outputs
+        tables += [np.array([OF_OUTPUT, *one]) for one in zip(of.columns, of.mean, of.scale, strict=True)]
+        tables += [np.array([OF_MEAN, k, mean, 0.0]) for k, mean in zip(of.columns, of.training_mean, strict=True)]
     return np.concatenate([numbers, scaling.x_mean, scaling.x_scale, *tables])
 
 
@@ -262,6 +309,9 @@ def scaling_from_array(vector) -> Scaling:
     D, y_mean, y_scale = int(vector[0]), float(vector[1]), float(vector[2])
     x_mean, x_scale, table = np.split(vector[3:], [D, 2 * D])
     table = table.reshape(-1, 4)
-    of_inputs, of_target = table[table[:, 0] != OF_TARGET], table[table[:, 0] == OF_TARGET, 1:].ravel().tolist()
+    of_inputs, of_target = table[table[:, 0] >= 0.0], table[table[:, 0] == OF_TARGET, 1:].ravel().tolist()
     transform = TargetTransform(*of_target) if of_target else None
-    return Scaling(x_mean, x_scale, y_mean, y_scale, warping_from_array(of_inputs), transform)
+    columns, mean, scale = table[table[:, 0] == OF_OUTPUT, 1:].T.tolist()
+    means = table[table[:, 0] == OF_MEAN, 2].tolist()
+    outputs = Outputs(tuple(map(int, columns)), tuple(mean), tuple(scale), tuple(means)) if columns else None
+    return Scaling(x_mean, x_scale, y_mean, y_scale, warping_from_array(of_inputs), transform, outputs)

@@ -45,16 +45,18 @@ def refuse_target_variance(model: Model, where: str) -> None:
 
 def model_rows(model: Model, part, rows) -> tuple[np.ndarray, Observations]:
     """Inputs (n, D) and observations of a partition in model units, checked as in `model_observations`."""
-    return model.scaling.inputs(rows.X), model_observations(model, part, rows.obs)
+    return model.scaling.inputs(rows.X), model_observations(model, part, rows.obs, rows.X)
 
 
-def model_observations(model: Model, part, obs) -> Observations:
-    """Observations in model units, checked.
+def model_observations(model: Model, part, obs, X) -> Observations:
+    """Observations of rows with inputs X (n, D) in model units, checked.
 
     Raises
     ------
     UnsupportedTarget
         A target is outside the support, or a class that does not occur in the training data.
+    InvalidData
+        A row observes an output that does not occur in the training data.
     """
     labels = model.classes or tuple(map(float, range(len(model.schema.classes))))
     if labels:
@@ -72,7 +74,7 @@ def model_observations(model: Model, part, obs) -> Observations:
         obs = replace(obs, y=numbers.astype(float))
     check_support(model.likelihood, part, obs)
     _refuse_negative(model, part, obs)
-    return model.scaling.observations(obs, model.likelihood.units)
+    return model.scaling.observations(obs, model.likelihood.units, X)
 
 
 def _refuse_negative(model, part, obs):

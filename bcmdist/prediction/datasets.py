@@ -29,7 +29,7 @@ from bcmdist.prediction.joint.stored import NO_SAMPLES, JointSamples
 from bcmdist.prediction.limits import refuse_large_prediction
 from bcmdist.prediction.local.arrange import in_cells
 from bcmdist.prediction.predictive_model import PredictiveModel, StoredPredictor
-from bcmdist.prediction.scored_rows import Judged, nothing, with_class_names
+from bcmdist.prediction.scored_rows import Judged, nothing, scores_by_output, with_class_names
 from bcmdist.prediction.scoring.ranking import scattered
 from bcmdist.prediction.scoring.scores import Scores
 from bcmdist.prediction.terms import refuse_terms, refuse_uncertain_terms, term_names
@@ -48,7 +48,7 @@ class Check:
         if part.data.y is None:
             _check_companions(model, part, rows)
         else:
-            model_observations(model, part, rows.obs)
+            model_observations(model, part, rows.obs, rows.X)
         return part.rows
 
 
@@ -63,8 +63,9 @@ class Score:
     def __call__(self, part, rows) -> Scores:
         predictor = self.predictor.load()
         number = _numbers(self, part)
-        obs = model_observations(predictor.model, part, rows.obs)
-        return predictor.score(Judged(number, rows.X, obs, uncertainty=input_uncertainty_of(rows, self.way))).scores()
+        obs = model_observations(predictor.model, part, rows.obs, rows.X)
+        judged = predictor.score(Judged(number, rows.X, obs, uncertainty=input_uncertainty_of(rows, self.way)))
+        return scores_by_output(predictor.model, judged)
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ class ScoredRows:
         predictor = self.predictor.load()
         number = _numbers(self, part)
         some = share_of(number, self.share)
-        obs = model_observations(predictor.model, part, rows.obs)
+        obs = model_observations(predictor.model, part, rows.obs, rows.X)
         if not some.any():
             return nothing(predictor.model.inputs)
         uncertainty = input_uncertainty_of(rows, self.way)
@@ -211,7 +212,7 @@ def predict_zarr(
     kind, stored = model.kind(method), model.stored(method)
     way = way_of(model, data, method, inputs)
     samples.refuse(model, way)
-    middle = snapshot.model.scaling.original_inputs(np.zeros((1, snapshot.model.inputs)))
+    middle = _middle(snapshot.model)
     unknown = unweighted(np.full(1, np.nan))
     example = with_class_names(snapshot.model, model.example(middle, unknown))
     classes = {"classes": snapshot.model.class_labels, "names": snapshot.model.schema.classes}
@@ -242,6 +243,14 @@ def predict_zarr(
                 restore(shuffle, place, data.rows, chunk, runtime)
         samples.write(model, data, method, place, chunk, runtime.allowed_bytes)
     return data.rows
+
+
+def _middle(model) -> np.ndarray:
+    """The mean of the inputs, of the first output where there are several, (1, D)."""
+    middle = model.scaling.original_inputs(np.zeros((1, model.inputs)))
+    if model.scaling.outputs:
+        middle[:, model.scaling.outputs.columns[0]] = 1.0
+    return middle
 
 
 def _refuse_terms(model, way):

@@ -33,16 +33,17 @@ def above_name(threshold: float) -> str:
     return f"above{threshold:g}"
 
 
-def exceedance(model: Model, mean, variance, obs, above: Sequence[float]) -> dict[str, np.ndarray]:
+def exceedance(model: Model, X, mean, variance, obs, above: Sequence[float]) -> dict[str, np.ndarray]:
     """P(mean of an observation > t), (n,), by the names of the thresholds t.
 
     Parameters
     ----------
+    X : inputs (n, D), scaled or not, which tell the output of each row
     mean, variance : of f, (n,), in the units of the model
     obs : exposure and trials of the observations, in original units
     above : thresholds in original units of targets
     """
-    return {above_name(t): upper_tail(mean, np.sqrt(variance), _latent_threshold(model, obs, t)) for t in above}
+    return {above_name(t): upper_tail(mean, np.sqrt(variance), _latent_threshold(model, X, obs, t)) for t in above}
 
 
 def upper_tail(mean, sd, threshold) -> np.ndarray:
@@ -52,8 +53,8 @@ def upper_tail(mean, sd, threshold) -> np.ndarray:
     return np.where(sd > 0.0, ndtr(z), (mean > threshold) * 1.0)
 
 
-def _latent_threshold(model, obs, threshold):
+def _latent_threshold(model, X, obs, threshold):
     """The f at which the mean of each observation is the threshold, (n,)."""
     units = model.likelihood.units
-    at = model.scaling.observations(replace(obs, y=np.full(len(obs), float(threshold))), units)
+    at = model.scaling.observations(replace(obs, y=np.full(len(obs), float(threshold))), units, X)
     return at.y if model.likelihood.normal else cast(OneProcess, model.likelihood).link(at, at.y)

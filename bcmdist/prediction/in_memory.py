@@ -5,21 +5,19 @@ point where the model does (`prediction.joint`). A covariance needs all pairs of
 square of their number and is checked first.
 """
 
-import functools
-
 import numpy as np
 
 from bcmdist.committee.snapshot import Snapshot
-from bcmdist.data.observations import unweighted
 from bcmdist.errors import InvalidOption
 from bcmdist.model.model import Model
 from bcmdist.prediction.exceedance import refuse_thresholds
 from bcmdist.prediction.interface import Predictor
 from bcmdist.prediction.joint.averages import DRAWS, average, groups_of, refuse_averages
 from bcmdist.prediction.joint.committee import refuse_large_joint, refuse_large_samples
-from bcmdist.prediction.joint.observations import sampled_observations, samples_of
+from bcmdist.prediction.joint.observations import at_rows, sampled_observations, samples_of
 from bcmdist.prediction.local.joint_moments import each_point
 from bcmdist.prediction.new_rows import new_inputs, new_observations, new_variance
+from bcmdist.prediction.outputs import at_output, lacks_output, of_outputs
 from bcmdist.prediction.predictive_model import PredictiveModel, RowPredictor, predictor_of
 from bcmdist.prediction.scored_rows import marginals, with_class_names
 from bcmdist.prediction.terms import refuse_uncertain_terms
@@ -65,12 +63,18 @@ def predict(
     terms=False,
     above=(),
 ) -> dict[str, np.ndarray]:
-    """Predictions at the rows of X (n, D) by name, as `GBCM.predict` returns them.
+    """Predictions at the rows of X (n, D) by name, as `GBCM.predict` returns them; of all outputs where X names none
+    (`prediction.outputs`).
 
     Raises
     ------
     InvalidData, InvalidDtype, InvalidOption
     """
+    trained = model.snapshot.model
+    if lacks_output(trained, X):
+        how = {"exposure": exposure, "trials": trials, "quantiles": quantiles, "X_variance": X_variance}
+        how |= {"method": method, "inputs": inputs, "terms": terms, "target_variance": target_variance, "above": above}
+        return of_outputs(trained, [predict(model, at_output(trained, X, one), **how) for one in trained.outputs])
     model.kind(method)
     refuse_certain(X_variance, inputs)
     way = None if X_variance is None else model.way(method, inputs)
@@ -122,10 +126,10 @@ def predict_joint(snapshot: Snapshot, X, *, allowed_bytes, method=None) -> tuple
     model, predictor, X = snapshot.model, joint_predictor(snapshot, method), _scaled(snapshot.model, X)
     refuse_large_joint(model.shared, len(X), 0, allowed_bytes)
     _, covariance = predictor.joint(X, each_point(len(X)))
-    found = marginals(predictor, X, unweighted(np.zeros(len(X))))
-    mean, covariance = found.mean, covariance * np.outer(found.shrink, found.shrink)
-    original = functools.partial(model.scaling.original, units=model.likelihood.units)
-    return original("mean", mean), original("variance", covariance)
+    obs, scaling = at_rows(model, X)
+    found, units = marginals(predictor, X, obs), model.likelihood.units
+    length = found.shrink * units.latent_length(scaling.y_scale)
+    return scaling.original("mean", found.mean, units), covariance * np.outer(length, length)
 
 
 @one_thread()
@@ -166,10 +170,9 @@ def sample(snapshot: Snapshot, X, *, size, seed, allowed_bytes, method=None) -> 
     ------
     InvalidData, InvalidOption, MemoryLimit
     """
-    model, predictor = snapshot.model, joint_predictor(snapshot, method)
-    rng = np.random.default_rng(seed)
-    samples, _ = _samples(predictor, _scaled(model, X), size, rng, allowed_bytes)
-    return model.scaling.original("mean", samples, model.likelihood.units)
+    model, predictor, X = snapshot.model, joint_predictor(snapshot, method), _scaled(snapshot.model, X)
+    samples, _ = _samples(predictor, X, size, np.random.default_rng(seed), allowed_bytes)
+    return at_rows(model, X)[1].original("mean", samples, model.likelihood.units)
 
 
 def _samples(predictor, X, size, rng, allowed_bytes):
@@ -193,11 +196,10 @@ def sample_observations(
     InvalidData, InvalidOption, MemoryLimit
     """
     model, predictor = snapshot.model, joint_predictor(snapshot, method)
-    inputs, rng = new_inputs(model, X), np.random.default_rng(seed)
-    f, found = _samples(predictor, model.scaling.inputs(inputs), size, rng, allowed_bytes)
-    return sampled_observations(
-        model, new_observations(model, len(inputs), exposure=exposure, trials=trials), f, found.noise, rng
-    )
+    inputs, rng = _scaled(model, X), np.random.default_rng(seed)
+    f, found = _samples(predictor, inputs, size, rng, allowed_bytes)
+    obs = new_observations(model, len(inputs), exposure=exposure, trials=trials)
+    return sampled_observations(model, inputs, obs, f, found.noise, rng)
 
 
 def _scaled(model, X):

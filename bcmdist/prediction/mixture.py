@@ -223,11 +223,13 @@ def _scored(model, rows, each):
         own = np.take_along_axis(found["probability"], rows.obs.y.astype(int)[:, None], axis=1)[:, 0]
         with np.errstate(divide="ignore"):
             return replace(rows, columns=found | {"y": rows.obs.y, "log_density": np.log(own)})
-    y = model.scaling.targets(rows.obs.y, units)
+    y = model.scaling.of_rows(rows.obs).targets(rows.obs.y, units)
     means, sds = components(each)
     at = mixture_cdf(means, sds, y)
     found |= {"y": y, "log_density": mixture_log_density(means, sds, y), "crps": mixture_crps(means, sds, y)}
     found |= vars(Places(at, at, np.ones(len(y), dtype=bool)))
+    if model.scaling.outputs:
+        found["train_mean"] = np.array(model.scaling.outputs.training_mean)[rows.obs.output]
     return replace(rows, columns=found, train_mean=model.scaling.training_mean(units))
 
 

@@ -12,9 +12,10 @@ from typing import cast
 
 import numpy as np
 
-from bcmdist.data.observations import Observations, joined
+from bcmdist.data.observations import Observations, joined, unweighted
 from bcmdist.errors import InvalidOption, NotFinite
 from bcmdist.model.likelihoods import OneProcess
+from bcmdist.model.model import Model
 from bcmdist.prediction.errors.platt_scaling import uncalibrated
 from bcmdist.prediction.exceedance import exceedance
 from bcmdist.prediction.interface import Latent, LatentOfRows, LatentPredictor
@@ -89,8 +90,18 @@ class Judged:
         if "deviance" in column:
             costs = column["log_density"], column["deviance"]
             return event_scores(self.observed, column, *costs, self.where, number=self.number)
-        found: dict = {"train_mean": self.train_mean, "crps": column["crps"], "reliability": self.observed.reliability}
+        found: dict = {"train_mean": column.get("train_mean", self.train_mean), "crps": column["crps"]}
+        found["reliability"] = self.observed.reliability
         return real_scores(self.y, column, column["log_density"], self.where, **found)
+
+
+def scores_by_output(model: Model, rows: Judged) -> Scores:
+    """`Judged.scores`, with those of each output where rows observe several."""
+    if not model.outputs or rows.obs is None:
+        return rows.scores()
+    number = rows.obs.output
+    each = {name: rows[number == k].scores() for k, name in enumerate(model.outputs) if np.any(number == k)}
+    return rows.scores().with_outputs(each)
 
 
 def nothing(inputs: int) -> Judged:
@@ -141,7 +152,7 @@ def score_predictions(fitted: LatentPredictor, X, obs, number, uncertainty: Late
 
 def score_latent(fitted: LatentPredictor, X, obs, number, latent, uncertainty: LatentOfRows | None = None) -> Judged:
     """As `score_predictions`, from mean and variance of f at the rows."""
-    model, scaling, units = fitted.model, fitted.model.scaling, fitted.model.likelihood.units
+    model, scaling, units = fitted.model, fitted.model.scaling.of_rows(obs), fitted.model.likelihood.units
     (mean, variance), errors = latent, _errors(fitted, model.scaling.inputs(X))
     seen = predictive_of(fitted, mean, variance, obs, **errors)
     if model.likelihood.categorical:
@@ -160,14 +171,19 @@ def score_latent(fitted: LatentPredictor, X, obs, number, latent, uncertainty: L
         found["crps"] = transformed_crps(predicted, y, scaling, units)
     else:
         found["crps"] = predicted.crps(obs.y) * scaling.length(units)
-    return Judged(
-        number, X, obs, _original(model, seen, predicted) | found | {"y": y}, scaling.training_mean(units), uncertainty
-    )
+    if scaling.outputs:
+        found["train_mean"] = np.array(scaling.outputs.training_mean)[obs.output]
+    found |= {"y": y}
+    whole = model.scaling.training_mean(units)
+    return Judged(number, X, obs, _original(model, scaling, seen, predicted) | found, whole, uncertainty)
 
 
-def _original(model, named, predicted=None) -> dict[str, np.ndarray]:
-    """Predicted quantities by name, in original units; `predicted`: distribution of observations, in model units."""
-    scaling, units = model.scaling, model.likelihood.units
+def _original(model, scaling, named, predicted=None) -> dict[str, np.ndarray]:
+    """Predicted quantities by name, in original units; `predicted`: distribution of observations, in model units.
+
+    `scaling`: that of the rows, `Scaling.of_rows`.
+    """
+    units = model.likelihood.units
     found = {name: scaling.original(name, values, units) for name, values in named.items()}
     if isinstance(predicted, Scaled) and scaling.transform:
         found["observation_mean"], found["observation_variance"] = transformed_moments(predicted, scaling)
@@ -215,14 +231,15 @@ def predict_rows(
     """
     model = fitted.model
     likelihood, units = model.likelihood, model.likelihood.units
-    given, inputs, obs = obs, model.scaling.inputs(X), model.scaling.observations(obs, units)
+    given, inputs, obs = obs, model.scaling.inputs(X), model.scaling.observations(obs, units, X)
     (mean, variance), errors = _latent(fitted, inputs, uncertainty), _errors(fitted, inputs)
     seen = predictive_of(fitted, mean, variance, obs, **errors)
     named, predicted = {"mean": mean, "variance": _within(marginal(variance), seen, model)} | seen, None
     if quantiles or model.scaling.transform:
         predicted = predictive(likelihood, mean, variance, obs, **errors)
         named |= {f"quantile{q:g}": predicted.quantile(q) for q in quantiles}
-    out = _original(model, named, predicted) | exceedance(model, mean, named["variance"], given, above)
+    out = _original(model, model.scaling.of_rows(obs), named, predicted)
+    out |= exceedance(model, X, mean, named["variance"], given, above)
     refuse_nan(out)
     if model.classes is not None:
         out["label"] = np.asarray(model.classes, dtype=int)[out["label"]]
@@ -282,7 +299,9 @@ def predict_terms(predictor: LatentPredictor, X) -> dict[str, np.ndarray]:
             "rows), whose prediction is an average over levels; leave these rows out"
         )
     mean, variance = predictor.terms(inputs)
-    units, scale = model.likelihood.units, model.scaling.y_scale
-    mean, variance = (values * units.latent_length(scale) ** power for values, power in ((mean, 1), (variance, 2)))
-    mean[:, -1] += model.scaling.original("mean", np.zeros(1), units)[0]
+    scaling = model.scaling.of_rows(model.scaling.with_outputs(unweighted(np.zeros(len(X))), X))
+    units, along = model.likelihood.units, (-1, *[1] * (mean.ndim - 1))
+    length = np.reshape(units.latent_length(scaling.y_scale), along)
+    mean, variance = mean * length, variance * length**2
+    mean[:, -1] += np.reshape(scaling.original("mean", np.zeros(1), units), (-1, *[1] * (mean.ndim - 2)))
     return {"term": np.array(term_names(model)), "term_mean": mean, "term_variance": variance}

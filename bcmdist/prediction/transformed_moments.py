@@ -11,6 +11,7 @@ most as `LIMIT` robust standard deviations, which are estimated by the interquar
 """
 
 import functools
+from dataclasses import replace
 
 import numpy as np
 from scipy.special import ndtr, ndtri
@@ -32,9 +33,16 @@ def transformed_moments(predicted: Scaled, scaling: Scaling) -> tuple[np.ndarray
     if not len(predicted.m):
         return np.empty(0), np.empty(0)
     blocks = [slice(k, k + BLOCK_ROWS) for k in range(0, len(predicted.m), BLOCK_ROWS)]
-    found = [_moments(predicted.m[rows], predicted.v[rows], predicted.shape, scaling) for rows in blocks]
+    found = [_moments(predicted.m[rows], predicted.v[rows], predicted.shape, _block(scaling, rows)) for rows in blocks]
     mean, variance = (np.concatenate(parts) for parts in zip(*found, strict=True))
     return mean, variance
+
+
+def _block(scaling, rows):
+    """The scaling of some rows, as a column where each row has its own."""
+    if np.ndim(scaling.y_mean) == 0:
+        return scaling
+    return replace(scaling, y_mean=scaling.y_mean[rows, None], y_scale=scaling.y_scale[rows, None])
 
 
 def _moments(m, v, shape, scaling):

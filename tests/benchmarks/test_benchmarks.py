@@ -11,6 +11,7 @@ import accuracy
 import growing
 import ingest
 import numpy as np
+import outputs
 import plan as plans
 import pytest
 import residuals
@@ -237,3 +238,13 @@ def test_the_benchmark_of_plans_runs():
     projected, measured = found["seconds"]["total"]
     assert found["ratio"] == projected / measured
     assert min(found["seconds"]["experts"]) > 0
+
+
+@pytest.mark.slow
+def test_metals_together_beat_one_alone(real_data):
+    rows = outputs.meuse()
+    for how in ("random", "block"):
+        out = outputs.left_out(rows, "cadmium", how, seed=0)
+        together, alone = (outputs.scored(rows, out, "cadmium", together=one, effort="quick") for one in (True, False))
+        assert together.rmse < 0.9 * alone.rmse
+        assert together.mnlp < alone.mnlp - 0.1

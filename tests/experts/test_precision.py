@@ -213,7 +213,7 @@ def test_jobs_of_before_are_the_same(wave):
     path, *_ = wave
     data, later = (
         open_data(path),
-        ("expert", "query_from", "like", "noise", "precision", "warp", "coordinates", "target_transform"),
+        ("expert", "query_from", "like", "noise", "precision", "warp", "coordinates", "target_transform", "output"),
     )
     asked = {name: value for name, value in SETTINGS.flat().items() if name not in later} | {"passes": "1"}
     job = {"data": describe(data.url, data.x, data.y), "url": data.url, "settings": asked}

@@ -98,8 +98,8 @@ def training_at(snapshot: Snapshot, data: Dataset, rows, description) -> Trainin
     """
     model = snapshot.model
     X, obs = read_rows(data, rows)
-    obs = model_observations(model, Partition(data, 0, data.rows), obs)
-    y = obs.y if model.likelihood.categorical else model.scaling.targets(obs.y, model.likelihood.units)
+    obs = model_observations(model, Partition(data, 0, data.rows), obs, X)
+    y = obs.y if model.likelihood.categorical else model.scaling.of_rows(obs).targets(obs.y, model.likelihood.units)
     return Training(model.scaling.inputs(X), obs, y, description)
 
 
@@ -110,15 +110,16 @@ Compared = tuple[dict[str, dict[str, float]], int | None]
 def compared(snapshot: Snapshot, source, *, x=None, y=None, seed=0) -> Compared:
     """Return the scores of each baseline at a random sample of at most `MOST_ROWS` rows of a data set with targets.
 
-    There are none if the training data cannot be read, or are the data to be scored.
+    There are none if the training data cannot be read, or are the data to be scored, or if rows observe several
+    outputs, each in a unit of its own.
     """
     model, train = snapshot.model, training_data(snapshot, None)
     data = open_new_rows(snapshot, source, x=x, y=y or model.y_name)
-    if isinstance(train, str) or same_rows(snapshot.facts.survey.data, source):
+    if isinstance(train, str) or same_rows(snapshot.facts.survey.data, source) or model.outputs:
         return {}, None
     number = sampled(data.rows, seed)
     X, obs = read_rows(data, number)
-    obs = model_observations(model, Partition(data, 0, data.rows), obs)
+    obs = model_observations(model, Partition(data, 0, data.rows), obs, X)
     targets = obs.y if model.likelihood.categorical else model.scaling.targets(obs.y, model.likelihood.units)
     rows = Judged(number, X, obs, {"y": targets}, model.scaling.training_mean(model.likelihood.units))
     try:

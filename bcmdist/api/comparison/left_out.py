@@ -53,6 +53,8 @@ def _possible(snapshot):
     """Whether leave-one-out predictions of the default method can be made."""
     facts, likelihood = snapshot.facts, snapshot.model.likelihood
     measured = facts.errors.noise is not None and likelihood.corrected_by == "errors"  # also by leave-one-out
+    if snapshot.model.outputs:  # whose errors have different units
+        return False
     if snapshot.model.input_errors is not None or not (facts.expert == "bcm" or measured):
         return False
     if facts.method == "local":

@@ -111,7 +111,9 @@ class Estimator(BaseEstimator):
         X = framed(X)
         refuse_texts(X)
         if first:
-            self._coding = coding_of(X, missing=self.missing, unseen=self.unseen)
+            self._coding = coding_of(
+                X, missing=self.missing, unseen=self.unseen, output=(self.options or {}).get("output")
+            )
         if is_lazy(X):
             validate_data(self, empty(X), reset=first, skip_check_array=True)
             return X, y

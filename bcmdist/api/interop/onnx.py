@@ -230,6 +230,11 @@ def _refuse(snapshot, method):
             f"to_onnx: expected values at query points as shared variables (the experts bcm, fitc, sor and rrgp_star), "
             f"got {model.shared.kind}; fit with one of these"
         )
+    if model.outputs:
+        raise InvalidOption(
+            f"to_onnx: expected one output, got {len(model.outputs)}, each in a unit of its own; fit one output "
+            "at a time"
+        )
     if likelihood.processes != 1:
         raise InvalidOption(
             f"to_onnx: expected a likelihood of one latent function, got {likelihood.name} with "

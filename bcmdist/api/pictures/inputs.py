@@ -34,7 +34,7 @@ def relevance(subject: Subject, lost: Losses | None = None) -> Any:
     by = lost.mean if lost is not None else np.max([part.share for part in parts], axis=0)
     order = np.argsort(-by, kind="stable")[:MOST_COLUMNS]
     title = f"Relevance of {len(order)} of {len(names)} inputs, the largest first"
-    if parts and subject.snapshot.model.shared.mean.name == "linear":
+    if parts and subject.snapshot.model.shared.mean.kind == "linear":
         title += f". {LINEAR}"
     if parts and subject.averaged:
         title += f". {subject.averaged}"
@@ -86,10 +86,12 @@ def plane(subject: Subject) -> Any:
     fields = _classes(model, predictions) if "label" in predictions else _numbers(model, predictions)
     names = paper.shortened(column_names(model))
     full = column_names(model)
-    others = len(features(model)) - 2
+    others = len(features(model)) - 2 - bool(model.outputs)
     typical = "means" if model.inputs == others + 2 else "means or most frequent levels"
+    output = f" of {model.outputs[0]}" if model.outputs else ""
     others_fixed = f"; the other {others} inputs at their {typical}" if others > 0 else ""
-    title = f"Predictions of {target_name(subject)} along {full[axes_of[0]]} and {full[axes_of[1]]}{others_fixed}"
+    along = f"{full[axes_of[0]]} and {full[axes_of[1]]}{others_fixed}"
+    title = f"Predictions of {target_name(subject)}{output} along {along}"
     figure, axes = paper.sheet(title, width=9.0, height=4.0, ncols=2, sharey=True)
     for one, (name, values, colours) in zip(axes, fields, strict=True):
         image = one.pcolormesh(a, b, values.reshape(CELLS, CELLS), cmap=colours, shading="nearest", rasterized=True)
@@ -103,7 +105,7 @@ def plane(subject: Subject) -> Any:
 
 
 def _typical(model):
-    """Return a typical row (D,): means of warped numeric inputs, most frequent levels of categories."""
+    """Return a typical row (D,): means of warped numeric inputs, most frequent levels of categories, first output."""
     X = model.scaling.original_inputs(np.zeros((1, model.inputs)))[0]
     for feature in features(model):
         if feature.levels is not None:

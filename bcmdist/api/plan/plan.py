@@ -239,8 +239,9 @@ def _megabytes(case, query, absorbing, passes) -> dict[str, float]:
 def _peak_bytes(case, query, largest) -> float:
     """Return the peak memory of a process, by the same formulas that a fit compares with available memory."""
     settings, likelihood, data = case.settings, case.likelihood, case.data
-    parts = kernel_parts(parse_kernel(first_kernel(settings), inputs=data.inputs))
-    shared, residual = query + Mean(first_mean(settings)).weights(data.inputs), RESIDUALS[case.method.residual]
+    parts = kernel_parts(parse_kernel(first_kernel(settings, case.outputs), inputs=data.inputs))
+    shared = query + Mean(first_mean(settings, case.outputs)).weights(data.inputs)
+    residual = RESIDUALS[case.method.residual]
     needs = [residual.expert_bytes(largest, shared, kernels=parts, **likelihood.memory) + _reading_bytes(data)]
     if settings.learn:
         laplace = not likelihood.learned_as().normal

@@ -137,7 +137,9 @@ class Trial:
         case = preparing.fit_context(data, preparing.survey(data, settings, SerialRuntime()), settings, run)
         array = store.put_arrays({"scaling": scaling_to_array(case.scaling)})["scaling"]
         scaling, where = BlobReference(store.storage.url, array), preparing.FitResources(StageTimer(), place, place)
-        name, kernel, likelihood, mean, found = fixed_hyperparameters(settings, data.inputs, (), case.likelihood)
+        name, kernel, likelihood, mean, found = fixed_hyperparameters(
+            settings, data.inputs, (), case.likelihood, case.outputs
+        )
         if settings.learn:
             self._evaluate(run, case, kernel, *preparing.learning_blocks(case, scaling, store, where), scaling)
         with run.stage("imports"):
@@ -157,7 +159,8 @@ class Trial:
         likelihood = case.likelihood.learned_as()
         classes = case.classes or ((0.0, 1.0) if likelihood is not case.likelihood else None)
         for name, at in (("first", None), ("later", kernel)):
-            objective = first_objective(case.settings, blocks(at)[:BLOCKS], scaling, classes, run)
+            mean = first_mean(case.settings, case.outputs)
+            objective = first_objective(case.settings, blocks(at)[:BLOCKS], scaling, classes, run, mean)
             for stage in (f"{name} reading", name):  # the rows are read once
                 with run.stage(stage):
                     objective(kernel, likelihood)
@@ -165,7 +168,7 @@ class Trial:
             validation = ValidationData(near, scaling, run, classes, likelihood)
             with run.stage("near"):
                 some = near.neighbourhoods(kernel, np.ones(BLOCKS), validation.sizes.rows)
-            score = Folds(validation, some, ()).under(first_mean(case.settings)).noise_score
+            score = Folds(validation, some, ()).under(first_mean(case.settings, case.outputs)).noise_score
             for stage in ("judge reading", "judge"):
                 with run.stage(stage):
                     score(kernel, likelihood)

@@ -256,7 +256,7 @@ def _relevance(found):
     head = ["input", "lost when shuffled (nats a row)"]
     head += [f"{part.name}, units of the input" for part in parts] + [f"{part.name}, scaled" for part in parts]
     shared = " All inputs share one scaled lengthscale." if parts and all(part.shared for part in parts) else ""
-    linear = f" {pictured.LINEAR}" if parts and snapshot.model.shared.mean.name == "linear" else ""
+    linear = f" {pictured.LINEAR}" if parts and snapshot.model.shared.mean.kind == "linear" else ""
     note = (
         f"Lost when shuffled: how much less likely observations become, mean of {found.losses.rows:,} rows, when the "
         "column is shuffled among them; of inputs that say the same each loses little. A lengthscale is the distance "

@@ -257,7 +257,7 @@ def read_rows(data: Dataset, model: Model) -> tuple[AllRows, Observations]:
         np.concatenate(variances) if variances else None,
         data.companions,
     )
-    return whole, model_observations(model, Partition(data, 0, data.rows), obs)
+    return whole, model_observations(model, Partition(data, 0, data.rows), obs, whole.X)
 
 
 def _places(model, X, numbers) -> Places:

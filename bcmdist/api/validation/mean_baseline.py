@@ -29,8 +29,11 @@ def mean_losses(model: Model, kept: Observations, rows: Judged) -> dict[str, np.
 
 
 def _of_numbers(model, kept, rows):
-    y = model.scaling.targets(kept.y, model.likelihood.units)
-    mean, variance = y.mean(), max(y.var(), np.finfo(float).tiny)
+    y = model.scaling.of_rows(kept).targets(kept.y, model.likelihood.units)
+    count = np.maximum(np.bincount(kept.output, minlength=max(1, len(model.outputs))), 1)  # rows of each output
+    means = np.bincount(kept.output, y, len(count)) / count
+    squares = np.bincount(kept.output, (y - means[kept.output]) ** 2, len(count)) / count
+    mean, variance = means[rows.obs.output], np.maximum(squares, np.finfo(float).tiny)[rows.obs.output]
     error = rows.y - mean
     return {
         "rmse": error**2,

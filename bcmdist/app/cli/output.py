@@ -82,6 +82,8 @@ def in_words(figures) -> dict:
     """
     lines = {name: Lines(map(write, figures[name])) for name, write in LISTED.items() if figures.get(name)}
     figures = figures | lines
+    if figures.get("outputs"):
+        figures["outputs"] = _outputs(figures["outputs"])
     if (figures.get("lag") or {"rows": 0})["rows"] is None:
         figures["lag"] = "unknown"
     elif figures.get("lag"):
@@ -105,6 +107,21 @@ def in_words(figures) -> dict:
         figures | words | {"hyperparameters": values, "decisions": decisions, "errors": _errors(figures.get("errors"))}
     )
     return {name: value for name, value in shown.items() if name not in OMITTED}
+
+
+def _outputs(outputs):
+    """Describe outputs in a line each."""
+    columns = (outputs[name] for name in ("names", "mean", "scale", "correlation"))
+    return Lines(
+        f"{name}: mean {readable(mean)}, scale {readable(scale)}, correlations {readable(row)}"
+        for name, mean, scale, row in zip(*columns, strict=True)
+    )
+
+
+def scored_outputs(figures: dict) -> dict:
+    """Figures of scores with a line for each output, where there are several."""
+    each = figures.get("outputs") or {}
+    return figures | ({"outputs": Lines(f"{name}: {readable(one)}" for name, one in each.items())} if each else {})
 
 
 def _commit(commit):

@@ -7,7 +7,7 @@ import click
 from bcmdist.api.requests import PredictRequest, ScoreRequest, request_of
 from bcmdist.app.cli.fields import options_of
 from bcmdist.app.cli.options import SEED_TYPE, Command, WholeWithin, json_option, runtime_options
-from bcmdist.app.cli.output import Lines, readable, report
+from bcmdist.app.cli.output import Lines, readable, report, scored_outputs
 
 WAYS = ("exact", "taylor", "montecarlo", "naive")
 
@@ -98,7 +98,7 @@ def _scores(request, picture, make_runtime, as_json):
         score_picture(picture, scores)
         figures["picture"] = picture
     figures["trust"] = trusted
-    return report(figures, as_json, figures)
+    return report(figures, as_json, scored_outputs(figures))
 
 
 def _cross_validation(request, picture, make_runtime, as_json):

@@ -205,6 +205,9 @@ def numbers_of_texts(column: Column, form: Form, where, *, start=0) -> np.ndarra
 CODES: dict[str, type] = {code.kind: code for code in (Number, Category, Date, Quantity)}
 
 
+OUTPUT = "output"  # role of the category whose levels are the outputs of a model
+
+
 @dataclass(frozen=True)
 class Coding:
     """Codes of the input columns, in order, and the options needed to read such a table again."""
@@ -215,7 +218,7 @@ class Coding:
     unseen: Literal["error", "other"] = "error"
     """unknown categories: refused, or coded as a level different from all known ones"""
     roles: tuple[tuple[str, str], ...] = ()
-    """columns by role: ("y", "price"), ("weight", "w")"""
+    """columns by role: ("y", "price"), ("weight", "w"), ("output", "metal")"""
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -255,8 +258,25 @@ class Coding:
         InvalidData, InvalidDtype
         """
         how = {"start": start, "unseen": unseen or self.unseen}
+        self._refuse_other_outputs(columns, where, start)
         found = [code.numbers(columns[code.name], where, **how) for code in self.codes]
         return found[0] if len(found) == 1 else np.concatenate(found, axis=1)
+
+    def _refuse_other_outputs(self, columns, where, start):
+        """Raise `InvalidData` at a row whose output training lacks, or that names none."""
+        name = dict(self.roles).get(OUTPUT)
+        code = next((one for one in self.codes if one.name == name), None)
+        if not isinstance(code, Category):
+            return
+        column, texts = columns[code.name], as_texts(columns[code.name])
+        odd = np.flatnonzero(column.gaps | ~np.isin(texts, code.levels))
+        if len(odd):
+            got = "none" if column.gaps[odd[0]] else repr(str(texts[odd[0]]))
+            raise InvalidData(
+                f"{where}: expected an output that the model was fitted to in each row of {name!r} "
+                f"({', '.join(map(repr, code.levels))}), got {got:.80} at row {start + odd[0]} ({len(odd)} such rows); "
+                "leave these rows out, or fit a new model to data with this output"
+            )
 
     def unknown_levels(self, X: np.ndarray) -> dict[str, int]:
         """Return the number of rows with a level that training lacks, by column, of coded inputs X (n, D)."""

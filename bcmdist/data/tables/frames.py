@@ -45,7 +45,11 @@ def has_categories(X) -> bool:
 
 
 def coding_of(
-    X, *, missing: Literal["auto", "error"] = "auto", unseen: Literal["other", "error"] = "other"
+    X,
+    *,
+    missing: Literal["auto", "error"] = "auto",
+    unseen: Literal["other", "error"] = "other",
+    output: str | None = None,
 ) -> Coding | None:
     """Return the coding of a data frame; None if X is not a data frame, or all columns are numbers without gaps.
 
@@ -55,6 +59,7 @@ def coding_of(
     Parameters
     ----------
     missing, unseen : "error" to refuse gaps, and later levels that X lacks
+    output : column that names outputs, a category even if it holds numbers
 
     Raises
     ------
@@ -63,13 +68,15 @@ def coding_of(
     InvalidDtype
         The type of every column is unclear.
     """
-    if not (has_categories(X) or _has_gaps(X) or _may_number_rows(X)):
+    coded_output = output is not None and hasattr(X, "iloc") and output in map(str, X.columns)
+    if not (has_categories(X) or _has_gaps(X) or _may_number_rows(X) or coded_output):
         return None
     table = of_frame(X)
-    looks = {name: Look(name) for name in table}
+    looks = {name: Look(name, leveled=name == output) for name in table}
     for name, look in looks.items():
         look.see(table[name])
-    if all(look.kinds <= {NUMBERS} and not look.gaps and not look.names_rows for look in looks.values()):
+    plain = (look.kinds <= {NUMBERS} and not look.gaps and not look.names_rows for look in looks.values())
+    if all(plain) and not coded_output:
         return None
     codes, unclear, numbering = choose_codes(looks, "X", indicate=True, lenient=True)
     if unclear:

@@ -163,7 +163,7 @@ def _gaussian(query, V, Lam, likelihood, obs, belief):
     L = linalg.cholesky(Lam, name="cov(y | query) of a Gaussian expert")
     a = linalg.cholesky_solve(L, obs.y - V @ belief.mean)
     adjoints = _adjoints(query, V, linalg.inverse(L), [a], belief, None)
-    return adjoints, np.atleast_1d(np.diag(adjoints[0]) @ likelihood.learned_noise(obs))
+    return adjoints, likelihood.noise_slopes(obs, np.diag(adjoints[0]))
 
 
 def _laplace(query, V, Lam, likelihood, obs, belief, shift):

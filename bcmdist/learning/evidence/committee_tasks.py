@@ -53,7 +53,7 @@ class Trial:
     def case(self, rows) -> tuple[Query, OneProcess, np.ndarray, Observations]:
         """Query set, likelihood, inputs (n, D) and observations in the units of the model."""
         scaling = load_scaling(self.scaling)
-        obs = scaling.observations(class_numbers(rows.obs, self.classes), self.likelihood.units)
+        obs = scaling.observations(class_numbers(rows.obs, self.classes), self.likelihood.units, rows.X)
         return self.query(), self.likelihood, scaling.inputs(rows.X), obs
 
 

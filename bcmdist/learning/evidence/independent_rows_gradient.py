@@ -35,7 +35,8 @@ class Adjoints:
     """derivative in k(X, X^q), (n, Q)"""
     query: np.ndarray
     """this expert's part of L^-1 G L^-T, with G the derivative in k(X^q, X^q), (Q, Q)"""
-    log_noise: float
+    log_noise: np.ndarray
+    """derivatives in the log parameters of the noise"""
 
 
 def adjoints(query: Query, likelihood: OneProcess, X, obs: Observations, mean, covariance) -> Adjoints:
@@ -53,14 +54,14 @@ def adjoints(query: Query, likelihood: OneProcess, X, obs: Observations, mean, c
     inner = own[:, None] * Vq
     to_query = Vq.T @ (inner - both)
     both -= 2.0 * inner
-    return Adjoints(own, times_inverse(both, query.factor), to_query, float(h @ likelihood.learned_noise(obs)))
+    return Adjoints(own, times_inverse(both, query.factor), to_query, likelihood.noise_slopes(obs, h))
 
 
 def expert_share(query: Query, X, found: Adjoints) -> np.ndarray:
     """Part of the gradient in the log parameters of kernel and likelihood due to the rows X, (P,)."""
     _, cross_pullback = query.kernel.cross_and_pullback(X, query.points)
     kernel = cross_pullback(found.cross) + query_pullback(query, found.query)
-    return np.append(kernel + diagonal_pullback(query.kernel, X, found.diagonal), found.log_noise)
+    return np.concatenate([kernel + diagonal_pullback(query.kernel, X, found.diagonal), found.log_noise])
 
 
 def points_share(query: Query, X, found: Adjoints) -> np.ndarray:

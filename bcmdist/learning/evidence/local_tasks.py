@@ -22,6 +22,7 @@ from bcmdist.model.kernels import Kernel, squared_distance
 from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.loading import load_scaling
 from bcmdist.model.mean import Mean, prior_covariance
+from bcmdist.model.model import named_parameters
 from bcmdist.model.targets import class_numbers
 from bcmdist.storage.commits import BlobReference
 
@@ -58,13 +59,15 @@ class _Tried:
     def _seen(self, rows):
         """Inputs (n, D) and observations in the units of the model."""
         scaling = load_scaling(self.scaling)
-        obs = scaling.observations(class_numbers(rows.obs, self.classes), self.likelihood.units)
+        obs = scaling.observations(class_numbers(rows.obs, self.classes), self.likelihood.units, rows.X)
         return scaling.inputs(rows.X), obs
 
     def _log_units(self, rows):
         """Log of the length of one unit of the model at each target, in original units, (n,): with errors multiplied
         by these lengths, densities are in original units, so that they can be compared between transforms."""
-        jacobians = load_scaling(self.scaling).log_jacobians(rows.obs.y, self.likelihood.units)
+        scaling = load_scaling(self.scaling)
+        own = scaling.of_rows(scaling.with_outputs(rows.obs, rows.X))
+        jacobians = own.log_jacobians(rows.obs.y, self.likelihood.units)
         return np.broadcast_to(-jacobians, len(rows.obs.y))
 
 
@@ -82,7 +85,7 @@ class LocalEvidence(_Tried):
         try:
             value, gradient = self.of_rows(self.kernel, Mean(self.mean), self.likelihood, X, obs)
         except (NotPositiveDefinite, LaplaceNotConverged) as error:
-            nothing = np.zeros(len(self.kernel.theta) + len(self.likelihood.parameters))
+            nothing = np.zeros(sum(map(len, named_parameters(self.kernel, self.likelihood).values())))
             return Evidence(0.0, nothing, 1, f"{part.key}: {error}")
         return Evidence(value, gradient, 0)
 

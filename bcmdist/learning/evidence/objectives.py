@@ -34,7 +34,7 @@ from bcmdist.learning.evidence.committee_tasks import (
     TrialPointsGradient,
 )
 from bcmdist.learning.evidence.local_tasks import LocalEvidence, LocalLeaveOneOut
-from bcmdist.model.kernels import Kernel, metric
+from bcmdist.model.kernels import Kernel, finite_metric
 from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.shared.belief import Belief
 from bcmdist.runtime.interface import Runtime
@@ -254,7 +254,7 @@ def improved_points(objective: CommitteeObjective, kernel: Kernel, likelihood: L
     The evidence is never lower than at the start. The hyper-parameters are held fixed. Coordinates are in units of the
     kernel's lengthscales.
     """
-    unit = metric(kernel, points.shape[1])
+    unit = finite_metric(kernel, points.shape[1])
     value, _ = objective.at_points(kernel, likelihood, points)
     best: list[Any] = [value, np.array(points, dtype=float)]
 

@@ -58,7 +58,7 @@ def noise_adjusted(score: HeldOutScore, kernel: Kernel, likelihood: Likelihood) 
     def noisier(factor):
         return start.with_parameters({name: factor * noise})
 
-    rising = _powers(NOISE_FACTOR, LARGEST_NOISE / noise[0])
+    rising = _powers(NOISE_FACTOR, LARGEST_NOISE / noise.max())
     falling = [1.0 / f for f in _powers(NOISE_FACTOR, 1.0 / SMALLEST_SHARE)] if start.on_labels else []
     for powers in (falling, rising):
         factor, value = _best(powers, lambda factor: score(kernel, noisier(factor)), value)

@@ -120,7 +120,7 @@ class AdamRound:
     def _rows(self):
         scaling = load_scaling(self.scaling)
         ((_, rows),) = read_all([self.part])
-        obs = scaling.observations(class_numbers(rows.obs, self.classes), self.likelihood.units)
+        obs = scaling.observations(class_numbers(rows.obs, self.classes), self.likelihood.units, rows.X)
         return scaling.inputs(rows.X), obs
 
     def _slope(self, layers, X, obs, rows, power) -> np.ndarray | None:

@@ -107,7 +107,7 @@ class SiteSweep:
 
     def __call__(self, part, rows) -> SiteShare:
         key, scaling = self.grouping.key(part), load_scaling(self.scaling)
-        obs = scaling.observations(class_numbers(rows.obs, self.classes), self.likelihood.units)
+        obs = scaling.observations(class_numbers(rows.obs, self.classes), self.likelihood.units, rows.X)
         layers, X = layers_of(load_array(self.layers), self.shapes), scaling.inputs(rows.X)
         held = load_array(self.total), load_array(dict(self.factors)[key])
         sums, figures = swept(layers, *held, X, obs, self.likelihood, self.power)

@@ -54,7 +54,7 @@ class DeepDensities:
 
     def __call__(self, part, rows) -> DeepShare:
         scaling = load_scaling(self.scaling)
-        obs = scaling.observations(class_numbers(rows.obs, self.classes), self.likelihood.units)
+        obs = scaling.observations(class_numbers(rows.obs, self.classes), self.likelihood.units, rows.X)
         stages = stages_of(load_array(self.stages), self.shapes)
         value, pulls = log_densities(stages, scaling.inputs(rows.X), obs, self.likelihood, self.power)
         return DeepShare(part.weight * value, tuple(pull.times(part.weight) for pull in pulls))
@@ -74,7 +74,7 @@ class DeepMessage:
         arrays = {name: load_array(reference) for name, reference in self.arrays}
         shared = Deep.from_arrays(arrays, {"jitter": 0.0}, self.kernel, Mean("zero"), "diagonal")
         scaling = load_scaling(self.scaling)
-        X, obs = scaling.inputs(rows.X), scaling.observations(rows.obs, self.likelihood.units)
+        X, obs = scaling.inputs(rows.X), scaling.observations(rows.obs, self.likelihood.units, rows.X)
         return expert_message(shared, self.likelihood, X, obs).weighted(part.weight)
 
 

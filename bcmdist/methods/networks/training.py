@@ -102,7 +102,7 @@ class NetworkTrial:
     def case(self, rows) -> "TrialNetwork":
         """The network with the scaled rows of a partition."""
         scaling, network = load_scaling(self.scaling), self.network()
-        X, obs = scaling.inputs(rows.X), scaling.observations(rows.obs, self.likelihood.units)
+        X, obs = scaling.inputs(rows.X), scaling.observations(rows.obs, self.likelihood.units, rows.X)
         name = (self.scaling, self.inner, self.scale, self.mean, rows.digest)
         return TrialNetwork(network, self.likelihood, X, obs, get_or_make(_designs, name, lambda: network.design(X)))
 

@@ -88,7 +88,7 @@ class InputTrial:
     def rows_and_steps(self, part, rows) -> tuple[NoisyRows, np.ndarray]:
         """The rows of a partition, and their steps (K, n, D)."""
         scaling, start = load_scaling(self.scaling), dict(self.starts)[part.key]
-        obs = scaling.observations(rows.obs, self.likelihood.units)
+        obs = scaling.observations(rows.obs, self.likelihood.units, rows.X)
         noisy = NoisyRows(scaling.inputs(rows.X), self.errors.roots(part, rows, scaling), obs)
         return noisy, load_array(self.steps)[:, start : start + part.rows]
 

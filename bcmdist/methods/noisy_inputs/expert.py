@@ -124,7 +124,7 @@ class NoisyExpert:
 
     def __call__(self, part, rows):
         model, store = load_model(self.model), open_store(self.model.url)
-        obs = model_observations(model, part, rows.obs)
+        obs = model_observations(model, part, rows.obs, rows.X)
         if part.state:
             name = part.state
             draws = load_draws(BlobReference(self.model.url, name), part.rows, model.inputs)

@@ -175,7 +175,7 @@ class SiteSums:
 
     def __call__(self, part, rows) -> Sums:
         scaling = load_scaling(self.functions.scaling)
-        obs = scaling.observations(class_numbers(rows.obs, self.classes), self.likelihood.units)
+        obs = scaling.observations(class_numbers(rows.obs, self.classes), self.likelihood.units, rows.X)
         if self.positive_class is not None:
             obs = replace(obs, y=(obs.y == self.positive_class) * 1.0)
         Phi = self.functions.design(rows.X)

@@ -50,7 +50,7 @@ class PullOfRows:
 
     def __call__(self, part, rows) -> np.ndarray:
         scaling, basis = load_scaling(self.functions.scaling), cast(Radial, self.functions.of_basis())
-        obs = scaling.observations(rows.obs, AFFINE)
+        obs = scaling.observations(rows.obs, AFFINE, rows.X)
         Phi = self.functions.design(rows.X)
         posterior = load_array(self.mean), load_array(self.covariance)
         return pull(basis, scaling.inputs(rows.X), Phi, obs.y, obs.weight, *posterior)

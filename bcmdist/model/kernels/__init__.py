@@ -20,6 +20,7 @@ from bcmdist.errors import InvalidOption
 from bcmdist.model.kernels.basis import Constant, Cubic, Linear, Quadratic
 from bcmdist.model.kernels.columns import OnColumns
 from bcmdist.model.kernels.combined import Product, Sum
+from bcmdist.model.kernels.coregionalised import Coregionalised
 from bcmdist.model.kernels.grammar import LEARNED, MOST_NAMES, ONE_LENGTHSCALE, Terms, parsed
 from bcmdist.model.kernels.interface import (
     Kernel,
@@ -27,6 +28,7 @@ from bcmdist.model.kernels.interface import (
     Pullback,
     cross_lower,
     fill_cross,
+    finite_metric,
     kernel_parts,
     metric,
     split_parameters,
@@ -48,6 +50,7 @@ __all__ = [
     "MOST_NAMES",
     "Arcsine",
     "Constant",
+    "Coregionalised",
     "Cubic",
     "Kernel",
     "Leaf",
@@ -70,6 +73,7 @@ __all__ = [
     "check_expression",
     "cross_lower",
     "fill_cross",
+    "finite_metric",
     "kernel_parts",
     "metric",
     "option_value",
@@ -116,7 +120,7 @@ def register_kernel(kernel: type[Leaf]) -> type[Leaf]:
         )
     for parameter in kernel.names():
         _check_parameter(kernel, parameter, kernel.defaults(1).get(parameter), kernel.bounds.get(parameter))
-    checked = _perturbed(_default(kernel, 2))  # fails for an abstract class
+    checked = _perturbed(kernel.made(2))  # fails for an abstract class
     check_kernel(checked, tolerance=LENIENT_TOLERANCE, rounding=LENIENT_ROUNDING)
     return KERNELS.add(name, kernel)
 
@@ -144,13 +148,8 @@ def _check_parameter(kernel, name, default, bounds):
         )
 
 
-def _default(kernel, inputs):
-    defaults = kernel.defaults(inputs)
-    return kernel(**{name: defaults[name] for name in kernel.names()})
-
-
 STATIONARY = (SquaredExponential, Matern12, Matern32, Matern52, RationalQuadratic)
-for own in (*STATIONARY, Arcsine, Linear, Quadratic, Cubic, Constant, White, Periodic, Levels, OneHot):
+for own in (*STATIONARY, Arcsine, Linear, Quadratic, Cubic, Constant, White, Periodic, Levels, OneHot, Coregionalised):
     KERNELS.add(own.name, own)  # checked by the tests, not at import
 
 
@@ -176,16 +175,24 @@ def check_expression(expression) -> Terms:
                 f"by + and *, got {factor.name + ONE_LENGTHSCALE * factor.isotropic!r:.80}; give "
                 f"{_suggested(factor.name)}, or install the package that adds it"
             )
-        expected, written = KERNELS[factor.name].options, tuple(name for name, _ in factor.options)
+        base = KERNELS[factor.name]
+        expected, written = base.options, tuple(name for name, _ in factor.options if name not in base.counts)
         if written != expected:
             shown = factor.name + (f"(hour, {', '.join(f'{name}=24' for name in expected)})" if expected else "")
             raise InvalidOption(
-                f"kernel: expected {' and '.join(expected) or 'no options'} of {factor.name}, got "
+                f"kernel: expected {' and '.join(expected or base.counts) or 'no options'} of {factor.name}, got "
                 f"{' and '.join(written) or 'none'}; write it like {shown}"
             )
         for name, value in factor.options:
-            option_value(name, value, factor.name)
+            (count_value if name in base.counts else option_value)(name, value, factor.name)
     return terms
+
+
+def count_value(name, text, kernel) -> int:
+    """Whole number of an option such as `rank=2`; raises `InvalidOption`."""
+    if not (re.fullmatch("[0-9]{1,3}", text, re.ASCII) and int(text)):
+        raise InvalidOption(f"kernel {kernel}: expected {name} as a whole number from 1, got {text!r:.80}; correct it")
+    return int(text)
 
 
 def option_value(name, text, kernel) -> float:
@@ -233,11 +240,18 @@ def _kernel(factor, inputs) -> Kernel:
             f"kernel: expected one column of {factor.name}, got {len(columns)} in {factor.text:.80}; multiply a kernel "
             "of each column"
         )
-    written = {name: np.array([option_value(name, value, factor.name)]) for name, value in factor.options}
-    leaf = _default(base, len(columns)).with_parameters(written)
+    counts = {name: count_value(name, value, factor.name) for name, value in factor.options if name in base.counts}
+    if any(count > len(columns) for count in counts.values()):
+        raise InvalidOption(
+            f"kernel: expected a rank of at most the {len(columns)} outputs in {factor.text:.80}, got a larger one; "
+            "lower it"
+        )
+    options = [(name, value) for name, value in factor.options if name not in base.counts]
+    written = {name: np.array([option_value(name, value, factor.name)]) for name, value in options}
+    leaf = base.made(len(columns), **counts).with_parameters(written)
     if factor.isotropic:
         leaf = leaf.with_parameters({"lengthscale": leaf.parameters["lengthscale"][:1]})
     if factor.columns is None and not factor.options:
         return leaf
-    fixed = tuple(name for name, value in factor.options if not value.startswith(LEARNED))
+    fixed = tuple(name for name, value in options if not value.startswith(LEARNED))
     return OnColumns(leaf, tuple(columns), fixed)

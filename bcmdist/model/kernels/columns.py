@@ -27,6 +27,7 @@ class OnColumns(Kernel):
     def expression(self) -> str:
         learned = {name: LEARNED * (name not in self.fixed) for name in self.kernel.options}
         shown = [f"{name}={mark}{float(self.kernel.parameters[name][0])!r}" for name, mark in learned.items()]
+        shown += [f"{name}={count}" for name, count in self.kernel.counted.items()]
         return f"{self.kernel.name}({', '.join([*map(str, self.columns), *shown])})"
 
     @property
@@ -58,6 +59,9 @@ class OnColumns(Kernel):
 
     def level_columns(self, inputs) -> np.ndarray:
         return np.array(self.columns, dtype=int)[self.kernel.level_columns(len(self.columns))]
+
+    def output_columns(self, inputs) -> np.ndarray:
+        return np.array(self.columns, dtype=int)[self.kernel.output_columns(len(self.columns))]
 
     def covered(self, inputs) -> np.ndarray:
         return np.isin(np.arange(inputs), self.columns)

@@ -70,6 +70,11 @@ class Kernel(ABC):
     def level_columns(self, inputs) -> np.ndarray:
         """Numbers of the inputs whose values are levels without an order, not one-hot."""
 
+    def output_columns(self, inputs) -> np.ndarray:
+        """Numbers of the one-hot inputs that show which of several outputs a row observes."""
+        each = [leaf.output_columns(inputs) for leaf in self.leaves]
+        return np.unique(np.concatenate(each))
+
     @abstractmethod
     def lengthscale_columns(self, inputs) -> dict[str, np.ndarray]:
         """For each lengthscale, by name, the inputs that it divides, of D: those of its entries, or of its only one."""
@@ -216,11 +221,20 @@ def kernel_parts(kernel: Kernel) -> int:
 def metric(kernel: Kernel, inputs) -> np.ndarray:
     """Shortest length of each input over all single kernels with a metric, (D,).
 
-    Inputs that only kernels without a metric use have the length 1, those that no kernel uses `UNUSED_LENGTH`.
+    Inputs that only kernels without a metric use have the length 1, those that no kernel uses `UNUSED_LENGTH`. Those of
+    outputs are infinite: the outputs of one place have no distance.
     """
     scales = [found for leaf in kernel.leaves if (found := leaf.metric(inputs)) is not None]
     lengths = np.min([*scales, np.full(inputs, np.inf)], axis=0)
-    return np.where(np.isfinite(lengths), lengths, np.where(kernel.covered(inputs), 1.0, UNUSED_LENGTH))
+    found = np.where(np.isfinite(lengths), lengths, np.where(kernel.covered(inputs), 1.0, UNUSED_LENGTH))
+    found[kernel.output_columns(inputs)] = np.inf
+    return found
+
+
+def finite_metric(kernel: Kernel, inputs) -> np.ndarray:
+    """As `metric`, with lengths of 1 in place of infinite ones, (D,)."""
+    lengths = metric(kernel, inputs)
+    return np.where(np.isfinite(lengths), lengths, 1.0)
 
 
 def fill_cross(kernel: Kernel, X, Z, K) -> None:
@@ -269,8 +283,26 @@ class Leaf(Kernel):
     options: ClassVar[tuple[str, ...]] = ()
     """parameters whose values expressions must give, in the unit of the column, like the period of `periodic`"""
 
+    counts: ClassVar[tuple[str, ...]] = ()
+    """whole numbers that expressions may give, which set how many parameters there are, like the rank of
+    `coregionalised`"""
+
+    @classmethod
+    def made(cls, inputs: int, **counts: int) -> Self:
+        """The kernel at its default parameters for D inputs."""
+        defaults = cls.defaults(inputs)
+        return cls(**{name: defaults[name] for name in cls.names()})
+
+    @property
+    def counted(self) -> dict[str, int]:
+        """The `counts` that are not their default, 1."""
+        return {}
+
     def metric(self, inputs: int) -> np.ndarray | None:
         return None
+
+    def output_columns(self, inputs) -> np.ndarray:
+        return np.zeros(0, dtype=int)
 
     def along(self, d) -> Self:
         lengths = {name: getattr(self, name) for name in self.lengthscales}

@@ -1,6 +1,6 @@
 """Likelihoods of real targets: Gaussian noise, and Student's t for data with outliers."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,9 +13,13 @@ from bcmdist.model.units import AFFINE
 
 @dataclass(frozen=True)
 class Gaussian(OneProcess):
-    """y = f + e, e ~ N(0, noise_variance / weight + target_variance)."""
+    """y = f + e, e ~ N(0, noise_variance / weight + target_variance).
+
+    Where there are several outputs, each has a noise variance of its own.
+    """
 
     noise_variance: np.ndarray = parameter(0.1, NOISE_BOUNDS, widens=1.0)
+    """(1,), or (P,) for P outputs"""
     name = "gaussian"
     task = "regression"
     exact = True
@@ -33,7 +37,16 @@ class Gaussian(OneProcess):
         return self.learned_noise(obs) + obs.target_variance
 
     def learned_noise(self, obs) -> np.ndarray:
-        return self.noise_variance / obs.weight
+        several = len(self.noise_variance) > 1
+        return (self.noise_variance[obs.output] if several else self.noise_variance) / obs.weight
+
+    def noise_slopes(self, obs, g) -> np.ndarray:
+        if len(self.noise_variance) == 1:
+            return super().noise_slopes(obs, g)
+        return np.bincount(obs.output, g * self.learned_noise(obs), minlength=len(self.noise_variance))
+
+    def for_outputs(self, count) -> "Gaussian":
+        return replace(self, noise_variance=np.broadcast_to(self.noise_variance, count).copy())
 
     def densities(self, obs) -> np.ndarray:
         return np.ones(len(obs))  # independent of the weight, which divides the noise

@@ -224,6 +224,14 @@ class Likelihood(ABC):
         """
         return self.noise(obs)
 
+    def noise_slopes(self, obs: Observations, g) -> np.ndarray:
+        """Derivatives in the log parameters of the sum of `g_i noise_i`, g (n,) fixed; for normal errors."""
+        return np.atleast_1d(g @ self.learned_noise(obs))
+
+    def for_outputs(self, count: int) -> Self:
+        """The likelihood of rows that observe one of `count` outputs each, in units of their own; by default self."""
+        return self
+
     def targets(self, obs: Observations) -> np.ndarray:
         """Targets of the equivalent regression, shaped like f; where not exact, score / w at latents of 0."""
         f = self.zeros(obs)

@@ -106,6 +106,6 @@ def _some(among, count):
 def _sample_scores(fitted: Fitted, part, rows, among):
     """`Entry.arrival` and `Entry.excess_loss` from up to `SCORED_ROWS` of the given rows of a partition."""
     some = _some(among, SCORED_ROWS)
-    obs = model_observations(fitted.model, part, rows.obs)
+    obs = model_observations(fitted.model, part, rows.obs, rows.X)
     scores = score_rows(fitted, rows.X[some], obs[some], part.start + some)
     return arrival_scores(scores), excess_loss.mean_with_variance(scores.totals)

@@ -85,7 +85,7 @@ class HeldOut:
         model, rows = load_model(self.model), _some(rows, held_out_rows(part, rows.obs.y))
         total = Message(load_array(self.eta), np.asfortranarray(load_array(self.precision)), 0.0, 0)
         committee = Committee(total, model.shared.belief)
-        obs = model_observations(model, part, rows.obs)
+        obs = model_observations(model, part, rows.obs, rows.X)
         mean, variance = predict_latent(model.shared, committee.posterior, model.scaling.inputs(rows.X))
         return HeldOutRows(mean, variance, obs.y, obs.weight)
 

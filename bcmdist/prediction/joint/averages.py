@@ -17,14 +17,14 @@ from typing import Any, Literal, cast
 import numpy as np
 from scipy.special import ndtri
 
-from bcmdist.data.observations import Observations, unweighted
+from bcmdist.data.observations import Observations
 from bcmdist.errors import InvalidData, InvalidOption
 from bcmdist.model.likelihoods import OneProcess
 from bcmdist.model.model import Model
 from bcmdist.prediction.exceedance import above_name, refuse_thresholds, upper_tail
 from bcmdist.prediction.interface import Predictor
 from bcmdist.prediction.joint.committee import refuse_large_samples
-from bcmdist.prediction.joint.observations import sampled_observations, samples_of
+from bcmdist.prediction.joint.observations import at_rows, sampled_observations, samples_of
 from bcmdist.prediction.local.joint_moments import Sums
 from bcmdist.prediction.observation import HIGH, LOW
 from bcmdist.prediction.scored_rows import marginals, refuse_nan
@@ -205,14 +205,13 @@ def _batch(batch, points):
 
 def _normal(predictor, inputs, groups, of, above):
     """Columns of averages with a normal distribution, by name."""
-    found = marginals(predictor, inputs, unweighted(np.zeros(len(inputs))))
-    sums = Sums(groups.number, groups.weight * found.shrink, len(groups.levels))
+    (obs, scaling), units = at_rows(predictor.model, inputs), predictor.model.likelihood.units
+    found, weight = marginals(predictor, inputs, obs), groups.weight * units.latent_length(scaling.y_scale)
+    sums = Sums(groups.number, weight * found.shrink, len(groups.levels))
     variance = np.diag(predictor.joint(inputs, sums)[1]).copy()
     if of == "observations":
-        variance += np.bincount(groups.number, groups.weight**2 * found.noise, minlength=len(groups.levels))
-    scaling, units = predictor.model.scaling, predictor.model.likelihood.units
-    mean = scaling.original("mean", groups.total(found.mean), units)
-    sd = np.sqrt(scaling.original("variance", variance, units))
+        variance += np.bincount(groups.number, weight**2 * found.noise, minlength=len(groups.levels))
+    mean, sd = groups.total(scaling.original("mean", found.mean, units)), np.sqrt(variance)
     columns = {"mean": mean, "sd": sd, "lower95": mean + ndtri(LOW) * sd, "upper95": mean + ndtri(HIGH) * sd}
     return columns | {above_name(t): upper_tail(mean, sd, t) for t in above}
 
@@ -222,11 +221,11 @@ def _sampled(predictor, inputs, groups, obs, of, draws, rng) -> np.ndarray:
     model: Any = predictor.model
     f, found = samples_of(predictor, inputs, draws, rng)
     if of == "observations":
-        values = sampled_observations(model, obs, f, found.noise, rng)
+        values = sampled_observations(model, inputs, obs, f, found.noise, rng)
     else:
         likelihood, units = cast(OneProcess, model.likelihood), model.likelihood.units
-        values = likelihood.distribution(model.scaling.observations(obs, units), f.T).mean().T
-        values = model.scaling.original("observation_mean", values, units)
+        values = likelihood.distribution(model.scaling.observations(obs, units, inputs), f.T).mean().T
+        values = at_rows(model, inputs)[1].original("observation_mean", values, units)
     weights = np.zeros((len(inputs), len(groups.levels)))
     weights[np.arange(len(inputs)), groups.number] = groups.weight
     return values @ weights

@@ -125,7 +125,7 @@ class LeftOutRows:
 
     def __call__(self, part, rows) -> HeldOutRows:
         near, model = load_neighbours(self.model), load_model(self.model)
-        obs = model_observations(model, part, rows.obs)
+        obs = model_observations(model, part, rows.obs, rows.X)
         mean, variance = near.latent(model.scaling.inputs(rows.X))
         likelihood = model.likelihood
         score, curvature = likelihood.score(obs, mean), likelihood.curvature(obs, mean)

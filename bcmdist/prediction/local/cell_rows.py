@@ -188,7 +188,7 @@ class CellRows:
         if len(old):
             X, obs = read_rows(data, old)
             obs = obs.repeated(self._weights(old))
-            obs = model_observations(self.model, Partition(data, int(old[0]), int(old[-1]) + 1), obs)
+            obs = model_observations(self.model, Partition(data, int(old[0]), int(old[-1]) + 1), obs, X)
             found.insert(0, (self.model.scaling.inputs(X), obs))
         return np.concatenate([X for X, _ in found]), joined(*(obs for _, obs in found))
 

@@ -70,4 +70,4 @@ def _load(url, model, data, entry):
     assert model.cells is not None, "copies are made for spatial cells"
     inputs, obs = load_copy(BlobReference(url, entry.copy), entry.rows, model.inputs)
     X = model.scaling.inputs(inputs)
-    return LateRows(X, model_observations(model, Partition(data, 0, entry.rows), obs), model.cells.route(X))
+    return LateRows(X, model_observations(model, Partition(data, 0, entry.rows), obs, inputs), model.cells.route(X))

@@ -12,7 +12,7 @@ import numpy as np
 from bcmdist.committee.passes import readable_partitions
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.partition import Partition
-from bcmdist.model.kernels import metric
+from bcmdist.model.kernels import finite_metric
 from bcmdist.prediction.errors.error_distribution import FADED, LEAST, LEAST_VARYING, gain_of, residuals_of
 from bcmdist.prediction.errors.gap_scale import find_indicators, fit_gap_scale
 from bcmdist.prediction.errors.heteroscedasticity import settle_process
@@ -157,7 +157,7 @@ def _error_distribution(snapshot) -> dict:
     places, z, _ = residuals.arrays()
     inputs = snapshot.model.inputs
     process = settle_process(
-        places, z, [np.full(inputs, np.sqrt(inputs)), metric(snapshot.model.shared.kernel, inputs)]
+        places, z, [np.full(inputs, np.sqrt(inputs)), finite_metric(snapshot.model.shared.kernel, inputs)]
     )
     gain = gain_of(residuals, process)
     taken = gain.decisive or snapshot.facts.errors.noise == "varying"

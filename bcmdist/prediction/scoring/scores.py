@@ -18,6 +18,20 @@ from bcmdist.prediction.scoring.ranking import concordance_pairs as concordance_
 CALIBRATION_BINS = 15
 
 
+OUTPUTS = "outputs"  # name of the scores of each output
+
+
+@dataclass(frozen=True)
+class ByOutput:
+    """Scores of each output by its name; `+` adds name by name."""
+
+    scores: "dict[str, Scores]"
+
+    def __add__(self, other: "ByOutput") -> "ByOutput":
+        both = {name: self.scores[name] + other.scores[name] for name in self.scores.keys() & other.scores.keys()}
+        return ByOutput(self.scores | other.scores | both)
+
+
 @dataclass(frozen=True)
 class Scores:
     """Additive totals by name; `+` adds name by name."""
@@ -27,6 +41,10 @@ class Scores:
 
     def __add__(self, other: "Scores") -> "Scores":
         return Scores({name: value + other.totals[name] for name, value in self.totals.items()})
+
+    def with_outputs(self, each: "dict[str, Scores]") -> "Scores":
+        """These totals with those of each output, by its name."""
+        return Scores(self.totals | {OUTPUTS: ByOutput(each)})
 
     def summary(self) -> dict:
         """Scores by name, for regression, for classes, or for counts and lifetimes.
@@ -39,12 +57,22 @@ class Scores:
 
         All are numbers, except the list `pit` (`bcmdist.prediction.scoring.pit`). For more than 20,000 rows there is
         also `concordance_error`, a standard error, or `auc_error`, a bound (`bcmdist.prediction.scoring.ranking`). The
-        `deviance` of counts is Poisson's for any likelihood; that of lifetimes is the model's own.
+        `deviance` of counts is Poisson's for any likelihood; that of lifetimes is the model's own. Where rows observe
+        several outputs, `outputs` has `rows` and the scores of each, by name; scores of all rows together mix their
+        units.
         """
-        for mark, summary in [("ranked", _class_summary), ("comparable", _event_summary)]:
-            if mark in self.totals:
-                return summary(self.totals)
-        return _regression_summary(self.totals)
+        marked = [("ranked", _class_summary), ("comparable", _event_summary)]
+        summary = next((one for mark, one in marked if mark in self.totals), _regression_summary)
+        found = summary(self.totals)
+        if OUTPUTS in self.totals:
+            each = self.totals[OUTPUTS].scores
+            found[OUTPUTS] = {name: {"rows": int(one.totals["rows"]), **_numbers(one)} for name, one in each.items()}
+        return found
+
+
+def _numbers(scores):
+    """The scores that are numbers, by name."""
+    return {name: value for name, value in scores.summary().items() if not isinstance(value, list)}
 
 
 def real_scores(y, prediction, log_density, where: pit.Places, *, train_mean, crps, reliability=None) -> "Scores":
