@@ -37,9 +37,9 @@ from bcmdist.model.kernels import Kernel, split_parameters
 from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.model import named_parameters, with_named
 from bcmdist.model.scaling import scaling_to_array
-from bcmdist.prediction.mixture import CONTENTS
 from bcmdist.runtime.interface import Runtime, SerialRuntime
 from bcmdist.runtime.threads import one_thread
+from bcmdist.storage.commits import MIXTURE as CONTENTS
 from bcmdist.storage.commits import BlobReference
 from bcmdist.storage.locate import open_storage
 

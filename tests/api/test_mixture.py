@@ -16,6 +16,7 @@ from bcmdist import GBCM, Settings
 from bcmdist.api import sampling
 from bcmdist.api.mixture import Mixture
 from bcmdist.api.sampling import Coordinates, default_objective, local_objective, sample_posterior, thinned
+from bcmdist.committee.mixture_commits import references
 from bcmdist.data.dataset import open_data
 from bcmdist.data.partition import partitions
 from bcmdist.errors import (
@@ -32,7 +33,6 @@ from bcmdist.learning.evidence.objectives import LocalObjective
 from bcmdist.learning.sampling.chains import load_chains, mixing, mixing_advice
 from bcmdist.model.kernels import parse_kernel
 from bcmdist.model.likelihoods import Gaussian
-from bcmdist.prediction.mixture import CONTENTS, references
 from bcmdist.prediction.normal_mixtures import (
     mixture_cdf,
     mixture_crps,
@@ -41,6 +41,7 @@ from bcmdist.prediction.normal_mixtures import (
     mixture_quantile,
 )
 from bcmdist.runtime.interface import SerialRuntime
+from bcmdist.storage.commits import MIXTURE as CONTENTS
 
 pytestmark = pytest.mark.slow
 
