@@ -28,14 +28,19 @@ from bcmdist.prediction.errors.class_probabilities import calibrated
 from bcmdist.prediction.local import arrange
 from bcmdist.prediction.measuring.measurement import measured
 from bcmdist.runtime.interface import Runtime
-from bcmdist.storage.commits import open_store
+from bcmdist.storage.commits import Reference, open_store
 
 
-def fit(source, settings: Settings, model, runtime: Runtime) -> Snapshot:
+def fit(source, settings: Settings, model, runtime: Runtime, *, cells: Reference | None = None) -> Snapshot:
     """Fit a committee: prepare, sort rows into cells (spatial partitions), absorb, refine, build local experts
-    (spatial partitions), and measure the distribution of prediction errors."""
+    (spatial partitions), and measure the distribution of prediction errors.
+
+    `cells`: a commit whose cells and rows in their order to use, of the same data
+    """
     snapshot, data = prepare(source, settings, model, runtime)
     with snapshot.held():
+        if cells is not None:
+            snapshot = arrange.arranged_as(snapshot, cells)
         return complete(snapshot, data, runtime, several=_makes_several(settings, snapshot), compare=True)
 
 

@@ -51,7 +51,8 @@ def outside_in_words(rows: int, total: int) -> str:
 
 def refuse_absorbed_in_cells(snapshot: Snapshot, parts) -> None:
     """Raise `InvalidData` if `parts` contain cells, and rows of the survey were ingested in stored order."""
-    if any(part.data.url == f"{snapshot.url}/{CELL_DATA}" for part in parts):
+    copy = f"{snapshot.facts.cells.directory(snapshot.url)}/{CELL_DATA}"
+    if any(part.data.url == copy for part in parts):
         refuse_absorbed_as_stored(snapshot)
 
 

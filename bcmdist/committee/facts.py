@@ -6,6 +6,7 @@ Measurements of later stages of the package, such as calibrations and the expect
 too.
 """
 
+import os
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypedDict
 
@@ -293,6 +294,12 @@ class Cells(Record, frozen=True, omit_defaults=True):
     """root mean square difference of the predictions of neighbouring cells at their border, in standard deviations"""
     border_jump_error: NotNegative | None = None
     """standard error of `border_jump`, which is measured at a sample of borders"""
+    home: str | None = None
+    """path from this model directory to that with the rows in cell order, edges and halos; None: they are here"""
+
+    def directory(self, url: str) -> str:
+        """The model directory with the rows in cell order, edges and halos of the model at `url`."""
+        return url if self.home is None else os.path.normpath(os.path.join(url, self.home))
 
     @property
     def surrounded(self) -> bool:

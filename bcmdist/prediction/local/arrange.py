@@ -192,7 +192,7 @@ def arrange(snapshot: Snapshot, data: Dataset, runtime) -> Snapshot:
         The local experts would not fit.
     """
     refuse_absorbed_as_stored(snapshot)
-    place = f"{snapshot.url}/{CELL_DATA}"
+    place = f"{snapshot.facts.cells.directory(snapshot.url)}/{CELL_DATA}"
     if snapshot.facts.cells.edges:
         _refuse_moved(snapshot, f"{place}/{snapshot.model.x_name}")
         return snapshot
@@ -239,11 +239,7 @@ def surround(snapshot: Snapshot, runtime) -> Snapshot:
     """
     if snapshot.facts.cells.surrounded:
         return snapshot
-    if snapshot.facts.cells.halos is None:
-        stages = StageTimer()
-        with stages("halos"):
-            cells = snapshot.facts.cells.changed(halos=_halos(snapshot, runtime))
-        snapshot = snapshot.changed(stages=stages, cells=cells)
+    snapshot = with_halos(snapshot, runtime)
     stages = StageTimer()
     with stages("halos"), snapshot.committed_on_error(), snapshot.drafted() as snapshot:
         parts = _some(_whole(snapshot), CALIBRATED_PARTITIONS)
@@ -260,6 +256,32 @@ def surround(snapshot: Snapshot, runtime) -> Snapshot:
         error = square_error / (2.0 * jump) if jump and square_error is not None else None
     cells = snapshot.facts.cells.changed(border_jump=jump, border_jump_error=error)
     return snapshot.changed(stages=stages, cells=cells, method="local", **facts)
+
+
+def with_halos(snapshot: Snapshot, runtime) -> Snapshot:
+    """Compute the halos of all cells, unless there are any; what is found remains to be committed."""
+    if snapshot.facts.cells.halos is not None:
+        return snapshot
+    stages = StageTimer()
+    with stages("halos"):
+        cells = snapshot.facts.cells.changed(halos=_halos(snapshot, runtime))
+    return snapshot.changed(stages=stages, cells=cells)
+
+
+def arranged_as(snapshot: Snapshot, other: Reference) -> Snapshot:
+    """Commit a model that has absorbed nothing with the cells and halos of another model of the same rows.
+
+    Raises
+    ------
+    DataChanged
+        Rows differ from those that the other model was prepared with.
+    """
+    if snapshot.facts.cells.edges is not None:
+        return snapshot
+    arranged = Snapshot.load(other.url, commit=other.number)
+    refuse_changed(snapshot.surveyed.values(), list(arranged.surveyed.values()), arranged.chunks)
+    cells = arranged.facts.cells.changed(home=os.path.relpath(arranged.url, snapshot.url))
+    return replace(snapshot, model=replace(snapshot.model, cells=arranged.model.cells)).changed(cells=cells).committed()
 
 
 def _refuse_moved(snapshot, array):

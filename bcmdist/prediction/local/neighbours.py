@@ -190,11 +190,12 @@ def _expert_bytes(expert: LocalExpert | None) -> int:
 def load_neighbours(reference: Reference) -> Neighbours:
     """Local predictions of a commit that has halos."""
     fitted, arrangement, record = load_fitted(reference), load_arrangement(reference), load_record(reference)
-    store, facts = open_store(reference.url), load_facts(reference)
+    own, facts = open_store(reference.url), load_facts(reference)
+    store = open_store(facts.cells.directory(reference.url))
     table = store.get_array(facts.cells.halos)
     check_halos(table, len(arrangement.bounds) - 1, f"{reference.url}: commit {reference.number}")
     halos = [bytes(row).hex() for row in table]
-    ledger = [entry for segment in record["segments"] for entry in store.get_segment(segment)]
+    ledger = [entry for segment in record["segments"] for entry in own.get_segment(segment)]
     absorbed = absorbed_pieces(weights(facts.fading, ledger), facts.cells.array)
     return Neighbours(fitted.model, fitted.belief, arrangement, halos, absorbed, store)
 
