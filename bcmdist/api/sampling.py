@@ -127,6 +127,8 @@ def like_mixture(settings: Settings) -> Contents | None:
 def _plain(settings: Settings) -> Settings:
     """Settings of a fit with nothing that is chosen by the data: what members share must be the same."""
     chosen: dict[str, Any] = {"warp": "none", "target_transform": "none", "partition": "chunks"}
+    if settings.like is not None:  # which decides the rest
+        chosen = {"partition": "chunks"}
     return replace(settings, **{name: value for name, value in chosen.items() if getattr(settings, name) == "auto"})
 
 
@@ -199,9 +201,11 @@ def _prepared(source, settings, model, runtime, like) -> GBCM:
         )
     place, settings = f"{model}/{PREPARED}", _plain(settings)
     spatial = settings.partition == "spatial"
-    settings = replace(settings, learn=spatial) if like is None else replace(settings, like=references(like)[0].url)
-    if settings.mean == AUTO_MEAN and settings.learn:
-        settings = replace(settings, mean="constant")
+    if like is not None:
+        settings = replace(settings, like=references(like)[0].url)
+    else:
+        mean = {"mean": "constant"} if spatial and settings.mean == AUTO_MEAN else {}
+        settings = replace(settings, learn=spatial, **mean)
     prepared = GBCM.prepare(source, settings, model=place, runtime=runtime)
     try:
         _refuse_unsampled(prepared.model)

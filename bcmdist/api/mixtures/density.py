@@ -5,7 +5,7 @@ and targets. Step size, starting points and prior refer to these coordinates, no
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from bcmdist.model.kernels import Kernel, split_parameters
 from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.model import named_parameters, with_named
 from bcmdist.model.scaling import scaling_to_array
+from bcmdist.model.shared.query import Query
 from bcmdist.runtime.interface import Runtime
 from bcmdist.storage.commits import BlobReference
 
@@ -113,7 +114,7 @@ def default_objective(prepared: GBCM, parts: list[Partition], runtime: Runtime) 
 def local_objective(prepared: GBCM, parts: list[Partition], runtime: Runtime) -> Objective:
     """Return the objective that sums the evidences of single partitions, as if these were independent."""
     model = prepared.model
-    return LocalObjective(runtime, parts, scaling=_scaling(prepared), mean=model.query.mean.name, classes=model.classes)
+    return LocalObjective(runtime, parts, scaling=_scaling(prepared), mean=model.shared.mean.name, classes=model.classes)
 
 
 def committee_objective(prepared: GBCM, parts: list[Partition], runtime: Runtime) -> Objective:
@@ -128,7 +129,7 @@ def independent_rows_objective(prepared: GBCM, parts: list[Partition], runtime: 
 
 
 def _of_committee(prepared) -> dict[str, Any]:
-    query = prepared.model.query
+    query = cast(Query, prepared.model.shared)  # the experts that are sampled share values at query points
     return {
         "scaling": _scaling(prepared),
         "mean": query.mean.name,

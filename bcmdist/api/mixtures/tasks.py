@@ -46,7 +46,7 @@ class SampleChain:
 def coordinates_of(prepared: GBCM) -> Coordinates:
     """The coordinates in which a prepared committee is sampled."""
     begun = prepared.model
-    return Coordinates(begun.query.kernel, begun.likelihood, begun.schema.groups)
+    return Coordinates(begun.shared.kernel, begun.likelihood, begun.schema.groups)
 
 
 def parts_of(prepared: GBCM, source, settings: Settings) -> list[Partition]:
