@@ -17,7 +17,7 @@ from bcmdist.data.schema import UNNAMED
 from bcmdist.data.slices import SLICED
 from bcmdist.data.sources.delivery import Listed
 from bcmdist.data.sources.open import Source
-from bcmdist.errors import InvalidData
+from bcmdist.errors import InvalidData, InvalidOption
 from bcmdist.learning import first_commit
 from bcmdist.learning.experts import method_of
 from bcmdist.learning.like import model_like, settings_like
@@ -121,6 +121,11 @@ def ingest_source(
     snapshot: Snapshot, source: Source, wishes: IngestOptions | None, runtime: Runtime
 ) -> tuple[Snapshot, IngestReport]:
     """Absorb the partitions of a source with periodic commits, and record how well each was predicted beforehand."""
+    if wishes is not None and wishes.sample_weights is not None:
+        raise InvalidOption(
+            f"--sample-weights: expected a mixture over hyper-parameters, got one committee, {snapshot.url}; leave "
+            "it out"
+        )
     with snapshot.going_on() as snapshot:
         finish = functools.partial(_finished, runtime=runtime, since=snapshot.committee.total.rows, read=False)
         return ingest(snapshot, source, runtime, wishes, watch=ArrivalWatch(snapshot), finish=finish)

@@ -29,7 +29,7 @@ from bcmdist.committee.passes import TOLERANCE
 from bcmdist.data.partition import Partition
 from bcmdist.data.sources.delivery import Listed
 from bcmdist.data.sources.open import Source
-from bcmdist.errors import InvalidOption, ModelDamaged, ModelNotFound
+from bcmdist.errors import InvalidOption, ModelDamaged, ModelNotFound, ModelsDiffer
 from bcmdist.learning.sampling.chains import load_chains, mixing, mixing_advice
 from bcmdist.model.model import Model
 from bcmdist.prediction import in_memory
@@ -317,6 +317,16 @@ def opened(model: Any, *, commit: int | None = None) -> Iterator[GBCM | Mixture]
     """
     with (Mixture if is_mixture(model) else GBCM).held(model, commit=commit) as held:
         yield held
+
+
+def refuse_single(one: Any, other: Any) -> None:
+    """Raise `ModelsDiffer` where one of two directories holds a mixture and the other a single committee."""
+    if is_mixture(one) != is_mixture(other):
+        mixture, single = (one, other) if is_mixture(one) else (other, one)
+        raise ModelsDiffer(
+            f"expected two mixtures or two committees, {mixture} holds a mixture and {single} does not; fit the rows "
+            f"of {single} with --like {mixture}, which takes its samples"
+        )
 
 
 def refuse_mixture(model: Any, what: str | None) -> None:

@@ -170,8 +170,3 @@ def commit_revision(before: Contents, members: Sequence[Reference], **changes: A
     parent = before.digest if before.number > 1 else None
     made = store.commit(before.number, arrays={}, facts=facts, segments=(), offsets={}, parent=parent)
     return Contents(before.url, made.digest, made.number + 1)
-
-
-def is_mixture(model: Any) -> bool:
-    """Whether a directory holds a complete mixture."""
-    return MIXTURE in open_storage(model).names("")

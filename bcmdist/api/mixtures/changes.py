@@ -252,19 +252,17 @@ def prune(url: str, keep: int) -> dict:
 
 
 def history(url: str) -> list[dict]:
-    """Describe the commits of a mixture that are left, oldest first: `number`, `operation`, `rows`, `partitions`."""
-    store = revision_store(url)
+    """Describe the commits of a mixture that are left, oldest first: as `records.history` those of the first member,
+    with the `number` of the mixture, the `operation` that made it and its `sample_weights`."""
+    numbers, found = [1, *(number + 1 for number in revision_store(url).numbers())], []
     first = references(contents_of(url, 1))[0]
-    begun = [1] if first.number in open_store(first.url).numbers() else []  # else it has been pruned
-    found = []
-    for number in [*begun, *(number + 1 for number in store.numbers())]:
+    of_member = {one["number"]: one for one in open_store(first.url).history()}
+    for number in numbers:
         stored = revision_of(contents_of(url, number))
-        name, at, _ = stored.members[0]
-        facts = open_store(f"{url}/{name}").record(at)["facts"]
-        counted = {name: facts.get(name) for name in ("rows", "partitions")}
-        found.append(
-            {"number": number, "operation": stored.operation, "sample_weights": stored.sample_weights} | counted
-        )
+        at = stored.members[0][1]
+        if at in of_member:  # else it has been pruned
+            own = {"number": number, "operation": stored.operation, "sample_weights": stored.sample_weights}
+            found.append(of_member[at] | own)
     return found
 
 

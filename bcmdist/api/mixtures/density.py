@@ -114,7 +114,9 @@ def default_objective(prepared: GBCM, parts: list[Partition], runtime: Runtime) 
 def local_objective(prepared: GBCM, parts: list[Partition], runtime: Runtime) -> Objective:
     """Return the objective that sums the evidences of single partitions, as if these were independent."""
     model = prepared.model
-    return LocalObjective(runtime, parts, scaling=_scaling(prepared), mean=model.shared.mean.name, classes=model.classes)
+    return LocalObjective(
+        runtime, parts, scaling=_scaling(prepared), mean=model.shared.mean.name, classes=model.classes
+    )
 
 
 def committee_objective(prepared: GBCM, parts: list[Partition], runtime: Runtime) -> Objective:

@@ -16,7 +16,6 @@ from bcmdist.committee.mixture_commits import (
     Revision,
     contents_of,
     first_commit,
-    is_mixture,
     references,
     revision_of,
 )
@@ -123,13 +122,3 @@ def _other_samples(one, other, got):
         f"expected the same samples of hyper-parameters in {one.url} and {other.url}, got {got}; fit one of the two "
         "with --like the other, which takes its samples"
     )
-
-
-def refuse_single(one: Any, other: Any) -> None:
-    """Raise `ModelsDiffer` where one of two models is a mixture and the other a single committee."""
-    if is_mixture(one) != is_mixture(other):
-        mixture, single = (one, other) if is_mixture(one) else (other, one)
-        raise ModelsDiffer(
-            f"expected two mixtures or two committees, {mixture} is a mixture of sampled ones and {single} is not; fit "
-            f"the rows of {single} with --like {mixture}, which takes its samples"
-        )
