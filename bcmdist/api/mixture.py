@@ -26,6 +26,7 @@ from bcmdist.committee.ingest.options import IngestOptions, IngestReport, SameRo
 from bcmdist.committee.ingest.source import source_of
 from bcmdist.committee.mixture_commits import Contents, contents_of, references, revision_of
 from bcmdist.committee.passes import TOLERANCE
+from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.partition import Partition
 from bcmdist.data.sources.delivery import Listed
 from bcmdist.data.sources.open import Source
@@ -37,6 +38,7 @@ from bcmdist.prediction.mixture import LazySequence, MixtureModel
 from bcmdist.prediction.normal_mixtures import average
 from bcmdist.storage.commits import MIXTURE as CONTENTS
 from bcmdist.storage.commits import Reference
+from bcmdist.storage.ledger import Entry
 from bcmdist.storage.locate import open_storage
 
 # Figures of `GBCM.info` that are equal for all members.
@@ -104,10 +106,14 @@ class Mixture(Facade):
             with contextlib.ExitStack() as lease:
                 try:
                     lease.enter_context(mixture.predictive.held())
-                except ModelNotFound:  # pruned meanwhile
-                    if commit is not None or contents_of(model) == mixture.contents:
+                except ModelNotFound as error:
+                    if commit is not None:
+                        raise ModelNotFound(
+                            f"{mixture.url}: expected commit {commit}, found it pruned; see `bcmdist info --history`"
+                        ) from error
+                    if contents_of(model) == mixture.contents:
                         raise
-                    continue
+                    continue  # pruned meanwhile
                 yield mixture
                 return
 
@@ -226,6 +232,21 @@ class Mixture(Facade):
     def prune(self, keep: int) -> dict[str, Any]:
         """Remove all but the newest `keep` commits."""
         return changes.prune(self._stored("prune").url, keep)
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The first member's: all have the same columns, units and rows."""
+        return self.predictive.snapshot
+
+    @property
+    def model(self) -> Model:
+        """The first member's model."""
+        return self.snapshot.model
+
+    @property
+    def ledger(self) -> tuple[Entry, ...]:
+        """The partitions that all members have absorbed."""
+        return self.snapshot.ledger
 
     def history(self) -> list[dict[str, Any]]:
         """Describe its commits, oldest first."""

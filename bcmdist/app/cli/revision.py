@@ -1,6 +1,7 @@
 """The commands that change the contents of models: `ingest`, `forget`, `merge`, `refit`, `revert`, `prune`."""
 
 import time
+from typing import Any
 
 import click
 
@@ -56,7 +57,11 @@ def forget(model, keys, make_runtime, as_json) -> dict:
     with make_runtime() as runtime, opened(model) as before:
         after = before.forget(keys, runtime=runtime)
     snapshot = after.predictive.snapshot
-    figures = {"forgotten": len(set(keys)), "rows": snapshot.committee.total.rows, "partitions": len(snapshot.ledger)}
+    figures: dict[str, Any] = {
+        "forgotten": len(set(keys)),
+        "rows": snapshot.committee.total.rows,
+        "partitions": len(snapshot.ledger),
+    }
     error = snapshot.facts.linearisation.withdrawn_error
     if error is not None:
         figures["error_before_last_pass"] = error
