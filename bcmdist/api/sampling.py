@@ -164,8 +164,9 @@ def _chains(model, prepared, chains, source, settings, hmc, objective, runtime) 
     on = functools.partial(task.on, runtime=runtime)
     for number, chain in tasks.each([task] * left, on, parts, runtime, label="chains", first=begun):
         found[number] = chain
-        while store.head() in found and store.head() < chains:  # in order: a gap would be a loss
-            _commit_chain(store, store.head(), found[store.head()], jobs[store.head()], coordinates)
+        while begun in found:  # in order: a gap would be a loss
+            _commit_chain(store, begun, found[begun], jobs[begun], coordinates)
+            begun += 1
     return [found[number] for number in range(chains)]
 
 

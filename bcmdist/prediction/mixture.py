@@ -106,6 +106,8 @@ class StoredMixture(StoredPredictor):
 
     members: Members
     predictor: type[Predictor] = Fitted
+    weights: tuple[float, ...] | None = None
+    """(K,) of a mixture assembled in memory; None: those of `members`"""
 
     @property
     def in_cells(self) -> bool:
@@ -113,7 +115,7 @@ class StoredMixture(StoredPredictor):
 
     def load(self) -> MixturePredictor:
         members = LazySequence(self.predictor.of_commit, references(self.members))
-        return MixturePredictor(members, weights_of(self.members))
+        return MixturePredictor(members, self.weights or weights_of(self.members))
 
 
 @dataclass(frozen=True)
@@ -174,7 +176,7 @@ class MixtureModel(PredictiveModel):
         return MixturePredictor(LazySequence(kind.of_snapshot, self.members), self.weights)
 
     def stored(self, method=None) -> StoredMixture:
-        return StoredMixture(self._references, PREDICTORS[self.chosen_method(method)])
+        return StoredMixture(self._references, PREDICTORS[self.chosen_method(method)], self._weights)
 
     def example(self, X, obs) -> dict[str, np.ndarray]:
         return MixturePredictor([Fitted.of_snapshot(self.snapshot)]).predict(X, obs)

@@ -6,14 +6,13 @@ import numpy as np
 import pytest
 from scipy.special import gamma
 
-from bcmdist.api.sampling import Coordinates, sample_posterior
+from bcmdist.api.sampling import Coordinates
 from bcmdist.data.observations import unweighted
 from bcmdist.errors import InvalidOption
 from bcmdist.experts import hmc
 from bcmdist.experts.evidence import local_evidence
 from bcmdist.experts.hmc import HMC, leapfrog, sample, with_normal_prior
 from bcmdist.learning.sampling.chains import effective_sample_size
-from bcmdist.learning.settings import Settings
 from bcmdist.model.kernels import parse_kernel
 from bcmdist.model.likelihoods import Gaussian
 from bcmdist.model.mean import Mean
@@ -106,14 +105,6 @@ def test_a_seed_names_a_chain():
 def test_settings_that_are_none(change):
     with pytest.raises(InvalidOption, match="hmc: expected"):
         HMC(**change)
-
-
-def test_cells_are_refused_before_anything_is_written(tmp_path):
-    """Members of a mixture predict without the rows around new points."""
-    asked = Settings(kernel="se", partition="spatial")
-    with pytest.raises(InvalidOption, match=r"hmc: expected --partition chunks, .*got spatial"):
-        sample_posterior("nowhere.zarr", asked, model=tmp_path / "model")
-    assert not (tmp_path / "model").exists()
 
 
 @pytest.mark.slow

@@ -108,6 +108,7 @@ def revised(
         contents = settled(url, runtime)
         try:
             with held(contents):
+                _refuse_other_rows(contents)
                 after = [_changed(number, named_member(one), change) for number, one in enumerate(references(contents))]
                 return _committed(contents, after, operation, sample_weights)
         except CommitConflict:
@@ -120,9 +121,24 @@ def revised(
 def _changed(number, snapshot, change: Change) -> Changed:
     after = change(number, snapshot)
     at = Reference(after.url, after.commit, after.digest)
-    lines = sorted((one.key, one.digest, one.weight) for one in after.ledger)
-    absorbed = hashlib.sha256(repr((lines, after.facts.fading)).encode()).hexdigest()
-    return Changed(at, absorbed, log_evidence(after), log_evidence(snapshot))
+    return Changed(at, _ledger_of(after), log_evidence(after), log_evidence(snapshot))
+
+
+def _ledger_of(snapshot) -> str:
+    """A hash of the rows that a member has absorbed, with their weights."""
+    lines, fades = sorted((one.key, one.digest, one.weight) for one in snapshot.ledger), snapshot.facts.fading
+    return hashlib.sha256(repr((lines, fades if fades.fades else None)).encode()).hexdigest()
+
+
+def _refuse_other_rows(contents: Contents) -> None:
+    """Raise `InvalidOption` where the members that a mixture names have absorbed different rows."""
+    first, *others = ((one.url, _ledger_of(named_member(one))) for one in references(contents))
+    for url, absorbed in others:
+        if absorbed != first[1]:
+            raise InvalidOption(
+                f"{contents.url}: expected members that have absorbed the same rows, {url} has absorbed others than "
+                f"{first[0]}; change the members on their own"
+            )
 
 
 def _committed(contents: Contents, after: Sequence[Changed], operation, sample_weights=None) -> Contents:
