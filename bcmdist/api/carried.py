@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
+from bcmdist.committee.cells import cells_directory
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.reorder.reorder import copy_reordered
 from bcmdist.errors import ModelDamaged, ModelExists
@@ -53,7 +54,7 @@ def _halos(snapshot):
 
 def _with_cells(snapshot) -> ModelStore:
     """The model directory with the cells of a model."""
-    return open_store(snapshot.facts.cells.directory(snapshot.url))
+    return open_store(cells_directory(snapshot.facts.cells, snapshot.url))
 
 
 class _Names:

@@ -102,16 +102,17 @@ class Mixture(Facade):
     def held(cls, model: Any, *, commit: int | None = None) -> Iterator["Mixture"]:
         """Context manager: as `load`, and the commits of the members are protected from pruning until exit."""
         while True:
-            mixture = cls.load(model, commit=commit)
+            contents = contents_of(model, commit)
             with contextlib.ExitStack() as lease:
                 try:
+                    mixture = cls._of(contents)
                     lease.enter_context(mixture.predictive.held())
                 except ModelNotFound as error:
                     if commit is not None:
                         raise ModelNotFound(
-                            f"{mixture.url}: expected commit {commit}, found it pruned; see `bcmdist info --history`"
+                            f"{contents.url}: expected commit {commit}, found it pruned; see `bcmdist info --history`"
                         ) from error
-                    if contents_of(model) == mixture.contents:
+                    if contents_of(model) == contents:
                         raise
                     continue  # pruned meanwhile
                 yield mixture

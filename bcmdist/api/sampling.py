@@ -150,8 +150,8 @@ def thinned(chains: list[Chain], samples) -> np.ndarray:
 def _chains(model, prepared, chains, source, settings, hmc, objective, runtime) -> list[Chain]:
     """Return the chains: those that an earlier run of the same job has committed, others sampled and committed."""
     store, coordinates = chain_store(model), tasks.coordinates_of(prepared)
-    settled = {"hmc": asdict(hmc), "settings": settings.flat(), "data": prepared.snapshot.facts.job}
-    jobs = [settled | {"chain": number} for number in range(chains)]
+    common = {"hmc": asdict(hmc), "settings": settings.flat(), "data": prepared.snapshot.facts.job}
+    jobs = [common | {"chain": number} for number in range(chains)]
     found = dict[int, Chain]()
     for number in store.numbers()[:chains]:
         commit = store.load(number)

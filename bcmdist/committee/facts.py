@@ -6,7 +6,6 @@ Measurements of later stages of the package, such as calibrations and the expect
 too.
 """
 
-import os
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypedDict
 
@@ -275,10 +274,7 @@ class Ingestion(Record, frozen=True):
 
 
 class Cells(Record, frozen=True, omit_defaults=True):
-    """Spatial cells: their sizes, the location of their rows, and what local prediction needs.
-
-    Fields are in the order in which a fit adds them.
-    """
+    """Spatial cells: sizes, location of their rows and what local prediction needs, in the order of a fit."""
 
     core: CountFromOne | None = None
     """approximate number of rows of a cell"""
@@ -296,10 +292,6 @@ class Cells(Record, frozen=True, omit_defaults=True):
     """standard error of `border_jump`, which is measured at a sample of borders"""
     home: str | None = None
     """path from this model directory to that with the rows in cell order, edges and halos; None: they are here"""
-
-    def directory(self, url: str) -> str:
-        """The model directory with the rows in cell order, edges and halos of the model at `url`."""
-        return url if self.home is None else os.path.normpath(os.path.join(url, self.home))
 
     @property
     def surrounded(self) -> bool:

@@ -1,10 +1,10 @@
 """Change all members of a mixture by one commit: forget, reweight, refine, revert; and prune.
 
-    settled -> change each member -> compare their ledgers -> commit of the mixture
+    recovered -> change each member -> compare their ledgers -> commit of the mixture
 
 Members commit to their own logs; the mixture changes by one record when all have absorbed the same rows
 (`bcmdist.committee.mixture_commits`). If the process dies before, the mixture is as it was. The next change first
-finishes or takes back what members hold beyond it (`settled`): an ingestion is finished, since its source may have
+finishes or takes back what members hold beyond it (`recovered`): an ingestion is finished, since its source may have
 counted rows as delivered already; anything else is taken back.
 
 Further rows change the posterior of the hyper-parameters, which the samples were drawn from. With `sample_weights`
@@ -105,7 +105,7 @@ def revised(
         After `TRIES` attempts.
     """
     for left in reversed(range(TRIES)):
-        contents = settled(url, runtime)
+        contents = recovered(url, runtime)
         try:
             with held(contents):
                 _refuse_other_rows(contents)
@@ -179,8 +179,8 @@ def _warn_of_few(url, weights, kind):
         warn(f"{url}: {effect}; sample again with all rows (fit --hyperparameters hmc, another --model)")
 
 
-def settled(url: str, runtime: Runtime) -> Contents:
-    """Finish or take back what members hold beyond the newest commit of a mixture, and return its newest commit."""
+def recovered(url: str, runtime: Runtime) -> Contents:
+    """Finish or take back what members hold beyond the newest commit of a mixture; return the newest commit then."""
     contents = contents_of(url)
     named = references(contents)
     if all(open_store(one.url).head() == one.number for one in named):

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from bcmdist.committee.cells import refuse_absorbed_as_stored
+from bcmdist.committee.cells import cells_directory, refuse_absorbed_as_stored
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.committee.surveyed import recorded_chunks, refuse_changed
 from bcmdist.data.dataset import Dataset
@@ -192,7 +192,7 @@ def arrange(snapshot: Snapshot, data: Dataset, runtime) -> Snapshot:
         The local experts would not fit.
     """
     refuse_absorbed_as_stored(snapshot)
-    place = f"{snapshot.facts.cells.directory(snapshot.url)}/{CELL_DATA}"
+    place = f"{cells_directory(snapshot.facts.cells, snapshot.url)}/{CELL_DATA}"
     if snapshot.facts.cells.edges:
         _refuse_moved(snapshot, f"{place}/{snapshot.model.x_name}")
         return snapshot

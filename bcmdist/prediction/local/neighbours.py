@@ -7,6 +7,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from bcmdist.committee.cells import cells_directory
 from bcmdist.committee.fading import weights
 from bcmdist.committee.loading import load_facts
 from bcmdist.data.observations import Observations
@@ -191,7 +192,7 @@ def load_neighbours(reference: Reference) -> Neighbours:
     """Local predictions of a commit that has halos."""
     fitted, arrangement, record = load_fitted(reference), load_arrangement(reference), load_record(reference)
     own, facts = open_store(reference.url), load_facts(reference)
-    store = open_store(facts.cells.directory(reference.url))
+    store = open_store(cells_directory(facts.cells, reference.url))
     table = store.get_array(facts.cells.halos)
     check_halos(table, len(arrangement.bounds) - 1, f"{reference.url}: commit {reference.number}")
     halos = [bytes(row).hex() for row in table]
