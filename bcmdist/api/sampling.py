@@ -7,10 +7,12 @@ After Williams & Rasmussen (1996), section 3.2.
 Chains use the coordinates of the paper: logs of v_0, v_1, a_0, a_1 and w_l = 1 / lengthscale_l^2, for scaled inputs
 and targets. Step size, starting points and prior refer to these coordinates, not to lengthscales.
 
-    MODEL/prepared      an empty committee: scaling, likelihood, classes
+    MODEL/prepared      an empty committee: scaling, likelihood, classes; with spatial partitions also the rows in the
+                        order of cells, and the halos, of all members
     MODEL/chains        one commit per chain, with its samples and settings
     MODEL/members/0000  a model directory for each sample that is kept
     MODEL/mixture.json  names and commits of the members, written when all are complete
+    MODEL/revisions     later commits of the mixture (`bcmdist.committee.mixture_commits`)
 """
 
 import functools
@@ -78,7 +80,9 @@ def sample_posterior(
     Parameters
     ----------
     source : path or URL of a Zarr group, or (X, y)
-    settings : with a named kernel and an empty `set`; its seed is also used for the chains
+    settings : with a named kernel and an empty `set`; its seed is also used for the chains. With `like` a mixture, the
+        new one has its samples, and nothing is sampled. With partition "spatial" the evidence is that of the cells, and
+        chains start at hyper-parameters that are learned first
     model : directory; default: a temporary one. Results of the same job in it are reused.
     samples : number of committees in all, at samples evenly spaced along the chains
     chains : number of chains; `split_rhat` needs at least 2
