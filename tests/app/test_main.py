@@ -433,9 +433,10 @@ def test_sampled_hyperparameters(wave, make_data, tmp_path, monkeypatch):
     changed = changes_of(model, make_data, path)
     assert changed["ingest"]["sample_weights"] == "evidence"
     assert [changed[name]["commit"] for name in ("ingest", "forget", "revert")] == [2, 3, 4]
-    assert [changed[name]["rows"] for name in ("ingest", "forget", "revert", "at 1")] == [60, 180, 300, 240]
+    assert [changed[name]["rows"] for name in ("ingest", "forget", "revert", "at 1")] == [60, 200, 300, 240]
     assert [one["operation"] for one in changed["info"]["history"]] == ["fit", "ingest", "forget", "revert"]
     assert (len(changed["info"]["ledger"]), changed["prune"]["kept"]) == (4, [3, 4])
+    shutil.rmtree(model / "revisions")
     (model / "mixture.json").unlink()
     assert "let sampling finish" in CliRunner().invoke(cli, ["score", str(model), path, "--serial"]).stderr
 

@@ -108,7 +108,7 @@ def test_mixtures_predict_and_absorb(tmp_path, rng, make_data):
     now = Mixture.load(mixture.url)
     for name, values in now.predict(np.array(POINTS), quantiles=(0.9,)).items():
         np.testing.assert_allclose(after["predictions"][name], values, **SAME)
-    assert (sent.status_code, again.json()["replayed"], now.commit, now.info()["rows"]) == (200, True, 2, 90)
+    assert (sent.status_code, again.json() == sent.json(), now.commit, now.info()["rows"]) == (200, True, 2, 90)
     assert ([one["rows"] for one in history["history"]], len(drift["curve"])) == ([60, 90], 1)
     assert (shown["commit"], shown["calibration"], shown["relevance"]["columns"]) == (
         "2, a mixture of 2",
