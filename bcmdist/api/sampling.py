@@ -130,9 +130,9 @@ def like_mixture(settings: Settings) -> Contents | None:
 
 def _plain(settings: Settings) -> Settings:
     """Settings of a fit with nothing that is chosen by the data: what members share must be the same."""
-    chosen: dict[str, Any] = {"warp": "none", "target_transform": "none", "partition": "chunks"}
-    if settings.like is not None:  # which decides the rest
-        chosen = {"partition": "chunks"}
+    chosen: dict[str, Any] = {"partition": "chunks"}
+    if settings.partition == "spatial" and settings.like is None:  # hyper-parameters are learned first
+        chosen = {"warp": "none", "target_transform": "none"}
     return replace(settings, **{name: value for name, value in chosen.items() if getattr(settings, name) == "auto"})
 
 

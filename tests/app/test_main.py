@@ -499,9 +499,7 @@ def test_interrupts_and_full_disks_are_one_line(monkeypatch, error, name, text):
 def test_a_request_to_end_is_an_interrupt(monkeypatch):
     """As systems that stop a process make it; the handler of before is put back."""
     before = signal.getsignal(signal.SIGTERM)
-    monkeypatch.setattr(
-        "bcmdist.app.cli.info._load", lambda model: os.kill(os.getpid(), signal.SIGTERM) or time.sleep(5)
-    )
+    monkeypatch.setattr("bcmdist.app.cli.info._load", lambda *_: os.kill(os.getpid(), signal.SIGTERM) or time.sleep(5))
     done = CliRunner().invoke(cli, ["info", "model"])
     assert (done.exit_code, signal.getsignal(signal.SIGTERM)) == (1, before)
     assert done.stderr.startswith("bcmdist: Interrupted: expected to finish, got an interrupt")

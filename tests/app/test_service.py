@@ -339,7 +339,7 @@ def test_a_state_that_is_asked_outlives_its_successor(wave):
             before = loaded.predict(np.array(POINTS), method=None)[1]["mean"]
             assert send(client, new_rows(), "a").status_code == 200
             np.testing.assert_array_equal(loaded.predict(np.array(POINTS), method=None)[1]["mean"], before)
-            assert loaded.committee.commit in gbcm.store.held()
+            assert loaded.fitted.commit in gbcm.store.held()
         assert gbcm.commit not in gbcm.store.held()
 
 
