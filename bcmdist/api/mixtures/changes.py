@@ -105,8 +105,8 @@ def revised(
         After `TRIES` attempts.
     """
     for left in reversed(range(TRIES)):
-        contents = recovered(url, runtime)
         try:
+            contents = recovered(url, runtime)
             with held(contents):
                 _refuse_other_rows(contents)
                 after = [_changed(number, named_member(one), change) for number, one in enumerate(references(contents))]
@@ -161,13 +161,14 @@ def _committed(contents: Contents, after: Sequence[Changed], operation, sample_w
     sampled = stored.sampled or [one.before for one in after]  # of commit 1 if none are recorded
     found = evidence_weights([one.evidence for one in after], sampled)
     if operation != "revert":
-        _warn_of_few(contents.url, found, kind)
+        warn_of_few(contents.url, found, kind)
     weights = found.tolist() if kind == "evidence" else None
     how = {"sampled": sampled, "sample_weights": kind, "weights": weights}
     return commit_revision(contents, members, operation=operation, **how)
 
 
-def _warn_of_few(url, weights, kind):
+def warn_of_few(url: str, weights: np.ndarray, kind: SampleWeights) -> None:
+    """Warn where later rows leave few effective samples, by their importance `weights` (K,), whether used or not."""
     few = effective_samples(weights)
     if few < FEW * len(weights):
         effect = (

@@ -10,7 +10,7 @@ import numpy as np
 
 from bcmdist.api import merging
 from bcmdist.api.carried import write_portable
-from bcmdist.api.mixtures.changes import evidence_weights, log_evidence
+from bcmdist.api.mixtures.changes import evidence_weights, log_evidence, warn_of_few
 from bcmdist.committee.mixture_commits import (
     Contents,
     Revision,
@@ -94,7 +94,9 @@ def _made(like: Contents, model, members, *, operation, sampled, sample_weights)
     except BaseException:
         storage.remove_all()
         raise
-    weights = evidence_weights(evidence, sampled).tolist() if sample_weights == "evidence" else None
+    found = evidence_weights(evidence, sampled)
+    warn_of_few(storage.url, found, sample_weights)
+    weights = found.tolist() if sample_weights == "evidence" else None
     made = Revision(named, operation, weights=weights, sampled=sampled, sample_weights=sample_weights)
     if not storage.put_if_absent(MIXTURE, first_commit(made)):
         raise ModelExists(f"{model}: expected a new or empty directory, another mixture was made there meanwhile")
