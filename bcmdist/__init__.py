@@ -20,7 +20,7 @@ pass : one reading of the data; the first linearises each expert at its own mode
 site : a Gaussian approximation of the likelihood of one row
 deviance : twice the log density lost against a model with one parameter per row, mean over rows; the Poisson
     deviance for every count likelihood
-mixture : committees at samples of the hyper-parameters (its *members*), whose predictions have equal weights
+mixture : committees at samples of the hyper-parameters (its *members*), with equal weights or those of their evidence
 commit : a numbered, immutable state of a model: committee, ledger and offsets in one record
 ledger : the set of absorbed partitions: keys with the hashes of their rows
 source : a supply of partitions that may grow; its *offset* is where reading resumes, its *position* counts its rows

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
+from bcmdist.committee.cells import cells_directory
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.reorder.reorder import copy_reordered
 from bcmdist.errors import ModelDamaged, ModelExists
@@ -29,14 +30,11 @@ def portable(snapshot: Snapshot, store: ModelStore) -> Snapshot:
     names = _Names()
     ledger, surveyed = names.of_entries(snapshot.ledger), names.of_entries(surveyed)
     cells = facts.cells if facts.cells.array is None else facts.cells.changed(array=names.of(facts.cells.array))
-    blobs = {blob for entry in ledger for blob in (entry.state, entry.copy)} | {
-        facts.linearisation.linearised_at,
-        cells.edges,
-        cells.halos,
-        cells.centroids,
-        *_halos(snapshot),
-    }
+    cells = cells.changed(home=None)
+    blobs = {blob for entry in ledger for blob in (entry.state, entry.copy)} | {facts.linearisation.linearised_at}
     store.copy_blobs(snapshot.store, sorted(blob for blob in blobs if blob))
+    of_cells = (cells.edges, cells.halos, cells.centroids, *_halos(snapshot))
+    store.copy_blobs(_with_cells(snapshot), sorted(blob for blob in of_cells if blob))
     facts = facts.changed(
         data=None,
         job="portable",
@@ -51,7 +49,12 @@ def portable(snapshot: Snapshot, store: ModelStore) -> Snapshot:
 def _halos(snapshot):
     """Hashes of the blobs that hold the rows around each cell."""
     table = snapshot.facts.cells.halos
-    return [bytes(row).hex() for row in snapshot.store.get_array(table)] if table else []
+    return [bytes(row).hex() for row in _with_cells(snapshot).get_array(table)] if table else []
+
+
+def _with_cells(snapshot) -> ModelStore:
+    """The model directory with the cells of a model."""
+    return open_store(cells_directory(snapshot.facts.cells, snapshot.url))
 
 
 class _Names:
@@ -117,5 +120,5 @@ def write_portable(snapshot: Snapshot, model) -> Snapshot:
         raise ModelExists(f"{model}: expected a new or empty directory; choose another one")
     found = portable(snapshot, store)
     if snapshot.facts.cells.edges is not None:
-        copy_reordered(f"{snapshot.url}/{CELL_DATA}", f"{store.storage.url}/{CELL_DATA}")
+        copy_reordered(f"{_with_cells(snapshot).storage.url}/{CELL_DATA}", f"{store.storage.url}/{CELL_DATA}")
     return found

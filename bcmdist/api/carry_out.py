@@ -18,10 +18,10 @@ from bcmdist.api.comparison.baselines import Compared, compared
 from bcmdist.api.files import is_file, predicted, write_columns
 from bcmdist.api.gbcm import GBCM
 from bcmdist.api.imported import fitted, ingested, scored
-from bcmdist.api.mixture import opened, refuse_mixture
+from bcmdist.api.mixture import opened
 from bcmdist.api.plan.plan import plan
 from bcmdist.api.requests import FitRequest, IngestRequest, PredictRequest, ScoreRequest
-from bcmdist.api.sampling import sample_posterior
+from bcmdist.api.sampling import like_mixture, sample_posterior
 from bcmdist.api.validation.cross_validate import prepared
 from bcmdist.api.validation.folds import column_to_keep
 from bcmdist.api.validation.result import ValidationResult
@@ -99,7 +99,11 @@ def _fitting(request: FitRequest, started) -> Iterator[Work]:
     settings = request.settings
     prediction_partitions(settings, open_data(request.data, x=settings.x, y=settings.y))
     how: Callable = GBCM.prepare if request.prepare_only else GBCM.fit
-    if request.hyperparameters == "hmc":
+    if request.hyperparameters == "hmc" or like_mixture(settings):
+        if request.plan or request.prepare_only:
+            raise InvalidOption(
+                "--like: expected a whole fit of the samples of a mixture; leave out --plan, --prepare-only"
+            )
         how = functools.partial(sample_posterior, samples=request.samples, chains=request.chains)
 
     def work(runtime):
@@ -118,14 +122,13 @@ def _fitting(request: FitRequest, started) -> Iterator[Work]:
 @begun.register
 @contextlib.contextmanager
 def _ingest(request: IngestRequest) -> Iterator[Work]:
-    refuse_mixture(request.model, "ingest into")
     watch = request.options.watch
     received: list[int] = []  # signals received that ask to stop
     stream = {} if request.take_over is None else {"idle_seconds": request.take_over}
     with (
-        GBCM.held(request.model) as before,
+        opened(request.model) as before,
         ingested(
-            before.model,
+            before.predictive.snapshot.model,
             request.model,
             request.source,
             unseen=request.unseen,
@@ -139,16 +142,19 @@ def _ingest(request: IngestRequest) -> Iterator[Work]:
             with deferred_interrupts(received) if watch else contextlib.nullcontext():
                 options = replace(request.options, stop=lambda: bool(received) or request.options.stop())
                 after, report = before.ingest(source, options, runtime=runtime)
+            snapshot, figures = after.predictive.snapshot, after.info()
             if after.commit > before.commit:
-                warn_of_rows_outside(after.snapshot)
+                warn_of_rows_outside(snapshot)
+            sampled = {name: figures[name] for name in ("sample_weights", "effective_samples") if name in figures}
             return {
                 **asdict(report),
                 "stopped": bool(received),
                 "seconds": None,
                 "rows_per_second": None,
                 "commit": after.commit,
-                "capacity": capacity(after.snapshot),
-                "drift": after.info()["drift"],
+                "capacity": capacity(snapshot),
+                "drift": figures["drift"],
+                **sampled,
             }
 
         yield work

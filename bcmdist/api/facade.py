@@ -43,6 +43,15 @@ class Facade(ABC):
     def single(self, what: str) -> "Facade":
         """Return a `GBCM` unchanged; raise `InvalidOption` for a mixture, which does not support `what` (a verb)."""
 
+    @property
+    @abstractmethod
+    def commit(self) -> int:
+        """Number of the commit."""
+
+    @abstractmethod
+    def history(self) -> list[dict[str, Any]]:
+        """Describe its commits, oldest first."""
+
     @abstractmethod
     def info(self) -> dict[str, Any]:
         """Summary figures of the model, JSON-ready."""

@@ -18,7 +18,7 @@ from bcmdist.data.schema import UNNAMED
 from bcmdist.data.slices import SLICED
 from bcmdist.data.sources.delivery import Listed
 from bcmdist.data.sources.open import Source
-from bcmdist.errors import InvalidData
+from bcmdist.errors import InvalidData, InvalidOption
 from bcmdist.learning import first_commit
 from bcmdist.learning.experts import method_of
 from bcmdist.learning.like import model_like, settings_like
@@ -29,14 +29,19 @@ from bcmdist.prediction.errors.class_probabilities import calibrated
 from bcmdist.prediction.local import arrange
 from bcmdist.prediction.measuring.measurement import measured
 from bcmdist.runtime.interface import Runtime
-from bcmdist.storage.commits import open_store
+from bcmdist.storage.commits import Reference, open_store
 
 
-def fit(source, settings: Settings, model, runtime: Runtime) -> Snapshot:
+def fit(source, settings: Settings, model, runtime: Runtime, *, cells: Reference | None = None) -> Snapshot:
     """Fit a committee: prepare, sort rows into cells (spatial partitions), absorb, refine, build local experts
-    (spatial partitions), and measure the distribution of prediction errors."""
+    (spatial partitions), and measure the distribution of prediction errors.
+
+    `cells`: a commit whose cells and rows in their order to use, of the same data
+    """
     snapshot, data = prepare(source, settings, model, runtime)
     with snapshot.held():
+        if cells is not None:
+            snapshot = arrange.arranged_as(snapshot, cells)
         return complete(snapshot, data, runtime, several=_makes_several(settings, snapshot), compare=True)
 
 
@@ -117,6 +122,11 @@ def ingest_source(
     snapshot: Snapshot, source: Source, wishes: IngestOptions | None, runtime: Runtime
 ) -> tuple[Snapshot, IngestReport]:
     """Absorb the partitions of a source with periodic commits, and record how well each was predicted beforehand."""
+    if wishes is not None and wishes.sample_weights is not None:
+        raise InvalidOption(
+            f"--sample-weights: expected a mixture over hyper-parameters, got one committee, {snapshot.url}; leave "
+            "it out"
+        )
     with snapshot.going_on() as snapshot:
         finish = functools.partial(_finished, runtime=runtime, since=snapshot.committee.total.rows, read=False)
         on_drift = wishes is not None and wishes.refit == "auto"

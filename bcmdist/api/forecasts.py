@@ -194,7 +194,7 @@ def forecast(
         )
     predictor, way = chosen(model, method, way)
     each = [steps_ahead.forecast(predictor.of_snapshot(one), state, known, way, seed=seed) for one in model.snapshots]
-    return steps_ahead.mixed(each)
+    return steps_ahead.mixed(each, model.weights)
 
 
 def forecast_table(

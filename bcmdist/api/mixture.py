@@ -1,13 +1,13 @@
 """Mixtures of committees at sampled hyper-parameters.
 
-Williams & Rasmussen (1996), section 3.2: the predictive distribution is the equally weighted mixture of the predictive
-distributions at the sampled hyper-parameters. Each sample has its own committee. Mixing over samples inside each
-expert, and combining the experts afterwards, would be wrong (SYSTEMS I.7).
+Williams & Rasmussen (1996), section 3.2: the predictive distribution is the mixture of the predictive distributions
+at the sampled hyper-parameters, each with its own committee. Weights are equal, or follow the evidence of rows that
+were absorbed later (`bcmdist.api.mixtures.changes`). Mixing over samples inside each expert, and combining the experts
+afterwards, would be wrong (SYSTEMS I.7).
 """
 
 import contextlib
 import functools
-import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
@@ -17,17 +17,35 @@ import numpy as np
 
 from bcmdist.api.facade import Facade
 from bcmdist.api.gbcm import GBCM
+from bcmdist.api.mixtures import changes, ingestion, merging
+from bcmdist.api.mixtures.changes import effective_samples
+from bcmdist.api.places import placed, source_of_rows
 from bcmdist.api.relevance import Lengthscales, averaged
-from bcmdist.errors import InvalidOption, ModelDamaged, ModelNotFound
+from bcmdist.api.running import Where, runs
+from bcmdist.committee.ingest.options import IngestOptions, IngestReport, SameRows, SampleWeights
+from bcmdist.committee.ingest.source import source_of
+from bcmdist.committee.mixture_commits import Contents, contents_of, references, revision_of
+from bcmdist.committee.passes import TOLERANCE
+from bcmdist.committee.snapshot import Snapshot
+from bcmdist.data.partition import Partition
+from bcmdist.data.sources.delivery import Listed
+from bcmdist.data.sources.open import Source
+from bcmdist.errors import InvalidOption, ModelDamaged, ModelNotFound, ModelsDiffer
 from bcmdist.learning.sampling.chains import load_chains, mixing, mixing_advice
 from bcmdist.model.model import Model
 from bcmdist.prediction import in_memory
-from bcmdist.prediction.mixture import CONTENTS, Contents, LazySequence, MixtureModel, references
+from bcmdist.prediction.mixture import LazySequence, MixtureModel
+from bcmdist.prediction.normal_mixtures import average
+from bcmdist.storage.commits import MIXTURE as CONTENTS
 from bcmdist.storage.commits import Reference
+from bcmdist.storage.ledger import Entry
 from bcmdist.storage.locate import open_storage
 
 # Figures of `GBCM.info` that are equal for all members.
-SHARED = ("rows", "partitions", "commit", "query", "inputs", "kernel", "mean", "likelihood", "classes", "approximation")
+SHARED = (
+    "rows", "partitions", "query", "expert", "inputs", "columns", "kernel", "mean", "likelihood", "classes",
+    "approximation", "method", "fading", "skipped", "lag", "ingesters", "drift", "cells",
+)  # fmt: skip
 PREPARED = "prepared"  # folder of the empty committee that all members start from; written first
 
 
@@ -44,7 +62,7 @@ def _load(reference: Reference) -> GBCM:
 
 @dataclass(frozen=True)
 class Mixture(Facade):
-    """An equally weighted mixture of committees.
+    """A mixture of committees at one commit. Immutable: `ingest` and the like return a new `Mixture`.
 
     Made by `sampling.sample_posterior`, by `load`, or directly from a few members.
     """
@@ -52,24 +70,53 @@ class Mixture(Facade):
     members: Sequence[GBCM]
     """committees fitted to the same data with the same settings except for the hyper-parameters"""
     contents: Contents | None = None
-    """location and hash of the stored list of members; None for a mixture made directly from members"""
+    """the commit that names the members; None for a mixture made directly from members"""
     _keep: tuple = ()
+    weights: Sequence[float] | None = None
+    """(K,), with the sum 1; None: equal, or those of `contents`"""
 
     def __post_init__(self):
         if not self.members:
             raise InvalidOption("mixture: expected at least one committee, got none; fit some")
+        if self.weights is not None:
+            _refuse_weights(self.weights, len(self.members))
         refuse_unmixable(self.predictive.snapshot.model)
 
     @classmethod
-    def load(cls, model: Any) -> "Mixture":
-        """Load a mixture from a directory written by `sample_posterior`. Members are loaded when needed.
+    def load(cls, model: Any, *, commit: int | None = None) -> "Mixture":
+        """Load a mixture at a commit (default: the newest) from a directory written by `sample_posterior`. Members are
+        loaded when needed.
 
         Raises
         ------
         ModelNotFound
         """
-        contents = contents_of(model)
-        return cls(LazySequence(_load, references(contents)), contents)
+        return cls._of(contents_of(model, commit))
+
+    @classmethod
+    def _of(cls, contents: Contents, *keep) -> "Mixture":
+        return cls(LazySequence(_load, references(contents)), contents, keep)
+
+    @classmethod
+    @contextlib.contextmanager
+    def held(cls, model: Any, *, commit: int | None = None) -> Iterator["Mixture"]:
+        """Context manager: as `load`, and the commits of the members are protected from pruning until exit."""
+        while True:
+            contents = contents_of(model, commit)
+            with contextlib.ExitStack() as lease:
+                try:
+                    mixture = cls._of(contents)
+                    lease.enter_context(mixture.predictive.held())
+                except ModelNotFound as error:
+                    if commit is not None:
+                        raise ModelNotFound(
+                            f"{contents.url}: expected commit {commit}, found it pruned; see `bcmdist info --history`"
+                        ) from error
+                    if contents_of(model) == contents:
+                        raise
+                    continue  # pruned meanwhile
+                yield mixture
+                return
 
     def predict(
         self,
@@ -77,9 +124,11 @@ class Mixture(Facade):
         *,
         quantiles: Sequence[float] = (),
         above: Sequence[float] = (),
+        method: str | None = None,
         target_variance: Any = None,
         X_variance: Any = None,
         inputs: str | None = None,
+        terms: bool = False,
     ) -> dict[str, np.ndarray]:
         """Predictions at the rows of X (n, D), in original units, by the names of `GBCM.predict`.
 
@@ -87,41 +136,166 @@ class Mixture(Facade):
 
             mean = avg m_s,    variance = avg (v_s + m_s^2) - mean^2,
 
-        and likewise for observations. `lower95`, `upper95` and, for example, `quantile0.9` are quantiles of the mixture
-        of normal distributions with the members' observation variances; the members' non-normal error shapes are not
-        used. Class probabilities, and those of `above`, are averages. `target_variance`, `X_variance` and `inputs` as
-        in `GBCM.predict`: each member averages over the errors of inputs. Memory: two numbers per row and member.
+        with averages over the weights of the members, and likewise for observations. `lower95`, `upper95` and, for
+        example, `quantile0.9` are quantiles of the mixture of normal distributions with the members' observation
+        variances; the members' non-normal error shapes are not used. Class probabilities, and those of `above`, are
+        averages. `method`, `target_variance`, `X_variance`, `inputs` and `terms` as in `GBCM.predict`: each member
+        averages over the errors of inputs. Memory: two numbers per row and member.
 
         Raises
         ------
         InvalidData, InvalidDtype, InvalidOption
         """
-        how = {"quantiles": quantiles, "above": above, "target_variance": target_variance}
+        how = {"quantiles": quantiles, "above": above, "method": method, "terms": terms}
+        how["target_variance"] = target_variance
         return in_memory.predict(self.predictive, X, X_variance=X_variance, inputs=inputs, **how)
 
     def single(self, what: str) -> GBCM:
         raise _not_single(self.url, what)
 
+    # --- Changes of all members by one commit ---
+
+    def newest(self) -> "Mixture":
+        """The mixture of the same directory at its newest commit."""
+        return Mixture.load(self._stored("load again").url)
+
+    @runs
+    def ingest(
+        self, source: Source, wishes: IngestOptions | None = None, *, runtime: Where = None
+    ) -> tuple["Mixture", IngestReport]:
+        """Absorb the partitions that a source delivers into all members, each once; see `mixtures.ingestion`."""
+        contents, report = ingestion.ingest(self._stored("ingest").url, source, wishes, runtime)
+        return Mixture._of(contents), report
+
+    @runs
+    def partial_fit(
+        self,
+        source: Any,
+        y: Any = None,
+        *,
+        companions: Any = None,
+        same_rows: SameRows = "warn",
+        sample_weights: SampleWeights | None = None,
+        runtime: Where = None,
+    ) -> "Mixture":
+        """Absorb the rows of another source, as `GBCM.partial_fit`.
+
+        `sample_weights`: "equal", or "evidence" for the weights of importance sampling (default: as before, equal at
+        first).
+        """
+        url, options = self._stored("absorb").url, IngestOptions(same_rows=same_rows, sample_weights=sample_weights)
+        keep, rows = placed(source_of_rows(source, y, companions), like=self.predictive.snapshot.model.schema)
+        with contextlib.closing(self.source(rows)) as opened:
+            return Mixture._of(ingestion.ingest(url, opened, options, runtime)[0], *self._keep, *keep)
+
+    @runs
+    def absorb(self, parts: Sequence[Partition], *, same_rows: SameRows = "warn", runtime: Where = None) -> "Mixture":
+        """Add the messages of partitions to all members, as `GBCM.absorb`."""
+        listed, options = Listed(tuple(parts)), IngestOptions(same_rows=same_rows)
+        return Mixture._of(ingestion.ingest(self._stored("absorb").url, listed, options, runtime)[0], *self._keep)
+
+    def source(self, url: Any, *, watch: bool = False, **options: Any) -> Source:
+        """Open a source of rows, as `GBCM.source`."""
+        return source_of(self.predictive.snapshot, url, watch=watch, **options)
+
+    @runs
+    def forget(self, keys: Sequence[str], *, runtime: Where = None) -> "Mixture":
+        """Withdraw the messages of the partitions `keys` from all members, and commit; see `revision.forget`."""
+        return Mixture._of(changes.forget(self._stored("forget").url, keys, runtime), *self._keep)
+
+    @runs
+    def reweight(self, weights: Any, *, runtime: Where = None) -> "Mixture":
+        """Set the weights of partitions, by key, in all members, and commit; see `revision.reweight`."""
+        return Mixture._of(changes.reweight(self._stored("reweight").url, weights, runtime), *self._keep)
+
+    @runs
+    def refine(self, *, runtime: Where = None, most: int | None = None, tolerance: float = TOLERANCE) -> "Mixture":
+        """Make further passes over the data with each member until its posterior converges; see `passes.refine`."""
+        url, how = self._stored("refine").url, {"most": most, "tolerance": tolerance}
+        return Mixture._of(changes.refine(url, runtime, **how), *self._keep)
+
+    @runs
+    def revert(self, to: int, *, runtime: Where = None) -> "Mixture":
+        """Commit the state of an earlier commit again."""
+        return Mixture._of(changes.revert(self._stored("revert").url, to, runtime), *self._keep)
+
+    @runs
+    def merge(self, other: "Mixture", model: Any, *, query_most: int | None = None, runtime: Where = None) -> "Mixture":
+        """Merge two mixtures of the same samples, member by member, into the new directory `model`; see `GBCM.merge`.
+
+        `sample_posterior` with `Settings(like=MODEL)` makes a mixture of the samples of another.
+        """
+        one, two = self._stored("merge"), other._stored("merge")
+        found = merging.merge(one, two, model, runtime, query_most=query_most)
+        return Mixture._of(found, *self._keep, *other._keep)
+
+    def save(self, model: Any) -> "Mixture":
+        """Copy this mixture into the new directory `model`, without the paths of its data; see `GBCM.save`."""
+        return Mixture._of(merging.save(self._stored("save"), model))
+
+    def prune(self, keep: int) -> dict[str, Any]:
+        """Remove all but the newest `keep` commits."""
+        return changes.prune(self._stored("prune").url, keep)
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The first member's: all have the same columns, units and rows."""
+        return self.predictive.snapshot
+
+    @property
+    def model(self) -> Model:
+        """The first member's model."""
+        return self.snapshot.model
+
+    @property
+    def ledger(self) -> tuple[Entry, ...]:
+        """The partitions that all members have absorbed."""
+        return self.snapshot.ledger
+
+    def history(self) -> list[dict[str, Any]]:
+        """Describe its commits, oldest first."""
+        return changes.history(self._stored("list").url)
+
+    def _stored(self, what) -> Contents:
+        if self.contents is None:
+            raise InvalidOption(
+                f"mixture: expected one in a directory to {what}, got one made by hand; `sample_posterior`"
+            )
+        return self.contents
+
+    @property
+    def commit(self) -> int:
+        """Number of the commit; 1 for a mixture made directly from members."""
+        return self.contents.number if self.contents else 1
+
     def info(self) -> dict[str, Any]:
         """Summary of the mixture: figures common to all members and averages over members, JSON-ready.
 
         `p_eff` and `log_evidence` are means; `hyperparameters` are geometric means, since logs are sampled; `jitter` is
-        the largest; `samples` is the number of members. Convergence diagnostics are those of `chains.mixing`.
+        the largest; `samples` is the number of members. Means have the weights of the members. `effective_samples` is
+        the number of equally weighted samples that say as much, by the evidence of the rows absorbed since sampling,
+        whether `sample_weights` are "equal" or follow this "evidence". Convergence diagnostics are those of
+        `chains.mixing`. Figures about single rows, such as `drift`, are those of the first member.
         """
-        every = [member.info() for member in self.members]
+        every, weights = [member.info() for member in self.members], self.predictive.weights
         first, named = every[0], [one["hyperparameters"] for one in every]
-        averages = {name: _mean([one[name] for one in every]) for name in ("p_eff", "log_evidence")}
-        centres = {name: np.exp(np.log([one[name] for one in named]).mean(axis=0)).tolist() for name in named[0]}
+        averages = {name: _mean([one[name] for one in every], weights) for name in ("p_eff", "log_evidence")}
+        centres = {name: np.exp(average(np.log([one[name] for one in named]), weights)).tolist() for name in named[0]}
         figures = {name: first[name] for name in SHARED} | averages | {"hyperparameters": centres}
-        figures |= {"jitter": max(one["jitter"] for one in every), "samples": len(every)}
+        figures |= {"commit": self.commit, "jitter": max(one["jitter"] for one in every), "samples": len(every)}
         if self.contents:
+            snapshots = [member.snapshot for member in self.members]
+            found = changes.weights_now(snapshots, self.contents)
+            kind = revision_of(self.contents).sample_weights
+            figures |= {"sample_weights": kind, "effective_samples": effective_samples(found)}
             sampled = mixing(load_chains(self.contents.url)[1])
             figures |= {**sampled, "advice": mixing_advice(sampled)}
         return figures | {"model": self.url}
 
     def lengthscales(self) -> list[Lengthscales]:
         """Lengthscales of each part of the kernel, for each feature: geometric means over members."""
-        return [averaged(parts) for parts in zip(*(one.lengthscales() for one in self.members), strict=True)]
+        each, weights = zip(*(one.lengthscales() for one in self.members), strict=True), self.predictive.weights
+        return [averaged(parts, weights) for parts in each]
 
     def advised(self) -> list[str]:
         """Whether the chains have mixed; empty for a mixture made directly from members."""
@@ -129,7 +303,9 @@ class Mixture(Facade):
 
     @functools.cached_property
     def predictive(self) -> MixtureModel:
-        return MixtureModel(self.members[0].snapshot, LazySequence(attrgetter("snapshot"), self.members), self.contents)
+        snapshots = LazySequence(attrgetter("snapshot"), self.members)
+        weights = None if self.weights is None else tuple(map(float, self.weights))
+        return MixtureModel(self.members[0].snapshot, snapshots, self.contents, weights)
 
     @property
     def url(self) -> str:
@@ -137,19 +313,17 @@ class Mixture(Facade):
         return self.predictive.url
 
 
-def _mean(figures) -> float | None:
-    return None if None in figures else float(np.mean(figures))
+def _mean(figures, weights) -> float | None:
+    return None if None in figures else float(average(np.array(figures), weights))
 
 
-def contents_of(model: Any) -> Contents:
-    """Return location and hash of the list of members of a mixture; `ModelNotFound` where there is no mixture."""
-    storage = open_storage(model)
-    try:
-        return Contents(storage.url, hashlib.sha256(storage.get(CONTENTS)).hexdigest())
-    except FileNotFoundError as error:
-        raise ModelNotFound(
-            f"{model}: expected a mixture, found no {CONTENTS}; sample one or let sampling finish, or load a GBCM"
-        ) from error
+def _refuse_weights(weights, members):
+    values = np.asarray(weights, dtype=float)
+    if values.shape != (members,) or not (values >= 0.0).all() or not np.isclose(values.sum(), 1.0, rtol=1e-9):
+        raise InvalidOption(
+            f"weights: expected {members} weights, one for each member, none negative, with the sum 1, got "
+            f"{weights!s:.80}; correct them"
+        )
 
 
 def is_mixture(model: Any) -> bool:
@@ -158,18 +332,26 @@ def is_mixture(model: Any) -> bool:
 
 
 @contextlib.contextmanager
-def opened(model: Any) -> Iterator[GBCM | Mixture]:
-    """Context manager: load the mixture or the newest committee of a directory; a committee is protected from pruning.
+def opened(model: Any, *, commit: int | None = None) -> Iterator[GBCM | Mixture]:
+    """Context manager: load the mixture or the committee of a directory at a commit (default: the newest), which is
+    protected from pruning.
 
     Raises
     ------
     ModelNotFound, ModelDamaged, VersionMismatch
     """
-    if is_mixture(model):
-        yield Mixture.load(model)
-    else:
-        with GBCM.held(model) as held:
-            yield held
+    with (Mixture if is_mixture(model) else GBCM).held(model, commit=commit) as held:
+        yield held
+
+
+def refuse_single(one: Any, other: Any) -> None:
+    """Raise `ModelsDiffer` where one of two directories holds a mixture and the other a single committee."""
+    if is_mixture(one) != is_mixture(other):
+        mixture, single = (one, other) if is_mixture(one) else (other, one)
+        raise ModelsDiffer(
+            f"expected two mixtures or two committees, {mixture} holds a mixture and {single} does not; fit the rows "
+            f"of {single} with --like {mixture}, which takes its samples"
+        )
 
 
 def refuse_mixture(model: Any, what: str | None) -> None:
@@ -180,8 +362,8 @@ def refuse_mixture(model: Any, what: str | None) -> None:
 
 def _not_single(model, what):
     return InvalidOption(
-        f"{model}: expected a single committee to {what}, it holds a mixture of sampled ones, which stays as it "
-        "is; name one of its members/, or fit another --model to the data that you want it to hold"
+        f"{model}: expected a single committee to {what}, it holds a mixture of sampled ones; name one of its "
+        "members/, or sample another --model (fit --hyperparameters hmc) from the data that you want it to hold"
     )
 
 

@@ -18,6 +18,7 @@ import numpy as np
 
 from bcmdist.api.comparison.left_out import with_accuracy
 from bcmdist.api.requests import RefitOptions
+from bcmdist.committee.cells import cells_directory
 from bcmdist.committee.committee import Committee
 from bcmdist.committee.facts import Cells, Facts, Pass
 from bcmdist.committee.fading import Weighting, weights
@@ -124,7 +125,7 @@ def _learned(snapshot, readable, options: RefitOptions, runtime) -> tuple[Model,
     scratch = f"{scratch}-{uuid.uuid4().hex}" if on_objects(snapshot.url) else partial(scratch)
     old = snapshot.model
     try:
-        chosen = _chosen(readable, options.newest, f"{snapshot.url}/{CELL_DATA}")
+        chosen = _chosen(readable, options.newest, f"{cells_directory(snapshot.facts.cells, snapshot.url)}/{CELL_DATA}")
         made = _prepared(snapshot, chosen, _settings(snapshot, options), f"{scratch}/learned", runtime)
         facts = made.facts
         if len(chosen) < len(readable):  # the query points must explain all rows that are absorbed again

@@ -104,9 +104,10 @@ def lengthscales(snapshot: Snapshot) -> list[Lengthscales]:
     return found
 
 
-def averaged(several: Sequence[Lengthscales]) -> Lengthscales:
-    """Return the geometric means of the lengthscales of the same part of several models."""
-    scaled, original = (np.exp(np.log([getattr(one, name) for one in several]).mean(axis=0)) for name in UNITS)
+def averaged(several: Sequence[Lengthscales], weights: Sequence[float] | None = None) -> Lengthscales:
+    """Return the geometric means of the lengthscales of the same part of several models, with equal weights or (K,)."""
+    logs = (np.log([getattr(one, name) for one in several]) for name in UNITS)
+    scaled, original = (np.exp(np.average(one, axis=0, weights=weights)) for one in logs)
     return Lengthscales(several[0].name, scaled, original)
 
 

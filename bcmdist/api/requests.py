@@ -35,7 +35,8 @@ class FitRequest:
     """model directory, new or of the same unfinished fit"""
     settings: Settings = field(default_factory=Settings)
     hyperparameters: Literal["evidence", "hmc"] = "evidence"
-    """point estimate at the largest evidence, or samples by Hamiltonian Monte Carlo with one committee each"""
+    """point estimate at the largest evidence, or samples by Hamiltonian Monte Carlo with one committee each (hmc: rows
+    in stored order unless --partition is spatial)"""
     samples: Annotated[int, Bounds(1, 10**6)] = 50
     """with hmc: number of samples, each with a committee"""
     chains: Annotated[int, Bounds(1, 1000)] = 2

@@ -7,102 +7,63 @@ After Williams & Rasmussen (1996), section 3.2.
 Chains use the coordinates of the paper: logs of v_0, v_1, a_0, a_1 and w_l = 1 / lengthscale_l^2, for scaled inputs
 and targets. Step size, starting points and prior refer to these coordinates, not to lengthscales.
 
-    MODEL/prepared      an empty committee: scaling, likelihood, classes
+    MODEL/prepared      an empty committee: scaling, likelihood, classes; with spatial partitions also the rows in the
+                        order of cells, and the halos, of all members
     MODEL/chains        one commit per chain, with its samples and settings
     MODEL/members/0000  a model directory for each sample that is kept
     MODEL/mixture.json  names and commits of the members, written when all are complete
+    MODEL/revisions     later commits of the mixture (`bcmdist.committee.mixture_commits`)
 """
 
-import json
-from collections.abc import Callable
+import functools
 from dataclasses import asdict, fields, replace
+from typing import Any
 
 import numpy as np
 
 from bcmdist.api.gbcm import GBCM
 from bcmdist.api.mixture import PREPARED, Mixture, refuse_unmixable
+from bcmdist.api.mixtures import tasks
+from bcmdist.api.mixtures.changes import log_evidence
+from bcmdist.api.mixtures.density import Coordinates as Coordinates  # re-exported
+from bcmdist.api.mixtures.density import MakeObjective, default_objective
+from bcmdist.api.mixtures.density import committee_objective as committee_objective
+from bcmdist.api.mixtures.density import local_objective as local_objective
+from bcmdist.api.mixtures.merging import MEMBERS, copy_chains, member_name
 from bcmdist.api.places import places
+from bcmdist.committee.mixture_commits import (
+    REVISIONS,
+    Contents,
+    Revision,
+    contents_of,
+    first_commit,
+    references,
+    revision_of,
+)
+from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.dataset import open_data
-from bcmdist.data.partition import Partition, partitions
 from bcmdist.errors import InvalidOption, ModelExists
-from bcmdist.experts.hmc import HMC, Chain, LogDensity, sample, with_normal_prior
-from bcmdist.learning.evidence.objectives import CommitteeObjective, LocalObjective
-from bcmdist.learning.experts import FIRST, method_of
+from bcmdist.experts.hmc import HMC, Chain
+from bcmdist.learning.experts import method_of
 from bcmdist.learning.hyperparameters import AUTO_MEAN
-from bcmdist.learning.point import Point, moves_of
 from bcmdist.learning.sampling.chains import FOLDER, chain_from, chain_store
-from bcmdist.learning.search import Objective
 from bcmdist.learning.settings import Settings
-from bcmdist.model.kernels import Kernel, split_parameters
-from bcmdist.model.likelihoods import Likelihood
-from bcmdist.model.model import named_parameters, with_named
-from bcmdist.model.scaling import scaling_to_array
-from bcmdist.prediction.mixture import CONTENTS
+from bcmdist.model.model import named_parameters
+from bcmdist.prediction.local import arrange
 from bcmdist.runtime.interface import Runtime, SerialRuntime
 from bcmdist.runtime.threads import one_thread
-from bcmdist.storage.commits import BlobReference
+from bcmdist.storage.commits import MIXTURE as CONTENTS
 from bcmdist.storage.locate import open_storage
 
-# The normal prior of every log parameter, in the coordinates of the paper.
-PRIOR_MEAN, PRIOR_SD = -3.0, 3.0
-# Starting points: the first chain starts at the paper's values, others at normal deviates of this size about them.
-START_NOISE_AND_W, START_OTHERS = -2.0, 0.0
-START_DEVIATION = 1.0
 # Trajectories per chain, and length of the burn-in, by effort.
 LENGTHS = {"quick": (300, 100), "normal": (3000, 1000), "thorough": (9000, 3000)}
-# Least relative jitter of the query covariance at all samples: enough for every lengthscale, so that none is excluded.
-LEAST_JITTER = 1e-10
-# The density is zero beyond this absolute log parameter: ten prior deviations, where exp can still be squared.
-LARGEST_LOG = 30.0
-
-MEMBERS = "members"
+# Share of accepted trajectories with spatial partitions, whose many rows make the posterior narrow: 7 % of 4,000 rows'
+# were accepted with the paper's step.
+ACCEPTANCE = 0.9
+# Experts whose evidence has a gradient in the hyper-parameters.
+SAMPLED = ("bcm", "fitc", "sor")
 # Settings added by later versions. Chains of earlier versions were sampled with the defaults of these.
 LATER = ("expert", "noise", "query_from", "like", "precision", "warp", "coordinates", "target_transform", "output")
-
-MakeObjective = Callable[[GBCM, list[Partition], Runtime], Objective]
-"""Function from a prepared committee, its partitions and a runtime to an objective of kernel and likelihood."""
-
-
-class Coordinates:
-    """The paper's log parameters of a kernel and a likelihood: log w = -2 log lengthscale, others unchanged.
-
-    `groups` (D,): for each input, the first input with which it shares a lengthscale; each group is one parameter.
-    """
-
-    def __init__(self, kernel: Kernel, likelihood: Likelihood, groups: tuple[int, ...] = ()):
-        self.kernel, self.likelihood = kernel, likelihood
-        moves = moves_of(Point("", kernel, likelihood, -np.inf, groups=groups))
-        self.which, first = moves.argmax(axis=1), moves.argmax(axis=0)
-        named, lengthscales = named_parameters(kernel, likelihood), {f"kernel.{n}" for n in kernel.lengthscales}
-        every = [(n, k if len(v) > 1 else None) for n, v in named.items() for k in range(len(v))]
-        every = [every[k] for k in first]
-        self.slope = np.array([-2.0 if n in lengthscales else 1.0 for n, _ in every])
-        self.names = [n.replace("lengthscale", "w") + ("" if k is None else f"[{k}]") for n, k in every]
-
-    def at(self, phi) -> tuple[Kernel, Likelihood]:
-        """Return kernel and likelihood at the coordinates phi (P,)."""
-        named = named_parameters(self.kernel, self.likelihood)
-        flat = np.exp(phi / self.slope)[self.which]
-        return with_named(self.kernel, self.likelihood, split_parameters(named, flat))
-
-    def log_density(self, objective: Objective) -> LogDensity:
-        """Return the log posterior density with gradient, from an objective with its gradient in log parameters."""
-
-        def log_likelihood(phi):
-            if np.abs(phi).max() > LARGEST_LOG:
-                return -np.inf, np.zeros_like(phi)
-            value, gradient = objective(*self.at(phi))
-            return value, np.bincount(self.which, gradient) / self.slope
-
-        return with_normal_prior(log_likelihood, mean=PRIOR_MEAN, sd=PRIOR_SD)
-
-    def start(self, chain) -> np.ndarray:
-        """Return the starting point of a chain, (P,): the paper's values for chain 0, random ones about them else."""
-        # a_1 scales outputs, as v_0 does, although the linear kernel has a lengthscale here.
-        w = (self.slope < 0) & ["linear" not in name for name in self.names]
-        noise = [name == "likelihood.noise_variance" for name in self.names]
-        place = np.where(w | noise, START_NOISE_AND_W, START_OTHERS)
-        return place + START_DEVIATION * (chain > 0) * np.random.default_rng([chain, 1]).standard_normal(len(place))
 
 
 @one_thread()
@@ -122,11 +83,14 @@ def sample_posterior(
     Parameters
     ----------
     source : path or URL of a Zarr group, or (X, y)
-    settings : with a named kernel and an empty `set`; its seed is also used for the chains
+    settings : with a named kernel and an empty `set`; its seed is also used for the chains. With `like` a mixture, the
+        new one has its samples, and nothing is sampled. With partition "spatial" the evidence is that of the cells, and
+        chains start at hyper-parameters that are learned first
     model : directory; default: a temporary one. Results of the same job in it are reused.
     samples : number of committees in all, at samples evenly spaced along the chains
     chains : number of chains; `split_rhat` needs at least 2
-    hmc : settings of the sampler; default: chain lengths by `settings.effort`
+    hmc : settings of the sampler; default: chain lengths by `settings.effort`, and with spatial partitions a step that
+        the burn-in adapts
     objective : default: the evidence of the committee with its query points, for a Gaussian likelihood with several
         partitions; else the sum of the evidences of the single partitions. The sum is exact for one partition; it
         treats several as independent, so that it is not the evidence of their committee.
@@ -138,58 +102,52 @@ def sample_posterior(
     ModelExists
         `model` holds another job or other files.
     """
-    runtime, hmc = runtime or SerialRuntime(), hmc or HMC(*LENGTHS[settings.effort])
-    _refuse(settings, samples, chains, hmc)
+    adapted = ACCEPTANCE if settings.partition == "spatial" else None
+    runtime, hmc = runtime or SerialRuntime(), hmc or HMC(*LENGTHS[settings.effort], acceptance=adapted)
+    like = like_mixture(settings)
+    if like is None:
+        _refuse(settings, samples, chains, hmc)
     keep, source, model = places(source, model)
-    prepared = _prepared(source, settings, model, runtime)
-    parts = partitions(open_data(source, x=settings.x, y=settings.y), settings.partition_rows)
-    value = (objective or default_objective)(prepared, parts, runtime)
-    begun = prepared.model
-    coordinates = Coordinates(begun.query.kernel, begun.likelihood, begun.schema.groups)
-    run = [_chain(model, coordinates, value, hmc, settings, k, prepared) for k in range(chains)]
-    listed = []
-    for number, phi in enumerate(thinned(run, samples)):
-        name, values = f"{MEMBERS}/{number:04d}", named_parameters(*coordinates.at(phi))
-        fixed = replace(settings, learn=False, set={n: v.tolist() for n, v in values.items()})
-        fitted = GBCM.fit(source, fixed, model=f"{model}/{name}", runtime=runtime).snapshot.reference
-        listed.append([name, fitted.number, fitted.digest])
-    text, storage = json.dumps(listed).encode(), open_storage(model)
+    prepared = _prepared(source, settings, model, runtime, like)
+    if like is None:
+        how = (source, settings, hmc, objective or default_objective)
+        run, coordinates = _chains(model, prepared, chains, *how, runtime), tasks.coordinates_of(prepared)
+        named = [named_parameters(*coordinates.at(phi)) for phi in thinned(run, samples)]
+        members = [tasks.fixed_at(_plain(settings), values) for values in named]
+        sampled = None
+    else:
+        copy_chains(like.url, model)
+        stored, each = revision_of(like), references(like)
+        members = [replace(_plain(settings), like=one.url) for one in each]
+        sampled = stored.sampled or [log_evidence(Snapshot.load(one.url, commit=one.number)) for one in each]
+    listed = _members(model, source, members, prepared, runtime)
+    text, storage = first_commit(Revision(listed, sampled=sampled)), open_storage(model)
     if not storage.put_if_absent(CONTENTS, text) and storage.get(CONTENTS) != text:
         raise ModelExists(f"{model}: expected a mixture of these samples, it holds another; choose another directory")
     return replace(Mixture.load(model), _keep=keep)
 
 
-def default_objective(prepared: GBCM, parts: list[Partition], runtime: Runtime) -> Objective:
-    """Return `committee_objective` for a Gaussian likelihood with several partitions, else `local_objective`."""
-    likelihood = prepared.model.likelihood
-    several = len(parts) > 1 and likelihood.exact and likelihood.processes == 1
-    return (committee_objective if several else local_objective)(prepared, parts, runtime)
+def like_mixture(settings: Settings) -> Contents | None:
+    """The newest commit of the mixture whose samples a fit shall have (`Settings.like`); None if there is none."""
+    like = settings.like
+    return contents_of(like) if like is not None and CONTENTS in open_storage(like).names("") else None
 
 
-def local_objective(prepared: GBCM, parts: list[Partition], runtime: Runtime) -> Objective:
-    """Return the objective that sums the evidences of single partitions, as if these were independent."""
-    model = prepared.model
-    return LocalObjective(runtime, parts, scaling=_scaling(prepared), mean=model.query.mean.name, classes=model.classes)
+def _plain(settings: Settings) -> Settings:
+    """Settings of a fit with nothing that is chosen by the data: what members share must be the same."""
+    chosen: dict[str, Any] = {"partition": "chunks"}
+    if settings.partition == "spatial" and settings.like is None:  # hyper-parameters are learned first
+        chosen = {"warp": "none", "target_transform": "none"}
+    return replace(settings, **{name: value for name, value in chosen.items() if getattr(settings, name) == "auto"})
 
 
-def committee_objective(prepared: GBCM, parts: list[Partition], runtime: Runtime) -> Objective:
-    """Return the objective that is the evidence of the committee of all partitions, with the prepared query points."""
-    query = prepared.model.query
-    return CommitteeObjective(
-        runtime,
-        parts,
-        scaling=_scaling(prepared),
-        mean=query.mean.name,
-        points=query.points,
-        jitter=max(query.jitter_share, LEAST_JITTER),
-        store=prepared.snapshot.store,
-        classes=prepared.model.classes,
-    )
-
-
-def _scaling(prepared):
-    digests = prepared.store.put_arrays({"scaling": scaling_to_array(prepared.model.scaling)})
-    return BlobReference(prepared.url, digests["scaling"])
+def _members(model, source, members, prepared, runtime) -> list:
+    """Fit the members; return the directory, number and hash of each."""
+    cells = None if prepared.model.cells is None else prepared.snapshot.reference
+    work = [tasks.FitMember(source, one, f"{model}/{member_name(number)}", cells) for number, one in enumerate(members)]
+    parts = len(tasks.parts_of(prepared, source, members[0]))
+    fitted = dict(tasks.each(work, lambda number: work[number].on(runtime), parts, runtime, label="members"))
+    return [(member_name(number), fitted[number].number, fitted[number].digest) for number in range(len(work))]
 
 
 def thinned(chains: list[Chain], samples) -> np.ndarray:
@@ -198,21 +156,34 @@ def thinned(chains: list[Chain], samples) -> np.ndarray:
     return every[(np.arange(1, samples + 1) * len(every)) // samples - 1]
 
 
-def _chain(model, coordinates, objective, hmc, settings, number, prepared):
-    """Return a chain from an earlier run of the same job, or sample and commit it."""
-    store = chain_store(model)
-    job = {"hmc": asdict(hmc), "settings": settings.flat(), "data": prepared.snapshot.facts.job, "chain": number}
-    if number + 1 in store.numbers():
-        commit = store.load(number + 1)
-        if _comparable_job(commit.facts["job"]) != _comparable_job(job):
+def _chains(model, prepared, chains, source, settings, hmc, objective, runtime) -> list[Chain]:
+    """Return the chains: those that an earlier run of the same job has committed, others sampled and committed."""
+    store, coordinates = chain_store(model), tasks.coordinates_of(prepared)
+    how = {name: value for name, value in asdict(hmc).items() if value is not None}  # as earlier versions recorded it
+    common = {"hmc": how, "settings": settings.flat(), "data": prepared.snapshot.facts.job}
+    jobs = [common | {"chain": number} for number in range(chains)]
+    found = dict[int, Chain]()
+    for number in store.numbers()[:chains]:
+        commit = store.load(number)
+        if _comparable_job(commit.facts["job"]) != _comparable_job(jobs[number - 1]):
             raise ModelExists(f"{model}: expected chains of this job, it holds others; choose another model directory")
-        return chain_from(commit)
-    density = coordinates.log_density(objective)
-    chain = sample(density, coordinates.start(number), settings=hmc, seed=[settings.seed, number])
+        found[number - 1] = chain_from(commit)
+    begun, left = len(found), chains - len(found)
+    task = tasks.SampleChain(prepared.snapshot.reference, source, settings, hmc, objective)
+    parts = len(tasks.parts_of(prepared, source, settings))
+    on = functools.partial(task.on, runtime=runtime)
+    for number, chain in tasks.each([task] * left, on, parts, runtime, label="chains", first=begun):
+        found[number] = chain
+        while begun in found:  # in order: a gap would be a loss
+            _commit_chain(store, begun, found[begun], jobs[begun], coordinates)
+            begun += 1
+    return [found[number] for number in range(chains)]
+
+
+def _commit_chain(store, number, chain, job, coordinates):
     arrays = store.put_arrays({"samples": chain.samples, "log_density": chain.log_density})
     facts = {"job": job, "names": coordinates.names, "acceptance": chain.acceptance}
     store.commit(number + 1, arrays=arrays, facts=facts, segments=(), offsets={})
-    return chain
 
 
 def _comparable_job(job):
@@ -228,22 +199,40 @@ def _comparable_job(job):
     return job | {"settings": asked}
 
 
-def _prepared(source, settings, model, runtime) -> GBCM:
-    """Prepare the empty committee of a mixture's directory; remove it where its likelihood cannot be sampled."""
-    other = set(open_storage(model).names("")) - {PREPARED, FOLDER, MEMBERS, CONTENTS}
+def _prepared(source, settings, model, runtime, like) -> GBCM:
+    """Prepare the empty committee of a mixture's directory; remove it where its likelihood cannot be sampled.
+
+    With spatial partitions its hyper-parameters are learned: chains start there, and its cells and halos are those of
+    all members.
+    """
+    other = set(open_storage(model).names("")) - {PREPARED, FOLDER, MEMBERS, CONTENTS, REVISIONS}
     if other:
         raise ModelExists(
             f"{model}: expected a new or empty directory, or chains of this job, it holds {min(other)}; choose another"
         )
-    place = f"{model}/{PREPARED}"
-    prepared = GBCM.prepare(source, replace(settings, learn=False), model=place, runtime=runtime)
+    place, settings = f"{model}/{PREPARED}", _plain(settings)
+    spatial = settings.partition == "spatial"
+    if like is not None:
+        settings = replace(settings, like=references(like)[0].url)
+    else:
+        mean = {"mean": "constant"} if spatial and settings.mean == AUTO_MEAN else {}
+        settings = replace(settings, learn=spatial, **mean)
+    prepared = GBCM.prepare(source, settings, model=place, runtime=runtime)
     try:
         _refuse_unsampled(prepared.model)
     except InvalidOption:
         open_storage(place).remove_all()
         open_storage(model).remove(PREPARED)  # and the directory itself where it is empty then
         raise
-    return prepared
+    return _arranged(prepared, source, settings, runtime) if spatial else prepared
+
+
+def _arranged(prepared, source, settings, runtime) -> GBCM:
+    """A prepared committee with its rows in the order of its cells, and their halos."""
+    data = open_data(source, x=settings.x, y=settings.y)
+    with prepared.snapshot.held():
+        arranged = arrange.arrange(prepared.snapshot, data, runtime).committed()
+        return GBCM(arrange.with_halos(arranged, runtime).committed())
 
 
 def _refuse_unsampled(model):
@@ -259,19 +248,15 @@ def _refuse_unsampled(model):
 def _refuse(settings, samples, chains, hmc):
     if settings.kernel == "auto" or settings.set or not settings.learn:
         raise InvalidOption("hmc: expected a kernel by name and learn without set; name one and leave out the rest")
-    if settings.expert != FIRST:
+    if settings.expert not in SAMPLED:
         raise InvalidOption(
-            f"hmc: expected the expert {FIRST}, whose evidence has a gradient, got {settings.expert}; leave it out"
+            f"hmc: expected the expert {', '.join(SAMPLED[:-1])} or {SAMPLED[-1]}, whose evidence has a gradient, got "
+            f"{settings.expert:.80}; leave it out"
         )
     if method_of(settings).capabilities.input_errors:
         raise InvalidOption(
             f"hmc: expected inputs as they were seen, got {method_of(settings).name}; leave it out, or fit with it and "
             "without samples of hyper-parameters"
-        )
-    if settings.partition == "spatial":
-        raise InvalidOption(
-            "hmc: expected --partition chunks, since committees at samples predict without the rows around new points, "
-            "got spatial; leave it out"
         )
     available = chains * (hmc.iterations - hmc.burn_in)
     if chains < 1 or not 1 <= samples <= available:

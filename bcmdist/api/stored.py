@@ -55,6 +55,10 @@ class StoredCommittee(Facade):
         """Records of the fit, JSON-ready: job, kernels tried, seconds per stage, ..."""
         return self.snapshot.facts.to_json()
 
+    def history(self) -> list[dict[str, Any]]:
+        """Describe its commits, oldest first; see `records.history`."""
+        return self.store.history()
+
     @property
     def store(self) -> ModelStore:
         """Access to the model directory: its history and pruning."""

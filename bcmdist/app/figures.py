@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from bcmdist.api.relevance import column_names, lengthscales
+from bcmdist.api.facade import Facade
+from bcmdist.api.relevance import column_names
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.prediction.errors.drift import drift_report
 from bcmdist.prediction.errors.error_distribution import error_distribution_of, residuals_of
@@ -21,16 +22,16 @@ LINE_POINTS, MAP_POINTS = 81, 21  # points of a slice over one input, and of eac
 REACH = 2.0  # half-width of a slice or map around the mean of an input, in standard deviations
 
 
-def relevance(snapshot: Snapshot) -> dict | None:
+def relevance(fitted: Facade) -> dict | None:
     """Return lengthscales by column, in original units; None for kernels without lengthscales.
 
     `share` is 1 / lengthscale of the scaled input, divided by the largest such value (`bcmdist.api.relevance`).
     """
-    found = lengthscales(snapshot)
+    found = fitted.lengthscales()
     if not found:
         return None
     parts = [{"part": one.name, "share": one.share.tolist(), "lengthscale": one.original.tolist()} for one in found]
-    return {"columns": column_names(snapshot.model), "parts": parts}
+    return {"columns": column_names(fitted.predictive.snapshot.model), "parts": parts}
 
 
 def curve(snapshot: Snapshot) -> list[dict]:
@@ -125,6 +126,6 @@ def view(snapshot: Snapshot, predict: Callable[[np.ndarray], dict]) -> dict | No
     return {"columns": column_names(model), "axes": axes.tolist(), **shown}
 
 
-def growth(snapshot: Snapshot) -> list[dict]:
+def growth(fitted: Facade) -> list[dict]:
     """Return the commits that exist, oldest first: `number`, `rows` absorbed, and `date` in ISO 8601."""
-    return [{name: one[name] for name in ("number", "rows", "date")} for one in snapshot.store.history()]
+    return [{name: one[name] for name in ("number", "rows", "date")} for one in fitted.history()]

@@ -3,14 +3,22 @@
 Cell order also requires a model directory on a disk: object stores are refused.
 """
 
+import os
+
 import numpy as np
 
+from bcmdist.committee.facts import Cells
 from bcmdist.committee.fading import weights
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.errors import InvalidData, InvalidOption
 from bcmdist.storage.commits import CELL_DATA
 from bcmdist.storage.ledger import absorbed_pieces
 from bcmdist.storage.urls import on_objects
+
+
+def cells_directory(cells: Cells, url: str) -> str:
+    """The model directory with the rows in cell order, edges and halos of the model at `url`."""
+    return url if cells.home is None else os.path.normpath(os.path.join(url, cells.home))
 
 
 def absorbed_in_cells(snapshot: Snapshot) -> set[str]:
@@ -51,7 +59,8 @@ def outside_in_words(rows: int, total: int) -> str:
 
 def refuse_absorbed_in_cells(snapshot: Snapshot, parts) -> None:
     """Raise `InvalidData` if `parts` contain cells, and rows of the survey were ingested in stored order."""
-    if any(part.data.url == f"{snapshot.url}/{CELL_DATA}" for part in parts):
+    copy = f"{cells_directory(snapshot.facts.cells, snapshot.url)}/{CELL_DATA}"
+    if any(part.data.url == copy for part in parts):
         refuse_absorbed_as_stored(snapshot)
 
 

@@ -168,10 +168,7 @@ class Ingestion(Record, frozen=True):
 
 
 class Cells(Record, frozen=True, omit_defaults=True):
-    """Spatial cells: their sizes, the location of their rows, and what local prediction needs.
-
-    Fields are in the order in which a fit adds them.
-    """
+    """Spatial cells: sizes, location of their rows and what local prediction needs, in the order of a fit."""
 
     core: CountFromOne | None = None
     """approximate number of rows of a cell"""
@@ -189,6 +186,8 @@ class Cells(Record, frozen=True, omit_defaults=True):
     """root mean square difference of the predictions of neighbouring cells at their border, in standard deviations"""
     border_jump_error: NotNegative | None = None
     """standard error of `border_jump`, which is measured at a sample of borders"""
+    home: str | None = None
+    """path from this model directory to that with the rows in cell order, edges and halos; None: they are here"""
 
     @property
     def surrounded(self) -> bool:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
+from bcmdist.committee.cells import cells_directory
 from bcmdist.data.observations import Observations
 from bcmdist.data.rows import Rows
 from bcmdist.experts.contributions import Contribution
@@ -30,10 +31,12 @@ class WithCopy:
     task: Task
     url: str
     """the model directory"""
+    in_order: str
+    """URL of the rows in cell order"""
 
     def __call__(self, part, rows: Rows):
         found = self.task(part, rows)
-        if part.data.url == f"{self.url}/{CELL_DATA}":  # these rows are in the model directory
+        if part.data.url == self.in_order:  # these rows stay
             return found
         table = np.column_stack([rows.X, *(getattr(rows.obs, name) for name in OBSERVED)])
         copy = open_store(self.url).put_arrays({"": table})[""]
@@ -42,7 +45,10 @@ class WithCopy:
 
 def copied(snapshot, task: Task) -> Task:
     """The task that absorbs further rows into a committee: with copies of them where local predictions use them."""
-    return WithCopy(task, snapshot.url) if snapshot.facts.cells.take_rows else task
+    cells = snapshot.facts.cells
+    if not cells.take_rows:
+        return task
+    return WithCopy(task, snapshot.url, f"{cells_directory(cells, snapshot.url)}/{CELL_DATA}")
 
 
 def messages_with_copies(snapshot, parts, runtime: Runtime, *, label: str) -> Contribution:

@@ -14,6 +14,9 @@ import numpy as np
 
 from bcmdist.errors import InvalidOption
 
+# Power by which changes of the step fall with the number of trajectories: between 1/2 and 1, for convergence.
+ADAPTATION_POWER = 0.6
+
 LogDensity = Callable[[np.ndarray], tuple[float, np.ndarray]]
 """From theta (P,) to the log density, up to a constant, and its gradient (P,); -inf outside the support."""
 
@@ -32,6 +35,8 @@ class HMC:
     """weight of the old momentum in a partial refresh"""
     leapfrogs: int = 1
     """leapfrog steps per trajectory; with one, persistence alone suppresses random walks"""
+    acceptance: float | None = None
+    """share of accepted trajectories to which the burn-in adapts the step; None: the step stays"""
 
     def __post_init__(self):
         if not 0 <= self.burn_in < self.iterations:
@@ -43,6 +48,8 @@ class HMC:
                 "hmc: expected step > 0, persistence in [0, 1) and at least one leapfrog, got "
                 f"{self.step}, {self.persistence} and {self.leapfrogs}; correct them"
             )
+        if self.acceptance is not None and not 0.0 < self.acceptance < 1.0:
+            raise InvalidOption(f"hmc: expected acceptance between 0 and 1, got {self.acceptance}; correct it")
 
 
 @dataclass(frozen=True)
@@ -63,6 +70,9 @@ def sample(log_density: LogDensity, start, *, settings: HMC, seed) -> Chain:
     Refresh the momentum, p <- a p + sqrt(1 - a^2) N(0, I); follow the dynamics; accept the end with probability
     min(1, exp(H before - H after)), otherwise stay and reverse the momentum. H = -log density + p'p/2.
 
+    With `settings.acceptance` the step follows the acceptance during the burn-in, by ever smaller changes of its log
+    (Andrieu & Thoms 2008, section 4.2), and is fixed afterwards.
+
     Parameters
     ----------
     start : (P,)
@@ -78,18 +88,20 @@ def sample(log_density: LogDensity, start, *, settings: HMC, seed) -> Chain:
     if not _usable(value, gradient):
         raise InvalidOption(f"hmc: expected a finite log density at the start, got {value} at {theta}; start elsewhere")
     momentum = rng.standard_normal(len(theta))
-    samples, values, accepted = [], [], 0
+    samples, values, accepted, step = [], [], 0, settings.step
     for iteration in range(settings.iterations):
         fresh = rng.standard_normal(len(theta))
         momentum = settings.persistence * momentum + math.sqrt(1.0 - settings.persistence**2) * fresh
         here = theta, momentum, value, gradient
-        there = leapfrog(log_density, *here, step=settings.step, count=settings.leapfrogs)
+        there = leapfrog(log_density, *here, step=step, count=settings.leapfrogs)
         fall = energy(*here) - energy(*there)
         if math.log(1.0 - rng.uniform()) < fall:
             theta, momentum, value, gradient = there
             accepted += 1
         else:
             momentum = -momentum
+        if iteration < settings.burn_in and settings.acceptance is not None:
+            step *= math.exp((math.exp(min(fall, 0.0)) - settings.acceptance) / (iteration + 1) ** ADAPTATION_POWER)
         if iteration >= settings.burn_in:
             samples.append(theta)
             values.append(value)

@@ -7,11 +7,14 @@ from dataclasses import replace
 from typing import Literal, cast
 
 from bcmdist.committee.growth import why_fixed
+from bcmdist.committee.mixture_commits import contents_of, references
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.schema import Schema
 from bcmdist.errors import InvalidOption, UnsupportedTarget
 from bcmdist.learning.settings import Settings
 from bcmdist.model.model import Model, named_parameters
+from bcmdist.storage.commits import MIXTURE
+from bcmdist.storage.locate import open_storage
 
 # Settings that the model decides.
 DECIDED = (
@@ -23,11 +26,16 @@ DECIDED = (
 def model_like(settings: Settings) -> Model | None:
     """The model that a fit shall have the scaling and hyper-parameters of; None where it has its own.
 
+    Of a mixture the first member, whose columns and scaling are those of all.
+
     Raises
     ------
     ModelNotFound, ModelDamaged
     """
-    return None if settings.like is None else Snapshot.load(settings.like).model
+    like = settings.like
+    if like is not None and MIXTURE in open_storage(like).names(""):
+        like = references(contents_of(like))[0].url
+    return None if like is None else Snapshot.load(like).model
 
 
 def settings_like(settings: Settings) -> Settings:

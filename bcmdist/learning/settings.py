@@ -122,8 +122,8 @@ class Settings:
     inputs goes into k-means, with as much weight as the training rows, and their distances from rows decide how single
     rows and blocks of rows left out weigh in the choice of kernel, mean and warp"""
     like: Annotated[str | None, "MODEL"] = None
-    """take scaling, hyper-parameters and coding of this model and learn nothing, only choose query points where the
-    rows are: the two models can be merged"""
+    """take scaling, hyper-parameters and coding of this model, of a mixture its samples, and learn nothing, only choose
+    query points where the rows are: the two models can be merged"""
     coordinates: Annotated[str | None, "NAMES"] = None
     """inputs that are places or times, separated by commas, by name or number, or none: --kernel auto also tries a
     function of the other inputs alone in addition to one of all [default: the coordinates of the grid that was

@@ -258,11 +258,10 @@ def _refuse_terms(model, way):
     refuse_uncertain_terms(True, way)
     found = model.snapshot.model
     refuse_terms(found)
-    if model.several > 1 or found.likelihood.processes > 1:
-        got = f"a mixture of {model.several}" if model.several > 1 else f"{found.likelihood.processes} of classes"
+    if found.likelihood.processes > 1:
         raise InvalidOption(
-            f"terms: expected one committee of one latent function for a data set, got {got}; predict rows in memory "
-            "by GBCM.predict(X, terms=True) of one committee"
+            f"terms: expected one latent function for a data set, got {found.likelihood.processes} of classes; predict "
+            "rows in memory by GBCM.predict(X, terms=True)"
         )
 
 

@@ -1,79 +1,50 @@
 """Mixtures: predictions averaged over several committees, the members.
 
-    p(y | x) = 1/K sum_k p_k(y | x)
+    p(y | x) = sum_k w_k p_k(y | x)
 
-where p_k is a member's normal distribution or class probability. Members are loaded one at a time.
+where p_k is a member's normal distribution or class probability, and w_k = 1 / K unless the mixture has other weights
+(`bcmdist.committee.mixture_commits`). Members are loaded one at a time.
 """
 
 import contextlib
 import functools
-import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, TypeVar, overload
+from typing import Any, TypeVar, overload
 
 import numpy as np
-from msgspec import Meta
 
+from bcmdist.committee.mixture_commits import Contents, Members, references, revision_store, weights_of
 from bcmdist.committee.snapshot import Snapshot
-from bcmdist.errors import InvalidOption, ModelDamaged
 from bcmdist.model.model import Model
 from bcmdist.prediction.exceedance import above_name
 from bcmdist.prediction.interface import Fitted, Predictor
 from bcmdist.prediction.normal_mixtures import (
+    average,
     mixture_cdf,
     mixture_crps,
     mixture_log_density,
     mixture_moments,
     mixture_quantile,
 )
-from bcmdist.prediction.predictive_model import PredictiveModel, RowPredictor, StoredPredictor, chosen_method
-from bcmdist.prediction.scored_rows import Judged, predict_rows
+from bcmdist.prediction.predictive_model import (
+    PREDICTORS,
+    PredictiveModel,
+    RowPredictor,
+    StoredPredictor,
+    chosen_method,
+    predictor_of,
+)
+from bcmdist.prediction.scored_rows import Judged, predict_rows, predict_terms
 from bcmdist.prediction.scoring.pit import Places
 from bcmdist.prediction.uncertain.input_uncertainty import chosen_way
-from bcmdist.storage.commits import MIXTURE as CONTENTS
-from bcmdist.storage.commits import Reference, record_digest
-from bcmdist.storage.fields import Blob, CountFromOne, decode, parse
-from bcmdist.storage.locate import open_storage
+from bcmdist.storage.commits import open_store, record_digest
 
 # The prediction interval.
 LOW, HIGH = 0.025, 0.975
 # Columns of the members' predictions that the mixture uses.
 MIXED = ("mean", "variance", "observation_mean", "observation_variance", "probability")
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Contents:
-    """Location and SHA-256 of a mixture's list of members (`CONTENTS`). Tasks carry it if there are many references."""
-
-    url: str
-    digest: str
-
-
-Members = Contents | tuple[Reference, ...]
-"""The commits of a mixture's members; a tuple for few members only, since a task stays below 10 kB"""
-
-
-@functools.lru_cache(maxsize=2)
-def references(members: Members) -> tuple[Reference, ...]:
-    """References of a mixture's members; read from storage if `members` is a `Contents`.
-
-    Raises
-    ------
-    ModelDamaged
-    """
-    if isinstance(members, tuple):
-        return members
-    text = open_storage(members.url).get(CONTENTS)
-    if (found := hashlib.sha256(text).hexdigest()) != members.digest:
-        raise ModelDamaged(
-            f"{members.url}: expected {CONTENTS} {members.digest[:12]}, found {found[:12]}; this machine sees another "
-            "mixture under the same path: use a shared one"
-        )
-    where = f"{members.url}/{CONTENTS}"
-    stored = decode(Annotated[list[tuple[str, CountFromOne, Blob]], Meta(min_length=1)], parse(text, where), where)
-    return tuple(Reference(f"{members.url}/{name}", *details) for name, *details in stored)
 
 
 class LazySequence(Sequence[T]):
@@ -98,9 +69,11 @@ class LazySequence(Sequence[T]):
 
 @dataclass(frozen=True)
 class MixturePredictor(RowPredictor):
-    """Predicts rows by a mixture: equal averages over its members."""
+    """Predicts rows by a mixture: averages over its members."""
 
     members: Sequence[Predictor]
+    weights: tuple[float, ...] | None = None
+    """(K,), with the sum 1; None: equal"""
 
     @functools.cached_property
     def model(self) -> Model:
@@ -110,8 +83,15 @@ class MixturePredictor(RowPredictor):
         names = tuple(map(above_name, above))
         found = (predict_rows(one, X, obs, uncertainty=uncertainty, above=above) for one in self.members)
         each = stacked(found, also=names)
-        exceeded = {name: each[name].mean(axis=0) for name in names}
-        return mixed(each, quantiles, classes=self.model.classes) | exceeded
+        exceeded = {name: np.average(each[name], axis=0, weights=self.weights) for name in names}
+        return mixed(each, quantiles, classes=self.model.classes, weights=self.weights) | exceeded
+
+    def terms(self, X) -> dict[str, np.ndarray]:
+        """Terms of the mixture at rows of X (n, D): those of its members have the same names."""
+        each = [predict_terms(one, X) for one in self.members]
+        means, variances = (np.array([one[name] for one in each]) for name in ("term_mean", "term_variance"))
+        mean, variance = mixture_moments(means, variances, self.weights)
+        return each[0] | {"term_mean": mean, "term_variance": variance}
 
     def score_each(self, several: Sequence[Judged]) -> list[Judged]:
         """Scores several sets of rows, loading each member once for all sets."""
@@ -119,21 +99,27 @@ class MixturePredictor(RowPredictor):
             [_kept(predict_rows(one, s.X, s.obs, uncertainty=s.uncertainty)) for s in several] for one in self.members
         ]
         return [
-            _scored(self.model, s, stacked(predicted))
+            _scored(self.model, s, stacked(predicted), self.weights)
             for s, predicted in zip(several, zip(*each, strict=True), strict=True)
         ]
 
 
 @dataclass(frozen=True)
 class StoredMixture(StoredPredictor):
-    """Task-sized reference to a mixture: the commits of its members."""
+    """Task-sized reference to a mixture: the commits of its members, and the class that predicts from each."""
 
     members: Members
+    predictor: type[Predictor] = Fitted
+    weights: tuple[float, ...] | None = None
+    """(K,) of a mixture assembled in memory; None: those of `members`"""
 
-    in_cells = False
+    @property
+    def in_cells(self) -> bool:
+        return self.predictor.in_cells
 
     def load(self) -> MixturePredictor:
-        return MixturePredictor(LazySequence(Fitted.of_commit, references(self.members)))
+        members = LazySequence(self.predictor.of_commit, references(self.members))
+        return MixturePredictor(members, self.weights or weights_of(self.members))
 
 
 @dataclass(frozen=True)
@@ -145,6 +131,8 @@ class MixtureModel(PredictiveModel):
     members: Sequence[Snapshot]
     contents: Contents | None = None
     """where the list of members is stored; None for a mixture assembled in memory"""
+    _weights: tuple[float, ...] | None = None
+    """of a mixture assembled in memory"""
 
     @property
     def snapshots(self) -> Sequence[Snapshot]:
@@ -165,30 +153,34 @@ class MixtureModel(PredictiveModel):
 
     @property
     def state(self) -> str:
-        return f"mixture of {self.several}"
+        return f"{self.contents.number if self.contents else 1}, a mixture of {self.several}"
 
-    def held(self) -> contextlib.AbstractContextManager:
-        return contextlib.nullcontext(self)
+    @property
+    def weights(self) -> tuple[float, ...] | None:
+        return weights_of(self.contents) if self.contents else self._weights
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator["MixtureModel"]:
+        """Keep the commits of all members, and of the mixture, from being pruned."""
+        with contextlib.ExitStack() as leases:
+            if self.contents and self.contents.number > 1:
+                leases.enter_context(revision_store(self.url).hold(self.contents.number - 1))
+            for one in references(self._references):
+                leases.enter_context(open_store(one.url).hold(one.number))
+            yield self
 
     def chosen_method(self, method=None) -> str:
-        if (method := chosen_method(self.snapshot, method or "committee")) != "committee":
-            raise InvalidOption(
-                f"method: expected committee, as members of a mixture predict, got {method!r}; leave it out, or "
-                "predict with single members"
-            )
-        return method
+        return chosen_method(self.snapshot, method)
 
     def kind(self, method=None) -> type[Predictor]:
-        self.chosen_method(method)
-        return Fitted
+        return predictor_of(self.snapshot, method)
 
     def predictor(self, method=None) -> MixturePredictor:
-        self.chosen_method(method)
-        return MixturePredictor(LazySequence(Fitted.of_snapshot, self.members))
+        kind = PREDICTORS[self.chosen_method(method)]
+        return MixturePredictor(LazySequence(kind.of_snapshot, self.members), self.weights)
 
     def stored(self, method=None) -> StoredMixture:
-        self.chosen_method(method)
-        return StoredMixture(self._references)
+        return StoredMixture(self._references, PREDICTORS[self.chosen_method(method)], self._weights)
 
     def example(self, X, obs) -> dict[str, np.ndarray]:
         return MixturePredictor([Fitted.of_snapshot(self.snapshot)]).predict(X, obs)
@@ -196,11 +188,13 @@ class MixtureModel(PredictiveModel):
     def way(self, method, asked) -> str:
         """How all members average over uncertain inputs; "montecarlo" if they differ."""
         several = [self.snapshot] if self.contents else self.members  # sampled members share their kernel
-        first, *others = [chosen_way(Fitted, one, asked) for one in several]
+        kind = PREDICTORS[self.chosen_method(method)]
+        first, *others = [chosen_way(kind, one, asked) for one in several]
         return first if all(other == first for other in others) else "montecarlo"
 
     def attributes(self) -> dict:
-        return {"members": [[one.url, one.number] for one in references(self._references)]}
+        named = {"commit": self.contents.number} if self.contents else {}
+        return named | {"members": [[one.url, one.number] for one in references(self._references)]}
 
     def record_hashes(self) -> Callable[[], str]:
         """A function that returns the hashes of the first and the last member's record."""
@@ -216,17 +210,18 @@ def _record_hashes(members: Members) -> str:
     return " ".join(record_digest(one.url, one.number) for one in (listed[0], listed[-1]))
 
 
-def _scored(model, rows, each):
+def _scored(model, rows, each, weights):
     """`rows`, with observations in the units of the model, with the mixture's predictions and scores."""
-    units, found = model.likelihood.units, mixed(each)
+    units, found = model.likelihood.units, mixed(each, weights=weights)
     if "probability" in found:
         own = np.take_along_axis(found["probability"], rows.obs.y.astype(int)[:, None], axis=1)[:, 0]
         with np.errstate(divide="ignore"):
             return replace(rows, columns=found | {"y": rows.obs.y, "log_density": np.log(own)})
     y = model.scaling.of_rows(rows.obs).targets(rows.obs.y, units)
     means, sds = components(each)
-    at = mixture_cdf(means, sds, y)
-    found |= {"y": y, "log_density": mixture_log_density(means, sds, y), "crps": mixture_crps(means, sds, y)}
+    at = mixture_cdf(means, sds, y, weights)
+    found |= {"y": y, "log_density": mixture_log_density(means, sds, y, weights)}
+    found |= {"crps": mixture_crps(means, sds, y, weights)}
     found |= vars(Places(at, at, np.ones(len(y), dtype=bool)))
     if model.scaling.outputs:
         found["train_mean"] = np.array(model.scaling.outputs.training_mean)[rows.obs.output]
@@ -249,19 +244,20 @@ def components(each) -> tuple[np.ndarray, np.ndarray]:
     return each["observation_mean"], np.sqrt(each["observation_variance"])
 
 
-def mixed(each, quantiles=(), *, classes=None) -> dict[str, np.ndarray]:
+def mixed(each, quantiles=(), *, classes=None, weights=None) -> dict[str, np.ndarray]:
     """Predictions of the mixture, by the names of `GBCM.predict`, from the `stacked` predictions of its members.
 
-    Labels are positions among the classes, or the `classes` (numbers in the data) at these positions.
+    Labels are positions among the classes, or the `classes` (numbers in the data) at these positions. `weights`: (K,);
+    None where all are equal.
     """
-    mean, variance = mixture_moments(each["mean"], each["variance"])
+    mean, variance = mixture_moments(each["mean"], each["variance"], weights)
     named = {"mean": mean, "variance": variance}
     if "probability" in each:
-        p = each["probability"].mean(axis=0)
+        p = average(each["probability"], weights)
         label = p.argmax(axis=1)
         return named | {"probability": p, "label": label if classes is None else np.asarray(classes, dtype=int)[label]}
-    mean, variance = mixture_moments(each["observation_mean"], each["observation_variance"])
+    mean, variance = mixture_moments(each["observation_mean"], each["observation_variance"], weights)
     means, sds = components(each)
     levels = {"lower95": LOW, "upper95": HIGH} | {f"quantile{q:g}": q for q in quantiles}
-    own = {name: mixture_quantile(means, sds, q) for name, q in levels.items()}
+    own = {name: mixture_quantile(means, sds, q, weights) for name, q in levels.items()}
     return named | {"observation_mean": mean, "observation_variance": variance} | own

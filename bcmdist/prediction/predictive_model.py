@@ -94,10 +94,7 @@ class RowPredictor(ABC):
 
     def terms(self, X) -> dict[str, np.ndarray]:
         """Additive terms of f at rows of X (n, D); see `predict_terms`. Raises `InvalidOption` where there are none."""
-        raise InvalidOption(
-            "terms: expected one committee, got a mixture of several, whose terms differ; predict with one of its "
-            "members/"
-        )
+        raise InvalidOption(f"terms: expected a committee or a mixture, got {type(self).__name__}; leave them out")
 
     @abstractmethod
     def score_each(self, several: Sequence[Judged]) -> list[Judged]:
@@ -174,6 +171,11 @@ class PredictiveModel(ABC):
 
     @property
     @abstractmethod
+    def weights(self) -> Sequence[float] | None:
+        """Weights of the committees, with the sum 1; None where all are equal."""
+
+    @property
+    @abstractmethod
     def url(self) -> str:
         """Directory of the model."""
 
@@ -188,7 +190,7 @@ class PredictiveModel(ABC):
     @property
     @abstractmethod
     def state(self) -> str:
-        """The version as text: the commit number, or the number of members of a mixture."""
+        """The version as text: the commit number, of a mixture with the number of members."""
 
     @abstractmethod
     def held(self) -> AbstractContextManager:
@@ -233,7 +235,7 @@ class CommitteeModel(PredictiveModel):
 
     snapshot: Snapshot
 
-    several = 1
+    several, weights = 1, None
 
     @property
     def snapshots(self) -> tuple[Snapshot, ...]:

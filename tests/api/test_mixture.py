@@ -13,9 +13,10 @@ from scipy import integrate, stats
 from scoringrules import crps_mixnorm
 
 from bcmdist import GBCM, Settings
-from bcmdist.api import sampling
 from bcmdist.api.mixture import Mixture
+from bcmdist.api.mixtures import tasks
 from bcmdist.api.sampling import Coordinates, default_objective, local_objective, sample_posterior, thinned
+from bcmdist.committee.mixture_commits import references
 from bcmdist.data.dataset import open_data
 from bcmdist.data.partition import partitions
 from bcmdist.errors import (
@@ -32,7 +33,6 @@ from bcmdist.learning.evidence.objectives import LocalObjective
 from bcmdist.learning.sampling.chains import load_chains, mixing, mixing_advice
 from bcmdist.model.kernels import parse_kernel
 from bcmdist.model.likelihoods import Gaussian
-from bcmdist.prediction.mixture import CONTENTS, references
 from bcmdist.prediction.normal_mixtures import (
     mixture_cdf,
     mixture_crps,
@@ -41,6 +41,7 @@ from bcmdist.prediction.normal_mixtures import (
     mixture_quantile,
 )
 from bcmdist.runtime.interface import SerialRuntime
+from bcmdist.storage.commits import MIXTURE as CONTENTS
 
 pytestmark = pytest.mark.slow
 
@@ -263,7 +264,7 @@ def test_info_averages_over_members(sampled):
     info = sampled.info()
     every = [member.info() for member in sampled.members]
     assert set(info) > {"acceptance", "rhat", "ess", "advice", "jitter", "kernel", "query"}
-    assert (info["samples"], info["rows"], info["partitions"], info["commit"]) == (4, 60, 3, 2)
+    assert (info["samples"], info["rows"], info["partitions"], info["commit"]) == (4, 60, 3, 1)
     assert info["p_eff"] == pytest.approx(np.mean([one["p_eff"] for one in every]))
     noise = np.log([one["hyperparameters"]["likelihood.noise_variance"][0] for one in every])
     assert np.log(info["hyperparameters"]["likelihood.noise_variance"]) == pytest.approx(noise.mean())
@@ -318,7 +319,7 @@ def test_sampled_committees_are_at_the_samples_and_a_second_run_finds_them(data,
     assert last["kernel.se.lengthscale"] == pytest.approx(np.exp(-0.5 * chains[1].samples[-1, 1:3]))
     X = np.zeros((1, 2))
     before = mixture.predict(X)
-    monkeypatch.setattr(sampling, "sample", lambda *_, **__: pytest.fail("sampled again"))
+    monkeypatch.setattr(tasks, "sample", lambda *_, **__: pytest.fail("sampled again"))
     again = sample_posterior(data, SETTINGS, model=model, samples=3, chains=2, hmc=SHORT)
     for mix in (again, Mixture.load(model)):
         assert len(mix.members) == 3

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 from unittest.mock import Mock
 
 import numpy as np
@@ -385,8 +386,24 @@ def test_a_name_that_is_no_text(tmp_path):
     assert "InvalidOption: data: expected a path of Unicode text, got " in CliRunner().invoke(cli, command).stderr
 
 
+def changes_of(model, make_data, path):
+    """What each command answers that changes a mixture."""
+    rng = np.random.default_rng(3)
+    X = rng.uniform(-2, 2, (60, 2))
+    more = make_data("more.zarr", X=X, y=np.sin(2 * X[:, 0]))
+    found = {"at 1": call("info", model, "--at", 1)}
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")  # rows of another function
+        found["ingest"] = call("ingest", model, more, "--sample-weights", "evidence", "--serial")
+        key = call("info", model, "--ledger")["ledger"][0]["key"]
+        found["forget"] = call("forget", model, key, "--serial")
+        found["revert"] = call("revert", model, "--to", 2)
+    found["info"] = call("info", model, "--history", "--ledger")
+    return found | {"prune": call("prune", model, "--keep", 2)}
+
+
 @pytest.mark.slow
-def test_sampled_hyperparameters(wave, tmp_path, monkeypatch):
+def test_sampled_hyperparameters(wave, make_data, tmp_path, monkeypatch):
     monkeypatch.setitem(posterior.LENGTHS, "quick", (30, 10))
     path, *_ = wave
     model, sampling = tmp_path / "m", ["--hyperparameters", "hmc", "--samples", 3, "--chains", 2, "--effort", "quick"]
@@ -406,16 +423,20 @@ def test_sampled_hyperparameters(wave, tmp_path, monkeypatch):
     assert set(said) == {"rows", "seconds", "out", "method", "unused"}
     assert said["rows"] == 240
     for command in [
-        ("ingest", model, path, "--serial"),
-        ("forget", model, "key", "--serial"),
-        ("merge", model, model, "--model", tmp_path / "n"),
-        ("info", model, "--ledger"),
-        ("info", model, "--at", 1),
+        ("refit", model, "--serial"),
+        ("info", model, "--calibration"),
     ]:
         result = CliRunner().invoke(cli, list(map(str, command)))
         assert result.exit_code == 1
         assert "InvalidOption" in result.stderr
-        assert "it holds a mixture of sampled ones, which stays as it is; name one of its members/" in result.stderr
+        assert "it holds a mixture of sampled ones; name one of its members/" in result.stderr
+    changed = changes_of(model, make_data, path)
+    assert changed["ingest"]["sample_weights"] == "evidence"
+    assert [changed[name]["commit"] for name in ("ingest", "forget", "revert")] == [2, 3, 4]
+    assert [changed[name]["rows"] for name in ("ingest", "forget", "revert", "at 1")] == [60, 200, 300, 240]
+    assert [one["operation"] for one in changed["info"]["history"]] == ["fit", "ingest", "forget", "revert"]
+    assert (len(changed["info"]["ledger"]), changed["prune"]["kept"]) == (4, [3, 4])
+    shutil.rmtree(model / "revisions")
     (model / "mixture.json").unlink()
     assert "let sampling finish" in CliRunner().invoke(cli, ["score", str(model), path, "--serial"]).stderr
 
@@ -478,9 +499,7 @@ def test_interrupts_and_full_disks_are_one_line(monkeypatch, error, name, text):
 def test_a_request_to_end_is_an_interrupt(monkeypatch):
     """As systems that stop a process make it; the handler of before is put back."""
     before = signal.getsignal(signal.SIGTERM)
-    monkeypatch.setattr(
-        "bcmdist.app.cli.info._load", lambda model: os.kill(os.getpid(), signal.SIGTERM) or time.sleep(5)
-    )
+    monkeypatch.setattr("bcmdist.app.cli.info._load", lambda *_: os.kill(os.getpid(), signal.SIGTERM) or time.sleep(5))
     done = CliRunner().invoke(cli, ["info", "model"])
     assert (done.exit_code, signal.getsignal(signal.SIGTERM)) == (1, before)
     assert done.stderr.startswith("bcmdist: Interrupted: expected to finish, got an interrupt")

@@ -6,13 +6,14 @@ import json
 import os
 import re
 import shutil
+import warnings
 
 import numpy as np
 import pytest
 from processes import wait_until
 from services import asked, fitted, new_rows, send
 
-from bcmdist import GBCM, HMC, Settings, sample_posterior
+from bcmdist import GBCM, HMC, Mixture, Settings, sample_posterior
 from bcmdist.app.service.answers import refused
 from bcmdist.app.service.metrics import COUNTERS, GAUGES, SECONDS, Metrics
 from bcmdist.app.service.page import SCRIPTS
@@ -84,7 +85,7 @@ def test_local_experts_predict(tmp_path):
 
 
 @pytest.mark.slow
-def test_mixtures_predict_and_hear_nothing(tmp_path, rng, make_data):
+def test_mixtures_predict_and_absorb(tmp_path, rng, make_data):
     X = rng.uniform(-2, 2, (60, 2))
     settings = Settings(partition="chunks", query=10, kernel="se", mean="zero", rows_per_expert=30)
     data, hmc = make_data(X=X, y=X[:, 0] + 0.1 * rng.standard_normal(60)), HMC(iterations=6, burn_in=2)
@@ -92,14 +93,30 @@ def test_mixtures_predict_and_hear_nothing(tmp_path, rng, make_data):
     with asked(tmp_path / "models") as client:
         said = client.post("/models/mixed/predict", json={"X": POINTS, "quantiles": [0.9]}).json()
         told, listed = client.get("/models/mixed").json(), client.get("/models").json()["models"]
-        refused = [send(client, new_rows(), "a", "mixed"), client.get("/models/mixed/history")]
-        refused.append(client.post("/models/mixed/predict", json={"X": POINTS, "exposure": 2.0}))
+        refused = [client.post("/models/mixed/predict", json={"X": POINTS, "exposure": 2.0})]
+        refused.append(client.get("/models/mixed/calibration"))
+        with warnings.catch_warnings():
+            warnings.simplefilter("default")  # the rows are of another function
+            sent, again = (send(client, new_rows(), "a", "mixed") for _ in range(2))
+        after = client.post("/models/mixed/predict", json={"X": POINTS, "quantiles": [0.9]}).json()
+        history, drift = (client.get(f"/models/mixed/{what}").json() for what in ("history", "drift"))
+        shown = client.service.board.model("mixed")
     expected = mixture.predict(np.array(POINTS), quantiles=(0.9,))
     for name, values in expected.items():
         np.testing.assert_allclose(said["predictions"][name], values, **SAME)
     assert (told["samples"], listed[0]["name"]) == (2, "mixed")
-    assert [answer.status_code for answer in refused] == [422] * 3
-    assert "expected a single committee to ingest into" in refused[0].json()["message"]
+    now = Mixture.load(mixture.url)
+    for name, values in now.predict(np.array(POINTS), quantiles=(0.9,)).items():
+        np.testing.assert_allclose(after["predictions"][name], values, **SAME)
+    assert (sent.status_code, again.json() == sent.json(), now.commit, now.info()["rows"]) == (200, True, 2, 90)
+    assert ([one["rows"] for one in history["history"]], len(drift["curve"])) == ([60, 90], 1)
+    assert (shown["commit"], shown["calibration"], shown["relevance"]["columns"]) == (
+        "2, a mixture of 2",
+        None,
+        ["X[0]", "X[1]"],
+    )
+    assert [answer.status_code for answer in refused] == [422] * 2
+    assert "expected a single committee to compute the coverage of" in refused[1].json()["message"]
     assert not any(str(tmp_path) in answer.text for answer in refused)
 
 
@@ -322,7 +339,7 @@ def test_a_state_that_is_asked_outlives_its_successor(wave):
             before = loaded.predict(np.array(POINTS), method=None)[1]["mean"]
             assert send(client, new_rows(), "a").status_code == 200
             np.testing.assert_array_equal(loaded.predict(np.array(POINTS), method=None)[1]["mean"], before)
-            assert loaded.committee.commit in gbcm.store.held()
+            assert loaded.fitted.commit in gbcm.store.held()
         assert gbcm.commit not in gbcm.store.held()
 
 

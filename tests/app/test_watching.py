@@ -35,7 +35,7 @@ def test_lines_of_a_model_change_with_its_commits(tmp_path, make_data, rng):
     after = dict(lines.now())
     assert after["rows absorbed"].startswith("660 in")
     assert "nats a row before they were absorbed" in after["learning curve"]
-    assert dict(model_summary(gbcm.newest().snapshot)) == after
+    assert dict(model_summary(gbcm.newest())) == after
 
 
 def test_a_model_that_is_not_there_has_no_lines(tmp_path):

@@ -300,7 +300,7 @@ def test_what_a_fitted_one_cannot_do_is_refused(fitted, tmp_path):
             ask()
     with pytest.raises(InvalidOption, match="method: expected a model fitted with --partition spatial"):
         gbcm.predict(np.zeros((1, 2)), method="local")
-    with pytest.raises(InvalidOption, match="hmc: expected the expert bcm, whose evidence has a gradient"):
+    with pytest.raises(InvalidOption, match="hmc: expected the expert bcm, fitc or sor, whose evidence has a gradient"):
         sample_posterior(path, Settings(kernel="se", expert=gbcm.facts["expert"]), model=tmp_path / "chains")
 
 

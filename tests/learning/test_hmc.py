@@ -6,14 +6,13 @@ import numpy as np
 import pytest
 from scipy.special import gamma
 
-from bcmdist.api.sampling import Coordinates, sample_posterior
+from bcmdist.api.sampling import Coordinates
 from bcmdist.data.observations import unweighted
 from bcmdist.errors import InvalidOption
 from bcmdist.experts import hmc
 from bcmdist.experts.evidence import local_evidence
 from bcmdist.experts.hmc import HMC, leapfrog, sample, with_normal_prior
 from bcmdist.learning.sampling.chains import effective_sample_size
-from bcmdist.learning.settings import Settings
 from bcmdist.model.kernels import parse_kernel
 from bcmdist.model.likelihoods import Gaussian
 from bcmdist.model.mean import Mean
@@ -102,18 +101,26 @@ def test_a_seed_names_a_chain():
     assert np.any(one != other)
 
 
-@pytest.mark.parametrize("change", [{"burn_in": 3000}, {"step": 0.0}, {"persistence": 1.0}, {"leapfrogs": 0}])
+def test_the_burn_in_adapts_the_step_to_an_acceptance():
+    """A density a hundred times narrower than the step is meant for."""
+
+    def narrow(theta):
+        return -0.5e4 * theta @ theta, -1e4 * theta
+
+    fixed, adapted = HMC(400, 200), HMC(400, 200, acceptance=0.9)
+    stuck, found = (sample(narrow, np.full(3, 0.01), settings=how, seed=0) for how in (fixed, adapted))
+    assert stuck.acceptance < 0.1
+    moved = np.any(np.diff(found.samples, axis=0) != 0.0, axis=1).mean()
+    assert moved == pytest.approx(0.9, abs=0.08)
+    assert found.samples.std(axis=0) == pytest.approx(np.full(3, 0.01), rel=0.6)
+
+
+@pytest.mark.parametrize(
+    "change", [{"acceptance": 1.0}, {"burn_in": 3000}, {"step": 0.0}, {"persistence": 1.0}, {"leapfrogs": 0}]
+)
 def test_settings_that_are_none(change):
     with pytest.raises(InvalidOption, match="hmc: expected"):
         HMC(**change)
-
-
-def test_cells_are_refused_before_anything_is_written(tmp_path):
-    """Members of a mixture predict without the rows around new points."""
-    asked = Settings(kernel="se", partition="spatial")
-    with pytest.raises(InvalidOption, match=r"hmc: expected --partition chunks, .*got spatial"):
-        sample_posterior("nowhere.zarr", asked, model=tmp_path / "model")
-    assert not (tmp_path / "model").exists()
 
 
 @pytest.mark.slow

@@ -192,8 +192,8 @@ def test_what_it_needs(fitted, classes, tmp_path):
         gbcm.predict_zarr(path, tmp_path / "p.zarr", method="nearest", runtime=small)
     with pytest.raises(MemoryLimit, match="240 rows to look among"):
         gbcm.score(path, method="nearest", runtime=small)
-    with pytest.raises(InvalidOption, match="expected committee, as members of a mixture predict, got 'nearest'"):
-        Mixture([gbcm]).score(path, method="nearest")
+    alone, mixed = gbcm.score(path, method="nearest"), Mixture([gbcm]).score(path, method="nearest")
+    assert mixed["rmse"] == pytest.approx(alone["rmse"], rel=1e-10)
 
 
 @pytest.mark.slow

@@ -58,7 +58,9 @@ PICTURES = {
     "relevance": Picture(inputs.relevance, "how much each input matters", with_data=False),
     "residuals": Picture(residuals.residuals, "observed against predicted, or classes confused"),
     "drift": Picture(
-        _drift, "how well arrivals were predicted before they were absorbed", with_data=False, of_one=True
+        _drift,
+        "how well arrivals were predicted before they were absorbed (of a mixture, by its first member)",
+        with_data=False,
     ),
     "effects": Picture(
         effects.effects, "each term of the kernel that is a function of one column", with_data=False, of_one=True
@@ -110,8 +112,8 @@ def refused(what, data, out, *, of: Facade) -> str:
         )
     if kind.of_one and (several := of.predictive.several) > 1:
         raise InvalidOption(
-            f"--what {what}: expected a committee that absorbs rows piece by piece, {of.url} holds a mixture of "
-            f"{several} sampled ones, which stays as it is; name one of its members/, or choose another picture"
+            f"--what {what}: expected a single committee, {of.url} holds a mixture of {several} sampled ones; name "
+            "one of its members/, or choose another picture"
         )
     paper.check(out)
     return what

@@ -206,7 +206,8 @@ def _head(found):
     snapshot, subject = found.subject.snapshot, found.subject
     model, many = snapshot.model, subject.several
     kernel = kernel_columns(model).shown(model.kernel_name)
-    predictor = f"commit {snapshot.commit}" if many == 1 else f"the mixture of {many} committees, which count alike,"
+    alike = "which count alike," if subject.of.predictive.weights is None else "weighted by their evidence,"
+    predictor = f"commit {snapshot.commit}" if many == 1 else f"the mixture of {many} committees, {alike}"
     return (
         f"{subject.description}, judged by {predictor} of {subject.of.url}: {snapshot.committee.total.rows:,} rows "
         f"absorbed in {len(snapshot.ledger):,} partitions; expert {snapshot.facts.expert}, kernel {kernel}, "

@@ -7,10 +7,10 @@ from bcmdist.app.cli.output import in_words, report
 from bcmdist.errors import InvalidOption
 
 
-def _load(model):
+def _load(model, commit=None):
     from bcmdist.api.mixture import opened  # quick start
 
-    return _pinned(opened(model))
+    return _pinned(opened(model, commit=commit))
 
 
 def _pinned(held):
@@ -38,28 +38,29 @@ def info(model, commit, history, ledger, p_eff_data, calibration, picture, as_js
 
     Example: bcmdist info model --json
     """
-    from bcmdist.api.gbcm import GBCM  # quick start
-    from bcmdist.api.mixture import refuse_mixture
+    from bcmdist.api.mixture import refuse_mixture  # quick start
     from bcmdist.api.pictures import curves, paper
+    from bcmdist.committee import fading
     from bcmdist.prediction.errors import drift
 
-    if commit is not None or history or ledger or p_eff_data or calibration or picture:
-        refuse_mixture(model, "look into")
+    if p_eff_data or calibration:
+        refuse_mixture(model, "compute coverage or degrees of freedom of")
     if picture:
         paper.check(picture)
-    gbcm = _load(model) if commit is None else _pinned(GBCM.held(model, commit=commit))
+    gbcm = _load(model, commit)
+    snapshot = gbcm.predictive.snapshot
     figures = gbcm.info()
     if p_eff_data:
         figures["p_eff_data"] = gbcm.effective_parameters()["data"]
     if calibration:
         figures["calibration"] = gbcm.calibration()
     if history:
-        figures["history"] = gbcm.store.history()
+        figures["history"] = gbcm.history()
     if ledger:
-        counts = gbcm.weights
-        figures["ledger"] = [{"key": e.key, "rows": e.rows, "weight": counts[e.key]} for e in gbcm.ledger]
+        counts = fading.weights(snapshot.facts.fading, snapshot.ledger)
+        figures["ledger"] = [{"key": e.key, "rows": e.rows, "weight": counts[e.key]} for e in snapshot.ledger]
     if picture:
-        table = drift.arrivals(gbcm.ledger)
+        table = drift.arrivals(snapshot.ledger)
         if not len(table):
             raise InvalidOption(
                 f"{model}: expected partitions that were ingested, it has absorbed none; leave out --picture"

@@ -45,25 +45,27 @@ class ModelLines:
 
     def now(self) -> list[tuple[str, str]]:
         """Return pairs of name and value: [] while there is no model, the last ones while the model cannot be read."""
-        from bcmdist.api.gbcm import GBCM  # quick start
+        from bcmdist.api.mixture import is_mixture, opened  # quick start
+        from bcmdist.committee.mixture_commits import contents_of
         from bcmdist.storage.commits import open_store
 
         try:
-            head = open_store(self._url).head()
+            head = contents_of(self._url).number if is_mixture(self._url) else open_store(self._url).head()
             if head != self._head:
-                with GBCM.held(self._url) as gbcm:
-                    self._lines, self._head = model_summary(gbcm.snapshot), head
-        except (BcmdistError, OSError):  # the model may not be complete yet, or may be a mixture
+                with opened(self._url) as fitted:
+                    self._lines, self._head = model_summary(fitted), head
+        except (BcmdistError, OSError):  # the model may not be complete yet
             pass
         return self._lines
 
 
-def model_summary(snapshot) -> list[tuple[str, str]]:
+def model_summary(fitted) -> list[tuple[str, str]]:
     """Describe a commit by pairs of name and text: rows, learning curve, drift, calibration and relevance."""
     from bcmdist.app import figures  # quick start
     from bcmdist.committee.growth import capacity
 
-    lines = [("rows absorbed", f"{snapshot.committee.total.rows:,} in commit {snapshot.commit}")]
+    snapshot, state = fitted.predictive.snapshot, fitted.predictive.state
+    lines = [("rows absorbed", f"{snapshot.committee.total.rows:,} in commit {state}")]
     if points := capacity(snapshot):
         most = f" of at most {points['most']:,}" if "most" in points else ""
         lines.append(("capacity", f"{points['points']:,} query points{most}, {points['first']:,} at the beginning"))
@@ -72,11 +74,11 @@ def model_summary(snapshot) -> list[tuple[str, str]]:
         scores = [point["log_score"] for point in found["curve"]]
         lines.append(("learning curve", f"{spark(scores)} {readable(scores[-1])} nats a row before they were absorbed"))
         lines.append(("drift", found["drift"]["verdict"]))
-    left = figures.calibration(snapshot)["left_out"]
+    left = None if fitted.predictive.several > 1 else figures.calibration(snapshot)["left_out"]
     if left:
         share = left["shares"][left["levels"].index(0.95)]
         lines.append(("calibration", f"95 % intervals held {share:.1%} of {left['rows']:,} rows left out"))
-    relevance = figures.relevance(snapshot)
+    relevance = figures.relevance(fitted)
     if relevance:
         lines.append(("relevance", _relevance(relevance)))
     return lines

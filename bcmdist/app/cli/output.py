@@ -129,7 +129,8 @@ def _commit(commit):
     absorbed = [f"{commit[name]:,} {name}" for name in ("rows", "partitions") if commit.get(name) is not None]
     read = [f"{source} read to {readable(place)}" for source, place in commit["offsets"].items() if source]
     when = f" of {commit['date'].replace('T', ' ').removesuffix('+00:00')} UTC" if commit.get("date") else ""
-    return ", ".join([f"commit {commit['number']}{when}: {' in '.join(absorbed)}", *read])
+    made = f" ({commit['operation']})" if "operation" in commit else ""  # of a mixture
+    return ", ".join([f"commit {commit['number']}{made}{when}: {' in '.join(absorbed)}", *read])
 
 
 def _entry(entry):

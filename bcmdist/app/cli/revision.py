@@ -1,6 +1,7 @@
 """The commands that change the contents of models: `ingest`, `forget`, `merge`, `refit`, `revert`, `prune`."""
 
 import time
+from typing import Any
 
 import click
 
@@ -51,14 +52,17 @@ def forget(model, keys, make_runtime, as_json) -> dict:
     Example: bcmdist forget model '/data/train.zarr/X[0:1000]'
     """
     start = time.perf_counter()
-    from bcmdist.api.gbcm import GBCM  # quick start
-    from bcmdist.api.mixture import refuse_mixture
+    from bcmdist.api.mixture import opened  # quick start
 
-    refuse_mixture(model, "forget")
-    with make_runtime() as runtime, GBCM.held(model) as before:
+    with make_runtime() as runtime, opened(model) as before:
         after = before.forget(keys, runtime=runtime)
-    figures = {"forgotten": len(set(keys)), "rows": after.committee.total.rows, "partitions": len(after.ledger)}
-    error = after.facts.get("withdrawn_error")
+    snapshot = after.predictive.snapshot
+    figures: dict[str, Any] = {
+        "forgotten": len(set(keys)),
+        "rows": snapshot.committee.total.rows,
+        "partitions": len(snapshot.ledger),
+    }
+    error = snapshot.facts.linearisation.withdrawn_error
     if error is not None:
         figures["error_before_last_pass"] = error
     return report(figures | {"seconds": time.perf_counter() - start, "commit": after.commit}, as_json)
@@ -77,7 +81,7 @@ def forget(model, keys, make_runtime, as_json) -> dict:
 @runtime_options
 @json_option
 def merge(model_a, model_b, model, query_most, make_runtime, as_json) -> dict:
-    """Merge two committees of one kernel that have absorbed different data, in either order.
+    """Merge two committees of one kernel, or two mixtures of the same samples, that have absorbed different data.
 
     They may have different query points, as of `fit --like` or after `ingest --grow`: the result has those of both.
 
@@ -85,13 +89,12 @@ def merge(model_a, model_b, model, query_most, make_runtime, as_json) -> dict:
 
     Example: bcmdist merge north south --model both
     """
-    from bcmdist.api.gbcm import GBCM  # quick start
-    from bcmdist.api.mixture import refuse_mixture
+    from bcmdist.api.mixture import opened, refuse_single  # quick start
 
-    for one in (model_a, model_b):
-        refuse_mixture(one, "merge")
-    with make_runtime() as runtime, GBCM.held(model_a) as a, GBCM.held(model_b) as b:
-        return report(a.merge(b, model, query_most=query_most, runtime=runtime).info(), as_json)
+    refuse_single(model_a, model_b)
+    with make_runtime() as runtime, opened(model_a) as a, opened(model_b) as b:
+        merged = a.merge(b, model, query_most=query_most, runtime=runtime)  # type: ignore[arg-type]  # two of one kind
+        return report(merged.info(), as_json)
 
 
 @click.command(cls=Command)
@@ -127,15 +130,13 @@ def revert(model, to, as_json) -> dict:
 
     Example: bcmdist revert live --to 12
     """
-    from bcmdist.api.gbcm import GBCM  # quick start
-    from bcmdist.api.mixture import refuse_mixture
+    from bcmdist.api.mixture import opened  # quick start
 
-    refuse_mixture(model, "revert")
-    with GBCM.held(model) as before:
+    with opened(model) as before:
         after = before.revert(to)
-    return report(
-        {"commit": after.commit, "rows": after.committee.total.rows, "partitions": len(after.ledger)}, as_json
-    )
+    snapshot = after.predictive.snapshot
+    figures = {"commit": after.commit, "rows": snapshot.committee.total.rows, "partitions": len(snapshot.ledger)}
+    return report(figures, as_json)
 
 
 @click.command(cls=Command)
@@ -149,8 +150,7 @@ def prune(model, keep, as_json) -> dict:
 
     Example: bcmdist prune model --keep 10
     """
-    from bcmdist.api.mixture import refuse_mixture  # quick start
+    from bcmdist.api.mixture import Mixture, is_mixture  # quick start
     from bcmdist.storage.commits import open_store
 
-    refuse_mixture(model, "prune")
-    return report(open_store(model).prune(keep), as_json)
+    return report(Mixture.load(model).prune(keep) if is_mixture(model) else open_store(model).prune(keep), as_json)

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bcmdist.api.gbcm import GBCM
+from bcmdist.api.mixture import Mixture
 from bcmdist.data.archive import SUFFIX
 from bcmdist.data.dataset import TARGET_VARIANCE, VARIANCE, open_data
 from bcmdist.data.groups import open_group
@@ -67,7 +68,7 @@ class Inbox:
         self.url = url
         self._locks = [threading.Lock() for _ in range(LOCKS)]
 
-    def receive(self, gbcm: GBCM, key: str, X, y, **companions) -> Received:
+    def receive(self, gbcm: GBCM | Mixture, key: str, X, y, **companions) -> Received:
         """Store the rows of a request, unless they are stored already.
 
         X is (n, D) and y is (n,), in original units. Companions are (n,); X_variance is (n, D) or (n, D, D), for a
@@ -108,7 +109,7 @@ class Inbox:
         folder, _, name = url.rpartition("/")
         return LocalStorage(folder).put_if_absent(name, data)
 
-    def sweep(self, gbcm: GBCM, days: float) -> int:
+    def sweep(self, gbcm: GBCM | Mixture, days: float) -> int:
         """Remove rows outside the ledger that were last sent more than `days` ago, and abandoned temporary files.
 
         Returns

@@ -6,12 +6,12 @@ import threading
 import numpy as np
 
 from bcmdist.api.gbcm import GBCM
-from bcmdist.api.mixture import Mixture, contents_of, is_mixture, opened
+from bcmdist.api.mixture import Mixture, is_mixture, opened
 from bcmdist.committee.facts import Lag
 from bcmdist.committee.ingest.lag_meter import lags
+from bcmdist.committee.mixture_commits import Contents, contents_of
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.prediction.in_memory import predict_by
-from bcmdist.prediction.mixture import Contents
 from bcmdist.prediction.predictive_model import RowPredictor
 from bcmdist.storage.commits import Reference, open_store
 
@@ -48,11 +48,6 @@ class Loaded:
         return method, predict_by(self._predictor(method), X, X_variance=X_variance, way=averaging, **how)
 
     @property
-    def committee(self) -> GBCM:
-        """The committee that absorbs rows; raises `InvalidOption` for a mixture."""
-        return self.fitted.single("ingest into or look into")
-
-    @property
     def snapshot(self) -> Snapshot:
         """Snapshot of the committee, or of a mixture's first one: all have the same inputs and targets."""
         return self.model.snapshot
@@ -83,8 +78,8 @@ def load(url) -> Loaded:
         return Loaded(lease.enter_context(opened(url)), lease.pop_all())
 
 
-def hold(gbcm: GBCM) -> Loaded:
+def hold(fitted: GBCM | Mixture) -> Loaded:
     """Return the state of a commit that was just made, with a lease of its own."""
     with contextlib.ExitStack() as lease:
-        held = lease.enter_context(gbcm.snapshot.held())
-        return Loaded(GBCM(held), lease.pop_all())
+        lease.enter_context(fitted.predictive.held())
+        return Loaded(fitted, lease.pop_all())

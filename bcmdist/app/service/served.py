@@ -19,6 +19,7 @@ from concurrent.futures import Future
 from typing import TypeVar
 
 from bcmdist.api.gbcm import GBCM
+from bcmdist.api.mixture import Mixture
 from bcmdist.app.service.answers import Refused
 from bcmdist.app.service.background import in_background
 from bcmdist.app.service.inbox import Inbox, Received
@@ -26,9 +27,8 @@ from bcmdist.app.service.loaded import Loaded, hold, load, newest_version
 from bcmdist.committee.ingest.options import IngestOptions
 from bcmdist.data.partition import Partition
 from bcmdist.data.sources.delivery import Delivery
-from bcmdist.errors import BcmdistError, CommitConflict, InvalidOption
+from bcmdist.errors import BcmdistError, CommitConflict
 from bcmdist.runtime.interface import SerialRuntime
-from bcmdist.storage.commits import open_store
 from bcmdist.storage.heartbeats import BEAT_SECONDS, Heartbeat, heartbeats
 
 # Requests in one commit, at most: later requests wait until it is done.
@@ -243,7 +243,8 @@ class Served:
     def look_at_ingesters(self) -> None:
         """Read the heartbeats of ingesters, at most once per `BEAT_SECONDS`."""
         if time.monotonic() - self._looked_at >= BEAT_SECONDS:
-            self.ingesters = heartbeats(open_store(self.url))
+            with self.using() as loaded:
+                self.ingesters = heartbeats(loaded.snapshot.store)
             self._looked_at = time.monotonic()
 
     def renew(self) -> bool:
@@ -285,10 +286,9 @@ class Served:
         """
         self.renew()
         with self.using() as loaded:
-            gbcm = loaded.committee
-            received = self.inbox.receive(gbcm, key, X, y, **companions)
-            snapshot = gbcm.snapshot
-            replayed = received.absorbed and gbcm.store.descends(snapshot.identity, snapshot.commit, snapshot.digest)
+            received = self.inbox.receive(loaded.fitted, key, X, y, **companions)
+            one = loaded.snapshot
+            replayed = received.absorbed and one.store.descends(one.identity, one.commit, one.digest)
         if replayed:
             done: Future = Future()
             done.set_result(None)
@@ -329,23 +329,19 @@ class Served:
 
     def _committed(self, requests):
         with self.using() as loaded, SerialRuntime() as runtime:
-            gbcm = loaded.committee
-            refuse_other_model(gbcm, requests)
-            parts = [part for request in requests for part in request.parts if part.key not in gbcm.snapshot.absorbed]
+            fitted = loaded.fitted
+            refuse_other_model(fitted, requests)
+            parts = [part for request in requests for part in request.parts if part.key not in fitted.snapshot.absorbed]
             if not parts:
                 return
             source, options = Waiting(self.inbox.url, list(dict.fromkeys(parts))), IngestOptions(same_rows="allow")
-            after, _ = gbcm.ingest(source, options, runtime=runtime)
+            after, _ = fitted.ingest(source, options, runtime=runtime)
             self._take(hold(after))
 
     def sweep(self, days: float) -> int:
         """Remove stored rows that the model does not need, as `Inbox.sweep`; return the number of removed files."""
         with self.using() as loaded:
-            try:
-                gbcm = loaded.committee
-            except InvalidOption:  # a mixture, which absorbs no rows
-                return 0
-            return self.inbox.sweep(gbcm, days)
+            return self.inbox.sweep(loaded.fitted, days)
 
     def close(self) -> None:
         """Commit waiting rows and close the model."""
@@ -353,7 +349,7 @@ class Served:
         self._leave(self._newest)
 
 
-def refuse_other_model(gbcm: GBCM, requests: Iterable[Received]) -> None:
+def refuse_other_model(gbcm: GBCM | Mixture, requests: Iterable[Received]) -> None:
     """Raise `CommitConflict` if rows were sent to a model with another identity."""
     if any(request.identity != gbcm.snapshot.identity for request in requests):
         raise CommitConflict(

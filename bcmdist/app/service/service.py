@@ -28,7 +28,7 @@ from bcmdist.app.service.records import fields_of
 from bcmdist.app.service.served import Served
 from bcmdist.app.service.work import Work
 from bcmdist.committee.growth import capacity
-from bcmdist.errors import BcmdistError, DataNotFound, InvalidOption
+from bcmdist.errors import BcmdistError, DataNotFound
 from bcmdist.runtime.dask.scheduler import SchedulerMachine
 from bcmdist.runtime.portion import ALL, Portion
 
@@ -106,15 +106,12 @@ def _brief(served: Served) -> dict:
 
 
 def _figures(loaded, folders):
-    try:
-        snapshot = loaded.committee.snapshot
-    except InvalidOption:  # a mixture
-        return {}
+    snapshot, several = loaded.snapshot, loaded.model.several > 1  # residuals of left-out rows are those of one member
     return {
-        "relevance": figures.relevance(snapshot),
-        "calibration": figures.calibration(snapshot),
+        "relevance": figures.relevance(loaded.fitted),
+        "calibration": None if several else figures.calibration(snapshot),
         **of_figures(figures.drift(snapshot), snapshot.ledger),
-        "history": figures.growth(snapshot),
+        "history": figures.growth(loaded.fitted),
         "capacity": capacity(snapshot),
         "view": _view(loaded, snapshot, folders),
     }
@@ -191,7 +188,7 @@ class Service:
         InvalidOption, MemoryLimit, Refused
         """
         with self.catalogue[name].using() as loaded:
-            gbcm = loaded.committee
+            gbcm = loaded.fitted.single("compute the coverage of")
             found = {"model": name, **figures.calibration(gbcm.snapshot)}
             try:
                 return finite(found | ({"under_model": gbcm.calibration()} if under_model else {}))
@@ -202,13 +199,13 @@ class Service:
     def drift(self, name) -> dict:
         """Report whether new rows still look as the model expects."""
         with self.catalogue[name].using() as loaded:
-            snapshot = loaded.committee.snapshot
+            snapshot = loaded.snapshot
             return {"model": name, **of_figures(figures.drift(snapshot), snapshot.ledger)}
 
     def history(self, name) -> dict:
         """List the commits of a model, oldest first, without offsets, which contain paths."""
         with self.catalogue[name].using() as loaded:
-            found = loaded.committee.store.history()
+            found = loaded.fitted.history()
         return {"model": name, "history": [{n: v for n, v in one.items() if n != "offsets"} for one in found]}
 
     async def committed(self, done: Future) -> None:
@@ -225,7 +222,7 @@ class Service:
                 values = {
                     "bcmdist_model_rows": loaded.snapshot.committee.total.rows,
                     "bcmdist_model_partitions": len(loaded.snapshot.ledger),
-                    "bcmdist_model_commit": loaded.snapshot.commit,
+                    "bcmdist_model_commit": loaded.fitted.commit,
                     "bcmdist_model_query_points": points.get("points"),
                     "bcmdist_model_query_points_most": points.get("most"),
                     "bcmdist_model_waiting_rows": served.writer.waiting,

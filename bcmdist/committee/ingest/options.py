@@ -17,6 +17,11 @@ SameRows = Literal["warn", "refuse", "allow"]
 it with a warning, refuse it, or absorb it silently"""
 SAME_ROWS = get_args(SameRows)
 
+SampleWeights = Literal["equal", "evidence"]
+"""weights of a mixture's members after further rows: equal, or in proportion to p(further rows | sample, rows before),
+which makes the samples ones of the posterior given all rows (importance sampling)"""
+SAMPLE_WEIGHTS = get_args(SampleWeights)
+
 
 def never() -> bool:
     """Return False: the default of `IngestOptions.stop`."""
@@ -58,6 +63,9 @@ class IngestOptions:
     """largest number of query points [default: as before, 1000 at first]"""
     refit: Literal["never", "auto"] = "never"
     """auto: refit the model, as `bcmdist refit` does, when what arrives is worse than expected; rows wait meanwhile"""
+    sample_weights: SampleWeights | None = None
+    """of a mixture over hyper-parameters: weights of its samples, equal or by the evidence of the rows absorbed since
+    they were drawn [default: as before, equal at first]"""
     stop: Callable[[], bool] = never
     """asked between partitions"""
 
@@ -65,6 +73,10 @@ class IngestOptions:
         refuse_outside(self, named=option_name)
         if self.grow is False and (self.grow_share or self.query_most):
             raise InvalidOption("--no-grow: expected no --grow-share or --query-most with it, got one; leave it out")
+        if self.sample_weights not in (None, *SAMPLE_WEIGHTS):
+            raise InvalidOption(
+                f"--sample-weights: expected {' or '.join(SAMPLE_WEIGHTS)}, got {self.sample_weights!r:.80}; give one"
+            )
         if self.same_rows not in SAME_ROWS:
             raise InvalidOption(
                 f"--same-rows: expected one of {', '.join(SAME_ROWS)}, got {self.same_rows!r}; give one of these"

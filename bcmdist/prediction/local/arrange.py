@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from bcmdist.committee.cells import refuse_absorbed_as_stored
+from bcmdist.committee.cells import cells_directory, refuse_absorbed_as_stored
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.committee.surveyed import recorded_chunks, refuse_changed
 from bcmdist.data.dataset import Dataset
@@ -188,7 +188,7 @@ def arrange(snapshot: Snapshot, data: Dataset, runtime) -> Snapshot:
         The local experts would not fit.
     """
     refuse_absorbed_as_stored(snapshot)
-    place = f"{snapshot.url}/{CELL_DATA}"
+    place = f"{cells_directory(snapshot.facts.cells, snapshot.url)}/{CELL_DATA}"
     if snapshot.facts.cells.edges:
         _refuse_moved(snapshot, f"{place}/{snapshot.model.x_name}")
         return snapshot
@@ -235,14 +235,15 @@ def surround(snapshot: Snapshot, runtime) -> Snapshot:
     """
     if snapshot.facts.cells.surrounded:
         return snapshot
-    if snapshot.facts.cells.halos is None:
-        snapshot = with_halos(snapshot, runtime)
+    snapshot = with_halos(snapshot, runtime)
     with snapshot.committed_on_error():
         return with_borders(snapshot, runtime)
 
 
 def with_halos(snapshot: Snapshot, runtime) -> Snapshot:
-    """The snapshot with the halos of all cells, which remain to be committed."""
+    """The snapshot with the halos of all cells, unless there are any; they remain to be committed."""
+    if snapshot.facts.cells.halos is not None:
+        return snapshot
     stages = StageTimer()
     with stages("halos"), snapshot.drafted() as readable:
         found = _halos(readable, runtime)
@@ -268,6 +269,22 @@ def with_borders(snapshot: Snapshot, runtime) -> Snapshot:
         error = square_error / (2.0 * jump) if jump and square_error is not None else None
     cells = snapshot.facts.cells.changed(border_jump=jump, border_jump_error=error)
     return snapshot.changed(stages=stages, cells=cells, method="local", **facts)
+
+
+def arranged_as(snapshot: Snapshot, other: Reference) -> Snapshot:
+    """Commit a model that has absorbed nothing with the cells and halos of another model of the same rows.
+
+    Raises
+    ------
+    DataChanged
+        Rows differ from those that the other model was prepared with.
+    """
+    if snapshot.facts.cells.edges is not None:
+        return snapshot
+    arranged = Snapshot.load(other.url, commit=other.number)
+    refuse_changed(snapshot.surveyed.values(), list(arranged.surveyed.values()), arranged.chunks)
+    cells = arranged.facts.cells.changed(home=os.path.relpath(arranged.url, snapshot.url))
+    return replace(snapshot, model=replace(snapshot.model, cells=arranged.model.cells)).changed(cells=cells).committed()
 
 
 def _refuse_moved(snapshot, array):

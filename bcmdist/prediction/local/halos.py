@@ -11,6 +11,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from bcmdist.committee.cells import cells_directory
 from bcmdist.committee.facts import Cells
 from bcmdist.committee.loading import load_facts
 from bcmdist.data.cell_tree import CellTree
@@ -239,7 +240,8 @@ def load_arrangement(reference: Reference) -> Arrangement:
 def arrangement_of(model: Model, cells: Cells, url: str, where: str) -> Arrangement:
     """The arrangement of a model at `url` with spatial partitions; `where` names its state in error messages."""
     assert model.cells is not None, "a model of spatial partitions has cells"
-    edges = open_store(url).get_array(cells.edges)
-    data = open_data(f"{url}/{CELL_DATA}", x=model.x_name, y=model.y_name)
+    home = cells_directory(cells, url)
+    edges = open_store(home).get_array(cells.edges)
+    data = open_data(f"{home}/{CELL_DATA}", x=model.x_name, y=model.y_name)
     check_edges(edges, model.cells.cells, data.rows, where)
     return Arrangement(data, model.cells, edges, HaloSizes(cells.core or 0, cells.with_halo or 0))

@@ -8,6 +8,7 @@ from functools import lru_cache
 import numpy as np
 from zict import LRU
 
+from bcmdist.committee.cells import cells_directory
 from bcmdist.committee.fading import weights
 from bcmdist.committee.loading import load_facts
 from bcmdist.data.observations import Observations
@@ -215,13 +216,14 @@ class _Read:
 def load_neighbours(reference: Reference) -> Neighbours:
     """Local predictions of a commit that has halos."""
     fitted, arrangement, record = load_fitted(reference), load_arrangement(reference), load_record(reference)
-    store, facts = open_store(reference.url), load_facts(reference)
+    own, facts = open_store(reference.url), load_facts(reference)
+    store = open_store(cells_directory(facts.cells, reference.url))
     table = store.get_array(facts.cells.halos)
     partitions = len(arrangement.bounds) - 1
     check_halos(table, partitions, f"{reference.url}: commit {reference.number}")
     centroids = load_centroids(store, facts.cells.centroids, (partitions, fitted.model.inputs))
     halos = StoredHalos(store, [bytes(row).hex() for row in table], centroids)
-    ledger = [entry for segment in record["segments"] for entry in store.get_segment(segment)]
+    ledger = [entry for segment in record["segments"] for entry in own.get_segment(segment)]
     counts, version = weights(facts.fading, ledger), model_digest(record)
     absorbed = absorbed_pieces(counts, facts.cells.array)
     late = load_late_rows(reference.url, fitted.model, arrangement.data, ledger, counts, version)

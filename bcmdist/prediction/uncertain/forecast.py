@@ -105,13 +105,17 @@ def forecast(predictor: LatentPredictor, state, inputs, way: str, *, seed: int =
     return Forecast(*(np.column_stack([seen[name] for seen in predicted]) for name in columns))
 
 
-def mixed(each: Sequence[Forecast]) -> Forecast:
-    """Forecast of the equal mixture of the members' normal distributions at each step; for one member, its forecast."""
+def mixed(each: Sequence[Forecast], weights=None) -> Forecast:
+    """Forecast of the mixture of the members' normal distributions at each step; for one member, its forecast.
+
+    weights : (K,); None where all are equal
+    """
     if len(each) == 1:
         return each[0]
     means, variances = np.array([one.mean for one in each]), np.array([one.variance for one in each])
     sds = np.sqrt(variances)
-    return Forecast(*mixture_moments(means, variances), *(mixture_quantile(means, sds, q) for q in (0.025, 0.975)))
+    limits = (mixture_quantile(means, sds, q, weights) for q in (0.025, 0.975))
+    return Forecast(*mixture_moments(means, variances, weights), *limits)
 
 
 def _shifted(S, variance, crossed):

@@ -264,7 +264,7 @@ def test_what_a_fitted_one_cannot_do_is_refused(fitted, wave, tmp_path):
     for ask in (gbcm.evidence_gradient, gbcm.calibration):
         with pytest.raises(InvalidOption, match=r"model: expected values at query points .* fit with the expert bcm"):
             ask()
-    with pytest.raises(InvalidOption, match="hmc: expected the expert bcm, whose evidence has a gradient"):
+    with pytest.raises(InvalidOption, match="hmc: expected the expert bcm, fitc or sor, whose evidence has a gradient"):
         sample_posterior(path, Settings(kernel="se", expert="mnnmix"), model=tmp_path / "chains")
 
 

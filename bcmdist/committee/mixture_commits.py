@@ -1,0 +1,172 @@
+"""Commits of a mixture: each names one commit of every member, so that all members change in one step.
+
+    MODEL/mixture.json          commit 1: the members as sampled
+    MODEL/revisions/            later ones, a commit log of its own: its commit k is commit k + 1 of the mixture
+    MODEL/members/0000          a model directory for each member
+
+Members are changed one after the other, and commit to their own logs. The mixture changes when all have, by one record
+that is put only if its number is free (`bcmdist.storage.commits`). Whatever was committed to members and is not named
+by a record of the mixture is no part of it: a process that dies between two members leaves the mixture as it was. Two
+processes that change a mixture race for the number; the loser starts again from the commit of the winner.
+"""
+
+import functools
+import hashlib
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from bcmdist.committee.facts import Record
+from bcmdist.committee.ingest.options import SampleWeights
+from bcmdist.errors import ModelDamaged, ModelNotFound
+from bcmdist.storage.commits import MIXTURE, ModelStore, Reference, open_store
+from bcmdist.storage.fields import Blob, CountFromOne, Number, decode, parse
+from bcmdist.storage.locate import open_storage
+
+REVISIONS = "revisions"
+
+_Member = tuple[str, CountFromOne, Blob]
+_Members = Annotated[list[_Member], Meta(min_length=1)]
+
+
+class Revision(Record, frozen=True):
+    """What a commit of a mixture records."""
+
+    members: _Members
+    """directory below the mixture's, number and hash of the commit of each member"""
+    operation: str = "fit"
+    """what made it: fit, ingest, forget, merge, ..."""
+    sample_weights: SampleWeights = "equal"
+    weights: list[Annotated[float, Meta(ge=0.0, le=1.0)]] | None = None
+    """(K,), with the sum 1; None: equal"""
+    sampled: list[Number] | None = None
+    """log evidence of each member's rows when the samples were drawn, (K,), in nats; None: that of commit 1"""
+
+
+@dataclass(frozen=True)
+class Contents:
+    """One commit of a mixture: location, hash and number. Tasks carry it if there are many members."""
+
+    url: str
+    digest: str
+    number: int = 1
+
+    @property
+    def place(self) -> str:
+        """Description for error messages."""
+        return f"{self.url}/{MIXTURE}" if self.number == 1 else f"{self.url}: commit {self.number}"
+
+
+Members = Contents | tuple[Reference, ...]
+"""The commits of a mixture's members; a tuple for few members only, since a task stays below 10 kB"""
+
+
+def revision_store(url: Any) -> ModelStore:
+    """The log of the commits of a mixture after the first."""
+    return open_store(os.path.join(url, REVISIONS) if isinstance(url, os.PathLike) else f"{url}/{REVISIONS}")
+
+
+def contents_of(model: Any, number: int | None = None) -> Contents:
+    """Return the newest commit of a mixture, or a given one.
+
+    Raises
+    ------
+    ModelNotFound, ModelDamaged
+    """
+    storage, store = open_storage(model), revision_store(model)
+    number = 1 + store.head() if number is None else number
+    try:
+        if number == 1:
+            return Contents(storage.url, hashlib.sha256(storage.get(MIXTURE)).hexdigest())
+    except FileNotFoundError as error:
+        raise ModelNotFound(
+            f"{model}: expected a mixture, found no {MIXTURE}; sample one or let sampling finish, or load a GBCM"
+        ) from error
+    if number - 1 not in store.numbers():
+        raise ModelNotFound(f"{model}: expected commit {number} of a mixture, found none; see `bcmdist info --history`")
+    return Contents(storage.url, store.reference(number - 1).digest, number)
+
+
+def revision_of(contents: Contents) -> Revision:
+    """Read a commit of a mixture.
+
+    Raises
+    ------
+    ModelDamaged
+        Its record is not the one of the hash, or invalid.
+    """
+    if contents.number > 1:
+        store = revision_store(contents.url)
+        found = store.reference(contents.number - 1).digest
+        _refuse_other(contents, found)
+        return decode(Revision, store.record(contents.number - 1)["facts"], contents.place)
+    text = open_storage(contents.url).get(MIXTURE)
+    _refuse_other(contents, hashlib.sha256(text).hexdigest())
+    found = parse(text, contents.place)
+    if isinstance(found, dict):
+        return decode(Revision, found, contents.place)
+    return Revision(decode(_Members, found, contents.place))
+
+
+def first_commit(revision: Revision) -> bytes:
+    """The text of `MIXTURE`: the list of members alone, as earlier versions read it, where it says everything."""
+    plain = revision == Revision(revision.members)
+    return msgspec.json.encode(revision.members if plain else revision)
+
+
+def _refuse_other(contents, found):
+    if found != contents.digest:
+        raise ModelDamaged(
+            f"{contents.url}: expected {MIXTURE if contents.number == 1 else f'commit {contents.number}'} "
+            f"{contents.digest[:12]}, found {found[:12]}; this machine sees another mixture under the same path: use a "
+            "shared one"
+        )
+
+
+@functools.lru_cache(maxsize=2)
+def references(members: Members) -> tuple[Reference, ...]:
+    """References of a mixture's members; read from storage if `members` is a `Contents`.
+
+    Raises
+    ------
+    ModelDamaged
+    """
+    if isinstance(members, tuple):
+        return members
+    listed = revision_of(members).members
+    return tuple(Reference(f"{members.url}/{name}", number, digest) for name, number, digest in listed)
+
+
+@functools.lru_cache(maxsize=2)
+def weights_of(members: Members) -> tuple[float, ...] | None:
+    """Weights of a mixture's members, with the sum 1; None where all are equal."""
+    found = None if isinstance(members, tuple) else revision_of(members).weights
+    return None if found is None else tuple(found)
+
+
+def commit_revision(before: Contents, members: Sequence[Reference], **changes: Any) -> Contents:
+    """Write the next commit of a mixture.
+
+    Parameters
+    ----------
+    before : the commit that it follows
+    members : the new commits of the members of `before`, in their order
+    changes : further fields of `Revision` that change
+
+    Raises
+    ------
+    CommitConflict
+        Another process has written it.
+    """
+    store, revision = revision_store(before.url), revision_of(before)
+    named = [[name, one.number, one.digest] for (name, *_), one in zip(revision.members, members, strict=True)]
+    facts = msgspec.to_builtins(
+        decode(Revision, msgspec.to_builtins(revision.changed(**changes)) | {"members": named}, before.place)
+    )
+    parent = before.digest if before.number > 1 else None
+    made = store.commit(before.number, arrays={}, facts=facts, segments=(), offsets={}, parent=parent)
+    return Contents(before.url, made.digest, made.number + 1)
