@@ -7,6 +7,7 @@
 """
 
 import contextlib
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -26,7 +27,7 @@ from bcmdist.api.running import Where, runs
 from bcmdist.api.stored import StoredCommittee
 from bcmdist.committee import passes, revision
 from bcmdist.committee.ingest.options import IngestOptions, IngestReport
-from bcmdist.committee.ingest.source import source_of
+from bcmdist.committee.ingest.source import as_source, source_of
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.partition import Partition
 from bcmdist.data.sources.open import Source
@@ -144,10 +145,10 @@ class GBCM(StoredCommittee):
 
     @runs
     def ingest(
-        self, source: Source, wishes: IngestOptions | None = None, *, runtime: Where = None
+        self, source: Any, wishes: IngestOptions | None = None, *, runtime: Where = None
     ) -> tuple["GBCM", IngestReport]:
-        """Absorb the partitions that a source delivers, each exactly once, with periodic commits; see `ingest.loop`."""
-        snapshot, tally = fit.ingest_source(self.snapshot, source, wishes, runtime)
+        """Absorb the partitions that a source, or that at a path or URL, delivers, each once; see `ingest.loop`."""
+        snapshot, tally = fit.ingest_source(self.snapshot, as_source(self.snapshot, source), wishes, runtime)
         return GBCM(snapshot), tally
 
     @runs
@@ -194,11 +195,19 @@ class GBCM(StoredCommittee):
         return GBCM(refitting.revert(self.snapshot, to))
 
     @runs
-    def merge(self, other: "GBCM", model: Any, *, query_most: int | None = None, runtime: Where = None) -> "GBCM":
-        """Merge two committees of one kernel into the new directory `model`, and recalibrate; see `merging.merge`.
+    def merge(
+        self,
+        other: "GBCM | str | os.PathLike[str]",
+        model: Any,
+        *,
+        query_most: int | None = None,
+        runtime: Where = None,
+    ) -> "GBCM":
+        """Merge two committees, or one and that in a directory, into the new directory `model`; see `merging.merge`.
 
         If their query points differ, the result has those of both, at most `query_most`.
         """
+        other = GBCM.load(other) if isinstance(other, str | os.PathLike) else other
         return GBCM(merging.merge(self.snapshot, other.snapshot, model, runtime, query_most=query_most))
 
     def predict(

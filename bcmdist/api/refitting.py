@@ -347,10 +347,10 @@ def revert(snapshot: Snapshot, to: int) -> Snapshot:
         The commit has been pruned.
     """
     with snapshot.going_on() as snapshot:
-        if not 1 <= to < snapshot.commit:
+        if not isinstance(to, int | np.integer) or not 1 <= to < snapshot.commit:
             raise InvalidOption(
-                f"--to: expected a commit before the newest, 1 to {snapshot.commit - 1}, got {to}; see `bcmdist info "
-                "--history`"
+                f"--to: expected a commit before the newest, 1 to {snapshot.commit - 1}, got {to!r:.80}; see "
+                "`bcmdist info --history`"
             )
         with Snapshot.opened(snapshot.url, commit=to) as earlier:
             facts = earlier.facts.changed(refits=(snapshot.facts.learning.refits or 0) + 1)

@@ -288,3 +288,12 @@ def test_the_commands(model):
     assert (refitted["kernel"], refitted["rows"]) == ("matern52", 400)
     assert run("revert", gbcm.url, "--to", gbcm.commit)["rows"] == 400
     assert run("info", gbcm.url)["kernel"] == "se"
+
+
+def test_arguments_of_other_kinds_are_refused(model, rng):
+    gbcm, path = model
+    with pytest.raises(InvalidOption, match=r"expected a commit before the newest.*got 'first'"):
+        gbcm.refit(QUICK).revert("first")
+    with pytest.raises(InvalidOption, match="expected a path, a URL or an opened source, got ndarray; for rows in mem"):
+        gbcm.ingest(rng.standard_normal((5, 2)))
+    assert GBCM.load(gbcm.url).ingest(path)[1].duplicates == len(gbcm.ledger)

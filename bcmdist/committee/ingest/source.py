@@ -1,11 +1,13 @@
 """Open the source of rows for a model, with the model's names, and find partitions that it cannot absorb."""
 
+import os
 from collections.abc import Callable
+from typing import Any
 
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.partition import Partition
 from bcmdist.data.sources.open import Source, open_source
-from bcmdist.errors import BcmdistError
+from bcmdist.errors import BcmdistError, InvalidOption
 from bcmdist.experts.limits import refuse_large_expert
 
 
@@ -48,3 +50,21 @@ def unfit(snapshot: Callable[[], Snapshot], runtime, part: Partition) -> Bcmdist
     except BcmdistError as error:
         return error
     return None
+
+
+def as_source(snapshot: Snapshot, source: Any) -> Source:
+    """A source for the model of a snapshot: an opened one as it is, or that at a path or URL.
+
+    Raises
+    ------
+    InvalidOption
+        It is neither.
+    """
+    if isinstance(source, str | os.PathLike):
+        return source_of(snapshot, source)
+    if not hasattr(source, "read") or not hasattr(source, "ack"):
+        raise InvalidOption(
+            f"source: expected a path, a URL or an opened source, got {type(source).__name__}; for rows in memory use "
+            "partial_fit(X, y)"
+        )
+    return source
