@@ -193,7 +193,7 @@ def sample_observations(
     inputs, rng = new_inputs(model, X), np.random.default_rng(seed)
     f, found = _samples(predictor, model.scaling.inputs(inputs), size, rng, allowed_bytes)
     return sampled_observations(
-        model, new_observations(model, len(inputs), exposure=exposure, trials=trials), f, found.noise, rng
+        model, new_observations(model, len(inputs), exposure=exposure, trials=trials), f, found, rng
     )
 
 

@@ -17,16 +17,18 @@ def samples_of(predictor: Predictor, inputs, size, rng) -> tuple[np.ndarray, Mar
     return found.mean + found.shrink * (predictor.sample(inputs, size, rng) - found.mean), found
 
 
-def sampled_observations(model: Model, obs, f, noise, rng) -> np.ndarray:
-    """New observations (size, n), in original units, given samples of f (size, n).
+def sampled_observations(model: Model, obs, f, found: Marginals, rng) -> np.ndarray:
+    """New observations (size, n), in original units, given samples of f (size, n) with marginals `found`.
+
+    The noise of a normal likelihood is normal, with the variance implied by predictions, also where the errors of
+    predictions have another shape.
 
     Parameters
     ----------
     obs : exposure and trials of the observations, in original units
-    noise : variances of normal noise, (n,), in the units of the model
     """
     likelihood, units = cast(OneProcess, model.likelihood), model.likelihood.units
     if likelihood.normal:
-        return model.scaling.original("sample", f + np.sqrt(noise) * rng.standard_normal(f.shape), units)
+        return model.scaling.original("sample", f + np.sqrt(found.noise) * rng.standard_normal(f.shape), units)
     drawn = likelihood.distribution(model.scaling.observations(obs, units), f.T).rvs(random_state=rng).T
     return model.scaling.original("observation_mean", drawn, units)
