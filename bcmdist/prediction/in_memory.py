@@ -199,7 +199,7 @@ def sample_observations(
     inputs, rng = _scaled(model, X), np.random.default_rng(seed)
     f, found = _samples(predictor, inputs, size, rng, allowed_bytes)
     obs = new_observations(model, len(inputs), exposure=exposure, trials=trials)
-    return sampled_observations(model, inputs, obs, f, found.noise, rng)
+    return sampled_observations(model, inputs, obs, f, found, rng)
 
 
 def _scaled(model, X):

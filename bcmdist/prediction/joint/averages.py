@@ -7,7 +7,8 @@ Groups are computed in batches: groups that lie in the same cells together, othe
 on the largest group, and time on the sum over groups of the square of points and rows around them.
 
 For a likelihood that is not normal, and for observations of transformed targets, averages of means of observations have
-no closed form: they come from joint samples, with an error of mean and interval of about sd / sqrt(samples).
+no closed form: they come from joint samples, with an error of mean and interval of about sd / sqrt(samples). The
+noise of transformed targets is normal in these.
 """
 
 from collections.abc import Iterator, Sequence
@@ -221,7 +222,7 @@ def _sampled(predictor, inputs, groups, obs, of, draws, rng) -> np.ndarray:
     model: Any = predictor.model
     f, found = samples_of(predictor, inputs, draws, rng)
     if of == "observations":
-        values = sampled_observations(model, inputs, obs, f, found.noise, rng)
+        values = sampled_observations(model, inputs, obs, f, found, rng)
     else:
         likelihood, units = cast(OneProcess, model.likelihood), model.likelihood.units
         values = likelihood.distribution(model.scaling.observations(obs, units, inputs), f.T).mean().T

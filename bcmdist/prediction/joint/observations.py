@@ -24,17 +24,19 @@ def at_rows(model: Model, inputs) -> tuple[Observations, Scaling]:
     return obs, model.scaling.of_rows(obs)
 
 
-def sampled_observations(model: Model, inputs, obs, f, noise, rng) -> np.ndarray:
-    """New observations (size, n), in original units, given samples of f (size, n).
+def sampled_observations(model: Model, inputs, obs, f, found: Marginals, rng) -> np.ndarray:
+    """New observations (size, n), in original units, given samples of f (size, n) with marginals `found`.
+
+    The noise of a normal likelihood is normal, with the variance implied by predictions, also where the errors of
+    predictions have another shape.
 
     Parameters
     ----------
     inputs : (n, D), scaled
     obs : exposure and trials of the observations, in original units
-    noise : variances of normal noise, (n,), in the units of the model
     """
     likelihood, units, (_, scaling) = cast(OneProcess, model.likelihood), model.likelihood.units, at_rows(model, inputs)
     if likelihood.normal:
-        return scaling.original("sample", f + np.sqrt(noise) * rng.standard_normal(f.shape), units)
+        return scaling.original("sample", f + np.sqrt(found.noise) * rng.standard_normal(f.shape), units)
     drawn = likelihood.distribution(model.scaling.observations(obs, units, inputs), f.T).rvs(random_state=rng).T
     return scaling.original("observation_mean", drawn, units)
