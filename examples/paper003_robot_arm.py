@@ -36,7 +36,8 @@ from threadpoolctl import threadpool_limits
 
 from bcmdist import Settings
 from bcmdist.api.mixture import Mixture
-from bcmdist.api.sampling import LARGEST_LOG, Coordinates, sample_posterior
+from bcmdist.api.mixtures.density import LARGEST_LOG, Coordinates
+from bcmdist.api.sampling import sample_posterior
 from bcmdist.committee.committee import Committee
 from bcmdist.data.observations import unweighted
 from bcmdist.data.rows import read_all

@@ -51,7 +51,7 @@ def test_companions_stand_beside_them(wave):
     count = np.round(np.exp(y / 2))
     gbcm = GBCM.fit(X, count, Settings(task="counts", learn=False), companions={"exposure": np.full(240, 2.0)})
     assert gbcm.facts["companions"] == ["exposure"]
-    with pytest.raises(InvalidOption, match=r"trials, event, X_variance, got 'weights'"):
+    with pytest.raises(InvalidOption, match=r"trials, event, target_variance, X_variance, got 'weights'"):
         GBCM.fit(X, y, GIVEN, companions={"weights": y})
     with pytest.raises(InvalidOption, match=r"expected rows X and y that they stand beside, got a place"):
         GBCM.fit("somewhere.zarr", GIVEN, companions={"weight": y})

@@ -14,7 +14,7 @@ from bcmdist.model.kernels import parse_kernel, split_parameters
 from bcmdist.model.likelihoods import Gaussian
 from bcmdist.model.mean import WEIGHT_SD, Mean
 from bcmdist.model.shared.query import prepare
-from bcmdist.prediction.in_memory import joint_latent
+from bcmdist.prediction.joint.committee import joint_latent
 from bcmdist.prediction.latent import predict_latent
 from oracles import central_differences, pitc_covariance, several_outputs
 from problems import split

@@ -6,6 +6,7 @@ from scipy.stats import norm
 
 from bcmdist import GBCM, Settings
 from bcmdist.committee.committee import MEASURABLE_NATS
+from bcmdist.data.observations import unweighted
 from bcmdist.errors import LaplaceNotConverged, NotPositiveDefinite
 from bcmdist.model.mean import Mean
 from bcmdist.model.shared.belief import Factored
@@ -68,7 +69,7 @@ def test_half_of_a_local_expert_is_as_if_made_of_half(rng, linearised):
     R = query.kernel.cross(X, X) - V[:, :9] @ V[:, :9].T + np.diag(noise)
     site = Site(noise**-0.5, np.linalg.cholesky(R / np.sqrt(np.outer(noise, noise))))
     site = site if linearised else Site(None, np.linalg.cholesky(R))
-    expert = LocalExpert(X, V, (site,), np.linalg.solve(R, y - V @ belief.mean))
+    expert = LocalExpert(X, V, (site,), np.linalg.solve(R, y - V @ belief.mean), unweighted(y))
     found = query_losses(expert, belief, 9, rows)
     kept = half_of(9, 12)
     half, T = marginal(belief, kept), np.linalg.inv(R + V[:, 5:9] @ V[:, 5:9].T)

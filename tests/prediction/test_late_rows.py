@@ -85,7 +85,7 @@ def in_model_units(gbcm, path):
     data = open_data(path)
     part = Partition(data, 0, data.rows)
     ((_, rows),) = read_all([part])
-    return gbcm.model.scaling.inputs(rows.X), model_observations(gbcm.model, part, rows.obs)
+    return gbcm.model.scaling.inputs(rows.X), model_observations(gbcm.model, part, rows.obs, rows.X)
 
 
 def copies_in(gbcm):
