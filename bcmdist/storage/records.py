@@ -105,15 +105,36 @@ def history(store) -> list[dict]:
     """Describe every commit of a `ModelStore`, oldest first.
 
     Keys are `number`, `format`, `rows` and `partitions` (rows and ledger entries absorbed; None if the record does not
-    hold them), `offsets`, and `date` in ISO 8601: when the record was stored in this directory, which may be a copy.
+    hold them), `offsets`, `operation` (what the commit did, as far as the one before tells; None if that is pruned),
+    and `date` in ISO 8601: when the record was stored in this directory, which may be a copy.
     """
     records = [store.record(number) for number in store.numbers()]
     return [
         {name: record[name] for name in ("number", "format", "offsets")}
         | {name: record["facts"].get(name) for name in ("rows", "partitions")}
-        | {"date": _date(store.storage, record["number"])}
-        for record in records
+        | {"operation": _operation(record, before), "date": _date(store.storage, record["number"])}
+        for before, record in zip([None, *records], records, strict=False)
     ]
+
+
+def _operation(record, before) -> str | None:
+    """What a commit did: prepare, refit (or revert), absorb, forget, or measure."""
+    if record["number"] == 1:
+        return "prepare"
+    if before is None or before["number"] != record["number"] - 1:
+        return None
+    (rows, refits), (rows_before, refits_before) = _counts(record), _counts(before)
+    if refits != refits_before:
+        return "refit or revert"
+    if rows > rows_before or record["offsets"] != before["offsets"]:
+        return "absorb"
+    return "forget" if rows < rows_before else "measure"
+
+
+def _counts(record) -> tuple[int, int]:
+    """Numbers of rows absorbed and of refits."""
+    facts = record["facts"]
+    return facts.get("rows") or 0, (facts.get("fit") or {}).get("refits") or 0
 
 
 def _date(storage, number):

@@ -297,3 +297,13 @@ def test_arguments_of_other_kinds_are_refused(model, rng):
     with pytest.raises(InvalidOption, match="expected a path, a URL or an opened source, got ndarray; for rows in mem"):
         gbcm.ingest(rng.standard_normal((5, 2)))
     assert GBCM.load(gbcm.url).ingest(path)[1].duplicates == len(gbcm.ledger)
+
+
+def test_the_history_says_what_commits_did(model, rng):
+    gbcm, path = model
+    appended(path, rng, 50)
+    after = gbcm.partial_fit(path).refit(QUICK)
+    last = after.forget([after.ledger[0].key])
+    operations = [line["operation"] for line in last.history()]
+    assert operations[0] == "prepare"
+    assert operations[-3:] == ["absorb", "refit or revert", "forget"]

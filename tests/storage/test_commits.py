@@ -197,6 +197,7 @@ def test_history_reads_no_arrays(store):
     for name in store.storage.names("blobs"):
         store.storage.remove(f"blobs/{name}")
     assert [(line["number"], line["offsets"]) for line in store.history()] == [(1, {"source": 1}), (2, {"source": 2})]
+    assert [line["operation"] for line in store.history()] == ["prepare", "absorb"]
 
 
 def heads(store):

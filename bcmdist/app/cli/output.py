@@ -129,7 +129,7 @@ def _commit(commit):
     absorbed = [f"{commit[name]:,} {name}" for name in ("rows", "partitions") if commit.get(name) is not None]
     read = [f"{source} read to {readable(place)}" for source, place in commit["offsets"].items() if source]
     when = f" of {commit['date'].replace('T', ' ').removesuffix('+00:00')} UTC" if commit.get("date") else ""
-    made = f" ({commit['operation']})" if "operation" in commit else ""  # of a mixture
+    made = f" ({commit['operation']})" if commit.get("operation") else ""
     return ", ".join([f"commit {commit['number']}{made}{when}: {' in '.join(absorbed)}", *read])
 
 
