@@ -163,7 +163,8 @@ def _imported_nearby(model, file, roles, stays):
         if previous != made_of:
             raise DataExists(
                 f"{file}: expected the file, and the options, of which its data set in {model}.data was made, got "
-                "others; give another --model or name of the file, or remove that data set if no model needs it"
+                "others; to ingest rows that were added, write them to a file of their own; else give another --model "
+                "or name of the file, or remove that data set if no model needs it"
             )
         yield place
         return
