@@ -31,9 +31,9 @@ def main(batches):
         settings = Settings(partition="chunks", kernel="se", query=100, rows_per_expert=100, effort="quick")
         gbcm = GBCM.prepare(folder / "grown.zarr", settings, model=folder / "model")
 
-        wishes = IngestOptions(half_life=3000.0)  # a row counts half once 3000 newer ones have been absorbed
+        options = IngestOptions(half_life=3000.0)  # a row counts half once 3000 newer ones have been absorbed
         for number in range(batches):
-            gbcm, tally = gbcm.ingest(gbcm.source(folder / "grown.zarr"), wishes)
+            gbcm, tally = gbcm.ingest(gbcm.source(folder / "grown.zarr"), options)
             fading = gbcm.info()["drift"]
             print(
                 f"{tally.partitions:3} partitions, {tally.duplicates:3} known; log score of the newest "

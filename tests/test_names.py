@@ -482,7 +482,7 @@ def test_counts_of_a_file_have_their_exposure(rng, tmp_path):
     expected = gbcm.predict(new[["a"]], exposure=new.area)["observation_mean"]
     np.testing.assert_allclose(pd.read_csv(tmp_path / "p.csv")["observation_mean"], expected, rtol=1e-9)
     done = predict([gbcm.url, tmp_path / "new.csv", "--out", tmp_path / "q.csv"])
-    assert "with exposure 1; say --exposure NAME" in done.stderr
+    assert "with exposure 1; give --exposure NAME" in done.stderr
 
 
 # --- What outsiders noticed ---
@@ -596,7 +596,7 @@ def test_json_of_predict_names_what_is_not_used_of_a_data_set(regression, table,
 def test_whatever_looks_like_a_role_is_reported(name, table, tmp_path):
     table[list(COLUMNS)].assign(**{name: np.arange(ROWS)}, y=table.y).to_csv(tmp_path / "a.csv", index=False)
     role = name.strip().lower()
-    with pytest.warns(BcmdistWarning, match=f"{name.strip()!r} is taken for an input; say --{role} {name.strip()}"):
+    with pytest.warns(BcmdistWarning, match=f"{name.strip()!r} is taken for an input; give --{role} {name.strip()}"):
         import_file(tmp_path / "a.csv", tmp_path / "a.zarr")
 
 

@@ -150,12 +150,12 @@ def _unused(data, x, model):
 
 def _imported(model, file, url, roles, id, unseen, kept):
     for name in {"exposure", "trials"} & set(model.likelihood.companions) - roles.keys():
-        text = f"{file}: predictions are of an observation with {name} 1; say --{name} NAME where a column tells it"
+        text = f"{file}: predictions are of an observation with {name} 1; give --{name} NAME if a column has it"
         warnings.warn(BcmdistWarning(text), stacklevel=5)
     coding = model.schema.coding or (plain(model.schema.columns) if model.schema.columns else None)
     if coding and TARGET_VARIANCE in dict(coding.roles) and TARGET_VARIANCE not in roles:
-        text = f"{file}: predictions are of observations with learned noise alone; say --target-variance NAME"
-        warnings.warn(BcmdistWarning(f"{text} where a column has the variances of further errors"), stacklevel=5)
+        text = f"{file}: predictions are of observations with the learned noise only; give --target-variance NAME"
+        warnings.warn(BcmdistWarning(f"{text} if a column has the known variances of their errors"), stacklevel=5)
     target = dict(coding.roles).get("y", model.y_name) if coding else model.y_name
     used = {*(coding.columns if coding else ()), *roles.values(), target, id}
     there = getattr(open_table(file), "names", ()) if kept and coding else ()

@@ -119,19 +119,19 @@ def _finished(snapshot, *, runtime, since, read=True):
 
 
 def ingest_source(
-    snapshot: Snapshot, source: Source, wishes: IngestOptions | None, runtime: Runtime
+    snapshot: Snapshot, source: Source, options: IngestOptions | None, runtime: Runtime
 ) -> tuple[Snapshot, IngestReport]:
     """Absorb the partitions of a source with periodic commits, and record how well each was predicted beforehand."""
-    if wishes is not None and wishes.sample_weights is not None:
+    if options is not None and options.sample_weights is not None:
         raise InvalidOption(
             f"--sample-weights: expected a mixture over hyper-parameters, got one committee, {snapshot.url}; leave "
             "it out"
         )
     with snapshot.going_on() as snapshot:
         finish = functools.partial(_finished, runtime=runtime, since=snapshot.committee.total.rows, read=False)
-        on_drift = wishes is not None and wishes.refit == "auto"
+        on_drift = options is not None and options.refit == "auto"
         watch = RefitOnDrift(snapshot, runtime) if on_drift else ArrivalWatch(snapshot)
-        after, report = ingest(snapshot, source, runtime, wishes, watch=watch, finish=finish)
+        after, report = ingest(snapshot, source, runtime, options, watch=watch, finish=finish)
         return (after.newest() if isinstance(watch, RefitOnDrift) and watch.refitted else after), report
 
 

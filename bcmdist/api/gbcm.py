@@ -145,10 +145,10 @@ class GBCM(StoredCommittee):
 
     @runs
     def ingest(
-        self, source: Any, wishes: IngestOptions | None = None, *, runtime: Where = None
+        self, source: Any, options: IngestOptions | None = None, *, runtime: Where = None
     ) -> tuple["GBCM", IngestReport]:
         """Absorb the partitions that a source, or that at a path or URL, delivers, each once; see `ingest.loop`."""
-        snapshot, tally = fit.ingest_source(self.snapshot, as_source(self.snapshot, source), wishes, runtime)
+        snapshot, tally = fit.ingest_source(self.snapshot, as_source(self.snapshot, source), options, runtime)
         return GBCM(snapshot), tally
 
     @runs

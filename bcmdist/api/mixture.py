@@ -161,10 +161,10 @@ class Mixture(Facade):
 
     @runs
     def ingest(
-        self, source: Source, wishes: IngestOptions | None = None, *, runtime: Where = None
+        self, source: Source, options: IngestOptions | None = None, *, runtime: Where = None
     ) -> tuple["Mixture", IngestReport]:
         """Absorb the partitions that a source delivers into all members, each once; see `mixtures.ingestion`."""
-        contents, report = ingestion.ingest(self._stored("ingest").url, source, wishes, runtime)
+        contents, report = ingestion.ingest(self._stored("ingest").url, source, options, runtime)
         return Mixture._of(contents), report
 
     @runs
@@ -259,7 +259,8 @@ class Mixture(Facade):
     def _stored(self, what) -> Contents:
         if self.contents is None:
             raise InvalidOption(
-                f"mixture: expected one in a directory to {what}, got one made by hand; `sample_posterior`"
+                f"mixture: expected one stored in a directory to {what}, got one assembled in memory; make it with "
+                "`sample_posterior`"
             )
         return self.contents
 
@@ -273,8 +274,8 @@ class Mixture(Facade):
 
         `p_eff` and `log_evidence` are means; `hyperparameters` are geometric means, since logs are sampled; `jitter` is
         the largest; `samples` is the number of members. Means have the weights of the members. `effective_samples` is
-        the number of equally weighted samples that say as much, by the evidence of the rows absorbed since sampling,
-        whether `sample_weights` are "equal" or follow this "evidence". Convergence diagnostics are those of
+        the number of equally weighted samples as accurate as these, by the evidence of the rows absorbed since
+        sampling, whether `sample_weights` are "equal" or follow this "evidence". Convergence diagnostics are those of
         `chains.mixing`. Figures about single rows, such as `drift`, are those of the first member.
         """
         every, weights = [member.info() for member in self.members], self.predictive.weights
@@ -363,7 +364,7 @@ def refuse_mixture(model: Any, what: str | None) -> None:
 def _not_single(model, what):
     return InvalidOption(
         f"{model}: expected a single committee to {what}, it holds a mixture of sampled ones; name one of its "
-        "members/, or sample another --model (fit --hyperparameters hmc) from the data that you want it to hold"
+        "members/, or sample a new mixture (fit --hyperparameters hmc) from all rows, as another --model"
     )
 
 

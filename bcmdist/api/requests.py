@@ -153,7 +153,7 @@ class PredictRequest:
     target_variance: Annotated[str | None, "NAME"] = None
     """for files: column with the known variance of the error of the observation to predict, in the squared unit of the
     target: intervals and variances of observations include it; a data set has an array target_variance [default: an
-    observation with learned noise alone]"""
+    observation with the learned noise only]"""
     id: Annotated[str | None, "NAME"] = None
     """for files: column of row identifiers, of any file: written before the predictions of its row [default: all
     columns of the file]"""

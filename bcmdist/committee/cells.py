@@ -45,8 +45,8 @@ def rows_outside(snapshot: Snapshot) -> int:
     cells = snapshot.facts.cells
     if not cells.surrounded:
         return 0
-    apart = (entry for entry in snapshot.ledger if not entry.copy and not entry.key.startswith(f"{cells.array}["))
-    return sum(entry.rows for entry in apart)
+    uncopied = (entry for entry in snapshot.ledger if not entry.copy and not entry.key.startswith(f"{cells.array}["))
+    return sum(entry.rows for entry in uncopied)
 
 
 def outside_in_words(rows: int, total: int) -> str:

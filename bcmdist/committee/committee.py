@@ -87,7 +87,7 @@ def query_limits(degrees_of_freedom, points, asked) -> bool:
 
 
 # Parts of `query_advice`: why fewer points than asked for suffice, and what to do if the points limit the fit.
-DETERMINED = "which determine the others of"
+DETERMINED = "which determine all"
 ADVISED = "set --query to {} or more"
 
 

@@ -57,7 +57,7 @@ LARGEST_LOSS, LEAST_DROPPED = 1e-3, 0.1
 
 
 def without_needless(snapshot: Snapshot) -> Snapshot:
-    """The snapshot without query points of which its rows say nothing beyond what follows from the others, such as
+    """The snapshot without query points about which its rows have no information beyond that about the others, such as
     those of rows that have faded; it remains to be committed, or is the same object.
 
     Messages become those about the remaining points, with f at the others as its conditional mean. So partitions can be
@@ -79,7 +79,7 @@ def without_needless(snapshot: Snapshot) -> Snapshot:
 
 
 def _shares(query, precision) -> np.ndarray:
-    """What the messages say of f at each query point, (Q,), in units of its prior precision given the others."""
+    """Precision that the messages add at each query point, (Q,), in units of its prior precision given the others."""
     Q = query.functions
     whole = precision.reshape(-1, query.size, query.size)[:, :Q, :Q].sum(axis=0)
     half = linalg.solve_lower(query.factor, np.eye(Q, order="F"))

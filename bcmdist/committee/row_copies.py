@@ -20,7 +20,7 @@ from bcmdist.runtime.interface import Runtime, Task
 from bcmdist.storage.arrays import check_array
 from bcmdist.storage.commits import CELL_DATA, BlobReference, open_store
 
-# Without the number of the output, which inputs tell.
+# Without the number of the output, which follows from the inputs.
 OBSERVED = tuple(field.name for field in fields(Observations) if field.name != "output")
 
 

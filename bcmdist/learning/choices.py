@@ -80,23 +80,23 @@ def refuse_target_variance(data, settings, likelihood) -> None:
     """
     if TARGET_VARIANCE not in data.companions:
         return
-    beside = f"beside known variances of errors ({TARGET_VARIANCE})"
-    without = f"or leave {TARGET_VARIANCE} out"
+    condition = f"with known variances of errors ({TARGET_VARIANCE})"
+    alternative = f"or leave {TARGET_VARIANCE} out"
     if not reads_variances(likelihood):
         raise InvalidOption(
-            f"{data.url}: expected the likelihood gaussian {beside}, which are added to the variance of normal errors, "
-            f"got {likelihood.name}; give --task regression and --likelihood gaussian, {without}"
+            f"{data.url}: expected the likelihood gaussian {condition}, which are added to the variance of normal "
+            f"errors, got {likelihood.name}; give --task regression and --likelihood gaussian, {alternative}"
         )
     if not method_of(settings).capabilities.target_variance:
         raise InvalidOption(
-            f"{data.url}: expected an expert with an error variance of each row {beside}, got {settings.expert}, whose "
-            f"training sums rows before their noise is known; leave out --expert, {without}"
+            f"{data.url}: expected an expert with an error variance for each row {condition}, got {settings.expert}, "
+            f"whose training has one noise variance for all rows; leave out --expert, {alternative}"
         )
     if settings.target_transform not in ("auto", "none"):
         raise InvalidOption(
-            f"{data.url}: expected targets as they are {beside}, in whose unit these are, got --target-transform "
-            f"{settings.target_transform}; give --target-transform none, or import the transformed targets with the "
-            f"variances of their errors, {without}"
+            f"{data.url}: expected untransformed targets {condition}, which are in their squared unit, got "
+            f"--target-transform {settings.target_transform}; give --target-transform none, or import the transformed "
+            f"targets with the variances of their errors, {alternative}"
         )
 
 
@@ -125,7 +125,7 @@ def warn_of_roles(data, surveyed, settings, schema, likelihood) -> None:
         if few and task == "regression":
             odd.append(
                 f"targets in {data.y} are {len(labels)} different whole numbers ({shown}), taken for measurements "
-                "(--task regression); say --task classification if they are labels, counts if events were counted"
+                "(--task regression); give --task classification if they are labels, counts if events were counted"
             )
     for text in odd:
         warnings.warn(BcmdistWarning(f"{data.url}: {text}"), stacklevel=2)

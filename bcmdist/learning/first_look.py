@@ -63,7 +63,7 @@ def _target(case):
 
 
 def _gross(case):
-    """Targets farther from all others than known errors explain; none of classes, and of targets half of them equal."""
+    """Targets farther from the median than known errors explain; None for classes, or if half the targets are equal."""
     y, row, known = case.surveyed.sample.obs.y, case.surveyed.sample.row, case.surveyed.sample.obs.target_variance
     if case.likelihood.categorical or not len(y):
         return None

@@ -94,7 +94,7 @@ def requested_warps(settings, surveyed: SurveyResult, schema, where: str) -> dic
         if kind == LOG and row >= 0:
             raise InvalidOption(
                 f"{where}: expected no negative value for --warp {column}=log, got one in {schema.column(k)} at row "
-                f"{row}; say {column}={SIGNED_LOG}, {column}={RANK} or {column}={NONE}"
+                f"{row}; give {column}={SIGNED_LOG}, {column}={RANK} or {column}={NONE}"
             )
         kinds[k] = kind if plain[k] else NONE
     return kinds | dict.fromkeys(KernelColumns(len(names), schema).cyclic(settings.kernel), NONE)

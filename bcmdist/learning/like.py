@@ -55,9 +55,7 @@ def settings_like(settings: Settings) -> Settings:
     model, linearisation = snapshot.model, snapshot.facts.linearisation
     if given := [name for name in DECIDED if getattr(settings, name) != getattr(default, name)]:
         options = " and ".join(f"--{name.replace('_', '-')}" for name in given)
-        raise InvalidOption(
-            f"--like: expected no {options} with it, since {settings.like} decides; leave out {options}"
-        )
+        raise InvalidOption(f"--like: expected no {options}, which {settings.like} determines; leave out {options}")
     values = named_parameters(model.shared.kernel, model.likelihood)
     return replace(
         settings,

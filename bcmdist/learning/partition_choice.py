@@ -37,7 +37,7 @@ SPATIAL: Final = "spatial"
 # Rows above which rows are not copied unless a user asks for it: the search for the rows around cells takes as long as
 # all the experts.
 MOST_ROWS = 1_000_000
-NEAR = "rows that can be read again and copied (chunks is for a model that will ingest more)"
+NEAR = "rows that can be read again and copied (give chunks for a model that will be merged)"
 # Free space on the disk of the model, as a multiple of the size of the copy.
 FREE_SPACE = 2.0
 

@@ -78,11 +78,11 @@ class Settings:
     """approximate rows per partition [default: 1000, since an expert's time grows with their cube; fourier: 250000, in
     cells 16000; with noisy inputs 200]"""
     partition: Literal["auto", "chunks", "spatial"] = "auto"
-    """rows in stored order, as streams arrive (chunks): give it to a model that will ingest, forget or merge rows; or
-    cells of rows that are near each other in the learned metric: rows are copied in that order, and predictions use the
-    rows around each new point, which is more accurate (spatial); auto: spatial where the other options allow for it and
-    up to a million rows can be copied beside the model, chunks where query points are as many as rows; `info` says
-    which and why"""
+    """rows in stored order, as streams arrive (chunks): give it to a model that will be merged or kept in an object
+    store; or cells of rows that are near each other in the learned metric: rows are copied in that order, and
+    predictions use the rows around each new point, which is more accurate (spatial); auto: spatial where the other
+    options allow for it and up to a million rows can be copied beside the model, chunks where query points are as many
+    as rows; `info` says which and why"""
     passes: Literal["1", "auto"] | None = None
     """1: the committee as published; auto: further passes until it converges [default: 1, or auto where rows are sorted
     by target]"""
@@ -129,9 +129,10 @@ class Settings:
     function of the other inputs alone in addition to one of all [default: the coordinates of the grid that was
     imported; inputs named lon and lat, longitude and latitude, easting and northing, or x and y]"""
     output: Annotated[str | None, "NAME"] = None
-    """column that names which of several outputs the target of a row is of, by text or code (tables in long form, with
-    rows left out where an output is missing): outputs are scaled each by itself, have a mean and a noise variance each,
-    and share a coregionalised kernel, whose rank the evidence chooses where the kernel does not give one"""
+    """column that names which of several outputs the target of a row measures, by text or code (tables in long form,
+    without rows for outputs that were not measured): outputs are scaled each by itself, have a mean and a noise
+    variance each, and share a coregionalised kernel, whose rank the evidence chooses where the kernel does not give
+    one"""
     noise: Literal["auto", "constant", "varying"] = "auto"
     """noise of numeric targets: constant, or varying with the inputs as estimated from left-out rows; auto: varying
     where it predicts left-out rows better"""

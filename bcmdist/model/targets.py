@@ -37,9 +37,9 @@ def refuse_target_variance(model: Model, where: str) -> None:
     """
     if not model.normal or not reads_variances(model.likelihood):
         raise InvalidOption(
-            f"{where}: expected a model with normal errors of targets as they are beside known variances of errors "
-            f"({TARGET_VARIANCE}), got {model.error_name}; leave {TARGET_VARIANCE} out, or fit with --likelihood "
-            "gaussian and --target-transform none"
+            f"{where}: expected a model of untransformed targets with normal errors, to which known variances of "
+            f"errors ({TARGET_VARIANCE}) are added, got {model.error_name}; leave {TARGET_VARIANCE} out, or fit with "
+            "--likelihood gaussian and --target-transform none"
         )
 
 

@@ -38,7 +38,7 @@ def exceedance(model: Model, X, mean, variance, obs, above: Sequence[float]) -> 
 
     Parameters
     ----------
-    X : inputs (n, D), scaled or not, which tell the output of each row
+    X : inputs (n, D), scaled or not, which determine the output of each row
     mean, variance : of f, (n,), in the units of the model
     obs : exposure and trials of the observations, in original units
     above : thresholds in original units of targets

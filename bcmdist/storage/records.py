@@ -105,8 +105,8 @@ def history(store) -> list[dict]:
     """Describe every commit of a `ModelStore`, oldest first.
 
     Keys are `number`, `format`, `rows` and `partitions` (rows and ledger entries absorbed; None if the record does not
-    hold them), `offsets`, `operation` (what the commit did, as far as the one before tells; None if that is pruned),
-    and `date` in ISO 8601: when the record was stored in this directory, which may be a copy.
+    hold them), `offsets`, `operation` (what the commit did, compared with the one before; None if that is pruned), and
+    `date` in ISO 8601: when the record was stored in this directory, which may be a copy.
     """
     records = [store.record(number) for number in store.numbers()]
     return [

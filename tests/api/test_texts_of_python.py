@@ -57,7 +57,7 @@ def test_rows_in_memory_have_no_path(python, rng):
     X, y = rng.uniform(size=(60, 1)), rng.uniform(size=60)
     with pytest.raises(UnsupportedTarget, match=r"^rows in memory: expected counts .* choose another task$"):
         GBCM.fit(X, y, Settings(likelihood="poisson", **QUICK))
-    with pytest.warns(BcmdistWarning, match=r"^rows in memory: .* \(task regression\); say task classification if"):
+    with pytest.warns(BcmdistWarning, match=r"^rows in memory: .* \(task regression\); give task classification if"):
         GBCM.fit(X, rng.integers(0, 4, 60), Settings(**QUICK))
     with pytest.raises(InvalidData, match=r"^rows in memory: expected finite numbers"):
         GBCM.fit(X, np.where(y > 0.5, np.inf, y), Settings(**QUICK))

@@ -95,7 +95,7 @@ def test_scores_and_later_rows_read_the_column_of_training(place, model, tmp_pat
 
 def test_predictions_of_observations_with_and_without(place, model, tmp_path):
     plain = bcmdist("predict", model, place / "test.csv", "--out", tmp_path / "plain.csv")
-    assert "observations with learned noise alone; say --target-variance NAME" in plain["stderr"]
+    assert "observations with the learned noise only; give --target-variance NAME" in plain["stderr"]
     bcmdist("predict", model, place / "test.csv", "--target-variance", "err2", "--out", tmp_path / "own.csv")
     one, other = (pd.read_csv(tmp_path / f"{name}.csv") for name in ("plain", "own"))
     np.testing.assert_allclose(other.observation_variance, one.observation_variance + one.err2, rtol=1e-9)
@@ -124,7 +124,7 @@ def test_bad_values_name_row_and_column(tmp_path, value, text):
 def test_a_column_of_that_name_is_no_role_by_itself(tmp_path):
     made(0).rename(columns={"err2": "target_variance"}).to_csv(tmp_path / "a.csv", index=False)
     found = bcmdist("fit", tmp_path / "a.csv", "--y", "y", "--model", tmp_path / "m", *QUICK)
-    assert "say --target-variance target_variance if it is the target variance of rows" in found["stderr"]
+    assert "give --target-variance target_variance if it is the target variance of rows" in found["stderr"]
 
 
 def test_a_fit_like_another_needs_the_column(place, model, tmp_path):

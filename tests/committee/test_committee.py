@@ -56,5 +56,5 @@ def test_advice():
     assert query_advice(190.0, 200, 200) == (
         "200 query points limit the fit, which has 190 effective degrees of freedom; set --query to 400 or more"
     )
-    assert "46 query points, which determine the others of 100, suffice for 35" in query_advice(35.0, 46, 100)
+    assert "46 query points, which determine all 100, suffice for 35" in query_advice(35.0, 46, 100)
     assert "200 query points (chosen for an estimated 93) suffice for 90" in query_advice(90.0, 200, 200, 93.4)

@@ -345,7 +345,7 @@ def test_refused_by_name(case, clean, tmp_path):
 @pytest.mark.parametrize(("name", "column"), [("weight", "weight"), ("event", "event")])
 def test_a_column_that_only_looks_like_a_role_is_reported(name, column, clean, tmp_path):
     csv(clean[0].assign(**{column: np.arange(ROWS)}), tmp_path / "a.csv")
-    with pytest.warns(BcmdistWarning, match=f"{column!r} is taken for an input; say --{name} {column}"):
+    with pytest.warns(BcmdistWarning, match=f"{column!r} is taken for an input; give --{name} {column}"):
         figures = import_file(tmp_path / "a.csv", tmp_path / "a.zarr")
     assert figures["columns"] == ["depth", "north", "east", column]
     assert figures["roles"] == {}

@@ -113,9 +113,9 @@ def test_the_likeliest_variance(rng):
 @pytest.mark.parametrize(
     ("settings", "text"),
     [
-        (Settings(likelihood="student_t"), "expected the likelihood gaussian beside known variances"),
+        (Settings(likelihood="student_t"), "expected the likelihood gaussian with known variances"),
         (Settings(task="counts"), "got negative_binomial|got poisson"),
-        (Settings(expert="rvm", partition="chunks"), "got rvm, whose training sums rows"),
+        (Settings(expert="rvm", partition="chunks"), "got rvm, whose training has one noise variance"),
         (Settings(target_transform="log"), "import the transformed targets"),
     ],
 )
@@ -135,7 +135,10 @@ def test_skewed_targets_stay_as_they_are(rng):
 def test_models_without_such_errors_refuse_them(rng):
     X = rng.uniform(0, 3, (60, 1))
     counts = GBCM.fit(X, rng.poisson(3.0, 60).astype(float), Settings(task="counts", learn=False, query=9))
-    with pytest.raises(InvalidOption, match=r"target_variance: expected a model with normal errors.*negative_binomial"):
+    with pytest.raises(
+        InvalidOption,
+        match=r"target_variance: expected a model of untransformed targets with normal errors.*negative_binomial",
+    ):
         counts.predict(X, target_variance=1.0)
     logs = GBCM.fit(X, np.exp(np.sin(X[:, 0])), Settings(target_transform="log", learn=False, query=9))
     with pytest.raises(InvalidOption, match="transformed by log"):

@@ -178,7 +178,7 @@ def test_samples_have_the_joint_moments(wiggle, rng, monkeypatch, few):
     X, size = pairs.reshape(-1, 2), 3000
     if not few:
         monkeypatch.setattr(samples, "FEW_POINTS", 0)
-        monkeypatch.setattr(samples, "WAVES", 64)  # covariances are exact for any number
+        monkeypatch.setattr(samples, "COSINES", 64)  # covariances are exact for any number
     mean, covariance = wiggle.predict_joint(X)
     found = wiggle.sample(X, size=size, seed=3)
     sd = np.sqrt(np.diag(covariance))

@@ -197,7 +197,7 @@ def recovered(url: str, runtime: Runtime) -> Contents:
         except CommitConflict:
             raise
         except BcmdistError as error:
-            warn(f"{url}: partitions of an interrupted ingestion are given up, one of the members fails: {error}")
+            warn(f"{url}: partitions of an interrupted ingestion are left out, since a member fails on them: {error}")
             after = [_changed(k, named_member(one), lambda _, at: taken_back(at)) for k, one in enumerate(named)]
         return _committed(contents, after, "recover")
 

@@ -32,8 +32,8 @@ Families and the parameters that are learned, of scaled targets; f is the latent
 
 \b
 A row's weight w divides the noise variance of gaussian and onehot (a precision: y is a mean of w); of all
-other families the row counts as w equal ones (a frequency). --target-variance is of gaussian alone: known, in the
-squared unit of the target, and added to what is learned.
+other families the row counts as w equal ones (a frequency). --target-variance, for gaussian only, is a known
+variance in the squared unit of the target, added to the learned one.
 """
 
 

@@ -19,7 +19,7 @@ SAME_ROWS = get_args(SameRows)
 
 SampleWeights = Literal["equal", "evidence"]
 """weights of a mixture's members after further rows: equal, or in proportion to p(further rows | sample, rows before),
-which makes the samples ones of the posterior given all rows (importance sampling)"""
+so that the weighted samples represent the posterior given all rows (importance sampling)"""
 SAMPLE_WEIGHTS = get_args(SampleWeights)
 
 
@@ -58,7 +58,7 @@ class IngestOptions:
     only rows from new places]"""
     grow_share: Annotated[float | None, "F", Bounds(0.0, 1.0, above=True)] = None
     """share of the prior variance, given the query points, above which a row is not explained [default: .02; if --grow
-    is not given, twice the largest share of a first query point given the others, from .02 to .5]"""
+    is not given, twice the largest such share of a first query point, given the others, but from .02 to .5]"""
     query_most: Annotated[int | None, "Q", COUNT] = None
     """largest number of query points [default: as before, 1000 at first]"""
     refit: Literal["never", "auto"] = "never"

@@ -210,7 +210,7 @@ def warn_of_roles(inputs, file) -> None:
     for name in inputs:
         role = name.strip().casefold()
         if role in (*COMPANIONS, "id"):
-            what = f"say {option_name(role)} {name} if it is the {role.replace('_', ' ')} of rows"
+            what = f"give {option_name(role)} {name} if it is the {role.replace('_', ' ')} of rows"
             warn(f"{file}: {name!r} is taken for an input; {what}")
 
 

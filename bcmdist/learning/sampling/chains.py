@@ -105,5 +105,5 @@ def mixing_advice(figures: dict[str, float]) -> str:
         return f"chains have mixed: R-hat is at most {figures['rhat']:.2f}"
     return (
         f"chains have not mixed: R-hat is expected to be at most {LARGEST_RHAT}, got {figures['rhat']:.2f}; sample "
-        "longer (--effort thorough), or with another HMC(step=...), whose acceptance should be near 0.9 or above"
+        "longer (--effort thorough), or in Python with another HMC(step=...), for an acceptance near 0.9 or above"
     )

@@ -10,7 +10,7 @@ with each output's direction in spherical coordinates, angles t_1 ... t_R from 0
 
     B[a, b] = s_a s_b (l_a'l_b + [a = b] u_a^2),   l_a = (cos t_1, sin t_1 cos t_2, ...),   u_a = sin t_1 ... sin t_R
 
-with |l_a|^2 + u_a^2 = 1: W = diag(s) l, and kappa_a = s_a^2 u_a^2 is what output a has alone.
+with |l_a|^2 + u_a^2 = 1: W = diag(s) l, and kappa_a = s_a^2 u_a^2 is the variance of output a that no factor explains.
 """
 
 from dataclasses import dataclass

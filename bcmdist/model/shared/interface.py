@@ -110,7 +110,7 @@ class Shared(ABC):
     @property
     def fewer(self) -> str | None:
         """Why fewer variables than requested suffice, as text before the requested number; None where not."""
-        return "which determine the others of" if self.exhaustive else None
+        return "which determine all" if self.exhaustive else None
 
     def summary(self, belief: Belief, original: Callable[[np.ndarray], np.ndarray]) -> dict:
         """Entries for `info` besides the number of variables, by name, JSON-ready.

@@ -24,7 +24,7 @@ NOT_COMPARED = (
 
 ONE_COMPARED = (
     "not known yet: one partition that was absorbed before is too few to compare these arrivals with; they are not "
-    "much worse than the model says of itself"
+    "much worse than the model predicts of its own errors"
 )
 
 

@@ -19,7 +19,7 @@ from bcmdist.model.shared.query import Query
 from bcmdist.prediction.latent import BLOCK_ROWS
 from bcmdist.prediction.local.committee_at_rows import Designed
 from bcmdist.prediction.local.joint_moments import Sums, joint_moments
-from bcmdist.prediction.local.samples import WAVES, by_covariance, sample_normal
+from bcmdist.prediction.local.samples import COSINES, by_covariance, sample_normal
 from bcmdist.runtime import memory
 
 
@@ -109,7 +109,7 @@ def refuse_large_samples(shared: Shared, points, size, allowed_bytes) -> None:
         refuse_large_joint(shared, points, size, allowed_bytes)
         return
     memory.refuse_above(
-        memory.FLOAT * size * (4 * points + 2 * WAVES * shared.inputs) + memory.LOCAL_BYTES,
+        memory.FLOAT * size * (4 * points + 2 * COSINES * shared.inputs) + memory.LOCAL_BYTES,
         allowed_bytes,
         what=f"{size} samples at {points} rows",
         remedy="give fewer samples at a time",

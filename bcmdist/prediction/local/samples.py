@@ -10,9 +10,9 @@ section 3; conditioning by kriging in geostatistics). A sample is
 with one sample of v and one function r from the prior for all cells, and one noise at each row. Neighbouring cells
 correct the same r with the rows that they share, so samples do not jump at borders beyond what the predictions do. Its
 mean and covariance are those of `joint_moments`, if r has the covariance of the prior. r = h - b'L^-1 h(X^q), where h
-is a sum of `WAVES` cosines with frequencies from the kernel's spectral density, drawn anew for each sample. So over
+is a sum of `COSINES` cosines with frequencies from the kernel's spectral density, drawn anew for each sample. So over
 samples mean and covariance are exact for any number of cosines. Only the normal distribution is approximate: the
-excess kurtosis of h at a point is -1.5 / WAVES.
+excess kurtosis of h at a point is -1.5 / COSINES.
 """
 
 import numpy as np
@@ -29,8 +29,8 @@ from bcmdist.prediction.local.joint_moments import InCells, each_point, pieces_o
 # Points up to which samples come from a factor of their covariance. Arbitrary: some seconds.
 FEW_POINTS = 1000
 # Cosines of a random function, and rows whose cosines are in memory at a time.
-WAVES = 1024
-WAVE_ROWS = 2048
+COSINES = 1024
+COSINE_ROWS = 2048
 
 
 def by_covariance(shared: Shared, points: int) -> bool:
@@ -63,7 +63,7 @@ class RandomResiduals:
 
     def __init__(self, shared: Query, size: int, rng: np.random.Generator):
         self.shared, self.rng, self.size = shared, rng, size
-        self.functions = [shared.kernel.random_function(rng, WAVES, shared.inputs) for _ in range(size)]
+        self.functions = [shared.kernel.random_function(rng, COSINES, shared.inputs) for _ in range(size)]
         at_query = self._prior(shared.points) + np.sqrt(shared.jitter) * rng.standard_normal((shared.functions, size))
         self.weights = linalg.solve_lower(shared.factor, np.asfortranarray(at_query))
         self.places: dict[int, int] = {}
@@ -92,14 +92,14 @@ class RandomResiduals:
             self.values, self.deviates = (np.concatenate([one, more]) for one in (self.values, self.deviates))
 
     def _prior(self, X):
-        blocks = [X[a : a + WAVE_ROWS] for a in range(0, max(len(X), 1), WAVE_ROWS)]
+        blocks = [X[a : a + COSINE_ROWS] for a in range(0, max(len(X), 1), COSINE_ROWS)]
         return np.concatenate([np.column_stack([one(x) for one in self.functions]) for x in blocks])
 
 
 def sample_paths(seen: CommitteeAtRows, in_cells: InCells, X, size, rng) -> np.ndarray:
     """Joint samples of f at the points X (n, D), scaled, by Matheron's rule: (size, n); of values at query points.
 
-    Memory: `size` numbers for each point and each row of the cells. Time: `WAVES` cosines for each of these.
+    Memory: `size` numbers for each point and each row of the cells. Time: `COSINES` cosines for each of these.
     """
     shared = seen.shared
     assert isinstance(shared, Query), "values at query points"
