@@ -76,13 +76,14 @@ def points_in_regions(gbcm: GBCM, request: PredictRequest) -> Points:
     return Points("region", X, names, {"rows": len(X)})
 
 
-def points_of(gbcm: GBCM, request: PredictRequest, data: str, x: str | None) -> Points:
+def points_of(gbcm: GBCM, request: PredictRequest, data: str, x: str | None, *, times: int = 1) -> Points:
     """The rows of `data` in the groups of `request.over`.
 
     Parameters
     ----------
     data : the rows as a Zarr group; `request.data` may be the table that it was imported from
     x : name of its input array
+    times : number of times that `data` has the rows of the table: once for each output, where the table names none
 
     Raises
     ------
@@ -98,10 +99,10 @@ def points_of(gbcm: GBCM, request: PredictRequest, data: str, x: str | None) -> 
         name = "region"
         taken, values = _inside(read_regions(over), rows.X[:, _coordinates(gbcm, request.coordinates)], over)
     else:
-        values = _column(request, data, over, dataset.rows)
+        values = _column(request, data, over, dataset.rows, times)
     weights = None
     if request.weight is not None:
-        weights = _numbers(request.weight, _column(request, data, request.weight, dataset.rows))[taken]
+        weights = _numbers(request.weight, _column(request, data, request.weight, dataset.rows, times))[taken]
     weighted = {} if weights is None else {"weights_name": f"--weight {request.weight}"}
     groups_of(values, len(taken), weights, name=f"--over {over}", **weighted)
     figures = {"rows": dataset.rows, "outside": dataset.rows - len(np.unique(taken))}
@@ -141,7 +142,7 @@ def _inside(regions: list[Region], points, over) -> tuple[np.ndarray, np.ndarray
     return np.concatenate(found), np.repeat(names, [len(own) for own in found])
 
 
-def _column(request, data, name, rows) -> np.ndarray:
+def _column(request, data, name, rows, times) -> np.ndarray:
     """A column of the new rows, (n,): of their table, or an array of the data set."""
     if data == request.data:
         group: Any = open_group(data)
@@ -158,7 +159,7 @@ def _column(request, data, name, rows) -> np.ndarray:
         columns = ", ".join(table.names) if isinstance(table, Named) else "arrays"
         raise InvalidOption(f"{request.data}: expected a column {name!r}, found {columns:.200}; name one of these")
     pieces = [_values(piece[name]) for piece in table.pieces()]
-    return np.concatenate(pieces)[_row_numbers(data, rows)]
+    return np.tile(np.concatenate(pieces), times)[_row_numbers(data, rows)]
 
 
 def _values(column: Column) -> np.ndarray:

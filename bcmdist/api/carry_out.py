@@ -185,7 +185,7 @@ def _predict(request: PredictRequest) -> Iterator[Work]:
         with predicted(member, request.data, request.out, *how, roles=roles, kept=kept) as files:
             open_data(files.data, x=x or member.x_name, y=None, schema=member.schema)
             if single:
-                points = points_of(single, request, files.data, x)
+                points = points_of(single, request, files.data, x, times=max(1, len(files.outputs)))
                 yield lambda runtime: _averaged(single, request, points, method)
                 return
 

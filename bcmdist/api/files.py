@@ -153,7 +153,7 @@ def _imported(model, file, url, roles, id, unseen, kept):
         text = f"{file}: predictions are of an observation with {name} 1; give --{name} NAME if a column has it"
         warnings.warn(BcmdistWarning(text), stacklevel=5)
     coding = model.schema.coding or (plain(model.schema.columns) if model.schema.columns else None)
-    if coding and TARGET_VARIANCE in dict(coding.roles) and TARGET_VARIANCE not in roles:
+    if coding and TARGET_VARIANCE in dict(coding.roles) and TARGET_VARIANCE not in roles and not kept:
         text = f"{file}: predictions are of observations with the learned noise only; give --target-variance NAME"
         warnings.warn(BcmdistWarning(f"{text} if a column has the known variances of their errors"), stacklevel=5)
     target = dict(coding.roles).get("y", model.y_name) if coding else model.y_name

@@ -207,7 +207,7 @@ class GBCM(StoredCommittee):
 
         If their query points differ, the result has those of both, at most `query_most`.
         """
-        other = GBCM.load(other) if isinstance(other, str | os.PathLike) else other
+        other = merging.other_of(other, GBCM)
         return GBCM(merging.merge(self.snapshot, other.snapshot, model, runtime, query_most=query_most))
 
     def predict(

@@ -19,12 +19,13 @@ from bcmdist.api.mixture import is_mixture
 from bcmdist.api.requests import FitRequest
 from bcmdist.data.groups import absolute_url
 from bcmdist.data.outputs import discard
+from bcmdist.data.schema import found_instead
 from bcmdist.data.tables.importing import import_file
 from bcmdist.data.tables.options import TableOptions
 from bcmdist.data.tables.origin import MADE_OF, origin, origin_of
 from bcmdist.data.tables.roles import Roles, roles_of
-from bcmdist.data.tables.tables import is_table
-from bcmdist.errors import DataExists, InvalidOption
+from bcmdist.data.tables.tables import is_table, open_table
+from bcmdist.errors import DataExists, DataNotFound, InvalidOption
 from bcmdist.learning.like import model_like
 from bcmdist.learning.settings import Settings
 from bcmdist.model.model import Model
@@ -54,14 +55,18 @@ def fitted(request: FitRequest) -> Iterator[FitRequest]:
         _refuse_columns(request)
         roles = like_training(like, request.data, y=None if settings.y == Settings.y else settings.y)
     else:
-        roles = _fitted_roles(request.table, settings)
+        roles = _fitted_roles(request.data, request.table, settings)
     with _imported_nearby(request.model, request.data, roles, functools.partial(_is_fitted_to, request.model)) as place:
         yield replace(request, data=place, settings=replace(settings, x="X", y="y"))
 
 
-def _fitted_roles(table: TableOptions, settings: Settings) -> Roles:
+def _fitted_roles(file, table: TableOptions, settings: Settings) -> Roles:
     """Return the roles of the columns of a table to fit to; that which names outputs is a category among the inputs."""
     output, x = settings.output, None if settings.x == Settings.x else settings.x
+    names = getattr(open_table(file), "names", ()) if output is not None else ()
+    if output is not None and names and output not in names:
+        found = found_instead(output, names)
+        raise DataNotFound(f"{file}: expected a column {output!r}, found {found}; correct --output")
     if output is not None:
         table = replace(table, category=list(dict.fromkeys([*table.category, output])))
         x = x if x is None or output in x.split(",") else f"{x},{output}"

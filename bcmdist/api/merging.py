@@ -5,11 +5,14 @@ After a merge they are fitted to the rows of both, as at the end of a fit; the o
 Rows that cannot be read any more are left out, with a warning.
 """
 
+import os
+from typing import Any, TypeVar
+
 from bcmdist.committee import revision
 from bcmdist.committee.passes import readable_partitions
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.schema import warn
-from bcmdist.errors import BcmdistError
+from bcmdist.errors import BcmdistError, InvalidOption
 from bcmdist.prediction.errors.class_probabilities import calibrated
 from bcmdist.prediction.leave_one_out import sites_repeat
 from bcmdist.prediction.measuring.measurement import measured, measured_anew
@@ -54,3 +57,24 @@ def _looked_at(snapshot) -> str:
         "errors": "distributions of errors" if facts.errors.noise else "",
     }
     return fitted.get(snapshot.model.likelihood.corrected_by, "")
+
+
+Loaded = TypeVar("Loaded")
+
+
+def other_of(other: Any, kind: type[Loaded]) -> Loaded:
+    """The model to merge with: of the same kind, `GBCM` or `Mixture`, or loaded from its directory.
+
+    Raises
+    ------
+    InvalidOption
+        It is of another kind.
+    ModelNotFound
+    """
+    if isinstance(other, str | os.PathLike):
+        return kind.load(other)  # type: ignore[attr-defined]
+    if not isinstance(other, kind):
+        raise InvalidOption(
+            f"merge: expected a {kind.__name__} or the directory of one, got {type(other).__name__}; give one"
+        )
+    return other

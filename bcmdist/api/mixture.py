@@ -8,6 +8,7 @@ afterwards, would be wrong (SYSTEMS I.7).
 
 import contextlib
 import functools
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
@@ -17,13 +18,14 @@ import numpy as np
 
 from bcmdist.api.facade import Facade
 from bcmdist.api.gbcm import GBCM
+from bcmdist.api.merging import other_of
 from bcmdist.api.mixtures import changes, ingestion, merging
 from bcmdist.api.mixtures.changes import effective_samples
 from bcmdist.api.places import placed, source_of_rows
 from bcmdist.api.relevance import Lengthscales, averaged
 from bcmdist.api.running import Where, runs
 from bcmdist.committee.ingest.options import IngestOptions, IngestReport, SameRows, SampleWeights
-from bcmdist.committee.ingest.source import source_of
+from bcmdist.committee.ingest.source import as_source, source_of
 from bcmdist.committee.mixture_commits import Contents, contents_of, references, revision_of
 from bcmdist.committee.passes import TOLERANCE
 from bcmdist.committee.snapshot import Snapshot
@@ -161,10 +163,12 @@ class Mixture(Facade):
 
     @runs
     def ingest(
-        self, source: Source, options: IngestOptions | None = None, *, runtime: Where = None
+        self, source: Any, options: IngestOptions | None = None, *, runtime: Where = None
     ) -> tuple["Mixture", IngestReport]:
-        """Absorb the partitions that a source delivers into all members, each once; see `mixtures.ingestion`."""
-        contents, report = ingestion.ingest(self._stored("ingest").url, source, options, runtime)
+        """Absorb the partitions of a source, or of that at a path or URL, into all members, each once; see
+        `mixtures.ingestion`."""
+        url, opened = self._stored("ingest").url, as_source(self.predictive.snapshot, source)
+        contents, report = ingestion.ingest(url, opened, options, runtime)
         return Mixture._of(contents), report
 
     @runs
@@ -220,11 +224,19 @@ class Mixture(Facade):
         return Mixture._of(changes.revert(self._stored("revert").url, to, runtime), *self._keep)
 
     @runs
-    def merge(self, other: "Mixture", model: Any, *, query_most: int | None = None, runtime: Where = None) -> "Mixture":
+    def merge(
+        self,
+        other: "Mixture | str | os.PathLike[str]",
+        model: Any,
+        *,
+        query_most: int | None = None,
+        runtime: Where = None,
+    ) -> "Mixture":
         """Merge two mixtures of the same samples, member by member, into the new directory `model`; see `GBCM.merge`.
 
         `sample_posterior` with `Settings(like=MODEL)` makes a mixture of the samples of another.
         """
+        other = other_of(other, Mixture)
         one, two = self._stored("merge"), other._stored("merge")
         found = merging.merge(one, two, model, runtime, query_most=query_most)
         return Mixture._of(found, *self._keep, *other._keep)

@@ -8,7 +8,7 @@ square of their number and is checked first.
 import numpy as np
 
 from bcmdist.committee.snapshot import Snapshot
-from bcmdist.errors import InvalidOption
+from bcmdist.errors import InvalidData, InvalidOption
 from bcmdist.model.model import Model
 from bcmdist.prediction.exceedance import refuse_thresholds
 from bcmdist.prediction.interface import Predictor
@@ -155,7 +155,7 @@ def predict_average(
     InvalidData, InvalidOption, MemoryLimit
     """
     refuse_averages(snapshot.model, of, above, draws)
-    predictor, X = joint_predictor(snapshot, method), new_inputs(snapshot.model, X)
+    predictor, X = joint_predictor(snapshot, method), _inputs(snapshot.model, X)
     obs = new_observations(snapshot.model, len(X), exposure=exposure, trials=trials)
     found = groups_of(groups, len(X), weights)
     how = {"of": of, "above": tuple(above), "draws": draws, "seed": seed, "allowed_bytes": allowed_bytes}
@@ -202,5 +202,14 @@ def sample_observations(
     return sampled_observations(model, inputs, obs, f, found, rng)
 
 
-def _scaled(model, X):
-    return model.scaling.inputs(new_inputs(model, X))
+def _inputs(model, X) -> np.ndarray:
+    """Inputs (n, D) of rows that name their output, where there are several."""
+    if lacks_output(model, X):
+        raise InvalidData(
+            f"X: expected a column {model.schema.output!r} that names the output of each row, found none; add it"
+        )
+    return new_inputs(model, X)
+
+
+def _scaled(model, X) -> np.ndarray:
+    return model.scaling.inputs(_inputs(model, X))

@@ -54,6 +54,8 @@ def block_averages(
     found = gbcm.predict_average(
         X[there], number[there], weights=None if weight is None else weight[there], **own, **how
     )
+    if len(np.unique(found["group"])) < len(found["group"]):
+        raise InvalidData(f"{target}: expected cells of one output, got several in a block; select one output")
     fields = {}
     for name, (own_values, attrs) in _fields(data, target, tuple(sizes), found, how).items():
         whole = np.full(int(np.prod(blocks)), np.nan)

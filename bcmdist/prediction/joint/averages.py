@@ -149,7 +149,8 @@ def average(
     """Averages over groups of points X (n, D) in original units: columns (G,) by name, in original units.
 
     `group`, `points`, `mean`, `sd`, `lower95`, `upper95`, and for example `above2.5`, the probability that the average
-    is above 2.5, for 2.5 in `above`.
+    is above 2.5, for 2.5 in `above`. Where there are several outputs, points of each are averaged apart, and `output`
+    names it.
 
     Parameters
     ----------
@@ -163,7 +164,9 @@ def average(
     MemoryLimit, NotFinite
     """
     model = predictor.model
-    inputs = model.scaling.inputs(X)
+    inputs, names = model.scaling.inputs(X), dict[str, np.ndarray]()
+    if model.scaling.outputs:
+        groups, names["output"] = of_each_output(groups, model.scaling.outputs.number(X), model.outputs)
     closed = model.likelihood.normal and not model.scaling.transform
     columns = {
         name: np.empty(len(groups.levels)) for name in ("mean", "sd", "lower95", "upper95", *map(above_name, above))
@@ -180,7 +183,30 @@ def average(
         for name, values in found.items():
             columns[name][some] = values
     refuse_nan(columns)
-    return {"group": groups.levels, "points": groups.points, **columns}
+    return {"group": groups.levels, **names, "points": groups.points, **columns}
+
+
+def of_each_output(groups: Groups, number, outputs: Sequence[str]) -> tuple[Groups, np.ndarray]:
+    """Groups of points of one output each, and the names of these outputs, (G,): outputs have different units.
+
+    Parameters
+    ----------
+    number : number of the output of each point, (n,)
+
+    Raises
+    ------
+    InvalidData
+        The weights of an output add up to 0 in a group.
+    """
+    found, place = np.unique(groups.number * len(outputs) + number, return_inverse=True)
+    levels, names = groups.levels[found // len(outputs)], np.array(outputs, dtype=object)[found % len(outputs)]
+    totals = np.bincount(place, groups.weight)
+    if len(empty := np.flatnonzero(totals <= 0.0)):
+        raise InvalidData(
+            f"weights: expected a positive sum of each output in each group, got 0 of {names[empty[0]]!s:.80} in "
+            f"{levels[empty[0]]!s:.80}; correct them, or leave these rows out"
+        )
+    return Groups(levels, place, groups.weight / totals[place]), names
 
 
 def _batches(cells, groups) -> Iterator[tuple[np.ndarray, np.ndarray]]:
