@@ -23,7 +23,7 @@ from bcmdist.api.places import placed, source_of_rows
 from bcmdist.api.relevance import Lengthscales, averaged
 from bcmdist.api.running import Where, runs
 from bcmdist.committee.ingest.options import IngestOptions, IngestReport, SameRows, SampleWeights
-from bcmdist.committee.ingest.source import source_of
+from bcmdist.committee.ingest.source import as_source, source_of
 from bcmdist.committee.mixture_commits import Contents, contents_of, references, revision_of
 from bcmdist.committee.passes import TOLERANCE
 from bcmdist.committee.snapshot import Snapshot
@@ -161,10 +161,12 @@ class Mixture(Facade):
 
     @runs
     def ingest(
-        self, source: Source, wishes: IngestOptions | None = None, *, runtime: Where = None
+        self, source: Any, wishes: IngestOptions | None = None, *, runtime: Where = None
     ) -> tuple["Mixture", IngestReport]:
-        """Absorb the partitions that a source delivers into all members, each once; see `mixtures.ingestion`."""
-        contents, report = ingestion.ingest(self._stored("ingest").url, source, wishes, runtime)
+        """Absorb the partitions that a source, or that at a path or URL, delivers into all members, each once; see
+        `mixtures.ingestion`."""
+        url, source = self._stored("ingest").url, as_source(self.predictive.snapshot, source)
+        contents, report = ingestion.ingest(url, source, wishes, runtime)
         return Mixture._of(contents), report
 
     @runs
