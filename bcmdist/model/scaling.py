@@ -112,7 +112,10 @@ def likeliest_variance(e, t, *, centred=True) -> float:
     if not np.any(t > 0.0):
         return most
     error = float(np.sqrt(2.0 / np.sum(1.0 / np.maximum(t, LEAST_VARIANCE * most) ** 2)))
-    grid = np.geomspace(min(max(LEAST_VARIANCE * most, error), most), most, GRID_POINTS)
+    least = max(LEAST_VARIANCE * most, error)
+    if least >= most:  # the errors say nothing of v
+        return most
+    grid = np.geomspace(least, most, GRID_POINTS)
 
     def loss(v):
         w = 1.0 / (v + t)

@@ -107,7 +107,8 @@ def _named(store, numbers, *, gone=False):
             continue
         found.update(_names_in(record))
         segments.update(record["segments"])
-        halos = ((record["facts"].get("fit") or {}).get("cells") or {}).get("halos")
+        cells = (record["facts"].get("fit") or {}).get("cells") or {}
+        halos = None if cells.get("home") else cells.get("halos")  # those of another directory are its own
         if halos and halos not in segments:
             found.update(_read(gone, lambda halos=halos: [bytes(row).hex() for row in store.get_array(halos)]))
     return found.union(*(_read(gone, lambda segment=segment: _named_in(store, segment)) for segment in segments))

@@ -428,13 +428,27 @@ def test_cells_are_shared_and_predictions_are_local(spatial, tmp_path):
     assert np.abs(gone.predict(X)["mean"] - found["mean"]).max() > 1e-3
     assert_same_predictions(gone.revert(1).predict(X), found)
     assert_same_predictions(gone.newest().save(tmp_path / "copy").predict(X), found)
-    with pytest.warns(BcmdistWarning, match="count through the committee only"):
-        assert Mixture.load(mixture.url).partial_fit(held).predict(X)["mean"].shape == (120,)
+    with pytest.warns(BcmdistWarning, match="prefers few of its 3 samples"):
+        after = Mixture.load(mixture.url).partial_fit(held)
+    assert all(entry.copy for entry in after.ledger if "held.zarr" in entry.key)  # local predictions use them
+    assert after.score(held)["rmse"] < 0.5 * scores["local"]["rmse"]
 
 
 def assert_same_predictions(one, other):
     for name, values in one.items():
         np.testing.assert_allclose(values, other[name], **EXACT, err_msg=name)
+
+
+def test_a_mixture_with_cells_is_pruned(spatial, tmp_path):
+    """Halos belong to the directory of the cells: members do not look for them in their own."""
+    make, held, X, *_ = spatial
+    with pytest.warns(BcmdistWarning, match="prefers few of its 3 samples"):
+        changed, _ = make("m").ingest(held)
+    expected = changed.predict(X)
+    assert changed.prune(1)["kept"] == [2]
+    for member in changed.members:
+        assert len(os.listdir(os.path.join(member.url, "commits"))) == 1
+    assert_same_predictions(Mixture.load(tmp_path / "m").predict(X), expected)
 
 
 def test_a_moved_mixture_finds_its_cells(spatial, tmp_path):

@@ -98,6 +98,16 @@ def test_moments_without_errors(rng):
     assert without_errors(plain, unweighted(y)) is plain
 
 
+@pytest.mark.parametrize("known", [0.5, 1.0, 40.0, 1e4])
+def test_the_likeliest_variance_where_known_errors_exceed_all(rng, known):
+    """Its standard error is above the mean square: that is the largest, not an empty range."""
+    for n in (2, 5, 20, 50):
+        e = 0.1 * rng.standard_normal(n)
+        for centred in (True, False):
+            most = np.mean(e**2) if centred else np.var(e)
+            assert 0.0 < likeliest_variance(e, np.full(n, known), centred=centred) <= most * (1 + 1e-12)
+
+
 def test_the_likeliest_variance(rng):
     e = rng.standard_normal(50)
     assert likeliest_variance(e, np.zeros(50)) == pytest.approx(np.mean(e**2), rel=1e-12)
