@@ -74,7 +74,8 @@ def without_needless(snapshot: Snapshot) -> Snapshot:
         fewest, most = (middle, most) if _loss(snapshot, kept) <= LARGEST_LOSS else (fewest, middle)
     if fewest < LEAST_DROPPED * query.functions:
         return snapshot
-    model = snapshot.model.reduced(remaining(query, np.sort(order[fewest:])))
+    through = {entry.query for entry in snapshot.ledger}
+    model = snapshot.model.reduced(remaining(query, np.sort(order[fewest:])), through)
     return grown_to(snapshot, model, snapshot.facts.query.query_most)
 
 

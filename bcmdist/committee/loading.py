@@ -144,8 +144,8 @@ def _check_indicators(gaps, inputs, where):
 def _check_ledger(ledger, stored, model, where):
     """Raise `ModelDamaged` if ledger entries are invalid or do not add up to the rows and partitions in `stored`."""
     inputs, last = model.inputs, len(model.earlier)
-    if any(entry.query > last for entry in ledger):
-        raise damaged(where, f"a number up to {last} as query of each ledger entry", "others")
+    if any(entry.query > last or model.earlier.lacks(entry.query) for entry in ledger):
+        raise damaged(where, f"the number of a known query set, up to {last}, as query of each ledger entry", "others")
     keys = [entry.key for entry in ledger]
     if len(set(keys)) < len(keys):
         raise damaged(where, "each partition once in the ledger", f"{len(keys) - len(set(keys))} twice")

@@ -4,7 +4,7 @@ Scaling, shared variables with their prior, and likelihood. The model is committ
 by reference. Two committees can be added if and only if their models are equal.
 """
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, cast
@@ -138,13 +138,15 @@ class Model:
         sets = [replace(one, into=number if one.into is None else one.into) for one in self.earlier]
         return replace(self, shared=query, earlier=QuerySets([*sets, EarlierQuery(self.shared.functions, None)]))
 
-    def reduced(self, query: Query) -> "Model":
-        """The model with a query set that lacks some of the present points (`Lift`)."""
+    def reduced(self, query: Query, absorbed: Iterable[int]) -> "Model":
+        """The model with a query set that lacks some of the present points (`Lift`).
+
+        absorbed : numbers of the query sets through which partitions were absorbed; the points of others are dropped
+        """
         number, present = len(self.earlier), cast(Query, self.shared)
         sets = [replace(one, into=number if one.into is None else one.into) for one in self.earlier]
-        return replace(
-            self, shared=query, earlier=QuerySets([*sets, EarlierQuery(present.functions, None, stored=present)])
-        )
+        made = QuerySets([*sets, EarlierQuery(present.functions, None, stored=present)])
+        return replace(self, shared=query, earlier=made.of(absorbed))
 
     @property
     def inputs(self) -> int:

@@ -10,7 +10,7 @@ Where they are the first of the present ones, T = [I 0]. A `Lift` to a set that 
 f at these points as its conditional mean.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -38,6 +38,8 @@ class EarlierQuery:
     """number of the query set that replaced it: a larger one, or None for the present one"""
     stored: Query | None = None
     """the set; None where its points are the first of the set that replaced it"""
+    gone: bool = False
+    """whether its points are not known any more, since no partition was absorbed through it"""
 
 
 @dataclass(frozen=True)
@@ -186,7 +188,7 @@ def shares_by_others(query: Query) -> np.ndarray:
 # --- Storage ---
 
 
-class StoredQuery(msgspec.Struct):
+class StoredQuery(msgspec.Struct, omit_defaults=True):
     """One item of the fact `earlier` of a stored model."""
 
     points: CountFromOne
@@ -194,6 +196,7 @@ class StoredQuery(msgspec.Struct):
     """as in `EarlierQuery`"""
     jitter: NotNegative | None = None
     """of a set with points of its own, which are stored in arrays"""
+    gone: bool = False
 
 
 class QuerySets(tuple[EarlierQuery, ...]):
@@ -211,6 +214,23 @@ class QuerySets(tuple[EarlierQuery, ...]):
         end = self._end(number)
         step = lift_between(self.query(number, present), self._query_or_present(end, present))
         return step if end is None else step.after(self.lift(end, present))
+
+    def of(self, numbers: Iterable[int]) -> "QuerySets":
+        """These sets, of which only those of some numbers, and those on the way from them to the present one, keep
+        their points."""
+        needed = set[int]()
+        for start in numbers:
+            number: int | None = start
+            while number is not None and number < len(self):
+                needed.add(number)
+                number = self._end(number)
+        return QuerySets(
+            one if number in needed else replace(one, stored=None, gone=True) for number, one in enumerate(self)
+        )
+
+    def lacks(self, number: int) -> bool:
+        """Whether the points of the set of this number are not known any more."""
+        return number < len(self) and self[number].gone
 
     def _end(self, number) -> int | None:
         """Number of the first set with points of its own that followed this one; None: the present one."""
@@ -232,7 +252,7 @@ class QuerySets(tuple[EarlierQuery, ...]):
                 jitter = float(earlier.stored.jitter)
                 names = _array_names(number)
                 arrays |= dict(zip(names, (earlier.stored.points, earlier.stored.factor), strict=True))
-            facts.append(msgspec.to_builtins(StoredQuery(earlier.count, earlier.into, jitter)))
+            facts.append(msgspec.to_builtins(StoredQuery(earlier.count, earlier.into, jitter, earlier.gone)))
         return arrays, facts
 
 
@@ -257,9 +277,9 @@ def query_sets_from_arrays(arrays: Arrays, facts: Sequence[StoredQuery], present
                 )
             later = facts[one.into].points
         stored = None if one.jitter is None else _stored_query(arrays, number, one.points, one.jitter, present, where)
-        if stored is None and one.points > later:
+        if stored is None and not one.gone and one.points > later:
             raise damaged(where, f"at most {later} points of earlier query set {number}", f"{one.points}")
-        found.append(EarlierQuery(one.points, one.into, stored))
+        found.append(EarlierQuery(one.points, one.into, stored, one.gone))
     return QuerySets(reversed(found))
 
 

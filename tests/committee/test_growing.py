@@ -5,14 +5,18 @@ import pickle
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from bcmdist import GBCM, SerialRuntime, Settings
 from bcmdist.committee.growth import without_needless
+from bcmdist.committee.ingest.admission import Instructions
 from bcmdist.committee.ingest.growing import Growth
+from bcmdist.committee.ingest.loop import Loop
 from bcmdist.committee.ingest.options import IngestOptions
+from bcmdist.committee.ingest.watch import Unwatched
 from bcmdist.committee.revision import messages
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.dataset import open_data
@@ -385,6 +389,22 @@ def test_points_of_rows_that_have_left_the_window_are_dropped(windowed, monkeypa
     np.testing.assert_allclose(one["mean"], two["mean"], atol=0.05 * np.sqrt(two["variance"].min()))
     again = GBCM.load(gbcm.url)
     np.testing.assert_array_equal(again.predict(new)["mean"], one["mean"])
+    used, stored = {entry.query for entry in again.ledger}, [one.stored is not None for one in again.model.earlier]
+    assert sum(stored) <= len(used) + 1  # sets that no partition was absorbed through do not stay
+    assert any(one.gone for one in again.model.earlier)
+    assert not any(again.model.earlier.lacks(number) for number in used)
+
+
+def test_messages_about_a_set_that_is_gone_are_computed_again(windowed, monkeypatch):
+    """Another ingester has dropped the points while this one had messages about them that it has not committed."""
+    gbcm, path, _ = windowed
+    after = grown(gbcm, path, replace(WINDOW, commit_every=4))
+    loop = Loop(after.snapshot, after.source(path), SerialRuntime(), WINDOW, Unwatched(), lambda one: one)
+    monkeypatch.setattr(loop.admission, "overtaken", lambda *_: Instructions())
+    monkeypatch.setattr("bcmdist.committee.ingest.loop.absorbed_again", lambda *_: "again")
+    for number, one in enumerate(after.model.earlier):
+        batch = SimpleNamespace(query=number, parts={}, entries={})
+        assert loop._left_of(batch) == ("again" if one.gone else batch)
 
 
 def test_needless_points_change_no_prediction(windowed):

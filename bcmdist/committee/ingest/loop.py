@@ -330,7 +330,7 @@ class Loop:
 
         again : whether its messages must be computed again, since they are about query points that were not committed
         """
-        fading = self._fading_on()
+        fading, again = self._fading_on(), again or self.snapshot.model.earlier.lacks(batch.query)
         refuse_absorbed_in_cells(self.snapshot, batch.parts.values())
         left = self._do(self.admission.overtaken(batch, self._ledger_state(fading))).absorb_again
         if left is None and not again:
