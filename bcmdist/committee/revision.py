@@ -288,12 +288,17 @@ def _refuse_shared_rows(one, other):
                 f"{shared[entry.digest]}); forget it in one of them"
             )
     for cells, stored in ((one, other), (other, one)):
-        in_cells = absorbed_in_cells(cells)
-        again = [entry.key for entry in stored.ledger if entry.key in in_cells]
-        if again or (in_cells and absorbed_in_cells(stored)):
+        in_cells, others = absorbed_in_cells(cells), absorbed_in_cells(stored)
+        again = [entry.key for entry in stored.ledger if entry.key in in_cells] or sorted(in_cells & others)
+        if again:
             raise ModelsDiffer(
                 f"{stored.url}: expected rows that {cells.url} has not absorbed, it has absorbed them in the order of "
-                f"cells ({(again or sorted(in_cells))[0]}); forget them in one of them"
+                f"cells ({again[0]}); forget them in one of them"
+            )
+        if in_cells and others:
+            raise ModelsDiffer(
+                f"{stored.url}: expected rows in stored order in one model of the two, both have absorbed theirs in the "
+                f"order of cells; fit one with --partition chunks and --like the other"
             )
     refuse_overlap([], [entry.key for entry in (*one.ledger, *other.ledger)])
 

@@ -704,3 +704,14 @@ def test_merging_knows_rows_in_cells(wiggle, tmp_path):
     for one, other in ((cells, stored), (stored, cells)):
         with pytest.raises(ModelsDiffer, match="in the order of cells"):
             one.merge(other, tmp_path / "again")
+
+
+@pytest.mark.slow
+def test_two_models_with_cells_are_not_merged(wiggle, fresh, tmp_path):
+    one = GBCM.fit(wiggle[0], GIVEN, model=tmp_path / "a")
+    like = Settings(like=str(tmp_path / "a"), query=30, rows_per_expert=200, partition="spatial", effort="quick")
+    other = GBCM.fit(fresh[0], like, model=tmp_path / "b")
+    with pytest.raises(
+        ModelsDiffer, match=r"both have absorbed theirs in the order of cells; fit one with --partition"
+    ):
+        one.merge(other, tmp_path / "both")

@@ -27,7 +27,7 @@ from bcmdist.prediction.local.committee_at_rows import CommitteeAtRows
 from bcmdist.prediction.local.joint_moments import InCells, each_point, pieces_of
 
 # Points up to which samples come from a factor of their covariance. Arbitrary: some seconds.
-FEW_POINTS = 1000
+FEW_POINTS = 2000
 # Cosines of a random function, and rows whose cosines are in memory at a time.
 COSINES = 1024
 COSINE_ROWS = 2048
