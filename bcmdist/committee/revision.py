@@ -297,8 +297,8 @@ def _refuse_shared_rows(one, other):
             )
         if in_cells and others:
             raise ModelsDiffer(
-                f"{stored.url}: expected rows in stored order in one model of the two, both have absorbed theirs in the "
-                f"order of cells; fit one with --partition chunks and --like the other"
+                f"{stored.url}: expected rows in stored order in one model of the two, both have absorbed theirs in "
+                "the order of cells; fit one with --partition chunks and --like the other"
             )
     refuse_overlap([], [entry.key for entry in (*one.ledger, *other.ledger)])
 
