@@ -51,7 +51,7 @@ def test_a_newer_commit_is_served(objects, tmp_path):
         gbcm.forget([gbcm.ledger[0].key])
         catalogue.look()
         with catalogue["wave"].using() as loaded:
-            assert loaded.committee.committee.total.rows < 240
+            assert loaded.fitted.snapshot.committee.total.rows < 240
     finally:
         catalogue.close()
 

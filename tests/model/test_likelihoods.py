@@ -70,7 +70,7 @@ def test_every_likelihood_is_tested_and_has_bounds():
             low, high = likelihood.bounds[parameter]
             assert low < value[0] < high
         assert likelihood.units.name in ("affine", "scale", "exposure", "none")
-        assert set(likelihood.companions) <= {"exposure", "trials", "event"}
+        assert set(likelihood.companions) <= {"exposure", "trials", "event", "target_variance"}
 
 
 @every

@@ -224,8 +224,12 @@ def test_what_it_cannot_do_is_refused_at_once(settings, message):
 def test_what_would_not_fit(fitted, new):
     with pytest.raises(MemoryLimit, match="bumps at new points: expected to need at most"):
         fitted.predict_zarr(wave_of(fitted), "nowhere.zarr", runtime=SerialRuntime(allowed_bytes=1e7))
-    with pytest.raises(InvalidOption, match="expected committee, as members of a mixture predict, got 'augmented'"):
-        Mixture([fitted]).score(wave_of(fitted), method="augmented")
+
+
+def test_a_mixture_of_one_scores_as_it_does(fitted):
+    one, alone = (gbcm.score(wave_of(fitted), method="augmented") for gbcm in (Mixture([fitted]), fitted))
+    for name in ("rmse", "mnlp", "coverage95"):
+        assert one[name] == pytest.approx(alone[name], rel=1e-6), name
 
 
 def wave_of(gbcm):
