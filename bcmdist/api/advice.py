@@ -14,7 +14,7 @@ from bcmdist.api.comparison import remarks
 from bcmdist.committee.cells import outside_in_words, rows_outside
 from bcmdist.committee.committee import query_advice, query_limits
 from bcmdist.committee.snapshot import Snapshot
-from bcmdist.data.dataset import TARGET_VARIANCE
+from bcmdist.data.observations import TARGET_VARIANCE
 from bcmdist.data.schema import few
 from bcmdist.learning.first_look import FAR_TARGETS
 from bcmdist.model.kernel_columns import kernel_columns

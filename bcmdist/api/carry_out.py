@@ -26,7 +26,8 @@ from bcmdist.api.validation.cross_validate import prepared
 from bcmdist.api.validation.folds import column_to_keep
 from bcmdist.api.validation.result import ValidationResult
 from bcmdist.committee.growth import capacity
-from bcmdist.data.dataset import TARGET_VARIANCE, open_data
+from bcmdist.data.dataset import open_data
+from bcmdist.data.observations import TARGET_VARIANCE
 from bcmdist.data.outputs import refuse_existing
 from bcmdist.data.tables.options import is_geojson
 from bcmdist.data.tables.writing import refuse_csv_safe

@@ -18,8 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from bcmdist.data.dataset import TARGET_VARIANCE, read_coordinate, read_schema
+from bcmdist.data.dataset import read_coordinate, read_schema
 from bcmdist.data.groups import open_group
+from bcmdist.data.observations import TARGET_VARIANCE
 from bcmdist.data.outputs import taken_meanwhile
 from bcmdist.data.schema import NO_INPUT, Schema, dimensions, unused_columns, warn_of_columns
 from bcmdist.data.tables.coding import plain

@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from bcmdist.data.dataset import TARGET_VARIANCE, Dataset
+from bcmdist.data.dataset import Dataset
+from bcmdist.data.observations import TARGET_VARIANCE
 from bcmdist.data.schema import warn
 from bcmdist.errors import InvalidData
 from bcmdist.model.model import Model

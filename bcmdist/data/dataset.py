@@ -22,6 +22,7 @@ from bcmdist.data.groups import (
     open_group,
     whole_rows,
 )
+from bcmdist.data.observations import TARGET_VARIANCE
 from bcmdist.data.reader import EntryShape
 from bcmdist.data.schema import (
     CLASSES,
@@ -112,9 +113,6 @@ def read_coordinate(group, url, name, rows=slice(None)) -> np.ndarray:
     except Exception as error:  # any error of zarr
         raise DataDamaged(f"{url}: the coordinate {name} cannot be read ({error}); restore it from a copy") from error
 
-
-# Name of the array of known error variances of the targets, in their squared unit.
-TARGET_VARIANCE = "target_variance"
 
 # Optional arrays besides the targets, in the order of the fields of `Observations`.
 COMPANIONS = ("weight", "exposure", "trials", "event", TARGET_VARIANCE)

@@ -4,6 +4,9 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
+# Name of the array of known error variances of the targets, in their squared unit.
+TARGET_VARIANCE = "target_variance"
+
 
 @dataclass(frozen=True)
 class Observations:

@@ -12,9 +12,9 @@ import numpy as np
 from zict import LRU
 
 from bcmdist.data.checks.manifest import Chunk
-from bcmdist.data.dataset import COMPANIONS, TARGET_VARIANCE, Dataset, read_schema
+from bcmdist.data.dataset import COMPANIONS, Dataset, read_schema
 from bcmdist.data.groups import open_group
-from bcmdist.data.observations import Observations
+from bcmdist.data.observations import TARGET_VARIANCE, Observations
 from bcmdist.data.partition import Partition
 from bcmdist.data.schemes import reader_of
 from bcmdist.data.values import LARGEST, bad_variances, numbers

@@ -4,7 +4,7 @@ import warnings
 
 import numpy as np
 
-from bcmdist.data.dataset import TARGET_VARIANCE
+from bcmdist.data.observations import TARGET_VARIANCE
 from bcmdist.data.schema import CLASSES
 from bcmdist.data.slices import SLICED
 from bcmdist.errors import BcmdistWarning, InvalidOption, UnsupportedTarget

@@ -8,7 +8,7 @@ a fitted distribution: a few gross errors of targets have no say.
 from dataclasses import replace
 from typing import Any
 
-from bcmdist.data.dataset import TARGET_VARIANCE
+from bcmdist.data.observations import TARGET_VARIANCE
 from bcmdist.data.tables.series import lags_of
 from bcmdist.errors import UnsupportedTarget
 from bcmdist.learning.input_warping import LEAST_ROWS, choose_warps, pilot_of, skewness

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from bcmdist.data.dataset import TARGET_VARIANCE, read_schema
-from bcmdist.data.observations import Observations
+from bcmdist.data.dataset import read_schema
+from bcmdist.data.observations import TARGET_VARIANCE, Observations
 from bcmdist.data.schema import merged_classes
 from bcmdist.errors import InvalidOption, UnsupportedTarget
 from bcmdist.model.likelihoods import Likelihood

@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from bcmdist.data.dataset import TARGET_VARIANCE
-from bcmdist.data.observations import Observations
+from bcmdist.data.observations import TARGET_VARIANCE, Observations
 from bcmdist.data.schema import in_order
 from bcmdist.data.tables.frames import coded, framed, is_uncoded
 from bcmdist.data.values import LARGEST, as_float, bad_variances

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from bcmdist.api.lazy import is_lazy
-from bcmdist.data.dataset import TARGET_VARIANCE
+from bcmdist.data.observations import TARGET_VARIANCE
 from bcmdist.data.schema import few
 from bcmdist.data.tables.coding import Coding, Number
 from bcmdist.errors import InvalidData

@@ -22,7 +22,8 @@ from bcmdist.app.service.bodies import NewRows, Points
 from bcmdist.app.service.loaded import Loaded
 from bcmdist.app.service.records import inputs_of, refuse_impossible, target_of
 from bcmdist.app.service.served import Served
-from bcmdist.data.dataset import COMPANIONS, TARGET_VARIANCE
+from bcmdist.data.dataset import COMPANIONS
+from bcmdist.data.observations import TARGET_VARIANCE
 from bcmdist.data.schema import Schema, taken
 from bcmdist.errors import InvalidData
 from bcmdist.model.model import Model

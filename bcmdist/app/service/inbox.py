@@ -26,8 +26,9 @@ import numpy as np
 from bcmdist.api.gbcm import GBCM
 from bcmdist.api.mixture import Mixture
 from bcmdist.data.archive import SUFFIX
-from bcmdist.data.dataset import TARGET_VARIANCE, VARIANCE, open_data
+from bcmdist.data.dataset import VARIANCE, open_data
 from bcmdist.data.groups import open_group
+from bcmdist.data.observations import TARGET_VARIANCE
 from bcmdist.data.partition import Partition, partitions
 from bcmdist.data.rows import read_all
 from bcmdist.data.schema import Schema, is_text

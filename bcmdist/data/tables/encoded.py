@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from bcmdist.data.dataset import TARGET_VARIANCE
+from bcmdist.data.observations import TARGET_VARIANCE
 from bcmdist.data.schema import few, warn
 from bcmdist.data.tables.coding import Coding, Number, Quantity, unknown_levels_described
 from bcmdist.data.tables.column import NUMBERS
