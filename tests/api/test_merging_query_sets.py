@@ -143,7 +143,7 @@ def test_models_of_other_kernels_say_how_to_fit_again(halves, make_data, rng, tm
 def test_settings_that_the_model_decides(halves, tmp_path, setting):
     (west, _), ((path, _, _), _) = halves
     with pytest.raises(
-        InvalidOption, match=f"--like: expected no --{next(iter(setting))} which .* determines; leave out --"
+        InvalidOption, match=f"--like: expected no --{next(iter(setting))}, which .* determines; leave out --"
     ):
         GBCM.fit(path, Settings(like=west.url, **setting), model=tmp_path / "other")
 

@@ -154,7 +154,7 @@ def test_the_logarithm_of_negative_values_is_refused_by_column_and_row(rng, tmp_
     X[[77, 130], 0] = -1.0
     data = str(tmp_path / "data.zarr")
     write_dataset(data, {"X": X, "y": y}, rows_per_chunk=50)
-    with pytest.raises(InvalidOption, match=r"no negative value for --warp 0=log, got one in column 0 at row 77; say"):
+    with pytest.raises(InvalidOption, match=r"no negative value for --warp 0=log, got one in column 0 at row 77; give"):
         GBCM.fit(data, settings=Settings(partition="chunks", warp="0=log", **GIVEN))
     assert GBCM.fit(X, y, Settings(partition="chunks", warp="log", **GIVEN)).info()["warp"]["X[0]"] == "signed-log"
     with pytest.raises(InvalidOption, match="warp: expected one of auto"):
