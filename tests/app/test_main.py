@@ -464,7 +464,9 @@ def test_history_and_pruning(wave, tmp_path):
     ]
     lines = run_here("info", model, "--history")[1].splitlines()
     commits = [
-        line for line in lines if re.search(r"commit \d of 20[\d-]+ [\d:]+ UTC: [\d,]+ rows in \d partitions$", line)
+        line
+        for line in lines
+        if re.search(r"commit \d \(\w+\) of 20[\d-]+ [\d:]+ UTC: [\d,]+ rows in \d partitions$", line)
     ]
     assert len(commits) == 3
     assert run_here("prune", model, "--keep", "0")[0] == 2
