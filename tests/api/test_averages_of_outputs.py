@@ -3,14 +3,13 @@
 import csv
 
 import numpy as np
+import pandas as pd
 import pytest
 from click.testing import CliRunner
 
 from bcmdist import GBCM, Mixture
 from bcmdist.app.cli.main import cli
 from bcmdist.errors import InvalidData, InvalidOption
-
-pytest.importorskip("polars")
 
 
 def run(*arguments):
@@ -46,9 +45,7 @@ def metals(tmp_path_factory):
 
 
 def frame(places, metal):
-    import polars as pl
-
-    return pl.DataFrame({"u": places[:, 0], "v": places[:, 1], "metal": metal})
+    return pd.DataFrame({"u": places[:, 0], "v": places[:, 1], "metal": metal})
 
 
 def test_outputs_are_averaged_apart(metals):
@@ -86,7 +83,7 @@ def test_tables_without_the_column_of_outputs_give_averages_of_all(metals):
 
 def test_joint_predictions_ask_for_the_column_of_outputs(metals):
     gbcm, _ = metals
-    places = frame(np.zeros((2, 2)), ["lead"] * 2).drop("metal")
+    places = frame(np.zeros((2, 2)), ["lead"] * 2).drop(columns="metal")
     for ask in (gbcm.predict_joint, lambda X: gbcm.predict_average(X, ["a", "b"])):
         with pytest.raises(
             InvalidData, match="expected a column 'metal' that names the output of each row, found none"
