@@ -5,7 +5,8 @@ import functools
 
 from bcmdist.api.comparison.left_out import with_accuracy
 from bcmdist.api.places import placed, places
-from bcmdist.api.refit_on_drift import RefitOnDrift
+from bcmdist.api.refitting import refit, refuse_fixed
+from bcmdist.api.requests import RefitOptions
 from bcmdist.committee import passes, revision
 from bcmdist.committee.cells import absorbed_in_cells
 from bcmdist.committee.ingest.ingestion import ingest, unchanged
@@ -129,10 +130,12 @@ def ingest_source(
         )
     with snapshot.going_on() as snapshot:
         finish = functools.partial(_finished, runtime=runtime, since=snapshot.committee.total.rows, read=False)
-        on_drift = options is not None and options.refit == "auto"
-        watch = RefitOnDrift(snapshot, runtime) if on_drift else ArrivalWatch(snapshot)
+        if options is None or options.refit == "never":
+            return ingest(snapshot, source, runtime, options, watch=ArrivalWatch(snapshot), finish=finish)
+        refuse_fixed(snapshot)
+        watch = ArrivalWatch(snapshot, lambda newest: refit(newest, RefitOptions(), runtime))
         after, report = ingest(snapshot, source, runtime, options, watch=watch, finish=finish)
-        return (after.newest() if isinstance(watch, RefitOnDrift) and watch.refitted else after), report
+        return after.newest(), report
 
 
 def partial_fit(snapshot: Snapshot, source, runtime: Runtime, *, same_rows="warn") -> Snapshot:

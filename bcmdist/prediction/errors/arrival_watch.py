@@ -1,8 +1,10 @@
 """Observer of an ingestion: predict partitions before they are absorbed, and warn of drift."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from bcmdist.committee.snapshot import Snapshot
+from bcmdist.errors import BcmdistError
 from bcmdist.prediction.errors.arrivals import Arrival
 from bcmdist.prediction.errors.drift import drift_report
 from bcmdist.prediction.errors.withholding import Withholding
@@ -11,10 +13,14 @@ from bcmdist.storage.ledger import Entry
 
 
 class ArrivalWatch:
-    """A `bcmdist.committee.ingest.watch.Watch` for one ingestion into the model of a snapshot."""
+    """A `bcmdist.committee.ingest.watch.Watch` for one ingestion into the model of a snapshot.
 
-    def __init__(self, snapshot: Snapshot):
-        self._withholding, self._warned = Withholding(snapshot.facts), False
+    refit : commits the model with new hyper-parameters; called where what arrives is worse than expected. Rows wait in
+        their source meanwhile; what arrives later is compared with the new model
+    """
+
+    def __init__(self, snapshot: Snapshot, refit: Callable[[Snapshot], Snapshot] | None = None):
+        self._withholding, self._warned, self._refit = Withholding(snapshot.facts), False, refit
         self.further_tasks, self.is_of = self._withholding.work, self._withholding.is_of
         self.take, self.facts = self._withholding.take, self._withholding.facts
 
@@ -31,6 +37,8 @@ class ArrivalWatch:
     def warning(self, snapshot, before) -> str | None:
         """Drift warning, returned once: if arrivals are worse than expected, or were so during this ingestion.
 
+        With `refit` the model is refitted before, and later drift is warned of again.
+
         `before` : the ledger at the start of the ingestion
         """
         found = (
@@ -41,8 +49,21 @@ class ArrivalWatch:
         if not found or not (found["worse"] or _is_new(found["last_since"], snapshot, before)):
             return None
         self._warned = True
+        found_worse = f"{snapshot.url}: what arrives is {found['verdict']}"
+        if self._refit is not None:
+            return f"{found_worse}; {self._refitted(snapshot)}"
         remedy = "let old rows fade (--half-life), add query points (--grow), or `bcmdist refit`"
-        return f"{snapshot.url}: what arrives is {found['verdict']}; look at `bcmdist info --picture`; {remedy}"
+        return f"{found_worse}; look at `bcmdist info --picture`; {remedy}"
+
+    def _refitted(self, snapshot) -> str:
+        """Refit the model; return what was done, in words. After a failure there is no further attempt."""
+        assert self._refit is not None, "the caller asks"
+        try:
+            after = self._refit(snapshot.newest())
+        except BcmdistError as error:
+            return f"a refit failed: {error}"
+        self._warned = False
+        return f"refitted in commit {after.commit}"
 
 
 def _is_new(number, snapshot, before):
