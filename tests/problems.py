@@ -24,6 +24,21 @@ from bcmdist.model.loading import sound_model
 from bcmdist.model.mean import Mean
 from bcmdist.model.shared.query import prepare
 
+# A fit with spatial cells of a field of two inputs with more detail than its query points show, and such a field.
+CELLS = Settings(
+    kernel="matern32",
+    learn=False,
+    set={"kernel.lengthscale": 0.3, "likelihood.noise_variance": 0.01},
+    query=30,
+    rows_per_expert=200,
+    partition="spatial",
+    effort="quick",
+)
+
+
+def wiggly(X):
+    return 5.0 + np.sin(4 * X[:, 0]) * np.cos(3 * X[:, 1])
+
 
 @dataclass(frozen=True)
 class Problem:

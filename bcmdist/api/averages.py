@@ -33,9 +33,10 @@ def refuse_average(gbcm: GBCM, request: PredictRequest) -> None:
             "choose another --out"
         )
     taken = {"--inputs": request.inputs, "--id": request.id, "--terms": request.terms}
+    taken["--target-variance"] = request.target_variance
     if wrong := [name for name, value in taken.items() if value]:
         raise InvalidOption(
-            f"--over: expected averages over rows, got {wrong[0]} of single rows; leave out one of them"
+            f"--over: expected averages over rows, got {wrong[0]}, which is of single rows; leave out one of them"
         )
     refuse_averages(gbcm.model, request.of, request.above, request.draws or DRAWS)
 
@@ -164,9 +165,10 @@ def _column(request, data, name, rows, times) -> np.ndarray:
 
 def _values(column: Column) -> np.ndarray:
     """Values of a column: numbers or dates, with nan for missing ones; otherwise texts, "" for missing ones."""
-    if column.values.dtype.kind in "fiub" and not (column.values.dtype.kind != "f" and column.gaps.any()):
-        return np.where(column.gaps, np.nan, column.values) if column.gaps.any() else column.values
-    if column.values.dtype.kind == "M":
+    kind, gaps = column.values.dtype.kind, column.gaps.any()
+    if kind == "f" or (kind in "iub" and not gaps):
+        return np.where(column.gaps, np.nan, column.values) if gaps else column.values
+    if kind == "M":
         return np.where(column.gaps, np.datetime64("NaT"), column.values)
     return as_texts(column)
 

@@ -331,6 +331,20 @@ def _measured(snapshot, runtime) -> Snapshot:
         return replace(with_accuracy(measured(found, runtime), runtime), draft="")
 
 
+def refuse_later(to: int, newest: int) -> None:
+    """Raise `InvalidOption` unless `to` is the number of a commit before the newest."""
+    if isinstance(to, int | np.integer) and 1 <= to < newest:
+        return
+    if newest == 1:
+        raise InvalidOption(
+            f"--to: expected a model that has changed since its first commit, got {to!r:.80} of one that has not; "
+            "leave it as it is"
+        )
+    raise InvalidOption(
+        f"--to: expected a commit before the newest, 1 to {newest - 1}, got {to!r:.80}; see `bcmdist info --history`"
+    )
+
+
 def revert(snapshot: Snapshot, to: int) -> Snapshot:
     """Commit the state of an earlier commit again, with its ledger and offsets, and return its snapshot.
 
@@ -347,11 +361,7 @@ def revert(snapshot: Snapshot, to: int) -> Snapshot:
         The commit has been pruned.
     """
     with snapshot.going_on() as snapshot:
-        if not isinstance(to, int | np.integer) or not 1 <= to < snapshot.commit:
-            raise InvalidOption(
-                f"--to: expected a commit before the newest, 1 to {snapshot.commit - 1}, got {to!r:.80}; see "
-                "`bcmdist info --history`"
-            )
+        refuse_later(to, snapshot.commit)
         with Snapshot.opened(snapshot.url, commit=to) as earlier:
             facts = earlier.facts.changed(refits=(snapshot.facts.learning.refits or 0) + 1)
             back = replace(earlier, commit=snapshot.commit, digest=snapshot.digest, facts=facts, pending=True)

@@ -74,12 +74,14 @@ def reweight(snapshot: Snapshot, asked: Mapping[str, float], runtime) -> Snapsho
 
     Parameters
     ----------
-    wanted : new weights by key, positive; fading by position multiplies them
+    asked : new weights by key, positive; fading by position multiplies them
 
     Raises
     ------
     InvalidOption, DataChanged
     """
+    if not isinstance(asked, Mapping):
+        raise InvalidOption(f"weights: expected weights by key, got {asked!r:.80}; give a mapping such as {{key: 0.5}}")
     bad = {key: weight for key, weight in asked.items() if not (np.isfinite(weight) and weight > 0)}
     if bad:
         key, weight = next(iter(bad.items()))

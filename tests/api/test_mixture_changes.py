@@ -332,7 +332,7 @@ def test_commits_are_listed_returned_to_and_pruned(mixture, more):
 
 
 def test_a_mixture_that_was_not_changed_cannot_be_reverted(mixture):
-    with pytest.raises(InvalidOption, match="expected a mixture that has changed since it was sampled"):
+    with pytest.raises(InvalidOption, match="expected a model that has changed since its first commit"):
         mixture.revert(1)
     with pytest.raises(
         InvalidOption, match="expected one stored in a directory to forget, got one assembled in memory"

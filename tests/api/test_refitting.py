@@ -296,6 +296,8 @@ def test_arguments_of_other_kinds_are_refused(model, rng):
         gbcm.refit(QUICK).revert("first")
     with pytest.raises(InvalidOption, match="expected a path, a URL or an opened source, got ndarray; for rows in mem"):
         gbcm.ingest(rng.standard_normal((5, 2)))
+    with pytest.raises(InvalidOption, match="expected weights by key, got 'half'; give a mapping"):
+        gbcm.reweight("half")
     assert GBCM.load(gbcm.url).ingest(path)[1].duplicates == len(gbcm.ledger)
 
 

@@ -38,22 +38,9 @@ from bcmdist.prediction.local.neighbours import load_neighbours
 from bcmdist.prediction.scoring import ranking
 from bcmdist.prediction.scoring.ranking import concordance_pairs
 from bcmdist.storage.cache import least_recently_used
-from problems import assert_same_committee
+from problems import CELLS, assert_same_committee, wiggly
 
-GIVEN = Settings(
-    kernel="matern32",
-    learn=False,
-    set={"kernel.lengthscale": 0.3, "likelihood.noise_variance": 0.01},
-    query=30,
-    rows_per_expert=200,
-    partition="spatial",
-    effort="quick",
-)
 ROWS = 700
-
-
-def wiggly(X):
-    return 5.0 + np.sin(4 * X[:, 0]) * np.cos(3 * X[:, 1])
 
 
 @pytest.fixture
@@ -119,7 +106,7 @@ def assert_same_predictions(one, other, X, method="local", tolerance=1e-10):
 @pytest.mark.slow
 def test_the_whole_job(wiggle, fresh, tmp_path):
     path, X, _ = wiggle
-    gbcm = GBCM.fit(path, GIVEN, model=tmp_path / "m")
+    gbcm = GBCM.fit(path, CELLS, model=tmp_path / "m")
     assert left_in(tmp_path / "m") == WHOLE
     info = gbcm.info()
     assert info["method"] == "local"
@@ -135,12 +122,12 @@ def test_the_whole_job(wiggle, fresh, tmp_path):
     assert left_in(tmp_path / "m") == WHOLE
     again = GBCM.load(tmp_path / "m")
     assert_same_predictions(gbcm, again, X[:50], tolerance=0)
-    assert GBCM.fit(path, GIVEN, model=tmp_path / "m").commit == gbcm.commit  # the same fit: nothing to do
+    assert GBCM.fit(path, CELLS, model=tmp_path / "m").commit == gbcm.commit  # the same fit: nothing to do
 
 
 @pytest.mark.slow
 def test_predictions_stand_in_the_order_of_the_data_and_do_not_depend_on_company(wiggle, fresh, tmp_path, rng):
-    gbcm = GBCM.fit(wiggle[0], GIVEN, model=tmp_path / "m")
+    gbcm = GBCM.fit(wiggle[0], CELLS, model=tmp_path / "m")
     X = np.vstack([fresh[1], wiggle[1][:40]])  # training rows among them
     write_dataset(tmp_path / "new.zarr", {"X": X}, rows_per_chunk=64)  # no targets
     assert gbcm.predict_zarr(tmp_path / "new.zarr", tmp_path / "p.zarr") == 340
@@ -161,7 +148,7 @@ def test_predictions_stand_in_the_order_of_the_data_and_do_not_depend_on_company
 
 @pytest.mark.slow
 def test_an_opened_model_keeps_the_experts_of_cells_whatever_else_is_opened(wiggle, tmp_path, monkeypatch):
-    models = [GBCM.fit(wiggle[0], GIVEN, model=tmp_path / name) for name in "mn"]
+    models = [GBCM.fit(wiggle[0], CELLS, model=tmp_path / name) for name in "mn"]
     x = wiggle[1][:1]
     before = [gbcm.predict(x) for gbcm in models]
     monkeypatch.setattr("bcmdist.prediction.local.cell_rows.read_rows", None)  # nothing is read again
@@ -172,7 +159,7 @@ def test_an_opened_model_keeps_the_experts_of_cells_whatever_else_is_opened(wigg
 @pytest.mark.slow
 def test_a_local_prediction_is_that_of_core_and_halo(wiggle, tmp_path, rng):
     """By hand: the rows of the cell, and their nearest neighbours by rank."""
-    gbcm = GBCM.fit(wiggle[0], GIVEN, model=tmp_path / "m")
+    gbcm = GBCM.fit(wiggle[0], CELLS, model=tmp_path / "m")
     X = rng.uniform(-2, 2, (5, 2))
     arrangement, model = load_arrangement(gbcm.snapshot.reference), gbcm.model
     everything, _ = read_rows(arrangement.data, np.arange(ROWS))
@@ -199,8 +186,8 @@ def test_a_local_prediction_is_that_of_core_and_halo(wiggle, tmp_path, rng):
 
 @pytest.mark.slow
 def test_on_a_cluster_it_is_the_same(wiggle, fresh, tmp_path, cluster):
-    one = GBCM.fit(wiggle[0], GIVEN, model=tmp_path / "one")
-    other = GBCM.fit(wiggle[0], GIVEN, model=tmp_path / "other", runtime=cluster)
+    one = GBCM.fit(wiggle[0], CELLS, model=tmp_path / "one")
+    other = GBCM.fit(wiggle[0], CELLS, model=tmp_path / "other", runtime=cluster)
     assert_same_committee(one.committee, other.committee)
     assert_same_predictions(one, other, fresh[1][:50])
     assert one.facts["cells"]["halos"] == other.facts["cells"]["halos"]
@@ -216,7 +203,7 @@ def test_on_a_cluster_it_is_the_same(wiggle, fresh, tmp_path, cluster):
 @pytest.mark.slow
 def test_forgotten_rows_are_seen_by_nobody(wiggle, tmp_path):
     path, X, _ = wiggle
-    gbcm = GBCM.fit(path, GIVEN, model=tmp_path / "m")
+    gbcm = GBCM.fit(path, CELLS, model=tmp_path / "m")
     entry = gbcm.ledger[0]
     start, stop = (int(n) for n in entry.key.rpartition("[")[2].rstrip("]").split(":"))
     gone = zarr.open_group(tmp_path / "m/cells.zarr", mode="r")["row"][start:stop]
@@ -241,7 +228,7 @@ def test_forgotten_rows_are_seen_by_nobody(wiggle, tmp_path):
 
 @pytest.mark.slow
 def test_a_model_that_has_forgotten_everything_says_what_the_prior_says(wiggle, tmp_path):
-    gbcm = GBCM.fit(wiggle[0], GIVEN, model=tmp_path / "m")
+    gbcm = GBCM.fit(wiggle[0], CELLS, model=tmp_path / "m")
     empty = gbcm.forget([entry.key for entry in gbcm.ledger])
     committee = empty.predict(wiggle[1][:9], method="committee")
     for name, values in empty.predict(wiggle[1][:9]).items():
@@ -251,7 +238,7 @@ def test_a_model_that_has_forgotten_everything_says_what_the_prior_says(wiggle, 
 @pytest.mark.slow
 def test_weights_count_near_by_as_well(wiggle, tmp_path):
     path, X, _ = wiggle
-    gbcm = GBCM.fit(path, GIVEN, model=tmp_path / "m")
+    gbcm = GBCM.fit(path, CELLS, model=tmp_path / "m")
     key = gbcm.ledger[1].key
     shutil.copytree(tmp_path / "m", tmp_path / "copy")
     light = gbcm.reweight({key: 1e-9})
@@ -264,7 +251,7 @@ def test_weights_count_near_by_as_well(wiggle, tmp_path):
 def test_rows_fade_near_by_as_they_do_in_the_committee(wiggle, fresh, tmp_path):
     """A half-life gives each partition a weight; given by hand, these weights are the same model."""
     path, X, _ = wiggle
-    gbcm = GBCM.fit(path, GIVEN, model=tmp_path / "m")
+    gbcm = GBCM.fit(path, CELLS, model=tmp_path / "m")
     gbcm = gbcm.reweight({gbcm.ledger[1].key: 0.5})
     shutil.copytree(tmp_path / "m", tmp_path / "copy")
     fading, _ = gbcm.ingest(gbcm.source(fresh[0]), IngestOptions(half_life=100.0))
@@ -281,7 +268,7 @@ def test_rows_fade_near_by_as_they_do_in_the_committee(wiggle, fresh, tmp_path):
 @pytest.mark.slow
 def test_rows_that_have_faded_to_nothing_are_seen_by_nobody(wiggle, fresh, tmp_path):
     """2^(-300 / 0.29) is a subnormal number, whose inverse is none."""
-    gbcm = GBCM.fit(wiggle[0], GIVEN, model=tmp_path / "m")
+    gbcm = GBCM.fit(wiggle[0], CELLS, model=tmp_path / "m")
     fading, _ = gbcm.ingest(gbcm.source(fresh[0]), IngestOptions(half_life=0.29))
     counts = drift.weights(fading.snapshot.facts.fading, fading.ledger)
     assert 0.0 < min(counts.values()) < np.finfo(float).tiny
@@ -293,7 +280,7 @@ def test_rows_that_have_faded_to_nothing_are_seen_by_nobody(wiggle, fresh, tmp_p
 
 @pytest.mark.slow
 def test_local_predictions_are_those_of_the_newest_committee(wiggle, fresh, tmp_path):
-    gbcm = GBCM.fit(wiggle[0], GIVEN, model=tmp_path / "m")
+    gbcm = GBCM.fit(wiggle[0], CELLS, model=tmp_path / "m")
     more = gbcm.partial_fit(fresh[0])
     assert more.committee.total.rows == ROWS + 300
     one, other = load_neighbours(gbcm.snapshot.reference), load_neighbours(more.snapshot.reference)
@@ -309,28 +296,28 @@ def test_local_predictions_are_those_of_the_newest_committee(wiggle, fresh, tmp_
 
 @pytest.mark.slow
 def test_the_training_rows_are_not_heard_again_as_they_are_stored(wiggle, tmp_path):
-    gbcm = GBCM.fit(wiggle[0], GIVEN, model=tmp_path / "m")
+    gbcm = GBCM.fit(wiggle[0], CELLS, model=tmp_path / "m")
     assert gbcm.partial_fit(wiggle[0]).committee.total.rows == ROWS
     with pytest.raises(InvalidData, match="expected rows that were not absorbed yet"):
         gbcm.absorb([replace(partitions(open_data(wiggle[0]), gbcm.facts["rows_per_expert"])[0], stop=50)])
 
 
 def test_rows_ingested_as_they_are_stored_are_not_heard_again_in_cells(wiggle, tmp_path):
-    GBCM.prepare(wiggle[0], GIVEN, model=tmp_path / "m").partial_fit(wiggle[0])
+    GBCM.prepare(wiggle[0], CELLS, model=tmp_path / "m").partial_fit(wiggle[0])
     with pytest.raises(InvalidData, match=r"wiggle.zarr/X\[0:256\] was ingested as it is stored"):
-        GBCM.fit(wiggle[0], GIVEN, model=tmp_path / "m")
+        GBCM.fit(wiggle[0], CELLS, model=tmp_path / "m")
     assert left_in(tmp_path / "m") == ["acknowledged", "blobs", "commits"]
 
 
 @pytest.mark.slow
 def test_models_without_cells_name_the_way_out(wiggle, fresh, tmp_path):
-    chunks = GBCM.fit(wiggle[0], replace(GIVEN, partition="chunks"), model=tmp_path / "chunks")
+    chunks = GBCM.fit(wiggle[0], replace(CELLS, partition="chunks"), model=tmp_path / "chunks")
     assert chunks.info()["method"] == "committee"
     assert chunks.info()["cells"] is None
-    prepared = GBCM.prepare(wiggle[0], GIVEN, model=tmp_path / "one")
+    prepared = GBCM.prepare(wiggle[0], CELLS, model=tmp_path / "one")
     shutil.copytree(tmp_path / "one", tmp_path / "other")
     other = GBCM.load(tmp_path / "other").partial_fit(fresh[0])
-    one = GBCM.fit(wiggle[0], GIVEN, model=tmp_path / "one")
+    one = GBCM.fit(wiggle[0], CELLS, model=tmp_path / "one")
     with pytest.warns(BcmdistWarning, match="a merged model makes no local predictions"):
         merged = [one.merge(other, tmp_path / "a"), other.merge(one, tmp_path / "b")]
     for gbcm in (chunks, prepared, other, *merged):
@@ -367,10 +354,10 @@ def test_models_without_cells_name_the_way_out(wiggle, fresh, tmp_path):
 )
 def test_a_fit_that_was_killed_goes_on(wiggle, tmp_path, label, after):
     path, X, _ = wiggle
-    whole = GBCM.fit(path, GIVEN, model=tmp_path / "whole")
+    whole = GBCM.fit(path, CELLS, model=tmp_path / "whole")
     with pytest.raises(Killed):
-        GBCM.fit(path, GIVEN, model=tmp_path / "m", runtime=Interrupted(label, after=after))
-    gbcm = GBCM.fit(path, GIVEN, model=tmp_path / "m")
+        GBCM.fit(path, CELLS, model=tmp_path / "m", runtime=Interrupted(label, after=after))
+    gbcm = GBCM.fit(path, CELLS, model=tmp_path / "m")
     assert gbcm.info()["method"] == "local"
     assert gbcm.info()["cells"] == whole.info()["cells"]
     assert_same_committee(gbcm.committee, whole.committee)
@@ -382,7 +369,7 @@ def test_a_fit_that_was_killed_goes_on(wiggle, tmp_path, label, after):
 @pytest.mark.slow
 @pytest.mark.parametrize("label", ["sort", "gather", "predict", "restore"])
 def test_predicting_leaves_nothing_when_it_is_killed(wiggle, fresh, tmp_path, label):
-    gbcm = GBCM.fit(wiggle[0], GIVEN, model=tmp_path / "m")
+    gbcm = GBCM.fit(wiggle[0], CELLS, model=tmp_path / "m")
     with pytest.raises(Killed):
         gbcm.predict_zarr(fresh[0], tmp_path / "p.zarr", runtime=Interrupted(label, after=False))
     scratch = tmp_path / "m/scratch"
@@ -402,7 +389,7 @@ def test_classes_are_calibrated_even_where_the_fit_was_killed_before(three, tmp_
 @pytest.mark.slow
 def test_data_that_change_on_the_way_are_refused(wiggle, tmp_path):
     path, *_ = wiggle
-    GBCM.prepare(path, GIVEN, model=tmp_path / "m")
+    GBCM.prepare(path, CELLS, model=tmp_path / "m")
     kept = zarr.open_group(path, mode="r")["y"][...]
 
     class Changing(SerialRuntime):
@@ -415,11 +402,11 @@ def test_data_that_change_on_the_way_are_refused(wiggle, tmp_path):
             return super().sum(task, parts, label=label)
 
     with pytest.raises(DataChanged, match=r"wiggle.zarr/X\[0:256\]: expected the rows that were surveyed"):
-        GBCM.fit(path, GIVEN, model=tmp_path / "m", runtime=Changing())
+        GBCM.fit(path, CELLS, model=tmp_path / "m", runtime=Changing())
     assert left_in(tmp_path / "m") == ["acknowledged", "blobs", "commits"]
     with recorded(path) as group:
         group["y"][...] = kept
-    assert GBCM.fit(path, GIVEN, model=tmp_path / "m").info()["rows"] == ROWS
+    assert GBCM.fit(path, CELLS, model=tmp_path / "m").info()["rows"] == ROWS
 
 
 @pytest.mark.slow
@@ -429,9 +416,9 @@ def test_a_full_disk_is_said_and_left_as_it_was(wiggle, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(external_sort, "open", _raising_for_runs(full), raising=False)
         with pytest.raises(DiskFull, match=r"expected room for .* MB, got: No space left"):
-            GBCM.fit(path, GIVEN, model=tmp_path / "m")
+            GBCM.fit(path, CELLS, model=tmp_path / "m")
     assert left_in(tmp_path / "m") == ["acknowledged", "blobs", "commits"]
-    assert GBCM.fit(path, GIVEN, model=tmp_path / "m").info()["method"] == "local"
+    assert GBCM.fit(path, CELLS, model=tmp_path / "m").info()["method"] == "local"
     assert left_in(tmp_path / "m") == WHOLE
 
 
@@ -448,8 +435,8 @@ def _raising_for_runs(error):
 def test_arrays_of_other_names(make_data, wiggle, fresh, tmp_path):
     _, X, y = wiggle
     path = make_data("named.zarr", rows_per_chunk=100, inputs=X, target=y, weight=np.full(ROWS, 2.0))
-    gbcm = GBCM.fit(path, replace(GIVEN, x="inputs", y="target"), model=tmp_path / "m")
-    heavy = GBCM.fit(make_data("heavy.zarr", rows_per_chunk=100, X=X, y=y, weight=np.full(ROWS, 2.0)), GIVEN)
+    gbcm = GBCM.fit(path, replace(CELLS, x="inputs", y="target"), model=tmp_path / "m")
+    heavy = GBCM.fit(make_data("heavy.zarr", rows_per_chunk=100, X=X, y=y, weight=np.full(ROWS, 2.0)), CELLS)
     assert_same_predictions(gbcm, heavy, X[:20])
     keys = [gbcm.ledger[0].key]
     assert_same_predictions(gbcm.forget(keys), heavy.forget([heavy.ledger[0].key]), X[:20])
@@ -470,14 +457,14 @@ def spatial_fit(make_data, settings, **columns):
 @pytest.mark.filterwarnings("ignore::bcmdist.errors.BcmdistWarning")
 def test_few_rows(make_data, rng, rows):
     X = rng.uniform(-1, 1, (rows, 2))
-    gbcm, _ = spatial_fit(make_data, GIVEN, X=X, y=wiggly(X))
+    gbcm, _ = spatial_fit(make_data, CELLS, X=X, y=wiggly(X))
     assert gbcm.info()["cells"]["count"] <= 2
 
 
 @pytest.mark.slow
 def test_all_rows_in_one_place(make_data, rng):
     with pytest.warns(BcmdistWarning):
-        gbcm, found = spatial_fit(make_data, GIVEN, X=np.full((900, 2), 3.0), y=rng.standard_normal(900))
+        gbcm, found = spatial_fit(make_data, CELLS, X=np.full((900, 2), 3.0), y=rng.standard_normal(900))
     assert gbcm.info()["cells"]["count"] == 1
     assert len(gbcm.ledger) >= 2  # cut, so that no expert is too large
     assert abs(found["mean"][0]) < 0.2
@@ -486,7 +473,7 @@ def test_all_rows_in_one_place(make_data, rng):
 @pytest.mark.slow
 def test_a_cell_of_one_row(make_data, rng):
     X = np.vstack([rng.uniform(-1, 1, (400, 2)), [[900.0, 900.0]]])
-    gbcm, _ = spatial_fit(make_data, GIVEN, X=X, y=np.append(wiggly(X[:400]), 5.0))
+    gbcm, _ = spatial_fit(make_data, CELLS, X=X, y=np.append(wiggly(X[:400]), 5.0))
     assert np.isfinite(gbcm.predict(X[-1:])["mean"]).all()
     assert np.isfinite(gbcm.predict([[900.0, 0.0]])["variance"]).all()
 
@@ -494,7 +481,7 @@ def test_a_cell_of_one_row(make_data, rng):
 @pytest.mark.slow
 def test_targets_without_noise(make_data, rng):
     X = rng.uniform(-1, 1, (600, 1))
-    settings = replace(GIVEN, kernel="se", set={"kernel.lengthscale": 0.6, "likelihood.noise_variance": 1e-8})
+    settings = replace(CELLS, kernel="se", set={"kernel.lengthscale": 0.6, "likelihood.noise_variance": 1e-8})
     _, found = spatial_fit(make_data, settings, X=X, y=np.sin(3 * X[:, 0]))
     np.testing.assert_allclose(found["mean"], np.sin(3 * X[:7, 0]), atol=1e-3)
 
@@ -503,7 +490,7 @@ def test_targets_without_noise(make_data, rng):
 def test_conflicting_duplicates(make_data, rng):
     X = np.repeat(rng.uniform(-1, 1, (60, 2)), 10, axis=0)
     y = wiggly(X) + np.tile([-1.0, 1.0], 300)
-    _, found = spatial_fit(make_data, replace(GIVEN, set={"likelihood.noise_variance": 1.0}), X=X, y=y)
+    _, found = spatial_fit(make_data, replace(CELLS, set={"likelihood.noise_variance": 1.0}), X=X, y=y)
     assert np.abs(found["mean"] - wiggly(X[:7])).max() < 0.6
 
 
@@ -527,7 +514,7 @@ def test_learning_from_targets_without_noise(make_data, rng):
     np.testing.assert_allclose(found["mean"], np.sin(3 * X[:7, 0]), atol=1e-2)
 
 
-CLASSES = replace(GIVEN, task="classification", set={"kernel.lengthscale": 0.5}, rows_per_expert=150)
+CLASSES = replace(CELLS, task="classification", set={"kernel.lengthscale": 0.5}, rows_per_expert=150)
 
 
 @pytest.fixture
@@ -579,7 +566,7 @@ def test_counts_and_lifetimes(make_data, tmp_path, rng, monkeypatch, task, likel
     X = rng.uniform(-2, 2, (600, 2))
     columns = {"X": X} | OTHERS[likelihood](rng, np.sin(4 * X[:, 0]))
     path = make_data("d.zarr", rows_per_chunk=100, **columns)
-    settings = replace(GIVEN, task=task, likelihood=likelihood, set={"kernel.lengthscale": 0.5})
+    settings = replace(CELLS, task=task, likelihood=likelihood, set={"kernel.lengthscale": 0.5})
     gbcm = GBCM.fit(path, settings, model=tmp_path / "m")
     score = gbcm.score(path)
     unknown = {name for name, value in score.items() if not np.all(np.isfinite(value))}
@@ -606,7 +593,7 @@ def test_counts_and_lifetimes(make_data, tmp_path, rng, monkeypatch, task, likel
 
 def test_exposures_that_cannot_be_are_named_where_they_stand(make_data, tmp_path, rng):
     X = rng.uniform(-2, 2, (300, 2))
-    settings = replace(GIVEN, task="counts", likelihood="poisson", set={"kernel.lengthscale": 0.5})
+    settings = replace(CELLS, task="counts", likelihood="poisson", set={"kernel.lengthscale": 0.5})
     gbcm = GBCM.fit((X, rng.poisson(3.0, 300)), settings, model=tmp_path / "m")
     bad = make_data("bad.zarr", rows_per_chunk=100, X=X, exposure=np.where(np.arange(300) == 217, -1.0, 1.0))
     with pytest.raises(UnsupportedTarget, match=r"bad.zarr: .* at row 217"):
@@ -626,9 +613,9 @@ def test_several_passes(three, make_data):
 def test_local_experts_that_do_not_fit_are_refused_before_rows_are_copied(wiggle, fresh, tmp_path):
     small = SerialRuntime(allowed_bytes=500 * 2**20)
     with pytest.raises(MemoryLimit, match=r"local experts of 340 rows .*--partition chunks"):
-        GBCM.fit(wiggle[0], GIVEN, model=tmp_path / "m", runtime=small)
+        GBCM.fit(wiggle[0], CELLS, model=tmp_path / "m", runtime=small)
     assert left_in(tmp_path / "m") == ["acknowledged", "blobs", "commits"]
-    gbcm = GBCM.fit(wiggle[0], GIVEN, model=tmp_path / "m")
+    gbcm = GBCM.fit(wiggle[0], CELLS, model=tmp_path / "m")
     with pytest.raises(MemoryLimit, match="predict with --method committee"):
         gbcm.score(fresh[0], runtime=small)
     assert gbcm.score(fresh[0], method="committee", runtime=small)["rows"] == 300
@@ -651,11 +638,11 @@ def test_targets_that_cannot_be_are_named_where_they_stand(three, make_data, tmp
 @pytest.mark.slow
 def test_experts_that_were_dropped_meanwhile_are_made_anew_or_still_there(wiggle, tmp_path, rng, monkeypatch):
     monkeypatch.setitem(halos.EFFORT_FACTORS, "quick", 0.15)  # so that cells do not see each other's rows
-    gbcm = GBCM.fit(wiggle[0], GIVEN, model=tmp_path / "m")
+    gbcm = GBCM.fit(wiggle[0], CELLS, model=tmp_path / "m")
     X = gbcm.model.scaling.inputs(rng.uniform(-2, 2, (200, 2)))
     exact = load_neighbours(gbcm.snapshot.reference).latent(X)
     load_neighbours.cache_clear()
-    monkeypatch.setattr(neighbours, "_experts", least_recently_used(1, lambda kept: 1))
+    monkeypatch.setattr(neighbours, "_cache", least_recently_used(1, lambda kept: 1))
     near = load_neighbours(gbcm.snapshot.reference)
     leaves = near.rows.leaves(X)
     for leaf in np.unique(leaves):
@@ -675,28 +662,28 @@ def test_experts_that_were_dropped_meanwhile_are_made_anew_or_still_there(wiggle
 @pytest.mark.slow
 def test_a_model_under_another_path_does_not_hear_its_cells_again(wiggle, fresh, tmp_path):
     path = wiggle[0]
-    GBCM.fit(path, GIVEN, model=tmp_path / "m")
+    GBCM.fit(path, CELLS, model=tmp_path / "m")
     (tmp_path / "link").symlink_to(tmp_path / "m")
     with pytest.raises(InvalidData, match="move the model back to its first path"):
-        GBCM.fit(path, GIVEN, model=tmp_path / "link")
+        GBCM.fit(path, CELLS, model=tmp_path / "link")
 
 
 def test_rows_ingested_between_arrangement_and_fit_are_not_heard_again(wiggle, tmp_path):
     path = wiggle[0]
     with pytest.raises(Killed):
-        GBCM.fit(path, GIVEN, model=tmp_path / "m", runtime=Interrupted("experts", after=False))
+        GBCM.fit(path, CELLS, model=tmp_path / "m", runtime=Interrupted("experts", after=False))
     GBCM.load(tmp_path / "m").partial_fit(path)
     with pytest.raises(InvalidData, match="was ingested as it is stored"):
-        GBCM.fit(path, GIVEN, model=tmp_path / "m")
+        GBCM.fit(path, CELLS, model=tmp_path / "m")
 
 
 @pytest.mark.slow
 def test_merging_knows_rows_in_cells(wiggle, tmp_path):
     path = wiggle[0]
-    GBCM.prepare(path, GIVEN, model=tmp_path / "a")
+    GBCM.prepare(path, CELLS, model=tmp_path / "a")
     shutil.copytree(tmp_path / "a", tmp_path / "b")
     empty = GBCM.load(tmp_path / "b")
-    cells = GBCM.fit(path, GIVEN, model=tmp_path / "a")
+    cells = GBCM.fit(path, CELLS, model=tmp_path / "a")
     with pytest.warns(BcmdistWarning, match="a merged model makes no local predictions"):
         merged = cells.merge(empty, tmp_path / "merged")
     assert merged.partial_fit(path).committee.total.rows == cells.committee.total.rows
@@ -708,7 +695,7 @@ def test_merging_knows_rows_in_cells(wiggle, tmp_path):
 
 @pytest.mark.slow
 def test_two_models_with_cells_are_not_merged(wiggle, fresh, tmp_path):
-    one = GBCM.fit(wiggle[0], GIVEN, model=tmp_path / "a")
+    one = GBCM.fit(wiggle[0], CELLS, model=tmp_path / "a")
     like = Settings(like=str(tmp_path / "a"), query=30, rows_per_expert=200, partition="spatial", effort="quick")
     other = GBCM.fit(fresh[0], like, model=tmp_path / "b")
     with pytest.raises(

@@ -22,18 +22,9 @@ from bcmdist.prediction.local.committee_at_rows import committee_at_rows
 from bcmdist.prediction.local.expert import local_expert, predict_local
 from bcmdist.prediction.local.joint_moments import Sums, each_point, joint_moments
 from oracles import full_gp
-from problems import make_kernel, regression_problem
+from problems import CELLS, make_kernel, regression_problem, wiggly
 
 NOISE = Gaussian(np.array([0.05]))
-LOCAL = Settings(
-    kernel="matern32",
-    learn=False,
-    set={"kernel.lengthscale": 0.3, "likelihood.noise_variance": 0.01},
-    query=30,
-    rows_per_expert=200,
-    partition="spatial",
-    effort="quick",
-)
 
 
 @pytest.fixture
@@ -127,14 +118,10 @@ def test_one_cell_with_all_rows_is_the_exact_gp(three_cells):
     np.testing.assert_allclose(average[1], exact[1].mean(), rtol=0, atol=1e-10)
 
 
-def wiggly(X):
-    return 5.0 + np.sin(4 * X[:, 0]) * np.cos(3 * X[:, 1])
-
-
 @pytest.fixture
 def wiggle(make_data, rng):
     X = rng.uniform(-2, 2, (700, 2))
-    return GBCM.fit(make_data("w.zarr", rows_per_chunk=128, X=X, y=wiggly(X) + 0.05 * rng.standard_normal(700)), LOCAL)
+    return GBCM.fit(make_data("w.zarr", rows_per_chunk=128, X=X, y=wiggly(X) + 0.05 * rng.standard_normal(700)), CELLS)
 
 
 def test_marginals_are_those_of_predict(wiggle, rng):

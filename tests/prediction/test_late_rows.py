@@ -24,22 +24,9 @@ from bcmdist.prediction.local.committee_at_rows import committee_at_rows
 from bcmdist.prediction.local.expert import local_expert, predict_local
 from bcmdist.prediction.local.halos import core_and_halo, scattered
 from bcmdist.prediction.local.neighbours import load_neighbours
-from problems import assert_same_committee
+from problems import CELLS, assert_same_committee, wiggly
 
-GIVEN = Settings(
-    kernel="matern32",
-    learn=False,
-    set={"kernel.lengthscale": 0.3, "likelihood.noise_variance": 0.01},
-    query=30,
-    rows_per_expert=200,
-    partition="spatial",
-    effort="quick",
-)
 FIRST, ARRIVING, ARRIVALS = 400, 300, 5
-
-
-def wiggly(X):
-    return 5.0 + np.sin(4 * X[:, 0]) * np.cos(3 * X[:, 1])
 
 
 @pytest.fixture
@@ -102,7 +89,7 @@ def assert_same_latent(one, other, X):
 
 def test_predictions_are_those_of_cells_that_hold_all_rows(field, make_data, tmp_path, rng):
     first, later, X, y = field
-    gbcm = ingested(GBCM.fit(first, GIVEN, model=tmp_path / "m"), later)
+    gbcm = ingested(GBCM.fit(first, CELLS, model=tmp_path / "m"), later)
     new = rng.uniform(-2.2, 2.2, (25, 2))
     everything = in_model_units(gbcm, make_data("all.zarr", X=X, y=y))
     expected = with_all_rows(gbcm, *everything, gbcm.model.scaling.inputs(new))
@@ -133,8 +120,8 @@ def test_kin40k_in_ten_arrivals(real_data, make_data, tmp_path):
 @pytest.mark.slow
 def test_arrivals_predict_as_well_as_a_fit_of_all_rows(field, make_data, tmp_path, rng):
     first, later, X, y = field
-    before = GBCM.fit(first, GIVEN, model=tmp_path / "m")
-    whole = GBCM.fit(make_data("all.zarr", X=X, y=y), GIVEN, model=tmp_path / "all")
+    before = GBCM.fit(first, CELLS, model=tmp_path / "m")
+    whole = GBCM.fit(make_data("all.zarr", X=X, y=y), CELLS, model=tmp_path / "all")
     new = rng.uniform(-2, 2, (600, 2))
     of = [np.sqrt(np.mean((one.predict(new)["mean"] - wiggly(new)) ** 2)) for one in (before, whole)]
     after = np.sqrt(np.mean((ingested(before, later).predict(new)["mean"] - wiggly(new)) ** 2))
@@ -144,7 +131,7 @@ def test_arrivals_predict_as_well_as_a_fit_of_all_rows(field, make_data, tmp_pat
 @pytest.mark.slow
 def test_arrivals_count_once_in_any_order_and_can_be_forgotten(field, tmp_path, rng):
     first, later, *_ = field
-    before = GBCM.fit(first, GIVEN, model=tmp_path / "m")
+    before = GBCM.fit(first, CELLS, model=tmp_path / "m")
     shutil.copytree(tmp_path / "m", tmp_path / "other")
     new = rng.uniform(-2, 2, (40, 2))
     gbcm = ingested(before, later[:2])
@@ -153,7 +140,7 @@ def test_arrivals_count_once_in_any_order_and_can_be_forgotten(field, tmp_path, 
     assert_same_latent(gbcm, other, new)
     keys = [entry.key for entry in gbcm.ledger if entry.key.startswith(later[1])]
     without = gbcm.forget(keys)
-    assert_same_latent(without, ingested(GBCM.fit(first, GIVEN, model=tmp_path / "n"), later[:1]), new)
+    assert_same_latent(without, ingested(GBCM.fit(first, CELLS, model=tmp_path / "n"), later[:1]), new)
     assert_same_latent(ingested(without, later[1:2]), gbcm, new)
     gone = copies_in(gbcm) - copies_in(without)
     assert len(gone) == len(keys)
@@ -166,7 +153,7 @@ def test_arrivals_count_once_in_any_order_and_can_be_forgotten(field, tmp_path, 
 def test_another_ingester_with_another_cut(field, tmp_path, monkeypatch, rng):
     """Where it absorbs a part of a partition meanwhile, the copy of the rest holds the rest."""
     first, later, X, _ = field
-    gbcm = GBCM.fit(first, GIVEN, model=tmp_path / "m")
+    gbcm = GBCM.fit(first, CELLS, model=tmp_path / "m")
     data, committed, tries = open_data(later[0]), Snapshot.committed, itertools.count()
     early = Partition(data, 0, 40)
 
@@ -189,7 +176,7 @@ def test_another_ingester_with_another_cut(field, tmp_path, monkeypatch, rng):
 @pytest.mark.slow
 def test_commits_of_others_and_killed_ingesters_leave_no_rows(field, tmp_path, rng, monkeypatch):
     first, later, *_ = field
-    gbcm = GBCM.fit(first, GIVEN, model=tmp_path / "m")
+    gbcm = GBCM.fit(first, CELLS, model=tmp_path / "m")
 
     class Killed(BaseException):
         pass
@@ -214,7 +201,7 @@ def test_commits_of_others_and_killed_ingesters_leave_no_rows(field, tmp_path, r
 def test_experts_of_an_earlier_commit_are_renewed(field, make_data, tmp_path, rng, monkeypatch):
     """Far from an arrival only the posterior has changed; a renewed expert predicts as one that is made anew."""
     first, *_ = field
-    gbcm = GBCM.fit(first, GIVEN, model=tmp_path / "m")
+    gbcm = GBCM.fit(first, CELLS, model=tmp_path / "m")
     monkeypatch.setattr("bcmdist.prediction.local.halos.CANDIDATE_ROWS", 50)  # neighbours in the next partitions only
     new, made = rng.uniform(-2, 2, (200, 2)), []
     latent(gbcm, new)
@@ -225,7 +212,7 @@ def test_experts_of_an_earlier_commit_are_renewed(field, make_data, tmp_path, rn
     renewed = latent(after, new)
     leaves = len(np.unique(load_neighbours(after.snapshot.reference).rows.leaves(after.model.scaling.inputs(new))))
     assert 0 < len(made) < leaves
-    neighbours._experts.clear()
+    neighbours._cache.clear()
     load_neighbours.cache_clear()
     np.testing.assert_allclose(latent(after, new), renewed, rtol=1e-10, atol=1e-10)
     assert len(made) > leaves
@@ -266,7 +253,7 @@ def test_other_likelihoods(make_data, tmp_path, rng, likelihood):
 @pytest.mark.slow
 def test_a_cluster_absorbs_and_predicts_the_same(field, tmp_path, cluster, rng):
     first, later, *_ = field
-    gbcm = GBCM.fit(first, GIVEN, model=tmp_path / "m")
+    gbcm = GBCM.fit(first, CELLS, model=tmp_path / "m")
     shutil.copytree(tmp_path / "m", tmp_path / "other")
     one = ingested(gbcm, later[:2])
     other = GBCM.load(tmp_path / "other")
@@ -279,7 +266,7 @@ def test_a_cluster_absorbs_and_predicts_the_same(field, tmp_path, cluster, rng):
 @pytest.mark.slow
 def test_copies_travel_with_the_model(field, make_data, tmp_path, rng):
     first, later, *_ = field
-    gbcm = ingested(GBCM.fit(first, GIVEN, model=tmp_path / "m"), later[:2])
+    gbcm = ingested(GBCM.fit(first, CELLS, model=tmp_path / "m"), later[:2])
     new = rng.uniform(-2, 2, (40, 2))
     before, saved = latent(gbcm, new), gbcm.save(tmp_path / "saved")
     for path in (tmp_path / "m", first, *later):
@@ -290,7 +277,7 @@ def test_copies_travel_with_the_model(field, make_data, tmp_path, rng):
 @pytest.mark.slow
 def test_a_copy_that_is_damaged_is_named(field, tmp_path, rng):
     first, later, *_ = field
-    gbcm = ingested(GBCM.fit(first, GIVEN, model=tmp_path / "m"), later[:1])
+    gbcm = ingested(GBCM.fit(first, CELLS, model=tmp_path / "m"), later[:1])
     (name, *_) = copies_in(gbcm)
     blob = Path(gbcm.url, "blobs", name)
     blob.chmod(0o644)
@@ -303,7 +290,7 @@ def test_a_copy_that_is_damaged_is_named(field, tmp_path, rng):
 @pytest.mark.slow
 def test_a_window_forgets_near_by_as_well(field, tmp_path, rng):
     first, later, *_ = field
-    gbcm = GBCM.fit(first, GIVEN, model=tmp_path / "m")
+    gbcm = GBCM.fit(first, CELLS, model=tmp_path / "m")
     parts = partitions(open_data(later[0]), 200)
     after, _ = gbcm.ingest(gbcm.source(later[0]), IngestOptions(window=parts[-1].rows))
     assert len(load_neighbours(after.snapshot.reference).rows.late) == parts[-1].rows

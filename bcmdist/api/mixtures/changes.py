@@ -224,13 +224,7 @@ def revert(url: str, to: int, runtime: Runtime) -> Contents:
     ------
     InvalidOption, ModelNotFound
     """
-    newest = contents_of(url).number
-    if not 1 <= to < newest:
-        raise InvalidOption(
-            f"--to: expected a commit before the newest, 1 to {newest - 1}, got {to}; see `bcmdist info --history`"
-            if newest > 1
-            else f"--to: expected a mixture that has changed since it was sampled, {url} has not; leave it as it is"
-        )
+    refitting.refuse_later(to, contents_of(url).number)
     earlier = contents_of(url, to)
     stored = revision_of(earlier)
     with held(earlier):

@@ -27,6 +27,8 @@ from bcmdist.storage.cache import get_or_make, least_recently_used
 from bcmdist.storage.commits import BlobReference, ModelStore, load_array
 
 NO_ROWS = np.zeros(0, np.int64)
+# Number of rows from which a cell is split, as a multiple of the planned number. Arbitrary: with more, the core takes
+# most rows of the local expert, and points near a border see few rows beyond it.
 SPLIT = 3
 # Leaves have the numbers of their cell times this, and on.
 LEAVES = 2**20

@@ -37,7 +37,7 @@ from bcmdist.storage.ledger import absorbed_pieces
 from bcmdist.storage.records import model_digest
 
 # Local experts, with the commit under whose posterior they were made, by model and leaf.
-_experts: "LRU[Hashable, tuple[Hashable, LocalExpert | None]]" = least_recently_used(
+_cache: "LRU[Hashable, tuple[Hashable, LocalExpert | None]]" = least_recently_used(
     LOCAL_BYTES, lambda kept: kept[1].nbytes if kept[1] else 0
 )
 # Points on each border between two cells at which the predictions of the two cells are compared.
@@ -165,31 +165,35 @@ class Neighbours:
         owners = self.rows.owners(leaves)
         for owner in np.unique(owners):
             mine = leaves[owners == owner].tolist()
-            rows = {leaf: self.rows.rows_of(leaf) for leaf in mine if self._kept(leaf) is None}
+            rows = {leaf: self.rows.rows_of(leaf) for leaf in mine if self._current(leaf) is None}
             read = _Read(self, np.unique(np.concatenate([NO_ROWS, *rows.values()])))
             for leaf in mine:
                 yield leaf, self._expert(leaf, rows, read)
 
-    def _kept(self, leaf):
-        """The local expert of a leaf in a list, which is empty if the leaf has none; None if it is not cached."""
-        commit, expert = _experts.get((self.rows.version, leaf), (None, None))
-        return None if commit != self.commit else [expert] * (expert is not None)
+    def _cached(self, leaf) -> tuple[Hashable, LocalExpert | None] | None:
+        """The commit of the cached local expert of a leaf, and the expert; None if it is not cached."""
+        return _cache.get((self.rows.version, leaf))
+
+    def _current(self, leaf) -> tuple[Hashable, LocalExpert | None] | None:
+        """As `_cached`, if it is of this commit."""
+        cached = self._cached(leaf)
+        return cached if cached and cached[0] == self.commit else None
 
     def _expert(self, leaf, selected, read):
-        if (kept := self._kept(leaf)) is not None:
-            return kept[0] if kept else None
+        if current := self._current(leaf):
+            return current[1]
         rows = selected[leaf] if leaf in selected else self.rows.rows_of(leaf)
         if not np.isin(rows, read.rows).all():  # evicted from the cache since the rows were read
             read = _Read(self, rows)
         made = self._made(leaf, np.searchsorted(read.rows, rows), read) if len(rows) else None
         expert = made and replace(made, rows=rows)
-        _experts[self.rows.version, leaf] = self.commit, expert
+        _cache[self.rows.version, leaf] = self.commit, expert
         return expert
 
     def _made(self, leaf, some, read):
         (X, obs), likelihood = read.values, self.model.likelihood
         X, obs = X[some], obs[some]
-        _, before = _experts.get((self.rows.version, leaf), (None, None))
+        _, before = self._cached(leaf) or (None, None)
         found = before and renewed(before, self.seen, likelihood, X, obs)
         return found or local_expert(self.seen, likelihood, X, np.asfortranarray(read.columns[some]), obs)
 
