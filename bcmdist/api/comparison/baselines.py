@@ -186,9 +186,9 @@ def _nearest(training: Training, X, targets) -> Learned:
     neighbours, values, weight = training.X[:few], targets[:few], training.obs.reliability[:few]
     out = np.arange(min(LEFT_OUT, len(neighbours)))
 
-    def averaged(places):
-        share = weight[places] / weight[places].sum(axis=1, keepdims=True)
-        return np.einsum("mk,mkt->mt", share, values[places])
+    def averaged(near):
+        share = weight[near] / weight[near].sum(axis=1, keepdims=True)
+        return np.einsum("mk,mkt->mt", share, values[near])
 
     return (
         averaged(nearest(neighbours, X, NEIGHBOURS)),

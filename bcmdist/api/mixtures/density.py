@@ -61,7 +61,7 @@ class Coordinates:
         flat = np.exp(phi / self.slope)[self.which]
         return with_named(self.kernel, self.likelihood, split_parameters(named, flat))
 
-    def _own(self) -> np.ndarray:
+    def _of_model(self) -> np.ndarray:
         """Coordinates (P,) of this kernel and likelihood."""
         every = np.log(np.concatenate(list(named_parameters(self.kernel, self.likelihood).values())))
         return every[self.first] * self.slope
@@ -85,7 +85,7 @@ class Coordinates:
         # a_1 scales outputs, as v_0 does, although the linear kernel has a lengthscale here.
         w = (self.slope < 0) & ["linear" not in name for name in self.names]
         noise = [name == "likelihood.noise_variance" for name in self.names]
-        place = self._own() if learned else np.where(w | noise, START_NOISE_AND_W, START_OTHERS)
+        place = self._of_model() if learned else np.where(w | noise, START_NOISE_AND_W, START_OTHERS)
         return place + START_DEVIATION * (chain > 0) * np.random.default_rng([chain, 1]).standard_normal(len(place))
 
 

@@ -206,8 +206,11 @@ def _check_target_variance(gbcm, variance):
     """Raise `InvalidData` for known variances of targets that are negative, or missing where training had them."""
     if variance is not None:
         refuse_target_variance(gbcm.model, TARGET_VARIANCE)
-        if len(bad := np.flatnonzero(np.asarray(variance, dtype=float) < 0)):
-            raise InvalidData(f"{TARGET_VARIANCE}: expected variances of at least 0, got others at row {bad[0]}")
+        values = np.asarray(variance, dtype=float)
+        if len(bad := np.flatnonzero(values < 0)):
+            raise InvalidData(
+                f"{TARGET_VARIANCE}: expected variances of at least 0, got {values[bad[0]]:g} at row {bad[0]}; correct it"
+            )
     elif TARGET_VARIANCE in (gbcm.snapshot.facts.survey.companions or []):
         raise InvalidData(
             f"{TARGET_VARIANCE}: expected the known variances of the errors of y, as in training, got none; give them, "

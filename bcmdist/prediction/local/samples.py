@@ -66,7 +66,7 @@ class RandomResiduals:
         self.functions = [shared.kernel.random_function(rng, COSINES, shared.inputs) for _ in range(size)]
         at_query = self._prior(shared.points) + np.sqrt(shared.jitter) * rng.standard_normal((shared.functions, size))
         self.weights = linalg.solve_lower(shared.factor, np.asfortranarray(at_query))
-        self.places: dict[int, int] = {}
+        self.positions: dict[int, int] = {}
         self.values = np.zeros((0, size))
         self.deviates = np.zeros((0, size))
 
@@ -76,14 +76,14 @@ class RandomResiduals:
 
     def at_rows(self, rows, X, V) -> tuple[np.ndarray, np.ndarray]:
         """Values of r, and standard normal deviates of the noise, at numbered rows: (n, size) each."""
-        unseen = np.flatnonzero([row not in self.places for row in rows.tolist()])
+        unseen = np.flatnonzero([row not in self.positions for row in rows.tolist()])
         if len(unseen):
-            start = len(self.places)
-            self.places |= {row: start + k for k, row in enumerate(rows[unseen].tolist())}
-            self._make_room(len(self.places))
-            self.values[start : len(self.places)] = self(X[unseen], V[unseen])
-            self.deviates[start : len(self.places)] = self.rng.standard_normal((len(unseen), self.size))
-        at = [self.places[row] for row in rows.tolist()]
+            start = len(self.positions)
+            self.positions |= {row: start + k for k, row in enumerate(rows[unseen].tolist())}
+            self._make_room(len(self.positions))
+            self.values[start : len(self.positions)] = self(X[unseen], V[unseen])
+            self.deviates[start : len(self.positions)] = self.rng.standard_normal((len(unseen), self.size))
+        at = [self.positions[row] for row in rows.tolist()]
         return self.values[at], self.deviates[at]
 
     def _make_room(self, count):
