@@ -209,7 +209,8 @@ def _check_target_variance(gbcm, variance):
         values = np.asarray(variance, dtype=float)
         if len(bad := np.flatnonzero(values < 0)):
             raise InvalidData(
-                f"{TARGET_VARIANCE}: expected variances of at least 0, got {values[bad[0]]:g} at row {bad[0]}; correct it"
+                f"{TARGET_VARIANCE}: expected variances of at least 0, got {values[bad[0]]:g} at row {bad[0]}; "
+                "correct it"
             )
     elif TARGET_VARIANCE in (gbcm.snapshot.facts.survey.companions or []):
         raise InvalidData(
