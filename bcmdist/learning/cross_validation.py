@@ -15,7 +15,7 @@ far from rows as predictions will be where this is known (`--query-from`).
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -52,6 +52,10 @@ class CrossValidation:
     """the same scores under a linear mean, if the mean is still to be chosen"""
 
 
+# Rows that are one neighbourhood, in units of its usual rows: eight times the work of one, but no overlap.
+WHOLE = 2
+
+
 @dataclass(frozen=True)
 class LeftOutSizes:
     """Number and size of neighbourhoods, and the central share of rows that is left out one by one."""
@@ -68,8 +72,11 @@ class LeftOutSizes:
         return max(1, int(self.share * self.rows))
 
     def among(self, rows: int) -> "LeftOutSizes":
-        """Sizes for a data set of `rows` rows; if one neighbourhood holds all rows, each row is left out once."""
-        return self if self.rows < rows else LeftOutSizes(1, rows, 1.0)
+        """Sizes for a data set of `rows` rows: no more neighbourhoods than leave out each row about once; few rows are
+        one neighbourhood."""
+        if rows <= WHOLE * self.rows:
+            return LeftOutSizes(1, rows, 1.0)
+        return replace(self, count=min(self.count, -(-rows // self.central)))
 
 
 # Neighbourhoods in which rows are left out for adjusting variances and choosing the model. They are many and far apart,

@@ -2,15 +2,18 @@
 
     FILE        one JSON object per line: arguments, value (null if the evaluation failed), gradient
 
-Every evaluation is appended and synced before it is used. A restarted run requests the same evaluations in the
-same order, because optimisers are deterministic, and reads the evaluations of the first run without touching the
-data. Numbers are written with all their digits. A crash loses at most the line being written; an incomplete line
-is skipped. Two runs may share a file: each appends lines that both can use.
+Every evaluation is appended before it is used. A restarted run requests the same evaluations in the same order, because
+optimisers are deterministic, and reads the evaluations of the first run without touching the data. Numbers are written
+with all their digits. If the process dies, at most the line being written is lost, and if the machine does, those of
+about the last second (`SYNC_SECONDS`); an incomplete line is skipped. Two runs may share a file: each appends lines
+that both can use.
 """
 
 import hashlib
 import json
+import math
 import os
+import time
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +22,9 @@ from bcmdist.errors import InvalidOption
 from bcmdist.learning.evidence.objectives import EvidenceObjective
 from bcmdist.model.model import described
 from bcmdist.storage.disk import open_file, read_file, sync_directory
+
+# Time between two syncs of the file: one takes as long as the evaluation of a few hundred rows.
+SYNC_SECONDS = 1.0
 
 
 class CachedObjective:
@@ -40,6 +46,7 @@ class CachedObjective:
         """evaluations that were not in the file"""
         text = read_file(self.path) if os.path.lexists(self.path) else b""
         self._torn = bool(text) and not text.endswith(b"\n")
+        self._synced = -math.inf
         self._cached = dict(filter(None, map(_read_line, text.splitlines())))
 
     @property
@@ -61,12 +68,14 @@ class CachedObjective:
         return value, gradient.copy()
 
     def _append(self, line):
-        """Append one line durably; start a new line after an incomplete one."""
+        """Append one line; start a new line after an incomplete one."""
         new = not self.path.exists()
         with os.fdopen(open_file(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "ab") as file:
             file.write(b"\n" * self._torn + json.dumps(line).encode() + b"\n")
             file.flush()
-            os.fsync(file.fileno())
+            if time.monotonic() > self._synced + SYNC_SECONDS:
+                os.fsync(file.fileno())
+                self._synced = time.monotonic()
         self._torn = False
         if new:
             sync_directory(self.path.parent)

@@ -9,6 +9,9 @@ Scores weigh single rows and blocks by the distances at which predictions will b
 (`shares_of`); otherwise by a mixture of both.
 """
 
+import functools
+import hashlib
+
 import numpy as np
 from scipy.spatial import cKDTree
 
@@ -19,6 +22,7 @@ from bcmdist.learning.gap_points import Gaps
 from bcmdist.learning.left_out.density import label_densities, normal_density
 from bcmdist.model.likelihoods import Likelihood
 from bcmdist.prediction.observation import predictive
+from bcmdist.storage.cache import get_or_make, least_recently_used
 
 # Numbers of blocks into which a sample is cut, one size after the other: powers of two, so that blocks are nested. The
 # largest hold a quarter of the domain. Arbitrary.
@@ -28,10 +32,17 @@ SAMPLES, SAMPLE_ROWS, LEAST_ROWS = 4, 500, 100
 # Weight of all blocks in a score if nothing is known about where predictions will be needed: most are expected where
 # rows are. Arbitrary.
 BLOCKS_SHARE = 0.25
+# Blocks of the samples of a search, which asks for them at each of its scores.
+_cache = least_recently_used(2**24, lambda numbers: numbers.nbytes)
 
 
 def block_numbers(Z) -> np.ndarray:
     """Return the block of each row at each size of `CUTS`, (S, n), for inputs Z (n, D) in units of a metric."""
+    key = Z.shape, hashlib.sha256(np.ascontiguousarray(Z)).digest()
+    return get_or_make(_cache, key, functools.partial(_numbers, Z))
+
+
+def _numbers(Z):
     tree = grow(Z, np.ones(Z.shape[1]), cell_rows=len(Z) / CUTS[0], partition_rows=len(Z))
     cells = tree.route(Z)
     return np.array([cells // (CUTS[0] // cut) for cut in CUTS])
