@@ -90,6 +90,17 @@ def of_few_rows(snapshot: Snapshot) -> str | None:
     return f"{rows} rows are few: hyper-parameters and intervals are uncertain"
 
 
+def of_time(snapshot: Snapshot) -> str | None:
+    """Report what learning left out to keep its time."""
+    cut = snapshot.facts.learning.unfinished
+    if cut is None:
+        return None
+    gain = cut.gain_per_second
+    rising = f", its log evidence still rose by {gain:.2g} nats a second" if gain and gain > 0.0 else ""
+    steps = few(cut.steps)
+    return f"learning ended after its {cut.seconds:g} s: {steps} cut short{rising}; give --effort thorough or --seconds"
+
+
 def of_bounds(snapshot: Snapshot) -> str | None:
     """Report hyper-parameters that ended at a bound, by the names of their columns."""
     found = at_bounds(snapshot)
@@ -275,6 +286,7 @@ ADVISERS: tuple[Callable[[Snapshot], str | None], ...] = (
     of_better_models,
     of_outliers,
     of_few_rows,
+    of_time,
     of_rows_outside,
     of_targets,
     of_replicates,

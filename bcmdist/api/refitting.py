@@ -60,7 +60,7 @@ SAME_WEIGHT = 1e-9
 # Facts that learning finds, by name.
 LEARNED = (
     "kernels_tried", "at_bounds", "evaluations", "settled", "decisions", "query_asked", "degrees_estimated", "labels",
-    "repeats", "whole_targets", "between_partitions",
+    "repeats", "whole_targets", "between_partitions", "unfinished",
 )  # fmt: skip
 # Facts that hold for the former hyper-parameters only.
 OUTDATED = (

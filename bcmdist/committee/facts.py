@@ -99,6 +99,17 @@ class Survey(Record, frozen=True):
     """what the data showed before anything was learned, in sentences"""
 
 
+class Unfinished(Record, frozen=True):
+    """What a search for hyper-parameters left out to keep its time."""
+
+    seconds: Number
+    """the time that it was given"""
+    steps: list[str]
+    """steps that were cut short or left out"""
+    gain_per_second: Number | None = None
+    """rise of the log evidence when a climb was last cut short, in nats a second"""
+
+
 class Learning(Record, frozen=True):
     """How hyper-parameters were learned."""
 
@@ -114,6 +125,8 @@ class Learning(Record, frozen=True):
     """decisions with their criterion and margin; None in commits of versions that did not record them"""
     refits: CountFromOne | None = None
     """number of times that hyper-parameters were replaced, by a refit or by a return to earlier ones"""
+    unfinished: Unfinished | None = None
+    """what the search left out to keep its time; None if it left out nothing"""
 
 
 class QuerySize(Record, frozen=True):

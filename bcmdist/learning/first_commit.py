@@ -96,7 +96,7 @@ def _job(data, settings):
     for name in ("noise", "warp", "target_transform"):
         if asked[name] == "auto":
             del asked[name]
-    for name in ("coordinates", "output"):
+    for name in ("coordinates", "output", "seconds"):
         if asked[name] is None:
             del asked[name]
     if settings.precision == FIRST_PRECISION:

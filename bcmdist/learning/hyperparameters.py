@@ -125,7 +125,7 @@ class InputColumns:
 
 
 def find_hyperparameters(
-    settings, blocks, near, reference, columns, likelihood, classes, runtime, log, *, sloping, representable, meter=None
+    settings, blocks, near, reference, columns, likelihood, classes, runtime, log, *, sloping, **how
 ) -> tuple[str, Kernel, Likelihood, str, dict[str, Any]]:
     """Kernel name, kernel, likelihood, mean (learned, or of the settings), and findings by field name of `Facts`.
 
@@ -137,8 +137,7 @@ def find_hyperparameters(
     columns : `InputColumns`
     log : path of the log of evaluations (`CachedObjective`)
     sloping : whether a linear mean may replace the constant one
-    representable : function of a kernel: whether shared variables can represent it
-    meter : `Meter` of the evaluations
+    how : `representable`, `meter` and `limit` of `learn`
 
     Raises
     ------
@@ -169,8 +168,7 @@ def find_hyperparameters(
             roles=columns.roles,
             validation_for=objectives.validation_on(validation) if validation else None,
             trend=objectives.trend,
-            representable=representable,
-            meter=meter,
+            **how,
         )
     except NotPositiveDefinite as error:
         raise NotPositiveDefinite(
@@ -193,6 +191,7 @@ def _findings(learned) -> dict[str, Any]:
         "evaluations": learned.evaluations,
         "settled": learned.noise_factors,
         "decisions": [decision.to_json() for decision in learned.decisions],
+        "unfinished": learned.unfinished,
     }
 
 

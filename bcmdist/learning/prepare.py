@@ -5,7 +5,7 @@ One pass over the data checks every row; nothing is written before all rows have
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import numpy as np
@@ -58,6 +58,7 @@ from bcmdist.learning.search_length import evaluations
 from bcmdist.learning.settings import Settings
 from bcmdist.learning.survey import Survey, SurveyResult, schema_of
 from bcmdist.learning.target_choice import choose_scaling
+from bcmdist.learning.time_limit import TimeLimit, time_limit
 from bcmdist.learning.training_context import TrainingContext
 from bcmdist.model.kernel_columns import KernelColumns
 from bcmdist.model.kernels import kernel_parts, parse_kernel
@@ -146,6 +147,7 @@ class FitContext:
     """inputs that name a row's output, where there are several"""
     places: np.ndarray | None = None
     """inputs of future predictions, (m, D), in original units; None if unknown"""
+    limit: TimeLimit = field(default_factory=TimeLimit)
 
     @property
     def method(self) -> Method:
@@ -165,7 +167,8 @@ def prepare_model(
     data: Dataset, surveyed: SurveyResult, settings: Settings, runtime: Runtime, store: ModelStore, place: FitResources
 ) -> tuple[Model, dict]:
     """Return the model for surveyed data, and the findings of preparation by their field names in `Facts`."""
-    case, like = fit_context(data, surveyed, settings, runtime), model_like(settings)
+    limit = time_limit(settings)
+    case, like = replace(fit_context(data, surveyed, settings, runtime), limit=limit), model_like(settings)
     look = first_look(case)
     with place.stages("learn"):
         if settings.learn:
@@ -257,6 +260,7 @@ def _learned(case, reference, store, place):
         sloping=case.sloping,
         representable=budget,
         meter=Meter(sum(evaluations(case)), figure) if case.settings.learn else None,
+        limit=case.limit,
     )
     budget.warn(taken=learned[0])
     return learned

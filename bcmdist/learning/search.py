@@ -6,6 +6,7 @@ rounds use rows that are near in the metric learned so far, and left-out rows ch
 includes a weak log-normal prior on every parameter, which only matters where the data are uninformative.
 """
 
+import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -16,8 +17,9 @@ from scipy.optimize import minimize
 
 from bcmdist.learning.category_lengthscales import category_lengthscales_by_evidence, freed
 from bcmdist.learning.cross_validation import DECISIVE_NATS, CrossValidation, Judged, select_model
-from bcmdist.learning.decisions import A_ROW, EVIDENCE, IN_ALL, ROWS_LEFT_OUT, Decision
-from bcmdist.learning.left_out.score import Margin, margin
+from bcmdist.learning.decisions import EVIDENCE, IN_ALL, Decision
+from bcmdist.learning.left_out.score import Margin
+from bcmdist.learning.mean_choice import mean_by_evidence, mean_by_rows
 from bcmdist.learning.outputs import ONE_OUTPUT, OutputColumns, ranks_tried
 from bcmdist.learning.point import (
     Point,
@@ -31,8 +33,9 @@ from bcmdist.learning.point import (
     theta_of,
 )
 from bcmdist.learning.starts import begun, isotropic_points, with_name
-from bcmdist.learning.stopping import GAIN_NATS, stop_at_first, stop_out_of_reach, stop_when_idle
+from bcmdist.learning.stopping import stop_at_first, stop_out_of_reach, stop_when_idle
 from bcmdist.learning.structure import ColumnRoles, sums
+from bcmdist.learning.time_limit import TimeLimit
 from bcmdist.model.kernels import Kernel
 from bcmdist.model.likelihoods import Likelihood
 from bcmdist.runtime.progress import Meter
@@ -47,8 +50,16 @@ AUTO_KERNELS = ("matern32", "se", "matern52", "matern12")
 PRIOR_SD = 3.0
 
 NO_ROLES = ColumnRoles()
-# Iterations before a constant and a linear mean are compared by the evidence alone.
-MEAN_STEPS = 5
+# Steps of the search, and the share of its time by which each must end: choices come last, and need theirs.
+SHARES = {
+    "first lengthscales": 0.4,
+    "a lengthscale for each input": 0.5,
+    "other kernels": 0.6,
+    "sums of kernels": 0.7,
+    "further rounds": 0.8,
+    "choice by rows left out": 0.9,
+}
+ALL_BY_EVIDENCE = dict.fromkeys(SHARES, 0.9)  # where rows left out choose nothing
 
 
 @dataclass(frozen=True)
@@ -97,23 +108,41 @@ class Learned:
     linear: bool = False
     """whether a linear mean replaced the constant one"""
     decisions: tuple[Decision, ...] = ()
+    unfinished: dict[str, Any] | None = None
+    """what was left out to keep the time (`TimeLimit.to_json`)"""
 
 
 class _Search:
     """Maximise one objective from several starts, counting evaluations."""
 
-    def __init__(self, objective: Objective, inputs: int, groups: tuple[int, ...] = (), meter: Meter | None = None):
+    def __init__(
+        self,
+        objective: Objective,
+        inputs: int,
+        groups: tuple[int, ...] = (),
+        meter: Meter | None = None,
+        limit: TimeLimit | None = None,
+    ):
         self.objective = objective
         self.meter = meter
+        self.limit, self.shares = limit or TimeLimit(), SHARES
         self.inputs = inputs
         self.groups = groups
         self.evaluations = 0
 
+    def begin(self, step: str) -> None:
+        """Begin a step of `SHARES`, which is cut short when its share of the time has passed."""
+        self.limit.begin(step, self.shares[step])
+
     def climb(self, start: Point, steps, *, goal=-math.inf) -> Point:
         """Return the best point that L-BFGS finds in at most `steps` iterations; never worse than the start.
 
+        The start itself if the time has passed.
+
         goal : objective that the point must exceed to be of use; the climb ends early if it is out of reach
         """
+        if self.limit.passed():
+            return start if math.isfinite(start.objective) else self.again(start)
         center, bounds = theta_of(start), np.log(bounds_of(start))
         best: list[Any] = [start.objective, center]
         moves, prior = moves_of(start), self._prior(start)
@@ -136,7 +165,7 @@ class _Search:
             jac=True,
             method="L-BFGS-B",
             bounds=room,
-            callback=stop_at_first(stop_when_idle(), stop_out_of_reach(-goal, steps)),
+            callback=stop_at_first(stop_when_idle(), stop_out_of_reach(-goal, steps), self.limit.stop_when_passed()),
             options={"maxiter": steps, "ftol": 0.0},
         )
         return replace(moved(start, best[1]), objective=best[0])
@@ -183,6 +212,7 @@ def learn(
     trend: Objective | None = None,
     representable: Callable[[Kernel], bool] = lambda _: True,
     meter: Meter | None = None,
+    limit: TimeLimit | None = None,
 ) -> Learned:
     """Maximise an objective over the parameters of a kernel and a likelihood.
 
@@ -198,34 +228,52 @@ def learn(
     trend : the objective over the current rows under a linear mean, which may replace the constant mean
     representable : whether a kernel may be chosen; if none may, all may
     meter : counts evaluations, to show the progress
+    limit : time of the search, by default without limit; what is left out is noted there
 
     Raises
     ------
     NotPositiveDefinite
         The objective could not be evaluated at any start.
     """
-    search, auto = _Search(objective_for(None), inputs, groups, meter), kernel_name == "auto"
+    search, auto = _Search(objective_for(None), inputs, groups, meter, limit), kernel_name == "auto"
+    search.shares = SHARES if validation_for else ALL_BY_EVIDENCE
     names = [outputs.kernel(name) for name in (AUTO_KERNELS if auto else (kernel_name,))]
+    coarse, points = _coarse(search, objective_for, names, likelihood, effort, scales)
+    best = _by_input(search, coarse, effort)
+    goal = best.objective if validation_for is None else -math.inf  # rows left out may prefer a lower evidence
+    points = [best, *_other_kernels(search, points, best, effort, goal)]
+    search.begin("sums of kernels")
+    more = functools.partial(sums, roles=roles) if auto and not outputs else ranks_tried
+    summed, gaining = ([], []) if search.limit.passed() else more(search, points, effort)
+    tried, points = _best_by_name([*points, *summed]), [*points, *gaining]
+    best, *others = _representable(sorted(points, key=_objective, reverse=True), representable)
+    search.begin("further rounds")
+    if validation_for is None:
+        return _by_evidence(search, best, others, tried, trend, effort)
+    best, validation = _further_rounds(search, best, objective_for, validation_for, effort)
+    search.begin("choice by rows left out")
+    best, validation, linear, of_mean = mean_by_rows(search, best, validation, trend, effort)
+    others += [*_plain(search, coarse, best), *filter(None, [freed(best)])]
+    won = select_model(validation, best, [] if search.limit.passed() else others, _climb_near(search, best, effort))
+    return _concluded(search, won, tried, linear, of_mean)
+
+
+def _coarse(search, objective_for, names, likelihood, effort, scales) -> tuple[Point, list[Point]]:
+    """The best point with one lengthscale, on rows that are near in its metric, and those of all kernels."""
+    search.begin("first lengthscales")
     points = isotropic_points(search, names, likelihood, effort, scales)
     coarse = max(points, key=_objective)
     search.objective = objective_for(coarse.kernel)
     coarse = search.again(coarse)
     if not math.isfinite(coarse.objective):  # the optimum fails numerically on these rows: search again
         coarse = max(points := isotropic_points(search, names, likelihood, effort, scales), key=_objective)
-    best = search.climb(expanded(coarse, inputs), effort.steps)
-    goal = best.objective if validation_for is None else -math.inf  # rows left out may prefer a lower evidence
-    points = [best, *_other_kernels(search, points, best, effort, goal)]
-    by_sums = auto and not outputs
-    summed, gaining = sums(search, points, effort, roles) if by_sums else ranks_tried(search, points, effort)
-    tried, points = _best_by_name([*points, *summed]), [*points, *gaining]
-    best, *others = _representable(sorted(points, key=_objective, reverse=True), representable)
-    if validation_for is None:
-        return _by_evidence(search, best, others, tried, trend, effort)
-    best, validation = _further_rounds(search, best, objective_for, validation_for, effort)
-    best, validation, linear, of_mean = _mean_by_rows(search, best, validation, trend, effort)
-    others += [*_plain(search, coarse, best), *filter(None, [freed(best)])]
-    won = select_model(validation, best, others, _climb_near(search, best, effort))
-    return _concluded(search, won, tried, linear, of_mean)
+    return coarse, points
+
+
+def _by_input(search, coarse, effort) -> Point:
+    """The best kernel with a lengthscale for each input."""
+    search.begin("a lengthscale for each input")
+    return search.climb(expanded(coarse, search.inputs), effort.steps)
 
 
 def _climb_near(search, best, effort) -> Callable[[Point], Point]:
@@ -243,6 +291,9 @@ def _other_kernels(search, points, best, effort, goal) -> list[Point]:
 
     goal : objective that a kernel must exceed, as in `_Search.climb`
     """
+    search.begin("other kernels")
+    if search.limit.passed():
+        return []
     places = {p.name: [best, expanded(p, search.inputs)] for p in sorted(points, key=_objective) if p.name != best.name}
     starts = [begun(search, name, at) for name, at in places.items()]
     return [search.climb(start, effort.isotropic_steps, goal=goal) for start in starts]
@@ -256,11 +307,13 @@ def _further_rounds(search, best, objective_for, validation_for, effort) -> tupl
     """
     earlier = []
     for _ in range(effort.rounds):
+        if search.limit.passed():
+            break
         earlier.append(best)
         search.objective = objective_for(best.kernel)
         best = search.climb(search.again(best), effort.steps // 2)
     validation = validation_for(best.kernel)
-    if best.likelihood.on_labels:
+    if best.likelihood.on_labels or search.limit.passed():
         return best, validation
     least = validation.model_score(best.kernel, best.likelihood).value + DECISIVE_NATS
     scored = [(validation.model_score(point.kernel, point.likelihood).value, point) for point in earlier]
@@ -272,7 +325,7 @@ def _by_evidence(search, best, others, tried, trend, effort):
     """Finish learning by the evidence alone, without left-out rows."""
     of_kernel = _kernel_by_evidence(best, others)
     best, of_levels = category_lengthscales_by_evidence(search, best, effort)
-    best, linear, of_mean = _mean_by_evidence(search, best, trend)
+    best, linear, of_mean = mean_by_evidence(search, best, trend)
     return _learned(search, best, tried, linear=linear, decisions=of_kernel + of_levels + of_mean)
 
 
@@ -311,45 +364,6 @@ def _kernel_by_evidence(best, others):
     return (Decision("kernel", best.name, EVIDENCE, over, IN_ALL),) if over else ()
 
 
-def _mean_by_evidence(search, best, trend):
-    """Choose a constant or linear mean by the evidence: the best point, whether the mean is linear, and the decision.
-
-    Both climb the same number of steps from the constant mean's point, so that the gain is due to the mean only.
-    """
-    if trend is None:
-        return best, False, ()
-    level = search.climb(best, MEAN_STEPS)
-    search.objective = trend
-    sloping = search.climb(search.again(best), MEAN_STEPS, goal=level.objective)
-    gain = sloping.objective - level.objective
-    linear = gain > GAIN_NATS
-    found = Margin(gain if linear else -gain, None)
-    return sloping if linear else level, linear, (_of_mean(linear, EVIDENCE, found, IN_ALL),)
-
-
-def _mean_by_rows(search, best, validation, trend, effort):
-    """Choose a constant or linear mean by left-out rows: point, its cross-validation, whether linear, the decision.
-
-    Both means are scored at the same kernel, which was learned under a constant mean: that is where predictions
-    between distant rows differ most.
-    """
-    if trend is None or validation.trend is None:
-        return best, validation, False, ()
-    constant, sloping = (one.model_score(best.kernel, best.likelihood) for one in (validation, validation.trend))
-    gain = margin(sloping, constant)
-    linear = gain.nats > max(DECISIVE_NATS, gain.error or 0.0)
-    decision = _of_mean(linear, ROWS_LEFT_OUT, gain if linear else margin(constant, sloping))
-    if not linear:
-        return best, validation, False, (decision,)
-    search.objective = trend
-    return search.climb(search.again(best), effort.steps // 2), validation.trend, True, (decision,)
-
-
-def _of_mean(linear, criterion, found, unit=A_ROW):
-    taken, other = ("linear", "constant") if linear else ("constant", "linear")
-    return Decision("mean", taken, criterion, {other: found}, unit)
-
-
 def polish(objective: Objective, start: Point, *, inputs, steps) -> Learned:
     """Climb another objective for a few iterations from a learned point; the result is never lower than the start."""
     search = _Search(objective, inputs, start.groups)
@@ -368,6 +382,7 @@ def _learned(search, best, tried, factors=None, *, linear=False, decisions=()):
         factors or {},
         linear,
         decisions,
+        search.limit.to_json(),
     )
 
 

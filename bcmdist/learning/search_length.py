@@ -4,7 +4,8 @@ import numpy as np
 
 from bcmdist.learning.cross_validation import CONTENDERS
 from bcmdist.learning.hyperparameters import AUTO_KERNEL, may_slope, requested_kernel
-from bcmdist.learning.search import AUTO_KERNELS, MEAN_STEPS
+from bcmdist.learning.mean_choice import MEAN_STEPS
+from bcmdist.learning.search import AUTO_KERNELS
 from bcmdist.learning.starts import START_LENGTHSCALES
 
 # Evaluations of the evidence per allowed step of a search, with one common lengthscale and afterwards: medians of

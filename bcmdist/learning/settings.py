@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from bcmdist.learning.method_options import changed_options, method_options, reserve_names
 from bcmdist.learning.option_fields import Further
-from bcmdist.storage.bounds import COUNT, SEED
+from bcmdist.storage.bounds import COUNT, SEED, Bounds
 
 Options = TypeVar("Options")
 
@@ -100,7 +100,10 @@ class Settings:
     committee (committee: PITC; for rrgp_star the reduced-rank process that it augments); or the evidence of one random
     subset of rows, of a size set by --effort (subset)"""
     effort: Literal["quick", "normal", "thorough"] = "normal"
-    """how long to learn, and from how many rows"""
+    """how long to learn, and from how many rows: quick at most 10 seconds, normal 60, thorough as long as it gains"""
+    seconds: Annotated[float | None, "S", Bounds(0.0, 1e7, above=True)] = None
+    """most seconds of the search for hyper-parameters, which keeps the best that it has found and says what it left out
+    [default: by --effort]; methods that train basis functions train these by --effort"""
     seed: Annotated[int, SEED] = 0
     """seed of all random numbers"""
     x: str = "X"

@@ -31,6 +31,7 @@ FULL = {
     "passes": [{"pass": 1}, {"pass": 2, "change": 0.25, "log_evidence": -10.0, "halvings": 0}],
     "data": "a.zarr",
     "evaluations": 7,
+    "unfinished": {"seconds": 10.0, "steps": ["other kernels"], "gain_per_second": 2.0},
     "method": "local",
     "expert": "fitc",
     "fading": {"source": "stream", "position": 70, "half_life": 10.0, "window": None},
