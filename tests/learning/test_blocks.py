@@ -14,6 +14,7 @@ from bcmdist.data.dataset import COMPANIONS, open_data
 from bcmdist.data.observations import Observations
 from bcmdist.data.partition import partitions
 from bcmdist.data.rows import Rows, read_all
+from bcmdist.learning.blocks import blocks as of_blocks
 from bcmdist.learning.blocks.blocks import (
     ROUGH_ROUNDS,
     THINNING,
@@ -76,7 +77,7 @@ def test_of_rows_that_coincide_any_are_near(make_data, tmp_path, rng):
     y = np.sort(rng.standard_normal(600))
     store = open_store(tmp_path / "model")
     scaling = Scaling(np.zeros(2), np.ones(2), 0.0, 1.0)
-    arrays = {"s": scaling_to_array(scaling), "centres": np.array([[1.0, 1.0, 1.0]]), "metric": np.ones(2)}
+    arrays = {"s": scaling_to_array(scaling), "centres": np.array([[1.0, 1.0, 1.0, np.inf]]), "metric": np.ones(2)}
     made = {name: BlobReference(store.storage.url, digest) for name, digest in store.put_arrays(arrays).items()}
     parts = partitions(open_data(make_data(X=np.ones((600, 2)), y=y)), 100)
     task = Nearest(made["s"], made["centres"], made["metric"], size=200, seed=0)
@@ -98,11 +99,13 @@ def setting(make_data, tmp_path, rng):
     return open_data(make_data("rows.zarr", rows_per_chunk=10, **columns)), columns, store, reference
 
 
-def nearest(setting, shares, metric, size=9, seed=3):
-    """The task, its centres in units of the metric, and what keeps its references alive."""
+def nearest(setting, shares, metric, size=9, seed=3, most=np.inf):
+    """The task, its centres in units of the metric, and what keeps its references alive; `most`: squared distance."""
     _, _, store, reference = setting
     centres = np.random.default_rng(1).standard_normal((len(shares), 2)) / metric
-    references = store.put_arrays({"centres": np.column_stack([centres, shares]), "metric": metric})
+    references = store.put_arrays(
+        {"centres": np.column_stack([centres, shares, np.full(len(shares), most)]), "metric": metric}
+    )
     made = {name: BlobReference(store.storage.url, digest) for name, digest in references.items()}
     return Nearest(reference, **made, size=size, seed=seed), centres
 
@@ -128,13 +131,57 @@ def test_neighbourhoods_are_the_nearest_rows(setting, rows):
         np.testing.assert_allclose(block.distance, ((Z[expected] - centre) ** 2).sum(axis=1), atol=1e-9)
 
 
+def test_rows_within_a_distance_are_those_of_all(setting):
+    """As far as there are any within it."""
+    data, *_ = setting
+    free, near = (
+        SerialRuntime().sum(nearest(setting, [1.0, 0.3], METRIC, most=most)[0], partitions(data, 20), label="test")
+        for most in (np.inf, 0.2)
+    )
+    for whole, part in zip(free.blocks, near.blocks, strict=True):
+        within = whole.distance <= 0.2
+        assert 0 < len(part.X) == within.sum() < len(whole.X)
+        np.testing.assert_array_equal(part.X, whole.X[within])
+
+
+@pytest.mark.parametrize("margin", [2.0, 0.01])
+def test_neighbourhoods_of_many_rows_hold_as_many_as_asked(make_data, tmp_path, rng, monkeypatch, margin):
+    """The nearest of all rows, also where too few lie within the distance that was expected to hold them."""
+    monkeypatch.setattr(of_blocks, "MARGIN", margin)
+    monkeypatch.setattr(of_blocks, "FEWEST", 2)
+    X = rng.standard_normal((3000, 2)) ** 3
+    data = open_data(make_data(X=X, y=np.arange(3000.0)))
+    store = open_store(tmp_path / "model")
+    scaling = Scaling(np.zeros(2), np.ones(2), 0.0, 1.0)
+    reference = BlobReference(store.storage.url, store.put_arrays({"s": scaling_to_array(scaling)})["s"])
+    passes = []
+
+    class Counted(SerialRuntime):
+        def sum(self, task, parts, *, label):
+            passes.append(label)
+            return super().sum(task, parts, label=label)
+
+    about = {"reference": reference, "size": 50, "per_density": 1, "store": store, "url": str(tmp_path), "seed": 0}
+    near = CellBlocks(data, partitions(data, 100), X[rng.permutation(3000)[:500]], runtime=Counted(), **about)
+    found = near.neighbourhoods(None, np.array([1.0, 1.0]), 50)
+    assert len(passes) == (1 if margin > 1.0 else 2)
+    for part, rows in read_all(found):
+        distance = ((X - rows.X[0]) ** 2).sum(axis=1)
+        np.testing.assert_array_equal(np.sort(rows.obs.y), np.sort(np.argsort(distance)[: part.rows]))
+        assert part.rows == 50
+
+
 @settings(max_examples=20, deadline=None)
 @given(st.sets(st.integers(1, ROWS - 1), max_size=6), st.randoms(use_true_random=False))
 def test_any_cutting_gives_the_same_rows(cuts, random):
     """Where each centre sees all rows; partitions may be smaller than a block."""
     rng = np.random.default_rng(5)
     X, obs = rng.standard_normal((ROWS, 2)), observations(np.arange(ROWS))
-    tables = {"s": scaling_to_array(SCALING), "c": np.array([[0.2, -4.0, 1.0], [0.0, -4.0, 1.0]]), "m": METRIC}
+    tables = {
+        "s": scaling_to_array(SCALING),
+        "c": np.array([[0.2, -4.0, 1.0, np.inf], [0.0, -4.0, 1.0, np.inf]]),
+        "m": METRIC,
+    }
     task = _Loaded(tables)
 
     def of(edges):

@@ -42,6 +42,8 @@ class Neighbourhood:
     """uniform random numbers, ascending where distances are equal"""
 
     def __add__(self, other: "Neighbourhood") -> "Neighbourhood":
+        if not (len(self.X) and len(other.X)):
+            return self if len(self.X) else other
         distance = np.concatenate([self.distance, other.distance])
         chance = np.concatenate([self.chance, other.chance])
         keep = np.lexsort((chance, distance))[: self.size]
@@ -69,7 +71,7 @@ class Nearest:
 
     scaling: BlobReference
     centres: BlobReference
-    """(B, D + 1): scaled inputs divided by the metric, and the share"""
+    """(B, D + 2): scaled inputs divided by the metric, the share, and the largest squared distance of a row"""
     metric: BlobReference
     """(D,), divisors of the scaled inputs"""
     size: int
@@ -79,10 +81,10 @@ class Nearest:
         table, unit = load_array(self.centres), load_array(self.metric)
         Z = load_scaling(self.scaling).inputs(rows.X) / unit
         chance = np.random.default_rng([self.seed, part.start]).random((len(table), len(Z)))
-        distance = squared_distance(Z, table[:, :-1], np.ones(Z.shape[1]))
+        distance = squared_distance(Z, table[:, :-2], np.ones(Z.shape[1]))
         blocks = []
-        for b, share in enumerate(table[:, -1]):
-            seen = np.flatnonzero(chance[b] < share)
+        for b, (share, most) in enumerate(table[:, -2:]):
+            seen = np.flatnonzero((chance[b] < share) & (distance[:, b] <= most))
             keep = seen[np.lexsort((chance[b, seen], distance[seen, b]))[: self.size]]
             blocks.append(Neighbourhood(self.size, rows.X[keep], rows.obs[keep], distance[keep, b], chance[b, keep]))
         return Neighbourhoods(tuple(blocks))
@@ -99,6 +101,9 @@ def all_rows(found: Neighbourhoods) -> tuple[np.ndarray, Observations, list[int]
 LEARNING_BLOCK, FIRST_BLOCK = 1000, 500
 # Rounds with only one neighbourhood per density: later rounds refine what they find.
 ROUGH_ROUNDS = 2
+# Rows of a sample that lie within a distance where as many of all rows as needed almost certainly do: so many times
+# the expected number, and some more.
+MARGIN, FEWEST = 2.0, 10
 # Ratio of successive densities: each is this share of the previous one.
 THINNING = 0.25
 
@@ -198,14 +203,30 @@ class CellBlocks:
         if not os.path.exists(place):
             rng = np.random.default_rng([self.seed, self.round])
             centres = self.sample[rng.integers(len(self.sample), size=len(shares))] / unit
-            arrays = {"centres": np.column_stack([centres, shares]), "metric": unit}
-            with self.store.transient(arrays) as references:
-                task = Nearest(self.reference, **references, size=size, seed=self.seed + self.round)
-                X, obs, sizes = all_rows(self.runtime.sum(task, self.all_parts, label="neighbourhoods"))
+            found = self._nearest(centres, shares, unit, self._radii(centres, shares, unit, size), size)
+            if any(len(one.X) < size for one in found.blocks):
+                found = self._nearest(centres, shares, unit, np.full(len(centres), np.inf), size)
+            X, obs, sizes = all_rows(found)
             _write(place, X, obs, self.data.companions, rows_per_chunk=size, attributes={"sizes": sizes})
         blocks = open_data(place)
         edges = np.cumsum([0, *open_group(place).attrs["sizes"]]).tolist()  # type: ignore[misc]
         return [_kept(Partition(blocks, a, b), place) for a, b in itertools.pairwise(edges) if b > a]
+
+    def _nearest(self, centres, shares, unit, radii, size) -> Neighbourhoods:
+        """The rows nearest to each centre (B, D), of those within a squared distance `radii`, (B,)."""
+        arrays = {"centres": np.column_stack([centres, shares, radii]), "metric": unit}
+        with self.store.transient(arrays) as references:
+            task = Nearest(self.reference, **references, size=size, seed=self.seed + self.round)
+            return self.runtime.sum(task, self.all_parts, label="neighbourhoods")
+
+    def _radii(self, centres, shares, unit, size) -> np.ndarray:
+        """Squared distances from centres (B, D) within which there are almost certainly `size` rows of a share of all,
+        (B,), by the rows of the sample: so that few rows of each partition have to be sorted."""
+        distance = np.sort(squared_distance(self.sample / unit, centres, np.ones(len(unit))), axis=0)
+        within = np.ceil(MARGIN * size * len(distance) / (self.data.rows * np.asarray(shares))).astype(int) + FEWEST
+        return np.append(distance, np.full((1, len(centres)), np.inf), axis=0)[
+            np.minimum(within, len(distance)), np.arange(len(centres))
+        ]
 
 
 def _write(place, X, obs, companions, *, rows_per_chunk, attributes=None):
