@@ -106,36 +106,37 @@ def _laplace(K, likelihood, obs):
     """
     f = laplace_mode(K, obs, likelihood)
     g = likelihood.score(obs, f)
-    L, T = weighted_inverse(K, likelihood.curvature(obs, f))
+    L, T, left = weighted_inverse(K, likelihood.curvature(obs, f))
     value = likelihood.log_density(obs, f).sum() - 0.5 * (g @ f) - 0.5 * linalg.log_determinant(L)
-    variance = posterior_variance(K, L, likelihood.curvature(obs, f), T)
+    variance = posterior_variance(K, L, likelihood.curvature(obs, f), left)
     t = corrected_mode_shift(0.5 * variance * likelihood.third(obs, f), K, T, likelihood, obs, f)
     tail = likelihood_gradient(likelihood, obs, f, variance, K @ t)
     T *= -0.5
     return float(value), linalg.add_outer(linalg.add_outer(T, 0.5, g + t), -0.5, t), tail
 
 
-def weighted_inverse(K, w) -> tuple[np.ndarray, np.ndarray]:
-    """L with L L' = B = I + w^1/2 K w^1/2, and T = w^1/2 B^-1 w^1/2 = (K + w^-1)^-1 for w >= 0."""
+def weighted_inverse(K, w) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """L with L L' = B = I + w^1/2 K w^1/2, T = w^1/2 B^-1 w^1/2 = (K + w^-1)^-1, w >= 0, and the diagonal of B^-1."""
     root = np.sqrt(w)
     L = linalg.cholesky(linalg.identity_plus_scaled(K, root), name="I + w^1/2 K w^1/2")
     T = linalg.inverse(L)
+    left = np.diag(T).copy()
     T *= root[:, None]
     T *= root
-    return L, T
+    return L, T, left
 
 
-def posterior_variance(K, L, w, T) -> np.ndarray:
-    """Diagonal of K - K T K, (n,), from L and T of `weighted_inverse`.
+def posterior_variance(K, L, w, left) -> np.ndarray:
+    """Diagonal of K - K T K at the last k rows, (k,), from L and the diagonal of B^-1 there (k,) of `weighted_inverse`.
 
-    For rows with enough information about their f this is (1 - T_ii / w_i) / w_i, since K T = I - T / w. For the other
-    rows that difference cancels, and a triangular solve is used.
+    For rows with enough information about their f this is (1 - left) / w, since K T = I - T / w. For the other rows
+    that difference cancels, and a triangular solve is used.
     """
-    left = 1.0 - np.divide(np.diag(T), w, out=np.ones(len(w)), where=w > 0.0)  # w var(f | y)
-    faint = np.flatnonzero(left < LEAST_LEFT)
-    variance = np.divide(left, w, out=np.zeros(len(w)), where=w > 0.0)
-    C = linalg.solve_lower(L, np.multiply(np.sqrt(w)[:, None], K[:, faint], order="F"))
-    variance[faint] = K[faint, faint] - np.einsum("ij,ij->j", C, C)
+    first, own = len(K) - len(left), w[len(K) - len(left) :]
+    faint = np.flatnonzero(1.0 - left < LEAST_LEFT)
+    variance, at = np.divide(1.0 - left, own, out=np.zeros(len(own)), where=own > 0.0), first + faint
+    C = linalg.solve_lower(L, np.multiply(np.sqrt(w)[:, None], K[:, at], order="F"))
+    variance[faint] = K[at, at] - np.einsum("ij,ij->j", C, C)
     return variance
 
 

@@ -186,10 +186,10 @@ def _at_mode(V, Lam, likelihood, obs, belief):
     """
     f = laplace_mode(Lam, obs, likelihood, V @ belief.mean)
     w = likelihood.curvature(obs, f)
-    L, T = weighted_inverse(Lam, w)
+    L, T, left = weighted_inverse(Lam, w)
     M = V - Lam @ (T @ V)
     whitened = linalg.solve_lower(belief.factor, np.asfortranarray(M.T))
-    variance = posterior_variance(Lam, L, w, T) + np.einsum("ij,ij->j", whitened, whitened)
+    variance = posterior_variance(Lam, L, w, left) + np.einsum("ij,ij->j", whitened, whitened)
     return f, T, variance, 0.5 * variance * likelihood.third(obs, f)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from scipy.special import log_softmax
 
 from bcmdist import linalg
-from bcmdist.experts.evidence import posterior_variance, weighted_inverse
+from bcmdist.experts.evidence import posterior_variance
 from bcmdist.experts.laplace import laplace_mode
 from bcmdist.experts.leave_one_out import cavity, from_precision
 from bcmdist.model.likelihoods import Likelihood
@@ -98,10 +98,12 @@ def left_out_densities(K, likelihood: Likelihood, obs, rows: int) -> np.ndarray:
     ------
     LaplaceNotConverged, NotPositiveDefinite
     """
-    first = obs[np.arange(rows)]
+    K, obs = np.asfortranarray(K[::-1, ::-1]), obs[np.arange(len(K))[::-1]]  # the last block of a factor suffices
     f = laplace_mode(K, obs, likelihood)
-    w = likelihood.curvature(obs, f)
-    L, T = weighted_inverse(K, w)
-    variance = posterior_variance(K, L, w, T)
-    mean, without = cavity(f, variance, likelihood.score(obs, f), w)
-    return predictive(likelihood, mean[:rows], without[:rows], first).log_density(first)
+    w, last = likelihood.curvature(obs, f), slice(len(K) - rows, None)
+    L = linalg.cholesky(linalg.identity_plus_scaled(K, np.sqrt(w)), name="I + w^1/2 K w^1/2 of a neighbourhood")
+    left = np.diag(linalg.inverse(np.asfortranarray(L[last, last])))
+    variance = posterior_variance(K, L, w, left)
+    mean, without = cavity(f[last], variance, likelihood.score(obs, f)[last], w[last])
+    own = obs[np.arange(len(K))[last]]
+    return predictive(likelihood, mean, without, own).log_density(own)[::-1]
