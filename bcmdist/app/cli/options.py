@@ -175,6 +175,10 @@ def runtime_options(command) -> Callable:
     def wrapped(*args, scheduler, share, workers, serial, quiet, tls_ca, tls_cert, tls_key, **options):
         where = chosen_place(scheduler, workers, serial, share)
         tls = chosen_tls(where.get("scheduler"), tls_ca, tls_cert, tls_key)
+        if not (where.get("scheduler") or where.get("serial")):
+            from bcmdist.runtime.dask import forkserver  # quick start
+
+            forkserver.start()  # its imports and those of the command take place at the same time
         return command(*args, make_runtime=functools.partial(_runtime, **where, tls=tls, quiet=quiet), **options)
 
     return wrapped

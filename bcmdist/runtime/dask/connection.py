@@ -10,7 +10,6 @@ import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import PackageNotFoundError, version
-from multiprocessing import forkserver, resource_tracker
 from typing import Any
 
 import dask
@@ -19,12 +18,11 @@ import scipy.linalg  # noqa: F401  (loads the BLAS whose threads are limited)
 import threadpoolctl
 from dask.system import CPU_COUNT
 from distributed.comm import connect as open_comm
-from distributed.utils import get_mp_context
 
 from bcmdist.errors import BcmdistWarning, InvalidOption, SchedulerUnreachable, VersionMismatch, WorkerLost
 from bcmdist.runtime.allocation import keep_pages
+from bcmdist.runtime.dask import forkserver
 from bcmdist.runtime.dask.security import refuse_plain, refuse_strangers, security_for
-from bcmdist.runtime.signals import withheld
 from bcmdist.runtime.threads import one_thread
 
 PACKAGES = ("bcmdist", "numpy", "zarr")  # whose versions must agree
@@ -36,15 +34,6 @@ AGAIN_SECONDS = 0.2  # between two attempts to reach workers that died
 # Time after which a local cluster gives up a killed worker that has not restarted. Dask's default of 15 s is too short
 # on a busy machine.
 LOST_WORKER = "1 day"
-# Modules that the forkserver imports once for all local workers: a replacement of a dead worker then starts in a
-# fraction of a second.
-PRELOADED = [
-    "distributed",
-    "bcmdist.methods.every",
-    "bcmdist.prediction.errors.arrivals",
-    "bcmdist.prediction.scored_rows",
-    "bcmdist.runtime.dask.connection",
-]
 
 
 class LimitBlas(distributed.WorkerPlugin):
@@ -119,13 +108,9 @@ def local_cluster(workers: int | None, scratch) -> distributed.LocalCluster:
         )
     dask.config.set({"distributed.deploy.lost-worker-timeout": LOST_WORKER})
     environment = None
-    if "forkserver" in multiprocessing.get_all_start_methods():
+    if forkserver.start():
         dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"})
-        get_mp_context().set_forkserver_preload(PRELOADED)
         environment = dict(os.environ)  # otherwise workers get the environment of the first cluster's forkserver
-        resource_tracker.ensure_running()  # started first, since it unblocks SIGINT in the calling thread
-        with withheld(signal.SIGINT):  # a terminal sends it to all processes; we handle it and end the workers
-            forkserver.ensure_running()
     with dask.config.set({"temporary-directory": scratch}):  # for the scheduler and the nannies too
         return _started(workers or CPU_COUNT, environment)
 
