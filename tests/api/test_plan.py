@@ -281,3 +281,11 @@ def test_rows_that_are_sorted_by_class_are_seen_from_the_first_to_the_last(make_
     path = make_data("sorted.zarr", rows_per_chunk=2000, X=rng.standard_normal((60_000, 2)), y=classes)
     found = plan(path, Settings(task="classification", learn=False, kernel="se", query=30))
     assert found.likelihood == "onehot"
+
+
+def test_learning_is_planned_to_end_with_its_limit(wave):
+    """Not other stages; with a shorter limit than learning would take."""
+    settings = Settings(query=30, rows_per_expert=60, kernel="se")
+    free, limited = (plan(wave[0], replace(settings, seconds=seconds)).projected_seconds for seconds in (None, 1e-4))
+    assert free["learn"] > limited["learn"] == 1e-4
+    assert limited["total"] == pytest.approx(sum(limited.values()) - limited["total"], rel=1e-12)  # rounding

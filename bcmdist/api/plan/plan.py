@@ -37,6 +37,7 @@ from bcmdist.learning.prepare import fit_context, survey
 from bcmdist.learning.query_count import QUERY, query_count
 from bcmdist.learning.search_length import evaluations
 from bcmdist.learning.settings import Settings
+from bcmdist.learning.time_limit import TimeLimit, time_limit
 from bcmdist.model.kernels import kernel_parts, parse_kernel
 from bcmdist.model.mean import Mean
 from bcmdist.prediction.local.halos import sizes_for
@@ -55,6 +56,7 @@ EMPTY_TASKS = 128
 ABSORBING = ("polish", "experts", "passes", "calibrate", "errors")
 # Least relative saving to suggest, and largest number of suggestions.
 WORTHWHILE, WORDS = 0.2, 2
+QUICK = "--effort quick"
 
 
 @dataclass(frozen=True)
@@ -139,7 +141,8 @@ def plan(source, settings: Settings | None = None, *, model=None, runtime: Runti
         Step("survey", reading * len(parts) / len(some), 0.0),
         *steps(case, times, query, -(-sample // largest), sample),
     ]
-    seconds, rate = _seconds(found, overheads), 2 * PRODUCT_ROWS**3 / 1e9 / times["product", CLIENT][0]
+    rate = 2 * PRODUCT_ROWS**3 / 1e9 / times["product", CLIENT][0]
+    seconds = _seconds(found, overheads, time_limit(settings))
     return Plan(
         rows=data.rows,
         partitions=len(parts),
@@ -217,8 +220,14 @@ def _by_stage(pairs) -> dict[str, float]:
     return {stage: float(value) for stage, value in [*found.items(), ("total", sum(found.values()))]}
 
 
-def _seconds(found: Sequence[Step], at: Overheads) -> dict[str, float]:
-    return _by_stage((step.stage, step.seconds(*at)) for step in found)
+def _seconds(found: Sequence[Step], at: Overheads, limit: TimeLimit) -> dict[str, float]:
+    """Seconds by stage; learning ends with its limit at the latest."""
+    each = _by_stage((step.stage, step.seconds(*at)) for step in found)
+    return _by_stage(
+        (stage, min(seconds, limit.seconds) if stage == "learn" else seconds)
+        for stage, seconds in each.items()
+        if stage != "total"
+    )
 
 
 def _megabytes(case, query, absorbing, passes) -> dict[str, float]:
@@ -259,8 +268,12 @@ def _peak_bytes(case, query, largest) -> float:
 
 def _advice(case, found, at, query, largest) -> str:
     """Suggest the changes that save most time, if they save at least the share `WORTHWHILE`."""
-    total = _seconds(found, at)["total"]
-    others = [(w, _seconds(*other)["total"]) for w, other in _others(case, found, at, query, largest)]
+    limit, quick = time_limit(case.settings), time_limit(replace(case.settings, effort="quick"))
+    total = _seconds(found, at, limit)["total"]
+    others = [
+        (words, _seconds(*other, quick if words == QUICK else limit)["total"])
+        for words, other in _others(case, found, at, query, largest)
+    ]
     best = sorted((one for one in others if one[1] < (1.0 - WORTHWHILE) * total), key=lambda one: one[1])[:WORDS]
     savings = [f"with {words} about {less:.3g} s in place of {total:.3g}" for words, less in best]
     if case.settings.query == "auto":
@@ -279,7 +292,7 @@ def _others(case, found, at, Q, n) -> Iterator[tuple[str, tuple[list[Step], Over
         yield "--no-learn", ([step for step in found if step.stage != "learn"], at)
         if settings.effort != "quick":
             quick = replace(case, settings=replace(settings, effort="quick"))
-            yield "--effort quick", (scaled(["learn"], sum(evaluations(quick)) / sum(evaluations(case))), at)
+            yield QUICK, (scaled(["learn"], sum(evaluations(quick)) / sum(evaluations(case))), at)
     if Q > 1:
         yield f"--{case.method.size} {Q // 2}", (scaled(ABSORBING, _expert_flops(n, Q // 2) / now), at)
     if settings.partition_rows > 1 and len(case.parts) > 1:
