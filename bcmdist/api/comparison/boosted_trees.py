@@ -17,6 +17,8 @@ LEAST_ROWS = 20
 # fewer rows. The overhead stands for histograms, which do not depend on the number of rows.
 WORK, OVERHEAD = 6e7, 5000
 FEWEST_ROWS = 1000  # not fewer rows than this to keep within the limit
+# Bins of a column where rows have weights: scikit-learn finds each by a sort of all rows then.
+WEIGHTED_BINS = 63
 
 
 def boosted_numbers(X, y, new, seed=0, *, weight=None) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
@@ -54,6 +56,8 @@ def _boosted(X, y, new, weight, seed, *, classes=0, loss=""):
     if size is None:
         return None
     rows, most = size
+    if weight is not None and np.ptp(weight) == 0.0:
+        weight = None  # whose rows scikit-learn bins much faster
     order = np.random.default_rng(seed).permutation(len(X))
     if classes:  # a row of each class is first, and not left out
         firsts = np.unique(y[order], return_index=True)[1]
@@ -88,6 +92,8 @@ def _learned(X, y, weight, some, trees, most, classes, loss):
         "early_stopping": False,
         "random_state": 0,
     }
+    if weight is not None:
+        how["max_bins"] = WEIGHTED_BINS
     model = HistGradientBoostingClassifier(**how) if classes else HistGradientBoostingRegressor(loss=loss, **how)
     return model.fit(X[some], y[some], sample_weight=None if weight is None else weight[some])
 
