@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from bcmdist.committee import passes
+from bcmdist.committee.absorbed import partitions_of
 from bcmdist.committee.cells import absorbed_in_cells
 from bcmdist.committee.committee import Committee
 from bcmdist.committee.facts import Cells
@@ -26,7 +27,7 @@ from bcmdist.committee.growth import joined, why_fixed
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.committee.surveyed import recorded_chunks, refuse_changed
 from bcmdist.data.checks.manifest import to_table
-from bcmdist.data.partition import as_absorbed, from_keys, refuse_overlap
+from bcmdist.data.partition import refuse_overlap
 from bcmdist.errors import CommitConflict, InvalidOption, ModelExists, ModelsDiffer
 from bcmdist.experts.message import Message, zero_message
 from bcmdist.experts.precision import refuse_inexact
@@ -213,8 +214,7 @@ def messages(
     total = zero_message(snapshot.model.shared, snapshot.model.likelihood)
     keys = sorted(counts, key=lambda key: by_key[key].at)
     for at, group in itertools.groupby(keys, key=lambda key: by_key[key].at):
-        parts = from_keys(group, y=snapshot.model.y_name, schema=snapshot.model.schema)
-        parts = [as_absorbed(part, by_key[part.key], counts[part.key]) for part in parts]
+        parts = partitions_of(snapshot, [by_key[key] for key in group], counts)
         reference = BlobReference(snapshot.url, at) if at else None
         absorbed = snapshot.compute_messages(parts, runtime, at=reference, label="recompute")
         refuse_changed(absorbed.entries.values(), ledger)
