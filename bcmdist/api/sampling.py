@@ -63,7 +63,10 @@ ACCEPTANCE = 0.9
 # Experts whose evidence has a gradient in the hyper-parameters.
 SAMPLED = ("bcm", "fitc", "sor")
 # Settings added by later versions. Chains of earlier versions were sampled with the defaults of these.
-LATER = ("expert", "noise", "query_from", "like", "precision", "warp", "coordinates", "target_transform", "output")
+LATER = (
+    "expert", "noise", "query_from", "like", "precision", "warp", "coordinates", "target_transform", "output", "grow",
+    "grow_share", "query_most",
+)  # fmt: skip
 
 
 @one_thread()

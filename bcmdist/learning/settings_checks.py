@@ -143,6 +143,34 @@ RULES: tuple[Rule, ...] = (
         "a likelihood of one latent function, got {likely.name}, which has one of each class; leave it out, or give "
         "--likelihood gaussian",
     ),
+    *(
+        Requires(
+            name,
+            (None,),
+            lambda c: not c.settings.grow,
+            f"{name} with --grow, got {{value}} without it; add it, or leave {name} out",
+        )
+        for name in ("grow_share", "query_most")
+    ),
+    Requires(
+        "query_most",
+        (None,),
+        lambda c: isinstance(c.settings.query, Integral) and c.settings.query_most < c.settings.query,
+        "at least the {settings.query} query points of --query, got {value}; give more",
+    ),
+    Requires(
+        "grow",
+        (False,),
+        lambda c: not c.able.query_from or c.able.input_errors,
+        "query points of exact inputs, that can be added to, got the expert {method.name}; " + TAKE_FIRST,
+    ),
+    Requires(
+        "grow",
+        (False,),
+        lambda c: (c.settings.approximation, c.settings.linearise) != ("laplace", "own"),
+        "query points that can be added to, got --approximation {settings.approximation} and --linearise "
+        "{settings.linearise}, whose messages depend on each other; leave out one of them",
+    ),
     # What the method can do.
     Requires(
         "output",
