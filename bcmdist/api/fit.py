@@ -44,8 +44,8 @@ def fit(source, settings: Settings, model, runtime: Runtime, *, cells: Reference
     with snapshot.held():
         if cells is not None:
             snapshot = arrange.arranged_as(snapshot, cells)
-        how = {"several": _makes_several(settings, snapshot), "options": _growth(settings, snapshot)}
-        return complete(snapshot, data, runtime, compare=True, **how)
+        several, options = _makes_several(settings, snapshot), _growth(settings, snapshot)
+        return complete(snapshot, data, runtime, several=several, compare=True, options=options)
 
 
 def _growth(settings: Settings, snapshot: Snapshot) -> IngestOptions:

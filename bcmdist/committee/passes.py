@@ -64,14 +64,17 @@ def log_evidence(model: Model, facts: Facts, ledger, committee) -> float | None:
         return None
     log_evidence = committee.log_evidence / (max(1, len(model.shared.members)) if model.shared.mixture else 1)
     jacobian = model.scaling.log_jacobian(model.likelihood.units)
-    counts = weights(facts.fading, ledger)
-    rows = [e.rows if e.densities is None and model.likelihood.exact else e.densities for e in ledger]
     if jacobian == 0.0:
         return log_evidence
-    if None in rows:
-        return None
-    densities = sum(counts[e.key] * n for e, n in zip(ledger, rows, strict=True))
-    return log_evidence + densities * jacobian
+    count = densities(model, facts, ledger)
+    return None if count is None else log_evidence + count * jacobian
+
+
+def densities(model: Model, facts: Facts, ledger) -> float | None:
+    """Number of target densities in the evidence of a committee; None if the ledger does not record it."""
+    counts = weights(facts.fading, ledger)
+    rows = [e.rows if e.densities is None and model.likelihood.exact else e.densities for e in ledger]
+    return None if None in rows else sum(counts[e.key] * n for e, n in zip(ledger, rows, strict=True))
 
 
 def changes_made(facts: Facts) -> list[float]:
