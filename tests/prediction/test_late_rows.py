@@ -344,3 +344,15 @@ def _revised(gbcm, keys):
     refined = gbcm.refine()
     reweighted = refined.reweight(dict.fromkeys(keys, 2.0))
     return [refined, reweighted, reweighted.forget(keys)]
+
+
+@pytest.mark.slow
+def test_a_cluster_reads_copies(field, tmp_path, cluster):
+    first, later, *_ = field
+    gbcm = ingested(GBCM.fit(first, CELLS, model=tmp_path / "m"), later[:2])
+    shutil.copytree(tmp_path / "m", tmp_path / "other")
+    for path in later:
+        shutil.rmtree(path)
+    keys = [entry.key for entry in gbcm.ledger if entry.key.startswith(later[1])]
+    one, other = gbcm.forget(keys), GBCM.load(tmp_path / "other").forget(keys, runtime=cluster)
+    assert_same_committee(one.committee, other.committee)
