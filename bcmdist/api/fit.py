@@ -9,6 +9,7 @@ from bcmdist.api.refitting import refit, refuse_fixed
 from bcmdist.api.requests import RefitOptions
 from bcmdist.committee import passes, revision
 from bcmdist.committee.cells import absorbed_in_cells
+from bcmdist.committee.ingest.growing import share_of_new_places
 from bcmdist.committee.ingest.ingestion import ingest, unchanged
 from bcmdist.committee.ingest.options import IngestOptions, IngestReport
 from bcmdist.committee.ingest.source import source_of
@@ -43,14 +44,31 @@ def fit(source, settings: Settings, model, runtime: Runtime, *, cells: Reference
     with snapshot.held():
         if cells is not None:
             snapshot = arrange.arranged_as(snapshot, cells)
-        return complete(snapshot, data, runtime, several=_makes_several(settings, snapshot), compare=True)
+        several, options = _makes_several(settings, snapshot), _growth(settings, snapshot)
+        return complete(snapshot, data, runtime, several=several, compare=True, options=options)
 
 
-def complete(snapshot: Snapshot, data: Dataset, runtime: Runtime, *, several: bool, compare: bool = False) -> Snapshot:
+def _growth(settings: Settings, snapshot: Snapshot) -> IngestOptions:
+    """How the query points of a fit grow, by default only by rows from new places."""
+    if not settings.grow:
+        return IngestOptions()
+    share = settings.grow_share or share_of_new_places(snapshot)
+    return IngestOptions(grow=True, grow_share=share, query_most=settings.query_most)
+
+
+def complete(
+    snapshot: Snapshot,
+    data: Dataset,
+    runtime: Runtime,
+    *,
+    several: bool,
+    compare: bool = False,
+    options: IngestOptions | None = None,
+) -> Snapshot:
     """Continue a fit after `prepare`: absorb all rows, and measure the distribution of prediction errors.
 
     `several`: whether to make further passes until the posterior converges; `compare`: whether to compare predictions
-    of rows left out with baselines. The caller holds the commit.
+    of rows left out with baselines; `options`: how rows are absorbed. The caller holds the commit.
     """
     compared = functools.partial(with_accuracy, runtime=runtime) if compare else unchanged
     spatial = snapshot.model.cells is not None
@@ -60,9 +78,9 @@ def complete(snapshot: Snapshot, data: Dataset, runtime: Runtime, *, several: bo
     else:
         parts = partitions(data, snapshot.facts.survey.rows_per_expert)
     if not (spatial or several):
-        finish = functools.partial(_finished, runtime=runtime)
-        return _absorbed(snapshot, parts, runtime, lambda found, since: compared(finish(found, since=since)))
-    snapshot = absorb_without_errors(snapshot, parts, runtime)
+        finish = functools.partial(_finished, runtime=runtime, compared=compared)
+        return _absorbed(snapshot, parts, runtime, finish, options)
+    snapshot = absorb_without_errors(snapshot, parts, runtime, options)
     if several:
         snapshot = _refined(snapshot, runtime)
     if spatial:
@@ -92,15 +110,18 @@ def prepare(source, settings: Settings, model, runtime: Runtime) -> tuple[Snapsh
 
 def absorb(snapshot: Snapshot, parts, runtime: Runtime, *, same_rows="warn") -> Snapshot:
     """Absorb the partitions that are not in the ledger yet, update calibration and error distributions, and commit."""
-    return _absorbed(snapshot, parts, runtime, functools.partial(_finished, runtime=runtime), same_rows=same_rows)
+    finish, options = functools.partial(_finished, runtime=runtime), IngestOptions(same_rows=same_rows)
+    return _absorbed(snapshot, parts, runtime, finish, options)
 
 
-def absorb_without_errors(snapshot: Snapshot, parts, runtime: Runtime) -> Snapshot:
+def absorb_without_errors(
+    snapshot: Snapshot, parts, runtime: Runtime, options: IngestOptions | None = None
+) -> Snapshot:
     """Absorb new partitions, recalibrate class probabilities, and commit; the error distributions stay."""
-    return _absorbed(snapshot, parts, runtime, functools.partial(calibrated, runtime=runtime))
+    return _absorbed(snapshot, parts, runtime, functools.partial(calibrated, runtime=runtime), options)
 
 
-def _absorbed(snapshot, parts, runtime, finish, *, same_rows="warn"):
+def _absorbed(snapshot, parts, runtime, finish, options):
     """Absorb new partitions, call `finish` with the number of rows `since` when it was last called, and commit."""
     absorbed = {entry.key for entry in snapshot.ledger} | absorbed_in_cells(snapshot)
     parts = [part for part in dict.fromkeys(snapshot.named(parts)) if part.key not in absorbed]
@@ -110,13 +131,12 @@ def _absorbed(snapshot, parts, runtime, finish, *, same_rows="warn"):
         return finish(snapshot, since=0).committed_or_newest()
     finish = functools.partial(finish, since=snapshot.committee.total.rows)
     with snapshot.going_on() as snapshot:
-        listed, options = Listed(tuple(parts)), IngestOptions(same_rows=same_rows)
-        return ingest(snapshot, listed, runtime, options, finish=finish)[0]
+        return ingest(snapshot, Listed(tuple(parts)), runtime, options, finish=finish)[0]
 
 
-def _finished(snapshot, *, runtime, since, read=True):
-    """Calibrate class probabilities and measure errors; what is found remains to be committed."""
-    return measured(calibrated(snapshot, runtime, since=since), runtime, read=read)
+def _finished(snapshot, *, runtime, since, read=True, compared=unchanged):
+    """Calibrate class probabilities, measure errors and compare them; what is found remains to be committed."""
+    return compared(measured(calibrated(snapshot, runtime, since=since), runtime, read=read))
 
 
 def ingest_source(

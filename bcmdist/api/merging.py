@@ -9,7 +9,7 @@ import os
 from typing import Any, TypeVar
 
 from bcmdist.committee import revision
-from bcmdist.committee.passes import readable_partitions
+from bcmdist.committee.absorbed import readable_partitions
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.schema import warn
 from bcmdist.errors import BcmdistError, InvalidOption

@@ -18,12 +18,13 @@ import numpy as np
 
 from bcmdist.api.comparison.left_out import with_accuracy
 from bcmdist.api.requests import RefitOptions
+from bcmdist.committee.absorbed import readable_partitions
 from bcmdist.committee.cells import cells_directory
 from bcmdist.committee.committee import Committee
 from bcmdist.committee.facts import Cells, Facts, Pass
 from bcmdist.committee.fading import Weighting, weights
 from bcmdist.committee.growth import why_fixed
-from bcmdist.committee.passes import passes_made, readable_partitions, refine
+from bcmdist.committee.passes import passes_made, refine
 from bcmdist.committee.revision import messages
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.committee.surveyed import refuse_changed

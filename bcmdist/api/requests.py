@@ -57,6 +57,10 @@ class FitRequest:
             )
         if self.prepare_only and self.hyperparameters == "hmc":
             raise InvalidOption("--prepare-only: expected hyper-parameters by evidence, got hmc; leave out one of them")
+        if self.prepare_only and self.settings.grow:
+            raise InvalidOption(
+                "--grow: expected a fit that absorbs rows, got --prepare-only; leave it out, and give it to ingest"
+            )
 
 
 @dataclass(frozen=True)

@@ -64,8 +64,8 @@ ACCEPTANCE = 0.9
 SAMPLED = ("bcm", "fitc", "sor")
 # Settings added by later versions. Chains of earlier versions were sampled with the defaults of these.
 LATER = (
-    "expert", "noise", "query_from", "like", "precision", "warp", "coordinates", "target_transform", "output",
-    "seconds",
+    "expert", "noise", "query_from", "like", "precision", "warp", "coordinates", "target_transform", "output", "grow",
+    "grow_share", "query_most", "seconds",
 )  # fmt: skip
 
 

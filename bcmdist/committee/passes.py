@@ -8,27 +8,25 @@ mean and covariance then no longer depend on where each expert linearised first.
 Gaussian likelihoods are exact after one pass.
 """
 
-import contextlib
-import itertools
 import warnings
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from bcmdist.committee.absorbed import absorbed_partitions
 from bcmdist.committee.committee import next_mean
 from bcmdist.committee.facts import Facts, Pass
 from bcmdist.committee.fading import weights
 from bcmdist.committee.row_copies import copied
 from bcmdist.committee.snapshot import Snapshot
-from bcmdist.data.partition import Partition, as_absorbed, from_keys
-from bcmdist.errors import BcmdistWarning, DataNotFound
+from bcmdist.errors import BcmdistWarning
 from bcmdist.experts.contributions import EPExpert, RunningExpert
 from bcmdist.model.model import Model
 from bcmdist.runtime.timing import StageTimer
 from bcmdist.storage.commits import BlobReference
 from bcmdist.storage.fields import damaged
-from bcmdist.storage.ledger import RUNNING, Entry, named_range, names_location
+from bcmdist.storage.ledger import RUNNING, Entry
 
 # A pass is the last one if no prediction moves by more than this share of its standard deviation. Newton's iteration
 # doubles the digits with each pass, so the remaining error is about the square of this.
@@ -66,14 +64,17 @@ def log_evidence(model: Model, facts: Facts, ledger, committee) -> float | None:
         return None
     log_evidence = committee.log_evidence / (max(1, len(model.shared.members)) if model.shared.mixture else 1)
     jacobian = model.scaling.log_jacobian(model.likelihood.units)
-    counts = weights(facts.fading, ledger)
-    rows = [e.rows if e.densities is None and model.likelihood.exact else e.densities for e in ledger]
     if jacobian == 0.0:
         return log_evidence
-    if None in rows:
-        return None
-    densities = sum(counts[e.key] * n for e, n in zip(ledger, rows, strict=True))
-    return log_evidence + densities * jacobian
+    count = densities(model, facts, ledger)
+    return None if count is None else log_evidence + count * jacobian
+
+
+def densities(model: Model, facts: Facts, ledger) -> float | None:
+    """Number of target densities in the evidence of a committee; None if the ledger does not record it."""
+    counts = weights(facts.fading, ledger)
+    rows = [e.rows if e.densities is None and model.likelihood.exact else e.densities for e in ledger]
+    return None if None in rows else sum(counts[e.key] * n for e, n in zip(ledger, rows, strict=True))
 
 
 def changes_made(facts: Facts) -> list[float]:
@@ -214,34 +215,6 @@ def absorb_in_turn(snapshot: Snapshot, parts, runtime) -> Snapshot:
             committee = committee.absorb(absorbed.message)
             entries += absorbed.entries.values()
     return snapshot.successor(committee, entries, stages=stages, **first_pass(snapshot.facts))
-
-
-def absorbed_partitions(snapshot: Snapshot) -> list[Partition]:
-    """The partitions of the ledger with their current weights."""
-    return _partitions(snapshot, snapshot.ledger)
-
-
-def readable_partitions(snapshot: Snapshot) -> list[Partition]:
-    """Absorbed partitions whose data set can be opened again, ordered by array and first row.
-
-    Keys that name no location (`names_location`) and data sets that are gone are left out.
-    """
-    found: list[Partition] = []
-    placed = sorted((entry for entry in snapshot.ledger if names_location(entry.key)), key=_array_and_start)
-    for _, entries in itertools.groupby(placed, key=lambda entry: _array_and_start(entry)[0]):
-        with contextlib.suppress(DataNotFound):
-            found += _partitions(snapshot, list(entries))
-    return found
-
-
-def _array_and_start(entry):
-    return named_range(entry.key)[:2]
-
-
-def _partitions(snapshot, entries):
-    counts = weights(snapshot.facts.fading, snapshot.ledger)
-    parts = from_keys([entry.key for entry in entries], y=snapshot.model.y_name, schema=snapshot.model.schema)
-    return [as_absorbed(part, entry, counts[entry.key]) for part, entry in zip(parts, entries, strict=True)]
 
 
 def _as_before(entry: Entry, old: Entry) -> Entry:

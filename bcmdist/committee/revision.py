@@ -18,18 +18,22 @@ from typing import Any
 import numpy as np
 
 from bcmdist.committee import passes
+from bcmdist.committee.absorbed import partitions_of
 from bcmdist.committee.cells import absorbed_in_cells
 from bcmdist.committee.committee import Committee
 from bcmdist.committee.facts import Cells
 from bcmdist.committee.fading import weights
 from bcmdist.committee.growth import joined, why_fixed
+from bcmdist.committee.rescaled import rescaled
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.committee.surveyed import recorded_chunks, refuse_changed
 from bcmdist.data.checks.manifest import to_table
-from bcmdist.data.partition import as_absorbed, from_keys, refuse_overlap
+from bcmdist.data.partition import refuse_overlap
+from bcmdist.data.schema import few
 from bcmdist.errors import CommitConflict, InvalidOption, ModelExists, ModelsDiffer
 from bcmdist.experts.message import Message, zero_message
 from bcmdist.experts.precision import refuse_inexact
+from bcmdist.model.conversion import differences
 from bcmdist.model.model import CELL_ARRAYS
 from bcmdist.runtime.threads import one_thread
 from bcmdist.storage.commits import BlobReference, open_store
@@ -213,8 +217,7 @@ def messages(
     total = zero_message(snapshot.model.shared, snapshot.model.likelihood)
     keys = sorted(counts, key=lambda key: by_key[key].at)
     for at, group in itertools.groupby(keys, key=lambda key: by_key[key].at):
-        parts = from_keys(group, y=snapshot.model.y_name, schema=snapshot.model.schema)
-        parts = [as_absorbed(part, by_key[part.key], counts[part.key]) for part in parts]
+        parts = partitions_of(snapshot, [by_key[key] for key in group], counts)
         reference = BlobReference(snapshot.url, at) if at else None
         absorbed = snapshot.compute_messages(parts, runtime, at=reference, label="recompute")
         refuse_changed(absorbed.entries.values(), ledger)
@@ -226,7 +229,9 @@ def messages(
 def merge(one: Snapshot, other: Snapshot, model, *, query_most: int | None = None) -> Snapshot:
     """Merge two committees in a new model directory, and return its snapshot.
 
-    If their query points differ, the result has those of both (`growth.joined`).
+    If their query points differ, the result has those of both (`growth.joined`). If only the scaling of inputs and
+    targets differs, and the models are the same in original units, the result has the scaling of the larger one
+    (`rescaled`).
 
     Facts are those of the larger committee, whichever argument it is. Its calibrations on held-out rows are marked as
     outdated (0 rows). Local calibration, error distribution and spatial cells are dropped; the method "local" becomes
@@ -247,6 +252,8 @@ def merge(one: Snapshot, other: Snapshot, model, *, query_most: int | None = Non
     ModelExists
         The directory is not empty.
     """
+    base = larger(one, other)
+    one, other = rescaled(one, base), rescaled(other, base)
     same_points = _refuse_different(one, other)
     _refuse_shared_rows(one, other)
     store = open_store(model)
@@ -254,7 +261,6 @@ def merge(one: Snapshot, other: Snapshot, model, *, query_most: int | None = Non
         raise ModelExists(f"{model}: expected a new or empty directory; choose another --model")
     for snapshot in (one, other):  # the state that experts keep is stored in separate blobs
         store.copy_blobs(snapshot.store, {entry.state for entry in snapshot.ledger if entry.state})
-    base = larger(one, other)
     found, ledger, of_query = base.model, [*one.ledger, *other.ledger], dict[str, Any]()
     if same_points:
         total = one.committee.total + other.committee.total
@@ -316,8 +322,10 @@ def _by_committee(ledger):
     return [replace(e, residuals=found, copy="") for e, found in zip(ledger, residuals, strict=True)]
 
 
-# Parts of a stored model that differ where only the query points do.
+# Parts of a stored model that differ where only the query points do, and those that depend on the units of inputs and
+# targets.
 _OF_QUERY_POINTS = re.compile("query_(points|factor)|earlier.*|jitter")
+_OF_UNITS = {"x_mean", "x_scale", "y_mean", "y_scale", "kernel_parameters", "likelihood_parameters"}
 
 
 def _refuse_different(one, other) -> bool:
@@ -354,8 +362,10 @@ def _refuse_different(one, other) -> bool:
         remedy = (
             f"which cannot be brought together, as {fixed}; " if fixed else "fit one of them with --like the other, or "
         )
+        words = differences(one.model, other.model) if _OF_UNITS & set(more) else []
+        more = [name for name in more if not (words and name in _OF_UNITS)] + words
         raise ModelsDiffer(
-            f"expected the same model in {one.url} and {other.url}, they differ in {', '.join(more or different)}; "
+            f"expected the same model in {one.url} and {other.url}, they differ in {few(more or different)}; "
             f"{remedy}prepare one model with --prepare-only, copy the directory, and let each copy absorb its data"
         )
     return not different

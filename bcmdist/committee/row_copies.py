@@ -2,26 +2,18 @@
 
 The fit has its rows in cell order in the model directory. Rows of later arrivals may be gone when a prediction needs
 them, so the task that computes their message also stores them as a blob, which their ledger entry names: a copy is
-part of the model from the commit of its partition until that is forgotten.
-
-A copy is an array (n, D + k) in original units: inputs in the model's column order, then the k fields of
-`Observations`, `OBSERVED`.
+part of the model from the commit of its partition until that is forgotten. Further passes, revisions and refits read
+the rows from it (`bcmdist.committee.absorbed`).
 """
 
-from dataclasses import dataclass, fields, replace
-
-import numpy as np
+from dataclasses import dataclass, replace
 
 from bcmdist.committee.cells import cells_directory
-from bcmdist.data.observations import Observations
+from bcmdist.data.row_copy import copy_of
 from bcmdist.data.rows import Rows
 from bcmdist.experts.contributions import Contribution
 from bcmdist.runtime.interface import Runtime, Task
-from bcmdist.storage.arrays import check_array
-from bcmdist.storage.commits import CELL_DATA, BlobReference, open_store
-
-# Without the number of the output, which follows from the inputs.
-OBSERVED = tuple(field.name for field in fields(Observations) if field.name != "output")
+from bcmdist.storage.commits import CELL_DATA, open_store
 
 
 @dataclass(frozen=True)
@@ -38,8 +30,7 @@ class WithCopy:
         found = self.task(part, rows)
         if part.data.url == self.in_order:  # these rows stay
             return found
-        table = np.column_stack([rows.X, *(getattr(rows.obs, name) for name in OBSERVED)])
-        copy = open_store(self.url).put_arrays({"": table})[""]
+        copy = open_store(self.url).put_arrays({"": copy_of(rows.X, rows.obs)})[""]
         return replace(found, entries={key: replace(entry, copy=copy) for key, entry in found.entries.items()})
 
 
@@ -54,16 +45,3 @@ def copied(snapshot, task: Task) -> Task:
 def messages_with_copies(snapshot, parts, runtime: Runtime, *, label: str) -> Contribution:
     """As `Snapshot.compute_messages`, with copies of the rows where local predictions use them."""
     return snapshot.messages_of(copied(snapshot, snapshot.expert()), parts, runtime, label=label)
-
-
-def load_copy(reference: BlobReference, rows: int, inputs: int) -> tuple[np.ndarray, Observations]:
-    """Inputs (n, D) and observations of a copy of `rows` rows, in original units.
-
-    Raises
-    ------
-    ModelDamaged
-    """
-    table = open_store(reference.url).get_array(reference.digest)
-    shape = (rows, inputs + len(OBSERVED))
-    check_array(table, f"{reference.url}: blob {reference.digest[:12]}", "a copy of rows", shape=shape)
-    return table[:, :inputs], Observations(*table[:, inputs:].T)

@@ -218,10 +218,10 @@ class Snapshot:
             return parts
         opened = {
             data: open_data(data.url, x=data.x, y=data.y, schema=self.model.schema)
-            for data in dict.fromkeys(part.data for part in parts)
+            for data in dict.fromkeys(part.data for part in parts if not part.copy)  # copies have that order
         }
         match = {data: replace(data, take=o.take, recode=o.recode, inputs=o.inputs) for data, o in opened.items()}
-        return [replace(part, data=match[part.data]) for part in parts]
+        return [part if part.copy else replace(part, data=match[part.data]) for part in parts]
 
     def with_variance(self, parts: Sequence[Partition]) -> Sequence[Partition]:
         """Partitions with the arrays of input error variances, if the model has noisy inputs; else unchanged."""

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from bcmdist.data.dataset import Dataset, open_data
+from bcmdist.data.row_copy import RowCopy
 from bcmdist.data.schema import UNNAMED
 from bcmdist.errors import InvalidData, InvalidOption, MemoryLimit
 from bcmdist.storage.ledger import KEY, Entry, named_range
@@ -31,6 +32,8 @@ class Partition:
     """hash of the blob with the stored state of the expert, if it was absorbed; see `Entry`"""
     query: int | None = None
     """number of the query set through which it was absorbed; None: the present one; see `Entry`"""
+    copy: RowCopy | None = None
+    """copy from which its rows are read; None: from the data set"""
 
     @property
     def rows(self) -> int:

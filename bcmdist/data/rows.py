@@ -1,4 +1,4 @@
-"""Rows of partitions: read from Zarr arrays, checked, and identified by a hash of their content."""
+"""Rows of partitions: read from Zarr arrays or from copies, checked, and identified by a hash of their content."""
 
 import functools
 import hashlib
@@ -16,6 +16,7 @@ from bcmdist.data.dataset import COMPANIONS, Dataset, read_schema
 from bcmdist.data.groups import open_group
 from bcmdist.data.observations import TARGET_VARIANCE, Observations
 from bcmdist.data.partition import Partition
+from bcmdist.data.row_copy import load_copy
 from bcmdist.data.schemes import reader_of
 from bcmdist.data.values import LARGEST, bad_variances, numbers
 from bcmdist.errors import BcmdistError, CorruptChunk, InvalidData, MemoryLimit
@@ -53,7 +54,9 @@ class Rows:
 def read_all(parts: Sequence[Partition]) -> Iterator[tuple[Partition, Rows]]:
     """Yield each partition with its rows; neighbours are read together, up to `RUN_ROWS` rows at a time."""
     for run in _runs(parts):
-        if run[0].data.kept:
+        if run[0].copy:
+            yield from ((part, _read_copy(part)) for part in run)
+        elif run[0].data.kept:
             yield from ((part, get_or_make(_kept, part, functools.partial(_read_one, part))) for part in run)
         else:
             yield from _read_run(run)
@@ -62,6 +65,12 @@ def read_all(parts: Sequence[Partition]) -> Iterator[tuple[Partition, Rows]]:
 def _read_one(part):
     ((_, rows),) = _read_run([part])
     return rows
+
+
+def _read_copy(part):
+    """Rows from the copy of a partition; its blob is checked, so they are those that were absorbed."""
+    X, obs = load_copy(part.copy.blob, part.rows, part.data.inputs)
+    return Rows(X, obs, part.copy.digest)
 
 
 def _read_run(run):

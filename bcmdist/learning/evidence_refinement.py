@@ -22,6 +22,7 @@ from scipy.optimize import minimize
 
 from bcmdist import linalg
 from bcmdist.committee import passes
+from bcmdist.committee.absorbed import absorbed_partitions
 from bcmdist.committee.committee import Committee
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.errors import InvalidOption, NotPositiveDefinite
@@ -270,7 +271,7 @@ def evidence_gradient(snapshot: Snapshot, runtime) -> dict[str, np.ndarray]:
     with snapshot.store.transient({"scaling": scaling_to_array(model.scaling)}) as references:
         objective = CommitteeObjective(
             runtime,
-            passes.absorbed_partitions(snapshot),
+            absorbed_partitions(snapshot),
             scaling=references["scaling"],
             mean=query.mean.name,
             points=query.points,

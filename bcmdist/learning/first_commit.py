@@ -96,7 +96,9 @@ def _job(data, settings):
     for name in ("noise", "warp", "target_transform"):
         if asked[name] == "auto":
             del asked[name]
-    for name in ("coordinates", "output", "seconds"):
+    if not asked["grow"]:
+        del asked["grow"]
+    for name in ("coordinates", "output", "grow_share", "query_most", "seconds"):
         if asked[name] is None:
             del asked[name]
     if settings.precision == FIRST_PRECISION:

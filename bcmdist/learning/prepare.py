@@ -332,6 +332,7 @@ def make_shared(case, kernel, likelihood, mean, found) -> Shared:
         fits = expert_fits(case.parts, weights, kernel, case.runtime, likelihood, residual=residual)
         noise = likelihood.noise(_observed(case, likelihood))
         count, found["degrees_estimated"] = automatic_count(case.inputs, noise, data.rows, kernel, fits)
+        count = min(count, settings.query_most or count)
     found["query_asked"] = count
     places = read_prediction_inputs(settings, data, max(SAMPLE_LEAST, SAMPLE_PER_QUERY * count), case.runtime)
     basis = _basis_inputs(case, kernel, likelihood, mean, count)

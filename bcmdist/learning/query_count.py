@@ -15,10 +15,10 @@ def query_count(settings, data) -> int | Literal["auto"]:
     """Requested number of query points ("auto" possible), or of functions for experts with their own size option."""
     if settings.query is not None:
         return settings.query
-    if (usual := method_of(settings).count(settings)) is not None:
-        return usual
-    few = settings.partition == "spatial" and data.inputs <= FEW_INPUTS and data.rows >= MANY_ROWS
-    return 2 * QUERY if few else QUERY
+    if (usual := method_of(settings).count(settings)) is None:
+        few = settings.partition == "spatial" and data.inputs <= FEW_INPUTS and data.rows >= MANY_ROWS
+        usual = 2 * QUERY if few else QUERY
+    return usual if settings.query_most is None else min(usual, settings.query_most)
 
 
 def least_query(settings, data) -> int:

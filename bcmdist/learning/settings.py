@@ -74,6 +74,14 @@ class Settings:
     centres moved to maximise its evidence (fitc and sor: jointly with the hyper-parameters); hpev-sgev, hpev-sggp: as
     evidence and sggp with the requested number, alternating with hyper-parameters that maximise its evidence (random
     with it is HPEV-rand of the thesis)"""
+    grow: bool = False
+    """make rows that the query points do not explain query points before their partition is absorbed, such as rows so
+    rare that the sample from which query points are chosen has none of them"""
+    grow_share: Annotated[float | None, "F", Bounds(0.0, 1.0, above=True)] = None
+    """with --grow: share of the prior variance, given the query points, above which a row is not explained [default:
+    twice the largest such share of a first query point, given the others, but from .02 to .5]"""
+    query_most: Annotated[int | None, "Q", COUNT] = None
+    """with --grow: largest number of query points [default: 1000, or the first number if that is larger]"""
     rows_per_expert: Annotated[int | None, COUNT] = None
     """approximate rows per partition [default: 1000, since an expert's time grows with their cube; fourier: 250000, in
     cells 16000; with noisy inputs 200]"""

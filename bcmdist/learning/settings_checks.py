@@ -18,6 +18,8 @@ from bcmdist.model.model import FIRST_PRECISION
 from bcmdist.model.warping import parse_warp
 from bcmdist.storage.bounds import SEED, refuse_outside
 
+# Options that are names, several names separated by commas, or expressions.
+TEXTS = ("kernel", "warp", "x", "y", "coordinates", "output")
 TAKE_FIRST = f"leave it out, or take --expert {FIRST}"
 
 
@@ -143,6 +145,34 @@ RULES: tuple[Rule, ...] = (
         "a likelihood of one latent function, got {likely.name}, which has one of each class; leave it out, or give "
         "--likelihood gaussian",
     ),
+    *(
+        Requires(
+            name,
+            (None,),
+            lambda c: not c.settings.grow,
+            f"{name} with --grow, got {{value}} without it; add it, or leave {name} out",
+        )
+        for name in ("grow_share", "query_most")
+    ),
+    Requires(
+        "query_most",
+        (None,),
+        lambda c: isinstance(c.settings.query, Integral) and c.settings.query_most < c.settings.query,
+        "at least the {settings.query} query points of --query, got {value}; give more",
+    ),
+    Requires(
+        "grow",
+        (False,),
+        lambda c: not c.able.query_from or c.able.input_errors,
+        "query points of exact inputs, that can be added to, got the expert {method.name}; " + TAKE_FIRST,
+    ),
+    Requires(
+        "grow",
+        (False,),
+        lambda c: (c.settings.approximation, c.settings.linearise) != ("laplace", "own"),
+        "query points that can be added to, got --approximation {settings.approximation} and --linearise "
+        "{settings.linearise}, whose messages depend on each other; leave out one of them",
+    ),
     # What the method can do.
     Requires(
         "output",
@@ -259,6 +289,7 @@ RULES: tuple[Rule, ...] = (
 
 def refuse(settings) -> None:
     """Raise `InvalidOption` for settings that are invalid or cannot be combined."""
+    _refuse_no_texts(settings)
     read = method_options(named=settings.options) if settings.options else {}
     kinds = dict.fromkeys(kind for name in settings.options for kind in read[name].kinds)
     for options in (settings, *map(settings.of, kinds)):
@@ -307,6 +338,17 @@ def refuse_seed(seed) -> None:
         raise InvalidOption(
             f"seed: expected at least {SEED.least} and at most {SEED.most}, got {seed}; give another one"
         )
+
+
+def _refuse_no_texts(settings):
+    """Refuse anything but a text, or None where that is the default, as a name, names or an expression."""
+    hints = hints_of(type(settings))
+    for name in TEXTS:
+        value = getattr(settings, name)
+        if not (isinstance(value, str) or fits(value, hints[name])):
+            raise InvalidOption(
+                f"{name}: expected a text, got {value!r:.80}; give one, with commas between names if there are several"
+            )
 
 
 def _refuse_choices(options):

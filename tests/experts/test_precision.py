@@ -211,10 +211,8 @@ def test_two_classes_are_refused_once_they_are_known(classes, tmp_path):
 def test_jobs_of_before_are_the_same(wave):
     """Nothing is noted of a precision that everybody had."""
     path, *_ = wave
-    data, later = open_data(path), (
-        "expert", "query_from", "like", "noise", "precision", "warp", "coordinates", "target_transform", "output",
-        "seconds",
-    )  # fmt: skip
+    later = ("expert", "query_from", "like", "noise", "precision", "warp", "coordinates", "target_transform", "output")
+    data, later = open_data(path), (*later, "grow", "grow_share", "query_most", "seconds")
     asked = {name: value for name, value in SETTINGS.flat().items() if name not in later} | {"passes": "1"}
     job = {"data": describe(data.url, data.x, data.y), "url": data.url, "settings": asked}
     assert _job(data, SETTINGS) == hashlib.sha256(json.dumps(job, sort_keys=True).encode()).hexdigest()

@@ -55,3 +55,9 @@ def test_a_likelihood_chosen_by_default_is_checked_as_one_that_is_given():
     rule.check(combined(noise="varying"))
     with pytest.raises(InvalidOption, match="numbers as targets for --noise varying, got the likelihood bernoulli"):
         rule.check(combined("bernoulli", noise="varying"))
+
+
+@pytest.mark.parametrize("name", ["coordinates", "output", "kernel", "x"])
+def test_lists_of_names_are_no_texts(name):
+    with pytest.raises(InvalidOption, match=rf"{name}: expected a text, got \['lon'\]; give one, with commas between"):
+        Settings(**{name: ["lon"]})

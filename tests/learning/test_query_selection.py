@@ -98,6 +98,22 @@ def test_pivoted_takes_the_pivots_of_lapack(rng, name):
     assert {tuple(p) for p in points} == {tuple(p) for p in sample[pivots[:12] - 1]}
 
 
+@pytest.mark.parametrize("method", COUNTED)
+def test_a_single_point_is_one_where_the_prior_varies(method):
+    """A linear kernel has no variance at the centre of rows, where k-means puts a single point."""
+    sample = np.array([[-1.5], [-0.5], [0.5], [1.5]])
+    y, noise = np.ones((4, 1)), np.ones(4)
+    points = select_points(sample, 1, kernel=make_kernel("linear"), method=method, targets=y, noise=noise, rows=4)
+    assert len(points) == 1
+    assert points[0] in sample
+
+
+def test_a_fit_of_a_linear_kernel_with_one_query_point(rng):
+    X = np.arange(4.0)[:, None]
+    found = GBCM.fit(X, 2.0 * X[:, 0] + 1.0, Settings(kernel="linear", query=1, partition="chunks", effort="quick"))
+    np.testing.assert_allclose(found.predict([[1.5]])["mean"], [4.0], atol=0.1)
+
+
 def test_pivoted_stops_where_nothing_is_left(rng):
     """A polynomial of degree 2 in 2 inputs has 6 basis functions."""
     points = select_points(rng.standard_normal((300, 2)), 50, kernel=make_kernel("poly2"), method="pivoted")

@@ -13,7 +13,7 @@ from scipy.stats import norm
 import bcmdist
 from bcmdist import GBCM, Mixture, Settings
 from bcmdist.app.cli.main import cli
-from bcmdist.committee.passes import absorbed_partitions
+from bcmdist.committee.absorbed import absorbed_partitions
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.rows import read_all
 from bcmdist.data.writing import write_dataset

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from bcmdist import GBCM, Settings
-from bcmdist.committee import passes
+from bcmdist.committee.absorbed import absorbed_partitions
 from bcmdist.committee.committee import Committee
 from bcmdist.data.checks.checked_store import recorded
 from bcmdist.data.dataset import open_data
@@ -117,7 +117,7 @@ def test_gradient_counts_partitions_by_their_weight(wave):
         moved = prepare(query.points, kernel=query.kernel.with_parameters({"variance": variance}), mean=query.mean)
         first, *others = (
             expert_message(moved, likelihood, scaling.inputs(rows.X), scaling.observations(rows.obs, likelihood.units))
-            for _, rows in read_all(passes.absorbed_partitions(gbcm.snapshot))
+            for _, rows in read_all(absorbed_partitions(gbcm.snapshot))
         )
         return Committee(sum(others, first + first)).log_evidence
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from bcmdist import GBCM, IngestOptions, SerialRuntime, Settings
+from bcmdist.api.requests import RefitOptions
 from bcmdist.committee.row_copies import messages_with_copies
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.cell_tree import grow
@@ -295,3 +296,63 @@ def test_a_window_forgets_near_by_as_well(field, tmp_path, rng):
     after, _ = gbcm.ingest(gbcm.source(later[0]), IngestOptions(window=parts[-1].rows))
     assert len(load_neighbours(after.snapshot.reference).rows.late) == parts[-1].rows
     assert len(copies_in(after)) == 1
+
+
+def arrays_of(gbcm):
+    return {entry.key.partition("[")[0] for entry in gbcm.ledger if entry.copy}
+
+
+@pytest.mark.parametrize("fate", ["gone", "changed"])
+def test_rows_whose_source_is_lost_are_read_from_their_copies(field, make_data, tmp_path, rng, fate):
+    """The committee forgets and is refitted as if the sources were as they had been; the model never opens them."""
+    first, later, X, y = field
+    gbcm = ingested(GBCM.fit(first, CELLS, model=tmp_path / "m"), later[:2])
+    shutil.copytree(tmp_path / "m", tmp_path / "before")
+    never = ingested(GBCM.fit(first, CELLS, model=tmp_path / "n"), later[:1])
+    refitted = GBCM.load(tmp_path / "before").refit(RefitOptions(effort="quick"))
+    for path in later:
+        shutil.rmtree(path)
+        if fate == "changed":
+            make_data(Path(path).name, rows_per_chunk=90, X=X[:ARRIVING], y=-y[:ARRIVING])
+    again = gbcm.refit(RefitOptions(effort="quick"))
+    assert again.committee.total.rows == FIRST + 2 * ARRIVING
+    assert_same_committee(again.committee, refitted.committee)
+    assert arrays_of(again) == {f"{path}/X" for path in later[:2]}
+    without = again.revert(gbcm.commit).forget([e.key for e in gbcm.ledger if e.key.startswith(later[1])])
+    assert_same_committee(without.committee, never.committee, tolerance=1e-10)
+    assert_same_latent(without, never, rng.uniform(-2, 2, (40, 2)))
+
+
+@pytest.mark.parametrize("likelihood", ["gaussian", "poisson", "softmax"])
+def test_copies_hold_all_that_messages_depend_on(make_data, tmp_path, rng, likelihood):
+    columns = with_companions(rng, likelihood, 300)
+    parts = {"first": slice(0, 200), "later": slice(200, 300)}
+    first, later = (make_data(f"{n}.zarr", **{k: v[cut] for k, v in columns.items()}) for n, cut in parts.items())
+    settings = Settings(likelihood=likelihood, kernel="se", learn=False, query=8, partition="spatial", effort="quick",
+                        target_transform="none")  # fmt: skip
+    gbcm = ingested(GBCM.fit(first, settings, model=tmp_path / "m"), [later])
+    shutil.copytree(tmp_path / "m", tmp_path / "before")
+    keys = [entry.key for entry in gbcm.ledger if entry.copy]
+    readable = _revised(GBCM.load(tmp_path / "before"), keys)
+    shutil.rmtree(later)
+    for one, other in zip(_revised(gbcm, keys), readable, strict=True):
+        assert_same_committee(one.committee, other.committee)
+
+
+def _revised(gbcm, keys):
+    """A model after further passes, with other weights of some partitions, and without these."""
+    refined = gbcm.refine()
+    reweighted = refined.reweight(dict.fromkeys(keys, 2.0))
+    return [refined, reweighted, reweighted.forget(keys)]
+
+
+@pytest.mark.slow
+def test_a_cluster_reads_copies(field, tmp_path, cluster):
+    first, later, *_ = field
+    gbcm = ingested(GBCM.fit(first, CELLS, model=tmp_path / "m"), later[:2])
+    shutil.copytree(tmp_path / "m", tmp_path / "other")
+    for path in later:
+        shutil.rmtree(path)
+    keys = [entry.key for entry in gbcm.ledger if entry.key.startswith(later[1])]
+    one, other = gbcm.forget(keys), GBCM.load(tmp_path / "other").forget(keys, runtime=cluster)
+    assert_same_committee(one.committee, other.committee)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bcmdist import GBCM, Settings
-from bcmdist.committee.passes import absorbed_partitions
+from bcmdist.committee.absorbed import absorbed_partitions
 from bcmdist.data.rows import read_all
 from bcmdist.experts.expert import expert_message
 from bcmdist.model.targets import model_rows

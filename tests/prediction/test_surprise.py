@@ -13,9 +13,9 @@ from scipy.stats import norm, poisson
 
 from bcmdist import GBCM, SerialRuntime, Settings
 from bcmdist.app.cli.main import cli
+from bcmdist.committee.absorbed import absorbed_partitions
 from bcmdist.committee.ingest.options import IngestOptions
 from bcmdist.committee.measurements import ExpectedLoss
-from bcmdist.committee.passes import absorbed_partitions
 from bcmdist.data.writing import write_dataset
 from bcmdist.errors import BcmdistWarning
 from bcmdist.experts.contributions import Expert

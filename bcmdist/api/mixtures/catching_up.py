@@ -6,12 +6,14 @@ stream has one consumer.
 
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 
 from bcmdist.api import fit, refitting
+from bcmdist.committee.absorbed import partitions_of
 from bcmdist.committee.ingest.growing import Growth
 from bcmdist.committee.ingest.options import IngestOptions
 from bcmdist.committee.snapshot import Snapshot
-from bcmdist.data.partition import Partition, from_keys
+from bcmdist.data.partition import Partition
 from bcmdist.data.sources.delivery import Delivery
 from bcmdist.errors import BcmdistWarning, ModelDamaged
 from bcmdist.runtime.interface import Runtime
@@ -106,7 +108,8 @@ def following(snapshot: Snapshot, first: Snapshot, options: IngestOptions | None
     new = [entry for entry in first.ledger if entry.key not in snapshot.absorbed]
     if not new:
         return snapshot
-    parts = from_keys((one.key for one in new), y=snapshot.model.y_name, schema=snapshot.model.schema)
+    found = partitions_of(first, new, dict.fromkeys((one.key for one in new), 1.0))
+    parts = [replace(part, state="", query=None) for part in found]
     moved = [name for name, offset in first.offsets.items() if offset != snapshot.offsets.get(name)]
     name = first.facts.fading.source or (moved[0] if moved else "")
     source = Replayed(name, snapshot.with_variance(parts), new, first.offsets.get(name))

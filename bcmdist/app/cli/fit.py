@@ -39,7 +39,7 @@ variance in the squared unit of the target, added to the learned one.
 
 MODEL = {"task", "likelihood", "kernel", "mean", "warp", "target_transform", "noise", "coordinates", "like"}
 COMMITTEE = {"partition", "expert", "query", "query_method", "query_from", "rows_per_expert", "passes"}
-COMMITTEE |= {"approximation", "linearise", "precision"}
+COMMITTEE |= {"approximation", "linearise", "precision", "grow", "grow_share", "query_most"}
 
 
 class Fit(Command):

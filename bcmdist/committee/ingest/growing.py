@@ -35,6 +35,12 @@ SHARE, MARGIN, LARGEST_SHARE = 0.02, 2.0, 0.5
 POINTS_PER_PARTITION, MOST_POINTS = 64, 1000
 
 
+def share_of_new_places(snapshot: Snapshot) -> float:
+    """Share of the prior variance above which a row lies where none was when the first query points were chosen."""
+    first = cast(Query, snapshot.model.through(0).shared)
+    return float(np.clip(MARGIN * shares_by_others(first).max(), SHARE, LARGEST_SHARE))
+
+
 @dataclass(frozen=True)
 class NewRows:
     """Scaled inputs (k, D) of rows that the query set does not explain, by partition key; `+` joins."""
@@ -90,11 +96,7 @@ class Growth:
                 f"--query-most: expected at least the {query.functions} query points of {snapshot.url}, got {most}; "
                 "give more, or --no-grow"
             )
-        share = options.grow_share or SHARE
-        if not asked:
-            first = cast(Query, snapshot.model.through(0).shared)
-            share = float(np.clip(MARGIN * shares_by_others(first).max(), SHARE, LARGEST_SHARE))
-        return cls(share, most)
+        return cls(options.grow_share or (SHARE if asked else share_of_new_places(snapshot)), most)
 
     def may_reduce(self, snapshot: Snapshot) -> bool:
         """Whether points may be needless: some were added last, and rows fade or there is no room for more."""

@@ -22,7 +22,7 @@ from typing import cast
 import numpy as np
 
 from bcmdist import linalg
-from bcmdist.committee.passes import absorbed_partitions
+from bcmdist.committee.absorbed import absorbed_partitions
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.observations import Observations
 from bcmdist.data.partition import Partition

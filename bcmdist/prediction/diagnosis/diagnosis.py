@@ -29,12 +29,11 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 from bcmdist import linalg
-from bcmdist.committee import passes
+from bcmdist.committee.absorbed import absorbed_partitions, partitions_of
 from bcmdist.committee.committee import Committee
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.committee.surveyed import refuse_changed
 from bcmdist.data.observations import Observations
-from bcmdist.data.partition import from_key
 from bcmdist.data.rows import read_all
 from bcmdist.errors import InvalidOption
 from bcmdist.experts.expert import find_mode, gaussian_message
@@ -194,7 +193,7 @@ def effective_parameters(snapshot: Snapshot, runtime) -> dict[str, float]:
             f"degrees of freedom of the data: expected a committee with absorbed rows and independent classes, got "
             f"{likelihood.name} after {len(snapshot.ledger)} partitions; leave them out"
         )
-    data = runtime.sum(Degrees(snapshot.reference), passes.absorbed_partitions(snapshot), label="degrees of freedom")
+    data = runtime.sum(Degrees(snapshot.reference), absorbed_partitions(snapshot), label="degrees of freedom")
     return {"data": data, "query": snapshot.degrees_of_freedom}
 
 
@@ -260,9 +259,7 @@ def _whole_partitions(ledger, rng) -> list[Entry]:
 
 
 def _absorbed(snapshot, entry):
-    (part, rows), *_ = read_all(
-        [from_key(entry.key, y=snapshot.model.y_name, schema=snapshot.model.schema, weight=entry.weight)]
-    )
+    (part, rows), *_ = read_all(partitions_of(snapshot, [entry], {entry.key: entry.weight}))
     refuse_changed([Entry(part.key, rows.digest, part.rows)], snapshot.ledger)
     X, obs = model_rows(snapshot.model, part, rows)
     return PartitionRows(X, obs, part.weight)

@@ -7,7 +7,7 @@ recalibrated if leave-one-out predictions gain by it (`bcmdist.prediction.errors
 import math
 from dataclasses import asdict
 
-from bcmdist.committee.passes import readable_partitions
+from bcmdist.committee.absorbed import readable_partitions
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.model.model import named_parameters
 from bcmdist.prediction.errors.held_out import CALIBRATION_ROWS, HeldOut, LeftOutByCommittee, some_of, without_some

@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from bcmdist.committee.absorbed import readable_partitions
 from bcmdist.committee.committee import Committee
 from bcmdist.committee.loading import load_committee
-from bcmdist.committee.passes import readable_partitions
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.partition import Partition
 from bcmdist.data.rows import Rows

@@ -10,11 +10,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
+from bcmdist.committee.absorbed import partitions_of
 from bcmdist.committee.facts import Facts
 from bcmdist.committee.fading import weights
 from bcmdist.committee.measurements import ExpectedLoss
 from bcmdist.committee.snapshot import Snapshot
-from bcmdist.data.partition import Partition, as_absorbed, from_key
+from bcmdist.data.partition import Partition
 from bcmdist.errors import BcmdistError
 from bcmdist.prediction.errors.arrivals import ArrivalRecords, Withheld
 from bcmdist.prediction.scoring import excess_loss
@@ -40,8 +41,7 @@ class Withholding:
             self.asked = True
             at = BlobReference(snapshot.url, entry.at) if entry.at else None
             with contextlib.suppress(BcmdistError):  # the data are gone
-                named = {"y": snapshot.model.y_name, "schema": snapshot.model.schema}
-                part = as_absorbed(from_key(entry.key, **named), entry, counts[entry.key])
+                (part,) = partitions_of(snapshot, [entry], counts)
                 self._waiting.add(part.key)
                 yield Withheld(snapshot.expert(at), snapshot.reference), [part]
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from zict import LRU
 
-from bcmdist.committee.row_copies import load_copy
 from bcmdist.data.dataset import Dataset
 from bcmdist.data.observations import Observations, joined, unweighted
 from bcmdist.data.partition import Partition
+from bcmdist.data.row_copy import load_copy
 from bcmdist.model.model import Model
 from bcmdist.model.targets import model_observations
 from bcmdist.storage.cache import get_or_make, least_recently_used

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from bcmdist.committee.passes import readable_partitions
+from bcmdist.committee.absorbed import readable_partitions
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.partition import Partition
 from bcmdist.model.kernels import finite_metric

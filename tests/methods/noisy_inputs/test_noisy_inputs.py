@@ -9,8 +9,8 @@ from threadpoolctl import threadpool_limits
 
 from bcmdist import GBCM, Settings, sample_posterior
 from bcmdist.api.plan.plan import plan
+from bcmdist.committee.absorbed import absorbed_partitions
 from bcmdist.committee.loading import sound_facts
-from bcmdist.committee.passes import absorbed_partitions
 from bcmdist.data.dataset import open_data
 from bcmdist.data.groups import open_group
 from bcmdist.data.observations import unweighted
