@@ -11,9 +11,11 @@ Scores weigh single rows and blocks by the distances at which predictions will b
 
 import functools
 import hashlib
+from collections.abc import Hashable
 
 import numpy as np
 from scipy.spatial import cKDTree
+from zict import LRU
 
 from bcmdist import linalg
 from bcmdist.data.cell_tree import grow
@@ -33,12 +35,12 @@ SAMPLES, SAMPLE_ROWS, LEAST_ROWS = 4, 500, 100
 # rows are. Arbitrary.
 BLOCKS_SHARE = 0.25
 # Blocks of the samples of a search, which asks for them at each of its scores.
-_cache = least_recently_used(2**24, lambda numbers: numbers.nbytes)
+_cache: LRU[Hashable, np.ndarray] = least_recently_used(2**24, lambda numbers: numbers.nbytes)
 
 
 def block_numbers(Z) -> np.ndarray:
     """Return the block of each row at each size of `CUTS`, (S, n), for inputs Z (n, D) in units of a metric."""
-    key = Z.shape, hashlib.sha256(np.ascontiguousarray(Z)).digest()
+    key = Z.shape, hashlib.sha256(np.ascontiguousarray(Z).tobytes()).digest()
     return get_or_make(_cache, key, functools.partial(_numbers, Z))
 
 
