@@ -56,6 +56,7 @@ from bcmdist.learning.rules import TWO_CLASSES
 from bcmdist.learning.search import EFFORTS, Effort
 from bcmdist.learning.search_length import evaluations
 from bcmdist.learning.settings import Settings
+from bcmdist.learning.settings_checks import with_objective
 from bcmdist.learning.survey import Survey, SurveyResult, schema_of
 from bcmdist.learning.target_choice import choose_scaling
 from bcmdist.learning.training_context import TrainingContext
@@ -195,7 +196,7 @@ def prepare_model(
     if case.method.training:
         with place.stages("train"):
             shared, likelihood = case.method.train(shared, likelihood, context)
-    if settings.objective == "committee":
+    if case.settings.objective == "committee":
         with place.stages("polish"):
             shared, likelihood = refined_by_evidence(case, shared, kernel_name, likelihood, context, place.log)
     cells = None
@@ -214,6 +215,7 @@ def fit_context(data, surveyed, settings, runtime) -> FitContext:
     schema = with_output(schema_of(data), settings.output)
     outputs = output_columns(settings, schema, data.inputs, data.url)
     likelihood, classes = choose_likelihood(data, surveyed, settings, schema)
+    settings = with_objective(settings, likelihood)
     refuse_target_variance(data, settings, likelihood)
     likelihood = likelihood.for_outputs(len(outputs.columns)) if outputs else likelihood
     warn_of_data(data, surveyed, settings, schema, likelihood)
