@@ -6,7 +6,7 @@ bytes; tasks read its rows where they run (`rows`), check them, and identify the
 
 import functools
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from bcmdist.data.dataset import Dataset, open_data
@@ -161,3 +161,9 @@ def refuse_overlap(parts: Iterable[Partition], keys: Iterable[str]) -> None:
                 f"{second}: expected rows that were not absorbed yet, {key} holds some of them; cut partitions with "
                 "the same --rows-per-expert"
             )
+
+
+def evenly(parts: Sequence[Partition], rows: int) -> list[Partition]:
+    """Evenly spread partitions with about `rows` rows in total; at least one partition."""
+    most = max(1, min(len(parts), round(rows * len(parts) / sum(part.rows for part in parts))))
+    return [parts[round(k * (len(parts) - 1) / max(1, most - 1))] for k in range(most)]

@@ -34,7 +34,8 @@ from bcmdist.learning.evidence.objectives import CommitteeObjective, EvidenceObj
 from bcmdist.learning.point import Point, at_bounds, bounds_of, moved, moves_of, prior_center, prior_shares, theta_of
 from bcmdist.learning.query_selection import ALTERNATED
 from bcmdist.learning.search import PRIOR_SD, polish
-from bcmdist.learning.stopping import stop_when_idle
+from bcmdist.learning.stopping import stop_at_first, stop_when_idle
+from bcmdist.learning.time_limit import TimeLimit
 from bcmdist.learning.training_context import TrainingContext
 from bcmdist.model.kernels import Kernel, finite_metric, split_parameters
 from bcmdist.model.likelihoods import Likelihood
@@ -89,7 +90,7 @@ class IndependentRowsObjective(EvidenceObjective):
 
 
 def climbed_jointly(
-    objective: IndependentRowsObjective, start: Point, inputs: int, steps: int
+    objective: IndependentRowsObjective, start: Point, inputs: int, steps: int, limit: TimeLimit | None = None
 ) -> tuple[Point, np.ndarray, int]:
     """Maximise the log evidence over hyper-parameters and query points jointly, by at most `steps` L-BFGS iterations.
 
@@ -121,9 +122,8 @@ def climbed_jointly(
     free = [(None, None)] * objective.points.size
     begun = np.concatenate([(objective.points / unit).ravel(), first.clip(*bounds.T)])
     options = {"maxiter": steps, "ftol": 0.0}
-    minimize(
-        loss, begun, jac=True, method="L-BFGS-B", bounds=[*free, *bounds], callback=stop_when_idle(), options=options
-    )
+    stop = stop_at_first(stop_when_idle(), (limit or TimeLimit()).stop_when_passed())
+    minimize(loss, begun, jac=True, method="L-BFGS-B", bounds=[*free, *bounds], callback=stop, options=options)
     return best[1], best[2], evaluations
 
 
@@ -131,8 +131,10 @@ def climbed_jointly(
 # rows twice.
 POLISH_STEPS = 10
 MOVING_STEPS = 5
-# Iterations with independent rows, on hyper-parameters alone or jointly with query points: these cost less.
+# Iterations with independent rows, which cost less: on hyper-parameters alone, and jointly with query points, when
+# means are soon as good as they get, and variances improve further (validation rows of kin40k).
 INDEPENDENT_STEPS = {"quick": 30, "normal": 100, "thorough": 300}
+JOINT_STEPS = {"quick": 10, "normal": 50, "thorough": 300}
 # Numbers of turns, each of which chooses points and optimises hyper-parameters (ten in the thesis), and of iterations
 # per turn.
 TURNS = {"quick": 3, "normal": 10, "thorough": 10}
@@ -150,6 +152,8 @@ def most_steps(method: str, effort: str, *, couples: bool) -> int:
     """Maximum iterations, for committees with coupled or independent rows in a partition."""
     if method in ALTERNATED:
         return TURNS[effort] * TURN_STEPS[effort]
+    if method == "optimised" and not couples:
+        return JOINT_STEPS[effort]
     return POLISH_STEPS if couples else INDEPENDENT_STEPS[effort]
 
 
@@ -167,22 +171,25 @@ def polished(
     method : method that chooses query points
     log : path of the log of evaluations (`CachedObjective`)
     """
-    objective, steps = _objective(query, context, residual, method), INDEPENDENT_STEPS[context.effort]
+    context.limit.begin("evidence of the committee", 1.0)
+    objective = _objective(query, context, residual, method)
+    steps = most_steps(method, context.effort, couples=RESIDUALS[residual].couples)
     if RESIDUALS[residual].keeps == 0.0:
         start = _noisier(CachedObjective(objective, log), start)
         context.found["evaluations"] += len(NOISE_FACTORS)
     if method in ALTERNATED:
         turns, each = TURNS[context.effort], TURN_STEPS[context.effort]
-        best, evaluations = alternated(objective, start, choose, log, turns=turns, steps=each)
+        best, evaluations = alternated(objective, start, choose, log, turns=turns, steps=each, limit=context.limit)
     elif isinstance(objective, CommitteeObjective):
         if method == "optimised":
             at = (start.kernel, start.likelihood, objective.points)
             objective.points = improved_points(objective, *at, MOVING_STEPS)
-        best, evaluations = _climbed(objective, start, log, POLISH_STEPS)
+        best, evaluations = _climbed(objective, start, log, steps, context.limit)
     elif method == "optimised":
-        best, objective.points, evaluations = climbed_jointly(objective, start, query.inputs, steps)
+        best, objective.points, evaluations = climbed_jointly(objective, start, query.inputs, steps, context.limit)
     else:
-        best, evaluations = _climbed(objective, start, log, steps)
+        best, evaluations = _climbed(objective, start, log, steps, context.limit)
+    context.found["unfinished"] = context.limit.to_json()
     context.found["evaluations"] += evaluations
     context.found["at_bounds"] = at_bounds(best)
     jitters = (objective.jitter,)  # the objective's jitter: another one gives another committee
@@ -222,6 +229,7 @@ def alternated(
     *,
     turns: int,
     steps: int,
+    limit: TimeLimit | None = None,
 ) -> tuple[Point, int]:
     """Alternate between choosing query points and optimising hyper-parameters.
 
@@ -233,9 +241,11 @@ def alternated(
     """
     best, points, evaluations = start, objective.points, 0
     for turn in range(turns):
+        if turn and limit and limit.passed():
+            break
         if turn:
             objective.points = choose(best.kernel, best.likelihood, turn)
-        reached, made = _climbed(objective, best, log, steps)
+        reached, made = _climbed(objective, best, log, steps, limit)
         evaluations += made
         if reached.objective > best.objective:
             best, points = reached, objective.points
@@ -243,10 +253,10 @@ def alternated(
     return best, evaluations
 
 
-def _climbed(objective, start, log, steps) -> tuple[Point, int]:
+def _climbed(objective, start, log, steps, limit) -> tuple[Point, int]:
     """Optimise hyper-parameters; return the end point and the number of evaluations."""
     remembered, inputs = CachedObjective(objective, log), objective.points.shape[1]
-    found = polish(remembered, start, inputs=inputs, steps=steps)
+    found = polish(remembered, start, inputs=inputs, steps=steps, limit=limit)
     made = replace(start, kernel=found.kernel, likelihood=found.likelihood, objective=found.objective)
     return made, found.evaluations
 

@@ -199,6 +199,7 @@ def weights_of(basis: Callable[[BasisInputs], tuple[Basis, np.ndarray | float]])
 
 
 register_expert(FIRST, query_values, residual="block", capabilities=Capabilities(climbs="block", local=True))
-register_expert("fitc", query_values, residual="diagonal", capabilities=Capabilities(climbs="diagonal"))
-register_expert("sor", query_values, residual="none", capabilities=Capabilities(climbs="none"))
+MOVED = Defaults(objective="committee", query_method="optimised")  # few points represent all of f: they are learned
+register_expert("fitc", query_values, residual="diagonal", capabilities=Capabilities(climbs="diagonal"), defaults=MOVED)
+register_expert("sor", query_values, residual="none", capabilities=Capabilities(climbs="none"), defaults=MOVED)
 register_expert("rrgp_star", query_values, residual="augmented", capabilities=Capabilities(climbs="none"))

@@ -85,6 +85,9 @@ def resumed(data, settings, model, runtime) -> Commit | None:
 def _job(data, settings):
     """Hash of data and settings of a fit; equal to that of earlier versions if new options have their defaults."""
     asked = settings.flat() | {"passes": settings.passes or "1"}  # the value that earlier versions hashed
+    usual = method_of(settings).defaults
+    asked |= {"objective": settings.objective or usual.objective}
+    asked |= {"query_method": settings.query_method or usual.query_method}
     if settings.expert == FIRST:  # the only expert of the first version
         del asked["expert"]
     for name in ("query_from", "like"):

@@ -14,7 +14,7 @@ from bcmdist.committee.record import Record
 from bcmdist.learning.basis_inputs import BasisInputs
 from bcmdist.learning.method_options import NoOptions
 from bcmdist.learning.point import Point
-from bcmdist.learning.rules import Rule
+from bcmdist.learning.rules import OBJECTIVE, QUERY_METHOD, Rule
 from bcmdist.learning.training_context import TrainingContext
 from bcmdist.model.input_errors import InputErrors
 from bcmdist.model.kernels import Kernel
@@ -65,6 +65,10 @@ class Defaults:
     """approximate rows of a partition in the order of cells"""
     query: int | None = None
     """number of query points, where it is not that of all methods"""
+    objective: str = OBJECTIVE
+    """what hyper-parameters maximise, where these are learned and the likelihood allows for it"""
+    query_method: str = QUERY_METHOD
+    """how query points are chosen with this objective"""
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from bcmdist.learning.decisions import Decision
 from bcmdist.learning.experts import FIRST
 from bcmdist.learning.hyperparameters import first_kernel, with_numbered_columns
 from bcmdist.learning.query_count import QUERY, query_count
+from bcmdist.learning.query_selection import ALTERNATED
 from bcmdist.learning.settings import Settings
 from bcmdist.learning.survey import schema_of
 from bcmdist.model.kernel_columns import KernelColumns
@@ -110,7 +111,7 @@ def _combinable(settings):
 def _concerns_one_committee(context):
     """Whether options ask for a committee of all rows in their order, which predicts by itself."""
     asked = context.settings
-    of_all = asked.objective in ("committee", "subset") or asked.query_method.startswith("hpev")
+    of_all = asked.objective in ("committee", "subset") or asked.query_method in ALTERNATED
     return of_all or asked.linearise != "own" or asked.passes is not None
 
 

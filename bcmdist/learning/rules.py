@@ -16,6 +16,7 @@ from bcmdist.errors import InvalidOption
 from bcmdist.model.likelihoods import Likelihood, make_likelihood, tasks
 
 TWO_CLASSES = 2  # number of classes assumed while it is unknown
+OBJECTIVE, QUERY_METHOD = "local", "kmeans"  # of methods without defaults of their own
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,19 @@ class Combination:
     def likely(self) -> Likelihood:
         """The likelihood, or the first of the task where it is not known."""
         return self.likelihood or make_likelihood(tasks()[self.settings.task or "regression"][0], TWO_CLASSES)
+
+    @property
+    def objective(self) -> str:
+        """The objective, also where it is the default."""
+        defaults, learns = self.method.defaults, self.settings.learn and self.likely.normal
+        return self.settings.objective or (defaults.objective if learns else OBJECTIVE)
+
+    @property
+    def query_method(self) -> str:
+        """How query points are chosen, also by default."""
+        defaults = self.method.defaults
+        usual = defaults.query_method if self.objective == defaults.objective else QUERY_METHOD
+        return self.settings.query_method or usual
 
     @property
     def able(self) -> Any:

@@ -364,9 +364,9 @@ def _kernel_by_evidence(best, others):
     return (Decision("kernel", best.name, EVIDENCE, over, IN_ALL),) if over else ()
 
 
-def polish(objective: Objective, start: Point, *, inputs, steps) -> Learned:
+def polish(objective: Objective, start: Point, *, inputs, steps, limit: TimeLimit | None = None) -> Learned:
     """Climb another objective for a few iterations from a learned point; the result is never lower than the start."""
-    search = _Search(objective, inputs, start.groups)
+    search = _Search(objective, inputs, start.groups, limit=limit)
     return _learned(search, search.climb(search.again(start), steps), {})
 
 

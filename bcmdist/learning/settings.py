@@ -65,15 +65,16 @@ class Settings:
     query: Annotated[int | Literal["auto"] | None, "Q|auto", COUNT] = None
     """largest number of query points, Q [default: 500; spatial with many rows of few inputs: 1000; dgp, per layer: 50];
     auto: about twice the effective degrees of freedom, within memory"""
-    query_method: Literal["kmeans", "random", "pivoted", "evidence", "sggp", "optimised", "hpev-sgev", "hpev-sggp"] = (
-        "kmeans"
-    )
+    query_method: (
+        Literal["kmeans", "random", "pivoted", "evidence", "sggp", "optimised", "hpev-sgev", "hpev-sggp"] | None
+    ) = None
     """how query points are chosen: k-means centres, with few inputs also in gaps between rows (kmeans); or rows:
     random; of largest prior variance given the others (pivoted); best for the evidence (evidence, SGEV), or for the
     posterior of their own model until more hardly raise it (sggp); with --objective committee also optimised: k-means
     centres moved to maximise its evidence (fitc and sor: jointly with the hyper-parameters); hpev-sgev, hpev-sggp: as
     evidence and sggp with the requested number, alternating with hyper-parameters that maximise its evidence (random
-    with it is HPEV-rand of the thesis)"""
+    with it is HPEV-rand of the thesis) [default: kmeans; optimised where fitc and sor learn by the evidence of the
+    committee]"""
     grow: bool = False
     """make rows that the query points do not explain query points before their partition is absorbed, such as rows so
     rare that the sample from which query points are chosen has none of them"""
@@ -102,11 +103,12 @@ class Settings:
     """learn hyper-parameters; or keep the defaults, or those of --set"""
     set: Annotated[dict[str, float | list[float]], "NAME=VALUE"] = field(default_factory=dict)
     """with --no-learn: a hyper-parameter under the name that `info` prints, in units of the scaled data"""
-    objective: Literal["local", "leave-one-out", "committee", "subset"] = "local"
+    objective: Literal["local", "leave-one-out", "committee", "subset"] | None = None
     """what hyper-parameters maximise: the evidence of separate blocks of rows (local); the leave-one-out log density
     within blocks (leave-one-out, also GPP; normal errors, onehot, softmax, svm); that of blocks, then of the whole
     committee (committee: PITC; for rrgp_star the reduced-rank process that it augments); or the evidence of one random
-    subset of rows, of a size set by --effort (subset)"""
+    subset of rows, of a size set by --effort (subset) [default: local; committee with fitc and sor where errors are
+    normal]"""
     effort: Literal["quick", "normal", "thorough"] = "normal"
     """how long to learn, and from how many rows: quick at most 10 seconds, normal 60, thorough as long as it gains"""
     seconds: Annotated[float | None, "S", Bounds(0.0, 1e7, above=True)] = None

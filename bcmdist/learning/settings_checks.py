@@ -1,6 +1,8 @@
 """Refuse invalid settings of a fit: values that are not among the choices, and what cannot be combined (`RULES`)."""
 
+from dataclasses import replace
 from numbers import Integral
+from typing import Any
 
 from bcmdist.errors import InvalidOption
 from bcmdist.experts.residual import RESIDUALS, refuse_coupled_classes
@@ -74,7 +76,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Requires(
         "objective",
-        ("local",),
+        (None, "local"),
         lambda c: not c.settings.learn,
         "local with --no-learn, got {value}; leave out one of them",
     ),
@@ -98,8 +100,8 @@ RULES: tuple[Rule, ...] = (
         Excludes(
             "query_method",
             (name,),
-            lambda c: c.settings.objective != "committee",
-            "objective committee with {value}, got {settings.objective}; give --objective committee, or --query-method "
+            lambda c: c.objective != "committee",
+            "objective committee with {value}, got {objective}; give --objective committee, or --query-method "
             + initial,
         )
         for name, initial in BEGUN.items()
@@ -107,8 +109,8 @@ RULES: tuple[Rule, ...] = (
     Requires(
         "query_from",
         (None,),
-        lambda c: c.settings.query_method not in PLACED,
-        f"query_method {' or '.join(PLACED)}, whose points may lie anywhere, got {{settings.query_method}}, which "
+        lambda c: c.query_method not in PLACED,
+        f"query_method {' or '.join(PLACED)}, whose points may lie anywhere, got {{query_method}}, which "
         "chooses among training rows; leave out one of them",
     ),
     Requires(
@@ -122,7 +124,7 @@ RULES: tuple[Rule, ...] = (
         (None, NO_INPUTS),
         tries_no_sums,
         "no coordinates with {method.name}, --kernel {settings.kernel}, --effort {settings.effort} and --objective "
-        "{settings.objective}, got {value!s:.80}: they are for sums of kernels, which learning tries with --kernel "
+        "{objective}, got {value!s:.80}: they are for sums of kernels, which learning tries with --kernel "
         "auto, --effort normal or thorough, and without --objective subset; give these, or leave it out",
     ),
     Requires(
@@ -186,7 +188,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Supports(
         "query_method",
-        (),
+        (None,),
         "query_methods",
         "{able.query_methods} with the expert {method.name}, which has no query points, got {value}; " + TAKE_FIRST,
     ),
@@ -324,6 +326,12 @@ def refuse_combinations(settings, likelihood: Likelihood | None) -> None:
         rule.check(combination)
     if likelihood:
         refuse_coupled_classes(method.residual, likelihood)
+
+
+def with_objective(settings, likelihood: Likelihood) -> Any:
+    """Return the settings with the objective and the way to choose query points, where these are not given."""
+    chosen = Combination(settings, method_of(settings), likelihood, experts)
+    return replace(settings, objective=chosen.objective, query_method=chosen.query_method)
 
 
 def usual_rows(settings) -> int:

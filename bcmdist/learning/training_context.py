@@ -2,12 +2,13 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from bcmdist.data.partition import Partition, Work
+from bcmdist.learning.time_limit import TimeLimit
 from bcmdist.runtime.interface import Runtime
 from bcmdist.storage.commits import BlobReference, ModelStore
 
@@ -42,6 +43,8 @@ class TrainingContext:
     """class labels, if the targets are class labels"""
     groups: tuple[int, ...] = ()
     """(D,) for each input the first input that shares its lengthscale; () if each input has its own"""
+    limit: TimeLimit = field(default_factory=TimeLimit)
+    """time of learning, which the search for hyper-parameters has begun to use"""
 
     def transient(self, arrays: Mapping[str, np.ndarray]) -> AbstractContextManager[dict[str, BlobReference]]:
         """Store arrays while the context is open; yields their references by name."""

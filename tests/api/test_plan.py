@@ -207,7 +207,7 @@ def test_the_command_prints_a_plan_and_writes_nothing(wave, tmp_path):
         {"likelihood": "student_t", "approximation": "ep"},
         {"expert": "fitc"},
         {"objective": "committee", "query_method": "optimised"},
-        {"expert": "fitc", "objective": "committee", "query_method": "optimised"},
+        {"expert": "fitc", "objective": "local"},
         {"expert": "rrgp_star", "objective": "committee", "query_method": "hpev-sgev"},
         {"query": "auto"},
     ],

@@ -15,6 +15,8 @@ from bcmdist.learning import evidence_refinement
 from bcmdist.learning.evidence.objectives import CommitteeObjective
 from bcmdist.learning.evidence_refinement import (
     INDEPENDENT_STEPS,
+    JOINT_STEPS,
+    POLISH_STEPS,
     TURN_STEPS,
     TURNS,
     IndependentRowsObjective,
@@ -188,6 +190,7 @@ def test_the_cluster_takes_the_same_turns(fast, cluster, expert):
 def test_steps_are_planned(couples):
     assert most_steps("hpev-sgev", "normal", couples=couples) == TURNS["normal"] * TURN_STEPS["normal"]
     assert most_steps("random", "quick", couples=False) == INDEPENDENT_STEPS["quick"]
+    assert most_steps("optimised", "normal", couples=couples) == (POLISH_STEPS if couples else JOINT_STEPS["normal"])
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,9 @@ from bcmdist.data.partition import partitions
 from bcmdist.errors import InvalidOption
 from bcmdist.learning.evidence.independent_rows_gradient import diagonal_pullback
 from bcmdist.learning.evidence_refinement import IndependentRowsObjective
+from bcmdist.learning.settings_checks import with_objective
 from bcmdist.model.kernels import split_parameters
-from bcmdist.model.likelihoods import Gaussian
+from bcmdist.model.likelihoods import Gaussian, make_likelihood
 from bcmdist.model.mean import Mean
 from bcmdist.model.scaling import Scaling, scaling_to_array
 from bcmdist.model.shared.query import prepare
@@ -120,7 +121,7 @@ def test_pseudo_inputs_raise_the_evidence(make_data, expert, rng, tmp_path):
     X = rng.uniform(-2, 2, (400, 1))
     y = np.sin(12 * X[:, 0]) * np.exp(-4 * X[:, 0] ** 2) + 0.05 * rng.standard_normal(400)
     path = make_data(X=X, y=y)
-    asked = replace(OPTIMISED, expert=expert, effort="quick")
+    asked = replace(OPTIMISED, expert=expert, effort="quick", objective=None, query_method=None)
     moved = GBCM.fit(path, asked, model=tmp_path / "moved")
     still = GBCM.fit(path, replace(asked, query_method="kmeans"))
     assert moved.info()["log_evidence"] > still.info()["log_evidence"] + 20
@@ -128,6 +129,32 @@ def test_pseudo_inputs_raise_the_evidence(make_data, expert, rng, tmp_path):
     again = GBCM.load(tmp_path / "moved")
     assert again.model.shared.residual == {"fitc": "diagonal", "sor": "none"}[expert]
     assert again.info()["query"] == QUERY
+
+
+@pytest.mark.parametrize(
+    ("changes", "likelihood", "expected"),
+    [
+        ({"expert": "fitc"}, "gaussian", ("committee", "optimised")),
+        ({"expert": "sor"}, "gaussian", ("committee", "optimised")),
+        ({"expert": "bcm"}, "gaussian", ("local", "kmeans")),
+        ({"expert": "bcm", "objective": "committee"}, "gaussian", ("committee", "kmeans")),
+        ({"expert": "fitc"}, "bernoulli", ("local", "kmeans")),
+        ({"expert": "fitc"}, "student_t", ("local", "kmeans")),
+        ({"expert": "fitc", "learn": False}, "gaussian", ("local", "kmeans")),
+        ({"expert": "fitc", "objective": "local"}, "gaussian", ("local", "kmeans")),
+        ({"expert": "fitc", "query_method": "random"}, "gaussian", ("committee", "random")),
+        ({"expert": "fitc", "query_method": "optimised"}, "gaussian", ("committee", "optimised")),
+    ],
+)
+def test_default_objective_and_points(changes, likelihood, expected):
+    """Options decide; else fitc and sor move their points where errors are normal and anything is learned."""
+    settings = with_objective(Settings(**changes), make_likelihood(likelihood, 2))
+    assert (settings.objective, settings.query_method) == expected
+
+
+def test_defaults_of_classes(classes):
+    """Targets 0 and 1 are classes by default, for which no evidence of the committee can be climbed."""
+    assert GBCM.fit(classes[0], Settings(expert="fitc", query=5, effort="quick")).info()["query"] <= 5
 
 
 def test_other_errors_are_refused(classes, wave):

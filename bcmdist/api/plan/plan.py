@@ -221,13 +221,14 @@ def _by_stage(pairs) -> dict[str, float]:
 
 
 def _seconds(found: Sequence[Step], at: Overheads, limit: TimeLimit) -> dict[str, float]:
-    """Seconds by stage; learning ends with its limit at the latest."""
-    each = _by_stage((step.stage, step.seconds(*at)) for step in found)
-    return _by_stage(
-        (stage, min(seconds, limit.seconds) if stage == "learn" else seconds)
-        for stage, seconds in each.items()
-        if stage != "total"
-    )
+    """Seconds by stage; the two stages of learning end with its limit at the latest."""
+    each, left = _by_stage((step.stage, step.seconds(*at)) for step in found), limit.seconds
+    del each["total"]
+    for stage in ("learn", "polish"):
+        if stage in each:
+            each[stage] = min(each[stage], left)
+            left -= each[stage]
+    return _by_stage(each.items())
 
 
 def _megabytes(case, query, absorbing, passes) -> dict[str, float]:

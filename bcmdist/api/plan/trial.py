@@ -150,7 +150,7 @@ class Trial:
         if case.method.training and (rounds := case.method.training_rounds(settings, data.rows, data.rows)) != 0.0:
             with run.stage("train", one_round=rounds is not None):
                 case.method.train(shared, likelihood, context)
-        if settings.objective == "committee":
+        if case.settings.objective == "committee":
             with run.stage("polish", one_round=True):
                 preparing.refined_by_evidence(case, shared, name, likelihood, context, where.log)
 

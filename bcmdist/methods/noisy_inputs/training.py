@@ -27,7 +27,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from bcmdist.data.partition import Partition
+from bcmdist.data.partition import Partition, evenly
 from bcmdist.learning.point import Point, moved, theta_of
 from bcmdist.learning.search import polish
 from bcmdist.learning.training_context import TrainingContext
@@ -239,9 +239,3 @@ def _by_sampling(learner, initial):
 
 def _finite(figures):
     return [figure if np.isfinite(figure) else None for figure in figures]
-
-
-def evenly(parts: Sequence[Partition], rows: int) -> list[Partition]:
-    """Evenly spread partitions with about `rows` rows in total; at least one partition."""
-    most = max(1, round(rows * len(parts) / sum(part.rows for part in parts)))
-    return [parts[k] for k in np.unique(np.linspace(0, len(parts) - 1, min(most, len(parts))).astype(int))]
