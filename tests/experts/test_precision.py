@@ -213,7 +213,11 @@ def test_jobs_of_before_are_the_same(wave):
     path, *_ = wave
     later = ("expert", "query_from", "like", "noise", "precision", "warp", "coordinates", "target_transform", "output")
     data, later = open_data(path), (*later, "grow", "grow_share", "query_most", "seconds")
-    asked = {name: value for name, value in SETTINGS.flat().items() if name not in later} | {"passes": "1"}
+    asked = {name: value for name, value in SETTINGS.flat().items() if name not in later} | {
+        "passes": "1",
+        "objective": "local",
+        "query_method": "kmeans",
+    }
     job = {"data": describe(data.url, data.x, data.y), "url": data.url, "settings": asked}
     assert _job(data, SETTINGS) == hashlib.sha256(json.dumps(job, sort_keys=True).encode()).hexdigest()
     assert _job(data, MIXED) != _job(data, SETTINGS)
