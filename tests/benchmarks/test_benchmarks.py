@@ -224,6 +224,15 @@ def test_the_benchmark_of_waves_runs():
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("kind", ["sphere", "lonlat"])
+def test_the_benchmark_of_a_billion_rows_absorbs_each_row_once_with_kills(kind):
+    billion = pytest.importorskip("finufft") and importlib.import_module("billion_rows")
+    figures = billion.main(billion.parse(["--quick", "--kills", "1", "--inputs", kind]))
+    assert figures["absorbed"] == figures["expected"] > 0
+    assert figures["log_loss"] < 0.5 * figures["log_loss_of_share"]
+
+
+@pytest.mark.slow
 @pytest.mark.alone
 def test_messages_without_a_matrix_of_rows_cost_a_part_of_others():
     """Some 20 times less here (`residuals.py` measures it); a third would still be told by a busy machine."""

@@ -18,6 +18,7 @@ from bcmdist.experts.low_rank import LowRank
 from bcmdist.experts.message import Message
 from bcmdist.methods.fourier.belief import MAX_FACTORED
 from bcmdist.methods.fourier.krylov import conjugate_gradients
+from bcmdist.methods.fourier.weight_mode import weight_mode
 from bcmdist.model.likelihoods import Likelihood, OneProcess
 
 # Relative residual and largest number of iterations of a Newton step; the next step corrects the remainder.
@@ -34,7 +35,10 @@ def expert_message(shared, likelihood: Likelihood, X, obs: Observations) -> Mess
     """As `experts.expert.expert_message`, for rows X (n, D), n >= 1."""
     if likelihood.exact:
         return _gaussian_message(shared, X, likelihood.targets(obs), likelihood.noise(obs) + shared.truncated_variance)
-    return message_at(shared, likelihood, X, obs, laplace_mode(FourierCovariance(shared, X), obs, likelihood))
+    f = weight_mode(shared, likelihood, X, obs) if likelihood.log_concave else None
+    if f is None:
+        f = laplace_mode(FourierCovariance(shared, X), obs, likelihood)
+    return message_at(shared, likelihood, X, obs, f)
 
 
 def _gaussian_message(shared, X, y, noise):

@@ -1,0 +1,269 @@
+"""Land and sea on a grid of 933 million cells, absorbed in one pass by a process that is killed on the way.
+
+    python tests/benchmarks/billion_rows.py [--quick] [--rows N] [--kills K] [--model DIR] [--json FILE] [--figure PNG]
+
+The mask is that of the package global-land-mask; with --quick it is a small one made here. It is read once, packed to
+one bit a cell, and decoded when a partition is read. Partition k has the cells k, k + K, k + 2K, ..., and covers the
+globe. Inputs are points of the unit sphere, or --inputs lonlat: half as fine in the memory of a row, but neither
+periodic nor right at the poles. Rows are cells of equal weight, so the poles count for more than their area. Cells of
+every 20th tile of 5 degrees are left out of the fit and scored. A run with the same --model continues.
+"""
+
+import argparse
+import json
+import math
+import os
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import zipfile
+from functools import cache, lru_cache
+from importlib.util import find_spec
+from pathlib import Path
+from urllib.parse import parse_qs
+
+import numpy as np
+
+from bcmdist import GBCM, Settings, register_source
+from bcmdist.data.dataset import entry_data
+from bcmdist.data.partition import Partition
+from bcmdist.data.reader import EntryShape
+from bcmdist.data.sources.delivery import Delivery
+from bcmdist.runtime.interface import SerialRuntime
+
+ROWS, TILE, EVERY = 250_000, 5.0, 20
+BLOCK = 2**24  # bytes of the mask that are read at a time
+KERNELS = {"sphere": ("se", 0.4), "lonlat": ("matern32", 0.15)}
+
+
+@cache
+def packed(path):
+    """The mask, one bit a cell (set: sea), and its shape; without ever holding a byte a cell."""
+    with zipfile.ZipFile(path) as archive, archive.open("mask.npy") as file:
+        np.lib.format.read_magic(file)
+        shape, _, _ = np.lib.format.read_array_header_1_0(file)
+        bits = [np.packbits(np.frombuffer(block, bool)) for block in iter(lambda: file.read(BLOCK), b"")]
+    return np.concatenate(bits), shape
+
+
+def cells(path, numbers):
+    """Longitudes and latitudes of the centres of cells, (n,) each, and whether they are land."""
+    bits, (rows, columns) = packed(path)
+    sea = bits[numbers >> 3] >> (7 - (numbers & 7)).astype(np.uint8) & 1
+    row, column = np.divmod(numbers, columns)
+    return -180.0 + (column + 0.5) * 360.0 / columns, 90.0 - (row + 0.5) * 180.0 / rows, 1.0 - sea
+
+
+def held_out(lon, lat):
+    """Whether points are in a tile that is left out; tiles are drawn by a hash of their number."""
+    tile = (np.floor((lat + 90.0) / TILE) * 72 + np.floor((lon + 180.0) / TILE)).astype(np.int64)
+    return tile * 2654435761 % 2**32 // 2**12 % EVERY == 0
+
+
+def inputs(lon, lat, kind):
+    if kind == "lonlat":
+        return np.column_stack([lon, lat])
+    a, b = np.radians(lon), np.radians(lat)
+    return np.column_stack([np.cos(b) * np.cos(a), np.cos(b) * np.sin(a), np.sin(b)])
+
+
+def stride(count, columns, rows):
+    """Number of partitions of about so many rows: prime to the columns, so that each partition has all of them."""
+    number = max(1, count // rows)
+    while math.gcd(number, columns) > 1:
+        number += 1
+    return number
+
+
+class Mask:
+    """Partitions of mask://FILE?inputs=KIND&rows=ROWS&most=PARTITIONS; the offset is the number of those read."""
+
+    def __init__(self, url, options):
+        self.name, self.options = url, options
+
+    def lag(self, after):
+        path, given, _ = parsed(self.name)
+        shape = packed(path)[1]
+        return min(stride(math.prod(shape), shape[1], given["rows"]), given["most"]) - (after or 0)
+
+    def read(self, after, most):
+        first = after or 0
+        return [Delivery((self.partition(k),), k + 1) for k in range(first, first + min(most, self.lag(first)))]
+
+    def partition(self, k):
+        url, names = f"{self.name}#{k}", (self.options.x, self.options.y)
+        data = entry_data(url, *names, self.shape(url, *names, ()), self.options.schema)
+        return Partition(data, 0, data.rows)
+
+    def ack(self, offset, keys):
+        """Nothing waits for it."""
+
+    def close(self):
+        """Nothing is open."""
+
+    @staticmethod
+    def named(url):
+        return url
+
+    @classmethod
+    def shape(cls, url, x, y, companions):
+        return EntryShape(*decoded(url)[0].shape)
+
+    @staticmethod
+    def columns(url, x, y, companions):
+        X, land = decoded(url)
+        return {x: X} | ({y: land} if y else {})
+
+
+def parsed(url):
+    path, _, rest = url.removeprefix("mask://").partition("?")
+    query, _, k = rest.partition("#")
+    given = {name: one[0] for name, one in parse_qs(query).items()}
+    return path, given | {"rows": int(given["rows"]), "most": int(given["most"])}, int(k or 0)
+
+
+@lru_cache(maxsize=2)
+def decoded(url):
+    """Inputs and labels of a partition, without the tiles that are left out."""
+    path, given, k = parsed(url)
+    shape = packed(path)[1]
+    step = stride(math.prod(shape), shape[1], given["rows"])
+    lon, lat, land = cells(path, np.arange(k, math.prod(shape), step))
+    kept = ~held_out(lon, lat)
+    return inputs(lon[kept], lat[kept], given["inputs"]), land[kept]
+
+
+register_source("mask", Mask, reader=Mask)
+
+
+def sample(path, count, kind, *, out, seed=0):
+    """Cells at random, inside or outside the tiles that are left out."""
+    total = math.prod(packed(path)[1])
+    lon, lat, land = cells(path, np.random.default_rng(seed).integers(0, total, count))
+    kept = held_out(lon, lat) == out
+    return inputs(lon[kept], lat[kept], kind), land[kept]
+
+
+def prepare(path, model, options):
+    """A model without rows, whose box is that of the globe."""
+    X, y = sample(path, 2000 if options.quick else 50_000, options.inputs, out=False)
+    ends = np.array([180.0, 90.0]) if options.inputs == "lonlat" else np.ones(3)
+    X, y = np.vstack([X, ends, -ends]), np.append(y, [0.0, 1.0])
+    kernel, lengthscale = KERNELS[options.inputs]
+    given = {"kernel.variance": 4.0, "kernel.lengthscale": lengthscale}
+    fit = {"task": "classification", "kernel": kernel, "mean": "zero", "learn": False, "set": given}
+    GBCM.prepare((X, y), Settings(expert="fourier", tolerance=0.1 if options.quick else 0.01, **fit), model=model)
+
+
+def ingest(model, url):
+    """Absorb what is left of a source; prints seconds of the processor and bytes at the peak."""
+    begun = time.process_time()
+    gbcm = GBCM.load(model)
+    _, report = gbcm.ingest(gbcm.source(url), runtime=SerialRuntime())
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    print(json.dumps({"rows": report.rows, "cpu_s": time.process_time() - begun, "peak_gb": peak / 1e9}))
+
+
+def absorb_with_kills(model, url, kills):
+    """Ingest in a process of its own, killed by its number after a commit, so many times; what the last one says."""
+    command, killed = [sys.executable, __file__, "--ingest", str(model), url], 0
+    while True:
+        before = GBCM.load(model).committee.total.rows
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
+            while killed < kills and child.poll() is None:
+                time.sleep(0.1)
+                if GBCM.load(model).committee.total.rows > before:
+                    os.kill(child.pid, signal.SIGKILL)
+                    break
+            out = child.communicate()[0]
+        if child.returncode == 0:
+            return json.loads(out.splitlines()[-1]) | {"kills": killed}
+        if child.returncode != -signal.SIGKILL:
+            raise SystemExit(f"ingest: expected exit code 0, got {child.returncode}; see its errors above")
+        killed += 1
+
+
+def scores(gbcm, X, y):
+    """Log loss, that of the share of land, and a calibration table: predicted, observed and cells by tenth."""
+    p = np.clip(probability(gbcm, X), 1e-12, 1.0 - 1e-12)
+    share, tenth = y.mean(), np.minimum((10 * p).astype(int), 9)
+    table = [[p[tenth == k].mean(), y[tenth == k].mean(), int(np.sum(tenth == k))] for k in np.unique(tenth)]
+    constant = -(share * np.log(share) + (1 - share) * np.log1p(-share))
+    loss = -np.mean(y * np.log(p) + (1 - y) * np.log1p(-p))
+    return {"log_loss": float(loss), "log_loss_of_share": float(constant), "calibration": np.array(table).tolist()}
+
+
+def probability(gbcm, X):
+    """Probability of land at rows X."""
+    return np.asarray(gbcm.predict(X)["probability"]).reshape(len(X), -1)[:, -1]
+
+
+def figure(gbcm, kind, path):
+    """A map of the probability of land and of the deviation p (1 - p) ^ 1/2."""
+    import matplotlib.pyplot as plt
+
+    lon, lat = np.meshgrid(np.arange(-179.5, 180.0), np.arange(89.5, -90.0, -1.0))
+    p = probability(gbcm, inputs(lon.ravel(), lat.ravel(), kind)).reshape(lon.shape)
+    axes = plt.subplots(2, 1, figsize=(8, 8))[1]
+    for ax, values, title in zip(axes, (p, np.sqrt(p * (1 - p))), ("probability of land", "deviation"), strict=True):
+        plt.colorbar(ax.imshow(values, extent=(-180, 180, -90, 90)), ax=ax)
+        ax.set_title(title)
+    plt.savefig(path, dpi=120)
+    plt.close()
+
+
+def small_mask(path):
+    """A mask of 180 x 360 cells with smooth coasts."""
+    lat, lon = np.meshgrid(np.linspace(1.5, -1.5, 180), np.linspace(-3.1, 3.1, 360), indexing="ij")
+    np.savez_compressed(path, mask=np.sin(2 * lon) * np.cos(lat) + 0.5 * np.sin(3 * lat) < 0.2)
+
+
+def main(options):
+    """All figures."""
+    with tempfile.TemporaryDirectory() as name:
+        model, path = Path(options.model or Path(name, "model")), Path(name, "mask.npz")
+        if options.quick:
+            small_mask(path)
+        else:
+            path = Path(find_spec("global_land_mask").origin).parent / "globe_combined_mask_compressed.npz"
+        rows = 6000 if options.quick else ROWS
+        url = f"mask://{path}?inputs={options.inputs}&rows={rows}&most={max(1, options.rows // rows)}"
+        if not model.exists():
+            prepare(path, model, options)
+        found, gbcm = absorb_with_kills(model, url, options.kills), GBCM.load(model)
+        expected = sum(len(decoded(f"{url}#{k}")[1]) for k in range(Mask(url, None).lag(None)))
+        found |= {"absorbed": gbcm.committee.total.rows, "expected": expected, "weights": gbcm.model.shared.size}
+        found["us_per_row"] = 1e6 * found["cpu_s"] / max(found["rows"], 1)
+        found |= scores(gbcm, *sample(path, 20_000 if options.quick else 200_000, options.inputs, out=True, seed=1))
+        if options.figure:
+            figure(gbcm, options.inputs, options.figure)
+        return found
+
+
+def parse(arguments=None):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--rows", type=int, default=10**9, help="absorb about so many at most")
+    parser.add_argument("--kills", type=int, default=2)
+    parser.add_argument("--inputs", choices=tuple(KERNELS), default="sphere")
+    parser.add_argument("--model")
+    parser.add_argument("--json")
+    parser.add_argument("--figure")
+    parser.add_argument("--ingest", nargs=2, metavar=("MODEL", "URL"), help="only absorb")
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    options = parse()
+    if options.ingest:
+        ingest(*options.ingest)
+        sys.exit()
+    if not options.quick and find_spec("global_land_mask") is None:
+        raise SystemExit("expected the package global-land-mask, found none; pip install it, or give --quick")
+    text = json.dumps(main(options), indent=1)
+    print(text)
+    if options.json:
+        Path(options.json).write_text(text)

@@ -1,0 +1,49 @@
+"""The mode of rows by steps in Fourier weights is that of `experts.laplace`, by fewer transforms."""
+
+import numpy as np
+import pytest
+
+from bcmdist import GBCM, Settings
+from bcmdist.data.observations import unweighted
+from bcmdist.experts.laplace import laplace_mode
+from bcmdist.methods.fourier import messages, shared
+from bcmdist.methods.fourier import nufft as original
+from bcmdist.methods.fourier.messages import FourierCovariance
+from bcmdist.methods.fourier.weight_mode import weight_mode
+
+pytest.importorskip("finufft", reason="expert fourier: pip install 'bcmdist[fourier]'")
+
+
+@pytest.fixture(params=["bernoulli", "poisson"])
+def problem(request, rng, tmp_path):
+    """Shared variables, likelihood, scaled rows and observations."""
+    X = rng.uniform(-2, 2, (200, 2))
+    f = 1.0 + np.sin(2 * X[:, 0]) * np.cos(X[:, 1])
+    y = rng.poisson(np.exp(f)) if request.param == "poisson" else rng.random(200) < 1.0 / (1.0 + np.exp(3.0 - 3.0 * f))
+    given = {"kernel.variance": 1.5, "kernel.lengthscale": 0.7}
+    options = {"kernel": "matern52", "learn": False, "set": given, "expert": "fourier", "tolerance": 0.01}
+    settings = Settings(likelihood=request.param, mean="constant", **options)
+    model = GBCM.prepare((X, y.astype(float)), settings, model=tmp_path / "model").model
+    obs = model.scaling.observations(unweighted(y.astype(float)), model.likelihood.units)
+    return model.shared, model.likelihood, model.scaling.inputs(X), obs
+
+
+def test_mode_is_that_of_laplace(problem):
+    waves, likelihood, X, obs = problem
+    found = weight_mode(waves, likelihood, X, obs)
+    # Both stop where the score differs from K^-1 f by 1e-9; f may differ by that times the prior variance of the mode.
+    np.testing.assert_allclose(found, laplace_mode(FourierCovariance(waves, X), obs, likelihood), atol=1e-6)
+
+
+def test_experts_use_a_third_of_the_transforms(problem, monkeypatch):
+    def transforms():
+        calls = []
+        for name in ("sums_over_rows", "values_at_rows"):
+            function = getattr(original, name)
+            monkeypatch.setattr(shared, name, lambda *args, f=function: calls.append(1) or f(*args))
+        messages.expert_message(*problem)
+        return len(calls)
+
+    fast = transforms()
+    monkeypatch.setattr(messages, "weight_mode", lambda *args: None)
+    assert 0 < 3 * fast <= transforms()
