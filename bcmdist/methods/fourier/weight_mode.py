@@ -13,7 +13,6 @@ import numpy as np
 from bcmdist.data.observations import Observations
 from bcmdist.experts.laplace import REUSED_SHARE, ROUNDING, SCORE_TOLERANCE
 from bcmdist.methods.fourier.krylov import conjugate_gradients
-from bcmdist.model.likelihoods import OneProcess
 
 # Steps and halvings of a step before the search is left to `experts.laplace`.
 MOST_STEPS, MOST_HALVINGS = 30, 20
@@ -21,8 +20,8 @@ MOST_STEPS, MOST_HALVINGS = 30, 20
 CHANGE_RESIDUAL, MOST_ITERATIONS = 1e-8, 2000
 
 
-def weight_mode(shared, likelihood: OneProcess, X, obs: Observations) -> np.ndarray | None:
-    """Mode f of the rows X (n, D), (n,), for a log-concave likelihood; None where the steps do not converge."""
+def weight_mode(shared, likelihood, X, obs: Observations) -> np.ndarray | None:
+    """Mode f of the rows X (n, D), (n,), for a log-concave likelihood of one process; None where the steps do not converge."""
     t, v, u, m = shared.truncated_variance, np.zeros(shared.size), np.zeros(len(X)), np.zeros(len(X))
     f, value, precondition, gap, before = m, likelihood.log_density(obs, m).sum(), None, np.inf, np.inf
     for _ in range(MOST_STEPS):
