@@ -21,7 +21,7 @@ CHANGE_RESIDUAL, MOST_ITERATIONS = 1e-8, 2000
 
 
 def weight_mode(shared, likelihood, X, obs: Observations) -> np.ndarray | None:
-    """Mode f of the rows X (n, D), (n,), of a log-concave likelihood of one process; None where steps do not converge."""
+    """Mode f of rows X (n, D), (n,), of a log-concave likelihood of one process; None where steps do not converge."""
     t, v, u, m = shared.truncated_variance, np.zeros(shared.size), np.zeros(len(X)), np.zeros(len(X))
     f, value, precondition, gap, before = m, likelihood.log_density(obs, m).sum(), None, np.inf, np.inf
     for _ in range(MOST_STEPS):
