@@ -165,6 +165,8 @@ def test_neighbourhoods_of_many_rows_hold_as_many_as_asked(make_data, tmp_path, 
     near = CellBlocks(data, partitions(data, 100), X[rng.permutation(3000)[:500]], runtime=Counted(), **about)
     found = near.neighbourhoods(None, np.array([1.0, 1.0]), 50)
     assert len(passes) == (1 if margin > 1.0 else 2)
+    near.neighbourhoods(None, np.array([1.0, 0.01]), 50)  # of 1 % of all rows there are fewer
+    assert len(passes) == (2 if margin > 1.0 else 4)
     for part, rows in read_all(found):
         distance = ((X - rows.X[0]) ** 2).sum(axis=1)
         np.testing.assert_array_equal(np.sort(rows.obs.y), np.sort(np.argsort(distance)[: part.rows]))

@@ -203,8 +203,9 @@ class CellBlocks:
         if not os.path.exists(place):
             rng = np.random.default_rng([self.seed, self.round])
             centres = self.sample[rng.integers(len(self.sample), size=len(shares))] / unit
-            found = self._nearest(centres, shares, unit, self._radii(centres, shares, unit, size), size)
-            if any(len(one.X) < size for one in found.blocks):
+            radii = self._radii(centres, shares, unit, size)
+            found = self._nearest(centres, shares, unit, radii, size)
+            if any(len(one.X) < size for one, radius in zip(found.blocks, radii, strict=True) if np.isfinite(radius)):
                 found = self._nearest(centres, shares, unit, np.full(len(centres), np.inf), size)
             X, obs, sizes = all_rows(found)
             _write(place, X, obs, self.data.companions, rows_per_chunk=size, attributes={"sizes": sizes})
