@@ -35,6 +35,7 @@ from bcmdist.model.targets import model_observations
 from bcmdist.prediction.errors.platt_scaling import HeldOutRows, fit_calibration
 from bcmdist.prediction.limits import local_memory, refuse_large_prediction
 from bcmdist.prediction.local.halos import (
+    CORE,
     arrangement_of,
     core_and_halo,
     load_arrangement,
@@ -122,12 +123,14 @@ class LeftOutRows:
     """Task: leave-one-out latent predictions and classes (`HeldOutRows`) at the rows of some cells of a partition."""
 
     model: Reference
+    cells: int
+    """largest number of cells"""
 
     def __call__(self, part, rows) -> HeldOutRows:
         near, model, arrangement = load_neighbours(self.model), load_model(self.model), load_arrangement(self.model)
         first, after = arrangement.tree.first[arrangement.number(part) :][:2]
         filled = first + np.flatnonzero(np.diff(arrangement.edges[first : after + 1]))
-        cells = filled[np.unique(np.linspace(0, len(filled) - 1, CALIBRATED_CELLS).astype(int))]
+        cells = filled[np.unique(np.linspace(0, len(filled) - 1, min(self.cells, len(filled))).astype(int))]
         some = np.concatenate([np.arange(*arrangement.edges[cell : cell + 2]) for cell in cells]) - part.start
         X, obs = rows.X[some], model_observations(model, part, rows.obs, rows.X)[some]
         mean, variance = near.latent(model.scaling.inputs(X))
@@ -170,9 +173,9 @@ def mean_and_error(moments) -> tuple[float, float | None]:
     return mean, math.sqrt(max(squares - count * mean**2, 0.0) / (count - 1.0) / count) if count > 1.0 else None
 
 
-# Partitions, and cells of each, whose rows calibrate probabilities by leave-one-out; and partitions in which border
-# jumps and losses are measured.
-CALIBRATED_PARTITIONS, CALIBRATED_CELLS = 8, 4
+# Partitions whose rows calibrate probabilities by leave-one-out, those of so many of their cells that there are about
+# this number of rows in all; and partitions in which border jumps and losses are measured.
+CALIBRATED_PARTITIONS, CALIBRATED_ROWS = 8, 2500
 MEASURED_PARTITIONS = 4
 
 
@@ -263,7 +266,8 @@ def with_borders(snapshot: Snapshot, runtime) -> Snapshot:
         parts = _some(_whole(snapshot), CALIBRATED_PARTITIONS)
         facts: dict[str, Any] = {}
         if snapshot.model.likelihood.categorical:
-            left_out = runtime.sum(LeftOutRows(snapshot.reference), parts, label="calibrate")
+            cells = math.ceil(CALIBRATED_ROWS / len(parts) / CORE)
+            left_out = runtime.sum(LeftOutRows(snapshot.reference, cells), parts, label="calibrate")
             facts["local_calibration"] = asdict(fit_calibration(left_out))
         few = _some(parts, MEASURED_PARTITIONS)
         jumps, losses = runtime.sum(CloseLook(snapshot.reference), few, label="borders")
