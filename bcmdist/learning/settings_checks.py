@@ -291,7 +291,7 @@ RULES: tuple[Rule, ...] = (
 
 def refuse(settings) -> None:
     """Raise `InvalidOption` for settings that are invalid or cannot be combined."""
-    _refuse_no_texts(settings)
+    _refuse_all_but_texts(settings)
     read = method_options(named=settings.options) if settings.options else {}
     kinds = dict.fromkeys(kind for name in settings.options for kind in read[name].kinds)
     for options in (settings, *map(settings.of, kinds)):
@@ -348,7 +348,7 @@ def refuse_seed(seed) -> None:
         )
 
 
-def _refuse_no_texts(settings):
+def _refuse_all_but_texts(settings):
     """Refuse anything but a text, or None where that is the default, as a name, names or an expression."""
     hints = hints_of(type(settings))
     for name in TEXTS:

@@ -117,7 +117,7 @@ def test_query_points_that_both_have_are_one(make_data, tmp_path, rng):
         ({"likelihood": "student_t"}, r"differ in .*likelihood.*; fit one of them with --like the other"),
     ],
 )
-def test_other_models_are_told_apart_in_original_units(make_data, tmp_path, rng, other, message):
+def test_errors_compare_other_models_in_original_units(make_data, tmp_path, rng, other, message):
     west, _ = made(make_data, tmp_path, rng, "west", low=-2.0, rows=120)
     east, _ = made(make_data, tmp_path, rng, "east", low=0.0, rows=90, **other)
     with pytest.raises(ModelsDiffer, match=message):
@@ -125,7 +125,7 @@ def test_other_models_are_told_apart_in_original_units(make_data, tmp_path, rng,
     assert not (tmp_path / "merged").exists()
 
 
-def test_units_of_a_prior_mean_are_told(make_data, tmp_path, rng):
+def test_errors_name_units_of_a_prior_mean(make_data, tmp_path, rng):
     """Weights of a constant mean have a deviation of five scaled units, whatever these are."""
     X = rng.uniform(-2, 2, (120, 1))
     y = np.sin(X[:, 0])

@@ -8,7 +8,7 @@ import pytest
 
 from bcmdist import GBCM, Settings
 from bcmdist.api.advice import of_time
-from bcmdist.learning import time_limit
+from bcmdist.learning import prepare, time_limit
 from bcmdist.learning.time_limit import SECONDS, TimeLimit
 
 SHORT = Settings(kernel="auto", query=20, rows_per_expert=60, effort="quick", seconds=1e-3)
@@ -75,3 +75,26 @@ def test_a_search_within_its_time_is_that_without_limit(wave, tmp_path):
     assert of_time(limited.predictive.snapshot) is None
     np.testing.assert_array_equal(limited.predict(X)["mean"], free.predict(X)["mean"])
     assert (SECONDS["quick"], SECONDS["normal"]) == (10.0, 60.0)
+
+
+def test_the_evidence_of_the_committee_keeps_the_time(wave, tmp_path):
+    fitted = GBCM.fit(wave[0], replace(SHORT, kernel="se", expert="fitc"), model=tmp_path / "model")
+    assert fitted.predictive.snapshot.facts.learning.unfinished.steps[-1] == "evidence of the committee"
+
+
+@pytest.mark.parametrize(("objective", "some"), [(None, [0, -1]), ("committee", slice(None))])
+def test_many_rows_are_represented_by_evenly_spread_partitions(wave, tmp_path, monkeypatch, objective, some):
+    """By default; all of them where the evidence of the whole committee is asked for."""
+    seen = []
+
+    def record(case, shared, kernel_name, likelihood, context, log):
+        seen.append([[part.start for part in parts] for parts in (context.parts, case.parts)])
+        return shared, likelihood
+
+    monkeypatch.setattr(prepare, "refined_by_evidence", record)
+    monkeypatch.setattr(prepare, "REFINED_ROWS", 100)
+    settings = replace(SHORT, kernel="se", expert="fitc", objective=objective, rows_per_expert=50)
+    GBCM.prepare(wave[0], settings, model=tmp_path / "model")
+    ((starts, every),) = seen
+    assert len(every) > 2
+    assert starts == np.array(every)[some].tolist()

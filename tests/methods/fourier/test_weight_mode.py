@@ -29,10 +29,10 @@ def problem(request, rng, tmp_path):
 
 
 def test_mode_is_that_of_laplace(problem):
-    waves, likelihood, X, obs = problem
-    found = weight_mode(waves, likelihood, X, obs)
+    variables, likelihood, X, obs = problem
+    found = weight_mode(variables, likelihood, X, obs)
     # Both stop where the score differs from K^-1 f by 1e-9; f may differ by that times the prior variance of the mode.
-    np.testing.assert_allclose(found, laplace_mode(FourierCovariance(waves, X), obs, likelihood), atol=1e-6)
+    np.testing.assert_allclose(found, laplace_mode(FourierCovariance(variables, X), obs, likelihood), atol=1e-6)
 
 
 def test_experts_use_a_third_of_the_transforms(problem, monkeypatch):
