@@ -150,10 +150,11 @@ def ingest_source(
         )
     with snapshot.going_on() as snapshot:
         finish = functools.partial(_finished, runtime=runtime, since=snapshot.committee.total.rows, read=False)
+        keep = (options or IngestOptions()).keep
         if options is None or options.refit == "never":
-            return ingest(snapshot, source, runtime, options, watch=ArrivalWatch(snapshot), finish=finish)
+            return ingest(snapshot, source, runtime, options, watch=ArrivalWatch(snapshot, keep), finish=finish)
         refuse_fixed(snapshot)
-        watch = ArrivalWatch(snapshot, lambda newest: refit(newest, RefitOptions(), runtime))
+        watch = ArrivalWatch(snapshot, keep, lambda newest: refit(newest, RefitOptions(), runtime))
         after, report = ingest(snapshot, source, runtime, options, watch=watch, finish=finish)
         return after.newest(), report
 

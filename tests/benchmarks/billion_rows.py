@@ -1,6 +1,7 @@
 """Land and sea on a grid of 933 million cells, absorbed in one pass by a process that is killed on the way.
 
-    python tests/benchmarks/billion_rows.py [--quick] [--rows N] [--kills K] [--model DIR] [--json FILE] [--figure PNG]
+    python tests/benchmarks/billion_rows.py [--quick] [--rows N] [--kills K] [--workers W] [--model DIR]
+        [--json FILE] [--figure PNG]
 
 The mask is that of the package global-land-mask; with --quick it is a small one made here. It is read once, packed to
 one bit a cell, and decoded when a partition is read. Partition k has the cells k, k + K, k + 2K, ..., and covers the
@@ -13,7 +14,6 @@ import argparse
 import json
 import math
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -26,8 +26,9 @@ from pathlib import Path
 from urllib.parse import parse_qs
 
 import numpy as np
+import psutil
 
-from bcmdist import GBCM, IngestOptions, Settings, register_source
+from bcmdist import GBCM, DaskRuntime, IngestOptions, Settings, register_source
 from bcmdist.data.dataset import entry_data
 from bcmdist.data.partition import Partition
 from bcmdist.data.reader import EntryShape
@@ -35,6 +36,7 @@ from bcmdist.data.sources.delivery import Delivery
 from bcmdist.runtime.interface import SerialRuntime
 
 ROWS, TILE, EVERY = 250_000, 5.0, 20
+COMMIT_EVERY = 100  # partitions
 BLOCK = 2**24  # bytes of the mask that are read at a time
 KERNELS = {"sphere": ("se", 0.4), "lonlat": ("matern32", 0.15)}
 
@@ -158,19 +160,29 @@ def prepare(path, model, options):
     GBCM.prepare((X, y), Settings(expert="fourier", tolerance=0.1 if options.quick else 0.01, **fit), model=model)
 
 
-def ingest(model, url):
-    """Absorb what is left of a source; prints seconds of the processor and bytes at the peak."""
-    begun = time.process_time()
+def ingest(model, url, workers):
+    """Absorb what is left of a source; prints seconds of the processors, and bytes of all processes at their peaks."""
     gbcm = GBCM.load(model)
-    each = IngestOptions(commit_every=1) if parsed(url)[1]["rows"] < ROWS else None  # a small run is killed within it
-    _, report = gbcm.ingest(gbcm.source(url), each, runtime=SerialRuntime())
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    print(json.dumps({"rows": report.rows, "cpu_s": time.process_time() - begun, "peak_gb": peak / 1e9}))
+    each = IngestOptions(commit_every=1 if parsed(url)[1]["rows"] < ROWS else COMMIT_EVERY)
+    with DaskRuntime(workers=workers) if workers else SerialRuntime() as runtime:  # workers import this file
+        _, report = gbcm.ingest(gbcm.source(url), each, runtime=runtime)
+        own = psutil.Process()
+        processes = [own, *own.children(recursive=True)]
+        seconds = sum(sum(one.cpu_times()[:2]) for one in processes)
+        peak = sum(peak_bytes(one.pid) for one in processes)
+    print(json.dumps({"rows": report.rows, "cpu_s": seconds, "peak_gib": peak / 2**30}))
 
 
-def absorb_with_kills(model, url, kills):
+def peak_bytes(process):
+    """Largest resident size of a process so far."""
+    lines = Path(f"/proc/{process}/status").read_text().splitlines()
+    return next((1024 * int(line.split()[1]) for line in lines if line.startswith("VmHWM")), 0)
+
+
+def absorb_with_kills(model, url, options):
     """Ingest in a process of its own, killed by its number after a commit, so many times; what the last one says."""
-    command, killed = [sys.executable, __file__, "--ingest", str(model), url], 0
+    command, kills, killed = [sys.executable, __file__, "--ingest", str(model), url], options.kills, 0
+    command, begun = [*command, "--workers", str(options.workers)], time.monotonic()
     while True:
         before = GBCM.load(model).committee.total.rows
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
@@ -181,7 +193,7 @@ def absorb_with_kills(model, url, kills):
                     break
             out = child.communicate()[0]
         if child.returncode == 0:
-            return json.loads(out.splitlines()[-1]) | {"kills": killed}
+            return json.loads(out.splitlines()[-1]) | {"kills": killed, "wall_s": time.monotonic() - begun}
         if child.returncode != -signal.SIGKILL:
             raise SystemExit(f"ingest: expected exit code 0, got {child.returncode}; see its errors above")
         killed += 1
@@ -234,7 +246,7 @@ def main(options):
         url = f"mask://{path}?inputs={options.inputs}&rows={rows}&most={max(1, options.rows // rows)}"
         if not model.exists():
             prepare(path, model, options)
-        found, gbcm = absorb_with_kills(model, url, options.kills), GBCM.load(model)
+        found, gbcm = absorb_with_kills(model, url, options), GBCM.load(model)
         expected = sum(len(decoded(f"{url}#{k}")[1]) for k in range(Mask(url, None).lag(None)))
         found |= {"absorbed": gbcm.committee.total.rows, "expected": expected, "weights": gbcm.model.shared.size}
         found["us_per_row"] = 1e6 * found["cpu_s"] / max(found["rows"], 1)
@@ -249,6 +261,7 @@ def parse(arguments=None):
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--rows", type=int, default=10**9, help="absorb about so many at most")
     parser.add_argument("--kills", type=int, default=2)
+    parser.add_argument("--workers", type=int, default=2, help="0: one process")
     parser.add_argument("--inputs", choices=tuple(KERNELS), default="sphere")
     parser.add_argument("--model")
     parser.add_argument("--json")
@@ -260,7 +273,7 @@ def parse(arguments=None):
 if __name__ == "__main__":
     options = parse()
     if options.ingest:
-        ingest(*options.ingest)
+        ingest(*options.ingest, options.workers)
         sys.exit()
     if not options.quick and find_spec("global_land_mask") is None:
         raise SystemExit("expected the package global-land-mask, found none; pip install it, or give --quick")

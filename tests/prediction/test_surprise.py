@@ -19,6 +19,7 @@ from bcmdist.committee.measurements import ExpectedLoss
 from bcmdist.data.writing import write_dataset
 from bcmdist.errors import BcmdistWarning
 from bcmdist.experts.contributions import Expert
+from bcmdist.prediction.errors.arrival_watch import ArrivalWatch
 from bcmdist.prediction.errors.arrivals import Withheld
 from bcmdist.prediction.errors.drift import drift_report
 from bcmdist.prediction.scoring import excess_loss
@@ -384,3 +385,15 @@ def test_one_partition_withheld_expects_no_less_than_the_model_says_of_itself(tm
     gbcm = GBCM.fit(stored(tmp_path / "train.zarr", some_rows(rng, 1)), GIVEN, model=tmp_path / "model")
     after, _ = gbcm.ingest(gbcm.source(stored(tmp_path / "new.zarr", some_rows(rng, 20))))  # no warning
     assert after.info()["drift"]["verdict"].startswith("not known yet: one partition")
+
+
+def test_arrivals_are_predicted_by_a_commit_of_nearly_all_rows(fitted, tmp_path, rng):
+    """Not by each new one: workers need not load it."""
+    watch, commits = ArrivalWatch(fitted.snapshot, keep=20), [fitted.snapshot]
+    for k in range(4):
+        source = fitted.source(stored(tmp_path / f"{k}.zarr", some_rows(rng, 1)))
+        fitted, _ = fitted.ingest(source, ONE_EACH)
+        commits.append(fitted.snapshot)
+    belief = [watch.message_task(Expert(one.reference), one).belief for one in commits]
+    assert belief == [commits[k].reference for k in (0, 0, 0, 3, 3)]
+    assert ArrivalWatch(commits[0], keep=1).message_task(None, commits[1]).belief == commits[1].reference

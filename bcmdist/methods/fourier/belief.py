@@ -4,9 +4,10 @@ The mean is computed by preconditioned conjugate gradients. With e its error and
 
     |b(x)'e| <= sd(x) (e'Lambda e)^1/2 = sd(x) (r'Lambda^-1 r)^1/2 <= sd(x) |r|,     sd(x)^2 = b(x)'Lambda^-1 b(x)
 
-since Lambda >= I: |r| bounds the error of any prediction in posterior standard deviations. Variances are solved for row
-by row, until doubling the number of steps changes them by no more than `VARIANCE_CHANGE`. They are too small by about
-that share at most, and do not depend on the other rows of a request.
+since Lambda >= I: |r| bounds the error of any prediction in posterior standard deviations. Up to `MAX_DENSE` weights,
+variances come from a factor of Lambda that is made when the first is asked for. Beyond, they are solved for row by row,
+until doubling the number of steps changes them by no more than `VARIANCE_CHANGE`. They are too small by about that
+share at most, and do not depend on the other rows of a request.
 
 Traces, the determinant, and the variances in local predictions (`predictions`) are averages over probes: seeded vectors
 z of random signs. With C C' near Lambda and A = C^-1 Lambda C^-T,
@@ -22,6 +23,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from bcmdist import linalg
 from bcmdist.errors import InvalidOption
 from bcmdist.methods.fourier.krylov import conjugate_gradients, inverse_forms, inverse_roots
 from bcmdist.methods.fourier.precision import FeaturePrecision
@@ -29,6 +31,9 @@ from bcmdist.model.shared.belief import Belief
 
 # Up to this number of weights the precision is factored and the belief exact.
 MAX_FACTORED = 2000
+# Up to this number, variances come from a factor of the precision (800 MB), made for the first: in seconds, as long as
+# solving for a few hundred rows takes.
+MAX_DENSE = 10_000
 # Rows per block of a prediction.
 PREDICTION_ROWS = 2**15
 # Largest error of a prediction, in posterior standard deviations, and largest number of iterations.
@@ -68,6 +73,8 @@ class IterativeBelief(Belief):
     steps: int
     """total number of conjugate gradient steps"""
     _probes: list[Probe] = field(default_factory=list, repr=False, compare=False)
+    _factors: list[np.ndarray] = field(default_factory=list, repr=False, compare=False)
+    """the factor of Lambda, once it is made"""
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
     @property
@@ -105,6 +112,9 @@ class IterativeBelief(Belief):
 
     def variances(self, B) -> np.ndarray:
         """Return b'Lambda^-1 b for each row b of B (n, S): (n,)."""
+        if self.precision.size <= MAX_DENSE:
+            A = linalg.solve_right_transposed(self._dense_factor(), np.array(B, order="F"))
+            return np.einsum("ns,ns->n", A, A)
         count = -(-len(B) // ROWS_AT_ONCE)
         padded = np.zeros((count * ROWS_AT_ONCE, B.shape[1]))
         padded[: len(B)] = B
@@ -113,6 +123,15 @@ class IterativeBelief(Belief):
         precondition = self.precision.preconditioner.precondition
         found = [inverse_forms(self.precision, precondition, some, **how) for some in blocks]
         return np.concatenate([np.zeros(0), *found])[: len(B)]
+
+    def _dense_factor(self):
+        """L of Lambda = L L', (S, S); one thread computes it while others wait."""
+        with self._lock:
+            if not self._factors:
+                A = self.precision.without_prior()
+                A[np.diag_indices_from(A)] += 1.0
+                self._factors.append(linalg.cholesky(A, name="precision of the Fourier weights"))
+        return self._factors[0]
 
     @property
     def log_determinant(self) -> float:
@@ -137,7 +156,7 @@ class IterativeBelief(Belief):
         return {
             "mean_error": self.residual,
             "steps": self.steps,
-            "variance_error": VARIANCE_CHANGE,
+            "variance_error": 0.0 if self.precision.size <= MAX_DENSE else VARIANCE_CHANGE,
             "log_evidence_error": 0.5 * self._processes * float(np.std(logs, ddof=1)) / math.sqrt(TRACE_PROBES),
         }
 

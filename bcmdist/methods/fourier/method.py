@@ -11,7 +11,7 @@ from bcmdist.experts.residual import RESIDUALS, IndependentRows
 from bcmdist.learning.experts import register_method
 from bcmdist.learning.method import Capabilities, Defaults, Method
 from bcmdist.methods.fourier import frequency_grid
-from bcmdist.methods.fourier.belief import MAX_FACTORED, PREDICTION_ROWS, PROBES
+from bcmdist.methods.fourier.belief import MAX_DENSE, MAX_FACTORED, PREDICTION_ROWS, PROBES
 from bcmdist.methods.fourier.options import FourierOptions
 from bcmdist.methods.fourier.shared import Fourier
 from bcmdist.model.model import KINDS
@@ -35,7 +35,8 @@ class EqualVariances(IndependentRows):
 
     def prediction_bytes(self, rows, shared, *, kernels) -> float:
         """Peak bytes of probes with their grids, a block of rows, variance solutions, and a factor."""
-        return memory.FLOAT * (240 * PREDICTION_ROWS + 1000 * shared + 4 * 2000**2)
+        factored = shared**2 if shared <= MAX_DENSE else 0
+        return memory.FLOAT * (240 * PREDICTION_ROWS + 1000 * shared + 4 * MAX_FACTORED**2 + factored)
 
     def local_bytes(self, neighbours, rows, shared, *, kernels, classes) -> float:
         columns = classes + (shared if shared <= MAX_FACTORED else PROBES)

@@ -15,6 +15,8 @@ from bcmdist.methods.fourier.toeplitz import Gram
 
 # The block of the weights of largest prior variance is factored for the preconditioner; its factor fits in a cache.
 FACTORED = 1000
+# Columns of the dense matrix that are computed at a time.
+COLUMNS = 256
 
 
 @dataclass(frozen=True)
@@ -46,17 +48,27 @@ class FeaturePrecision:
 
     def without_prior(self) -> np.ndarray:
         """Lambda - I, (S, S), dense."""
-        return self._block(np.arange(len(self.scale)))
+        B = len(self.scale)
+        found, every = np.zeros((self.size,) * 2, order="F"), np.arange(B)
+        for a in range(0, B, COLUMNS):
+            some = every[a : a + COLUMNS]
+            found[:B, some] = self.scale[:, None] * self.gram.block(every, some) * self.scale[some]
+        return self._bordered(found, every)
 
     def _block(self, some):
         """Lambda - I for some Fourier weights and all mean weights."""
         D, b = self.scale[some], len(some)
         found = np.zeros((b + len(self.corner),) * 2, order="F")
         found[:b, :b] = D[:, None] * self.gram.block(some) * D
-        found[:b, b:] = self.border[some]
-        found[b:, :b] = self.border[some].T
-        found[b:, b:] = self.corner
-        return found
+        return self._bordered(found, some)
+
+    def _bordered(self, block, some):
+        """Write the rows and columns of the mean weights to a block of some Fourier weights."""
+        b = len(some)
+        block[:b, b:] = self.border[some]
+        block[b:, :b] = self.border[some].T
+        block[b:, b:] = self.corner
+        return block
 
     @cached_property
     def preconditioner(self) -> "Preconditioner":

@@ -11,22 +11,37 @@ from bcmdist.prediction.errors.withholding import Withholding
 from bcmdist.prediction.scoring import excess_loss
 from bcmdist.storage.ledger import Entry
 
+# Share of rows absorbed since up to which a commit still predicts arrivals: workers need not load each new one.
+FRESH_SHARE = 0.1
+
 
 class ArrivalWatch:
     """A `bcmdist.committee.ingest.watch.Watch` for one ingestion into the model of a snapshot.
 
+    keep : number of commits that are not pruned
     refit : commits the model with new hyper-parameters; called where what arrives is worse than expected. Rows wait in
         their source meanwhile; what arrives later is compared with the new model
     """
 
-    def __init__(self, snapshot: Snapshot, refit: Callable[[Snapshot], Snapshot] | None = None):
+    def __init__(self, snapshot: Snapshot, keep: int = 1, refit: Callable[[Snapshot], Snapshot] | None = None):
         self._withholding, self._warned, self._refit = Withholding(snapshot.facts), False, refit
+        self._predicts, self._keep = snapshot, keep
         self.further_tasks, self.is_of = self._withholding.work, self._withholding.is_of
         self.take, self.facts = self._withholding.take, self._withholding.facts
 
     def message_task(self, expert, snapshot) -> Arrival:
         """The task that scores new partitions before it absorbs them."""
-        return Arrival(expert, snapshot.reference)
+        if not self._is_fresh(snapshot):
+            self._predicts = snapshot
+        return Arrival(expert, self._predicts.reference)
+
+    def _is_fresh(self, snapshot):
+        """Whether the commit that predicts is nearly as good as a new one of the same model, and is there for long."""
+        last = self._predicts
+        same = last.facts.learning.refits == snapshot.facts.learning.refits
+        same = same and len(last.model.earlier) == len(snapshot.model.earlier) and not snapshot.facts.fading.fades
+        few = snapshot.committee.total.rows <= (1.0 + FRESH_SHARE) * last.committee.total.rows
+        return same and few and snapshot.commit - last.commit <= self._keep // 2
 
     def recorded(self, entries) -> dict[str, Entry]:
         """New entries; without their excess loss while there is nothing to compare it with."""

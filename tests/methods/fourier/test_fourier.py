@@ -16,6 +16,7 @@ from bcmdist.data.observations import Observations, unweighted
 from bcmdist.data.partition import partitions
 from bcmdist.errors import BcmdistWarning, InvalidData, InvalidOption, MissingExtra, ModelDamaged, ModelsDiffer
 from bcmdist.experts.residual import RESIDUALS
+from bcmdist.methods.fourier import belief as beliefs
 from bcmdist.methods.fourier import frequency_grid, nufft
 from bcmdist.methods.fourier import shared as features
 from bcmdist.methods.fourier.belief import IterativeBelief
@@ -45,6 +46,7 @@ def test_conformance(rng):
 def many(monkeypatch):
     """Beliefs by products, as if there were too many weights to factor their precision."""
     monkeypatch.setattr(features, "MAX_FACTORED", 10)
+    monkeypatch.setattr(beliefs, "MAX_DENSE", 10)
 
 
 @pytest.fixture
@@ -343,6 +345,7 @@ def test_draws_outside_the_box_have_the_prior(wave, weights, monkeypatch):
     """Those about a row of the user inside, which is predicted as by quadrature over the two parts of its error."""
     if weights == "many":
         monkeypatch.setattr(features, "MAX_FACTORED", 10)
+        monkeypatch.setattr(beliefs, "MAX_DENSE", 10)
     gbcm = GBCM.fit(wave[0], WAVES)
     shared, scaling, belief = gbcm.model.shared, gbcm.model.scaling, gbcm.committee.posterior
     edge = scaling.x_mean + scaling.x_scale * np.array([shared.high[0] - 0.02, 0.0])

@@ -8,6 +8,7 @@ from bcmdist.data.observations import unweighted
 from bcmdist.experts.laplace import laplace_mode
 from bcmdist.methods.fourier import messages, shared
 from bcmdist.methods.fourier import nufft as original
+from bcmdist.methods.fourier import weight_mode as modes
 from bcmdist.methods.fourier.messages import FourierCovariance
 from bcmdist.methods.fourier.weight_mode import weight_mode
 
@@ -33,6 +34,17 @@ def test_mode_is_that_of_laplace(problem):
     found = weight_mode(variables, likelihood, X, obs)
     # Both stop where the score differs from K^-1 f by 1e-9; f may differ by that times the prior variance of the mode.
     np.testing.assert_allclose(found, laplace_mode(FourierCovariance(variables, X), obs, likelihood), atol=1e-6)
+
+
+def test_start_from_some_of_the_rows_leads_to_the_same_mode(problem, monkeypatch):
+    variables, likelihood, X, obs = problem
+    found, searches = weight_mode(variables, likelihood, X, obs), []
+    monkeypatch.setattr(modes, "LEAST_ROWS", 20)
+    climbed = modes._climbed
+    monkeypatch.setattr(modes, "_climbed", lambda *args: searches.append(len(args[2])) or climbed(*args))
+    # Scores within 1e-9 of each other: see above.
+    np.testing.assert_allclose(weight_mode(variables, likelihood, X, obs), found, atol=1e-6)
+    assert searches == [50, 200]
 
 
 def test_experts_use_a_third_of_the_transforms(problem, monkeypatch):
