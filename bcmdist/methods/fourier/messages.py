@@ -38,7 +38,7 @@ def expert_message(shared, likelihood: Likelihood, X, obs: Observations) -> Mess
     return message_at(shared, likelihood, X, obs, own_mode(shared, likelihood, X, obs))
 
 
-def own_mode(shared, likelihood: OneProcess, X, obs: Observations) -> np.ndarray:
+def own_mode(shared, likelihood: Likelihood, X, obs: Observations) -> np.ndarray:
     """Mode f (n,) of rows given nothing else."""
     f = weight_mode(shared, likelihood, X, obs) if likelihood.log_concave else None
     return laplace_mode(FourierCovariance(shared, X), obs, likelihood) if f is None else f

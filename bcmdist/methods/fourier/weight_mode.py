@@ -51,7 +51,7 @@ def weight_mode(shared, likelihood, X, obs: Observations) -> np.ndarray | None:
         few = obs[some].repeated(THINNED)  # t / THINNED: the residuals of repeated rows are independent
         start = _climbed(shared, likelihood, X[some], few, t / THINNED, THINNED * START_TOLERANCE, start) or start
     found = _climbed(shared, likelihood, X, obs, t, SCORE_TOLERANCE, start)
-    return found and found.f
+    return None if found is None else found.f
 
 
 def _climbed(shared, likelihood: Likelihood, X, obs, t, tolerance, start: Climb) -> Climb | None:
