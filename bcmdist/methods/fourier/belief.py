@@ -47,7 +47,7 @@ ROWS_AT_ONCE = 8
 # the average over probes, and largest number of iterations.
 PROBES, TRACE_PROBES = 64, 8
 ROOT_CHANGE, ROOT_STEPS = 0.05, 160
-SIGNS = np.array([-1.0, 1.0], np.float32)
+SIGNS = np.array([-1.0, 1.0])
 # Memory for the Lanczos vectors of a batch of probes.
 LANCZOS_BYTES = 2**28
 
@@ -97,17 +97,19 @@ class IterativeBelief(Belief):
     @property
     def _probes_at_once(self):
         """Number of probes per batch, limited by the memory for their Lanczos vectors."""
-        return int(np.clip(LANCZOS_BYTES // (4 * ROOT_STEPS * self.precision.size), 1, TRACE_PROBES))
+        return int(np.clip(LANCZOS_BYTES // (8 * ROOT_STEPS * self.precision.size), 1, TRACE_PROBES))
 
     def _probe(self, numbers):
-        """Results for some probes, in single precision: its error is far below that of an average over probes."""
+        """Results for some probes."""
         precision, preconditioner = self.precision, self.precision.preconditioner
-        single = preconditioner.single
         z = np.stack([np.random.default_rng(k).choice(SIGNS, precision.size) for k in numbers])
         found, logs = inverse_roots(
-            lambda v: single.solve(precision(single.solve_transposed(v))), z, change=ROOT_CHANGE, most=ROOT_STEPS
+            lambda v: preconditioner.solve(precision(preconditioner.solve_transposed(v))),
+            z,
+            change=ROOT_CHANGE,
+            most=ROOT_STEPS,
         )
-        roots = preconditioner.solve_transposed(found.astype(float))
+        roots = preconditioner.solve_transposed(found)
         return [Probe(one, log) for one, log in zip(roots, logs.tolist(), strict=True)]
 
     def variances(self, B) -> np.ndarray:

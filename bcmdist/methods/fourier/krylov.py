@@ -80,8 +80,8 @@ def inverse_forms(product: Product, precondition: Product, B, *, change, most) -
 def inverse_roots(product: Product, z, *, change, most) -> tuple[np.ndarray, np.ndarray]:
     """Return A^-1/2 z (K, S) and z'log(A) z (K,) for K vectors z (K, S), by one Lanczos process per vector.
 
-    (Druskin & Knizhnerman 1989; Ubaru, Chen & Saad 2017.) Computed in the floating-point type of z. Stops when further
-    steps change A^-1/2 z by no more than the share `change` of its length, or after `most` steps.
+    (Druskin & Knizhnerman 1989; Ubaru, Chen & Saad 2017.) Stops when further steps change A^-1/2 z
+    by no more than the share `change` of its length, or after `most` steps.
 
     Parameters
     ----------
@@ -89,30 +89,30 @@ def inverse_roots(product: Product, z, *, change, most) -> tuple[np.ndarray, np.
     """
     K, S = z.shape
     length = np.linalg.norm(z, axis=1)
-    Q, diagonal, off_diagonal = np.empty((most, K, S), z.dtype), np.empty((most, K)), np.ones((most, K))
+    Q, diagonal, off_diagonal = np.empty((most, K, S)), np.empty((most, K)), np.ones((most, K))
     q, last, found = z / length[:, None], np.zeros_like(z), np.zeros_like(z)
     for j in range(most):
         Q[j] = q
-        r = product(q) - (off_diagonal[j - 1][:, None].astype(z.dtype) * last if j else 0.0)
+        r = product(q) - (off_diagonal[j - 1][:, None] * last if j else 0.0)
         diagonal[j] = np.einsum("ks,ks->k", q, r)
-        r -= diagonal[j][:, None].astype(z.dtype) * q
+        r -= diagonal[j][:, None] * q
         off_diagonal[j] = np.linalg.norm(r, axis=1)
-        done = j + 1 == most or bool(np.any(off_diagonal[j] <= np.finfo(z.dtype).eps * diagonal[: j + 1].max()))
+        done = j + 1 == most or bool(np.any(off_diagonal[j] <= np.finfo(float).eps * diagonal[: j + 1].max()))
         if done or (j + 1) % LOOK_EVERY == 0:
             before, (found, logs) = found, _of_tridiagonal(Q[: j + 1], diagonal[: j + 1], off_diagonal[:j], length)
             moved, size = np.linalg.norm(found - before, axis=1), np.linalg.norm(found, axis=1)
             if done or np.all(moved <= change * size):
                 break
-        last, q = q, r / off_diagonal[j][:, None].astype(z.dtype)
+        last, q = q, r / off_diagonal[j][:, None]
     return found, logs
 
 
 def _of_tridiagonal(Q, diagonal, off_diagonal, length):
     """For the tridiagonal T = Q'A Q: |z| Q T^-1/2 e_1 and |z|^2 e_1'log(T) e_1, for each vector."""
-    found, logs = np.empty(Q.shape[1:], Q.dtype), np.empty(len(length))
+    found, logs = np.empty(Q.shape[1:]), np.empty(len(length))
     for k, size in enumerate(length):
         values, vectors = eigh_tridiagonal(diagonal[:, k], off_diagonal[:, k])
-        values = np.maximum(values, np.finfo(Q.dtype).eps * values[-1])
-        found[k] = (size * (vectors @ (vectors[0] / np.sqrt(values)))).astype(Q.dtype) @ Q[:, k]
+        values = np.maximum(values, np.finfo(float).eps * values[-1])
+        found[k] = size * (vectors @ (vectors[0] / np.sqrt(values))) @ Q[:, k]
         logs[k] = size**2 * (vectors[0] ** 2 @ np.log(values))
     return found, logs

@@ -37,13 +37,12 @@ class FeaturePrecision:
         return len(self.scale) + len(self.corner)
 
     def __call__(self, v) -> np.ndarray:
-        """Return Lambda v for v (..., S), in the floating-point type of v."""
+        """Return Lambda v for v (..., S)."""
         B = len(self.scale)
-        scale, border, corner = (part.astype(v.dtype, copy=False) for part in (self.scale, self.border, self.corner))
         features, mean = v[..., :B], v[..., B:]
         found = v.copy()
-        found[..., :B] += scale * (self.gram @ (scale * features)) + mean @ border.T
-        found[..., B:] += features @ border + mean @ corner
+        found[..., :B] += self.scale * (self.gram @ (self.scale * features)) + mean @ self.border.T
+        found[..., B:] += features @ self.border + mean @ self.corner
         return found
 
     def without_prior(self) -> np.ndarray:
@@ -100,12 +99,6 @@ class Preconditioner:
     def log_determinant(self) -> float:
         """log |C C'|"""
         return self.log_determinant_of_some + 2.0 * float(np.log(self.sd).sum())
-
-    @property
-    def single(self) -> "Preconditioner":
-        """The same in single precision."""
-        inverse, sd = self.inverse.astype(np.float32), self.sd.astype(np.float32)
-        return Preconditioner(self.some, inverse, sd, self.log_determinant_of_some)
 
     def solve(self, r) -> np.ndarray:
         """Return C^-1 r for r (..., S)."""

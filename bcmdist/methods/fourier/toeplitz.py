@@ -55,10 +55,6 @@ class Gram:
         complex_lags = 0.5 * ((1.0 - 1.0j) * self.lags + (1.0 + 1.0j) * flipped(self.lags, axes))
         return self._on_grid(complex_lags) * np.prod(self._padded)
 
-    @cached_property
-    def _single_symbol(self):
-        return self._symbol.astype(np.float32)
-
     def _on_grid(self, values):
         """Real values on the padded grid, divided by its size, from weights (..., <= 4 m_1 + 1, ...) of exp(i k.t)."""
         axes = self.lags.ndim
@@ -73,11 +69,11 @@ class Gram:
         return np.ix_(*first, np.arange(shape[-1] // 2 + 1))
 
     def __matmul__(self, v):
-        """Return G v for v (..., S), each a grid in C order, in the floating-point type of v."""
+        """Return G v for v (..., S), each a grid in C order."""
         axes, shape = self.lags.ndim, self.shape
         v = v.reshape(*v.shape[:-1], *shape)
         values = self._on_grid(exponential_weights(v, axes))
-        values *= self._symbol if v.dtype == float else self._single_symbol
+        values *= self._symbol
         found = fft.rfftn(values, axes=tuple(range(-axes, 0)), overwrite_x=True)
         half = found[(..., *self._places(shape))]
         m, out = shape[-1] // 2, np.empty_like(v)

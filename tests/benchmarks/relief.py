@@ -1,0 +1,115 @@
+"""The relief of the earth, 9.36 million cells, absorbed by Fourier experts and by experts of spatial cells.
+
+    python tests/benchmarks/relief.py [--quick] [--every N] [--spatial] [--workers W] [--tolerance T] [--json FILE]
+
+Heights above sea level are those of the package itur; with --quick they are a small field made here. Cells of every
+20th tile of 5 degrees are left out of the fit and scored: RMSE, coverage of 95 % intervals, mean log density. Tiles are
+large beside what correlates in a relief, so some cells among those of the fit are left out and scored, too. --every N
+keeps every N-th row and column.
+"""
+
+import argparse
+import json
+import tempfile
+import time
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+from billion_rows import held_out
+
+from bcmdist import GBCM, DaskRuntime, SerialRuntime, Settings
+from bcmdist.data.writing import append_rows
+
+CHUNK = 250_000
+SCORED = 20_000  # rows of each kind
+NEAR_SHARE = 200  # one in so many rows outside the tiles is left out, too
+
+
+def relief(options):
+    """Longitude, latitude and height of all cells, (n,) each, north to south."""
+    if options.quick:
+        lat, lon = np.meshgrid(np.linspace(60.0, -60.0, 40), np.linspace(-180.0, 179.0, 80), indexing="ij")
+        return lon.ravel(), lat.ravel(), (1000.0 * np.sin(lon / 20.0) * np.cos(lat / 30.0)).ravel()
+    folder = Path(find_spec("itur").origin).parent / "data" / "1511"
+    step = options.every
+    grids = [np.load(folder / f"v2_{name}.npz") for name in ("lon", "lat", "topo")]
+    lon, lat, height = (grid[grid.files[0]][::step, ::step].astype(float).ravel() for grid in grids)
+    inside = (np.abs(lat) < 90.0) & (np.abs(lon) < 180.0)  # the grid goes on beyond the poles, and all around
+    return lon[inside], lat[inside], height[inside]
+
+
+def divided(lon, lat, height):
+    """X (n, 2) and y (n,) of the rows to fit, of tiles, and of some rows near others."""
+    X, tile = np.column_stack([lon, lat]), held_out(lon, lat)
+    near = ~tile & (np.arange(len(X)) * 2654435761 % 2**32 // 2**12 % NEAR_SHARE == 0)
+    return [(X[some], height[some]) for some in (~tile & ~near, tile, near)]
+
+
+def scores(gbcm, X, y):
+    """Of at most `SCORED` rows."""
+    some = np.random.default_rng(0).permutation(len(X))[:SCORED]
+    said = gbcm.predict(X[some])
+    error = y[some] - said["observation_mean"]
+    inside = (said["lower95"] <= y[some]) & (y[some] <= said["upper95"])
+    density = -0.5 * (np.log(2.0 * np.pi * said["observation_variance"]) + error**2 / said["observation_variance"])
+    return {
+        "rmse": float(np.sqrt(np.mean(error**2))),
+        "coverage95": float(inside.mean()),
+        "log_density": float(density.mean()),
+    }
+
+
+def fitted(data, settings, tests, options, folder):
+    """Seconds and scores of a fit."""
+    with DaskRuntime(workers=options.workers) if options.workers else SerialRuntime() as runtime:
+        begun = time.perf_counter()
+        gbcm = GBCM.fit(data, settings, model=folder, runtime=runtime)
+        seconds = time.perf_counter() - begun
+    info = gbcm.info()
+    found = {name: info[name] for name in ("rows", "kernel", "hyperparameters", "p_eff")} | {"seconds": seconds}
+    return found | {name: scores(gbcm, *rows) for name, rows in tests.items()}
+
+
+def main(options):
+    """All figures, in metres."""
+    with tempfile.TemporaryDirectory() as name:
+        train, tile, near = divided(*relief(options))
+        for a in range(0, len(train[1]), CHUNK):
+            append_rows(f"{name}/relief.zarr", train[0][a : a + CHUNK], train[1][a : a + CHUNK], rows_per_chunk=CHUNK)
+        tests, effort = {"tiles": tile, "near": near}, "quick" if options.quick else "normal"
+        common = {"kernel": "matern12", "effort": effort, "noise": "constant"}
+        found = {
+            "rows": len(train[1]),
+            "sd": float(np.std(tile[1])),
+            "fourier": fitted(
+                f"{name}/relief.zarr",
+                Settings(expert="fourier", tolerance=options.tolerance, **common),
+                *(tests, options, f"{name}/fourier"),
+            ),
+        }
+        if options.spatial or options.quick:
+            settings = Settings(partition="spatial", **common)
+            found["spatial"] = fitted(f"{name}/relief.zarr", settings, tests, options, f"{name}/spatial")
+        return found
+
+
+def parse(arguments=None):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--every", type=int, default=1)
+    parser.add_argument("--spatial", action="store_true")
+    parser.add_argument("--workers", type=int, default=2, help="0: one process")
+    parser.add_argument("--tolerance", type=float, default=0.1)
+    parser.add_argument("--json")
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    options = parse()
+    if not options.quick and find_spec("itur") is None:
+        raise SystemExit("expected the package itur, found none; pip install --no-deps itur, or give --quick")
+    text = json.dumps(main(options), indent=1, default=str)
+    print(text)
+    if options.json:
+        Path(options.json).write_text(text)
