@@ -35,24 +35,23 @@ class CellTree:
         return int(self.first[-1])
 
     def route(self, X) -> np.ndarray:
-        """Return the cell numbers (n,) of the rows of scaled inputs X (n, D)."""
-        cell = np.zeros(len(X), dtype=np.int64)
-        waiting = [(0, np.arange(len(X)))] if len(self.threshold) else []
-        while waiting:
-            node, rows = waiting.pop()
-            right = _along(X[rows], self.direction[node]) >= self.threshold[node]
-            for side, own in ((0, rows[~right]), (1, rows[right])):
-                child = self.child[node, side]
-                if child < 0:
-                    cell[own] = -1 - child
-                elif len(own):
-                    waiting.append((child, own))
-        return cell
+        """Return the cell numbers (n,) of the rows of scaled inputs X (n, D); all rows go down one level at a time."""
+        X, node = np.ascontiguousarray(X), np.zeros(len(X), dtype=np.int64)
+        waiting = np.arange(len(X) if len(self.threshold) else 0)
+        while len(waiting):
+            here = node[waiting]
+            right = _along(X[waiting], self.direction[here]) >= self.threshold[here]
+            node[waiting] = self.child[here, right.astype(np.intp)]
+            waiting = waiting[node[waiting] >= 0]
+        return -1 - node if len(self.threshold) else node
 
 
 def _along(X, direction):
-    """Return X d, (n,). The sum for a row does not depend on the other rows, which BLAS does not guarantee."""
-    return np.einsum("ij,j->i", np.ascontiguousarray(X), direction)
+    """Return the products, (n,), of rows X (n, D) and directions (n, D), or one direction (1, D).
+
+    The sum for a row does not depend on the other rows, which BLAS does not guarantee.
+    """
+    return np.einsum("ij,ij->i", X, direction)
 
 
 def grow(X, metric, *, cell_rows, partition_rows, seed=0) -> CellTree:
@@ -111,7 +110,7 @@ class _Growing:
     def _cut(self, rows, parts, grow):
         """Add a node with half of the parts on each side and return it; None if all rows coincide."""
         across = self._widest(rows)
-        along = _along(self.Z[rows], across)
+        along = _along(self.Z[rows], across[None])
         order = np.sort(along)
         gaps = 1 + np.flatnonzero(np.diff(order) > ROUNDING * np.abs(self.Z[rows]).max())
         if len(gaps) == 0:

@@ -234,6 +234,15 @@ def test_the_benchmark_of_a_billion_rows_absorbs_each_row_once_with_kills(kind):
 
 
 @pytest.mark.slow
+def test_the_benchmark_of_the_relief_runs():
+    relief = pytest.importorskip("finufft") and importlib.import_module("relief")
+    figures = relief.main(relief.parse(["--quick", "--workers", "0"]))
+    for name in ("fourier", "spatial"):
+        assert figures[name]["rows"] == figures["rows"] > 0
+        assert figures[name]["near"]["rmse"] < 0.1 * figures["sd"]
+
+
+@pytest.mark.slow
 @pytest.mark.alone
 def test_messages_without_a_matrix_of_rows_cost_a_part_of_others():
     """Some 20 times less here (`residuals.py` measures it); a third would still be told by a busy machine."""

@@ -16,7 +16,7 @@ from bcmdist.data.checks.checked_store import recorded
 from bcmdist.data.dataset import open_data
 from bcmdist.data.partition import partitions
 from bcmdist.data.reorder import external_sort
-from bcmdist.data.rows import read_rows
+from bcmdist.data.rows import read_all, read_rows
 from bcmdist.data.writing import write_dataset
 from bcmdist.errors import (
     BcmdistWarning,
@@ -30,7 +30,7 @@ from bcmdist.errors import (
 )
 from bcmdist.model.kernels import Leaf
 from bcmdist.prediction.latent import predict_latent
-from bcmdist.prediction.local import halos, neighbours
+from bcmdist.prediction.local import cell_rows, halos, neighbours
 from bcmdist.prediction.local.committee_at_rows import committee_at_rows
 from bcmdist.prediction.local.expert import local_expert, predict_local
 from bcmdist.prediction.local.halos import load_arrangement
@@ -154,6 +154,27 @@ def test_an_opened_model_keeps_the_experts_of_cells_whatever_else_is_opened(wigg
     monkeypatch.setattr("bcmdist.prediction.local.cell_rows.read_rows", None)  # nothing is read again
     for gbcm, found in zip(models, before, strict=True):
         np.testing.assert_array_equal(gbcm.predict(x)["mean"], found["mean"])
+
+
+@pytest.mark.slow
+def test_inputs_around_partitions_are_read_once_and_again_where_memory_is_short(wiggle, tmp_path, monkeypatch):
+    read = []
+
+    def recorded_reads(parts):
+        read.extend(part.key for part in parts)
+        return read_all(parts)
+
+    monkeypatch.setattr(cell_rows, "read_all", recorded_reads)
+    fits = {}
+    for name, allowed_bytes in (("roomy", cell_rows.INPUT_BYTES), ("short", 1)):
+        monkeypatch.setattr(cell_rows, "_inputs", least_recently_used(allowed_bytes, lambda X: X.nbytes))
+        read.clear()
+        fits[name] = GBCM.fit(wiggle[0], CELLS, model=tmp_path / name)
+        count = len(load_arrangement(fits[name].snapshot.reference).partitions(ROWS))
+        assert count > 3
+        assert len(set(read)) == count
+        assert (len(read) == count) == (name == "roomy")
+    assert_same_predictions(*fits.values(), wiggle[1], tolerance=0)
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 import threading
 
+import dask
 import distributed
 import psutil
 import pytest
@@ -39,6 +40,14 @@ def test_a_cluster_whose_workers_always_die_at_the_start_is_named(monkeypatch, t
     monkeypatch.setattr(distributed, "LocalCluster", Starting(1000))
     with pytest.raises(WorkerLost, match=r"expected 2 workers to start on this machine, .* in each of 3 tries"):
         connection.local_cluster(2, str(tmp_path))
+
+
+def test_servers_of_a_local_cluster_are_rarely_sampled_and_the_configuration_stays(cluster):
+    callbacks = cluster._client.run(lambda dask_worker: list(dask_worker.periodic_callbacks)).values()
+    assert all("tick" in names and "profile" not in names for names in callbacks)
+    for server in (cluster._cluster.scheduler, *cluster._cluster.workers.values()):
+        assert server.periodic_callbacks["tick"].callback_time == 500.0  # milliseconds
+    assert dask.config.get("distributed.worker.profile.enabled")
 
 
 @pytest.mark.slow

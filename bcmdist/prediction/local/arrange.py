@@ -13,7 +13,6 @@ import shutil
 import uuid
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -25,7 +24,6 @@ from bcmdist.data.dataset import Dataset
 from bcmdist.data.partition import Partition, aligned_partitions, partitions
 from bcmdist.data.predictions import LARGEST_OUTPUT_CHUNK
 from bcmdist.data.reorder.reorder import reorder
-from bcmdist.data.rows import read_all
 from bcmdist.data.writing import ROWS_PER_CHUNK
 from bcmdist.errors import DataChanged, InvalidData, LaplaceNotConverged, NotPositiveDefinite
 from bcmdist.experts.leave_one_out import cavity
@@ -34,6 +32,7 @@ from bcmdist.model.loading import load_model
 from bcmdist.model.targets import model_observations
 from bcmdist.prediction.errors.platt_scaling import HeldOutRows, fit_calibration
 from bcmdist.prediction.limits import local_memory, refuse_large_prediction
+from bcmdist.prediction.local.cell_rows import scaled_inputs
 from bcmdist.prediction.local.halos import (
     CORE,
     arrangement_of,
@@ -97,9 +96,8 @@ class Halo:
         model, arrangement = load_model(self.model), load_arrangement(self.model)
         unit, number = metric(model.shared.kernel, model.inputs), arrangement.number(part)
         near = nearest_partitions(load_array(self.centroids), np.diff(arrangement.bounds), number)
-        parts = [arrangement.inputs(p) for p in near]
-        candidates = np.concatenate([_scaled_inputs(part, self.model) for part in parts]) / unit
-        where = np.concatenate([np.arange(part.start, part.stop) for part in parts])
+        candidates = np.concatenate([scaled_inputs(model, arrangement, p, self.model) for p in near]) / unit
+        where = np.concatenate([np.arange(*arrangement.bounds[p : p + 2]) for p in near])
         order = scattered(candidates, number)
         candidates, where = candidates[order], where[order]
         halos = []
@@ -110,12 +108,6 @@ class Halo:
         offsets = np.cumsum([0, *map(len, halos)])
         blob = np.concatenate([offsets, *halos]).astype(np.int64)
         return Names({number: open_store(self.model.url).put_arrays({"": blob})[""]})
-
-
-@lru_cache(maxsize=64)
-def _scaled_inputs(part, model):
-    ((_, rows),) = read_all([part])
-    return load_model(model).scaling.inputs(rows.X)
 
 
 @dataclass(frozen=True)

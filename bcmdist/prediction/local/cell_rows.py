@@ -32,8 +32,8 @@ NO_ROWS = np.zeros(0, np.int64)
 SPLIT = 3
 # Leaves have the numbers of their cell times this, and on.
 LEAVES = 2**20
-# Memory for candidates of halos, and for the inputs of partitions.
-CANDIDATE_BYTES, INPUT_BYTES = 2**26, 2**25
+# Memory for candidates of halos, and for the inputs of partitions: those of a million rows of 8 inputs.
+CANDIDATE_BYTES, INPUT_BYTES = 2**26, 2**26
 _inputs: "LRU[Hashable, np.ndarray]" = least_recently_used(INPUT_BYTES, lambda X: X.nbytes)
 
 
@@ -198,12 +198,22 @@ class CellRows:
         """Inputs (n, D) in units of the lengthscales, of rows in ascending order."""
         old, late = rows[rows < self.of_fit], rows[rows >= self.of_fit] - self.of_fit
         owners = np.searchsorted(self.arrangement.bounds, old, side="right") - 1
-        parts = [self._inputs_of(p)[old[owners == p] - self.arrangement.bounds[p]] for p in np.unique(owners)]
+        parts = [
+            scaled_inputs(self.model, self.arrangement, p, self.version)[old[owners == p] - self.arrangement.bounds[p]]
+            for p in np.unique(owners)
+        ]
         return np.concatenate([*parts, self.late.X[late]]) / self.unit
 
-    def _inputs_of(self, number):
-        def read():
-            ((_, rows),) = read_all([self.arrangement.inputs(number)])
-            return self.model.scaling.inputs(rows.X)
 
-        return get_or_make(_inputs, (self.version, int(number)), read)
+def scaled_inputs(model: Model, arrangement: Arrangement, number, version: Hashable) -> np.ndarray:
+    """Scaled inputs (n, D) of a partition as the tree cuts it, cached within `INPUT_BYTES`.
+
+    version : differs between models with different scalings or rows
+    """
+    part = arrangement.inputs(number)
+
+    def read():
+        ((_, rows),) = read_all([part])
+        return model.scaling.inputs(rows.X)
+
+    return get_or_make(_inputs, (version, part), read)

@@ -146,11 +146,15 @@ def nearest_rows(core, candidates, count) -> np.ndarray:
     probes, Z = (probes - origin).astype(np.float32), (candidates - origin).astype(np.float32)
     reach, size = np.einsum("ij,ij->i", Z, Z), np.einsum("ij,ij->i", probes, probes)
     considered = _considered(np.sqrt(reach), np.sqrt(size.max()), CONSIDERED * count)
-    gap = reach[considered] - 2.0 * (probes @ Z[considered].T) + size[:, None]
+    gap = probes @ Z[considered].T  # squared distances, in place: the largest array here
+    gap *= -2.0
+    gap += reach[considered]
+    gap += size[:, None]
     nearest = gap.min(axis=0)
     near = _least(nearest, CONSIDERED * count)
-    first = _least(gap[:, near], NEIGHBOURS)
-    order = np.argsort(np.take_along_axis(gap[:, near], first, axis=1), axis=1)
+    gap = gap[:, near]
+    first = _least(gap, NEIGHBOURS)
+    order = np.argsort(np.take_along_axis(gap, first, axis=1), axis=1)
     best = np.full(len(near), order.shape[1])
     # One-dimensional on purpose: with two broadcast arguments, numpy 2 reads beyond the end.
     np.minimum.at(

@@ -34,6 +34,9 @@ AGAIN_SECONDS = 0.2  # between two attempts to reach workers that died
 # Time after which a local cluster gives up a killed worker that has not restarted. Dask's default of 15 s is too short
 # on a busy machine.
 LOST_WORKER = "1 day"
+# By default Dask wakes each scheduler, nanny and worker 50 times a second to time its event loop, and samples the stack
+# of each worker 100 times a second: idle, 6 % of a core with two workers. Nobody looks at these of a local cluster.
+FEW_SAMPLES = {"distributed.admin.tick.interval": "500ms", "distributed.worker.profile.enabled": False}
 
 
 class LimitBlas(distributed.WorkerPlugin):
@@ -111,7 +114,7 @@ def local_cluster(workers: int | None, scratch) -> distributed.LocalCluster:
     if forkserver.start():
         dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"})
         environment = dict(os.environ)  # otherwise workers get the environment of the first cluster's forkserver
-    with dask.config.set({"temporary-directory": scratch}):  # for the scheduler and the nannies too
+    with dask.config.set({"temporary-directory": scratch} | FEW_SAMPLES):  # for the scheduler and the nannies too
         return _started(workers or CPU_COUNT, environment)
 
 
