@@ -6,6 +6,7 @@ outcome, from the copy that finishes first. On loss of the scheduler or of all w
 
 import asyncio
 import concurrent.futures
+import functools
 import time
 import uuid
 from collections.abc import Callable
@@ -17,7 +18,7 @@ from bcmdist.data.partition import Work
 from bcmdist.runtime.dask.heartbeat import PULSE_SECONDS, Heartbeat
 from bcmdist.runtime.dask.summaries import EventChannel
 from bcmdist.runtime.dask.sums import Term, one_term
-from bcmdist.runtime.interface import Outcome, Task, is_parted
+from bcmdist.runtime.interface import Outcome, Task, is_parted, outcome_of, timed
 
 # A flight is late after `LATE_FACTOR` times the longest duration so far, and at least `LATE_SECONDS`: its worker may be
 # stopped, paused for lack of memory, or disconnected. A late flight is sent a second time, to another worker.
@@ -34,7 +35,7 @@ class Copy:
 
     future: distributed.Future
     fetched: concurrent.futures.Future
-    """the result, or its `Summary` if the task's results are `Parted`"""
+    """the result with its duration, or its `Summary` if the task's results are `Parted`"""
     started: float
     """by `time.monotonic()`, in seconds"""
 
@@ -111,7 +112,8 @@ class Flights:
     def _send(self, flight, workers):
         self._submitted += 1
         parted = is_parted(flight.task)
-        future = (self.channel if parted else self.client).submit(
+        submit = self.channel.submit if parted else functools.partial(self.client.submit, timed)
+        future = submit(
             flight.run,
             flight.task,
             flight.parts,
@@ -144,9 +146,9 @@ class Flights:
     def _outcome(self, flight, copy):
         result = copy.fetched.result()
         if not is_parted(flight.task):
-            return Outcome(flight.parts, result)
+            return outcome_of(flight.task, flight.parts, *result)
         term = Term(copy.future, result.worker, len(flight.parts))
-        return Outcome(flight.parts, result.value, kept=one_term(self.client, term))
+        return Outcome(flight.parts, result.value, kept=one_term(self.client, term), seconds=result.seconds)
 
     def _repeat_late(self):
         """Send a second copy of each late flight to another worker, if there is one."""
