@@ -144,7 +144,8 @@ async def _scheduler(connection):
 async def _workers(connection, address, number):
     # Each worker would watch the one process of all, with the files and threads of all.
     dask.config.set({"distributed.worker.profile.enabled": False, "distributed.admin.system-monitor.interval": "1h"})
-    options = {"nthreads": 1, "host": LOOPBACK, "memory_limit": 0, "dashboard": False}
+    # One thread runs the tasks of all workers, which take no time: a thread each would wait for the others.
+    options = {"nthreads": 1, "host": LOOPBACK, "memory_limit": 0, "dashboard": False, "executor": "offload"}
     made = [distributed.Worker(address, name=k, dashboard_address=f"{LOOPBACK}:0", **options) for k in range(number)]
     await asyncio.gather(*made)
     connection.send(number)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from bcmdist import GBCM, SerialRuntime, Settings
 from bcmdist.committee.fading import Weighting
 from bcmdist.committee.ingest.group_size import GROUP, MOST, TASK_SECONDS, GroupSize, most_partitions
+from bcmdist.committee.ingest.in_turn import LedgerEntries
 from bcmdist.committee.ingest.options import IngestOptions
 from bcmdist.data.dataset import open_data
 from bcmdist.data.partition import Span, partitions
@@ -20,7 +21,7 @@ SPANS = [Span(k, k + 1) for k in range(1000)]
 
 
 class Timed(SerialRuntime):
-    """Reports a fixed number of seconds per partition, and records the groups."""
+    """Reports a fixed number of seconds per partition, and records the groups of new partitions."""
 
     def __init__(self, seconds, threads):
         super().__init__()
@@ -28,7 +29,8 @@ class Timed(SerialRuntime):
 
     def each(self, work, *, label):
         for outcome in super().each(work, label=label):
-            self.groups.append(outcome.parts)
+            if isinstance(outcome.result, LedgerEntries):  # else a task of `watch`, after a commit
+                self.groups.append(outcome.parts)
             yield replace(outcome, seconds=self.seconds * len(outcome.parts))
 
 

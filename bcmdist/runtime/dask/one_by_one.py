@@ -222,7 +222,7 @@ class OneByOne:
                 self.flights.submit(run_batch, *pair)
             if not self.flights:
                 return
-            for flight, outcome, error in self.flights.landed():
+            for flight, outcome, error in self.flights.landed(spare=len(self.flights) < self.window):
                 if isinstance(error, distributed.KilledWorker):
                     self.quarantine.accuse(flight.task, flight.parts, error.last_worker.address)
                 elif isinstance(error, NeverArrived):
@@ -245,7 +245,7 @@ class OneByOne:
             if not trials:
                 time.sleep(AGAIN_SECONDS)
                 continue
-            for flight, outcome, error in self.flights.landed():
+            for flight, outcome, error in self.flights.landed(spare=True):
                 suspect = trials.pop(flight)
                 if isinstance(error, distributed.KilledWorker):
                     self.quarantine.killed(suspect, error.last_worker.address)
