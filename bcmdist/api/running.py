@@ -1,4 +1,4 @@
-"""Conversion of the `runtime` argument of public methods (None, address, Dask client, `Runtime`) to a `Runtime`."""
+"""Conversion of the `runtime` argument of public methods (None, address, client, cluster, `Runtime`) to a `Runtime`."""
 
 import contextlib
 import functools
@@ -17,7 +17,7 @@ from bcmdist.runtime.threads import one_thread
 WORTH_ROWS = 50_000
 
 Where = Any
-"""None (serial, in this process), a `Runtime`, the address of a Dask scheduler, or a Dask client"""
+"""None (serial, in this process), a `Runtime`, the address of a Dask scheduler, a Dask client or cluster object"""
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
@@ -39,8 +39,8 @@ def running(runtime: Where) -> Iterator[Runtime]:
         else:
             from bcmdist.runtime.dask.cluster import DaskRuntime  # quick start
 
-            security = getattr(runtime, "security", None)
-            yield opened.enter_context(DaskRuntime(address_of(runtime), security=security))
+            address_of(runtime)  # raises the error that names all choices
+            yield opened.enter_context(DaskRuntime(runtime))
 
 
 @contextlib.contextmanager
@@ -69,17 +69,19 @@ def worth_a_cluster(rows: int) -> bool:
 
 
 def address_of(runtime: Where) -> str:
-    """Return the scheduler address of a Dask client, or the address itself.
+    """Return the scheduler address of a Dask client or cluster object, or the address itself.
 
     Raises
     ------
     InvalidOption
-        `runtime` is neither a client nor an address.
+        `runtime` is neither a client, nor a cluster object, nor an address.
     """
-    address = runtime if isinstance(runtime, str) else getattr(getattr(runtime, "scheduler", None), "address", None)
+    scheduler = getattr(runtime, "scheduler", None)
+    address = getattr(runtime, "scheduler_address", None) or getattr(scheduler, "address", None)
+    address = runtime if isinstance(runtime, str) else address
     if not isinstance(address, str) or not address:
         raise InvalidOption(
-            "runtime: expected None, a Dask client, the address of a scheduler or a bcmdist runtime, got "
+            "runtime: expected None, a Dask client or cluster, the address of a scheduler or a bcmdist runtime, got "
             f"{type(runtime).__name__}; give one of these"
         )
     return address

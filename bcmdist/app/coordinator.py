@@ -180,7 +180,12 @@ class WatchedRuntime:
 
     def __init__(self, runtime, watch: Watch):
         self._runtime, self._watch = runtime, watch
-        self.allowed_bytes, self.threads, self.progress = runtime.allowed_bytes, runtime.threads, runtime.progress
+        self.allowed_bytes, self.progress = runtime.allowed_bytes, runtime.progress
+
+    @property
+    def threads(self) -> int:
+        """As `Runtime.threads`."""
+        return self._runtime.threads
 
     def sum(self, task, parts, *, label) -> Any:
         """As `Runtime.sum`; sets the number of rows for the rate."""

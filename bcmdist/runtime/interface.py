@@ -11,6 +11,7 @@ in any order, they give the same answer. Only the runtime decides where they run
 import functools
 import operator
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -78,6 +79,12 @@ def run_batch(task: Task, batch: Sequence[Work]) -> Any:
     return functools.reduce(operator.add, shares(task, batch))
 
 
+def timed(run: Callable, task: Task, parts: Sequence[Work]) -> tuple[Any, float]:
+    """Return `run(task, parts)` and its duration in seconds."""
+    begun = time.perf_counter()
+    return run(task, parts), time.perf_counter() - begun
+
+
 Progress = Callable[[str, int, int], None]
 """Called with the label of a sum, the number of partitions done, and the total number of partitions."""
 
@@ -97,6 +104,8 @@ class Outcome:
     """reason for a missing result; `parts` is then a single partition"""
     kept: Any = None
     """large part of a `Parted` sum, here or on workers: can be added, `weighted`, and fetched by `Runtime.total`"""
+    seconds: float | None = None
+    """time that the task took where it ran, without waiting; None if unknown"""
 
 
 class SumLost(Exception):
@@ -179,7 +188,8 @@ class SerialRuntime:
 
 def _outcomes(task, parts):
     try:
-        outcome = _outcome(parts, run_batch(task, parts), parted=is_parted(task))
+        result, seconds = timed(run_batch, task, parts)
+        outcome = outcome_of(task, parts, result, seconds)
     except BcmdistError as error:
         if len(parts) > 1:
             for part in parts:
@@ -189,5 +199,8 @@ def _outcomes(task, parts):
     yield outcome
 
 
-def _outcome(parts, result, *, parted):
-    return Outcome(parts, result.summary, kept=result.kept) if parted else Outcome(parts, result)
+def outcome_of(task: Task, parts: list[Work], result: Any, seconds: float) -> Outcome:
+    """The outcome of a task that has returned `result` in this process after so many seconds."""
+    if is_parted(task):
+        return Outcome(parts, result.summary, kept=result.kept, seconds=seconds)
+    return Outcome(parts, result, seconds=seconds)

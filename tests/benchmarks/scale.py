@@ -1,6 +1,6 @@
 """A cluster of 200 workers whose experts cost nothing, and what that says of 1,000 workers and 10^9 rows.
 
-    python tests/benchmarks/scale.py [--quick] [--group N] [--json]
+    python tests/benchmarks/scale.py [--quick] [--workers W] [--partitions N ...] [--group N] [--json]
 
 First a simulation (stubs.py): partitions go through the real ingestion on a real Dask cluster, a scheduler in one
 process, all workers in another, the client here. Scheduler and client times are seconds on a core of these processes,
@@ -31,7 +31,7 @@ from speed import INPUTS, seconds_of
 from threadpoolctl import threadpool_limits
 
 from bcmdist import GBCM, DaskRuntime, SerialRuntime, Settings
-from bcmdist.committee.ingest import ingestion, loop
+from bcmdist.committee.ingest import group_size, ingestion, loop
 from bcmdist.committee.ingest.options import IngestOptions
 from bcmdist.data.dataset import open_data
 from bcmdist.data.observations import unweighted
@@ -194,7 +194,7 @@ def measured_constants(folder, sizes, queries, runs, repeats):
 
 def extrapolated(constants):
     """The far fit, by sizes of experts."""
-    policy = {"commit_share": loop.COMMIT_SHARE, "commit_every": loop.COMMIT_SECONDS, "group": loop.GROUP}
+    policy = {"commit_share": loop.COMMIT_SHARE, "commit_every": loop.COMMIT_SECONDS, "group": group_size.MOST}
     tree = {"fan_in": sums.FAN_IN, "few": sums.FEW, "bytes_a_second": BYTES_A_SECOND}
     plans = [Plan(**FAR, n=n, Q=Q, **tree, **policy) for n, Q in FAR_SIZES]
     return {f"n {plan.n}, Q {plan.Q}": projected(plan, constants) for plan in plans}
@@ -203,8 +203,9 @@ def extrapolated(constants):
 # --- What is printed ---
 
 
-def main(*, quick=False):
-    workers, counts = (20, (200, 400)) if quick else (WORKERS, PARTITIONS)
+def main(*, quick=False, workers=None, counts=None):
+    few, some = (20, (200, 400)) if quick else (WORKERS, PARTITIONS)
+    workers, counts = workers or few, counts or some
     sizes = ((60, 40), (120, 40), (120, 80)) if quick else SIZES
     queries = (20, 40, 80) if quick else QUERIES
     with tempfile.TemporaryDirectory() as name, threadpool_limits(1, user_api="blas"):
@@ -212,7 +213,7 @@ def main(*, quick=False):
         constants, errors = measured_constants(Path(name), sizes, queries, runs, 2 if quick else 5)
     return {
         "workers": workers,
-        "group": loop.GROUP,
+        "group": group_size.MOST,
         "simulation": runs,
         "scheduler_idle_share": idle,
         "constants": asdict(constants),
@@ -223,7 +224,7 @@ def main(*, quick=False):
 
 def told(figures):
     """Lines to read."""
-    yield f"{figures['workers']} workers, groups of {figures['group']}; figures of each partition"
+    yield f"{figures['workers']} workers, groups of up to {figures['group']}; figures of each partition"
     yield from _columns(figures["simulation"])
     yield f"scheduler while nothing happens: {100 * figures['scheduler_idle_share']:.1f} % of a core"
     yield "\nconstants (largest relative error of the fit)"
@@ -246,11 +247,14 @@ def _cell(value):
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--group", type=int, default=loop.GROUP, help="partitions of a task [default: %(default)s]")
+    parser.add_argument("--workers", type=int, help=f"simulated workers [default: {WORKERS}; with --quick, 20]")
+    parser.add_argument("--partitions", type=int, nargs="+", help="partitions of each simulated ingestion")
+    parser.add_argument("--group", type=int, help="partitions of a task [default: as long as is measured]")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    loop.GROUP = options.group
-    result = main(quick=options.quick)
+    if options.group:
+        group_size.GROUP = loop.GROUP = group_size.MOST = options.group
+    result = main(quick=options.quick, workers=options.workers, counts=options.partitions)
     print(json.dumps(result) if options.json else "\n".join(told(result)))
     if not options.json:
         print("wanted in full mode:", WANTED)

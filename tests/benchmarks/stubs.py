@@ -8,6 +8,7 @@ them, sums on workers and commits are those of every ingestion.
 import asyncio
 import contextlib
 import functools
+import importlib.metadata
 import logging
 import multiprocessing
 import resource
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 import dask
 import distributed
 import numpy as np
+import threadpoolctl
 
 from bcmdist.committee.ingest.watch import Unwatched
 from bcmdist.data.partition import Partition
@@ -142,9 +144,13 @@ async def _scheduler(connection):
 
 
 async def _workers(connection, address, number):
+    # What a process finds out about itself, each worker would find out again.
+    importlib.metadata.version = functools.cache(importlib.metadata.version)
+    threadpoolctl.threadpool_info = functools.cache(threadpoolctl.threadpool_info)
     # Each worker would watch the one process of all, with the files and threads of all.
     dask.config.set({"distributed.worker.profile.enabled": False, "distributed.admin.system-monitor.interval": "1h"})
-    options = {"nthreads": 1, "host": LOOPBACK, "memory_limit": 0, "dashboard": False}
+    # One thread runs the tasks of all workers, which take no time: a thread each would wait for the others.
+    options = {"nthreads": 1, "host": LOOPBACK, "memory_limit": 0, "dashboard": False, "executor": "offload"}
     made = [distributed.Worker(address, name=k, dashboard_address=f"{LOOPBACK}:0", **options) for k in range(number)]
     await asyncio.gather(*made)
     connection.send(number)

@@ -37,8 +37,8 @@ from bcmdist.learning.evidence.local_tasks import Evidence, LocalEvidence
 from bcmdist.model.kernels import parse_kernel
 from bcmdist.model.likelihoods import Gaussian
 from bcmdist.model.scaling import Scaling
+from bcmdist.runtime.dask import batches, connection
 from bcmdist.runtime.dask import cluster as module
-from bcmdist.runtime.dask import connection
 from bcmdist.runtime.dask.cluster import DaskRuntime
 from bcmdist.runtime.interface import run_batch
 from bcmdist.storage.commits import Reference
@@ -106,7 +106,7 @@ def test_sum_over_many_batches_is_the_serial_sum(wave, cluster):
 
 def test_tasks_carry_references_and_not_data(wave):
     path, *_ = wave
-    parts = partitions(open_data(path), 15)[: module.BATCH_PARTITIONS]
+    parts = partitions(open_data(path), 15)[: batches.BATCH_PARTITIONS]
     D = 100
     scaling = Scaling(np.ones(D), np.ones(D), 0.0, 1.0)
     kernel = parse_kernel("se", inputs=D).with_parameters({"lengthscale": np.full(D, 1.0 / 3)})
@@ -133,10 +133,10 @@ def test_work_in_flight_is_bounded(wave, cluster, monkeypatch):
 
 def test_batches_are_small_enough_to_redo_and_many_enough_to_balance():
     for partitions_, threads in [(1, 2), (10, 2), (64, 2), (10_000, 4)]:
-        batches = module._batches(list(range(partitions_)), threads)
-        assert [p for batch in batches for p in batch] == list(range(partitions_))
-        assert max(map(len, batches)) <= module.BATCH_PARTITIONS
-        assert len(batches) >= min(partitions_, module.BATCHES_PER_THREAD * threads)
+        found = batches.batches_of(list(range(partitions_)), threads)
+        assert [p for batch in found for p in batch] == list(range(partitions_))
+        assert max(map(len, found)) <= batches.BATCH_PARTITIONS
+        assert len(found) >= min(partitions_, batches.BATCHES_PER_THREAD * threads)
 
 
 def test_blas_is_limited_to_one_thread_per_worker_thread(cluster):
@@ -430,9 +430,8 @@ def test_something_answers_that_is_no_scheduler(greeting):
             DaskRuntime(address, connect_seconds=5)
 
 
-@pytest.mark.parametrize("given", ["client", 8786, ["tcp://127.0.0.1:8786"], b"tcp://127.0.0.1:8786"])
-def test_an_address_of_another_type_is_named(cluster, given):
-    given = cluster._client if given == "client" else given
+@pytest.mark.parametrize("given", [8786, ["tcp://127.0.0.1:8786"], b"tcp://127.0.0.1:8786"])
+def test_an_address_of_another_type_is_named(given):
     with pytest.raises(InvalidOption, match=rf"expected the address of a scheduler.*, got {type(given).__name__}"):
         DaskRuntime(given)
 

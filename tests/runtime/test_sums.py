@@ -1,5 +1,6 @@
 """Sums stay on workers until they are asked for: whole, each partition once, whatever dies, little told on the way."""
 
+import contextlib
 import functools
 import operator
 import os
@@ -222,6 +223,48 @@ def test_a_late_copy_does_not_count(private_cluster, tmp_path, monkeypatch):
     assert sorted(told) == sorted(span.key for span in SPANS)
     time.sleep(4.0)  # the first copy has ended too
     assert_total(private_cluster.total(kept, label="late"), SPANS)
+
+
+@dataclass(frozen=True)
+class Stalling:
+    """Counts spans; from the tenth on, the worker that comes first is slow until the test lets it go."""
+
+    folder: str
+    kept: bool = True
+
+    @property
+    def parted(self):
+        return self.kept
+
+    def __call__(self, part, rows):
+        folder, mine = Path(self.folder), str(os.getpid())
+        with contextlib.suppress(FileExistsError), open(folder / "slow", "x") as file:
+            file.write(mine)
+        with open(folder / "runs.txt", "a") as file:
+            file.write(f"{part.start} {mine}\n")
+        while part.start >= 10 and (folder / "slow").read_text() == mine and not (folder / "free").exists():
+            time.sleep(0.02)
+        counted = Large(np.full(SIZE, float(part.start**2)), (part.key,))
+        return Parted((part.key,), counted) if self.kept else counted
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_partitions_do_not_wait_for_a_slow_worker_and_count_once(private_cluster, tmp_path, kept):
+    task = Stalling(str(tmp_path), kept)
+    outcomes = list(private_cluster.each([(task, batch) for batch in BATCHES], label="slow"))
+    (tmp_path / "free").touch()  # before, no task of the slow worker has ended
+    runs = [line.split() for line in (tmp_path / "runs.txt").read_text().splitlines()]
+    slow = (tmp_path / "slow").read_text()
+    assert [start for start, worker in runs if worker == slow and int(start) >= 10]
+    assert max(Counter(runs_of for runs_of, worker in runs if worker != slow).values()) == 1  # one copy at most
+    assert not any(outcome.error for outcome in outcomes)
+    assert sorted(part.start for outcome in outcomes for part in outcome.parts) == list(range(60))
+    if kept:
+        total, told = kept_of(outcomes)
+        assert sorted(told) == sorted(span.key for span in SPANS)
+        assert_total(private_cluster.total(total, label="slow"), SPANS)
+    else:
+        assert_total(functools.reduce(operator.add, (outcome.result for outcome in outcomes)), SPANS)
 
 
 @pytest.mark.slow

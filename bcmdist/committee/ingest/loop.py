@@ -25,6 +25,7 @@ from bcmdist.committee.cells import absorbed_in_cells, arranged_alike, refuse_ab
 from bcmdist.committee.facts import Lag
 from bcmdist.committee.fading import Weighting, chosen_fading, going_on
 from bcmdist.committee.ingest.admission import Admission, Instructions, LedgerState
+from bcmdist.committee.ingest.group_size import GROUP, GroupSize, most_partitions
 from bcmdist.committee.ingest.growing import Growth
 from bcmdist.committee.ingest.in_turn import Digests, Found, PartitionMessage
 from bcmdist.committee.ingest.lag_meter import LagMeter, lag_fact
@@ -57,8 +58,6 @@ from bcmdist.storage.heartbeats import beating, sweep
 # most 1 / `COMMIT_SHARE` of the time on commits. After a crash, partitions absorbed since the last commit are repeated.
 COMMIT_SECONDS = 5.0
 COMMIT_SHARE = 20
-# Maximum number of partitions per task: neighbours are read together, and their messages are summed before transfer.
-GROUP = 4
 # Seconds between two polls of a source that had nothing new.
 POLL_SECONDS = 0.5
 # Mean backoff after the first lost race for a commit, in seconds; it doubles up to `LONGEST_PAUSE`.
@@ -88,6 +87,8 @@ class Loop:
         """new partitions submitted to the runtime, and those delivered but absorbed before or outside the window"""
         self.label, self.lag_meter = "ingest" if source.name else "experts", LagMeter(source)
         self.failures: list[BcmdistError] = []
+        most = most_partitions(options, fading)
+        self.digest_groups, self.message_groups = GroupSize(most), GroupSize(most)
         self.committed, self.commit_seconds, self.unpruned = time.monotonic(), 0.0, 0
         self.message_task = self.watch.message_task(self.expert, self.snapshot)
 
@@ -169,7 +170,9 @@ class Loop:
         return any(not isinstance(error, PoisonChunk) for error in self.failures)
 
     def _most(self):
-        most = min(GROUP * self.runtime.threads, self.options.commit_every or GROUP * self.runtime.threads)
+        sizes = [] if self.growth else [self.digest_groups.partitions, self.message_groups.partitions]
+        most = max([GROUP, *sizes]) * self.runtime.threads
+        most = min(most, self.options.commit_every or most)
         return most if self.options.max_partitions is None else min(most, self.options.max_partitions - self.delivered)
 
     def _work(self) -> Iterator[tuple[Any, list]]:
@@ -179,7 +182,7 @@ class Loop:
             if not deliveries:
                 return
             admitted, fresh = self._admitted(deliveries)
-            yield from ((Digests(), group) for group in self._groups(admitted))
+            yield from ((Digests(), group) for group in self.digest_groups.groups(admitted, self.runtime.threads))
             if fresh:
                 yield from self.watch.further_tasks(self.snapshot)
             if fresh and self.growth:
@@ -189,7 +192,8 @@ class Loop:
 
     def _messages(self, parts) -> Iterator[tuple[Any, list]]:
         """Pairs of a task that computes messages and its partitions."""
-        return ((PartitionMessage(self.message_task), group) for group in self._groups(parts))
+        groups = self.message_groups.groups(parts, self.runtime.threads)
+        return ((PartitionMessage(self.message_task), group) for group in groups)
 
     def _absorb_waiting(self):
         """Absorb new partitions after the query set has grown by the points that they need."""
@@ -231,15 +235,6 @@ class Loop:
         self.delivered += len(fresh)
         return admitted, fresh
 
-    def _groups(self, parts) -> Iterator[list]:
-        """Groups of neighbouring partitions, one task each; small, so that no thread is idle for long.
-
-        A group is one partition where each needs its own weight (half-life) or may be refused for its digest.
-        """
-        one_by_one = self.admission.fading.half_life or self.options.same_rows == "refuse"
-        size = 1 if one_by_one else max(1, min(GROUP, -(-len(parts) // self.runtime.threads)))
-        return (parts[k : k + size] for k in range(0, len(parts), size))
-
     def _take(self, outcome):
         """Handle the outcome of a task; commit if one is due."""
         if self.watch.is_of(outcome):
@@ -247,8 +242,10 @@ class Loop:
         elif outcome.error is not None:
             self._do(self.admission.failed([part.key for part in outcome.parts], outcome.error))
         elif isinstance(outcome.result, Found):
+            self.digest_groups.observe(outcome)
             self._do(self.admission.compared(outcome.result.by_key))
         else:
+            self.message_groups.observe(outcome)
             entries = self.watch.recorded(outcome.result.entries)
             self._do(self.admission.absorbed(Contribution(outcome.kept, entries), outcome.parts))
         if self._due():

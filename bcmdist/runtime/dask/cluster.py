@@ -13,7 +13,6 @@ a second run replaces the first. On loss of all workers or of the scheduler: `Sc
 
 import contextlib
 import time
-import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -22,6 +21,7 @@ import distributed
 from bcmdist.data.partition import Partition, Work
 from bcmdist.errors import BcmdistError, InvalidOption, WorkerCannotRead, WorkerLost
 from bcmdist.runtime.dask.allotment import await_allotment
+from bcmdist.runtime.dask.batches import BATCHES_PER_THREAD, Tree, batches_of
 from bcmdist.runtime.dask.connection import (
     AGAIN_SECONDS,
     CONNECT_SECONDS,
@@ -29,23 +29,23 @@ from bcmdist.runtime.dask.connection import (
     KeepPages,
     LimitBlas,
     answering_workers,
+    await_worker,
     check_blas,
     check_versions,
     connect,
+    connect_local,
     local_cluster,
     scratch_directory,
 )
-from bcmdist.runtime.dask.heartbeat import Heartbeat
+from bcmdist.runtime.dask.existing import existing_cluster, nothing_starts
+from bcmdist.runtime.dask.heartbeat import Heartbeat, Live
 from bcmdist.runtime.dask.one_by_one import WINDOW, DeathIsFinal, OneByOne
 from bcmdist.runtime.dask.pinned import NoAnswer, PinnedPartitions
 from bcmdist.runtime.dask.summaries import EventChannel
-from bcmdist.runtime.dask.sums import FAN_IN, SUM_PRIORITY
 from bcmdist.runtime.interface import Outcome, Progress, SumLost, run_batch, silent
 from bcmdist.runtime.portion import ALL, Portion, untold
 from bcmdist.runtime.signals import finished_first
 
-BATCHES_PER_THREAD = 8  # enough that the last batches end at about the same time
-BATCH_PARTITIONS = 16  # when a worker dies, its batch in flight is repeated, and the sums it held
 LOOK_SECONDS = 0.1  # between checks for results; a lost scheduler would never report them
 MOST_DEATHS = 10  # of workers during one broadcast: a batch queue that shrinks kills several; arbitrary
 HELD_AT_A_TIME = 4  # sets of pinned partitions: learning and cross-validation alternate between several
@@ -57,9 +57,10 @@ class DaskRuntime:
 
     Parameters
     ----------
-    address : str, optional
-        Address of a running scheduler, such as `tcp://127.0.0.1:8786`. Without an address a `LocalCluster` is
-        started, on loopback only, and ended with the runtime.
+    address : str, distributed.Client or cluster object, optional
+        Address of a running scheduler, such as `tcp://127.0.0.1:8786`, a client of it, or a cluster object such as
+        `LocalCluster` or those of dask-jobqueue; it stays running. Without it a `LocalCluster` is started, on
+        loopback only, and ended with the runtime.
     workers : int, optional
         Without an address: number of worker processes of the `LocalCluster`, with one thread each; by default one per
         core. With an address: largest number of the cluster's workers to use.
@@ -68,13 +69,17 @@ class DaskRuntime:
         `workers` the runtime has its workers to itself: no other runtime that asks for a portion gets them, and
         the runtime waits while no worker is free.
     security : distributed.Security, optional
-        Certificates for an address `tls://HOST:PORT`; by default from Dask's configuration.
+        Certificates for an address `tls://HOST:PORT`; by default those of the client or cluster object, or of Dask's
+        configuration.
     progress : Progress
         Called with the progress of sums.
     waits : callable
         Called with a description of what the runtime waits for, before it has a worker.
     connect_seconds : float
         Timeout of the connection to the scheduler.
+
+    A cluster without workers is given a task, so that a cluster that adapts starts some; the runtime waits for as long
+    as a cluster object has workers to start, and otherwise a minute. Workers that join later are used, too.
 
     Raises
     ------
@@ -83,7 +88,7 @@ class DaskRuntime:
 
     def __init__(
         self,
-        address: str | None = None,
+        address: Any = None,
         *,
         workers: int | None = None,
         share: float | None = None,
@@ -98,6 +103,8 @@ class DaskRuntime:
         self.progress = progress
         self._portion = portion if address else ALL
         self._cluster, self._scratch = None, None
+        self._starting: Callable[[], bool] = nothing_starts
+        self._live = Live()
         self._held: dict[tuple, PinnedPartitions] = {}
         self._lent: list[LimitBlas | KeepPages] = []  # registered on workers while this client is connected
         try:
@@ -105,7 +112,12 @@ class DaskRuntime:
                 self._scratch = scratch_directory()
                 with finished_first():  # a half-started cluster cannot be closed
                     self._cluster = local_cluster(workers, self._scratch.name)
-            self._client = connect(address or self._cluster, connect_seconds, security)
+            if self._cluster is not None:
+                self._client, self._address = connect_local(self._cluster, connect_seconds), "the local cluster"
+            else:
+                existing = existing_cluster(address)
+                self._client = connect(existing, connect_seconds, security, waits)
+                self._address, self._starting = existing.address, existing.starting
             self._scheduler = self._client.scheduler_info(n_workers=0)["id"]
             self._channel = EventChannel(self._client)
             pulse = self._pulse("start")
@@ -128,7 +140,7 @@ class DaskRuntime:
             await_allotment(self._pulse("workers"), self._portion, waits)
         facts, workers = self._answering_workers()
         check_blas(facts)
-        self.threads = sum(w["nthreads"] for w in workers.values())
+        self._live.threads = sum(w["nthreads"] for w in workers.values())
         # A worker without a memory limit may use all memory of its machine.
         self.allowed_bytes = PAUSE_SHARE * min(
             (w["memory_limit"] or facts[address]["memory"]) / w["nthreads"]
@@ -155,6 +167,7 @@ class DaskRuntime:
         """
         pulse = self._pulse("workers")
         while True:
+            await_worker(self._client, self._address, self._starting)
             facts, addresses = answering_workers(self._client)
             workers = {address: addresses[address] for address in pulse.check() if address in addresses}
             if workers.keys() & facts.keys():
@@ -162,7 +175,20 @@ class DaskRuntime:
             time.sleep(AGAIN_SECONDS)
 
     def _pulse(self, label, partitions=None):
-        return Heartbeat(self._client, self._scheduler, label, partitions, allotted=bool(self._portion))
+        return Heartbeat(
+            self._client,
+            self._scheduler,
+            label,
+            partitions,
+            allotted=bool(self._portion),
+            live=self._live,
+            starting=self._starting,
+        )
+
+    @property
+    def threads(self) -> int:
+        """Number of tasks that run at the same time: threads of our workers when last seen, at least 1."""
+        return self._live.threads
 
     def sum(self, task, parts, *, label) -> Any:
         """Sum of a task over partitions; batches run on any worker, and results are added in a fixed tree."""
@@ -195,8 +221,8 @@ class DaskRuntime:
 
     def _sum(self, task, parts, label, pulse):
         pulse.check_scheduler()
-        tree = _Tree(self._client, label)
-        batches = _batches(parts, self.threads)
+        tree = Tree(self._client, label)
+        batches = batches_of(parts, self.threads)
         waiting = iter(batches)
         flying: dict[distributed.Future, list[Work]] = {}
         self.progress(label, 0, len(parts))
@@ -208,6 +234,7 @@ class DaskRuntime:
                     flying[tree.submit(run_batch, task, batch)] = batch
                 if not flying:
                     return self._result(tree.total(), parts, pulse)
+                pulse.check_sometimes()
                 for future in self._wait(list(flying), pulse):
                     batch = flying.pop(future)
                     _raise_failure(future, batch)
@@ -221,7 +248,7 @@ class DaskRuntime:
         """Yield the outcome of each pair of a task and partitions, in the order of completion."""
         pulse = self._pulse(label)
         pulse.check_scheduler()
-        return OneByOne(self._channel, self.threads, pulse).outcomes(work)
+        return OneByOne(self._channel, pulse).outcomes(work)
 
     def total(self, kept, *, label) -> Any:
         """Fetch the sum of the kept results, after their workers have added them."""
@@ -327,53 +354,6 @@ class DaskRuntime:
 
     def __exit__(self, *_):
         self.close()
-
-
-class _Tree:
-    """Submits batches and adds their results in a fixed order, like a counter in base `FAN_IN`."""
-
-    def __init__(self, client, label):
-        self.client = client
-        self.prefix = f"{label}-{uuid.uuid4().hex[:12]}"
-        self.submitted = 0
-        self.levels: list[list] = []
-
-    def submit(self, function, *arguments):
-        """Submit a function whose result is a term of the sum; return its future."""
-        future = self._submit(function, *arguments)
-        self._add(future, 0)
-        return future
-
-    def total(self):
-        """Return a future of the sum of all submitted results."""
-        futures = [future for level in reversed(self.levels) for future in level]
-        return futures[0] if len(futures) == 1 else self._submit(_add_all, futures, priority=SUM_PRIORITY)
-
-    def _add(self, future, level):
-        if level == len(self.levels):
-            self.levels.append([])
-        self.levels[level].append(future)
-        if len(self.levels[level]) == FAN_IN:
-            full, self.levels[level] = self.levels[level], []
-            self._add(self._submit(_add_all, full, priority=SUM_PRIORITY), level + 1)
-
-    def _submit(self, function, *arguments, priority=0):
-        self.submitted += 1
-        key = f"{self.prefix}-{self.submitted}"
-        return self.client.submit(function, *arguments, key=key, pure=False, priority=priority)
-
-
-def _add_all(parts):
-    total = parts[0]
-    for part in parts[1:]:
-        total = total + part
-    return total
-
-
-def _batches(parts, threads):
-    """Group neighbouring partitions into batches: several per thread, none with more than `BATCH_PARTITIONS`."""
-    size = min(BATCH_PARTITIONS, max(1, len(parts) // (BATCHES_PER_THREAD * threads)))
-    return [list(parts[k : k + size]) for k in range(0, len(parts), size)]
 
 
 def _raise_failure(future, parts):

@@ -7,6 +7,7 @@ import os
 import signal
 import tempfile
 import time
+import uuid
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import PackageNotFoundError, version
@@ -22,7 +23,9 @@ from distributed.comm import connect as open_comm
 from bcmdist.errors import BcmdistWarning, InvalidOption, SchedulerUnreachable, VersionMismatch, WorkerLost
 from bcmdist.runtime.allocation import keep_pages
 from bcmdist.runtime.dask import forkserver
+from bcmdist.runtime.dask.existing import ExistingCluster, existing_cluster, nothing_starts
 from bcmdist.runtime.dask.security import refuse_plain, refuse_strangers, security_for
+from bcmdist.runtime.portion import untold
 from bcmdist.runtime.threads import one_thread
 
 PACKAGES = ("bcmdist", "numpy", "zarr")  # whose versions must agree
@@ -140,29 +143,34 @@ def _started(workers, environment):
     ) from failed
 
 
-def connect(where, seconds, security=None) -> distributed.Client:
-    """Connect to a local cluster, or to the scheduler at an address; return the client once there is a worker.
+def connect_local(cluster, seconds) -> distributed.Client:
+    """Connect to a local cluster of our own; return the client once there is a worker.
 
     Raises
     ------
-    SchedulerUnreachable, CertificateRefused, InvalidOption
+    SchedulerUnreachable
     """
-    if not isinstance(where, distributed.deploy.Cluster):
-        return with_workers(client_of(where, seconds, security), where)
     try:
-        client = distributed.Client(where, timeout=seconds, set_as_default=False)
+        client = distributed.Client(cluster, timeout=seconds, set_as_default=False)
     except (OSError, TimeoutError, ValueError) as error:
         raise unanswered("the local cluster", seconds) from error
     return with_workers(client, "the local cluster")
 
 
+def connect(existing: ExistingCluster, seconds, security=None, waits=untold) -> distributed.Client:
+    """Connect to the scheduler of an existing cluster; return the client once there is a worker.
+
+    Raises
+    ------
+    SchedulerUnreachable, CertificateRefused, InvalidOption
+    """
+    client = client_of(existing.address, seconds, security or existing.security)
+    return with_workers(client, existing.address, starting=existing.starting, waits=waits)
+
+
 def client_of(address, seconds, security=None) -> distributed.Client:
     """Connect to the scheduler at an address, with or without workers; raises the same errors as `connect`."""
-    if not isinstance(address, str):
-        raise InvalidOption(
-            f"expected the address of a scheduler, such as tcp://HOST:8786, got {type(address).__name__}; give its "
-            "address (of a client: client.scheduler.address)"
-        )
+    address = existing_cluster(address).address
     security = security_for(address, security)
     refuse_strangers(address, security)
     try:
@@ -181,17 +189,37 @@ def unanswered(name, seconds) -> SchedulerUnreachable:
     )
 
 
-def with_workers(client, name) -> distributed.Client:
-    """Wait until the cluster of `client` has a worker and return the client; `name` is for the error."""
+def with_workers(client, name, *, starting=nothing_starts, waits=untold) -> distributed.Client:
+    """Wait until the cluster of `client` has a worker and return the client, or close it; `name` is for the error."""
     try:
-        client.wait_for_workers(1, timeout=WORKERS_SECONDS)
-    except TimeoutError as error:
+        await_worker(client, name, starting, waits)
+    except BaseException:
         client.close()
-        raise SchedulerUnreachable(
-            f"expected at least one worker at the scheduler {name}, none came within {WORKERS_SECONDS} s; start "
-            f"workers with `dask worker {name}`"
-        ) from error
+        raise
     return client
+
+
+def await_worker(client, name, starting, waits=untold) -> None:
+    """Wait for a worker, at most `WORKERS_SECONDS` and for as long as workers are `starting`.
+
+    A task waits, too: without one, a cluster that adapts starts no worker, or ends an idle one before it has any work.
+
+    Raises
+    ------
+    SchedulerUnreachable
+    """
+    probe, deadline = None, time.monotonic() + WORKERS_SECONDS
+    while not client.sync(client.scheduler.identity, n_workers=0)["n_workers"]:
+        if probe is None:
+            waits(f"waiting for a worker: the cluster at {name} has none")
+            probe = client.submit(str, key=f"await-worker-{uuid.uuid4().hex}", pure=False)
+        if time.monotonic() >= deadline and not starting():
+            probe.cancel()
+            raise SchedulerUnreachable(
+                f"expected at least one worker at the scheduler {name}, none came within {WORKERS_SECONDS} s and none "
+                f"is known to be starting; start workers with `dask worker {name}`"
+            )
+        time.sleep(AGAIN_SECONDS)
 
 
 async def shake_hands(address, seconds, security) -> None:

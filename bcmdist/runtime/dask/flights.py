@@ -5,7 +5,10 @@ outcome, from the copy that finishes first. On loss of the scheduler or of all w
 """
 
 import asyncio
+import collections
 import concurrent.futures
+import functools
+import statistics
 import time
 import uuid
 from collections.abc import Callable
@@ -17,11 +20,13 @@ from bcmdist.data.partition import Work
 from bcmdist.runtime.dask.heartbeat import PULSE_SECONDS, Heartbeat
 from bcmdist.runtime.dask.summaries import EventChannel
 from bcmdist.runtime.dask.sums import Term, one_term
-from bcmdist.runtime.interface import Outcome, Task, is_parted
+from bcmdist.runtime.interface import Outcome, Task, is_parted, outcome_of, timed
 
-# A flight is late after `LATE_FACTOR` times the longest duration so far, and at least `LATE_SECONDS`: its worker may be
-# stopped, paused for lack of memory, or disconnected. A late flight is sent a second time, to another worker.
-LATE_FACTOR, LATE_SECONDS = 4.0, 30.0
+# A flight is late after `LATE_FACTOR` times the median duration of recent partitions, times its number of partitions,
+# plus `LATE_SECONDS`: its worker may be slow, stopped, paused for lack of memory, or disconnected. A late flight is
+# sent a second time, to a worker with an idle thread. One that is meant to run alone gets `ALONE_SECONDS` more.
+LATE_FACTOR, LATE_SECONDS, ALONE_SECONDS = 2.0, 1.0, 30.0
+RECENT = 100  # flights whose durations count
 
 
 class NeverArrived(Exception):
@@ -34,7 +39,7 @@ class Copy:
 
     future: distributed.Future
     fetched: concurrent.futures.Future
-    """the result, or its `Summary` if the task's results are `Parted`"""
+    """the result with its duration, or its `Summary` if the task's results are `Parted`"""
     started: float
     """by `time.monotonic()`, in seconds"""
 
@@ -61,7 +66,8 @@ class Flight:
 class Flights:
     """Submit the tasks of one operation to Dask, and return each result as soon as it is available.
 
-    A task that takes much longer than the others is sent a second time, to another worker; the first success counts.
+    A late task is sent a second time, to an idle thread of another worker; the first success counts, and the other
+    copy is cancelled.
 
     Parameters
     ----------
@@ -79,8 +85,9 @@ class Flights:
         self.flying: list[Flight] = []
         self._prefix = f"{prefix}{pulse.label}-{uuid.uuid4().hex[:12]}"
         self._submitted = 0
-        self._longest = float("inf")
-        """longest duration of a successful flight in seconds; infinite before the first has landed"""
+        self._durations: collections.deque[float] = collections.deque(maxlen=RECENT)
+        """seconds per partition of the last successful flights, without waiting"""
+        self._looked = time.monotonic()
 
     def __len__(self):
         return len(self.flying)
@@ -92,16 +99,21 @@ class Flights:
         self._send(flight, [worker] if worker else None)
         return flight
 
-    def landed(self) -> list[tuple[Flight, Outcome | None, Exception | None]]:
-        """Wait until at least one flight has ended; return each ended flight with its outcome or its error."""
+    def landed(self, *, spare: bool) -> list[tuple[Flight, Outcome | None, Exception | None]]:
+        """Wait until at least one flight has ended; return each ended flight with its outcome or its error.
+
+        spare : whether late flights may be sent again, since no other work waits for a thread
+        """
         while True:
+            if spare and time.monotonic() - self._looked >= PULSE_SECONDS:
+                self._looked = time.monotonic()
+                self._repeat_late()
             landed = [(flight, copy) for flight in self.flying if (copy := flight.ended())]
             if landed:
                 return [self._land(flight, copy) for flight, copy in landed]
             waiting = [copy.fetched for flight in self.flying for copy in flight.copies if not copy.fetched.done()]
             if not concurrent.futures.wait(waiting, PULSE_SECONDS, concurrent.futures.FIRST_COMPLETED).done:
                 self.pulse.check()
-                self._repeat_late()
 
     def cancel(self) -> None:
         """Cancel all flights."""
@@ -111,7 +123,8 @@ class Flights:
     def _send(self, flight, workers):
         self._submitted += 1
         parted = is_parted(flight.task)
-        future = (self.channel if parted else self.client).submit(
+        submit = self.channel.submit if parted else functools.partial(self.client.submit, timed)
+        future = submit(
             flight.run,
             flight.task,
             flight.parts,
@@ -129,38 +142,50 @@ class Flights:
         self.flying.remove(flight)
         self._forget([other.future for other in flight.copies if other is not copy])
         error, status = copy.fetched.exception(), copy.future.status
-        outcome = None if error else self._outcome(flight, copy)
-        if outcome is None or outcome.kept is None:
+        if error is not None:
             copy.future.release()  # otherwise the scheduler keeps an error while its traceback is referenced
-        if error is not None and status != "error":
+            if status == "error":
+                return flight, None, error
             self.pulse.check_lost(error)
             return flight, None, NeverArrived()
-        if error is not None:
-            return flight, None, error
-        seconds = time.monotonic() - copy.started
-        self._longest = max(seconds, self._longest) if self._longest < float("inf") else seconds
+        outcome = self._outcome(flight, copy)
+        if outcome.kept is None:
+            copy.future.release()
+        if outcome.seconds is not None:
+            self._durations.append(outcome.seconds / len(flight.parts))
         return flight, outcome, None
 
     def _outcome(self, flight, copy):
         result = copy.fetched.result()
         if not is_parted(flight.task):
-            return Outcome(flight.parts, result)
+            return outcome_of(flight.task, flight.parts, *result)
         term = Term(copy.future, result.worker, len(flight.parts))
-        return Outcome(flight.parts, result.value, kept=one_term(self.client, term))
+        return Outcome(flight.parts, result.value, kept=one_term(self.client, term), seconds=result.seconds)
 
     def _repeat_late(self):
-        """Send a second copy of each late flight to another worker, if there is one."""
-        deadline = time.monotonic() - max(LATE_SECONDS, LATE_FACTOR * self._longest)
-        late = [f for f in self.flying if len(f.copies) == 1 and f.copies[0].started < deadline]
+        """Send a second copy of each late flight to an idle thread of a worker without late flights, if there is one.
+
+        A flight that no worker has yet is not sent again: the next idle thread takes it.
+        """
+        late = [flight for flight in self.flying if len(flight.copies) == 1 and self._is_late(flight)]
         if not late:
             return
-        busy = self.pulse.ask("processing", workers=list(self.pulse.threads()))
-        holders = self.pulse.ask("who_has", keys=[flight.copies[0].future.key for flight in late])
-        for flight in late:
-            key = flight.copies[0].future.key
-            others = [worker for worker in busy if key not in busy[worker] and worker not in holders.get(key, ())]
-            if others:
-                self._send(flight, others)
+        threads, tasks = self.pulse.threads(), self.pulse.ask("processing")
+        keys = [flight.copies[0].future.key for flight in late]
+        holders = self.pulse.ask("who_has", keys=keys)
+        found = {key: {w for w in threads if key in tasks.get(w, ())}.union(holders.get(key, ())) for key in keys}
+        slow = set().union(*found.values())
+        idle = [w for w, k in threads.items() if w in tasks and w not in slow for _ in range(k - len(tasks[w]))]
+        for flight, key in zip(late, keys, strict=True):
+            if idle and found[key]:
+                self._send(flight, [idle.pop()])
+
+    def _is_late(self, flight):
+        if not self._durations:
+            return False
+        usual = statistics.median(self._durations) * len(flight.parts)
+        patience = LATE_FACTOR * usual + LATE_SECONDS + (ALONE_SECONDS if flight.worker else 0.0)
+        return time.monotonic() - flight.copies[0].started > patience
 
     def _forget(self, futures):
         if futures and self.client.status == "running":

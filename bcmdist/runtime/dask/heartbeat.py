@@ -3,6 +3,7 @@
 import contextlib
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from distributed.client import ClosedClientError
@@ -10,10 +11,19 @@ from distributed.comm import CommClosedError
 
 from bcmdist.errors import SchedulerLost
 from bcmdist.runtime.dask.connection import WORKERS_SECONDS
+from bcmdist.runtime.dask.existing import nothing_starts
 
 PULSE_SECONDS = 1  # between checks of scheduler and workers while no result arrives
 ANSWER_SECONDS = 5  # timeout for an answer of the scheduler
 CONNECTION_LOST = "scheduler-connection-lost"  # Dask's reason for cancelled futures when the scheduler is lost
+
+
+@dataclass
+class Live:
+    """What is known of the workers of one client."""
+
+    threads: int = 1
+    """number of threads when last seen, at least 1"""
 
 
 class Heartbeat:
@@ -31,15 +41,22 @@ class Heartbeat:
         Total number of partitions, for errors.
     allotted : bool
         Whether the client has an allotment of workers.
+    live : Live, optional
+        Number of threads, kept up to date by the checks.
+    starting : callable
+        Whether workers are to start that have not arrived; then a cluster without workers is waited for.
     """
 
-    def __init__(self, client, scheduler, label, partitions=None, *, allotted=False):
+    def __init__(
+        self, client, scheduler, label, partitions=None, *, allotted=False, live=None, starting=nothing_starts
+    ):
         self.client = client
         self._scheduler = scheduler
         self.label = label
         self.done = 0
         """number of partitions done, for errors"""
-        self._allotted = allotted
+        self._allotted, self._starting = allotted, starting
+        self.live = live or Live()
         self._of_all = "" if partitions is None else f" of {partitions}"
         self._alive = self._checked = time.monotonic()
 
@@ -58,15 +75,17 @@ class Heartbeat:
         """
         self.check_scheduler()
         self._checked = time.monotonic()
-        workers = list(self.threads())
-        if workers:
+        threads = self.threads()
+        if threads:
+            self._alive, self.live.threads = time.monotonic(), sum(threads.values())
+        elif self._starting():
             self._alive = time.monotonic()
         elif time.monotonic() - self._alive >= WORKERS_SECONDS:
             raise SchedulerLost(
                 f"{self.label}: expected a worker, there was none for {WORKERS_SECONDS} s after {self.done}"
                 f"{self._of_all} partitions; what was committed is safe: start workers and repeat the command"
             )
-        return workers
+        return list(threads)
 
     @contextlib.contextmanager
     def connected(self) -> Iterator[None]:

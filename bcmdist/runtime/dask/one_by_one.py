@@ -190,16 +190,20 @@ PREFIX = "each-"  # prefix of the keys of these tasks
 
 
 class OneByOne:
-    """One call of `Runtime.each` on a cluster with `threads` worker threads."""
+    """One call of `Runtime.each` on a cluster."""
 
-    def __init__(self, channel: EventChannel, threads, pulse: Heartbeat):
+    def __init__(self, channel: EventChannel, pulse: Heartbeat):
         self.client = channel.client
-        self.window = WINDOW * threads
         self.pulse = pulse
         self.flights = Flights(channel, self.pulse, PREFIX)
         self.again: collections.deque = collections.deque()
         self.quarantine = Quarantine()
         self.killed_at = 0.0
+
+    @property
+    def window(self) -> int:
+        """Largest number of flights; it follows the number of worker threads."""
+        return WINDOW * self.pulse.live.threads
 
     def outcomes(self, work) -> Iterator[Outcome]:
         """Yield the outcome of each pair of a task and partitions, in the order of completion."""
@@ -215,6 +219,7 @@ class OneByOne:
 
     def _in_parallel(self, waiting):
         while True:
+            self.pulse.check_sometimes()
             while len(self.flights) < self.window:
                 pair = self.again.popleft() if self.again else next(waiting, None)
                 if pair is None:
@@ -222,7 +227,7 @@ class OneByOne:
                 self.flights.submit(run_batch, *pair)
             if not self.flights:
                 return
-            for flight, outcome, error in self.flights.landed():
+            for flight, outcome, error in self.flights.landed(spare=len(self.flights) < self.window):
                 if isinstance(error, distributed.KilledWorker):
                     self.quarantine.accuse(flight.task, flight.parts, error.last_worker.address)
                 elif isinstance(error, NeverArrived):
@@ -245,7 +250,7 @@ class OneByOne:
             if not trials:
                 time.sleep(AGAIN_SECONDS)
                 continue
-            for flight, outcome, error in self.flights.landed():
+            for flight, outcome, error in self.flights.landed(spare=True):
                 suspect = trials.pop(flight)
                 if isinstance(error, distributed.KilledWorker):
                     self.quarantine.killed(suspect, error.last_worker.address)

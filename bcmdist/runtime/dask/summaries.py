@@ -16,7 +16,7 @@ from typing import Any
 
 import distributed
 
-from bcmdist.runtime.interface import Parted
+from bcmdist.runtime.interface import Parted, timed
 
 LATE_SECONDS = 5.0  # wait for a summary after its task is done, before the whole result is fetched
 AGAIN_SECONDS = 0.05  # between checks for the summary
@@ -28,6 +28,8 @@ class Summary:
 
     value: Any
     worker: str
+    seconds: float | None = None
+    """duration of the task on the worker; None if unknown"""
 
 
 class EventChannel:
@@ -53,7 +55,9 @@ class EventChannel:
     def _receive(self, event):
         fields = event[1]
         if fields.get("key") in self._expected:  # Dask logs other events under this topic too
-            self._received[fields["key"]] = Summary(pickle.loads(fields["summary"]), fields["worker"])
+            self._received[fields["key"]] = Summary(
+                pickle.loads(fields["summary"]), fields["worker"], fields["seconds"]
+            )
 
     async def summary(self, future) -> Summary:
         """Wait for the summary of a result that stays on its worker; raises the errors that gathering it would."""
@@ -75,9 +79,11 @@ class EventChannel:
 
 def run_and_publish(run, topic, task, parts) -> Parted:
     """Call `run(task, parts)` on a worker, and log the summary of the result as an event under `topic`."""
-    found: Parted = run(task, parts)
+    found: Parted
+    found, seconds = timed(run, task, parts)
     worker = distributed.get_worker()
     # Sent before the message that the task is done: both go through the worker's event loop, in this order.
     summary = pickle.dumps(found.summary)
-    worker.log_event(topic, {"key": worker.get_current_task(), "worker": worker.address, "summary": summary})
+    fields = {"key": worker.get_current_task(), "worker": worker.address, "summary": summary, "seconds": seconds}
+    worker.log_event(topic, fields)
     return found
