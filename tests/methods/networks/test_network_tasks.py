@@ -8,11 +8,16 @@ import pytest
 from bcmdist import SerialRuntime
 from bcmdist.data.dataset import open_data
 from bcmdist.data.partition import partitions
+from bcmdist.data.rows import read_all
 from bcmdist.learning.basis_inputs import BasisInputs
 from bcmdist.learning.training_context import TrainingContext
+from bcmdist.methods.networks import ascent
+from bcmdist.methods.networks.ascent import Ascent, NetworkAscent, climbed
+from bcmdist.methods.networks.evidence import DesignedRows, Network, evaluated
 from bcmdist.methods.networks.options import MixtureOptions
+from bcmdist.methods.networks.rounds import NetworkObjective
 from bcmdist.methods.networks.shared import Units
-from bcmdist.methods.networks.training import Network, NetworkObjective, climbed, climbed_once, drawn, inner_widths
+from bcmdist.methods.networks.training import drawn, inner_widths
 from bcmdist.model.kernels import parse_kernel
 from bcmdist.model.likelihoods import Gaussian
 from bcmdist.model.mean import Mean
@@ -39,7 +44,7 @@ def case(make_data, tmp_path, rng):
         ground = TrainingContext(
             runtime or SerialRuntime(), [], lambda *_: [], scaling, store, "", True, "quick", 6, {}, {}
         )
-        return NetworkObjective(ground, partitions(open_data(path), rows_per_expert), KERNEL, Mean(mean))
+        return NetworkObjective(ground, partitions(open_data(path), rows_per_expert), Mean(mean))
 
     return make, X, y, 0.05 / (0.05 / weight + known / SCALING.y_scale**2)
 
@@ -94,32 +99,113 @@ def test_rows_of_weight_two_are_there_twice(case, rng):
     assert objective(start).log_noise == pytest.approx(doubled(start).log_noise, rel=1e-10)
 
 
+WIDTHS = inner_widths(KERNEL, 2)
+
+
 @pytest.mark.slow
 def test_climbing_ends_higher(case, rng):
     objective, start = case[0](), network(rng)
-    best, value, evaluations = climbed(objective, start, inner_widths(KERNEL, 2), 30)
-    assert value > objective(start).value + 10
-    assert value == objective(best).value
-    assert 10 < evaluations <= 60
+    reached = Ascent(WIDTHS, 30)(objective, start)
+    assert reached.log_evidence > objective(start).value + 10
+    assert reached.log_evidence == objective(reached.network).value
+    assert 10 < reached.evaluations <= 60
+    assert not reached.cut
 
 
-@pytest.mark.slow
-def test_a_killed_training_goes_on_with_the_next_network(case, rng, tmp_path):
-    objective, start, widths = case[0](), network(rng), inner_widths(KERNEL, 2)
-    objective.context = replace(objective.context, scratch=str(tmp_path))
-    best, value, evaluations = climbed_once(objective, start, widths, 10)
+def test_an_ascent_without_time_ends_with_the_best_so_far(case, rng):
+    objective, start = case[0](), network(rng)
+    reached = Ascent(WIDTHS, 30, seconds=0.0)(objective, start)
+    assert reached.cut
+    assert reached.evaluations < 30
+    assert reached.log_evidence == objective(reached.network).value > objective(start).value
 
-    class Untouched(NetworkObjective):
-        def __call__(self, network):
-            raise AssertionError("it is there already")
 
-    again = Untouched(objective.context, objective.parts, KERNEL, objective.mean)
-    found = climbed_once(again, start, widths, 10)
-    np.testing.assert_array_equal(found[0].inner, best.inner)
-    assert (found[0].scale, found[1:]) == (best.scale, (value, evaluations))
-    assert found[0].likelihood.noise_variance == best.likelihood.noise_variance
-    with pytest.raises(AssertionError, match="already"):
-        climbed_once(again, start, widths, 11)
+@pytest.mark.parametrize("mean", ["zero", "linear"])
+def test_a_task_evaluates_as_two_rounds_do(case, mean, rng, monkeypatch):
+    """In blocks of three rows, up to rounding."""
+    objective, start = case[0](mean=mean), network(rng)
+    one_by_one = objective(start)
+    monkeypatch.setattr("bcmdist.methods.networks.evidence.BLOCK_NUMBERS", 3 * UNITS)
+    (whole,) = read_all([replace(objective.parts[0], stop=ROWS)])
+    rows = DesignedRows(SCALING.inputs(whole[1].X), scaled(whole[1]), Mean(mean), UNITS)
+    assert len(rows.blocks) == 14
+    for _ in range(2):  # designs are replaced
+        found = evaluated(rows.fill(start), rows.gradient, UNITS)
+        assert found.value == pytest.approx(one_by_one.value, rel=1e-10)
+        np.testing.assert_allclose(found.inner, one_by_one.inner, atol=1e-10 * np.abs(found.inner).max())
+        assert found.log_scale == pytest.approx(one_by_one.log_scale, rel=1e-9)
+        assert found.log_noise == pytest.approx(one_by_one.log_noise, rel=1e-9)
+
+
+def scaled(rows):
+    return SCALING.observations(rows.obs, Gaussian(0.05).units, rows.X)
+
+
+@pytest.fixture
+def train(case, rng, tmp_path):
+    """A function from a runtime to the networks that two starts reach in ten iterations."""
+    starts = [network(rng), network(rng)]
+
+    def reached(runtime, scratch="scratch"):
+        (tmp_path / scratch).mkdir(exist_ok=True)
+        objective = case[0](runtime=runtime)
+        context = replace(objective.context, scratch=str(tmp_path / scratch))
+        return climbed(starts, objective.parts, objective.mean, Ascent(WIDTHS, 10), context)
+
+    return reached
+
+
+def assert_same(found, expected):
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(one.network.inner, other.network.inner)
+        assert (one.network.scale, one.log_evidence) == (other.network.scale, other.log_evidence)
+        assert one.network.likelihood.noise_variance == other.network.likelihood.noise_variance
+        assert (one.evaluations, one.cut) == (other.evaluations, other.cut)
+
+
+def test_a_cluster_reaches_the_same_networks_side_by_side(train, cluster):
+    """The same numbers: the ascent of a network is one task on one thread."""
+    assert_same(train(cluster, "other"), train(SerialRuntime()))
+
+
+def test_large_designs_are_trained_by_rounds_over_partitions(train, monkeypatch):
+    """To the same networks, but for rounding, which ten iterations do not amplify by more than 1e4."""
+    expected = train(SerialRuntime())
+    monkeypatch.setattr(ascent, "LARGEST_BYTES", 0)
+    monkeypatch.setattr(NetworkAscent, "__call__", None)
+    for one, other in zip(train(SerialRuntime(), "other"), expected, strict=True):
+        assert one.evaluations == other.evaluations
+        np.testing.assert_allclose(one.network.inner, other.network.inner, rtol=1e-9)
+        assert one.log_evidence == pytest.approx(other.log_evidence, rel=1e-10)
+
+
+def test_a_worker_with_little_memory_does_not_hold_all_rows():
+    assert ascent.side_by_side(100_000, 8, 250, allowed_bytes=1e9)
+    assert not ascent.side_by_side(100_000, 8, 250, allowed_bytes=4e8)
+    assert not ascent.side_by_side(100_000, 8, 500, allowed_bytes=1e10)
+
+
+@pytest.mark.parametrize("rounds", [False, True])
+def test_a_killed_training_goes_on_with_the_networks_left(train, monkeypatch, rounds):
+    if rounds:
+        monkeypatch.setattr(ascent, "LARGEST_BYTES", 0)
+    expected = train(SerialRuntime(), "undisturbed")
+    killing, trained = Ascent.__call__, []
+
+    def killed_at_the_second(self, *start):
+        if len(trained) == 1:
+            raise KeyboardInterrupt
+        trained.append(start)
+        return killing(self, *start)
+
+    monkeypatch.setattr(Ascent, "__call__", killed_at_the_second)
+    with pytest.raises(KeyboardInterrupt):
+        train(SerialRuntime())
+    trained.append("the second network may be trained")
+    assert_same(train(SerialRuntime()), expected)
+    assert len(trained) == 3
+    assert_same(train(SerialRuntime()), expected)
+    assert len(trained) == 3
 
 
 def test_networks_are_drawn_from_the_kernel(rng):
