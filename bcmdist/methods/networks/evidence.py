@@ -12,8 +12,12 @@ and has the targets as a last row, so that one product gives precision and eta, 
     B = [V y]' w^1/2,    B B' = [precision eta; eta' y'wy],    [Sigma + m m', -m] B = (V Sigma - e m')' w^1/2
 """
 
+import functools
+import operator
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -87,7 +91,7 @@ class DesignedRows:
     def __init__(self, X, obs: Observations, mean: Mean, units: int):
         self.obs, self.units = obs, units
         count = -(-len(X) * units // BLOCK_NUMBERS)
-        edges = [len(X) * k // count for k in range(count + 1)]
+        edges = [len(X) * k // max(count, 1) for k in range(count + 1)]
         trend = mean.design(X)
         self.size = units + trend.shape[1]
         columns = np.column_stack([np.ones(len(X)), X])
@@ -140,6 +144,15 @@ class DesignedRows:
             inner -= slope @ (block.inputs * self.root[block.rows]).T
         return NetworkShare(SLOPE * network.scale * inner, noise)
 
+    def log_density(self, mean, covariance) -> float:
+        """Sum of the log densities of the rows' targets, each alone, given a posterior of v without these rows."""
+        S, deviation, found = self.size, np.append(-mean, 1.0), 0.0
+        for block in self.blocks:
+            B = block.design
+            spread = 1.0 + np.einsum("ij,ij->j", B[:S], covariance @ B[:S])  # variance of y in units of the noise
+            found -= 0.5 * float(np.sum((deviation @ B) ** 2 / spread + np.log(spread)))
+        return found - 0.5 * float(np.log(2.0 * np.pi * self.network.likelihood.noise(self.obs)).sum())
+
 
 @dataclass(frozen=True)
 class Evaluated:
@@ -150,6 +163,54 @@ class Evaluated:
     """(M, 1 + D)"""
     log_scale: float
     log_noise: float
+
+
+class Evidence(ABC):
+    """The log evidence of networks at training rows, some of which may be left out."""
+
+    held: int
+    """number of rows that may be left out"""
+
+    @abstractmethod
+    def __call__(self, network: Network, *, whole: bool) -> Evaluated:
+        """Log evidence of all rows (`whole`), or of the rows but those left out, and its gradient."""
+
+    @abstractmethod
+    def density(self, network: Network) -> float:
+        """Log density of the rows left out, given the others."""
+
+
+class EvidenceInMemory(Evidence):
+    """The evidence at rows in this process.
+
+    Parameters
+    ----------
+    first, left_out : the rows but those left out, and those
+    """
+
+    def __init__(self, first: DesignedRows, left_out: DesignedRows):
+        self.first, self.left_out, self.held = first, left_out, len(left_out.obs)
+
+    def __call__(self, network, *, whole) -> Evaluated:
+        rows = [self.first, self.left_out] if whole else [self.first]
+        message = add_all(one.fill(network) for one in rows)
+        return evaluated(message, lambda *belief: add_all(one.gradient(*belief) for one in rows), self.first.units)
+
+    def density(self, network) -> float:
+        belief = posterior(self.first.fill(network))
+        self.left_out.fill(network)
+        return self.left_out.log_density(*belief)
+
+
+def add_all(several) -> Any:
+    """Sum of at least one element of a monoid."""
+    return functools.reduce(operator.add, several)
+
+
+def posterior(message: Message) -> tuple[np.ndarray, np.ndarray]:
+    """Mean (S,) and covariance (S, S) of the output weights given a message."""
+    belief = Committee(message).posterior
+    return belief.mean, linalg.inverse(belief.factor)
 
 
 def evaluated(message: Message, gradient: Callable[..., NetworkShare], units: int) -> Evaluated:

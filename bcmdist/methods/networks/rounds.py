@@ -5,13 +5,23 @@ the gradient, given the posterior of the output weights. Workers keep the design
 """
 
 from collections.abc import Hashable
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from zict import LRU
 
 from bcmdist.experts.message import Message
 from bcmdist.learning.training_context import TrainingContext
-from bcmdist.methods.networks.evidence import DesignedRows, Evaluated, Network, NetworkShare, evaluated
+from bcmdist.methods.networks.evidence import (
+    NOISE,
+    DesignedRows,
+    Evaluated,
+    Evidence,
+    Network,
+    NetworkShare,
+    evaluated,
+    posterior,
+)
 from bcmdist.model.likelihoods import OneProcess
 from bcmdist.model.loading import load_scaling
 from bcmdist.model.mean import Mean
@@ -34,7 +44,8 @@ class NetworkTrial:
 
     def designed(self, rows) -> DesignedRows:
         """Design of the network at the rows of a partition; cached, so read-only."""
-        name = (self.scaling, self.inner, self.scale, self.mean, rows.digest)
+        noise = float(self.likelihood.parameters[NOISE][0])
+        name = (self.scaling, self.inner, self.scale, noise, self.mean, rows.digest)
         return get_or_make(_designs, name, lambda: self._designed(rows))
 
     def _designed(self, rows):
@@ -68,19 +79,53 @@ class NetworkGradient:
         return self.trial.designed(rows).gradient(*belief).weighted(part.weight)
 
 
-class NetworkObjective:
-    """The log evidence of a network over some partitions, with its gradient; two rounds per evaluation."""
+@dataclass(frozen=True)
+class NetworkDensity:
+    """Task: the log density of a partition's rows, given the posterior from other partitions."""
 
-    def __init__(self, context: TrainingContext, parts, mean: Mean):
-        self.context, self.parts, self.mean = context, parts, mean
+    trial: NetworkTrial
+    mean: BlobReference
+    covariance: BlobReference
 
-    def __call__(self, network: Network) -> Evaluated:
+    def __call__(self, part, rows) -> float:
+        belief = load_array(self.mean), load_array(self.covariance)
+        return part.weight * self.trial.designed(rows).log_density(*belief)
+
+
+class EvidenceByRounds(Evidence):
+    """The evidence over partitions; two rounds per evaluation.
+
+    Parameters
+    ----------
+    parts, held : the partitions but those left out, and those
+    """
+
+    def __init__(self, context: TrainingContext, parts, held, mean: Mean):
+        self.context, self.parts, self.left_out, self.mean = context, list(parts), list(held), mean
+        self.held = sum(part.rows for part in held)
+
+    def __call__(self, network, *, whole) -> Evaluated:
+        parts = [*self.parts, *self.left_out] if whole else self.parts
+        with self._trial(network) as trial:
+
+            def gradient(*belief):
+                with self._belief(belief) as moments:
+                    return self.context.sum(NetworkGradient(trial, **moments), parts)
+
+            return evaluated(self.context.sum(NetworkMessage(trial), parts), gradient, len(network.inner))
+
+    def density(self, network) -> float:
+        with self._trial(network) as trial:
+            belief = posterior(self.context.sum(NetworkMessage(trial), self.parts))
+            with self._belief(belief) as moments:
+                return self.context.sum(NetworkDensity(trial, **moments), self.left_out)
+
+    @contextmanager
+    def _trial(self, network):
         with self.context.transient({"inner": network.inner}) as references:
             inner, likelihood = references["inner"], network.likelihood
-            trial = NetworkTrial(self.context.scaling, inner, network.scale, self.mean.name, likelihood)
+            yield NetworkTrial(self.context.scaling, inner, network.scale, self.mean.name, likelihood)
 
-            def gradient(mean, covariance):
-                with self.context.transient({"mean": mean, "covariance": covariance}) as moments:
-                    return self.context.sum(NetworkGradient(trial, **moments), self.parts)
-
-            return evaluated(self.context.sum(NetworkMessage(trial), self.parts), gradient, len(network.inner))
+    def _belief(self, belief):
+        mean, covariance = belief
+        return self.context.transient({"mean": mean, "covariance": covariance})

@@ -14,7 +14,7 @@ import numpy as np
 from bcmdist.committee.record import Record
 from bcmdist.learning.basis_inputs import BasisInputs
 from bcmdist.learning.training_context import TrainingContext
-from bcmdist.methods.networks.ascent import STEP, STEPS, Ascent, climbed
+from bcmdist.methods.networks.ascent import LEFT_OUT, STEP, STEPS, Ascent, climbed
 from bcmdist.methods.networks.evidence import NOISE, Network
 from bcmdist.methods.networks.options import MixtureOptions, NetworkOptions
 from bcmdist.methods.networks.shared import Networks, Units
@@ -83,13 +83,13 @@ def trained(shared: Networks, likelihood: OneProcess, context: TrainingContext) 
     """
     if not context.learn:
         return shared, likelihood
-    parts = context.sampled(ROWS, BLOCK)
+    rows = min(ROWS, sum(part.rows for part in context.parts))
+    parts = context.sampled(ROWS, min(BLOCK, max(rows // LEFT_OUT, 1)))
     widths = inner_widths(shared.kernel, shared.inputs)
     starts = [Network(inner, float(s), likelihood) for inner, s in zip(shared.inner, shared.scale, strict=True)]
     limit = context.limit
-    found = climbed(
-        starts, parts, shared.mean, Ascent(widths, STEPS[context.effort], limit.left_for_training()), context
-    )
+    how = Ascent(widths, STEPS[context.effort], limit.left_for_training())
+    found = climbed(starts, parts, shared.mean, how, context)
     if any(one.cut for one in found):
         limit.unfinished.append(STEP)
         context.found["unfinished"] = limit.to_json()
