@@ -25,7 +25,7 @@ class TimeLimit:
     begun: float = field(default_factory=time.monotonic)
     unfinished: list[str] = field(default_factory=list)
     """steps that were cut short or left out, in words"""
-    given: bool = False
+    explicit: bool = False
     """whether the user has given the seconds; only then the training of shared variables is limited too"""
     gain_per_second: float | None = None
     """rise of the objective in the last iterations of the last climb that was cut short, in nats a second"""
@@ -46,7 +46,7 @@ class TimeLimit:
 
     def left_for_training(self) -> float:
         """Return the seconds that are left for the training of shared variables."""
-        return max(self.seconds - (time.monotonic() - self.begun), 0.0) if self.given else math.inf
+        return max(self.seconds - (time.monotonic() - self.begun), 0.0) if self.explicit else math.inf
 
     def stop_when_passed(self) -> Callable[..., None]:
         """Return a callback that stops L-BFGS when the time has passed, and notes how much it still gained."""
@@ -71,4 +71,4 @@ class TimeLimit:
 def time_limit(settings) -> TimeLimit:
     """Return the limit of a search that begins now, from `Settings`."""
     given = settings.seconds is not None
-    return TimeLimit(settings.seconds if given else SECONDS[settings.effort], given=given)
+    return TimeLimit(settings.seconds if given else SECONDS[settings.effort], explicit=given)
