@@ -164,6 +164,10 @@ class Method(ABC):
         """
         return None
 
+    def trains_in_tasks(self, settings, rows: int, inputs: int) -> bool:
+        """Whether training is one round of tasks, each of which repeats the measured round over all rows."""
+        return False
+
 
 def sample_rows(method: Method, settings) -> int:
     """Rows of the uniform sample that a method needs at most."""

@@ -25,6 +25,8 @@ class TimeLimit:
     begun: float = field(default_factory=time.monotonic)
     unfinished: list[str] = field(default_factory=list)
     """steps that were cut short or left out, in words"""
+    explicit: bool = False
+    """whether the user has given the seconds; only then the training of shared variables is limited too"""
     gain_per_second: float | None = None
     """rise of the objective in the last iterations of the last climb that was cut short, in nats a second"""
     _step: str = ""
@@ -41,6 +43,10 @@ class TimeLimit:
         if self._step not in self.unfinished:
             self.unfinished.append(self._step)
         return True
+
+    def left_for_training(self) -> float:
+        """Return the seconds that are left for the training of shared variables."""
+        return max(self.seconds - (time.monotonic() - self.begun), 0.0) if self.explicit else math.inf
 
     def stop_when_passed(self) -> Callable[..., None]:
         """Return a callback that stops L-BFGS when the time has passed, and notes how much it still gained."""
@@ -64,4 +70,5 @@ class TimeLimit:
 
 def time_limit(settings) -> TimeLimit:
     """Return the limit of a search that begins now, from `Settings`."""
-    return TimeLimit(SECONDS[settings.effort] if settings.seconds is None else settings.seconds)
+    given = settings.seconds is not None
+    return TimeLimit(settings.seconds if given else SECONDS[settings.effort], explicit=given)

@@ -79,8 +79,12 @@ def _training(case, times, measured) -> Iterator[Step]:
     rounds = method.training_rounds(settings, trained, measured)
     evaluated = most_steps(settings.query_method, settings.effort, couples=RESIDUALS[method.residual].couples)
     repeated = {"train": trained / measured if rounds is None else rounds, "polish": evaluated * rows / measured}
+    in_tasks = method.training is not None and method.trains_in_tasks(settings, trained, case.data.inputs)
     for (stage, label), (seconds, tasks) in times.items():
-        if stage in repeated:
+        if stage == "train" and in_tasks:
+            each = seconds if label == CLIENT else seconds / tasks * repeated[stage]
+            yield Step(stage, each, 0.0 if label == CLIENT else tasks)
+        elif stage in repeated:
             yield Step(stage, seconds / tasks, 0.0 if label == CLIENT else tasks, repeated[stage])
 
 

@@ -69,18 +69,26 @@ class Stopwatch(SerialRuntime):
         return total
 
     def each(self, work, *, label) -> Iterator[Outcome]:
+        if self.kinds is not None:
+            work = ((task.one_round(), parts) for task, parts in work)
         outcomes, start = super().each(work, label=label), time.perf_counter()
         for outcome in outcomes:
             self._add(label, start, len(outcome.parts))
             yield outcome
             start = time.perf_counter()
+        if self.kinds is not None:
+            raise _RoundEnded
 
     def _add(self, label, start, tasks):
         self.times.setdefault((self.name, label), np.zeros(2))[:] += time.perf_counter() - start, tasks
 
     @contextmanager
     def stage(self, name, *, one_round=False) -> Iterator[None]:
-        """Measure a stage. `one_round`: end it when the first kind of task comes again after other kinds."""
+        """Measure a stage.
+
+        one_round : end it when the first kind of task comes again after other kinds, or after tasks that each make
+            rounds of their own (`each`), of which they make one (`one_round`)
+        """
         self.name, self.kinds, start = name, [] if one_round else None, time.perf_counter()
         with suppress(_RoundEnded):
             yield

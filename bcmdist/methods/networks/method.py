@@ -2,7 +2,7 @@
 
 from bcmdist.learning.experts import register_method
 from bcmdist.learning.method import Capabilities, Defaults, Method, Training
-from bcmdist.methods.networks import training
+from bcmdist.methods.networks import ascent, training
 from bcmdist.methods.networks.options import MixtureOptions, NetworkOptions
 from bcmdist.methods.networks.shared import Networks
 from bcmdist.model.model import KINDS
@@ -32,10 +32,11 @@ class MarginalisedNetworks(Method):
         return training.trained(shared, likelihood, context)
 
     def training_rounds(self, settings, rows, measured) -> float | None:
-        evaluations = (
-            training.number(settings.of(self.options)) * training.EVALUATIONS * training.STEPS[settings.effort]
-        )
+        evaluations = ascent.STEPS[settings.effort] * ascent.EVALUATIONS / ascent.MEASURED
         return settings.learn * evaluations * rows / measured
+
+    def trains_in_tasks(self, settings, rows, inputs) -> bool:
+        return ascent.side_by_side(rows, inputs, self.count(settings))
 
 
 KINDS.add(Networks.kind, Networks)

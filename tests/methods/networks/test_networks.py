@@ -6,11 +6,15 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
 
-from bcmdist import GBCM, Settings, sample_posterior
+from bcmdist import GBCM, SerialRuntime, Settings, sample_posterior
 from bcmdist.api.plan.plan import plan
+from bcmdist.api.plan.steps import _training
+from bcmdist.api.plan.trial import CLIENT
 from bcmdist.data.dataset import open_data
 from bcmdist.errors import InvalidOption, ModelsDiffer
 from bcmdist.learning.first_commit import _job
+from bcmdist.learning.prepare import fit_context, survey
+from bcmdist.methods.networks.ascent import EVALUATIONS, MEASURED, STEPS
 from bcmdist.methods.networks.shared import Units
 from bcmdist.testing import check_basis
 from oracles import marginalised_network, mixture_of_networks, network_columns
@@ -215,6 +219,27 @@ def test_training_is_planned(wave):
     planned = [plan(wave[0], one).to_json()["projected_seconds"] for one in (ASKED, UNTRAINED)]
     assert planned[0]["train"] > 0
     assert "train" not in planned[1]
+
+
+def test_networks_that_a_worker_can_hold_are_planned_in_whole(wave, monkeypatch):
+    """As one round of a task each; by rounds over partitions where they are too large."""
+    data = open_data(wave[0])
+    case = fit_context(data, survey(data, ASKED, SerialRuntime()), ASKED, SerialRuntime())
+
+    def training():
+        times = {("train", "train"): np.array([0.6, 3.0]), ("train", CLIENT): np.array([0.1, 1.0])}
+        return [(step.each, step.tasks, step.rounds) for step in _training(case, times, data.rows)]
+
+    evaluations = STEPS["quick"] * EVALUATIONS / MEASURED
+    assert training() == [(pytest.approx(0.2 * evaluations), 3.0, 1.0), (0.1, 0.0, 1.0)]
+    monkeypatch.setattr("bcmdist.methods.networks.ascent.LARGEST_BYTES", 0)
+    assert training() == [(pytest.approx(0.2), 3.0, pytest.approx(evaluations)), (0.1, 0.0, pytest.approx(evaluations))]
+
+
+def test_training_ends_after_the_seconds_given(wave):
+    gbcm = GBCM.fit(wave[0], replace(ASKED, seconds=0.01))
+    assert "training of networks" in gbcm.info()["advice"]
+    assert max(gbcm.info()["networks"]["evaluations"]) < 20
 
 
 # --- What is refused ---
