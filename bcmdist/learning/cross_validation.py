@@ -39,6 +39,8 @@ from bcmdist.prediction.errors.scale_mixture import fit_shape
 from bcmdist.runtime.interface import Runtime
 from bcmdist.storage.commits import BlobReference
 
+Candidate = tuple[Kernel, str, Likelihood]
+"""kernel, prior mean and likelihood"""
 LeaveOneOutScore = Callable[[Kernel, Likelihood], Score]
 
 
@@ -153,13 +155,13 @@ class Folds:
 
         return CrossValidation(partial(score, normal_density), partial(score, densities_of_errors), trend)
 
-    def _rows(self, candidate) -> np.ndarray:
-        """Leave-one-out predictions of the central rows, as `RowsLeftOut`; candidate: kernel, mean and likelihood."""
+    def _rows(self, candidate: Candidate) -> np.ndarray:
+        """Leave-one-out predictions of the central rows, as `RowsLeftOut`."""
         data = self.validation
         task = LeftOut(data.reference, *candidate, data.classes, data.sizes.central)
         return data.runtime.sum(task, self.near, label="judge").values
 
-    def _gaps(self, candidate) -> list[np.ndarray]:
+    def _gaps(self, candidate: Candidate) -> list[np.ndarray]:
         """Log densities of blocks as large as the gaps; [] if there are none."""
         if self.gaps is None:
             return []
@@ -167,7 +169,7 @@ class Folds:
         task = BlockLeftOut(data.reference, *candidate, data.classes, self.gaps.radius, self.unit)
         return [data.runtime.sum(task, self.in_gaps, label="gaps").values[0]]
 
-    def _blocks(self, candidate) -> np.ndarray | None:
+    def _blocks(self, candidate: Candidate) -> np.ndarray | None:
         """Log densities of blocks of samples, as `BlocksOfSample`; None if none are left out."""
         if not self.samples:
             return None

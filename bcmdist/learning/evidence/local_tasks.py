@@ -49,8 +49,8 @@ class Evidence:
         )
 
 
-# Scaled inputs of the partitions on which hyper-parameters are tried, by scaling and content: each is tried some hundred
-# times, and warping the inputs takes as long as a tenth of an evidence.
+# Scaled inputs of the partitions on which hyper-parameters are tried, by scaling and content: some hundred candidates
+# are tried on each, and warping the inputs takes a tenth of the time of an evidence.
 _scaled: "LRU[Hashable, np.ndarray]" = least_recently_used(ROWS_BYTES, lambda X: X.nbytes)
 
 
