@@ -31,6 +31,7 @@ from bcmdist.prediction.local.query_sufficiency import query_losses
 from bcmdist.prediction.local.samples import by_covariance, sample_normal, sample_paths
 from bcmdist.prediction.terms import committee_terms, local_terms
 from bcmdist.runtime.memory import LOCAL_BYTES
+from bcmdist.storage.blobs import canonical_json, sha256
 from bcmdist.storage.cache import least_recently_used
 from bcmdist.storage.commits import Reference, load_record, open_store
 from bcmdist.storage.ledger import absorbed_pieces
@@ -261,7 +262,8 @@ def load_neighbours(reference: Reference) -> Neighbours:
     late = load_late_rows(reference.url, fitted.model, arrangement.data, ledger, counts, version)
     rows = CellRows(fitted.model, arrangement, halos, absorbed, late, version)
     # Commits that differ in other facts, such as the errors, share local experts.
-    state = *(record["arrays"][name] for name in sorted(COMMITTEE_ARRAYS)), facts.cells.halos, *sorted(counts.items())
+    sums = [record["arrays"][name] for name in sorted(COMMITTEE_ARRAYS)]
+    state = sha256(canonical_json([sums, facts.cells.halos, sorted(counts.items())]))
     return Neighbours(fitted.model, fitted.belief, rows, state)
 
 
