@@ -14,6 +14,7 @@ blocks come from a few blocks only, too few to fit a distribution, and are score
 far from rows as predictions will be where this is known (`--query-from`).
 """
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -33,10 +34,13 @@ from bcmdist.learning.left_out.score import Score, margin
 from bcmdist.learning.point import Point
 from bcmdist.model.kernels import Kernel, metric
 from bcmdist.model.likelihoods import Likelihood
+from bcmdist.model.model import described
 from bcmdist.prediction.errors.scale_mixture import fit_shape
 from bcmdist.runtime.interface import Runtime
 from bcmdist.storage.commits import BlobReference
 
+Candidate = tuple[Kernel, str, Likelihood]
+"""kernel, prior mean and likelihood"""
 LeaveOneOutScore = Callable[[Kernel, Likelihood], Score]
 
 
@@ -138,34 +142,40 @@ class Folds:
     def under(self, mean: str, trend: CrossValidation | None = None) -> CrossValidation:
         """Return the scores under a prior mean, with the scores under a linear mean attached as `trend`."""
 
+        found: dict[str, tuple[np.ndarray, list[np.ndarray], np.ndarray | None]] = {}
+
         def score(densities, kernel, likelihood):
-            rows, steepness = self._rows(kernel, likelihood, mean, densities)
-            gaps, blocks = self._gaps(kernel, likelihood, mean), self._blocks(kernel, likelihood, mean, steepness)
-            return Score((rows, *gaps, *blocks), self.shares)
+            at = json.dumps(described(kernel, likelihood))
+            if at not in found:  # a point is scored several times: as a candidate, with its variances, in a comparison
+                candidate = kernel, mean, likelihood
+                found[at] = self._rows(candidate), self._gaps(candidate), self._blocks(candidate)
+            values, gaps, blocks = found[at]
+            rows, steepness = densities_of(likelihood, values, densities)
+            return Score((rows, *gaps, *([] if blocks is None else by_size(blocks, steepness))), self.shares)
 
         return CrossValidation(partial(score, normal_density), partial(score, densities_of_errors), trend)
 
-    def _rows(self, kernel, likelihood, mean, densities):
-        """Leave-one-out log densities of the central rows, as `left_out_densities`."""
+    def _rows(self, candidate: Candidate) -> np.ndarray:
+        """Leave-one-out predictions of the central rows, as `RowsLeftOut`."""
         data = self.validation
-        task = LeftOut(data.reference, kernel, mean, likelihood, data.classes, data.sizes.central)
-        return left_out_densities(data.runtime, task, self.near, densities)
+        task = LeftOut(data.reference, *candidate, data.classes, data.sizes.central)
+        return data.runtime.sum(task, self.near, label="judge").values
 
-    def _gaps(self, kernel, likelihood, mean) -> list[np.ndarray]:
+    def _gaps(self, candidate: Candidate) -> list[np.ndarray]:
         """Log densities of blocks as large as the gaps; [] if there are none."""
         if self.gaps is None:
             return []
         data = self.validation
-        task = BlockLeftOut(data.reference, kernel, mean, likelihood, data.classes, self.gaps.radius, self.unit)
+        task = BlockLeftOut(data.reference, *candidate, data.classes, self.gaps.radius, self.unit)
         return [data.runtime.sum(task, self.in_gaps, label="gaps").values[0]]
 
-    def _blocks(self, kernel, likelihood, mean, steepness) -> list[np.ndarray]:
-        """Log densities of blocks of samples, one array a size; [] if none are left out."""
+    def _blocks(self, candidate: Candidate) -> np.ndarray | None:
+        """Log densities of blocks of samples, as `BlocksOfSample`; None if none are left out."""
         if not self.samples:
-            return []
+            return None
         data = self.validation
-        task = BlocksOfSample(data.reference, kernel, mean, likelihood, data.classes, data.reference, self.unit)
-        return by_size(data.runtime.sum(task, self.samples, label="blocks").values, steepness)
+        task = BlocksOfSample(data.reference, *candidate, data.classes, data.reference, self.unit)
+        return data.runtime.sum(task, self.samples, label="blocks").values
 
 
 def densities_of_errors(error, variance) -> np.ndarray:
@@ -176,14 +186,17 @@ def densities_of_errors(error, variance) -> np.ndarray:
     return fit_shape(z).log_density(z) - 0.5 * np.log(variance)
 
 
-def left_out_densities(runtime: Runtime, task: LeftOut, parts, densities=densities_of_errors) -> tuple[np.ndarray, int]:
-    """Log densities (n,) of left-out rows; `densities` is a function of errors and variances, for normal likelihoods.
+def densities_of(likelihood: Likelihood, values, densities=densities_of_errors) -> tuple[np.ndarray, int]:
+    """Log densities (n,) of left-out rows from the values of `RowsLeftOut`.
 
     For class labels they are those at the steepness (`density.STEEPNESS`) of the best probabilities; its position is
     returned, too, and 0 for other likelihoods.
+
+    Parameters
+    ----------
+    densities : function of errors and variances, for normal likelihoods
     """
-    values = runtime.sum(task, parts, label="judge").values
-    if task.likelihood.normal:
+    if likelihood.normal:
         return densities(*values), 0
     best = int(np.argmax(values.sum(axis=1)))
     return values[best], best

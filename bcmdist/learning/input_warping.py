@@ -14,7 +14,7 @@ import numpy as np
 from bcmdist.data.schema import UNNAMED, Schema
 from bcmdist.errors import InvalidOption
 from bcmdist.learning.blocks.blocks import SampleBlocks
-from bcmdist.learning.cross_validation import DECISIVE_NATS, left_out_densities
+from bcmdist.learning.cross_validation import DECISIVE_NATS, densities_of
 from bcmdist.learning.decisions import ROWS_LEFT_OUT, Decision
 from bcmdist.learning.evidence.local_tasks import BlocksOfSample, LeftOut, LocalEvidence
 from bcmdist.learning.evidence.objectives import LocalObjective
@@ -290,7 +290,8 @@ class Pilot:
     def _score(self, reference, point, first) -> Score:
         parts = self._blocks("left-out", min(LEFT_OUT_ROWS, self.effort.rows), LEFT_OUT_BLOCK)
         about = reference, point.kernel, self.mean, point.likelihood, self.classes
-        rows, steepness = left_out_densities(self.runtime, LeftOut(*about, LEFT_OUT_BLOCK), parts)
+        values = self.runtime.sum(LeftOut(*about, LEFT_OUT_BLOCK), parts, label="judge").values
+        rows, steepness = densities_of(point.likelihood, values)
         if not self.by_blocks:
             return Score((rows,))
         blocks = BlocksOfSample(*about, first.reference, first.unit)

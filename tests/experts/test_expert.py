@@ -39,6 +39,24 @@ def test_mode_of_separable_data_and_extreme_variances(variance):
     assert mode_gap(K, obs, f) <= 1e-6
 
 
+@pytest.mark.parametrize("name", ["bernoulli", "poisson"])
+def test_steps_in_single_precision_find_the_same_mode(rng, name, monkeypatch):
+    """Only the way there differs. Tolerance: each mode has an error of 1e-9 in its score, and f = K score."""
+    X = rng.uniform(-2, 2, (300, 2))
+    obs = unweighted((np.sin(2 * X[:, 0]) + 0.3 * rng.standard_normal(300) > 0) * 1.0)
+    K = make_kernel("matern32", variance=3.0).cross(X, X)
+    likelihood, made = make_likelihood(name), []
+    solver = laplace.step_solver
+    monkeypatch.setattr(laplace, "step_solver", lambda K, root: made.append(K) or solver(K, root))
+    single = laplace.laplace_mode(K, obs, likelihood)
+    assert {one.dtype for one in made} == {np.dtype(np.float32)}
+    made.clear()
+    monkeypatch.setattr(laplace, "SINGLE_CONDITION", 0.0)
+    tolerance = 2e-9 * K.sum(axis=1).max()
+    np.testing.assert_allclose(single, laplace.laplace_mode(K, obs, likelihood), rtol=0, atol=tolerance)
+    assert {one.dtype for one in made} == {np.dtype(np.float64)}
+
+
 def test_one_class_only_works():
     x = np.linspace(0, 1, 20)[:, None]
     f = laplace.laplace_mode(make_kernel("se", inputs=1).cross(x, x), unweighted(np.ones(20)), Bernoulli())

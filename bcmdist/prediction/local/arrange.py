@@ -31,15 +31,16 @@ from bcmdist.model.kernels import metric
 from bcmdist.model.loading import load_model
 from bcmdist.model.targets import model_observations
 from bcmdist.prediction.errors.platt_scaling import HeldOutRows, fit_calibration
+from bcmdist.prediction.errors.standardised_residuals import seed_of
 from bcmdist.prediction.limits import local_memory, refuse_large_prediction
 from bcmdist.prediction.local.cell_rows import scaled_inputs
 from bcmdist.prediction.local.halos import (
-    CORE,
     arrangement_of,
     core_and_halo,
     load_arrangement,
     nearest_partitions,
     scattered,
+    whole_cells,
 )
 from bcmdist.prediction.local.neighbours import load_neighbours
 from bcmdist.runtime.timing import StageTimer
@@ -115,17 +116,14 @@ class LeftOutRows:
     """Task: leave-one-out latent predictions and classes (`HeldOutRows`) at the rows of some cells of a partition."""
 
     model: Reference
-    cells: int
-    """largest number of cells"""
+    count: int
+    """approximate number of rows: those of whole cells, which the errors and the comparison leave out, too"""
 
     def __call__(self, part, rows) -> HeldOutRows:
-        near, model, arrangement = load_neighbours(self.model), load_model(self.model), load_arrangement(self.model)
-        first, after = arrangement.tree.first[arrangement.number(part) :][:2]
-        filled = first + np.flatnonzero(np.diff(arrangement.edges[first : after + 1]))
-        cells = filled[np.unique(np.linspace(0, len(filled) - 1, min(self.cells, len(filled))).astype(int))]
-        some = np.concatenate([np.arange(*arrangement.edges[cell : cell + 2]) for cell in cells]) - part.start
-        X, obs = rows.X[some], model_observations(model, part, rows.obs, rows.X)[some]
-        mean, variance = near.latent(model.scaling.inputs(X))
+        model, arrangement = load_model(self.model), load_arrangement(self.model)
+        some = whole_cells(arrangement, part, self.count, np.random.default_rng(seed_of(rows)))
+        X, obs = model.scaling.inputs(rows.X[some]), model_observations(model, part, rows.obs, rows.X)[some]
+        mean, variance = load_neighbours(self.model).latent_of_fit(part.start + some, X)
         likelihood = model.likelihood
         score, curvature = likelihood.score(obs, mean), likelihood.curvature(obs, mean)
         mean, variance = cavity(mean, variance, score, curvature)
@@ -136,9 +134,9 @@ class LeftOutRows:
 class CloseLook:
     """Task: measure the jump at one border of cells, and the loss with half of the query points in two cells.
 
-    The border is that of the first two cells; the loss is taken in the first and the last cell. Returns (2, 3): count,
-    sum and sum of squares of the mean squared jumps, in units of the predictive variance, and of the losses in nats per
-    row. Numerical failures of the loss give a count of 0: the loss only serves advice and must not fail a fit.
+    The border is that of the first two cells, and the loss is taken in them. Returns (2, 3): count, sum and sum of
+    squares of the mean squared jumps, in units of the predictive variance, and of the losses in nats per row. Numerical
+    failures of the loss give a count of 0: the loss only serves advice and must not fail a fit.
     """
 
     model: Reference
@@ -149,7 +147,7 @@ class CloseLook:
         X = load_model(self.model).scaling.inputs(rows.X)
         jumps = near.jumps(cells[0], X, part.start) if len(cells) > 1 else np.zeros(0)
         try:
-            losses = np.concatenate([near.query_losses(cell) for cell in np.unique(cells[[0, -1]])])
+            losses = np.concatenate([near.query_losses(cell) for cell in cells[:2]])
         except (NotPositiveDefinite, LaplaceNotConverged):
             losses = np.zeros(0)
         return np.array([[len(x), x.sum(), (x**2).sum()] for x in (jumps, losses)])
@@ -258,8 +256,8 @@ def with_borders(snapshot: Snapshot, runtime) -> Snapshot:
         parts = _some(_whole(snapshot), CALIBRATED_PARTITIONS)
         facts: dict[str, Any] = {}
         if snapshot.model.likelihood.categorical:
-            cells = math.ceil(CALIBRATED_ROWS / len(parts) / CORE)
-            left_out = runtime.sum(LeftOutRows(snapshot.reference, cells), parts, label="calibrate")
+            count = math.ceil(CALIBRATED_ROWS / len(parts))
+            left_out = runtime.sum(LeftOutRows(snapshot.reference, count), parts, label="calibrate")
             facts["local_calibration"] = asdict(fit_calibration(left_out))
         few = _some(parts, MEASURED_PARTITIONS)
         jumps, losses = runtime.sum(CloseLook(snapshot.reference), few, label="borders")

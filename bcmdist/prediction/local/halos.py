@@ -249,3 +249,13 @@ def arrangement_of(model: Model, cells: Cells, url: str, where: str) -> Arrangem
     data = open_data(f"{home}/{CELL_DATA}", x=model.x_name, y=model.y_name)
     check_edges(edges, model.cells.cells, data.rows, where)
     return Arrangement(data, model.cells, edges, HaloSizes(cells.core or 0, cells.with_halo or 0))
+
+
+def whole_cells(arrangement: Arrangement, part: Partition, count: int, generator) -> np.ndarray:
+    """Indices, ascending, of about `count` rows of a partition: those of randomly chosen cells, at least one."""
+    number = arrangement.number(part)
+    cells = np.arange(*arrangement.tree.first[number : number + 2])
+    found = [arrangement.core(cell) - part.start for cell in generator.permutation(cells)]
+    found = [rows[(rows >= 0) & (rows < part.rows)] for rows in found]
+    enough = np.cumsum([len(rows) for rows in found]).searchsorted(0.9 * count) + 1
+    return np.sort(np.concatenate(found[:enough]))

@@ -31,14 +31,22 @@ from bcmdist.prediction.local.query_sufficiency import query_losses
 from bcmdist.prediction.local.samples import by_covariance, sample_normal, sample_paths
 from bcmdist.prediction.terms import committee_terms, local_terms
 from bcmdist.runtime.memory import LOCAL_BYTES
+from bcmdist.storage.blobs import canonical_json, sha256
 from bcmdist.storage.cache import least_recently_used
 from bcmdist.storage.commits import Reference, load_record, open_store
 from bcmdist.storage.ledger import absorbed_pieces
-from bcmdist.storage.records import model_digest
+from bcmdist.storage.records import COMMITTEE_ARRAYS, model_digest
 
+# Bytes of predictions that are kept.
+PREDICTED_BYTES = 2**24
 # Local experts, with the commit under whose posterior they were made, by model and leaf.
 _cache: "LRU[Hashable, tuple[Hashable, LocalExpert | None]]" = least_recently_used(
     LOCAL_BYTES, lambda kept: kept[1].nbytes if kept[1] else 0
+)
+# Predictions at rows of the fit, by model, posterior and rows: calibration, errors and the comparison with baselines
+# leave out the same rows, and making a local expert takes longer than all of its predictions.
+_predicted: "LRU[Hashable, tuple[np.ndarray, np.ndarray]]" = least_recently_used(
+    PREDICTED_BYTES, lambda found: found[0].nbytes + found[1].nbytes
 )
 # Points on each border between two cells at which the predictions of the two cells are compared.
 BORDER_POINTS = 10
@@ -52,7 +60,7 @@ class Neighbours:
 
     Parameters
     ----------
-    commit : identifies the state of the model
+    commit : identifies the posterior and the rows that it has absorbed
     """
 
     def __init__(self, model: Model, belief: Belief, rows: CellRows, commit: Hashable):
@@ -100,6 +108,27 @@ class Neighbours:
         place, mean, variance = (np.concatenate(parts) for parts in zip(*predicted, strict=True))
         back = np.argsort(place)
         return mean[back], variance[back]
+
+    def latent_of_fit(self, numbers, X) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and variance of f at rows of the fit, each as `latent`, kept for further requests.
+
+        Parameters
+        ----------
+        numbers : (n,), ascending: all rows of some cells, or of the part of a cell in a partition
+        X : (n, D), their scaled inputs
+        """
+        cells = np.searchsorted(self.arrangement.edges, numbers, side="right")
+        pieces = np.split(np.arange(len(numbers)), np.flatnonzero(np.diff(cells)) + 1)
+        keys = [(self.rows.version, self.commit, numbers[piece].tobytes()) for piece in pieces]
+        found = {key: one for key in keys if (one := _predicted.get(key))}
+        missing = [(key, piece) for key, piece in zip(keys, pieces, strict=True) if key not in found]
+        if missing:
+            mean, variance = self.latent(X[np.concatenate([piece for _, piece in missing])])
+            ends = np.cumsum([len(piece) for _, piece in missing])[:-1]
+            for (key, _), m, v in zip(missing, np.split(mean, ends), np.split(variance, ends), strict=True):
+                found[key] = _predicted[key] = m, v
+        mean, variance = (np.concatenate([found[key][k] for key in keys]) for k in (0, 1))
+        return mean, variance
 
     def joint(self, X, sums: Sums) -> tuple[np.ndarray, np.ndarray]:
         """Mean and covariance of weighted sums of f over scaled inputs X (n, D); see `joint_moments`."""
@@ -232,7 +261,10 @@ def load_neighbours(reference: Reference) -> Neighbours:
     absorbed = absorbed_pieces(counts, facts.cells.array)
     late = load_late_rows(reference.url, fitted.model, arrangement.data, ledger, counts, version)
     rows = CellRows(fitted.model, arrangement, halos, absorbed, late, version)
-    return Neighbours(fitted.model, fitted.belief, rows, reference)
+    # Commits that differ in other facts, such as the errors, share local experts.
+    sums = [record["arrays"][name] for name in sorted(COMMITTEE_ARRAYS)]
+    state = sha256(canonical_json([sums, facts.cells.halos, sorted(counts.items())]))
+    return Neighbours(fitted.model, fitted.belief, rows, state)
 
 
 @dataclass(frozen=True)

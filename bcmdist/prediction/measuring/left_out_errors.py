@@ -12,7 +12,7 @@ from bcmdist.model.targets import model_rows
 from bcmdist.prediction.errors.standardised_residuals import seed_of, standardised_residuals
 from bcmdist.prediction.interface import load_fitted
 from bcmdist.prediction.leave_one_out import as_absorbed_through, left_out_of_committee
-from bcmdist.prediction.local.halos import load_arrangement
+from bcmdist.prediction.local.halos import load_arrangement, whole_cells
 from bcmdist.prediction.local.neighbours import load_neighbours
 from bcmdist.storage.commits import BlobReference, Reference
 from bcmdist.storage.ledger import ResidualRecord
@@ -100,35 +100,24 @@ class PredictLeftOut:
 def _some(task, part, generator):
     """Indices of about `task.count` rows of a partition, ascending."""
     if task.in_cells:
-        return _in_cells(task.model, part, task.count, generator)
+        return whole_cells(load_arrangement(task.model), part, task.count, generator)
     return np.sort(generator.permutation(part.rows)[: task.count])
 
 
 def _left_out(task, part, X, obs, some) -> tuple[np.ndarray, np.ndarray]:
     """Leave-one-out mean and variance of f at some rows of a partition with scaled inputs X (n, D)."""
     if task.local:
-        return _left_out_locally(task.model, part, X[some], obs[some])
+        return _left_out_locally(task.model, part, part.start + some, X[some], obs[some])
     fitted = load_fitted(task.model)
     shared, belief = as_absorbed_through(fitted.model, fitted.belief, part.query)
     at = load_values(task.at, fitted.model) if task.at and shared is fitted.model.shared else None
     return left_out_of_committee(shared, fitted.model.likelihood, belief, X, obs, some, weight=part.weight, at=at)
 
 
-def _left_out_locally(reference, part, X, obs) -> tuple[np.ndarray, np.ndarray]:
+def _left_out_locally(reference, part, numbers, X, obs) -> tuple[np.ndarray, np.ndarray]:
     model = load_model(reference)
-    mean, variance = load_neighbours(reference).latent(X)
+    mean, variance = load_neighbours(reference).latent_of_fit(numbers, X)
     site = model.likelihood.score(obs, mean), model.likelihood.curvature(obs, mean)
     prior = model.shared.kernel.diagonal(X) + (model.shared.mean.design(X) ** 2).sum(axis=1)
     prior = prior[:, None] if mean.ndim == 2 else prior
     return cavity(mean, variance, *(part.weight * one for one in site), prior=prior)
-
-
-def _in_cells(model, part, count, generator):
-    """Indices of about `count` rows of a partition: all rows of randomly chosen cells, at least one cell."""
-    arrangement = load_arrangement(model)
-    number = arrangement.number(part)
-    cells = np.arange(*arrangement.tree.first[number : number + 2])
-    found = [arrangement.core(cell) - part.start for cell in generator.permutation(cells)]
-    found = [rows[(rows >= 0) & (rows < part.rows)] for rows in found]
-    enough = np.cumsum([len(rows) for rows in found]).searchsorted(0.9 * count) + 1
-    return np.sort(np.concatenate(found[:enough]))
