@@ -120,7 +120,8 @@ class Fourier(Shared):
     @cached_property
     def truncated_variance(self) -> float:
         """Variance of f at the truncated frequencies, the same everywhere; treated as independent noise of each row."""
-        return max(float(self.kernel.diagonal(np.zeros((1, self.inputs)))[0] - np.sum(self.scale**2)), 0.0)
+        here = np.zeros((1, self.inputs))
+        return max(float((self.kernel.diagonal(here) + self.residual_less_kernel(here))[0]), 0.0)
 
     def _frequencies(self):
         axes = [h * np.arange(-m, m + 1) for h, m in zip(self.step, self.most, strict=True)]

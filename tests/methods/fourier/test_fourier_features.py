@@ -53,6 +53,18 @@ def test_their_covariance_is_the_kernels_to_the_tolerance(name, inputs, toleranc
     np.testing.assert_allclose((V**2).sum(axis=1), np.sum(shared.scale**2), rtol=1e-10)
 
 
+def test_truncated_variance_is_that_of_the_frequencies_left_out():
+    """Of a rough kernel that is long beside the box: aliases would hide it in the variance at lag zero."""
+    kernel = parse_kernel("matern12", inputs=1).with_parameters(
+        {"variance": np.ones(1), "lengthscale": np.full(1, 9.0)}
+    )
+    few = make_fourier(kernel, 1, tolerance=0.1, mean="zero")
+    beyond = np.arange(few.most[0] + 1, 10**6)[:, None] * few.step
+    omitted = 2.0 * few.step[0] * kernel.spectral_density(beyond).sum()
+    assert omitted > 0.01
+    assert few.truncated_variance == pytest.approx(omitted, rel=1e-3)  # frequencies above 10^6 are missing here
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("inputs", [1, 2, 3])
 @pytest.mark.parametrize("name", ["se", "matern12", "matern32", "matern52"])
