@@ -176,10 +176,10 @@ class Trial:
             validation = ValidationData(near, scaling, run, classes, likelihood)
             with run.stage("near"):
                 some = near.neighbourhoods(kernel, np.ones(BLOCKS), validation.sizes.rows)
-            score = Folds(validation, some, ()).under(first_mean(case.settings, case.outputs)).noise_score
+            folds, mean = Folds(validation, some, ()), first_mean(case.settings, case.outputs)
             for stage in ("judge reading", "judge"):
                 with run.stage(stage):
-                    score(kernel, likelihood)
+                    folds.under(mean).noise_score(kernel, likelihood)
 
     def _absorb(self, run, settings, url, place):
         """Fit with given hyper-parameters."""

@@ -1,5 +1,6 @@
 """The expert `fourier` whole: it says what dense regression on its waves says, however it has absorbed the rows."""
 
+import itertools
 import json
 import sys
 from dataclasses import replace
@@ -74,9 +75,11 @@ def columns(gbcm, X):
 
 
 def remainder_of(gbcm):
-    """What is left of the variance of the kernel: each row's own."""
-    waves = columns(gbcm, np.zeros((1, gbcm.model.inputs)))[:, :-1]
-    return GIVEN["kernel.variance"] - np.sum(waves**2)
+    """Each row's own variance: that of all frequencies on the grid, which is the kernel's with its aliases, less that
+    of those in the model."""
+    here, h = np.zeros((1, gbcm.model.inputs)), gbcm.model.to_arrays()[0]["fourier_step"]
+    numbers = np.array(list(itertools.product(range(-9, 10), repeat=len(h))))
+    return gbcm.model.shared.kernel.cross(here, numbers / h).sum() - np.sum(columns(gbcm, here)[:, :-1] ** 2)
 
 
 def dense(gbcm, X, y, new):
