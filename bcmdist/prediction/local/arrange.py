@@ -134,9 +134,10 @@ class LeftOutRows:
 class CloseLook:
     """Task: measure the jump at one border of cells, and the loss with half of the query points in two cells.
 
-    The border is that of the first two cells, and the loss is taken in them. Returns (2, 3): count, sum and sum of
-    squares of the mean squared jumps, in units of the predictive variance, and of the losses in nats per row. Numerical
-    failures of the loss give a count of 0: the loss only serves advice and must not fail a fit.
+    The border is that of the first two cells; the loss is taken in the first and the last cell, whose rows are far
+    apart. Returns (2, 3): count, sum and sum of squares of the mean squared jumps, in units of the predictive variance,
+    and of the losses in nats per row. Numerical failures of the loss give a count of 0: the loss only serves advice and
+    must not fail a fit.
     """
 
     model: Reference
@@ -147,7 +148,7 @@ class CloseLook:
         X = load_model(self.model).scaling.inputs(rows.X)
         jumps = near.jumps(cells[0], X, part.start) if len(cells) > 1 else np.zeros(0)
         try:
-            losses = np.concatenate([near.query_losses(cell) for cell in cells[:2]])
+            losses = np.concatenate([near.query_losses(cell) for cell in np.unique(cells[[0, -1]])])
         except (NotPositiveDefinite, LaplaceNotConverged):
             losses = np.zeros(0)
         return np.array([[len(x), x.sum(), (x**2).sum()] for x in (jumps, losses)])
