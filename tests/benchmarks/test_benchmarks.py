@@ -239,7 +239,7 @@ def test_the_benchmark_of_the_relief_runs():
     figures = relief.main(relief.parse(["--quick", "--workers", "0"]))
     for name in ("fourier", "spatial"):
         assert figures[name]["rows"] == figures["rows"] > 0
-        assert figures[name]["near"]["rmse"] < 0.1 * figures["sd"]
+        assert figures[name]["near"]["rmse"] < 0.2 * figures["sd"]  # whose noise is a tenth
 
 
 @pytest.mark.slow
