@@ -80,8 +80,8 @@ class Ascent:
         """Return the network that the start reaches, with its log evidence of all rows."""
         limit = TimeLimit(self.seconds)
         limit.begin(STEP, 1.0)
-        first = _Climb(functools.partial(evidence, whole=not evidence.held), start, self.widths)
-        if not evidence.held:
+        first = _Climb(functools.partial(evidence, whole=not evidence.rows_left_out), start, self.widths)
+        if not evidence.rows_left_out:
             first.ascend(self.steps, limit.stop_when_passed())
             return Reached(first.network, first.value, first.evaluations, bool(limit.unfinished))
         left_out, steps = _LeftOut(evidence, first), math.ceil(FIRST_SHARE * self.steps)

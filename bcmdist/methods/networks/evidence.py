@@ -149,8 +149,8 @@ class DesignedRows:
         S, deviation, found = self.size, np.append(-mean, 1.0), 0.0
         for block in self.blocks:
             B = block.design
-            spread = 1.0 + np.einsum("ij,ij->j", B[:S], covariance @ B[:S])  # variance of y in units of the noise
-            found -= 0.5 * float(np.sum((deviation @ B) ** 2 / spread + np.log(spread)))
+            variance = 1.0 + np.einsum("ij,ij->j", B[:S], covariance @ B[:S])  # in units of the noise
+            found -= 0.5 * float(np.sum((deviation @ B) ** 2 / variance + np.log(variance)))
         return found - 0.5 * float(np.log(2.0 * np.pi * self.network.likelihood.noise(self.obs)).sum())
 
 
@@ -168,7 +168,7 @@ class Evaluated:
 class Evidence(ABC):
     """The log evidence of networks at training rows, some of which may be left out."""
 
-    held: int
+    rows_left_out: int
     """number of rows that may be left out"""
 
     @abstractmethod
@@ -189,7 +189,8 @@ class EvidenceInMemory(Evidence):
     """
 
     def __init__(self, first: DesignedRows, left_out: DesignedRows):
-        self.first, self.left_out, self.held = first, left_out, len(left_out.obs)
+        self.first, self.left_out = first, left_out
+        self.rows_left_out = len(left_out.obs)
 
     def __call__(self, network, *, whole) -> Evaluated:
         rows = [self.first, self.left_out] if whole else [self.first]

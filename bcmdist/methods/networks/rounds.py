@@ -97,12 +97,12 @@ class EvidenceByRounds(Evidence):
 
     Parameters
     ----------
-    parts, held : the partitions but those left out, and those
+    parts, left_out : the partitions but those left out, and those
     """
 
-    def __init__(self, context: TrainingContext, parts, held, mean: Mean):
-        self.context, self.parts, self.left_out, self.mean = context, list(parts), list(held), mean
-        self.held = sum(part.rows for part in held)
+    def __init__(self, context: TrainingContext, parts, left_out, mean: Mean):
+        self.context, self.parts, self.left_out, self.mean = context, list(parts), list(left_out), mean
+        self.rows_left_out = sum(part.rows for part in left_out)
 
     def __call__(self, network, *, whole) -> Evaluated:
         parts = [*self.parts, *self.left_out] if whole else self.parts

@@ -41,11 +41,11 @@ def case(make_data, tmp_path, rng):
     scaling = BlobReference(store.storage.url, store.put_arrays({"s": scaling_to_array(SCALING)})["s"])
 
     def make(rows_per_expert=10, mean="constant", runtime=None, held=None):
-        ground = TrainingContext(
+        context = TrainingContext(
             runtime or SerialRuntime(), [], lambda *_: [], scaling, store, "", True, "quick", 6, {}, {}
         )
         parts = partitions(open_data(path), rows_per_expert)
-        return EvidenceByRounds(ground, parts[:held], parts[held:] if held else [], Mean(mean))
+        return EvidenceByRounds(context, parts[:held], parts[held:] if held else [], Mean(mean))
 
     return make, X, y, 0.05 / (0.05 / weight + known / SCALING.y_scale**2)
 
@@ -133,7 +133,7 @@ def test_a_task_evaluates_as_two_rounds_do(case, mean, rng, monkeypatch):
     in_memory = EvidenceInMemory(
         *(DesignedRows(X[some], obs[some], Mean(mean), UNITS) for some in (slice(30), slice(30, None)))
     )
-    assert (len(in_memory.first.blocks), in_memory.held) == (10, 10)
+    assert (len(in_memory.first.blocks), in_memory.rows_left_out) == (10, 10)
     for whole, other in zip((True, False), expected, strict=True):
         found = in_memory(start, whole=whole)
         assert found.value == pytest.approx(other.value, rel=1e-10)
@@ -156,10 +156,10 @@ def test_density_is_that_of_dense_predictions(case, mean, rng):
     assert make(mean=mean, held=3).density(start) == pytest.approx(expected, rel=1e-9)
 
 
-class Told(Evidence):
+class ListedDensities(Evidence):
     """The evidence of some rows, with given densities of rows left out, one each time they are looked at."""
 
-    held = 1
+    rows_left_out = 1
 
     def __init__(self, of_rows, densities):
         self.of_rows, self.densities, self.asked = of_rows, iter(densities), []
@@ -175,21 +175,21 @@ class Told(Evidence):
 def test_rows_left_out_choose_the_network(case, rng):
     """The best at its first look, then worse at `PATIENCE` more."""
     of_rows, start = case[0](), network(rng)
-    told = Told(of_rows, [0.0, 9.0, 8.0, 7.0, 6.0, 5.0])
-    reached = Ascent(WIDTHS, 300)(told, start)
+    listed = ListedDensities(of_rows, [0.0, 9.0, 8.0, 7.0, 6.0, 5.0])
+    reached = Ascent(WIDTHS, 300)(listed, start)
     best = Ascent(WIDTHS, ascent.LOOK)(of_rows, start)
     np.testing.assert_array_equal(reached.network.inner, best.network.inner)
     assert reached.log_evidence == of_rows(best.network, whole=True).value
-    assert told.asked.count(True) == 1
-    assert len(told.asked) == reached.evaluations < 50
+    assert listed.asked.count(True) == 1
+    assert len(listed.asked) == reached.evaluations < 50
 
 
 def test_a_network_that_still_gains_climbs_on_with_all_rows(case, rng):
     of_rows, start = case[0](), network(rng)
-    told = Told(of_rows, range(100))
-    reached = Ascent(WIDTHS, 12)(told, start)
-    assert told.asked == sorted(told.asked)  # first without the rows left out
-    assert 4 <= told.asked.count(True) < told.asked.count(False)
+    listed = ListedDensities(of_rows, range(100))
+    reached = Ascent(WIDTHS, 12)(listed, start)
+    assert listed.asked == sorted(listed.asked)  # first without the rows left out
+    assert 4 <= listed.asked.count(True) < listed.asked.count(False)
     assert reached.log_evidence == of_rows(reached.network, whole=True).value
 
 
