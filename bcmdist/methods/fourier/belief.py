@@ -19,21 +19,26 @@ where each of these variances has a relative standard error of at most (2 / PROB
 
 import math
 import threading
+from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+from zict import LRU
 
 from bcmdist import linalg
 from bcmdist.errors import InvalidOption
 from bcmdist.methods.fourier.krylov import conjugate_gradients, inverse_forms, inverse_roots
 from bcmdist.methods.fourier.precision import FeaturePrecision
 from bcmdist.model.shared.belief import Belief
+from bcmdist.storage.cache import get_or_make, least_recently_used
 
 # Up to this number of weights the precision is factored and the belief exact.
 MAX_FACTORED = 2000
 # Up to this number, variances come from a factor of the precision (800 MB), made for the first: in seconds, as long as
 # solving for a few hundred rows takes.
 MAX_DENSE = 10_000
+# Factors of the last beliefs that were asked for variances, as many as fit into the memory of the largest.
+_factors: "LRU[Hashable, np.ndarray]" = least_recently_used(8 * MAX_DENSE**2, lambda L: L.nbytes)
 # Rows per block of a prediction.
 PREDICTION_ROWS = 2**15
 # Largest error of a prediction, in posterior standard deviations, and largest number of iterations.
@@ -73,8 +78,6 @@ class IterativeBelief(Belief):
     steps: int
     """total number of conjugate gradient steps"""
     _probes: list[Probe] = field(default_factory=list, repr=False, compare=False)
-    _factors: list[np.ndarray] = field(default_factory=list, repr=False, compare=False)
-    """the factor of Lambda, once it is made"""
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
     @property
@@ -127,13 +130,15 @@ class IterativeBelief(Belief):
         return np.concatenate([np.zeros(0), *found])[: len(B)]
 
     def _dense_factor(self):
-        """L of Lambda = L L', (S, S); one thread computes it while others wait."""
-        with self._lock:
-            if not self._factors:
-                A = self.precision.without_prior()
-                A[np.diag_indices_from(A)] += 1.0
-                self._factors.append(linalg.cholesky(A, name="precision of the Fourier weights"))
-        return self._factors[0]
+        """L of Lambda = L L', (S, S), cached; one thread computes it while others wait."""
+
+        def factor():
+            A = self.precision.without_prior()
+            A[np.diag_indices_from(A)] += 1.0
+            return linalg.cholesky(A, name="precision of the Fourier weights")
+
+        with self._lock:  # which also names the belief: those of its processes share it
+            return get_or_make(_factors, self._lock, factor)
 
     @property
     def log_determinant(self) -> float:

@@ -35,11 +35,11 @@ def expert_message(shared, likelihood: Likelihood, X, obs: Observations) -> Mess
     """As `experts.expert.expert_message`, for rows X (n, D), n >= 1."""
     if likelihood.exact:
         return _gaussian_message(shared, X, likelihood.targets(obs), likelihood.noise(obs) + shared.truncated_variance)
-    return message_at(shared, likelihood, X, obs, own_mode(shared, likelihood, X, obs))
+    return message_at(shared, likelihood, X, obs, expert_mode(shared, likelihood, X, obs))
 
 
-def own_mode(shared, likelihood: Likelihood, X, obs: Observations) -> np.ndarray:
-    """Mode f (n,) of rows given nothing else."""
+def expert_mode(shared, likelihood: Likelihood, X, obs: Observations) -> np.ndarray:
+    """Mode f (n,) of the rows of an expert, given no other rows."""
     f = weight_mode(shared, likelihood, X, obs) if likelihood.log_concave else None
     return laplace_mode(FourierCovariance(shared, X), obs, likelihood) if f is None else f
 

@@ -35,7 +35,7 @@ class EqualVariances(IndependentRows):
 
     def prediction_bytes(self, rows, shared, *, kernels) -> float:
         """Peak bytes of probes with their grids, a block of rows, variance solutions, and a factor."""
-        factored = shared**2 if shared <= MAX_DENSE else 0
+        factored = 2 * shared**2 if shared <= MAX_DENSE else 0  # with that of the belief before
         return memory.FLOAT * (240 * PREDICTION_ROWS + 1000 * shared + 4 * MAX_FACTORED**2 + factored)
 
     def local_bytes(self, neighbours, rows, shared, *, kernels, classes) -> float:

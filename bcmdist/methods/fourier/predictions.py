@@ -19,7 +19,7 @@ import numpy as np
 from bcmdist import linalg
 from bcmdist.experts.leave_one_out import cavity
 from bcmdist.methods.fourier.belief import PREDICTION_ROWS, IterativeBelief
-from bcmdist.methods.fourier.messages import conditional_mode, own_mode
+from bcmdist.methods.fourier.messages import conditional_mode, expert_mode
 from bcmdist.model.kernels import cross_lower
 from bcmdist.model.shared.belief import Factored
 from bcmdist.prediction.latent import predict_latent
@@ -119,8 +119,10 @@ def leave_one_out(shared, likelihood, X, obs, belief, rows, copies, at) -> tuple
         curvature = copies / (likelihood.noise(obs)[rows] + t)
         score = curvature * (likelihood.targets(obs)[rows] - mean)
     else:
-        own = at is None
-        f = own_mode(shared, likelihood, X, obs) if own else conditional_mode(shared, likelihood, X, obs, at)[0]
+        if at is None:
+            f = expert_mode(shared, likelihood, X, obs)
+        else:
+            f, _ = conditional_mode(shared, likelihood, X, obs, at)
         f, obs = f[rows], obs[rows]
         w = likelihood.curvature(obs, f)
         share = copies / (1.0 + w * t)
