@@ -62,7 +62,12 @@ def cells(path, numbers):
 def held_out(lon, lat):
     """Whether points are in a tile that is left out; tiles are drawn by a hash of their number."""
     tile = (np.floor((lat + 90.0) / TILE) * 72 + np.floor((lon + 180.0) / TILE)).astype(np.int64)
-    return tile * 2654435761 % 2**32 // 2**12 % EVERY == 0
+    return one_in(EVERY, tile)
+
+
+def one_in(every, numbers):
+    """Whether numbers are among the one in so many that a hash of the number draws."""
+    return numbers * 2654435761 % 2**32 // 2**12 % every == 0
 
 
 def inputs(lon, lat, kind):
@@ -181,12 +186,12 @@ def peak_bytes(process):
 
 def absorb_with_kills(model, url, options):
     """Ingest in a process of its own, killed by its number after a commit, so many times; what the last one says."""
-    command, kills, killed = [sys.executable, __file__, "--ingest", str(model), url], options.kills, 0
-    command, begun = [*command, "--workers", str(options.workers)], time.monotonic()
+    command = [sys.executable, __file__, "--ingest", str(model), url, "--workers", str(options.workers)]
+    killed, begun = 0, time.monotonic()
     while True:
         before = GBCM.load(model).committee.total.rows
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
-            while killed < kills and child.poll() is None:
+            while killed < options.kills and child.poll() is None:
                 time.sleep(0.1)
                 if GBCM.load(model).committee.total.rows > before:
                     os.kill(child.pid, signal.SIGKILL)

@@ -4,7 +4,7 @@
         [--json FILE]
 
 Heights above sea level are those of the package itur; with --quick they are a small field made here. Cells of every
-20th tile of 5 degrees are left out of the fit and scored: RMSE, coverage of 95 % intervals, mean log density. Tiles are
+20th tile of 5 degrees are left out of the fit and scored: RMSE, coverage of 95 % intervals, MNLP, CRPS. Tiles are
 large beside what correlates in a relief, so some cells among those of the fit are left out and scored, too. --every N
 keeps every N-th row and column.
 """
@@ -17,7 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
-from billion_rows import held_out
+from billion_rows import held_out, one_in
 
 from bcmdist import GBCM, DaskRuntime, SerialRuntime, Settings
 from bcmdist.data.writing import append_rows
@@ -44,22 +44,15 @@ def relief(options):
 def divided(lon, lat, height):
     """X (n, 2) and y (n,) of the rows to fit, of tiles, and of some rows near others."""
     X, tile = np.column_stack([lon, lat]), held_out(lon, lat)
-    near = ~tile & (np.arange(len(X)) * 2654435761 % 2**32 // 2**12 % NEAR_SHARE == 0)
+    near = ~tile & one_in(NEAR_SHARE, np.arange(len(X)))
     return [(X[some], height[some]) for some in (~tile & ~near, tile, near)]
 
 
 def scores(gbcm, X, y):
     """Of at most `SCORED` rows."""
     some = np.random.default_rng(0).permutation(len(X))[:SCORED]
-    said = gbcm.predict(X[some])
-    error = y[some] - said["observation_mean"]
-    inside = (said["lower95"] <= y[some]) & (y[some] <= said["upper95"])
-    density = -0.5 * (np.log(2.0 * np.pi * said["observation_variance"]) + error**2 / said["observation_variance"])
-    return {
-        "rmse": float(np.sqrt(np.mean(error**2))),
-        "coverage95": float(inside.mean()),
-        "log_density": float(density.mean()),
-    }
+    found = gbcm.score((X[some], y[some]))
+    return {name: found[name] for name in ("rmse", "coverage95", "mnlp", "crps")}
 
 
 def fitted(data, settings, tests, options, folder):
@@ -112,7 +105,7 @@ if __name__ == "__main__":
     options = parse()
     if not options.quick and find_spec("itur") is None:
         raise SystemExit("expected the package itur, found none; pip install --no-deps itur, or give --quick")
-    text = json.dumps(main(options), indent=1, default=str)
+    text = json.dumps(main(options), indent=1)
     print(text)
     if options.json:
         Path(options.json).write_text(text)
