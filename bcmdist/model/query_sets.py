@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 import msgspec
 import numpy as np
+import scipy.linalg
 
 from bcmdist import linalg
 from bcmdist.model.shared.belief import Belief, Factored
@@ -48,10 +49,12 @@ class Lift:
 
     matrix: np.ndarray
     """T, (S_c, S); the weights of the mean, which follow the query values, are the same in both"""
+    exact: bool = False
+    """whether v_c = T v, since the earlier points are among the present ones"""
 
     def after(self, other: "Lift") -> "Lift":
         """The map through two sets: this one from the second to the first, `other` from the third to the second."""
-        return Lift(self.matrix @ other.matrix)
+        return Lift(self.matrix @ other.matrix, self.exact and other.exact)
 
     def eta(self, eta) -> np.ndarray:
         """T' eta for each process: (..., S_c) or, of coupled processes, (C S_c,) -> (..., S) or (C S,)."""
@@ -72,19 +75,32 @@ class Lift:
         T = self.matrix
         blocks = belief.factor.shape[-1] // T.shape[1]
         means = belief.mean.reshape(*belief.mean.shape[:-1], blocks, -1) @ T.T
+        rest = np.zeros((len(T), 0)) if self.exact else _root(np.eye(len(T)) - T @ T.T)
         if blocks > 1:
-            T = np.kron(np.eye(blocks), T)
+            T, rest = (np.kron(np.eye(blocks), one) for one in (T, rest))
         factors = belief.factor.reshape(-1, *belief.factor.shape[-2:])
-        found = np.stack([_marginal_factor(np.asfortranarray(L), T) for L in factors])
+        found = np.stack([_marginal_factor(np.asfortranarray(L), T, rest) for L in factors])
         shape = (*belief.factor.shape[:-2], len(T), len(T))
         return Factored(means.reshape(*belief.mean.shape[:-1], -1), np.asfortranarray(found.reshape(shape)))
 
 
-def _marginal_factor(factor, T) -> np.ndarray:
-    """Cholesky factor of the precision of the variables of T (S_c, S), from that of all, (S, S)."""
-    half = linalg.solve_lower(factor, np.array(T.T, order="F"))
-    covariance = linalg.cholesky(np.eye(len(T)) - T @ T.T + half.T @ half, name="covariance at an earlier query set")
-    return linalg.cholesky(linalg.inverse(covariance), name="precision at an earlier query set")
+def _root(A) -> np.ndarray:
+    """W with W W' = A, for A (n, n) that is positive semidefinite up to rounding."""
+    values, vectors = np.linalg.eigh(A)
+    return vectors * np.sqrt(np.maximum(values, 0.0))
+
+
+def _marginal_factor(factor, T, rest) -> np.ndarray:
+    """Cholesky factor of the precision of the variables T v + rest u, (S_c, S) and (S_c, R), from that of v, (S, S); u
+    is standard normal.
+
+    From the upper triangle U of U Q = [T L^-T, rest], whose U U' is the covariance: one that is formed has lost what
+    precise observations say about v_c.
+    """
+    half = linalg.solve_lower(factor, np.array(T.T, order="F")).T
+    U = scipy.linalg.rq(np.hstack([half, rest]), mode="economic")[0]
+    L = scipy.linalg.solve_triangular(U, np.eye(len(T)), lower=False).T
+    return np.asfortranarray(L * np.sign(np.diagonal(L)))
 
 
 def lift_between(earlier: Query, later: Query) -> Lift:
@@ -94,7 +110,7 @@ def lift_between(earlier: Query, later: Query) -> Lift:
     T[B:, later.functions :] = np.eye(P)
     if is_beginning(earlier, later):
         T[:B, :B] = np.eye(B)
-        return Lift(T)
+        return Lift(T, exact=True)
     place = _places(earlier.points, later.points)
     same = place >= 0
     K = earlier.kernel.cross(earlier.points, later.points)
@@ -103,7 +119,7 @@ def lift_between(earlier: Query, later: Query) -> Lift:
     if earlier.jitter == later.jitter:
         right[same] = later.factor[place[same]]  # equal, without rounding
     T[:B, : later.functions] = linalg.solve_lower(earlier.factor, np.asfortranarray(right))
-    return Lift(T)
+    return Lift(T, exact=bool(same.all()) and earlier.jitter == later.jitter)
 
 
 def is_beginning(earlier: Query, later: Query) -> bool:

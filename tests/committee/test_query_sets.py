@@ -153,6 +153,24 @@ def test_messages_of_several_classes_are_lifted_class_by_class(rng, name):
     np.testing.assert_allclose(back.factor, expected.factor, atol=1e-8)
 
 
+def test_precise_observations_of_a_smooth_function_are_believed_through_an_earlier_set():
+    kernel = parse_kernel("se", inputs=1)
+    later, earlier = (
+        prepare(np.linspace(*ends, count)[:, None], kernel=kernel, mean=Mean("zero"), jitters=(0.0,))
+        for ends, count in (((0.0, 5.0), 17), ((0.0, 2.5), 13))
+    )
+    lift = lift_between(earlier, later)
+    X = np.linspace(0.0, 5.0, 1000)[:, None]
+    likelihood = make_likelihood("gaussian").with_parameters({"noise_variance": np.array([1e-10])})
+    belief = Committee(message(later, X, np.sin(2 * X[:, 0]), likelihood), later.belief).posterior
+    mean, variance = predict_latent(earlier, lift.belief(belief), earlier.points)
+    expected, _ = predict_latent(later, belief, earlier.points)
+    # the map from one set to the other is rounded, times the condition number of a covariance of some 1e12
+    np.testing.assert_allclose(mean, expected, atol=1e-4)
+    assert np.all(variance > 0.0)
+    assert np.all(variance < 1e-6)
+
+
 def test_query_sets_are_stored_and_restored(rng):
     present = query_at(rng.uniform(-2, 2, (12, 2)))
     other = appended(query_at(rng.uniform(-2, 2, (4, 2))), rng.uniform(-2, 2, (2, 2)))
