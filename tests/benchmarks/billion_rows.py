@@ -20,6 +20,7 @@ import sys
 import tempfile
 import time
 import zipfile
+from contextlib import ExitStack
 from functools import cache, lru_cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -27,16 +28,18 @@ from urllib.parse import parse_qs
 
 import numpy as np
 import psutil
+from distributed import LocalCluster
 
 from bcmdist import GBCM, DaskRuntime, IngestOptions, Settings, register_source
 from bcmdist.data.dataset import entry_data
 from bcmdist.data.partition import Partition
 from bcmdist.data.reader import EntryShape
 from bcmdist.data.sources.delivery import Delivery
-from bcmdist.runtime.interface import SerialRuntime
+from bcmdist.runtime.interface import Runtime, SerialRuntime
 
-ROWS, TILE, EVERY = 250_000, 5.0, 20
-COMMIT_EVERY = 100  # partitions
+ROWS, TILE, EVERY = 1_000_000, 5.0, 20
+COMMIT_EVERY = 8  # partitions
+SCORED = 200_000  # cells, of which those in the tiles that are left out
 BLOCK = 2**24  # bytes of the mask that are read at a time
 KERNELS = {"sphere": ("se", 0.4), "lonlat": ("matern32", 0.15)}
 
@@ -169,7 +172,11 @@ def ingest(model, url, workers):
     """Absorb what is left of a source; prints seconds of the processors, and bytes of all processes at their peaks."""
     gbcm = GBCM.load(model)
     each = IngestOptions(commit_every=1 if parsed(url)[1]["rows"] < ROWS else COMMIT_EVERY)
-    with DaskRuntime(workers=workers) if workers else SerialRuntime() as runtime:  # workers import this file
+    with ExitStack() as stack:
+        runtime: Runtime = SerialRuntime()
+        if workers:
+            cluster = LocalCluster(n_workers=1, threads_per_worker=workers, host="127.0.0.1", dashboard_address=None)
+            runtime = stack.enter_context(DaskRuntime(stack.enter_context(cluster)))  # workers import this file
         _, report = gbcm.ingest(gbcm.source(url), each, runtime=runtime)
         own = psutil.Process()
         processes = [own, *own.children(recursive=True)]
@@ -219,6 +226,19 @@ def probability(gbcm, X):
     return np.asarray(gbcm.predict(X)["probability"]).reshape(len(X), -1)[:, -1]
 
 
+def of_sample(path, options, test):
+    """Scores of fits to so many cells at random: by spatial cells and defaults, and by the experts of the whole."""
+    train = sample(path, options.sample, options.inputs, out=False, seed=2)
+    with tempfile.TemporaryDirectory() as name, DaskRuntime(workers=options.workers or 1) as runtime:
+        begun = time.monotonic()
+        common = {"task": "classification", "effort": "quick"}
+        spatial = GBCM.fit(*train, Settings(partition="spatial", **common), model=f"{name}/spatial", runtime=runtime)
+        found = {"spatial": scores(spatial, *test) | {"seconds": time.monotonic() - begun}}
+        prepare(path, f"{name}/fourier", options)
+        fourier = GBCM.load(f"{name}/fourier").partial_fit(*train)
+        return found | {"fourier": scores(fourier, *test)}
+
+
 def figure(gbcm, kind, path):
     """A map of the probability of land and of the deviation p (1 - p) ^ 1/2."""
     import matplotlib.pyplot as plt
@@ -255,7 +275,10 @@ def main(options):
         expected = sum(len(decoded(f"{url}#{k}")[1]) for k in range(Mask(url, None).lag(None)))
         found |= {"absorbed": gbcm.committee.total.rows, "expected": expected, "weights": gbcm.model.shared.size}
         found["us_per_row"] = 1e6 * found["cpu_s"] / max(found["rows"], 1)
-        found |= scores(gbcm, *sample(path, 20_000 if options.quick else 200_000, options.inputs, out=True, seed=1))
+        test = sample(path, SCORED // 10 if options.quick else SCORED, options.inputs, out=True, seed=1)
+        found |= scores(gbcm, *test)
+        if options.sample:
+            found["of_sample"] = of_sample(path, options, test)
         if options.figure:
             figure(gbcm, options.inputs, options.figure)
         return found
@@ -268,6 +291,7 @@ def parse(arguments=None):
     parser.add_argument("--kills", type=int, default=2)
     parser.add_argument("--workers", type=int, default=2, help="0: one process")
     parser.add_argument("--inputs", choices=tuple(KERNELS), default="sphere")
+    parser.add_argument("--sample", type=int, help="fit as many cells at random, too, for comparison")
     parser.add_argument("--model")
     parser.add_argument("--json")
     parser.add_argument("--figure")

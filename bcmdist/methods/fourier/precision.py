@@ -15,8 +15,6 @@ from bcmdist.methods.fourier.toeplitz import Gram
 
 # The block of the weights of largest prior variance is factored for the preconditioner; its factor fits in a cache.
 FACTORED = 1000
-# Columns of the dense matrix that are computed at a time.
-COLUMNS = 256
 
 
 @dataclass(frozen=True)
@@ -48,11 +46,11 @@ class FeaturePrecision:
     def without_prior(self) -> np.ndarray:
         """Lambda - I, (S, S), dense."""
         B = len(self.scale)
-        found, every = np.zeros((self.size,) * 2, order="F"), np.arange(B)
-        for a in range(0, B, COLUMNS):
-            some = every[a : a + COLUMNS]
-            found[:B, some] = self.scale[:, None] * self.gram.block(every, some) * self.scale[some]
-        return self._bordered(found, every)
+        found, slabs = np.empty((self.size,) * 2, order="F"), self.gram.shape[0]
+        for k in range(slabs):
+            some = slice(k * B // slabs, (k + 1) * B // slabs)
+            found[:B, some] = (self.scale[some, None] * self.gram.slab(k) * self.scale).T
+        return self._bordered(found, slice(None))
 
     def _block(self, some):
         """Lambda - I for some Fourier weights and all mean weights."""
@@ -63,7 +61,7 @@ class FeaturePrecision:
 
     def _bordered(self, block, some):
         """Write the rows and columns of the mean weights to a block of some Fourier weights."""
-        b = len(some)
+        b = len(block) - len(self.corner)
         block[:b, b:] = self.border[some]
         block[b:, :b] = self.border[some].T
         block[b:, b:] = self.corner

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 from scipy import fft
 
 
@@ -81,18 +82,19 @@ class Gram:
         out[..., :m] = flipped(half.real + half.imag, axes)[..., :m]
         return out.reshape(*v.shape[:-axes], -1)
 
-    def block(self, some, others=None) -> np.ndarray:
-        """Rows of G at some frequency indices (b,), columns at others (c,), by default the same: (b, c)."""
-        rows, columns = (self._frequencies(some if k is None else k) for k in (some, others))
+    def slab(self, first) -> np.ndarray:
+        """Rows of G whose frequency along the first axis has index `first`, all columns: (b, S)."""
+        C, S = (sliding_window_view(one[first : first + self.shape[0]], self.shape)[0] for one in self._parts)
+        return (flipped(C, self.lags.ndim) + S).reshape(-1, int(np.prod(self.shape)))
+
+    def block(self, some) -> np.ndarray:
+        """Rows and columns of G at some frequency indices (b,), (b, b)."""
+        k = np.array(np.unravel_index(some, self.shape)) - (np.array(self.shape) // 2)[:, None]  # (D, b)
+        differences, sums = (self._numbers(k[:, :, None] + sign * k[:, None, :]) for sign in (-1, 1))
         C, S = self._parts
-        differences, sums = (self._numbers(rows[:, :, None] + sign * columns[:, None, :]) for sign in (-1, 1))
         found = C.ravel()[differences]
         found += S.ravel()[sums]
         return np.asfortranarray(found)
-
-    def _frequencies(self, some):
-        """Frequencies (D, b) of indices (b,)."""
-        return np.array(np.unravel_index(some, self.shape)) - (np.array(self.shape) // 2)[:, None]
 
     def diagonal(self) -> np.ndarray:
         """Diagonal of G, (S,)."""
