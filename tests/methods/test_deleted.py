@@ -124,5 +124,6 @@ def test_the_core_does_without(without):
     shown = run(place, "-m", "bcmdist", "fit", "--help").stdout
     options = {option: f"--{option.replace('_', '-')} " in shown for option in declared | others}
     assert options == {option: option in others for option in options}
-    done = run(place, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *CORE_TESTS)
+    files = ("--basetemp", "temporary")  # other runs delete old folders of the place that all share
+    done = run(place, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *files, *CORE_TESTS)
     assert done.returncode == 0, done.stdout
