@@ -61,7 +61,7 @@ def conditional_mode(shared, likelihood: OneProcess, X, obs: Observations, mean)
     return laplace_mode(own, obs, likelihood, prior_mean), prior_mean
 
 
-def running_message(shared, likelihood: Likelihood, X, obs: Observations, belief: Belief) -> Message:
+def running_message(shared, likelihood: OneProcess, X, obs: Observations, belief: Belief) -> Message:
     """As `experts.expert.running_message`; linearised given the mean of the belief where no mode is found."""
     f = weight_mode(shared, likelihood, X, obs, belief) if likelihood.log_concave else None
     if f is None:
