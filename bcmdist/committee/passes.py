@@ -21,7 +21,7 @@ from bcmdist.committee.fading import weights
 from bcmdist.committee.row_copies import copied
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.errors import BcmdistWarning
-from bcmdist.experts.contributions import EPExpert, RunningExpert
+from bcmdist.experts.contributions import EPExpert, RunningExpert, belief_arrays
 from bcmdist.model.model import Model
 from bcmdist.runtime.timing import StageTimer
 from bcmdist.storage.commits import BlobReference
@@ -33,6 +33,8 @@ from bcmdist.storage.ledger import RUNNING, Entry
 TOLERANCE = 1e-3
 # Passes continue while `PATIENCE` of them reduce the smallest change to at most `PAYING_SHARE` of itself.
 PATIENCE, PAYING_SHARE = 10, 0.9
+# Partitions absorbed, for each that is linearised under their posterior at the same time.
+IN_TURN = 10
 HALVINGS = 10  # most halvings of one step; after these the step is taken even if the objective falls
 # A pass of expectation propagation whose change exceeds `SLOW_SHARE` of the previous one may be oscillating: the sites
 # of the next pass are damped by `DAMPED_STEP`.
@@ -198,23 +200,29 @@ def _balanced(values, likelihood):
 
 
 def absorb_in_turn(snapshot: Snapshot, parts, runtime) -> Snapshot:
-    """Absorb partitions one after the other, each linearised at the running posterior, and commit once at the end.
+    """Absorb partitions in groups, each linearised under the posterior of the groups before, and commit once at the
+    end.
 
-    Closer to the limit of the passes than absorbing in parallel, but the messages depend on their order (SYSTEMS I.5,
-    last paragraph).
+    A group is an `IN_TURN`th of the partitions before it, at least one. Closer to the limit of the passes than
+    absorbing all in parallel, but the messages depend on their order (SYSTEMS I.5, last paragraph).
     """
-    stages = StageTimer()
-    committee = snapshot.committee
+    stages, committee = StageTimer(), snapshot.committee
     entries: list[Entry] = []
     with stages("experts"):
-        for done, part in enumerate(parts):
-            belief = committee.posterior
-            with snapshot.store.transient({"mean": belief.mean, "factor": belief.factor}) as references:
+        while len(entries) < len(parts):
+            group = parts[len(entries) :][: in_turn(len(snapshot.ledger) + len(entries))]
+            label = f"expert {len(entries) + 1} of {len(parts)}"
+            with snapshot.store.transient(belief_arrays(committee.total)) as references:
                 task = copied(snapshot, RunningExpert(snapshot.reference, **references))
-                absorbed = snapshot.messages_of(task, [part], runtime, label=f"expert {done + 1} of {len(parts)}")
+                absorbed = snapshot.messages_of(task, group, runtime, label=label)
             committee = committee.absorb(absorbed.message)
-            entries += absorbed.entries.values()
+            entries += [absorbed.entries[part.key] for part in group]
     return snapshot.successor(committee, entries, stages=stages, **first_pass(snapshot.facts))
+
+
+def in_turn(absorbed: int) -> int:
+    """How many partitions are linearised under the same posterior, that of so many."""
+    return max(1, absorbed // IN_TURN)
 
 
 def _as_before(entry: Entry, old: Entry) -> Entry:

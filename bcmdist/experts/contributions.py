@@ -2,6 +2,7 @@
 
 import sys
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from bcmdist.experts.precision import PRECISIONS
 from bcmdist.model.loading import load_model
 from bcmdist.model.model import Model
 from bcmdist.model.query_sets import Lift
-from bcmdist.model.shared.belief import Factored
+from bcmdist.model.shared.belief import Belief
 from bcmdist.model.targets import model_rows
 from bcmdist.storage.arrays import check_array
 from bcmdist.storage.commits import BlobReference, Reference, load_array, open_store
@@ -115,20 +116,32 @@ class Expert:
 
 @dataclass(frozen=True)
 class RunningExpert:
-    """Task: the message of a partition linearised under the current belief; the order of the partitions matters."""
+    """Task: the message of a partition linearised under a belief; the order of the partitions matters."""
 
     model: Reference
-    mean: BlobReference
-    factor: BlobReference
+    total: BlobReference
+    """eta and precision of the rows absorbed so far, one after the other (`belief_arrays`)"""
 
     def __call__(self, part, rows):
         model = load_model(self.model)
         X, obs = model_rows(model, part, rows)
-        belief = Factored(load_array(self.mean), np.asfortranarray(load_array(self.factor)))
-        message = running_message(model.shared, model.likelihood, X, obs, belief)
+        message = running_message(model.shared, model.likelihood, X, obs, _belief(self.model, self.total))
         densities, query = densities_of(model.likelihood, obs), query_number(model, part)
         entry = Entry(part.key, rows.digest, part.rows, 1.0, RUNNING, densities=densities, query=query)
         return Contribution(message, {part.key: entry}, query=len(model.earlier))
+
+
+def belief_arrays(total: Message) -> dict[str, np.ndarray]:
+    """The arrays that a `RunningExpert` refers to."""
+    return {"total": np.concatenate([total.eta.ravel(), total.precision.ravel()])}
+
+
+@lru_cache(maxsize=2)
+def _belief(model: Reference, total: BlobReference) -> Belief:
+    shared, numbers = load_model(model).shared, load_array(total)
+    like = zero_message(shared, load_model(model).likelihood)
+    eta, precision = np.split(numbers, [like.eta.size])
+    return shared.belief(eta.reshape(like.eta.shape), precision.reshape(like.precision.shape))
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Land and sea on a grid of 933 million cells, absorbed in one pass by a process that is killed on the way.
 
     python tests/benchmarks/billion_rows.py [--quick] [--rows N] [--kills K] [--workers W] [--model DIR]
-        [--json FILE] [--figure PNG]
+        [--linearise own] [--json FILE] [--figure PNG]
 
 The mask is that of the package global-land-mask; with --quick it is a small one made here. It is read once, packed to
 one bit a cell, and decoded when a partition is read. Partition k has the cells k, k + K, k + 2K, ..., and covers the
@@ -164,14 +164,17 @@ def prepare(path, model, options):
     X, y = np.vstack([X, ends, -ends]), np.append(y, [0.0, 1.0])
     kernel, lengthscale = KERNELS[options.inputs]
     given = {"kernel.variance": 4.0, "kernel.lengthscale": lengthscale}
-    fit = {"task": "classification", "kernel": kernel, "mean": "zero", "learn": False, "set": given}
-    GBCM.prepare((X, y), Settings(expert="fourier", tolerance=0.1 if options.quick else 0.01, **fit), model=model)
+    kind = {"task": "classification", "kernel": kernel, "mean": "zero", "learn": False, "set": given}
+    experts = {"expert": "fourier", "tolerance": 0.1 if options.quick else 0.01, "linearise": options.linearise}
+    GBCM.prepare((X, y), Settings(**kind, **experts), model=model)
 
 
 def ingest(model, url, workers):
     """Absorb what is left of a source; prints seconds of the processors, and bytes of all processes at their peaks."""
     gbcm = GBCM.load(model)
     each = IngestOptions(commit_every=1 if parsed(url)[1]["rows"] < ROWS else COMMIT_EVERY)
+    if gbcm.snapshot.facts.linearisation.linearise == "running":  # it commits as it needs
+        each = IngestOptions()
     with ExitStack() as stack:
         runtime: Runtime = SerialRuntime()
         if workers:
@@ -291,6 +294,7 @@ def parse(arguments=None):
     parser.add_argument("--kills", type=int, default=2)
     parser.add_argument("--workers", type=int, default=2, help="0: one process")
     parser.add_argument("--inputs", choices=tuple(KERNELS), default="sphere")
+    parser.add_argument("--linearise", choices=("own", "running"), default="running")
     parser.add_argument("--sample", type=int, help="fit as many cells at random, too, for comparison")
     parser.add_argument("--model")
     parser.add_argument("--json")

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from bcmdist import GBCM, DaskRuntime, Settings
+from bcmdist import GBCM, DaskRuntime, Settings, linalg
 from bcmdist.data.dataset import open_data
 from bcmdist.data.observations import unweighted
 from bcmdist.data.partition import partitions
@@ -27,7 +27,7 @@ from bcmdist.data.writing import write_dataset
 from bcmdist.experts.contributions import Expert
 from bcmdist.experts.expert import expert_message
 from bcmdist.experts.precision import mixed_message
-from bcmdist.model.kernels import parse_kernel
+from bcmdist.model.kernels import cross_lower, parse_kernel
 from bcmdist.model.likelihoods import Gaussian
 from bcmdist.model.mean import Mean
 from bcmdist.model.shared.query import prepare
@@ -95,6 +95,59 @@ def message_rate(n, repeats, kernel_name):
             rates.append(gemm)
     median = statistics.median
     return {"ratio": median(ratios), "mixed": median(mixed), "dgemm_gflops": median(rates) / 1e9}
+
+
+def roofline(n, repeats, kernel_name):
+    """Steps of the message of a Gaussian expert (n = Q) on one thread: share of its CPU time, flops a byte of what is
+    read and written, GFLOP/s, and these over what is attainable: the lesser of DGEMM's rate, and flops a byte times the
+    bandwidth of a copy."""
+    rng = np.random.default_rng(0)
+    X, Z, A = (rng.standard_normal((n, size)) for size in (EXPERT_INPUTS, EXPERT_INPUTS, n))
+    square, cube, long = n * n, n**3, rng.standard_normal(2**23)
+    work = {  # flops, and numbers read and written
+        "kernel k(X, Z)": ((2 * EXPERT_INPUTS + 4) * square, square),
+        "V = k(X, Z) L^-T": (cube, 2.5 * square),
+        "kernel k(X, X), half": ((EXPERT_INPUTS + 2) * square, 0.5 * square),
+        "R = k(X, X) - V V', half": (cube, 2 * square),
+        "factor of R": (cube / 3, square),
+        "W = T V": (cube, 2.5 * square),
+        "W'W, half": (cube, 1.5 * square),
+    }
+    seconds = {step: [] for step in (*work, "DGEMM", "copy")}
+
+    def timed(step, function, *arguments):
+        begun = time.process_time()
+        found = function(*arguments)
+        seconds[step].append(time.process_time() - begun)
+        return found
+
+    with threadpool_limits(1, user_api="blas"):
+        keep_pages()
+        query = prepare(Z, kernel=parse_kernel(kernel_name, inputs=EXPERT_INPUTS), mean=Mean("zero"))
+        for _ in range(repeats):
+            V = np.asfortranarray(timed("kernel k(X, Z)", query.kernel.cross, X, Z))
+            V = timed("V = k(X, Z) L^-T", linalg.solve_right_transposed, query.factor, V)
+            K = timed("kernel k(X, X), half", cross_lower, query.kernel, X)
+            R = timed("R = k(X, X) - V V', half", query.residual_lower, V, K)
+            R[np.diag_indices(n)] += NOISE
+            T = timed("factor of R", lambda R: linalg.cholesky(R, name="R"), R)
+            W = timed("W = T V", linalg.solve_lower, T, V)
+            timed("W'W, half", linalg.gram_lower, W)
+            timed("DGEMM", np.matmul, A, A)
+            timed("copy", long.copy)
+    median = {step: statistics.median(some) for step, some in seconds.items()}
+    peak, bandwidth = 2 * cube / median["DGEMM"], 16 * len(long) / median["copy"]
+    whole = sum(median[step] for step in work)
+    rows = {
+        step: {
+            "share": median[step] / whole,
+            "flops_per_byte": flops / (8 * numbers),
+            "gflops": flops / median[step] / 1e9,
+            "of_attainable": flops / median[step] / min(peak, bandwidth * flops / (8 * numbers)),
+        }
+        for step, (flops, numbers) in work.items()
+    }
+    return {"dgemm_gflops": peak / 1e9, "copy_gbytes_per_s": bandwidth / 1e9, "steps": rows}
 
 
 def write_rows(path, rows):
@@ -176,6 +229,7 @@ def main(quick):
         return {
             "message_se": message_rate(n, 3 * repeats, "se"),
             "message_matern32": message_rate(n, 3 * repeats, "matern32"),
+            "roofline_matern32": roofline(n, 3 * repeats, "matern32"),
             "scaling": scaling(folder, experts, n, repeats),
             "growth": growth(folder, *rows, n),
             "help_seconds": help_seconds(),

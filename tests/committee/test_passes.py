@@ -8,6 +8,7 @@ import zarr
 
 from bcmdist import GBCM, Settings
 from bcmdist.committee.committee import Committee, next_mean
+from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.dataset import open_data
 from bcmdist.data.observations import Observations
 from bcmdist.data.partition import partitions
@@ -256,6 +257,22 @@ def test_running_belief_depends_on_order_and_says_so(classes, tmp_path):
     assert gbcm.ledger[0].at == "running"
     with pytest.raises(InvalidOption, match="this model linearises at the running belief"):
         gbcm.forget([gbcm.ledger[0].key])
+
+
+def test_partitions_are_linearised_in_groups_of_a_tenth_of_those_before(unlisted, tmp_path, monkeypatch):
+    gbcm = GBCM.prepare(unlisted, settings(linearise="running"), model=tmp_path / "model")
+    parts, groups = partitions(open_data(unlisted), 8), []
+    computed = Snapshot.messages_of
+    monkeypatch.setattr(
+        Snapshot,
+        "messages_of",
+        lambda self, task, some, *args, **how: groups.append(len(some)) or computed(self, task, some, *args, **how),
+    )
+    once = gbcm.absorb(parts)
+    assert sum(groups) == len(parts) == len(once.ledger) == 29
+    assert groups == [1] * 20 + [2] * 4 + [1]
+    again = GBCM.prepare(unlisted, settings(linearise="running"), model=tmp_path / "again").absorb(parts[:12])
+    np.testing.assert_allclose(again.absorb(parts[12:]).committee.total.eta, once.committee.total.eta, rtol=1e-10)
 
 
 @pytest.fixture

@@ -69,7 +69,7 @@ class Found:
         return Found(self.by_key | other.by_key)
 
 
-# Deliveries that are read, and committed, together.
+# Deliveries that are read, and committed, together: at least.
 GROUP = 4
 
 
@@ -95,7 +95,7 @@ def ingest_in_turn(
     report, read_to, twins = IngestReport(), None, dict[str, str]()
     digests = {entry.key: entry.digest for entry in snapshot.ledger}
     keys = digests.keys() | absorbed_in_cells(snapshot)
-    while deliveries := source.read(read_to, GROUP):
+    while deliveries := source.read(read_to, max(GROUP, passes.in_turn(len(keys)))):
         read_to = deliveries[-1].offset
         for error in (delivery.bad[1] for delivery in deliveries if delivery.bad):
             raise error

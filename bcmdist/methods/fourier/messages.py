@@ -20,6 +20,7 @@ from bcmdist.methods.fourier.belief import MAX_FACTORED
 from bcmdist.methods.fourier.krylov import conjugate_gradients
 from bcmdist.methods.fourier.weight_mode import weight_mode
 from bcmdist.model.likelihoods import Likelihood, OneProcess
+from bcmdist.model.shared.belief import Belief
 
 # Relative residual and largest number of iterations of a Newton step; the next step corrects the remainder.
 STEP_RESIDUAL, MAX_STEPS = 1e-11, 2000
@@ -58,6 +59,14 @@ def conditional_mode(shared, likelihood: OneProcess, X, obs: Observations, mean)
     prior_mean = shared.design_product(X, mean[None])[0]
     own = LowRank(np.full(len(X), shared.truncated_variance), np.empty((len(X), 0)))
     return laplace_mode(own, obs, likelihood, prior_mean), prior_mean
+
+
+def running_message(shared, likelihood: OneProcess, X, obs: Observations, belief: Belief) -> Message:
+    """As `experts.expert.running_message`; linearised given the mean of the belief where no mode is found."""
+    f = weight_mode(shared, likelihood, X, obs, belief) if likelihood.log_concave else None
+    if f is None:
+        f, _ = conditional_mode(shared, likelihood, X, obs, belief.mean)
+    return message_at(shared, likelihood, X, obs, f)
 
 
 def message_at(shared, likelihood: Likelihood, X, obs: Observations, f) -> Message:

@@ -55,7 +55,7 @@ class FourierFeatures(Method):
     residual = "waves"
     options = FourierOptions
     size = "tolerance"
-    capabilities = Capabilities(query_methods=("kmeans",), query_from=False, running=False, local=True, sums=False)
+    capabilities = Capabilities(query_methods=("kmeans",), query_from=False, local=True, sums=False)
     defaults = Defaults(rows=ROWS, cell_rows=CELL_ROWS)
 
     def shared(self, basis_inputs) -> Fourier:

@@ -43,6 +43,11 @@ class FeaturePrecision:
         found[..., B:] += features @ self.border + mean @ self.corner
         return found
 
+    def plus(self, other: "FeaturePrecision") -> "FeaturePrecision":
+        """The precision of the rows of both, with the prior counted once."""
+        lags, border = self.gram.lags + other.gram.lags, self.border + other.border
+        return FeaturePrecision(Gram(lags), self.scale, border, self.corner + other.corner)
+
     def without_prior(self) -> np.ndarray:
         """Lambda - I, (S, S), dense."""
         B = len(self.scale)
@@ -113,3 +118,44 @@ class Preconditioner:
         found = r / self.sd
         found[..., self.some] = r[..., self.some] @ self.inverse
         return found
+
+
+@dataclass(frozen=True)
+class DensePrecision:
+    """A precision (S, S) in full."""
+
+    matrix: np.ndarray
+
+    def __call__(self, v) -> np.ndarray:
+        return v @ self.matrix
+
+    def plus(self, other: FeaturePrecision) -> "DensePrecision":
+        """The precision of the rows of both, with the prior counted once."""
+        return DensePrecision(self.matrix + other.without_prior())
+
+    @cached_property
+    def preconditioner(self) -> "DenseInverse":
+        """The inverse, from a factor."""
+        return DenseInverse(linalg.cholesky(np.array(self.matrix, order="F"), name="precision of the weights"))
+
+
+@dataclass(frozen=True)
+class DenseInverse:
+    """The inverse of a matrix with a lower Cholesky factor (S, S)."""
+
+    factor: np.ndarray
+
+    def precondition(self, r) -> np.ndarray:
+        """Return the product with r (S,)."""
+        return linalg.cholesky_solve(self.factor, r)
+
+
+class UnitPrecision:
+    """The precision I of weights without rows."""
+
+    def __call__(self, v) -> np.ndarray:
+        return v
+
+    def plus(self, other: FeaturePrecision) -> FeaturePrecision:
+        """The other precision: the prior counts once."""
+        return other

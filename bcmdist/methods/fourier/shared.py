@@ -19,7 +19,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from bcmdist.errors import InvalidData, InvalidOption
+from bcmdist.errors import InvalidData
 from bcmdist.experts.expert import Linearised
 from bcmdist.experts.laplace import log_joint
 from bcmdist.experts.message import Message
@@ -231,7 +231,8 @@ class Fourier(Shared):
         return Linearised(message, log_joint(obs, likelihood, f, prior_mean), step)
 
     def running_message(self, likelihood, X, obs, belief, general) -> Message:
-        raise InvalidOption("linearise: expected own with the expert fourier, got running; leave it out")
+        refuse_coupled_classes(self.residual, likelihood)
+        return messages.running_message(self, likelihood, X, obs, belief)
 
     def zero_message(self, likelihood, general) -> Message:
         return messages.zero_message(self, likelihood)

@@ -398,7 +398,6 @@ REFUSED = [
     ({"likelihood": "softmax", "task": "classification"}, "likelihood softmax: .*; take --likelihood onehot"),
     ({"objective": "committee", "learn": True, "set": {}}, "expected bcm with the objective committee, .*--objective"),
     ({"query": 100}, "query: expected --tolerance with fourier, .* got 100; give that instead"),
-    ({"linearise": "running", "task": "classification"}, "linearise: expected own with fourier, got running"),
     ({"precision": "mixed"}, "precision: expected double"),
     ({"kernel": "rq"}, "kernel: expected one with a spectral density .*, got rq; give another --kernel"),
     ({"query_method": "random"}, "query_method: expected kmeans with the expert fourier, which .*, got random"),

@@ -59,3 +59,30 @@ def test_experts_use_a_third_of_the_transforms(problem, monkeypatch):
     fast = transforms()
     monkeypatch.setattr(messages, "weight_mode", lambda *args: None)
     assert 0 < 3 * fast <= transforms()
+
+
+@pytest.mark.parametrize("most", [0, 10**6], ids=["iterative", "factored"])
+def test_mode_under_a_belief_is_that_of_dense_algebra(problem, most, monkeypatch):
+    variables, likelihood, X, obs = problem
+    monkeypatch.setattr(shared, "MAX_FACTORED", most)
+    others = messages.expert_message(variables, likelihood, X[:100], obs[:100])
+    belief = variables.belief(others.eta, others.precision)
+    found = weight_mode(variables, likelihood, X[100:], obs[100:], belief)
+    V = np.stack([variables.design_product(X[100:], unit[None])[0] for unit in np.eye(variables.size)], axis=1)
+    precision = np.eye(variables.size) + variables.operator(others.precision).without_prior()
+    mean, K = V @ np.linalg.solve(precision, others.eta), V @ np.linalg.solve(precision, V.T)
+    K[np.diag_indices_from(K)] += variables.truncated_variance
+    f = mean
+    for _ in range(100):  # Newton steps for log p(y | f) + log N(f; mean, K)
+        w, s = likelihood.curvature(obs[100:], f), likelihood.score(obs[100:], f)
+        f = mean + K @ np.linalg.solve(np.eye(100) + w[:, None] * K, w * (f - mean) + s)
+    np.testing.assert_allclose(found, f, atol=1e-5)  # the mean of an iterative belief is right to 1e-4 deviations
+
+
+def test_running_message_of_no_belief_is_that_of_the_own_mode(problem):
+    variables, likelihood, X, obs = problem
+    nothing = messages.zero_message(variables, likelihood)
+    found = messages.running_message(variables, likelihood, X, obs, variables.belief(nothing.eta, nothing.precision))
+    expected = messages.expert_message(variables, likelihood, X, obs)
+    np.testing.assert_allclose(found.eta, expected.eta, atol=1e-6)
+    np.testing.assert_allclose(found.precision, expected.precision, atol=1e-6)
