@@ -33,8 +33,8 @@ from bcmdist.storage.ledger import RUNNING, Entry
 TOLERANCE = 1e-3
 # Passes continue while `PATIENCE` of them reduce the smallest change to at most `PAYING_SHARE` of itself.
 PATIENCE, PAYING_SHARE = 10, 0.9
-# Partitions absorbed, for each that is linearised under their posterior at the same time.
-IN_TURN = 10
+# With a running belief: number of absorbed partitions for each of those that are linearised under it at the same time.
+ABSORBED_PER_PARTITION = 10
 HALVINGS = 10  # most halvings of one step; after these the step is taken even if the objective falls
 # A pass of expectation propagation whose change exceeds `SLOW_SHARE` of the previous one may be oscillating: the sites
 # of the next pass are damped by `DAMPED_STEP`.
@@ -200,17 +200,16 @@ def _balanced(values, likelihood):
 
 
 def absorb_in_turn(snapshot: Snapshot, parts, runtime) -> Snapshot:
-    """Absorb partitions in groups, each linearised under the posterior of the groups before, and commit once at the
-    end.
+    """Absorb partitions in groups, linearised under the posterior of the groups before, and commit once at the end.
 
-    A group is an `IN_TURN`th of the partitions before it, at least one. Closer to the limit of the passes than
-    absorbing all in parallel, but the messages depend on their order (SYSTEMS I.5, last paragraph).
+    A group has one partition for each `ABSORBED_PER_PARTITION` before it, at least one. The result is closer to the
+    limit of the passes than with all in parallel, but depends on the order (SYSTEMS I.5, last paragraph).
     """
     stages, committee = StageTimer(), snapshot.committee
     entries: list[Entry] = []
     with stages("experts"):
         while len(entries) < len(parts):
-            group = parts[len(entries) :][: in_turn(len(snapshot.ledger) + len(entries))]
+            group = parts[len(entries) :][: partitions_at_once(len(snapshot.ledger) + len(entries))]
             label = f"expert {len(entries) + 1} of {len(parts)}"
             with snapshot.store.transient(belief_arrays(committee.total)) as references:
                 task = copied(snapshot, RunningExpert(snapshot.reference, **references))
@@ -220,9 +219,9 @@ def absorb_in_turn(snapshot: Snapshot, parts, runtime) -> Snapshot:
     return snapshot.successor(committee, entries, stages=stages, **first_pass(snapshot.facts))
 
 
-def in_turn(absorbed: int) -> int:
-    """How many partitions are linearised under the same posterior, that of so many."""
-    return max(1, absorbed // IN_TURN)
+def partitions_at_once(absorbed: int) -> int:
+    """Number of partitions that are linearised under the posterior of so many absorbed ones."""
+    return max(1, absorbed // ABSORBED_PER_PARTITION)
 
 
 def _as_before(entry: Entry, old: Entry) -> Entry:

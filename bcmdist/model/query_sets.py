@@ -75,11 +75,11 @@ class Lift:
         T = self.matrix
         blocks = belief.factor.shape[-1] // T.shape[1]
         means = belief.mean.reshape(*belief.mean.shape[:-1], blocks, -1) @ T.T
-        rest = np.zeros((len(T), 0)) if self.exact else _root(np.eye(len(T)) - T @ T.T)
+        residual = np.zeros((len(T), 0)) if self.exact else _root(np.eye(len(T)) - T @ T.T)
         if blocks > 1:
-            T, rest = (np.kron(np.eye(blocks), one) for one in (T, rest))
+            T, residual = (np.kron(np.eye(blocks), one) for one in (T, residual))
         factors = belief.factor.reshape(-1, *belief.factor.shape[-2:])
-        found = np.stack([_marginal_factor(np.asfortranarray(L), T, rest) for L in factors])
+        found = np.stack([_marginal_factor(np.asfortranarray(L), T, residual) for L in factors])
         shape = (*belief.factor.shape[:-2], len(T), len(T))
         return Factored(means.reshape(*belief.mean.shape[:-1], -1), np.asfortranarray(found.reshape(shape)))
 
@@ -90,15 +90,16 @@ def _root(A) -> np.ndarray:
     return vectors * np.sqrt(np.maximum(values, 0.0))
 
 
-def _marginal_factor(factor, T, rest) -> np.ndarray:
-    """Cholesky factor of the precision of the variables T v + rest u, (S_c, S) and (S_c, R), from that of v, (S, S); u
-    is standard normal.
+def _marginal_factor(factor, T, residual) -> np.ndarray:
+    """Cholesky factor of the precision of T v + residual u, from that of v (S, S).
 
-    From the upper triangle U of U Q = [T L^-T, rest], whose U U' is the covariance: one that is formed has lost what
-    precise observations say about v_c.
+    T is (S_c, S), residual (S_c, R); u is standard normal.
+
+    U U' is the covariance, for the upper triangle U of U Q = [T L^-T, residual]. It is not formed, since its smallest
+    eigenvalues, those of precise observations, would be lost by rounding.
     """
     half = linalg.solve_lower(factor, np.array(T.T, order="F")).T
-    U = scipy.linalg.rq(np.hstack([half, rest]), mode="economic")[0]
+    U = scipy.linalg.rq(np.hstack([half, residual]), mode="economic")[0]
     L = scipy.linalg.solve_triangular(U, np.eye(len(T)), lower=False).T
     return np.asfortranarray(L * np.sign(np.diagonal(L)))
 

@@ -7,7 +7,8 @@ The mask is that of the package global-land-mask; with --quick it is a small one
 one bit a cell, and decoded when a partition is read. Partition k has the cells k, k + K, k + 2K, ..., and covers the
 globe. Inputs are points of the unit sphere, or --inputs lonlat: a fifth of the time, but neither periodic nor
 right at the poles. Rows are cells of equal weight, so the poles count for more than their area. Cells of
-every 20th tile of 5 degrees are left out of the fit and scored. A run with the same --model continues.
+every 20th tile of 5 degrees are left out of the fit and scored. A run with the same --model continues. Partitions are
+linearised under the posterior of those before or, with --linearise own, each at the mode of its rows alone.
 """
 
 import argparse
@@ -292,7 +293,7 @@ def parse(arguments=None):
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--rows", type=int, default=10**9, help="absorb about so many at most")
     parser.add_argument("--kills", type=int, default=2)
-    parser.add_argument("--workers", type=int, default=2, help="0: one process")
+    parser.add_argument("--workers", type=int, default=2, help="threads of one worker; 0: no cluster")
     parser.add_argument("--inputs", choices=tuple(KERNELS), default="sphere")
     parser.add_argument("--linearise", choices=("own", "running"), default="running")
     parser.add_argument("--sample", type=int, help="fit as many cells at random, too, for comparison")

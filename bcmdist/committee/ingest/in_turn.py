@@ -1,7 +1,7 @@
 """Sequential ingestion for models that linearise each partition at the running posterior.
 
-Messages depend on their order here (SYSTEMS I.5, last paragraph): partitions are absorbed one after the other, and no
-other process may commit meanwhile.
+Messages depend on their order here (SYSTEMS I.5, last paragraph): partitions are absorbed in order, in groups that grow
+(`passes.absorb_in_turn`), and no other process may commit meanwhile.
 """
 
 import warnings
@@ -69,14 +69,14 @@ class Found:
         return Found(self.by_key | other.by_key)
 
 
-# Deliveries that are read, and committed, together: at least.
+# Least number of deliveries that are read, and committed, together.
 GROUP = 4
 
 
 def ingest_in_turn(
     snapshot: Snapshot, source: Source, runtime, options: IngestOptions
 ) -> tuple[Snapshot, IngestReport]:
-    """Absorb the partitions that a source delivers, once each, linearising each at the running posterior.
+    """Absorb the partitions that a source delivers, once each, linearised under the posterior of the groups before.
 
     Returns the last snapshot and a report.
 
@@ -95,7 +95,7 @@ def ingest_in_turn(
     report, read_to, twins = IngestReport(), None, dict[str, str]()
     digests = {entry.key: entry.digest for entry in snapshot.ledger}
     keys = digests.keys() | absorbed_in_cells(snapshot)
-    while deliveries := source.read(read_to, max(GROUP, passes.in_turn(len(keys)))):
+    while deliveries := source.read(read_to, max(GROUP, passes.partitions_at_once(len(keys)))):
         read_to = deliveries[-1].offset
         for error in (delivery.bad[1] for delivery in deliveries if delivery.bad):
             raise error

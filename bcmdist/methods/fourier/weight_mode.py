@@ -60,7 +60,7 @@ class Prior:
         return 0.5 * float((v - self.mean) @ self.precision(v - self.mean))
 
 
-def _believed(belief: Belief) -> Prior:
+def _prior_of(belief: Belief) -> Prior:
     if isinstance(belief, IterativeBelief):
         return Prior(belief.mean, belief.precision)
     return Prior(belief.mean, DensePrecision(np.tril(belief.factor) @ np.tril(belief.factor).T))
@@ -72,7 +72,7 @@ def weight_mode(shared, likelihood, X, obs: Observations, belief: Belief | None 
     belief : what other rows say about the weights; None: nothing
     """
     t = shared.truncated_variance
-    prior = _believed(belief) if belief else Prior(np.zeros(shared.size), UnitPrecision())
+    prior = _prior_of(belief) if belief else Prior(np.zeros(shared.size), UnitPrecision())
     start = Climb(prior.mean)
     if belief is None and len(X) >= THINNED * LEAST_ROWS:
         some = slice(None, None, THINNED)
