@@ -497,6 +497,8 @@ def test_a_model_of_running_beliefs_takes_no_wishes(wave, make_data, tmp_path):
     gbcm = GBCM.prepare(path, replace(GIVEN, linearise="running"), model=tmp_path / "model")
     with pytest.raises(InvalidOption, match="expected no options with a model that linearises at the running belief"):
         gbcm.ingest(gbcm.source(path), IngestOptions(max_partitions=2))
+    with pytest.raises(InvalidOption, match=r"order, got max_partitions 2, half_life 9.0; leave them out \(keep"):
+        gbcm.ingest(gbcm.source(path), IngestOptions(max_partitions=2, half_life=9.0, keep=3))
     after, tally = gbcm.ingest(gbcm.source(path))
     assert (tally.partitions, after.committee.total.rows) == (12, 240)
     with recorded(path) as group:

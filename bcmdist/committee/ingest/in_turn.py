@@ -5,12 +5,12 @@ Messages depend on their order here (SYSTEMS I.5, last paragraph): partitions ar
 """
 
 import warnings
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import ClassVar
 
 from bcmdist.committee import passes
 from bcmdist.committee.cells import absorbed_in_cells
-from bcmdist.committee.ingest.options import KEEP_COMMITS, IngestOptions, IngestReport, never
+from bcmdist.committee.ingest.options import IngestOptions, IngestReport
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.committee.surveyed import refuse_conflict
 from bcmdist.data.partition import Partition, refuse_overlap
@@ -71,6 +71,8 @@ class Found:
 
 # Least number of deliveries that are read, and committed, together.
 GROUP = 4
+# Options that do not change what is absorbed, or in which order.
+ALLOWED = ("keep", "same_rows", "stop")
 
 
 def ingest_in_turn(
@@ -83,14 +85,17 @@ def ingest_in_turn(
     Raises
     ------
     InvalidOption
-        An option other than `keep`, `same_rows` or `stop` is set.
+        An option that is not among `ALLOWED` is set.
     CommitConflict
         Another process has committed; there is no retry, since messages depend on their order.
     """
-    if replace(options, keep=KEEP_COMMITS, same_rows="warn", stop=never) != IngestOptions():
+    asked = {one.name: getattr(options, one.name) for one in fields(options) if one.name not in ALLOWED}
+    changed = [f"{name} {value!s:.80}" for name, value in asked.items() if value != getattr(IngestOptions(), name)]
+    if changed:
         raise InvalidOption(
             "ingest: expected no options with a model that linearises at the running belief, since its messages depend "
-            f"on their order (--same-rows may stay), got {options}; leave them out, or fit a model with --linearise own"
+            f"on their order, got {', '.join(changed)}; leave them out ({', '.join(ALLOWED)} may stay), or fit a model "
+            "with --linearise own"
         )
     report, read_to, twins = IngestReport(), None, dict[str, str]()
     digests = {entry.key: entry.digest for entry in snapshot.ledger}
