@@ -55,6 +55,8 @@ class Sail:
     """also in the dark"""
     ropes: Literal["hemp", "wire"] | str | None = None
     """of what, or of what others sell"""
+    motor: bool | None = None
+    """run it; by default without wind"""
 
 
 @click.command()
@@ -72,6 +74,7 @@ def test_fields_are_options():
     expected = Sail("ketch", "Kiel", Wind(3.0), 4, "gaff", 2, {"jib": [1.0, 2.0], "main": 3.0}, False, True)
     assert sailed(*words.split(), "--night").output == f"{expected}\n"
     assert sailed("ketch", "--harbour", "Kiel", "--sails", "all").output == f"{Sail('ketch', 'Kiel', sails='all')}\n"
+    assert sailed("ketch", "--harbour", "Kiel", "--no-motor").output == f"{Sail('ketch', 'Kiel', motor=False)}\n"
 
 
 def test_choices_to_which_others_may_add():

@@ -151,7 +151,7 @@ def _option(field, hint, text, changed):
     elif field.default is False:
         how["is_flag"] = True
     elif bool in types:  # undecided by default
-        name = f"{name}/--no-{name.removeprefix('--')}"
+        name, how = f"{name}/--no-{name.removeprefix('--')}", how | {"default": None}
     else:
         shown = field.default is not None
         how |= {"default": field.default, "show_default": shown, "type": _type(types, choices_of(hint))}
