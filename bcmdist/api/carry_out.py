@@ -13,6 +13,8 @@ from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
 from typing import Any
 
+import msgspec
+
 from bcmdist.api.averages import points_in_regions, points_of, refuse_average
 from bcmdist.api.comparison.baselines import Compared, compared
 from bcmdist.api.files import is_file, predicted, write_columns
@@ -155,6 +157,7 @@ def _ingest(request: IngestRequest) -> Iterator[Work]:
                 "commit": after.commit,
                 "capacity": capacity(snapshot),
                 "drift": figures["drift"],
+                "update": msgspec.to_builtins(snapshot.facts.ingestion.update) if request.options.update else None,
                 **sampled,
             }
 

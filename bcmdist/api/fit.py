@@ -13,6 +13,8 @@ from bcmdist.committee.ingest.growing import share_of_new_places
 from bcmdist.committee.ingest.ingestion import ingest, unchanged
 from bcmdist.committee.ingest.options import IngestOptions, IngestReport
 from bcmdist.committee.ingest.source import source_of
+from bcmdist.committee.measurements import OnlineUpdate
+from bcmdist.committee.online_update import UpdateForm
 from bcmdist.committee.snapshot import Snapshot, from_commit
 from bcmdist.data.dataset import Dataset, open_data
 from bcmdist.data.partition import partitions, refuse_overlap
@@ -32,6 +34,10 @@ from bcmdist.prediction.local import arrange
 from bcmdist.prediction.measuring.measurement import measured
 from bcmdist.runtime.interface import Runtime
 from bcmdist.storage.commits import Reference, open_store
+
+
+# More partitions than any call absorbs: all in one commit.
+ALL = 10**9
 
 
 def fit(source, settings: Settings, model, runtime: Runtime, *, cells: Reference | None = None) -> Snapshot:
@@ -159,12 +165,28 @@ def ingest_source(
         return after.newest(), report
 
 
-def partial_fit(snapshot: Snapshot, source, runtime: Runtime, *, same_rows="warn") -> Snapshot:
+def partial_fit(snapshot: Snapshot, source, runtime: Runtime, options: IngestOptions | None = None) -> Snapshot:
     """Absorb the rows at a URL or in memory; rows in memory are kept on disk as long as the snapshot lives."""
     keep, url = placed(source, like=snapshot.model.schema)
     with contextlib.closing(source_of(snapshot, url)) as opened:
-        absorbed, _ = ingest_source(snapshot, opened, IngestOptions(same_rows=same_rows), runtime)
+        absorbed, _ = ingest_source(snapshot, opened, options, runtime)
     return absorbed.kept(*keep)
+
+
+def update(snapshot: Snapshot, source, form: UpdateForm, runtime: Runtime) -> tuple[Snapshot, OnlineUpdate]:
+    """Absorb the rows at a URL or in memory in one commit; return also the record of this update of the belief.
+
+    Raises
+    ------
+    InvalidData
+        All rows were absorbed before.
+    """
+    before = snapshot.facts.ingestion.update
+    after = partial_fit(snapshot, source, runtime, IngestOptions(update=form, commit_every=ALL))
+    made = after.facts.ingestion.update
+    if made is None or made == before:
+        raise InvalidData(f"{snapshot.url}: expected rows that were not absorbed yet, all were; give new rows")
+    return after, made
 
 
 def forget(snapshot: Snapshot, keys, runtime: Runtime) -> Snapshot:

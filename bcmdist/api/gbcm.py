@@ -16,18 +16,17 @@ from typing import Any
 import numpy as np
 
 from bcmdist.api import fit, merging, refitting
-from bcmdist.api.advice import advised
 from bcmdist.api.carried import write_portable
 from bcmdist.api.display import health_html, summary
-from bcmdist.api.info import info
 from bcmdist.api.places import asked, source_of_rows
-from bcmdist.api.relevance import Lengthscales, lengthscales
 from bcmdist.api.requests import RefitOptions
 from bcmdist.api.running import Where, runs
 from bcmdist.api.stored import StoredCommittee
 from bcmdist.committee import passes, revision
-from bcmdist.committee.ingest.options import IngestOptions, IngestReport
+from bcmdist.committee.ingest.options import IngestOptions, IngestReport, SameRows
 from bcmdist.committee.ingest.source import as_source, source_of
+from bcmdist.committee.measurements import OnlineUpdate
+from bcmdist.committee.online_update import UpdateForm
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.partition import Partition
 from bcmdist.data.sources.open import Source
@@ -121,18 +120,6 @@ class GBCM(StoredCommittee):
     def single(self, what: str) -> "GBCM":
         return self
 
-    def info(self) -> dict[str, Any]:
-        """Summary of model and data (`bcmdist info`), JSON-ready."""
-        return info(self.snapshot)
-
-    def advised(self) -> list[str]:
-        """Advice about the fit, one sentence per entry."""
-        return advised(self.snapshot)
-
-    def lengthscales(self) -> list[Lengthscales]:
-        """Lengthscales of each part of the kernel, for each feature."""
-        return lengthscales(self.snapshot)
-
     @runs
     def absorb(self, parts: list[Partition], *, same_rows: str = "warn", runtime: Where = None) -> "GBCM":
         """Add the partitions' messages and commit. Partitions already in the ledger are skipped.
@@ -153,7 +140,7 @@ class GBCM(StoredCommittee):
 
     @runs
     def partial_fit(
-        self, source: Any, y: Any = None, *, companions: Any = None, same_rows: str = "warn", runtime: Where = None
+        self, source: Any, y: Any = None, *, companions: Any = None, same_rows: SameRows = "warn", runtime: Where = None
     ) -> "GBCM":
         """Absorb the rows of another source with arrays of the same names. Absorbed partitions are skipped.
 
@@ -162,7 +149,21 @@ class GBCM(StoredCommittee):
         absorbed partition holds other rows now; `SameRows` where `same_rows` is "refuse".
         """
         source = source_of_rows(source, y, companions)
-        return GBCM(fit.partial_fit(self.snapshot, source, runtime, same_rows=same_rows))
+        return GBCM(fit.partial_fit(self.snapshot, source, runtime, IngestOptions(same_rows=same_rows)))
+
+    @runs
+    def update(
+        self, source: Any, y: Any = None, *, companions: Any = None, form: UpdateForm = "kalman", runtime: Where = None
+    ) -> tuple["GBCM", OnlineUpdate]:
+        """Absorb new rows in one commit; return also the innovation and gain of this update of the belief.
+
+        `source`, `y`, `companions` as in `partial_fit`, which does the same without the record. `form`: "kalman", the
+        Kalman filter's step of mean and covariance, or "information", the sum of natural parameters: the same belief up
+        to rounding (GBCM paper, Appendix B); see `committee.online_update`. Raises as `partial_fit`; `InvalidData`
+        where all rows were absorbed before; `NotPositiveDefinite` where rounding leaves "kalman" no covariance.
+        """
+        snapshot, update = fit.update(self.snapshot, source_of_rows(source, y, companions), form, runtime)
+        return GBCM(snapshot), update
 
     def source(self, url: Any, *, watch: bool = False, **options: Any) -> Source:
         """Open a source of rows for this model. `watch`: follow a source that grows; `options` as of `open_source`."""

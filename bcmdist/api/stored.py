@@ -3,7 +3,10 @@
 from dataclasses import dataclass
 from typing import Any
 
+from bcmdist.api.advice import advised
 from bcmdist.api.facade import Facade
+from bcmdist.api.info import info
+from bcmdist.api.relevance import Lengthscales, lengthscales
 from bcmdist.committee import fading
 from bcmdist.committee.committee import Committee
 from bcmdist.committee.snapshot import Snapshot
@@ -54,6 +57,18 @@ class StoredCommittee(Facade):
     def facts(self) -> dict[str, Any]:
         """Records of the fit, JSON-ready: job, kernels tried, seconds per stage, ..."""
         return self.snapshot.facts.to_json()
+
+    def info(self) -> dict[str, Any]:
+        """Summary of model and data (`bcmdist info`), JSON-ready."""
+        return info(self.snapshot)
+
+    def advised(self) -> list[str]:
+        """Advice about the fit, one sentence per entry."""
+        return advised(self.snapshot)
+
+    def lengthscales(self) -> list[Lengthscales]:
+        """Lengthscales of each part of the kernel, for each feature."""
+        return lengthscales(self.snapshot)
 
     def history(self) -> list[dict[str, Any]]:
         """Describe its commits, oldest first; see `records.history`."""

@@ -17,6 +17,7 @@ from bcmdist.committee.measurements import (
     Calibration,
     ErrorScale,
     ExpectedLoss,
+    OnlineUpdate,
     QueryLoss,
     Recalibration,
     Replicates,
@@ -178,6 +179,8 @@ class Ingestion(Record, frozen=True):
     """names of partitions and data sets that failed"""
     lag: dict[str, Lag] | None = None
     """by source name"""
+    update: OnlineUpdate | None = None
+    """the last update that was recorded"""
 
 
 class Cells(Record, frozen=True, omit_defaults=True):

@@ -108,3 +108,21 @@ class Accuracy(Record, frozen=True):
     """by name"""
     learned_from: CountFromOne
     """number of training rows that the baselines have learned from"""
+
+
+class OnlineUpdate(Record, frozen=True):
+    """The update of the committee by the rows of one commit (`bcmdist.committee.online_update`)."""
+
+    commit: CountFromOne
+    """number of that commit"""
+    form: Literal["information", "kalman"]
+    rows: Count
+    """number of rows absorbed"""
+    measurements: Count
+    """number of independent directions of the shared variables that they measure"""
+    innovation: NotNegative
+    """mean square of the standardised innovations; about 1 if the rows are as the model predicted"""
+    gain: NotNegative
+    """mean share, from 0 to 1, of the innovation by which the belief moved"""
+    rounding: NotNegative
+    """estimated rounding of the covariance in proportion to its smallest eigenvalue"""

@@ -105,9 +105,15 @@ def independent_rows(K, share=DUPLICATE_SHARE) -> np.ndarray:
 
 
 def semidefinite_factor(A, *, name) -> np.ndarray:
-    """F (n, r) with `F F' = A` for a positive semi-definite `A` of rank r, by pivoted Cholesky.
+    """F (n, r) of `pivoted_factor`."""
+    return pivoted_factor(A, name=name)[0]
 
-    Stops when the largest remaining pivot is at rounding level, `n eps max(diag)`.
+
+def pivoted_factor(A, *, name) -> tuple[np.ndarray, np.ndarray]:
+    """F (n, r) with `F F' = A` for a positive semi-definite `A` of rank r, by pivoted Cholesky; and its pivots (r,).
+
+    The rows of F at the pivots are a lower triangle. Stops when the largest remaining pivot is at rounding level,
+    `n eps max(diag)`.
 
     Raises
     ------
@@ -125,7 +131,7 @@ def semidefinite_factor(A, *, name) -> np.ndarray:
             f"{name}: expected a positive semi-definite matrix, got one with a pivot of {remaining.min():.1e} at a "
             f"largest diagonal entry of {diagonal.max():.1e}; the kernel is no covariance"
         )
-    return F
+    return F, pivots[:rank] - 1
 
 
 def solve_lower(L, B) -> np.ndarray:

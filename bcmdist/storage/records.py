@@ -105,14 +105,16 @@ def history(store) -> list[dict]:
     """Describe every commit of a `ModelStore`, oldest first.
 
     Keys are `number`, `format`, `rows` and `partitions` (rows and ledger entries absorbed; None if the record does not
-    hold them), `offsets`, `operation` (what the commit did, compared with the one before; None if that is pruned), and
-    `date` in ISO 8601: when the record was stored in this directory, which may be a copy.
+    hold them), `offsets`, `operation` (what the commit did, compared with the one before; None if that is pruned),
+    `update` (innovation and gain of `ingest --update`, or None), and `date` in ISO 8601: when the record was stored in
+    this directory, which may be a copy.
     """
     records = [store.record(number) for number in store.numbers()]
     return [
         {name: record[name] for name in ("number", "format", "offsets")}
         | {name: record["facts"].get(name) for name in ("rows", "partitions")}
-        | {"operation": _operation(record, before), "date": _date(store.storage, record["number"])}
+        | {"operation": _operation(record, before), "update": _update(record)}
+        | {"date": _date(store.storage, record["number"])}
         for before, record in zip([None, *records], records, strict=False)
     ]
 
@@ -135,6 +137,12 @@ def _counts(record) -> tuple[int, int]:
     """Numbers of rows absorbed and of refits."""
     facts = record["facts"]
     return facts.get("rows") or 0, (facts.get("fit") or {}).get("refits") or 0
+
+
+def _update(record) -> dict | None:
+    """The record of the update that a commit made; None if it recorded none."""
+    update = (record["facts"].get("fit") or {}).get("update")
+    return update if update and update.get("commit") == record["number"] else None
 
 
 def _date(storage, number):

@@ -130,7 +130,8 @@ def _commit(commit):
     read = [f"{source} read to {readable(place)}" for source, place in commit["offsets"].items() if source]
     when = f" of {commit['date'].replace('T', ' ').removesuffix('+00:00')} UTC" if commit.get("date") else ""
     made = f" ({commit['operation']})" if commit.get("operation") else ""
-    return ", ".join([f"commit {commit['number']}{made}{when}: {' in '.join(absorbed)}", *read])
+    update = [f"innovation {one['innovation']:.2f}, gain {one['gain']:.2f}"] if (one := commit.get("update")) else []
+    return ", ".join([f"commit {commit['number']}{made}{when}: {' in '.join(absorbed)}", *update, *read])
 
 
 def _entry(entry):

@@ -350,7 +350,8 @@ class Loop:
         """Facts of the next commit other than the batch itself: fading, skipped partitions, lag, the observer's."""
         name, facts = self.source.name, self.snapshot.facts
         found = self.watch.facts(facts) | lag_fact(facts, name, self.lag)
-        return CommitDetails(name, self.admission.fading, self.admission.report.skipped, found)
+        skipped = self.admission.report.skipped
+        return CommitDetails(name, self.admission.fading, skipped, found, self.options.update)
 
     def _lag(self):
         """Lag of a commit made now; None if unknown, or for rows in memory, which do not grow."""

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Annotated, Literal, get_args
 
+from bcmdist.committee.online_update import UPDATE_FORMS, UpdateForm
 from bcmdist.errors import InvalidOption
 from bcmdist.storage.bounds import COUNT, Bounds, option_name, refuse_outside
 
@@ -66,6 +67,9 @@ class IngestOptions:
     sample_weights: SampleWeights | None = None
     """of a mixture over hyper-parameters: weights of its samples, equal or by the evidence of the rows absorbed since
     they were drawn [default: as before, equal at first]"""
+    update: UpdateForm | None = None
+    """how each commit updates the belief, which is recorded with its innovation and gain: information, which adds
+    natural parameters, or kalman, the Kalman filter's step of mean and covariance [default: information, no record]"""
     stop: Callable[[], bool] = never
     """asked between partitions"""
 
@@ -76,6 +80,10 @@ class IngestOptions:
         if self.sample_weights not in (None, *SAMPLE_WEIGHTS):
             raise InvalidOption(
                 f"--sample-weights: expected {' or '.join(SAMPLE_WEIGHTS)}, got {self.sample_weights!r:.80}; give one"
+            )
+        if self.update not in (None, *UPDATE_FORMS):
+            raise InvalidOption(
+                f"--update: expected {' or '.join(UPDATE_FORMS)}, got {self.update!r:.80}; give one of these"
             )
         if self.same_rows not in SAME_ROWS:
             raise InvalidOption(

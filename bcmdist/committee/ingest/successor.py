@@ -8,6 +8,7 @@ from bcmdist.committee import passes
 from bcmdist.committee.committee import Committee
 from bcmdist.committee.fading import Weighting
 from bcmdist.committee.ingest.uncommitted import Batch
+from bcmdist.committee.online_update import UpdateForm, updated
 from bcmdist.committee.revision import messages
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.experts.contributions import lifted
@@ -27,6 +28,8 @@ class CommitDetails:
     """names of partitions or data sets that failed; names that are in the ledger are dropped"""
     facts: dict[str, Any]
     """further facts to change"""
+    update: UpdateForm | None = None
+    """how the belief is updated; None: by adding messages, without a record"""
 
 
 def says_more(
@@ -62,11 +65,15 @@ def successor(snapshot: Snapshot, batch: Batch, details: CommitDetails, runtime,
     gone = [entry for entry in ledger if after.expired(entry.position)] if after.window else []
     with stages("committee"):
         committee = snapshot.committee.aged(before.aged(after))
+        facts: dict[str, Any] = {"fading": after}
         if batch.message is not None:
             message = lifted(batch.message, snapshot.model.lift(batch.query))  # another process may have added points
-            committee = committee.absorb(message.weighted(batch.fading.aged(after)))
+            message = message.weighted(batch.fading.aged(after))
+            if details.update:
+                committee, facts["update"] = updated(committee, message, details.update, commit=snapshot.commit + 1)
+            else:
+                committee = committee.absorb(message)
         committee = _without(snapshot, committee, gone, after, ledger, runtime)
-    facts: dict[str, Any] = {"fading": after}
     if entries:
         facts |= passes.first_pass(snapshot.facts)
     facts |= details.facts
