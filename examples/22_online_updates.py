@@ -2,8 +2,8 @@
 
 `GBCM.update` absorbs a block of rows by the Kalman filter's step of mean and covariance (Tresp 2001, Appendix B) and
 returns its innovation, about 1 while rows are as predicted, and its gain, from 1 (the rows decide) to 0 (all was known
-before). `bcmdist ingest model stream.zarr --update kalman` is the same on the command line; `info --history` lists both.
-The committee is the same as of `partial_fit`, which adds messages.
+before). On the command line: `bcmdist ingest model stream.zarr --update kalman`, `bcmdist info model --history`. The
+committee is that of `partial_fit`, which adds messages.
 """
 
 import sys
