@@ -18,11 +18,22 @@ import msgspec
 from bcmdist.api.averages import points_in_regions, points_of, refuse_average
 from bcmdist.api.comparison.baselines import Compared, compared
 from bcmdist.api.files import is_file, predicted, write_columns
+from bcmdist.api.forecasts import forecast_table, refuse_forecast
 from bcmdist.api.gbcm import GBCM
 from bcmdist.api.imported import fitted, ingested, scored
-from bcmdist.api.mixture import opened
+from bcmdist.api.mixture import opened, refuse_mixture, refuse_single
 from bcmdist.api.plan.plan import plan
-from bcmdist.api.requests import FitRequest, IngestRequest, PredictRequest, ScoreRequest
+from bcmdist.api.requests import (
+    REQUESTS,
+    FitRequest,
+    ForecastRequest,
+    ForgetRequest,
+    IngestRequest,
+    MergeRequest,
+    PredictRequest,
+    RefitRequest,
+    ScoreRequest,
+)
 from bcmdist.api.sampling import like_mixture, sample_posterior
 from bcmdist.api.validation.cross_validate import prepared
 from bcmdist.api.validation.folds import column_to_keep
@@ -77,7 +88,7 @@ def carry_out(request, make_runtime: Callable[[], Any], *, started: float | None
     with begun(request) as work, make_runtime() as runtime:
         figures = work(runtime)
     seconds = time.perf_counter() - started
-    whole = {"seconds": seconds, "rows_per_second": figures["rows"] / seconds}
+    whole = {"seconds": seconds, "rows_per_second": figures.get("rows", 0) / seconds}
     return figures | {name: value for name, value in whole.items() if name in figures}
 
 
@@ -85,7 +96,7 @@ def carry_out(request, make_runtime: Callable[[], Any], *, started: float | None
 def begun(request) -> AbstractContextManager[Work]:
     """Context manager: validate a request as far as possible without a runtime; return the remaining work."""
     raise InvalidRequest(
-        f"expected a request to fit, ingest, predict or score, got {type(request).__name__}; see `bcmdist.api.requests`"
+        f"expected a request to {', '.join(REQUESTS)}, got {type(request).__name__}; see `bcmdist.api.requests`"
     )
 
 
@@ -160,6 +171,62 @@ def _ingest(request: IngestRequest) -> Iterator[Work]:
                 "update": msgspec.to_builtins(snapshot.facts.ingestion.update) if request.options.update else None,
                 **sampled,
             }
+
+        yield work
+
+
+@begun.register
+@contextlib.contextmanager
+def _forget(request: ForgetRequest) -> Iterator[Work]:
+    with opened(request.model) as before:
+
+        def work(runtime):
+            after = before.forget(request.keys, runtime=runtime)
+            snapshot = after.predictive.snapshot
+            counts = {"forgotten": len(set(request.keys)), "rows": snapshot.committee.total.rows}
+            error = snapshot.facts.linearisation.withdrawn_error
+            removed = {} if error is None else {"error_before_last_pass": error}
+            return counts | {"partitions": len(snapshot.ledger), **removed, "seconds": None, "commit": after.commit}
+
+        yield work
+
+
+@begun.register
+@contextlib.contextmanager
+def _merge(request: MergeRequest) -> Iterator[Work]:
+    refuse_single(request.model_a, request.model_b)
+    with opened(request.model_a) as one, opened(request.model_b) as other:
+        parts: Any = (one, other)  # two of one kind
+        yield (
+            lambda runtime: (
+                parts[0].merge(parts[1], request.model, query_most=request.query_most, runtime=runtime).info()
+            )
+        )
+
+
+@begun.register
+@contextlib.contextmanager
+def _refit(request: RefitRequest) -> Iterator[Work]:
+    refuse_mixture(request.model, "refit")
+    with GBCM.held(request.model) as before:
+        yield lambda runtime: before.refit(request.options, runtime=runtime).info()
+
+
+@begun.register
+@contextlib.contextmanager
+def _forecast(request: ForecastRequest) -> Iterator[Work]:
+    with opened(request.model) as fitted:
+        model, out, steps = fitted.predictive, request.out, request.steps
+        refuse_forecast(model, steps, out, request.method, request.inputs, csv_safe=request.csv_safe)
+
+        def work(runtime):
+            how = {"id": request.id, "method": request.method, "way": request.inputs, "seed": request.seed}
+            columns = forecast_table(model, request.data, steps=steps, ahead=request.ahead, **how)
+            figures: dict[str, Any] = {"steps": steps, "series": len(columns["step"]) // steps}
+            if out is None:
+                return figures | {"forecast": {name: values.tolist() for name, values in columns.items()}}
+            write_columns(columns, out, csv_safe=request.csv_safe)
+            return figures | {"out": out}
 
         yield work
 

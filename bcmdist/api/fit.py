@@ -35,7 +35,6 @@ from bcmdist.prediction.measuring.measurement import measured
 from bcmdist.runtime.interface import Runtime
 from bcmdist.storage.commits import Reference, open_store
 
-
 # More partitions than any call absorbs: all in one commit.
 ALL = 10**9
 

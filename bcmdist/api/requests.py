@@ -1,24 +1,23 @@
-"""Requests: a fit, ingestion, prediction or score as a value that can be validated, stored, sent and executed later.
+"""Requests: a fit, ingestion, prediction or the like as a value that can be validated, stored, sent and executed later.
 
     request = FitRequest("train.zarr", "model", Settings(query=500))
-    assert from_json(to_json(request)) == request
+    assert from_json(to_json(request)) == request        # bcmdist.api.request_json
     figures = carry_out(request, DaskRuntime)            # bcmdist.api.carry_out
 
-The command line derives its options from the fields, and jobs store requests. All fields are stored, also those with
-default values, so that a request keeps its meaning when defaults change. Nothing heavy is imported until a request is
-created.
+The command line derives its options from the fields, and jobs store requests. Nothing heavy is imported until a request
+is created.
 """
 
 import functools
 import os
-from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from bcmdist.committee.ingest.options import IngestOptions
 from bcmdist.data.tables.options import TableOptions, is_geojson
-from bcmdist.errors import InvalidOption, InvalidRequest
-from bcmdist.learning.method_options import method_options, option_kinds
-from bcmdist.learning.option_fields import fits, has_fields, hints_of, words
+from bcmdist.errors import InvalidOption
+from bcmdist.learning.method_options import method_options
+from bcmdist.learning.option_fields import has_fields, hints_of
 from bcmdist.learning.settings import Settings
 from bcmdist.storage.bounds import COUNT, SEED, Bounds, option_name, refuse_outside
 from bcmdist.storage.urls import refuse_secrets
@@ -224,12 +223,96 @@ class ScoreRequest:
             raise InvalidOption(f"{option_name(changed[0])}: expected --folds with it, got none; give --folds K")
 
 
-Request = FitRequest | IngestRequest | PredictRequest | ScoreRequest
+@dataclass(frozen=True)
+class ForecastRequest:
+    """Forecast the series that a model was fitted to."""
+
+    places: ClassVar[tuple[str, ...]] = ("model", "data", "out", "ahead")
+    model: str
+    """model directory, fitted to data imported with --lags"""
+    steps: Annotated[int, "K", Bounds(1, 1_000_000)]
+    """steps ahead"""
+    data: str | None = None
+    """table with the series, row after row, or data set imported with --lags, of which the last values are used
+    [default: the training data]"""
+    out: Annotated[str | None, "FILE.csv"] = None
+    """table to write: .csv or .parquet [default: standard output]"""
+    csv_safe: bool = False
+    """for .csv output: put an apostrophe before text that a spreadsheet would treat as a formula (=, +, -, @)"""
+    ahead: Annotated[str | None, "FILE"] = None
+    """table of future rows with the columns named by --x at import: at least K rows per series"""
+    id: Annotated[str | None, "NAME"] = None
+    """column that names the series, if there are several [default: the row names of a data set]"""
+    method: Literal["committee", "local"] | str | None = None
+    """how to predict a step [default: as recorded at fit]"""
+    inputs: Literal["exact", "taylor", "montecarlo", "naive"] | None = None
+    """how to propagate the uncertainty of predicted values [default: exact where available, else montecarlo]; naive
+    treats them as measured"""
+    seed: Annotated[int, SEED] = 0
+    """seed of the montecarlo paths"""
+
+    def __post_init__(self):
+        refuse_outside(self, named=option_name)
+
+
+@dataclass(frozen=True)
+class ForgetRequest:
+    """Forget partitions of a model."""
+
+    places: ClassVar[tuple[str, ...]] = ("model",)
+    model: str
+    """model directory"""
+    keys: Annotated[list[str], "KEYS"]
+    """keys of the partitions in the ledger"""
+
+
+@dataclass(frozen=True)
+class MergeRequest:
+    """Merge two models in a new directory."""
+
+    places: ClassVar[tuple[str, ...]] = ("model_a", "model_b", "model")
+    model_a: str
+    """model directory"""
+    model_b: str
+    """model directory"""
+    model: Annotated[str, "DIR"]
+    """new model directory"""
+    query_most: Annotated[int | None, "Q", Bounds(1, 10**6)] = None
+    """largest number of query points, where those of the two differ [default: those of both]"""
+
+    def __post_init__(self):
+        refuse_outside(self, named=option_name)
+
+
+@dataclass(frozen=True)
+class RefitRequest:
+    """Learn the hyper-parameters and query points of a model anew."""
+
+    places: ClassVar[tuple[str, ...]] = ("model",)
+    model: str
+    """model directory"""
+    options: RefitOptions = field(default_factory=RefitOptions)
+
+
+Request = (
+    FitRequest
+    | IngestRequest
+    | PredictRequest
+    | ScoreRequest
+    | ForecastRequest
+    | ForgetRequest
+    | MergeRequest
+    | RefitRequest
+)
 REQUESTS: dict[str, type[Request]] = {
     "fit": FitRequest,
     "ingest": IngestRequest,
     "predict": PredictRequest,
     "score": ScoreRequest,
+    "forecast": ForecastRequest,
+    "forget": ForgetRequest,
+    "merge": MergeRequest,
+    "refit": RefitRequest,
 }
 RequestType = TypeVar("RequestType", bound=Any)
 
@@ -238,8 +321,8 @@ RequestType = TypeVar("RequestType", bound=Any)
 
 
 def named_places(request: Request) -> dict[str, str]:
-    """Return the paths and URLs in a request, by field name: data, model, out, source."""
-    return {name: getattr(request, name) for name in request.places}
+    """Return the paths and URLs in a request, by field name: data, model, out, source, without those left out."""
+    return {name: place for name in request.places if (place := getattr(request, name)) is not None}
 
 
 def located(request: RequestType) -> RequestType:
@@ -292,71 +375,3 @@ def request_of(kind: type[RequestType], values: dict) -> RequestType:
     if kind is Settings:
         made |= {name: values[name] for name in method_options() if name in values}
     return kind(**made)
-
-
-# --- JSON ---
-
-
-def to_json(request: Request) -> dict:
-    """Return a request as JSON: all fields by name, and its kind as `request`."""
-    (name,) = (name for name, kind in REQUESTS.items() if kind is type(request))
-    return {"request": name, **_written(request)}
-
-
-def _written(value):
-    if not is_dataclass(value):
-        return value
-    written = {name: _written(getattr(value, name)) for name in hints_of(type(value))}
-    if isinstance(value, Settings):  # options of the method stand on the level of the fields
-        kinds = option_kinds(value.expert)
-        return {**written, **{one.name: getattr(value, one.name) for kind in kinds for one in fields(kind)}}
-    return written
-
-
-def from_json(found: Any) -> Request:
-    """Return the request written by `to_json`. Missing fields have their default values.
-
-    Raises
-    ------
-    InvalidRequest
-        The JSON is no request: a field is unknown or has the wrong type, or a required field is missing.
-    InvalidOption
-        A value is invalid.
-    """
-    name = found.get("request") if isinstance(found, dict) else None
-    if not isinstance(name, str) or name not in REQUESTS:
-        raise InvalidRequest(
-            f"request: expected an object whose request is one of {', '.join(REQUESTS)}, got {found!r:.80}; correct it"
-        )
-    return _read(REQUESTS[name], {field: value for field, value in found.items() if field != "request"}, name)
-
-
-def _read(kind, found, where):
-    hints = hints_of(kind)
-    if kind is Settings:
-        hints |= {name: option.hint for name, option in method_options(named=found.keys() - hints.keys()).items()}
-    for name in found.keys() - hints.keys():
-        raise InvalidRequest(
-            f"request: expected fields of {where} ({', '.join(hints)}), got {name!r:.80}; leave it out, or upgrade "
-            "bcmdist"
-        )
-    for one in fields(kind):
-        if one.name in hints and one.name not in found and one.default is one.default_factory is MISSING:
-            raise InvalidRequest(f"request: expected {one.name} in {where}, it is not there; add it")
-    values = {}
-    for name, value in found.items():
-        hint = hints[name]
-        if not fits(value, hint):
-            raise InvalidRequest(f"request: expected {words(hint)} as {where}.{name}, got {value!r:.80}; correct it")
-        _refuse_unwritable(value, f"{where}.{name}")
-        values[name] = _read(hint, value, f"{where}.{name}") if has_fields(hint) else value
-    return kind(**values)
-
-
-def _refuse_unwritable(value, where):
-    """Raise `InvalidRequest` where a string, or one in a list, contains NUL or lone surrogates: no stored name can."""
-    for text in value if isinstance(value, list) else [value]:
-        if isinstance(text, str) and ("\0" in text or any("\ud800" <= letter <= "\udfff" for letter in text)):
-            raise InvalidRequest(
-                f"request: expected a text of whole characters without NUL as {where}, got {text!r:.80}; correct it"
-            )

@@ -25,7 +25,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from bcmdist.api.carry_out import carry_out
-from bcmdist.api.requests import Request, from_json
+from bcmdist.api.request_json import from_json
+from bcmdist.api.requests import Request
 from bcmdist.app.failures import described
 from bcmdist.app.finite import finite
 from bcmdist.app.jobs import asked_portion, asked_scheduler

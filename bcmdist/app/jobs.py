@@ -16,7 +16,8 @@ import time
 from typing import Any, Protocol
 
 from bcmdist import __version__
-from bcmdist.api.requests import Request, named_places, to_json
+from bcmdist.api.request_json import to_json
+from bcmdist.api.requests import Request, named_places
 from bcmdist.app.journal import OUTPUT, STATES, Journal, job_ids, open_job
 from bcmdist.errors import BcmdistError, JobRefused, WorkerCannotRead
 from bcmdist.runtime.portion import ALL, Portion

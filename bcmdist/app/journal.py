@@ -42,8 +42,11 @@ STATES = {
 class Places(msgspec.Struct, forbid_unknown_fields=True):
     """Paths and URLs of a request."""
 
+    ahead: str | UnsetType = UNSET
     data: str | UnsetType = UNSET
     model: str | UnsetType = UNSET
+    model_a: str | UnsetType = UNSET
+    model_b: str | UnsetType = UNSET
     out: str | UnsetType = UNSET
     source: str | UnsetType = UNSET
 

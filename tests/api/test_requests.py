@@ -9,16 +9,20 @@ import pytest
 
 from bcmdist import GBCM, SerialRuntime, Settings
 from bcmdist.api.carry_out import carry_out, check
+from bcmdist.api.request_json import from_json, to_json
 from bcmdist.api.requests import (
     FitRequest,
+    ForecastRequest,
+    ForgetRequest,
     IngestRequest,
+    MergeRequest,
     PredictRequest,
+    RefitOptions,
+    RefitRequest,
     ScoreRequest,
-    from_json,
     located,
     named_places,
     request_of,
-    to_json,
 )
 from bcmdist.committee.ingest.options import IngestOptions
 from bcmdist.errors import BcmdistError, DataExists, DataNotFound, InvalidOption, InvalidRequest, ModelNotFound
@@ -34,6 +38,10 @@ SOME = [
     IngestRequest("m", "s", IngestOptions(watch=True, half_life=100, window=7, skip=True, same_rows="allow"), 2.5),
     PredictRequest("m", "d", "o", method="another", id="name"),
     ScoreRequest("m", "d", y="target"),
+    ForecastRequest("m", 3, "series.csv", inputs="naive"),
+    ForgetRequest("m", ["one", "two"]),
+    MergeRequest("a", "b", "m", query_most=30),
+    RefitRequest("m", RefitOptions(newest=100, kernel="se")),
 ]
 
 
@@ -54,7 +62,7 @@ def test_every_value_is_written():
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"request": "refit"}, r"one of fit, ingest, predict, score, got \{'request': 'refit'"),
+        ({"request": "plot"}, r"one of fit, ingest, predict, score, .*refit, got \{'request': 'plot'"),
         ({"request": None}, "expected an object whose request is one of"),
         ({"querry": 3}, r"expected fields of fit \(data, model, settings, .*\), got 'querry'; leave it out"),
         ({"settings": {"querry": 3}}, r"expected fields of fit.settings \(task, .*, layers, .*, got 'querry'"),

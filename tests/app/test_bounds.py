@@ -1,7 +1,7 @@
 """Every numeric option has bounds, which its error states; what lies within them gives a model that can be read."""
 
 import math
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from typing import get_args
 
 import click
@@ -10,7 +10,8 @@ import pytest
 from click.testing import CliRunner
 
 from bcmdist.api.gbcm import GBCM
-from bcmdist.api.requests import REQUESTS, from_json
+from bcmdist.api.request_json import from_json
+from bcmdist.api.requests import REQUESTS
 from bcmdist.app.cli.main import cli
 from bcmdist.committee.ingest.options import IngestOptions
 from bcmdist.errors import BcmdistWarning, InvalidOption, InvalidRequest
@@ -58,7 +59,8 @@ def made(kind, **values):
     """Options with some values, those of a method in settings of its expert; a request with names of places."""
     if kind in METHODS.values():
         return Settings(expert=EXPERTS_OF[kind.__name__], **values)
-    return kind(**{place: place for place in getattr(kind, "places", ())}, **values)
+    required = {one.name: 1 for one in fields(kind) if one.default is one.default_factory is MISSING}
+    return kind(**required | {place: place for place in getattr(kind, "places", ())} | values)
 
 
 def test_there_are_numbers():

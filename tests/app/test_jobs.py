@@ -12,12 +12,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import zarr
 from click.testing import CliRunner
 
 from bcmdist import GBCM, SerialRuntime, Settings
-from bcmdist.api.requests import FitRequest, from_json, to_json
+from bcmdist.api.request_json import from_json, to_json
+from bcmdist.api.requests import FitRequest
 from bcmdist.app import jobs
 from bcmdist.app.cli import jobs as jobcommands
 from bcmdist.app.cli.main import cli
@@ -349,6 +351,40 @@ def test_submit_and_look(wave, tmp_path, machine):
     assert [e["event"] for e in call("logs", done["id"])["events"]][-1] == "finished"
     assert "it has finished" in refused("resume", done["id"])
     assert "it has finished; there is nothing to cancel" in refused("cancel", done["id"])
+
+
+def test_commands_that_change_or_score_a_model_are_jobs_too(wave, make_data, tmp_path, machine):
+    path, X, y, *_ = wave
+    halves = [make_data(f"half{k}.zarr", rows_per_chunk=20, X=X[k::2], y=y[k::2]) for k in range(2)]
+
+    def result(*arguments):
+        return call("status", call("submit", *arguments, *SCHEDULER)["id"])["result"]
+
+    call("fit", halves[0], "--model", tmp_path / "one", *FIT, *CHUNKS, "--serial")
+    call("fit", halves[1], "--model", tmp_path / "two", *CHUNKS, "--like", tmp_path / "one", "--serial")
+    merged = result("merge", tmp_path / "one", tmp_path / "two", "--model", tmp_path / "both")
+    assert merged["rows"] == 240
+    assert (
+        result("score", tmp_path / "both", path)["rmse"] == call("score", tmp_path / "both", path, "--serial")["rmse"]
+    )
+    entry = GBCM.load(tmp_path / "both").ledger[0]
+    forgotten = result("forget", tmp_path / "both", entry.key)
+    assert (forgotten["forgotten"], forgotten["rows"]) == (1, 240 - entry.rows)
+    assert result("refit", tmp_path / "both", "--effort", "quick")["rows"] == 240 - entry.rows
+    assert GBCM.load(tmp_path / "both").history()[-1]["operation"] == "refit or revert"
+
+
+def test_a_forecast_is_a_job_too(tmp_path, machine, rng):
+    series = tmp_path / "series.csv"
+    series.write_text("y\n" + "\n".join(f"{np.sin(0.3 * k) + 0.1 * rng.standard_normal():.6f}" for k in range(200)))
+    call("import", series, tmp_path / "lagged.zarr", "--y", "y", "--lags", 4)
+    call("fit", tmp_path / "lagged.zarr", "--model", tmp_path / "m", *FIT, *CHUNKS, "--serial")
+    done = call("submit", "forecast", tmp_path / "m", series, "--steps", 5, "--out", tmp_path / "f.csv", *SCHEDULER)
+    assert call("status", done["id"])["result"] == {"steps": 5, "series": 1, "out": str(tmp_path / "f.csv")}
+    here = call("forecast", tmp_path / "m", series, "--steps", 5)["forecast"]
+    assert len((tmp_path / "f.csv").read_text().splitlines()) == 1 + len(here["step"])
+    inside = call("status", call("submit", "forecast", tmp_path / "m", "--steps", 5, *SCHEDULER)["id"])["result"]
+    assert inside["forecast"] == here
 
 
 def test_a_request_holds_what_was_given_and_no_relative_path(wave, tmp_path, machine, monkeypatch):

@@ -11,7 +11,8 @@ from click.testing import CliRunner
 
 from bcmdist import GBCM, Settings
 from bcmdist.api.carry_out import check
-from bcmdist.api.requests import FitRequest, from_json, to_json
+from bcmdist.api.request_json import from_json, to_json
+from bcmdist.api.requests import FitRequest
 from bcmdist.app.cli.main import cli
 from bcmdist.data.tables.options import TableOptions
 from bcmdist.errors import BcmdistWarning

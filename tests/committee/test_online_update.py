@@ -98,7 +98,9 @@ def test_rows_unlike_those_before_have_a_large_innovation(rng):
 def test_lost_digits_are_reported(rng):
     query, messages = made(regression_problem(rng))
     start, message = Committee(zero(query.size)), messages[-1]
-    with pytest.warns(BcmdistWarning, match="covariance of commit 1 has an estimated rounding of .* use --update information"):
+    with pytest.warns(
+        BcmdistWarning, match="covariance of commit 1 has an estimated rounding of .* use --update information"
+    ):
         imprecise, update = updated(start, message.weighted(1e10), "kalman", commit=1)
     exact, _ = updated(start, message.weighted(1e10), "information", commit=1)
     half = np.linalg.solve(exact.posterior.factor, imprecise.posterior.factor)

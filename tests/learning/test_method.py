@@ -9,7 +9,8 @@ import pytest
 from click.testing import CliRunner
 
 from bcmdist import GBCM, Settings, register_method
-from bcmdist.api.requests import FitRequest, from_json, to_json
+from bcmdist.api.request_json import from_json, to_json
+from bcmdist.api.requests import FitRequest
 from bcmdist.app.cli.main import cli
 from bcmdist.errors import InvalidOption
 from bcmdist.learning.experts import EXPERTS, query_values

@@ -123,9 +123,16 @@ def _made(kind, arguments, leave_out, changed):
         if has_fields(hint):
             yield from _made(hint, arguments, leave_out, changed)
         elif field.name in arguments:
-            yield click.argument(field.name)
+            yield _argument(field, hint)
         else:
             yield _option(field, hint, texts[field.name], changed.get(field.name, {}))
+
+
+def _argument(field, hint):
+    required = field.default is MISSING
+    if any(get_origin(one) is list for one in types_of(hint)):
+        return click.argument(field.name, nargs=-1, required=required, callback=lambda _, __, values: list(values))
+    return click.argument(field.name, required=required)
 
 
 def option_of(option: MethodOption) -> click.Option:

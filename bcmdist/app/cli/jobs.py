@@ -19,12 +19,13 @@ from bcmdist.app.cli.options import (
     chosen_place,
     chosen_tls,
     json_option,
+    runtime_options,
     security_shown,
     tls_options,
 )
 from bcmdist.app.cli.output import one_line, readable, report
-from bcmdist.app.cli.predict import predict
-from bcmdist.app.cli.revision import ingest
+from bcmdist.app.cli.predict import forecast, predict, score
+from bcmdist.app.cli.revision import forget, ingest, merge, refit
 from bcmdist.app.finite import finite
 from bcmdist.app.journal import Journal
 from bcmdist.errors import BcmdistError
@@ -175,11 +176,11 @@ def _params(option):
 
 @click.group()
 def submit() -> None:
-    """Submit a fit, ingest or predict as a background job to a Dask cluster.
+    """Submit a command as a background job to a Dask cluster.
 
-    Takes the options of that command. All machines must see data, model and the jobs directory under the same path or
-    URL. Prints the job's id once its coordinator runs next to the scheduler; this machine is then no longer needed. See
-    `bcmdist jobs --help`.
+    Takes the options of that command; the result is in `bcmdist status ID`. All machines must see data, model and the
+    jobs directory under the same path or URL. Prints the job's id once its coordinator runs next to the scheduler; this
+    machine is then no longer needed. See `bcmdist jobs --help`.
 
     Example: bcmdist submit fit train.zarr --model model --scheduler tcp://HOST:8786 --json
     """
@@ -205,11 +206,14 @@ def _submitting(command, kind):
         report({"id": journal.id, **_brief(journal), "scheduler": scheduler, "jobs": journal.storage.url}, as_json)
 
     text = command.help.replace("Example: bcmdist", "Example: bcmdist submit") + " --scheduler tcp://HOST:8786"
-    return type(command)(command.name, params=[*command.params, *_params(jobs_option)], callback=callback, help=text)
+    own = [one for one in command.params if one.name != "picture"]  # drawn by the process that asks
+    named = {one.name for one in own}
+    params = [*own, *(one for one in _params(runtime_options) if one.name not in named), *_params(jobs_option)]
+    return type(command)(command.name, params=params, callback=callback, help=text)
 
 
-for name, command in {"fit": fit, "ingest": ingest, "predict": predict}.items():
-    submit.add_command(_submitting(command, REQUESTS[name]))
+for command in (fit, ingest, predict, score, forecast, forget, merge, refit):
+    submit.add_command(_submitting(command, REQUESTS[str(command.name)]))
 
 
 def _machine(address, tls):

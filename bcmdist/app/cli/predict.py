@@ -4,44 +4,21 @@ import time
 
 import click
 
-from bcmdist.api.requests import PredictRequest, ScoreRequest, request_of
+from bcmdist.api.requests import ForecastRequest, PredictRequest, ScoreRequest, request_of
 from bcmdist.app.cli.fields import options_of
 from bcmdist.app.cli.options import SEED_TYPE, Command, WholeWithin, json_option, runtime_options
 from bcmdist.app.cli.output import Lines, readable, report, scored_outputs
 
-WAYS = ("exact", "taylor", "montecarlo", "naive")
-
 
 @click.command(cls=Command)
-@click.argument("model")
-@click.argument("data", required=False)
-@click.option("--steps", type=WholeWithin(1, 1_000_000), required=True, metavar="K", help="Steps ahead.")
-@click.option("--out", metavar="FILE.csv", help="Table to write: .csv or .parquet [default: standard output].")
-@click.option(
-    "--csv-safe",
-    is_flag=True,
-    help="For .csv output: put an apostrophe before text that a spreadsheet would treat as a formula (=, +, -, @).",
+@options_of(
+    ForecastRequest,
+    arguments=("model", "data"),
+    steps={"type": WholeWithin(1, 1_000_000)},
+    seed={"type": SEED_TYPE},
 )
-@click.option(
-    "--ahead",
-    metavar="FILE",
-    help="Table of future rows with the columns named by --x at import: at least K rows per series.",
-)
-@click.option(
-    "--id",
-    metavar="NAME",
-    help="Column that names the series, if there are several [default: the row names of a data set].",
-)
-@click.option("--method", metavar="[committee|local|NAME]", help="How to predict a step [default: as recorded at fit].")
-@click.option(
-    "--inputs",
-    type=click.Choice(WAYS),
-    help="How to propagate the uncertainty of predicted values [default: exact where available, else "
-    "montecarlo]; naive takes them for measured.",
-)
-@click.option("--seed", type=SEED_TYPE, default=0, show_default=True, help="Seed of the montecarlo paths.")
 @json_option
-def forecast(model, data, steps, out, csv_safe, ahead, id, method, inputs, seed, as_json) -> dict:
+def forecast(as_json, **options) -> dict:
     """Forecast series with MODEL, which was fitted to data imported with --lags.
 
     DATA, a table with the series, row after row, or a data set that was imported with --lags, tells their last values
@@ -49,22 +26,16 @@ def forecast(model, data, steps, out, csv_safe, ahead, id, method, inputs, seed,
 
     Example: bcmdist forecast model series.csv --steps 24 --out forecast.csv
     """
-    from bcmdist.api.files import write_columns  # quick start
-    from bcmdist.api.forecasts import forecast_table, refuse_forecast
-    from bcmdist.api.mixture import opened
+    from bcmdist.api.carry_out import carry_out  # quick start
+    from bcmdist.runtime.interface import SerialRuntime
 
-    with opened(model) as fitted:
-        refuse_forecast(fitted.predictive, steps, out, method, inputs, csv_safe=csv_safe)
-        asked = {"steps": steps, "ahead": ahead, "id": id, "method": method, "way": inputs, "seed": seed}
-        columns = forecast_table(fitted.predictive, data, **asked)
-    figures = {"steps": steps, "series": len(columns["step"]) // steps}
-    if out is not None:
-        write_columns(columns, out, csv_safe=csv_safe)
-        return report(figures | {"out": out}, as_json)
-    lists = {name: values.tolist() for name, values in columns.items()}
-    lines = [" ".join(f"{name:>20}" for name in lists)]
-    lines += [" ".join(f"{readable(value):>20}" for value in row) for row in zip(*lists.values(), strict=True)]
-    return report(figures | {"forecast": lists}, as_json, figures | {"forecast": Lines(lines)})
+    figures = carry_out(request_of(ForecastRequest, options), SerialRuntime)
+    if "forecast" not in figures:
+        return report(figures, as_json)
+    columns = figures["forecast"]
+    lines = [" ".join(f"{name:>20}" for name in columns)]
+    lines += [" ".join(f"{readable(value):>20}" for value in row) for row in zip(*columns.values(), strict=True)]
+    return report(figures, as_json, figures | {"forecast": Lines(lines)})
 
 
 @click.command(cls=Command)

@@ -1,11 +1,10 @@
 """The commands that change the contents of models: `ingest`, `forget`, `merge`, `refit`, `revert`, `prune`."""
 
 import time
-from typing import Any
 
 import click
 
-from bcmdist.api.requests import IngestRequest, RefitOptions, request_of
+from bcmdist.api.requests import ForgetRequest, IngestRequest, MergeRequest, RefitRequest, request_of
 from bcmdist.app.cli.fields import options_of
 from bcmdist.app.cli.options import SEED_TYPE, Command, WholeWithin, json_option, runtime_options
 from bcmdist.app.cli.output import report
@@ -35,52 +34,26 @@ def ingest(make_runtime, as_json, **options) -> dict[str, int]:
 
     Example: bcmdist ingest model new.zarr
     """
-    started = time.perf_counter()
-    from bcmdist.api.carry_out import carry_out  # quick start
-
-    return report(carry_out(request_of(IngestRequest, options), make_runtime, started=started), as_json)
+    return _carried_out(IngestRequest, options, make_runtime, as_json)
 
 
 @click.command(cls=Command)
-@click.argument("model")
-@click.argument("keys", nargs=-1, required=True)
+@options_of(ForgetRequest, arguments=("model", "keys"))
 @runtime_options
 @json_option
-def forget(model, keys, make_runtime, as_json) -> dict:
+def forget(make_runtime, as_json, **options) -> dict:
     """Forget the partitions KEYS in MODEL, exactly; `info --ledger` lists them.
 
     Example: bcmdist forget model '/data/train.zarr/X[0:1000]'
     """
-    start = time.perf_counter()
-    from bcmdist.api.mixture import opened  # quick start
-
-    with make_runtime() as runtime, opened(model) as before:
-        after = before.forget(keys, runtime=runtime)
-    snapshot = after.predictive.snapshot
-    figures: dict[str, Any] = {
-        "forgotten": len(set(keys)),
-        "rows": snapshot.committee.total.rows,
-        "partitions": len(snapshot.ledger),
-    }
-    error = snapshot.facts.linearisation.withdrawn_error
-    if error is not None:
-        figures["error_before_last_pass"] = error
-    return report(figures | {"seconds": time.perf_counter() - start, "commit": after.commit}, as_json)
+    return _carried_out(ForgetRequest, options, make_runtime, as_json)
 
 
 @click.command(cls=Command)
-@click.argument("model_a")
-@click.argument("model_b")
-@click.option("--model", required=True, metavar="DIR", help="New model directory.")
-@click.option(
-    "--query-most",
-    type=WholeWithin(1, 10**6),
-    metavar="Q",
-    help="Largest number of query points, where those of the two differ [default: those of both].",
-)
+@options_of(MergeRequest, arguments=("model_a", "model_b"), query_most={"type": WholeWithin(1, 10**6)})
 @runtime_options
 @json_option
-def merge(model_a, model_b, model, query_most, make_runtime, as_json) -> dict:
+def merge(make_runtime, as_json, **options) -> dict:
     """Merge two committees of one kernel, or two mixtures of the same samples, that have absorbed different data.
 
     They may have different query points, as of `fit --like` or after `ingest --grow`: the result has those of both.
@@ -89,20 +62,14 @@ def merge(model_a, model_b, model, query_most, make_runtime, as_json) -> dict:
 
     Example: bcmdist merge north south --model both
     """
-    from bcmdist.api.mixture import opened, refuse_single  # quick start
-
-    refuse_single(model_a, model_b)
-    with make_runtime() as runtime, opened(model_a) as a, opened(model_b) as b:
-        merged = a.merge(b, model, query_most=query_most, runtime=runtime)  # type: ignore[arg-type]  # two of one kind
-        return report(merged.info(), as_json)
+    return _carried_out(MergeRequest, options, make_runtime, as_json)
 
 
 @click.command(cls=Command)
-@click.argument("model")
-@options_of(RefitOptions, newest={"type": WholeWithin(1, 10**15)}, seed={"type": SEED_TYPE})
+@options_of(RefitRequest, arguments=("model",), newest={"type": WholeWithin(1, 10**15)}, seed={"type": SEED_TYPE})
 @runtime_options
 @json_option
-def refit(model, make_runtime, as_json, **options) -> dict:
+def refit(make_runtime, as_json, **options) -> dict:
     """Learn hyper-parameters and query points of MODEL anew, and absorb its rows again.
 
     Meanwhile MODEL serves and ingests as before; the new state is one commit. Rows that cannot be read again are left
@@ -110,12 +77,15 @@ def refit(model, make_runtime, as_json, **options) -> dict:
 
     Example: bcmdist refit live --newest 20000
     """
-    from bcmdist.api.gbcm import GBCM  # quick start
-    from bcmdist.api.mixture import refuse_mixture
+    return _carried_out(RefitRequest, options, make_runtime, as_json)
 
-    refuse_mixture(model, "refit")
-    with make_runtime() as runtime, GBCM.held(model) as before:
-        return report(before.refit(RefitOptions(**options), runtime=runtime).info(), as_json)
+
+def _carried_out(kind, options, make_runtime, as_json):
+    """Carry out the request that the options of a command describe, and report its figures."""
+    started = time.perf_counter()
+    from bcmdist.api.carry_out import carry_out  # quick start
+
+    return report(carry_out(request_of(kind, options), make_runtime, started=started), as_json)
 
 
 @click.command(cls=Command)

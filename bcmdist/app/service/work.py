@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from bcmdist.api.carry_out import check
-from bcmdist.api.requests import FitRequest, Request, from_json, named_places
+from bcmdist.api.request_json import from_json
+from bcmdist.api.requests import FitRequest, Request, named_places
 from bcmdist.app import jobs
 from bcmdist.app.finite import finite
 from bcmdist.app.journal import Journal, job_ids, open_job
@@ -120,7 +121,7 @@ class Work:
         return replace(request, **places)
 
     def _path(self, name, value):
-        root = self.models if name in ("model", "like") else self.data
+        root = self.models if name in ("model", "model_a", "model_b", "like") else self.data
         path = f"{root}/{value}"
         if not NAME.fullmatch(value) or not _is_within(root, path, value):
             raise InvalidOption(
