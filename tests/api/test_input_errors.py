@@ -181,3 +181,35 @@ def test_what_does_not_go_together(fitted):
     if isinstance(estimator, GBCMRegressor):
         with pytest.raises(InvalidOption, match="return_cov and X_std"):
             estimator.predict(X, return_cov=True, X_std=STD)
+
+
+@pytest.fixture
+def measured_inputs(rng):
+    """Rows of a sine whose inputs have errors of sd .3: X as measured, true inputs, y."""
+    true = rng.uniform(-3, 3, (300, 1))
+    return true + 0.3 * rng.standard_normal(true.shape), true, np.sin(2 * true[:, 0]) + 0.05 * rng.standard_normal(300)
+
+
+def test_a_fit_learns_from_inputs_with_errors(measured_inputs):
+    X, _, y = measured_inputs
+    new = np.linspace(-2.8, 2.8, 100)[:, None]
+    plain = GBCMRegressor(effort="quick", query=40, kernel="se").fit(X, y)
+    aware = GBCMRegressor(effort="quick", query=40, kernel="se").fit(X, y, X_std=[0.3])
+    error, aware_error = (np.sqrt(np.mean((one.predict(new) - np.sin(2 * new[:, 0])) ** 2)) for one in (plain, aware))
+    assert aware_error < error
+    noise, aware_noise = (one.gbcm_.info()["hyperparameters"]["likelihood.noise_variance"][0] for one in (plain, aware))
+    assert aware_noise < 0.5 * noise, "what looks like noise are errors of X"
+    more = aware.partial_fit(X[:20] + 0.01, y[:20], X_std=[0.3])
+    assert more.gbcm_.committee.total.rows == 320
+    named = GBCMRegressor(effort="quick", query=40, kernel="se").fit(
+        pandas.DataFrame(X, columns=["a"]), y, X_std={"a": 0.3}
+    )
+    np.testing.assert_allclose(named.predict(pandas.DataFrame(new, columns=["a"])), aware.predict(new), atol=0.2)
+
+
+def test_a_fit_refuses_errors_of_inputs_that_it_cannot_learn_from(measured_inputs):
+    X, _, y = measured_inputs
+    with pytest.raises(InvalidOption, match="X_std: expected the expert bcm, which learns from inputs with errors"):
+        GBCMRegressor(expert="fitc").fit(X, y, X_std=[0.3])
+    with pytest.raises(InvalidData, match="X_std: expected standard deviations, finite and 0 or more"):
+        GBCMRegressor().fit(X, y, X_std=[-0.3])

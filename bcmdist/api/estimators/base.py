@@ -24,6 +24,7 @@ from bcmdist.learning.method_options import method_options
 from bcmdist.learning.option_fields import hints_of
 from bcmdist.learning.settings import Settings
 
+X_VARIANCE = "X_variance"
 LARGEST_SEED = 2**32 - 1  # largest seed that `Settings` accepts
 
 
@@ -83,14 +84,14 @@ class Estimator(BaseEstimator):
 
     # --- Fitting ---
 
-    def _settings(self) -> Settings:
-        """Return the settings of a fit, from the parameters and `options`.
+    def _settings(self, *, uncertain: bool = False) -> Settings:
+        """Return the settings of a fit, from the parameters and `options`; `uncertain`: inputs have known errors.
 
         Raises
         ------
         InvalidOption
         """
-        options = dict(self.options or {})
+        options = ({"noisy_inputs": "clean"} if uncertain else {}) | dict(self.options or {})
         types = {**hints_of(Settings), **method_options(named=options.keys() - hints_of(Settings).keys())}
         named = {name: value for name, value in self.get_params(deep=False).items() if name in hints_of(Settings)}
         odd = [name for name in options if name not in types or name in named or name in ("task", "seed")]
@@ -142,7 +143,8 @@ class Estimator(BaseEstimator):
         from bcmdist.api.running import running_for  # quick start
         from bcmdist.learning.partition_choice import as_stored  # quick start
 
-        settings = as_stored(self._settings()) if streamed else self._settings()
+        settings = self._settings(uncertain=X_VARIANCE in arrays)
+        settings = as_stored(settings) if streamed else settings
         rows = self._in_memory_rows(ordered(arrays, settings.partition_rows), classes)
         with running_for(self.runtime, len(rows.y)) as runtime:
             self.gbcm_ = GBCM.fit(rows, settings, runtime=runtime)
@@ -215,6 +217,23 @@ class Estimator(BaseEstimator):
         """
         found = self._predictions(X, terms=True)
         return {name: found[name] for name in ("term", "term_mean", "term_variance")}
+
+    def _with_errors(self, arrays, X_std):
+        """Return arrays (n, ...) by name with the variances (n, D) of the errors of X, where X_std is given."""
+        if X_std is None:
+            return arrays
+        if self.expert != "bcm":
+            raise InvalidOption(
+                f"X_std: expected the expert bcm, which learns from inputs with errors, got {self.expert!r:.80}; leave "
+                "one of them out; `predict` takes X_std with every expert"
+            )
+        if is_lazy(arrays["X"]):
+            raise InvalidOption(
+                "X_std: expected none beside a dask collection, got some; write a data set with an array X_variance "
+                "and fit it with --noisy-inputs"
+            )
+        names = getattr(self, "feature_names_in_", ())
+        return arrays | {X_VARIANCE: variances(X_std, arrays["X"].shape, names, self._coding)}
 
     def _variances(self, X_std, rows):
         """Return the variances (rows, D) of the errors of inputs; None for exact inputs."""

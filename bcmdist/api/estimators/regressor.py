@@ -71,25 +71,30 @@ class GBCMRegressor(NumberEstimator):
 
     task = "regression"
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, target_variance: Any = None) -> Self:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, target_variance: Any = None, X_std: Any = None) -> Self:
         """Learn hyper-parameters from rows X (n, D) with targets y (n,), and absorb them.
 
         `target_variance`: known variances of the errors of targets, (n,) or one number, in the squared unit of y.
+        `X_std`: standard deviations of the errors of X, as in `predict`; rows are then learned from and absorbed at the
+        inputs that are most probable given these (`options={"noisy_inputs": "hmc"}`: at draws of them).
         Raises subclasses of `BcmdistError`, which are also ValueErrors where data or parameters are wrong.
         """
-        return self._fitted(self._measured(X, y, sample_weight, target_variance, first=True))
+        return self._fitted(self._measured(X, y, sample_weight, target_variance, X_std, first=True))
 
-    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None, target_variance: Any = None) -> Self:
+    def partial_fit(
+        self, X: Any, y: Any, sample_weight: Any = None, target_variance: Any = None, X_std: Any = None
+    ) -> Self:
         """Absorb further rows. The first call fits, and its hyper-parameters and query points are kept.
 
         With `partition="auto"` the first call partitions rows as they arrive, since more will follow.
         """
         first = not hasattr(self, "gbcm_")
-        arrays = self._measured(X, y, sample_weight, target_variance, first=first)
+        arrays = self._measured(X, y, sample_weight, target_variance, X_std, first=first)
         return self._fitted(arrays, streamed=True) if first else self._more(arrays)
 
-    def _measured(self, X, y, sample_weight, target_variance, *, first):
-        return weighted(with_variances(self._rows(X, y, first=first), target_variance), sample_weight)
+    def _measured(self, X, y, sample_weight, target_variance, X_std, *, first):
+        arrays = self._with_errors(with_variances(self._rows(X, y, first=first), target_variance), X_std)
+        return weighted(arrays, sample_weight)
 
     def predict(
         self,

@@ -181,5 +181,6 @@ def ordered(arrays: dict[str, np.ndarray], most: int) -> dict[str, np.ndarray]:
     """
     if is_lazy(arrays["X"]) or len(arrays["X"]) > most:
         return arrays
-    order = np.lexsort([*(values for name, values in arrays.items() if name != "X"), *arrays["X"].T[::-1]])
+    others = [column for name, values in arrays.items() if name != "X" for column in np.atleast_2d(values.T)]
+    order = np.lexsort([*others, *arrays["X"].T[::-1]])
     return {name: values[order] for name, values in arrays.items()}
