@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import accuracy
+import effort as efforts
 import growing
 import ingest
 import numpy as np
@@ -252,6 +253,13 @@ def test_messages_without_a_matrix_of_rows_cost_a_part_of_others():
     found = {row["residual"]: row for row in residuals.measured(quick=True)}
     for name in ("gaussian", "laplace"):
         assert 0 < max(found[apart][name] for apart in ("none", "diagonal")) < found["block"][name] / 3
+
+
+@pytest.mark.slow
+def test_the_benchmark_of_effort_runs(capsys):
+    found = efforts.main(efforts.parse(["--quick", "--workers", "0"]))["made 300 x 2"]
+    assert all(0.0 < found[name]["learning"] < found[name]["command"] for name in ("quick", "normal"))
+    assert "longer than promised: none" in capsys.readouterr().out
 
 
 @pytest.mark.slow
