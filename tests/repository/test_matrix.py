@@ -1,0 +1,44 @@
+"""The page of what works with which expert says what happens when it is tried."""
+
+import re
+
+import pytest
+from matrix import CAPABILITIES, EXPERTS, PAGE, outcomes
+
+from bcmdist.learning.experts import experts
+
+ROW = re.compile(r"^\| (.*) \|$", re.MULTILINE)
+NOTE = re.compile(r"^(\d+)\. ((?:.+\n(?:   )?)+?)(?=\d+\. |\Z)", re.MULTILINE)
+
+
+def stated() -> dict[str, dict[str, str]]:
+    """What the page says: "yes" or a sentence, by expert and capability."""
+    text = PAGE.read_text()
+    notes = {number: " ".join(note.split()) for number, note in NOTE.findall(text)}
+    header, *rows = ([cell.strip() for cell in row.split(" | ")] for row in ROW.findall(text))
+    named = {what: cells for what, *cells in rows}
+    assert list(named) == list(CAPABILITIES)
+    columns = [name.strip("`") for name in header if name.strip("| ")]
+    return {
+        expert: {what: notes.get(cells[k], cells[k]) for what, cells in named.items()}
+        for k, expert in enumerate(columns)
+    }
+
+
+def test_the_page_has_every_expert():
+    assert set(stated()) == set(EXPERTS) == set(experts())
+
+
+def test_every_refusal_names_a_way():
+    found = {text for each in stated().values() for text in each.values()} - {"yes"}
+    assert len(found) > 5
+    for text in found:
+        assert re.search("expected .*(got|this|there|, )", text), text
+        assert re.search("; |leave|take|fit |give ", text), text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("expert", EXPERTS)
+def test_each_cell_is_what_happens(expert):
+    found = {what: " ".join(text.split()) for what, text in outcomes(expert).items()}
+    assert found == stated()[expert]
