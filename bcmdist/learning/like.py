@@ -52,8 +52,8 @@ def settings_like(settings: Settings) -> Settings:
     snapshot, default = Snapshot.load(settings.like), Settings()
     if fixed := why_fixed(snapshot):
         raise InvalidOption(
-            f"--like: expected a model that others can be merged with, got {settings.like}: {fixed}; fit the rows of both "
-            "together"
+            f"--like: expected a model that others can be merged with, got {settings.like}: {fixed}; fit the rows of "
+            "both together"
         )
     model, linearisation = snapshot.model, snapshot.facts.linearisation
     if given := [name for name in DECIDED if getattr(settings, name) != getattr(default, name)]:
