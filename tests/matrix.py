@@ -162,9 +162,10 @@ def outcome(trial: Trial, what: str) -> str:
 
 
 def plain(text: str, trial: Trial) -> str:
-    """An error without the paths of its model and data, and without the name of its expert."""
+    """An error without the paths of its model and data, the name of its expert and the value that was given."""
     text = re.sub(rf"(?:file://)?{re.escape(str(trial.folder))}/[\w.]+", "MODEL", text).removeprefix("MODEL: ")
-    return text if trial.expert == "bcm" else re.sub(rf"\b(?:the expert )?{trial.expert}\b", "this expert", text)
+    text = re.sub(rf"\b(?:the expert )?{trial.expert}\b", "this expert", text) if trial.expert != "bcm" else text
+    return re.sub(r", got [^;,:]+(?=;)", "", text)
 
 
 def outcomes(expert: str) -> dict[str, str]:

@@ -206,9 +206,10 @@ def _submitting(command, kind):
         report({"id": journal.id, **_brief(journal), "scheduler": scheduler, "jobs": journal.storage.url}, as_json)
 
     text = command.help.replace("Example: bcmdist", "Example: bcmdist submit") + " --scheduler tcp://HOST:8786"
-    own = [one for one in command.params if one.name != "picture"]  # drawn by the process that asks
-    named = {one.name for one in own}
-    params = [*own, *(one for one in _params(runtime_options) if one.name not in named), *_params(jobs_option)]
+    params = [one for one in command.params if one.name != "picture"]  # drawn by the process that asks
+    named = {one.name for one in params}
+    params += [one for one in _params(runtime_options) if one.name not in named]
+    params += _params(jobs_option)
     return type(command)(command.name, params=params, callback=callback, help=text)
 
 
