@@ -308,6 +308,14 @@ def test_label_flip_flips_the_probability(likelihood, rng):
     assert np.all(one["probability"] > 0)
 
 
+@pytest.mark.parametrize("name", ["bernoulli", "probit", "svm"])
+def test_probabilities_do_not_exceed_one(name):
+    mean = np.linspace(-60.0, 60.0, 2001)
+    for variance in (0.1, 1.0, 10.0, 50.0):
+        found = observe(make_likelihood(name, (0.0, 1.0)), mean, np.full(2001, variance), unweighted(np.zeros(2001)))
+        assert 0.0 <= found["probability"].min() <= found["probability"].max() <= 1.0
+
+
 def test_unknown_likelihood():
     with pytest.raises(InvalidOption, match="expected one of gaussian, student_t"):
         make_likelihood("poison")

@@ -45,8 +45,8 @@ class TwoClass(OneProcess):
         return stats.bernoulli(self.probability(f))
 
     def class_probability(self, mean, variance) -> np.ndarray:
-        # Average both: 1 - p would lose a small probability of class 0.
-        return np.column_stack([self.average(-mean, variance), self.average(mean, variance)])
+        # Average both: 1 - p would lose a small probability of class 0. Quadrature exceeds 1 by rounding.
+        return np.minimum(np.column_stack([self.average(-mean, variance), self.average(mean, variance)]), 1.0)
 
     @abstractmethod
     def probability(self, f) -> np.ndarray:

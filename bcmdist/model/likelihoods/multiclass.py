@@ -79,7 +79,7 @@ class AnySoftmax(PerClass):
         for u in _draws(self.processes):
             shift = np.sqrt(variance) * u if variance.ndim == 2 else np.linalg.cholesky(variance) @ u
             total += softmax(mean + shift, axis=1)
-        return total / DRAWS
+        return np.minimum(total / DRAWS, 1.0)
 
     def learned_as(self) -> "OneHot":
         return OneHot.default(max(2, self.processes))
