@@ -11,10 +11,9 @@ from bcmdist.committee import passes, revision
 from bcmdist.committee.cells import absorbed_in_cells
 from bcmdist.committee.ingest.growing import share_of_new_places
 from bcmdist.committee.ingest.ingestion import ingest, unchanged
-from bcmdist.committee.ingest.options import IngestOptions, IngestReport
+from bcmdist.committee.ingest.options import IngestOptions, IngestReport, UpdateForm
 from bcmdist.committee.ingest.source import source_of
 from bcmdist.committee.measurements import OnlineUpdate
-from bcmdist.committee.online_update import UpdateForm
 from bcmdist.committee.snapshot import Snapshot, from_commit
 from bcmdist.data.dataset import Dataset, open_data
 from bcmdist.data.partition import partitions, refuse_overlap

@@ -23,10 +23,9 @@ from bcmdist.api.requests import RefitOptions
 from bcmdist.api.running import Where, runs
 from bcmdist.api.stored import StoredCommittee
 from bcmdist.committee import passes, revision
-from bcmdist.committee.ingest.options import IngestOptions, IngestReport, SameRows
+from bcmdist.committee.ingest.options import IngestOptions, IngestReport, SameRows, UpdateForm
 from bcmdist.committee.ingest.source import as_source, source_of
 from bcmdist.committee.measurements import OnlineUpdate
-from bcmdist.committee.online_update import UpdateForm
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.partition import Partition
 from bcmdist.data.sources.open import Source

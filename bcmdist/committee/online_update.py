@@ -13,20 +13,15 @@ that the difference S - K C K' loses when the new measurements are far more prec
 
 import warnings
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
 
 import numpy as np
 
 from bcmdist import linalg
 from bcmdist.committee.committee import Committee
+from bcmdist.committee.ingest.options import UpdateForm
 from bcmdist.committee.measurements import OnlineUpdate
 from bcmdist.errors import BcmdistWarning, InvalidOption, NotPositiveDefinite
 from bcmdist.experts.message import Message
-
-UpdateForm = Literal["information", "kalman"]
-"""how the belief about the shared variables is updated: by adding natural parameters, or by Kalman's step for mean and
-covariance"""
-UPDATE_FORMS = get_args(UpdateForm)
 
 # Rounding of the covariance in proportion to its smallest eigenvalue, above which predictions are not to be trusted.
 LARGEST_ROUNDING = 1e-6

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Annotated, Literal, get_args
 
-from bcmdist.committee.online_update import UPDATE_FORMS, UpdateForm
 from bcmdist.errors import InvalidOption
 from bcmdist.storage.bounds import COUNT, Bounds, option_name, refuse_outside
 
@@ -17,6 +16,11 @@ SameRows = Literal["warn", "refuse", "allow"]
 """what to do with a partition whose rows were absorbed under another key, a copy or rows that repeat by nature: absorb
 it with a warning, refuse it, or absorb it silently"""
 SAME_ROWS = get_args(SameRows)
+
+UpdateForm = Literal["information", "kalman"]
+"""how a commit updates the belief about the shared variables: by adding natural parameters, or by Kalman's step of mean
+and covariance"""
+UPDATE_FORMS = get_args(UpdateForm)
 
 SampleWeights = Literal["equal", "evidence"]
 """weights of a mixture's members after further rows: equal, or in proportion to p(further rows | sample, rows before),

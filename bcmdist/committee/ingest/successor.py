@@ -7,8 +7,9 @@ from typing import Any
 from bcmdist.committee import passes
 from bcmdist.committee.committee import Committee
 from bcmdist.committee.fading import Weighting
+from bcmdist.committee.ingest.options import UpdateForm
 from bcmdist.committee.ingest.uncommitted import Batch
-from bcmdist.committee.online_update import UpdateForm, updated
+from bcmdist.committee.online_update import updated
 from bcmdist.committee.revision import messages
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.experts.contributions import lifted
