@@ -21,8 +21,9 @@ from bcmdist.api.files import is_file, predicted, write_columns
 from bcmdist.api.forecasts import forecast_table, refuse_forecast
 from bcmdist.api.gbcm import GBCM
 from bcmdist.api.imported import fitted, ingested, scored
-from bcmdist.api.mixture import opened, refuse_mixture, refuse_single
+from bcmdist.api.mixture import is_mixture, opened, refuse_mixture, refuse_single
 from bcmdist.api.plan.plan import plan
+from bcmdist.api.refitting import refuse_fixed
 from bcmdist.api.requests import (
     REQUESTS,
     FitRequest,
@@ -39,6 +40,7 @@ from bcmdist.api.validation.cross_validate import prepared
 from bcmdist.api.validation.folds import column_to_keep
 from bcmdist.api.validation.result import ValidationResult
 from bcmdist.committee.growth import capacity
+from bcmdist.committee.revision import entries_of, new_store
 from bcmdist.data.dataset import open_data
 from bcmdist.data.observations import TARGET_VARIANCE
 from bcmdist.data.outputs import refuse_existing
@@ -179,6 +181,7 @@ def _ingest(request: IngestRequest) -> Iterator[Work]:
 @contextlib.contextmanager
 def _forget(request: ForgetRequest) -> Iterator[Work]:
     with opened(request.model) as before:
+        entries_of(before.predictive.snapshot, request.keys)  # raises if a key is missing
 
         def work(runtime):
             after = before.forget(request.keys, runtime=runtime)
@@ -195,6 +198,8 @@ def _forget(request: ForgetRequest) -> Iterator[Work]:
 @contextlib.contextmanager
 def _merge(request: MergeRequest) -> Iterator[Work]:
     refuse_single(request.model_a, request.model_b)
+    if not is_mixture(request.model_a):
+        new_store(request.model)  # raises if it is not new
     with opened(request.model_a) as one, opened(request.model_b) as other:
         parts: Any = (one, other)  # two of one kind
         yield (
@@ -209,6 +214,7 @@ def _merge(request: MergeRequest) -> Iterator[Work]:
 def _refit(request: RefitRequest) -> Iterator[Work]:
     refuse_mixture(request.model, "refit")
     with GBCM.held(request.model) as before:
+        refuse_fixed(before.snapshot)
         yield lambda runtime: before.refit(request.options, runtime=runtime).info()
 
 

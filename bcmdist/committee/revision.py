@@ -36,7 +36,7 @@ from bcmdist.experts.precision import refuse_inexact
 from bcmdist.model.conversion import differences
 from bcmdist.model.model import CELL_ARRAYS
 from bcmdist.runtime.threads import one_thread
-from bcmdist.storage.commits import BlobReference, open_store
+from bcmdist.storage.commits import BlobReference, ModelStore, open_store
 from bcmdist.storage.ledger import RUNNING, Entry
 
 
@@ -59,7 +59,7 @@ def forget(snapshot: Snapshot, keys: Iterable[str], runtime) -> Snapshot:
     recall = _Recall(runtime)
 
     def without(snapshot):
-        gone = _entries(snapshot, keys)
+        gone = entries_of(snapshot, keys)
         refuse_inexact(snapshot.model.precision, snapshot.url, "forget")
         keys_gone = {entry.key for entry in gone}
         ledger = [entry for entry in snapshot.ledger if entry.key not in keys_gone]
@@ -93,7 +93,7 @@ def reweight(snapshot: Snapshot, asked: Mapping[str, float], runtime) -> Snapsho
     recall = _Recall(runtime)
 
     def reweighted(snapshot):
-        old = [entry for entry in _entries(snapshot, asked) if asked[entry.key] != entry.weight]
+        old = [entry for entry in entries_of(snapshot, asked) if asked[entry.key] != entry.weight]
         refuse_inexact(snapshot.model.precision, snapshot.url, "reweight")
         if not old:
             return None
@@ -175,7 +175,7 @@ def _with_a_pass(snapshot, runtime):
         ) from conflict
 
 
-def _entries(snapshot, keys):
+def entries_of(snapshot: Snapshot, keys: Iterable[str]) -> list[Entry]:
     """Ledger entries by key, once each.
 
     Raises `InvalidOption` if a key is missing, or messages cannot be recomputed because they depend on their order.
@@ -256,9 +256,7 @@ def merge(one: Snapshot, other: Snapshot, model, *, query_most: int | None = Non
     one, other = rescaled(one, base), rescaled(other, base)
     same_points = _refuse_different(one, other)
     _refuse_shared_rows(one, other)
-    store = open_store(model)
-    if store.head() or store.foreign():
-        raise ModelExists(f"{model}: expected a new or empty directory; choose another --model")
+    store = new_store(model)
     for snapshot in (one, other):  # the state that experts keep is stored in separate blobs
         store.copy_blobs(snapshot.store, {entry.state for entry in snapshot.ledger if entry.state})
     found, ledger, of_query = base.model, [*one.ledger, *other.ledger], dict[str, Any]()
@@ -284,6 +282,14 @@ def merge(one: Snapshot, other: Snapshot, model, *, query_most: int | None = Non
         facts = facts.changed(chunks=store.put_arrays({"chunks": to_table(chunks)})["chunks"])
     committee = Committee(total, found.shared.belief)
     return replace(one, model=found).written(store, committee, _by_committee(ledger), facts)
+
+
+def new_store(model) -> ModelStore:
+    """The store of a new model directory. Raises `ModelExists` if there is anything in it."""
+    store = open_store(model)
+    if store.head() or store.foreign():
+        raise ModelExists(f"{model}: expected a new or empty directory; choose another --model")
+    return store
 
 
 def _refuse_shared_rows(one, other):

@@ -374,6 +374,17 @@ def test_commands_that_change_or_score_a_model_are_jobs_too(wave, make_data, tmp
     assert GBCM.load(tmp_path / "both").history()[-1]["operation"] == "refit or revert"
 
 
+def test_changes_that_cannot_be_made_are_refused_before_they_are_submitted(wave, tmp_path, machine):
+    path, *_ = wave
+    for name in ("one", "two"):
+        call("fit", path, "--model", tmp_path / name, *FIT, *CHUNKS, "--serial")
+    assert "InvalidOption" in refused("submit", "forget", tmp_path / "one", "nothing", *SCHEDULER)
+    text = refused("submit", "merge", tmp_path / "one", tmp_path / "two", "--model", tmp_path / "two", *SCHEDULER)
+    assert "ModelExists: " in text
+    assert "expected a new or empty directory" in text
+    assert not (tmp_path / "jobs").exists()
+
+
 def test_a_forecast_is_a_job_too(tmp_path, machine, rng):
     series = tmp_path / "series.csv"
     series.write_text("y\n" + "\n".join(f"{np.sin(0.3 * k) + 0.1 * rng.standard_normal():.6f}" for k in range(200)))
