@@ -1,6 +1,7 @@
 """Deep Gaussian processes of classes: Bui et al., "Deep Gaussian processes by approximate EP" (2016), appendix tables.
 
     BCMDIST_DATA=FOLDER python paper002_classes.py [--quick] [--sets glass,wine] [--splits 20] [--effort normal]
+        [--full] [--minutes 60]
 
 Mean log probabilities of the classes of test rows, with standard errors over splits into 90 and 10 %, beside the
 paper's: one layer (GP D-K), and two with 1, 2 and 3 hidden units (DGP D-1-K ...), 50 centres in each. Two classes are a
@@ -8,16 +9,19 @@ probit of one process, as there; more have a process each, and a softmax, here a
 the best round by one row of ten that is left out; the energy of the paper and that of power 1/2, of which these rows
 choose one; the last layer is absorbed again by messages; and the splits, which the paper does not tell. Inputs are
 scaled, nothing else is done to them. Sets that are not in FOLDER are skipped. With `--quick` a split of new_thyroid,
-one layer and two, few steps and centres.
+one layer and two, few steps and centres. `--full` keeps the figures of each split in results/paper002_classes.json and
+goes on from there, one process a core, beginning no split after so many minutes.
 """
 
 import argparse
 import os
+import warnings
 from pathlib import Path
 
 import numpy as np
 
 from bcmdist import GBCM, Settings
+from published.results import Case, Results, completed, mean_and_error
 
 # Log probabilities in the paper: GP D-K, DGP D-1-K, D-2-K, D-3-K; of several classes, then of two.
 PAPER = {
@@ -70,28 +74,70 @@ def scored(X, y, test, settings) -> float:
     return float(np.log(found[np.arange(test.sum()), y[test]]).mean())
 
 
+def computed(case: Case) -> dict[str, float]:
+    """Figures of one split of a set by one method."""
+    warnings.simplefilter("ignore")
+    X, y = load(case.set)
+    own = dict(method(units, int(y.max()) + 1) for units in UNITS)[case.method]
+    settings = Settings(expert="dgp", task="classification", query=CENTRES, **own)
+    return {"density": scored(X, y, tested(len(y), case.split), settings)}
+
+
+def has_all_classes(y, split) -> bool:
+    """Whether all classes are among the rows that are learned from."""
+    return len(np.unique(y[~tested(len(y), split)])) == y.max() + 1
+
+
 def run(name, data, splits, effort, centres=CENTRES, hidden=UNITS):
     """Figures of a set, printed as they come."""
     X, y = data
     classes = int(y.max()) + 1
-    tests = [tested(len(y), split) for split in range(splits)]
-    tests = [test for test in tests if len(np.unique(y[~test])) == classes]
+    tests = [tested(len(y), split) for split in range(splits) if has_all_classes(y, split)]
     print(f"\n{name}: {len(y)} rows, {X.shape[1]} inputs, {classes} classes, {len(tests)} splits")
     for units, paper in zip(hidden, PAPER[name], strict=False):
         called, own = method(units, classes)
         settings = Settings(expert="dgp", task="classification", query=centres, effort=effort, **own)
-        found = np.array([scored(X, y, test, settings) for test in tests])
-        error = found.std() / np.sqrt(len(found))
-        print(f"{called:<10}{found.mean():8.3f} +- {error:5.3f}    paper {paper:6.2f}", flush=True)
+        show(called, [scored(X, y, test, settings) for test in tests], paper)
+
+
+def show(called, found, paper):
+    mean, error = mean_and_error(found)
+    print(f"{called:<10}{mean:8.3f} +- {error:5.3f}    paper {paper:6.2f}", flush=True)
+
+
+def full(names, splits, minutes):
+    """Compute what is left, and show all that there is."""
+    targets = {name: data[1] for name in names if (data := load(name))}
+    called = {name: [method(units, int(y.max()) + 1)[0] for units in UNITS] for name, y in targets.items()}
+    results = Results("paper002_classes")
+    cases = [
+        Case(split, name, one)
+        for split in range(splits)
+        for name, y in targets.items()
+        if has_all_classes(y, split)
+        for one in called[name]
+    ]
+    completed(results, cases, computed, minutes=minutes)
+    for name in targets:
+        found = {one: results.figures(name, one) for one in called[name]}
+        print(f"\n{name}: " + ", ".join(f"{len(splits)} splits of {one}" for one, splits in found.items()))
+        for (one, of_split), paper in zip(found.items(), PAPER[name], strict=True):
+            if of_split:
+                show(one, [figures["density"] for figures in of_split.values()], paper)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="one split of new_thyroid, few iterations")
+    parser.add_argument("--full", action="store_true", help="keep results, and go on from those that were kept")
+    parser.add_argument("--minutes", type=float, default=60.0, help="with --full: begin no split after these")
     parser.add_argument("--sets", default=",".join(PAPER))
     parser.add_argument("--splits", type=int, default=20)
     parser.add_argument("--effort", default="normal")
     args = parser.parse_args()
+    if args.full:
+        full(args.sets.split(","), args.splits, args.minutes)
+        return
     how = {"splits": args.splits, "effort": args.effort}
     if args.quick:
         args.sets, how = "new_thyroid", {"splits": 1, "effort": "quick", "centres": 10, "hidden": UNITS[:2]}

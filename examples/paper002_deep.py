@@ -1,6 +1,7 @@
 """Deep Gaussian processes on sets of Bui et al., "Deep Gaussian processes by approximate EP" (2016), tables 3 and 4.
 
     BCMDIST_DATA=FOLDER python paper002_deep.py [--quick] [--sets boston,concrete,energy,yacht] [--splits 20]
+        [--full] [--minutes 60]
 
 Mean log densities and root mean squared errors of test rows over splits into 90 and 10 %, with standard errors, beside
 the paper's: a process with 50 inducing inputs, and two layers with two hidden units and 50 inducing inputs in each; and
@@ -8,16 +9,19 @@ the defaults of `--expert dgp`. Not as there: one row of ten that is left out sa
 paper's energy and that of power 1/2 train layers each, which are mixed; the last layer is absorbed again by messages.
 The paper's own runs look better than they can be on some sets (its SGLD has an RMSE of .10 on whole grades of wine), so
 compare its columns with each other. With `--quick` a split of boston and few steps. Sets that are not in FOLDER are
-skipped.
+skipped. `--full` keeps the figures of each split in results/paper002_deep.json and goes on from there, one process a
+core, beginning no split after so many minutes.
 """
 
 import argparse
 import os
+import warnings
 from pathlib import Path
 
 import numpy as np
 
 from bcmdist import GBCM, Settings
+from published.results import Case, Results, completed, mean_and_error
 
 # Log density and RMSE in the paper: GP 50, DGP-2 50.
 PAPER = {
@@ -57,33 +61,73 @@ def load(name):
 
 def scored(X, y, test, settings) -> tuple[float, float]:
     """Mean log density and root mean squared error of the rows that are tested on."""
-    found = GBCM.fit((X[~test], y[~test]), settings).predict(X[test])
-    square, variance = (y[test] - found["mean"]) ** 2, found["observation_variance"]
-    density = -0.5 * (square / variance + np.log(2.0 * np.pi * variance))
-    return float(density.mean()), float(np.sqrt(square.mean()))
+    found = GBCM.fit((X[~test], y[~test]), settings).score((X[test], y[test]))
+    return -found["mnlp"], found["rmse"]
+
+
+def computed(case: Case) -> dict[str, float]:
+    """Figures of one split of a set by one method."""
+    warnings.simplefilter("ignore")
+    X, y, tests = load(case.set)
+    density, error = scored(X, y, tests[case.split], methods("normal")[case.method])
+    return {"density": density, "rmse": error}
 
 
 def run(name, data, splits, effort):
     """Figures of a set, printed as they come."""
     X, y, tests = data
     tests = tests[:splits]
-    print(f"\n{name}: {len(y)} rows, {X.shape[1]} inputs, {len(tests)} splits")
-    print(f"{'':<10}{'log density':>18}{'paper':>8}{'RMSE':>17}{'paper':>8}")
-    beside = dict(zip(methods(effort), PAPER[name], strict=False))
+    begin(name, f"{len(y)} rows, {X.shape[1]} inputs, {len(tests)} splits")
     for method, settings in methods(effort).items():
-        found = np.array([scored(X, y, test, settings) for test in tests])
-        (density, error), spread = found.mean(axis=0), found.std(axis=0) / np.sqrt(len(tests))
-        paper = [f"{figure:8.2f}" for figure in beside.get(method, ())] or ["", ""]
-        told = f"{density:9.3f} +- {spread[0]:5.3f}{paper[0]:>8}{error:8.3f} +- {spread[1]:5.3f}{paper[1]:>8}"
-        print(f"{method:<10}{told}", flush=True)
+        show(name, method, [scored(X, y, test, settings) for test in tests])
+
+
+def begin(name, text):
+    print(f"\n{name}: {text}\n{'':<10}{'log density':>18}{'paper':>8}{'RMSE':>17}{'paper':>8}")
+
+
+def show(name, method, found):
+    """A line of the table, for pairs of log density and RMSE, beside the paper's."""
+    (density, of_density), (error, of_error) = (mean_and_error(one) for one in zip(*found, strict=True))
+    paper = dict(zip(methods("normal"), PAPER[name], strict=False)).get(method)
+    beside = [f"{figure:8.2f}" for figure in paper] if paper else ["", ""]
+    print(
+        f"{method:<10}{density:9.3f} +- {of_density:5.3f}{beside[0]:>8}{error:8.3f} +- {of_error:5.3f}{beside[1]:>8}",
+        flush=True,
+    )
+
+
+def full(names, splits, minutes):
+    """Compute what is left, and show all that there is."""
+    sizes = {name: data for name in names if (data := load(name))}
+    results = Results("paper002_deep")
+    cases = [
+        Case(split, name, method)
+        for split in range(splits)
+        for name, (_, _, tests) in sorted(sizes.items(), key=lambda one: len(one[1][1]))
+        for method in methods("normal")
+        if split < len(tests)
+    ]
+    completed(results, cases, computed, minutes=minutes)
+    for name in names:
+        found = {method: results.figures(name, method) for method in methods("normal")}
+        begin(name, ", ".join(f"{len(one)} splits of {method}" for method, one in found.items()))
+        for method, one in found.items():
+            if one:
+                show(name, method, [(figures["density"], figures["rmse"]) for figures in one.values()])
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="one split of boston, few iterations")
+    parser.add_argument("--full", action="store_true", help="keep results, and go on from those that were kept")
+    parser.add_argument("--minutes", type=float, default=60.0, help="with --full: begin no split after these")
     parser.add_argument("--sets", default=",".join(PAPER))
     parser.add_argument("--splits", type=int, default=20)
     args = parser.parse_args()
+    if args.full:
+        full(args.sets.split(","), args.splits, args.minutes)
+        return
     names, splits, effort = (["boston"], 1, "quick") if args.quick else (args.sets.split(","), args.splits, "normal")
     for name in names:
         if data := load(name):

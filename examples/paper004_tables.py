@@ -44,6 +44,8 @@ from bcmdist.prediction.latent import predict_latent
 # Standard deviation of the targets that the thesis's KIN40K must have had: with it the exact process of table 2.4 has
 # all three losses of the thesis there (of our two first sets .211 to .224).
 UNIT = 0.217
+# The thesis models targets as they are; by default their logarithms are, where that predicts rows left out better.
+AS_THEY_ARE = {"target_transform": "none"}
 RELEVANCE = {
     "2.3": {"rvm": (0.138, 0.259, 0.469), "rvm_star": (0.135, 0.253, 0.408), "process": (0.092, 0.209, 0.219)},
     "2.4": {
@@ -105,7 +107,7 @@ def by_model(gbcm, split) -> np.ndarray:
 def relevance(split, effort) -> dict[str, np.ndarray]:
     """Losses, and the number of functions, by method."""
     rows, found = len(split.y), {}
-    how = {"kernel": "se", "mean": "constant", "query": rows, "rows_per_expert": rows, "effort": effort}
+    how = {"kernel": "se", "mean": "constant", "query": rows, "rows_per_expert": rows, "effort": effort} | AS_THEY_ARE
     ways = {name: {"expert": name, "rvm_lengthscale": "adapted"} for name in ("rvm", "rvm_star") if name in EXPERTS}
     for name, own in {**ways, "process": {}}.items():
         gbcm = GBCM.fit((split.X, split.y), Settings(partition="chunks", **how, **own))
@@ -173,6 +175,7 @@ class Reduced:
 def by_evidence(split, method, support, effort) -> Reduced:
     """Support points and hyper-parameters that the evidence of the reduced-rank process has chosen."""
     how = {"query": support, "rows_per_expert": len(split.y), "kernel": "se", "mean": "zero", "effort": effort}
+    how |= AS_THEY_ARE
     gbcm = GBCM.fit((split.X, split.y), Settings(expert="sor", objective="committee", query_method=method, **how))
     scaling = gbcm.model.scaling
     y, ys = ((targets - scaling.y_mean) / scaling.y_scale for targets in (split.y, split.ys))

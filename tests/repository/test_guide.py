@@ -15,7 +15,7 @@ EXAMPLES = Path(errors.__file__).parent.parent / "examples"
 PAGES = sorted((EXAMPLES / "guide").glob("*.md"))
 LONGEST = 130
 # Whose length follows from what there is.
-LISTS = ("api.md", "matrix.md", "troubleshooting.md")
+LISTS = ("api.md", "matrix.md", "papers.md", "troubleshooting.md")
 
 
 def classes():

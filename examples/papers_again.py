@@ -1,0 +1,116 @@
+"""The page guide/papers.md: published figures beside ours, made from the results that `--full` has kept.
+
+    python papers_again.py [--write]
+
+Prints the page, or writes it.
+"""
+
+import argparse
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import paper002_classes
+import paper002_deep
+
+from published.results import FOLDER, Results, mean_and_error, paired
+
+PAGE = Path(__file__).parent / "guide" / "papers.md"
+BEGIN = """# The papers, again
+
+Published figures beside ours, made by `examples/papers_again.py` from the results in `examples/results/`. Ours are
+means over splits with their standard errors; "-" was not computed. Differences are over the splits that both methods
+have.
+"""
+
+
+@dataclass(frozen=True)
+class Table:
+    """One figure of the results that a script has kept, by set and method."""
+
+    script: str
+    title: str
+    figure: str
+    paper: Mapping[str, Mapping[str, float]]
+    """published figures by set and method"""
+    methods: tuple[str, ...]
+    """the first is what the others are compared with"""
+
+
+def by_method(methods, figures) -> dict[str, dict[str, float]]:
+    """Published figures by set and method, from tuples by set; methods without one are left out."""
+    return {name: dict(zip(methods, of_set, strict=False)) for name, of_set in figures.items()}
+
+
+DEEP = tuple(paper002_deep.methods("normal"))
+CLASSES = tuple(paper002_classes.method(units, 2)[0] for units in paper002_classes.UNITS)
+DENSITY, RMSE = ({name: [pair[k] for pair in pairs] for name, pairs in paper002_deep.PAPER.items()} for k in range(2))
+TABLES = (
+    Table("paper002_deep", "Deep processes, mean log density", "density", by_method(DEEP, DENSITY), DEEP),
+    Table("paper002_deep", "Deep processes, RMSE", "rmse", by_method(DEEP, RMSE), DEEP),
+    Table(
+        "paper002_classes",
+        "Deep processes of classes, mean log probability",
+        "density",
+        by_method(CLASSES, paper002_classes.PAPER),
+        CLASSES,
+    ),
+)
+
+
+def lines_of(table: Table, results: Results) -> list[str]:
+    """A table of the page: sets by row, then each method's figure, the published one, and the paired difference."""
+    first, *others = table.methods
+    heads = [f"{method} | paper" for method in table.methods] + [f"{method} less {first}" for method in others]
+    columns = 2 * len(table.methods) + len(others)
+    lines = [f"## {table.title}", "", f"| | {' | '.join(heads)} |", f"|---|{'--:|' * columns}"]
+    for name, published in table.paper.items():
+        found = {method: results.figures(name, method) for method in table.methods}
+        if any(found.values()):
+            cells = []
+            for method, of_split in found.items():
+                cells += [ours(of_split, table.figure), shown(published.get(method))]
+            cells += [difference(found[method], found[first], table.figure) for method in others]
+            lines.append(f"| {name} | {' | '.join(cells)} |")
+    return lines
+
+
+def ours(of_split, figure) -> str:
+    """Mean, standard error and number of splits."""
+    if not of_split:
+        return "-"
+    mean, error = mean_and_error(figures[figure] for figures in of_split.values())
+    return f"{mean:.3f} ± {error:.3f} ({len(of_split)})" if len(of_split) > 1 else f"{mean:.3f} (1)"
+
+
+def difference(one, other, figure) -> str:
+    """Paired mean difference and its standard error."""
+    if len(one.keys() & other.keys()) < 2:
+        return "-"
+    mean, error, _ = paired(one, other, figure)
+    return f"{mean:+.3f} ± {error:.3f}"
+
+
+def shown(published) -> str:
+    return "" if published is None else f"{published:.2f}"
+
+
+def page(folder=FOLDER) -> str:
+    """The page, of all tables with results in a folder."""
+    tables = [lines_of(table, Results(table.script, folder)) for table in TABLES]
+    there = ["\n".join(lines) + "\n" for lines in tables if len(lines) > 4]
+    return "\n".join([BEGIN, *there])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--write", action="store_true")
+    parser.add_argument("--quick", action="store_true", help="as without")
+    if parser.parse_args().write:
+        PAGE.write_text(page())
+    else:
+        print(page())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,100 @@
+"""Results of a table of a paper, kept as JSON while they are computed: a run that was killed goes on where it was.
+
+    results = Results("paper002_deep")                                     # examples/results/paper002_deep.json
+    completed(results, cases, compute, minutes=60)                         # calls what is not there yet
+    results.figures("boston", "dgp")                                       # {split: {"density": ..., "rmse": ...}}
+
+A case is one split of one set by one method. Cases are computed side by side, one process a core.
+"""
+
+import json
+import multiprocessing
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+FOLDER = Path(__file__).parent.parent / "results"
+Figures = Mapping[str, float]
+
+
+@dataclass(frozen=True, order=True)
+class Case:
+    """One split of one set by one method."""
+
+    split: int
+    set: str
+    method: str
+
+
+class Results:
+    """Figures by case, in a JSON file that is replaced after each change."""
+
+    def __init__(self, name: str, folder: Path = FOLDER):
+        self.path = Path(folder) / f"{name}.json"
+        stored = json.loads(self.path.read_text()) if self.path.exists() else []
+        self.by_case: dict[Case, Figures] = {Case(e["split"], e["set"], e["method"]): e["figures"] for e in stored}
+
+    def add(self, case: Case, figures: Figures) -> None:
+        """Keep the figures of a case; a process that dies leaves the file with it or without it."""
+        self.by_case[case] = figures
+        entries = [
+            {"set": one.set, "method": one.method, "split": one.split, "figures": dict(figures)}
+            for one, figures in sorted(self.by_case.items())
+        ]
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        written = self.path.with_suffix(".partial")
+        written.write_text("[\n" + ",\n".join(map(json.dumps, entries)) + "\n]\n")
+        os.replace(written, self.path)
+
+    def figures(self, set: str, method: str) -> dict[int, Figures]:
+        """Figures of a set by a method, by split."""
+        return {case.split: found for case, found in self.by_case.items() if (case.set, case.method) == (set, method)}
+
+
+def completed(results: Results, cases: Iterable[Case], compute: Callable[[Case], Figures], *, minutes: float) -> None:
+    """Compute the cases that are not there, in their order, beginning none after so many minutes.
+
+    Parameters
+    ----------
+    compute : called in other processes, so that it must be importable
+    """
+    left = iter(case for case in cases if case not in results.by_case)
+    end, cores = time.monotonic() + 60.0 * minutes, os.cpu_count() or 1
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(cores, mp_context=context) as pool:
+        running = {}
+        while True:
+            while len(running) < cores and time.monotonic() < end and (case := next(left, None)):
+                running[pool.submit(_single_threaded, compute, case)] = case
+            if not running:
+                return
+            for done in wait(running, return_when=FIRST_COMPLETED).done:
+                case = running.pop(done)
+                results.add(case, done.result())
+                shown = ", ".join(f"{name} {value:.4g}" for name, value in results.by_case[case].items())
+                print(f"{case.set} {case.method}, split {case.split}: {shown}", flush=True)
+
+
+def _single_threaded(compute, case):
+    begun = time.monotonic()
+    with threadpool_limits(1):
+        return {**compute(case), "seconds": round(time.monotonic() - begun, 1)}
+
+
+def mean_and_error(values) -> tuple[float, float]:
+    """Mean of some values, and its standard error; infinite for a single value."""
+    values = np.asarray(list(values), dtype=float)
+    return float(values.mean()), float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else float("inf")
+
+
+def paired(one: Mapping[int, Figures], other: Mapping[int, Figures], name: str) -> tuple[float, float, int]:
+    """Mean difference of a figure over the splits that both have, its standard error, and the number of splits."""
+    common = sorted(one.keys() & other.keys())
+    mean, error = mean_and_error(one[split][name] - other[split][name] for split in common)
+    return mean, error, len(common)

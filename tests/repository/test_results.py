@@ -1,0 +1,91 @@
+"""Results of the papers' tables outlive the process that computes them."""
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import papers_again
+import pytest
+
+from published.results import Case, Results, completed, mean_and_error, paired
+
+CASES = [Case(split, "wave", method) for split in range(3) for method in ("one", "two")]
+RUN = """
+import sys
+from published.results import Results, completed
+from test_results import CASES, slowly
+
+if __name__ == "__main__":
+    completed(Results("table", sys.argv[1]), CASES, slowly, minutes=1)
+"""
+
+
+def slowly(case):
+    """Figures of a case; the later splits take so long that the process is killed before."""
+    time.sleep(0.05 if case.split == 0 else 60.0)
+    return {"rmse": 1.0 + case.split}
+
+
+def at_once(case):
+    return {"rmse": 1.0 + case.split + 0.5 * (case.method == "two")}
+
+
+def never(case):
+    raise AssertionError("it was computed before")
+
+
+@pytest.mark.slow
+def test_a_killed_run_goes_on_where_it_was(tmp_path):
+    command = [sys.executable, "-c", RUN, tmp_path]
+    with subprocess.Popen(command, env={"PYTHONPATH": ":".join(sys.path)}, start_new_session=True) as process:
+        while len(Results("table", tmp_path).by_case) < 2:
+            assert process.poll() is None
+            time.sleep(0.1)
+        os.killpg(process.pid, signal.SIGKILL)
+    results = Results("table", tmp_path)
+    assert set(results.by_case) == set(CASES[:2])
+    completed(results, CASES, at_once, minutes=1)
+    again = Results("table", tmp_path)
+    assert set(again.by_case) == set(CASES)
+    assert again.figures("wave", "one")[0]["rmse"] == 1.0, "of the killed run"
+    completed(again, CASES, never, minutes=1)
+
+
+@pytest.mark.slow
+def test_no_case_begins_after_the_time_is_over(tmp_path):
+    results = Results("table", tmp_path)
+    completed(results, CASES, at_once, minutes=0.0)
+    assert results.by_case == {}
+
+
+def test_figures_are_stored_by_case(tmp_path):
+    results = Results("table", tmp_path)
+    for case in reversed(CASES):
+        results.add(case, at_once(case))
+    assert Results("table", tmp_path).by_case == results.by_case
+    stored = json.loads((tmp_path / "table.json").read_text())
+    assert [(entry["split"], entry["method"]) for entry in stored] == [(c.split, c.method) for c in CASES]
+    mean, error, splits = paired(results.figures("wave", "two"), results.figures("wave", "one"), "rmse")
+    assert (mean, error, splits) == (0.5, 0.0, 3)
+
+
+def test_the_page_is_made_from_the_results():
+    assert papers_again.PAGE.read_text() == papers_again.page()
+
+
+def test_a_table_shows_splits_published_figures_and_paired_differences(tmp_path):
+    table = papers_again.Table("table", "Waves", "rmse", {"wave": {"one": 1.5}}, ("one", "two"))
+    results = Results("table", tmp_path)
+    for case in CASES:
+        results.add(case, at_once(case))
+    *_, line = papers_again.lines_of(table, results)
+    assert line == "| wave | 2.000 ± 0.577 (3) | 1.50 | 2.500 ± 0.577 (3) |  | +0.500 ± 0.000 |"
+
+
+def test_the_error_of_one_value_is_unknown():
+    assert mean_and_error([2.0]) == (2.0, math.inf)
+    assert mean_and_error([1.0, 3.0]) == (2.0, pytest.approx(1.0))
