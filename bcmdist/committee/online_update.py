@@ -38,11 +38,7 @@ def updated(committee: Committee, message: Message, form: UpdateForm, *, commit:
     NotPositiveDefinite
         Form "kalman": rounding leaves no positive definite covariance.
     """
-    if message.precision.ndim == 1:
-        raise InvalidOption(
-            "--update: expected an expert whose messages contain a precision matrix, got one of fourier, which stores "
-            "numbers that define products with it; leave the option out"
-        )
+    refuse_without_matrix(message)
     if not message.precision.any():
         return committee.absorb(message), OnlineUpdate(commit, form, message.rows, 0, 0.0, 0.0, 0.0)
     size = message.eta.shape[-1]
@@ -62,6 +58,15 @@ def updated(committee: Committee, message: Message, form: UpdateForm, *, commit:
     if rounding > LARGEST_ROUNDING:
         warnings.warn(BcmdistWarning(_imprecise(rounding, commit)), stacklevel=2)
     return after, OnlineUpdate(commit, form, message.rows, measurements, innovation, gain, rounding)
+
+
+def refuse_without_matrix(message: Message) -> None:
+    """Raise `InvalidOption` where the precision of messages is not stored as a matrix."""
+    if message.precision.ndim == 1:
+        raise InvalidOption(
+            "--update: expected an expert whose messages contain a precision matrix, got one of fourier, which stores "
+            "numbers that define products with it; leave the option out"
+        )
 
 
 def _imprecise(rounding, commit):

@@ -128,3 +128,15 @@ def test_command_line(sensor_model, rng):
     figures = json.loads(run("ingest", model.url, str(url), "--serial", "--json"))
     assert (figures["partitions"], figures["update"]) == (1, None)
     assert GBCM.load(model.url).history()[-1]["update"] is None
+
+
+def test_an_expert_without_a_matrix_is_refused_before_rows_are_read(tmp_path, rng, monkeypatch):
+    pytest.importorskip("finufft", reason="fourier: pip install 'bcmdist[fourier]'")
+    X = rng.uniform(-2, 2, (80, 1))
+    write_dataset(tmp_path / "a.zarr", {"X": X, "y": np.sin(X[:, 0])}, rows_per_chunk=ROWS)
+    settings = Settings(expert="fourier", kernel="se", tolerance=0.1, learn=False)
+    model = GBCM.prepare(tmp_path / "a.zarr", settings, model=tmp_path / "model")
+    source = model.source(tmp_path / "a.zarr")
+    monkeypatch.setattr(source, "read", None)
+    with pytest.raises(InvalidOption, match="--update: expected an expert whose messages contain a precision matrix"):
+        model.ingest(source, IngestOptions(update="information"))

@@ -7,6 +7,7 @@ from bcmdist.committee.ingest.in_turn import ingest_in_turn
 from bcmdist.committee.ingest.loop import Loop
 from bcmdist.committee.ingest.options import IngestOptions, IngestReport
 from bcmdist.committee.ingest.watch import Unwatched, Watch
+from bcmdist.committee.online_update import refuse_without_matrix
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.sources.open import Source
 from bcmdist.storage.commits import record_digest
@@ -52,6 +53,8 @@ def ingest(
     if snapshot.facts.linearisation.linearise == RUNNING:
         snapshot, report = ingest_in_turn(snapshot, source, runtime, options)
         return finish(snapshot).committed_or_newest(), report
+    if options.update:
+        refuse_without_matrix(snapshot.committee.total)
     runtime.check_same(functools.partial(record_digest, snapshot.url, snapshot.commit), url=snapshot.url)
     loop = Loop(snapshot, source, runtime, options, (source.name and watch) or Unwatched(), finish)
     loop.run()
