@@ -61,7 +61,7 @@ class InvalidOption(BcmdistError, ValueError):
 
 
 class InvalidRequest(BcmdistError, ValueError):
-    """What is stored or sent as a request to fit, ingest, predict or score is none."""
+    """What is stored or sent as a request is none."""
 
 
 class InvalidData(BcmdistError, ValueError):

@@ -3,15 +3,17 @@
 import json
 import socket
 from dataclasses import replace
+from typing import get_args
 
 import pytest
 from services import asked, fitted
 
 from bcmdist import GBCM, SerialRuntime
-from bcmdist.api.requests import FitRequest, IngestRequest, PredictRequest
+from bcmdist.api.requests import REQUESTS, FitRequest, IngestRequest, PredictRequest
 from bcmdist.app import jobs
 from bcmdist.app.coordinator import coordinate
 from bcmdist.app.journal import open_job
+from bcmdist.app.service.bodies import Job
 from bcmdist.data.writing import write_dataset
 from bcmdist.learning.option_fields import has_fields, hints_of, types_of
 
@@ -52,6 +54,26 @@ def client(tmp_path, rng):
     with asked(tmp_path / "models", work=work) as client:
         client.service.work = replace(client.service.work, machine=ThisMachine)
         yield client
+
+
+def test_kinds_of_jobs_over_http_are_those_of_requests():
+    assert set(get_args(Job.model_fields["request"].annotation)) == set(REQUESTS)
+
+
+def test_a_model_is_scored_and_merged_by_name(client):
+    def result(**asked):
+        submitted = client.post("/jobs", json=asked)
+        assert submitted.status_code == 202, submitted.text
+        return client.get(f"/jobs/{submitted.json()['id']}").json()["result"]
+
+    for name in ("one", "two"):
+        result(**FIT | {"model": name})
+    assert result(request="score", model="one", data="train.zarr")["rows"] == 90
+    refused = client.post("/jobs", json={"request": "merge", "model_a": "one", "model_b": "../two", "model": "both"})
+    assert (refused.status_code, refused.json()["error"]) == (422, "InvalidOption")
+    refused = client.post("/jobs", json={"request": "merge", "model_a": "one", "model_b": "two", "model": "two"})
+    assert refused.json()["error"] == "ModelExists"
+    assert result(request="refit", model="one", options={"effort": "quick"})["rows"] == 90
 
 
 def test_a_fit_is_submitted_watched_and_served(client, tmp_path):

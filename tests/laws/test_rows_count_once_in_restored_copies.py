@@ -5,6 +5,7 @@ What a consumer group on the server remembers decides nothing: a model reads on 
 
 import shutil
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from problems import assert_same_committee
 pytest.importorskip("redis", reason="Redis: pip install 'bcmdist[redis]'")
 
 from bcmdist.data.entries import encode, publish
+from bcmdist.data.redis import patiently
 
 ROWS = 10
 
@@ -172,6 +174,22 @@ def test_two_ingesters_at_the_same_time_are_exact(model, redis_server):
     gbcm, report = ingest(model, redis_server)
     assert report.partitions + sum(one.partitions for one in reports.values()) == 40
     check_absorbed(gbcm, redis_server, ids(redis_server))
+
+
+def test_a_source_that_is_closed_leaves_commands_of_other_threads_alone(model, redis_server):
+    one, other = (GBCM.load(model).source(redis_server.url(), watch=True, consumer=name) for name in ("one", "two"))
+    answers = []
+    publish_entries(redis_server, 0, 1)
+    wait = threading.Thread(
+        target=lambda: answers.append(patiently(one.place, lambda client: client.blpop("nothing", timeout=1)))
+    )
+    wait.start()
+    while not any(line["cmd"] == "blpop" for line in redis_server.client.client_list()):
+        time.sleep(0.01)
+    other.close()
+    wait.join()
+    assert answers == [None], "nothing came, and nothing failed"
+    one.close()
 
 
 # --- Streams that are trimmed, deleted or made again ---

@@ -22,7 +22,8 @@ def stated() -> dict[str, dict[str, str]]:
 
 
 def test_the_page_has_every_expert():
-    assert set(stated()) == set(EXPERTS) == set(experts())
+    own = {name for name in experts() if not name.startswith("toy")}  # those that other tests register
+    assert set(stated()) == set(EXPERTS) == own
 
 
 def test_every_refusal_names_a_way():

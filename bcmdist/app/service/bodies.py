@@ -102,7 +102,7 @@ class Job(BaseModel):
 
     model_config = ConfigDict(extra="allow", strict=True)
 
-    request: Literal["fit", "ingest", "predict", "score"]
+    request: Literal["fit", "ingest", "predict", "score", "forecast", "forget", "merge", "refit"]
     model: Annotated[str, Field(max_length=100)]
 
 

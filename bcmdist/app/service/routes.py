@@ -247,7 +247,7 @@ async def jobs(service: Asked) -> Response:
 
 @router.post("/jobs", dependencies=[ADMIN], response_model=Figures, status_code=202)
 async def submit_job(asked: Job, service: Asked) -> Response:
-    """Submit a job to fit, ingest, predict or score; models and data sets are given by name."""
+    """Submit a command that `bcmdist submit` takes as a job; models and data sets are given by name."""
     return encoded(await in_thread(service, service.work.submit, asked.model_dump()), 202)
 
 

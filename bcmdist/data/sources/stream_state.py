@@ -70,7 +70,7 @@ class Claims:
                 client.xgroup_delconsumer(self.place.stream, self.group, self.consumer)
         except self._errors.RedisError:
             pass
-        client.close()
+        client.connection_pool.disconnect(inuse_connections=False)  # other threads of this process share the client
 
     def _lines(self, ids):
         """Return the claims of all consumers between the first and the last of `ids`, by id."""
