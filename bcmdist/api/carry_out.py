@@ -170,8 +170,8 @@ def _ingest(request: IngestRequest) -> Iterator[Work]:
                 "commit": after.commit,
                 "capacity": capacity(snapshot),
                 "drift": figures["drift"],
-                "update": msgspec.to_builtins(snapshot.facts.ingestion.update) if request.options.update else None,
                 **sampled,
+                **({"update": msgspec.to_builtins(snapshot.facts.ingestion.update)} if request.options.update else {}),
             }
 
         yield work
