@@ -20,7 +20,7 @@ from bcmdist import GBCM, Settings, write_dataset
 from bcmdist.api.requests import RefitOptions
 from bcmdist.api.sampling import sample_posterior
 from bcmdist.committee.ingest.options import IngestOptions
-from bcmdist.errors import BcmdistError
+from bcmdist.errors import BcmdistError, MissingExtra, on_command_line
 
 PAGE = Path(__file__).parent.parent / "examples" / "guide" / "matrix.md"
 EXPERTS = ("bcm", "fitc", "sor", "rrgp_star", "fourier", "mnn", "mnnmix", "rvm", "rvm_star", "dgp")
@@ -150,12 +150,17 @@ CAPABILITIES: dict[str, Callable[[Trial], object]] = {
 """what is tried, by name; an error of the package is a refusal, any other a failure"""
 
 
+MISSING = "a package that it needs is not installed"
+
+
 def outcome(trial: Trial, what: str) -> str:
-    """ "yes", or what the error says, without paths."""
+    """ "yes", `MISSING`, or what the error says, without paths."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             CAPABILITIES[what](trial)
+        except MissingExtra:
+            return MISSING
         except BcmdistError as error:
             return plain(str(error), trial)
     return "yes"
@@ -170,7 +175,7 @@ def plain(text: str, trial: Trial) -> str:
 
 def outcomes(expert: str) -> dict[str, str]:
     """What an expert answers to each capability."""
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, on_command_line():
         trial = Trial(expert, Path(folder))
         return {what: outcome(trial, what) for what in CAPABILITIES}
 
@@ -204,7 +209,7 @@ def main():
     parser.add_argument("--write", action="store_true", help="write the page")
     options = parser.parse_args()
     text = page({expert: outcomes(expert) for expert in options.experts or EXPERTS})
-    if options.write:
+    if options.write and MISSING not in text:
         PAGE.write_text(text)
     print(text)
 

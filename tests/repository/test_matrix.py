@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from matrix import CAPABILITIES, EXPERTS, PAGE, outcomes
+from matrix import CAPABILITIES, EXPERTS, MISSING, PAGE, outcomes
 
 from bcmdist.learning.experts import experts
 
@@ -37,5 +37,6 @@ def test_every_refusal_names_a_way():
 @pytest.mark.slow
 @pytest.mark.parametrize("expert", EXPERTS)
 def test_each_cell_is_what_happens(expert):
-    found = {what: " ".join(text.split()) for what, text in outcomes(expert).items()}
-    assert found == stated()[expert]
+    found = {what: " ".join(text.split()) for what, text in outcomes(expert).items() if text != MISSING}
+    assert len(found) >= len(CAPABILITIES) - 1, "all but ONNX need no package beyond those of the tests"
+    assert found == {what: text for what, text in stated()[expert].items() if what in found}
