@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from bcmdist import GBCM, Settings
-from published.results import Case, Results, completed, mean_and_error
+from published.results import Experiment, Results, completed, mean_and_error
 
 # Log probabilities in the paper: GP D-K, DGP D-1-K, D-2-K, D-3-K; of several classes, then of two.
 PAPER = {
@@ -74,13 +74,13 @@ def scored(X, y, test, settings) -> float:
     return float(np.log(found[np.arange(test.sum()), y[test]]).mean())
 
 
-def computed(case: Case) -> dict[str, float]:
+def computed(experiment: Experiment) -> dict[str, float]:
     """Figures of one split of a set by one method."""
     warnings.simplefilter("ignore")
-    X, y = load(case.set)
-    own = dict(method(units, int(y.max()) + 1) for units in UNITS)[case.method]
+    X, y = load(experiment.set)
+    own = dict(method(units, int(y.max()) + 1) for units in UNITS)[experiment.method]
     settings = Settings(expert="dgp", task="classification", query=CENTRES, **own)
-    return {"density": scored(X, y, tested(len(y), case.split), settings)}
+    return {"density": scored(X, y, tested(len(y), experiment.split), settings)}
 
 
 def has_all_classes(y, split) -> bool:
@@ -110,14 +110,14 @@ def full(names, splits, minutes):
     targets = {name: data[1] for name in names if (data := load(name))}
     called = {name: [method(units, int(y.max()) + 1)[0] for units in UNITS] for name, y in targets.items()}
     results = Results("paper002_classes")
-    cases = [
-        Case(split, name, one)
+    experiments = [
+        Experiment(split, name, one)
         for split in range(splits)
         for name, y in targets.items()
         if has_all_classes(y, split)
         for one in called[name]
     ]
-    completed(results, cases, computed, minutes=minutes)
+    completed(results, experiments, computed, minutes=minutes)
     for name in targets:
         found = {one: results.figures(name, one) for one in called[name]}
         print(f"\n{name}: " + ", ".join(f"{len(splits)} splits of {one}" for one, splits in found.items()))

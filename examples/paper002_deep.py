@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from bcmdist import GBCM, Settings
-from published.results import Case, Results, completed, mean_and_error
+from published.results import Experiment, Results, completed, mean_and_error
 
 # Log density and RMSE in the paper: GP 50, DGP-2 50.
 PAPER = {
@@ -65,11 +65,11 @@ def scored(X, y, test, settings) -> tuple[float, float]:
     return -found["mnlp"], found["rmse"]
 
 
-def computed(case: Case) -> dict[str, float]:
+def computed(experiment: Experiment) -> dict[str, float]:
     """Figures of one split of a set by one method."""
     warnings.simplefilter("ignore")
-    X, y, tests = load(case.set)
-    density, error = scored(X, y, tests[case.split], methods("normal")[case.method])
+    X, y, tests = load(experiment.set)
+    density, error = scored(X, y, tests[experiment.split], methods("normal")[experiment.method])
     return {"density": density, "rmse": error}
 
 
@@ -101,14 +101,14 @@ def full(names, splits, minutes):
     """Compute what is left, and show all that there is."""
     sizes = {name: data for name in names if (data := load(name))}
     results = Results("paper002_deep")
-    cases = [
-        Case(split, name, method)
+    experiments = [
+        Experiment(split, name, method)
         for split in range(splits)
         for name, (_, _, tests) in sorted(sizes.items(), key=lambda one: len(one[1][1]))
         for method in methods("normal")
         if split < len(tests)
     ]
-    completed(results, cases, computed, minutes=minutes)
+    completed(results, experiments, computed, minutes=minutes)
     for name in names:
         found = {method: results.figures(name, method) for method in methods("normal")}
         begin(name, ", ".join(f"{len(one)} splits of {method}" for method, one in found.items()))

@@ -62,7 +62,7 @@ class Trial:
         self.expert, self.folder, self.made = expert, folder, 0
         self._plain: GBCM | None = None
 
-    def place(self) -> Path:
+    def new_path(self) -> Path:
         """A new path."""
         self.made += 1
         return self.folder / f"{self.made}"
@@ -70,7 +70,7 @@ class Trial:
     def data(self, kind="numbers", seed=0, **arrays) -> Path:
         """A data set with targets of a kind."""
         X, f, rng = rows(seed)
-        path = self.place().with_suffix(".zarr")
+        path = self.new_path().with_suffix(".zarr")
         write_dataset(path, {"X": X, **TARGETS[kind][1](f, rng), **arrays}, rows_per_chunk=EACH)
         return path
 
@@ -79,7 +79,7 @@ class Trial:
         return Settings(**(given | SMALL | OF_EXPERT.get(self.expert, OTHERWISE) | how))
 
     def fit(self, kind="numbers", data=None, **how) -> GBCM:
-        return GBCM.fit(data or self.data(kind), self.settings(kind, **how), model=self.place())
+        return GBCM.fit(data or self.data(kind), self.settings(kind, **how), model=self.new_path())
 
     @property
     def plain(self) -> GBCM:
@@ -101,7 +101,7 @@ def forgotten(trial: Trial) -> None:
 
 def merged(trial: Trial) -> None:
     like = Settings(like=str(trial.plain.url), partition="chunks")
-    trial.plain.merge(GBCM.fit(trial.data(seed=8), like, model=trial.place()), trial.place())
+    trial.plain.merge(GBCM.fit(trial.data(seed=8), like, model=trial.new_path()), trial.new_path())
 
 
 def averaged(trial: Trial) -> None:
@@ -110,7 +110,7 @@ def averaged(trial: Trial) -> None:
 
 
 def sampled(trial: Trial) -> None:
-    sample_posterior(trial.data(), trial.settings(), model=trial.place(), samples=2, chains=1)
+    sample_posterior(trial.data(), trial.settings(), model=trial.new_path(), samples=2, chains=1)
 
 
 def of_noisy_inputs(trial: Trial) -> None:
@@ -145,7 +145,7 @@ CAPABILITIES: dict[str, Callable[[Trial], object]] = {
     "joint samples": lambda trial: trial.plain.sample(rows(9)[0][:9], size=3),
     "`X_variance` of new rows": lambda trial: trial.plain.predict(rows(9)[0], X_variance=np.full((N, 2), 0.01)),
     "`score --blocks`": lambda trial: trial.plain.cross_validate(trial.data(), folds=3),
-    "ONNX": lambda trial: trial.plain.to_onnx(trial.place().with_suffix(".onnx")),
+    "ONNX": lambda trial: trial.plain.to_onnx(trial.new_path().with_suffix(".onnx")),
 }
 """what is tried, by name; an error of the package is a refusal, any other a failure"""
 

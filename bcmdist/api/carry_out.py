@@ -201,12 +201,12 @@ def _merge(request: MergeRequest) -> Iterator[Work]:
     if not is_mixture(request.model_a):
         new_store(request.model)  # raises if it is not new
     with opened(request.model_a) as one, opened(request.model_b) as other:
-        parts: Any = (one, other)  # two of one kind
-        yield (
-            lambda runtime: (
-                parts[0].merge(parts[1], request.model, query_most=request.query_most, runtime=runtime).info()
-            )
-        )
+        of_one_kind: Any = other
+
+        def work(runtime):
+            return one.merge(of_one_kind, request.model, query_most=request.query_most, runtime=runtime).info()
+
+        yield work
 
 
 @begun.register

@@ -34,8 +34,8 @@ from bcmdist.prediction.measuring.measurement import measured
 from bcmdist.runtime.interface import Runtime
 from bcmdist.storage.commits import Reference, open_store
 
-# More partitions than any call absorbs: all in one commit.
-ALL = 10**9
+# More partitions than any call absorbs, so that there is one commit.
+IN_ONE_COMMIT = 10**9
 
 
 def fit(source, settings: Settings, model, runtime: Runtime, *, cells: Reference | None = None) -> Snapshot:
@@ -179,10 +179,9 @@ def update(snapshot: Snapshot, source, form: UpdateForm, runtime: Runtime) -> tu
     InvalidData
         All rows were absorbed before.
     """
-    before = snapshot.facts.ingestion.update
-    after = partial_fit(snapshot, source, runtime, IngestOptions(update=form, commit_every=ALL))
+    after = partial_fit(snapshot, source, runtime, IngestOptions(update=form, commit_every=IN_ONE_COMMIT))
     made = after.facts.ingestion.update
-    if made is None or made == before:
+    if made is None or made.commit <= snapshot.commit:
         raise InvalidData(f"{snapshot.url}: expected rows that were not absorbed yet, all were; give new rows")
     return after, made
 

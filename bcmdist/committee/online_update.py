@@ -1,14 +1,14 @@
 """Online update of a committee by the messages of one commit, as one step of a Kalman filter (GBCM paper, Appendix B).
 
-A message with precision F F' and eta = F t says of the shared variables v what r measurements t = F'v + e, e ~ N(0, I),
-say. Given the belief N(m, S) before, they are expected to be N(F'm, C) with C = I + F'S F, and the update is
+A message with precision F F' and eta = F t is the likelihood of r measurements t = F'v + e, e ~ N(0, I), of the shared
+variables v. Under the belief N(m, S) before, t is N(F'm, C) with C = I + F'S F, and the update is
 
     K = S F C^-1,   m + K (t - F'm),   S - K C K'        ("kalman")
     S^-1 + F F',    S^-1 m + F t                          ("information")
 
-For experts of n <= Q rows, F and t are the design and the targets of these rows, whitened by cov(y | v) and rotated:
-both forms are Appendix B's. They give the same belief up to rounding; "information" adds in any order and keeps digits
-that the difference S - K C K' loses when the new measurements are far more precise than the belief.
+For experts of n <= Q rows, F' and t are the design and the targets of these rows, whitened by cov(y | v) and rotated,
+so that both forms are those of Appendix B. They give the same belief up to rounding; "information" adds in any order,
+and keeps digits that the difference S - K C K' loses when new measurements are far more precise than the belief.
 """
 
 import warnings
@@ -110,12 +110,14 @@ class Step:
         """S (S, S)"""
         self.SF = self.covariance @ F
         C = np.eye(self.measurements) + F.T @ self.SF
-        self.factor = linalg.cholesky(np.asfortranarray(C), name="covariance of the innovation")
+        self.innovation_factor = linalg.cholesky(np.asfortranarray(C), name="covariance of the innovation")
         triangle, unexplained = np.asfortranarray(F[pivots]), eta - precision @ mean  # F (t - F'm)
-        self.standardised = linalg.solve_lower(self.factor, linalg.solve_lower(triangle, unexplained[pivots]))
+        self.standardised = linalg.solve_lower(
+            self.innovation_factor, linalg.solve_lower(triangle, unexplained[pivots])
+        )
         self.innovation = float(self.standardised @ self.standardised)
         """(t - F'm)' C^-1 (t - F'm), on average the number of measurements"""
-        self.gain = float(self.measurements - np.trace(linalg.inverse(self.factor)))
+        self.gain = float(self.measurements - np.trace(linalg.inverse(self.innovation_factor)))
         """tr(F'K), between 0 and the number of measurements"""
 
     def kalman(self) -> State:
@@ -125,7 +127,7 @@ class Step:
         ------
         NotPositiveDefinite
         """
-        KC = linalg.solve_lower(self.factor, np.asfortranarray(self.SF.T))  # K C^1/2, transposed
+        KC = linalg.solve_lower(self.innovation_factor, np.asfortranarray(self.SF.T))  # K C^1/2, transposed
         mean = self.mean + KC.T @ self.standardised
         covariance = self.covariance - KC.T @ KC
         try:

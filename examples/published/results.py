@@ -1,10 +1,10 @@
 """Results of a table of a paper, kept as JSON while they are computed: a run that was killed goes on where it was.
 
     results = Results("paper002_deep")                                     # examples/results/paper002_deep.json
-    completed(results, cases, compute, minutes=60)                         # calls what is not there yet
+    completed(results, experiments, compute, minutes=60)                         # calls what is not there yet
     results.figures("boston", "dgp")                                       # {split: {"density": ..., "rmse": ...}}
 
-A case is one split of one set by one method. Cases are computed side by side, one process a core.
+An experiment is one split of one set by one method. Experiments run side by side, one process a core.
 """
 
 import json
@@ -24,7 +24,7 @@ Figures = Mapping[str, float]
 
 
 @dataclass(frozen=True, order=True)
-class Case:
+class Experiment:
     """One split of one set by one method."""
 
     split: int
@@ -33,19 +33,21 @@ class Case:
 
 
 class Results:
-    """Figures by case, in a JSON file that is replaced after each change."""
+    """Figures by experiment, in a JSON file that is replaced after each change."""
 
     def __init__(self, name: str, folder: Path = FOLDER):
         self.path = Path(folder) / f"{name}.json"
         stored = json.loads(self.path.read_text()) if self.path.exists() else []
-        self.by_case: dict[Case, Figures] = {Case(e["split"], e["set"], e["method"]): e["figures"] for e in stored}
+        self.by_experiment: dict[Experiment, Figures] = {
+            Experiment(e["split"], e["set"], e["method"]): e["figures"] for e in stored
+        }
 
-    def add(self, case: Case, figures: Figures) -> None:
-        """Keep the figures of a case; a process that dies leaves the file with it or without it."""
-        self.by_case[case] = figures
+    def add(self, experiment: Experiment, figures: Figures) -> None:
+        """Keep the figures of an experiment; a process that dies leaves the file with it or without it."""
+        self.by_experiment[experiment] = figures
         entries = [
             {"set": one.set, "method": one.method, "split": one.split, "figures": dict(figures)}
-            for one, figures in sorted(self.by_case.items())
+            for one, figures in sorted(self.by_experiment.items())
         ]
         self.path.parent.mkdir(parents=True, exist_ok=True)
         written = self.path.with_suffix(".partial")
@@ -54,37 +56,50 @@ class Results:
 
     def figures(self, set: str, method: str) -> dict[int, Figures]:
         """Figures of a set by a method, by split."""
-        return {case.split: found for case, found in self.by_case.items() if (case.set, case.method) == (set, method)}
+        return {
+            experiment.split: found
+            for experiment, found in self.by_experiment.items()
+            if (experiment.set, experiment.method) == (set, method)
+        }
 
 
-def completed(results: Results, cases: Iterable[Case], compute: Callable[[Case], Figures], *, minutes: float) -> None:
-    """Compute the cases that are not there, in their order, beginning none after so many minutes.
+def completed(
+    results: Results, experiments: Iterable[Experiment], compute: Callable[[Experiment], Figures], *, minutes: float
+) -> None:
+    """Compute the experiments that are not there, in their order, beginning none after so many minutes.
 
     Parameters
     ----------
-    compute : called in other processes, so that it must be importable
+    compute : called in other processes, so that it must be importable; if it fails, the others go on, and its first
+        error is raised at the end
     """
-    left = iter(case for case in cases if case not in results.by_case)
+    left = iter(experiment for experiment in experiments if experiment not in results.by_experiment)
     end, cores = time.monotonic() + 60.0 * minutes, os.cpu_count() or 1
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(cores, mp_context=context) as pool:
-        running = {}
+        running, errors = {}, list[BaseException]()
         while True:
-            while len(running) < cores and time.monotonic() < end and (case := next(left, None)):
-                running[pool.submit(_single_threaded, compute, case)] = case
+            while len(running) < cores and time.monotonic() < end and (experiment := next(left, None)):
+                running[pool.submit(_single_threaded, compute, experiment)] = experiment
             if not running:
-                return
+                break
             for done in wait(running, return_when=FIRST_COMPLETED).done:
-                case = running.pop(done)
-                results.add(case, done.result())
-                shown = ", ".join(f"{name} {value:.4g}" for name, value in results.by_case[case].items())
-                print(f"{case.set} {case.method}, split {case.split}: {shown}", flush=True)
+                experiment = running.pop(done)
+                if error := done.exception():
+                    errors.append(error)
+                    continue
+                results.add(experiment, done.result())
+                shown = ", ".join(f"{name} {value:.4g}" for name, value in results.by_experiment[experiment].items())
+                print(f"{experiment.set} {experiment.method}, split {experiment.split}: {shown}", flush=True)
+
+    if errors:
+        raise errors[0]
 
 
-def _single_threaded(compute, case):
+def _single_threaded(compute, experiment):
     begun = time.monotonic()
     with threadpool_limits(1):
-        return {**compute(case), "seconds": round(time.monotonic() - begun, 1)}
+        return {**compute(experiment), "seconds": round(time.monotonic() - begun, 1)}
 
 
 def mean_and_error(values) -> tuple[float, float]:

@@ -11,30 +11,30 @@ import time
 import papers_again
 import pytest
 
-from published.results import Case, Results, completed, mean_and_error, paired
+from published.results import Experiment, Results, completed, mean_and_error, paired
 
-CASES = [Case(split, "wave", method) for split in range(3) for method in ("one", "two")]
+EXPERIMENTS = [Experiment(split, "wave", method) for split in range(3) for method in ("one", "two")]
 RUN = """
 import sys
 from published.results import Results, completed
-from test_results import CASES, slowly
+from test_results import EXPERIMENTS, slowly
 
 if __name__ == "__main__":
-    completed(Results("table", sys.argv[1]), CASES, slowly, minutes=1)
+    completed(Results("table", sys.argv[1]), EXPERIMENTS, slowly, minutes=1)
 """
 
 
-def slowly(case):
-    """Figures of a case; the later splits take so long that the process is killed before."""
-    time.sleep(0.05 if case.split == 0 else 60.0)
-    return {"rmse": 1.0 + case.split}
+def slowly(experiment):
+    """Figures of an experiment; the later splits take so long that the process is killed before."""
+    time.sleep(0.05 if experiment.split == 0 else 60.0)
+    return {"rmse": 1.0 + experiment.split}
 
 
-def at_once(case):
-    return {"rmse": 1.0 + case.split + 0.5 * (case.method == "two")}
+def at_once(experiment):
+    return {"rmse": 1.0 + experiment.split + 0.5 * (experiment.method == "two")}
 
 
-def never(case):
+def never(experiment):
     raise AssertionError("it was computed before")
 
 
@@ -42,33 +42,47 @@ def never(case):
 def test_a_killed_run_goes_on_where_it_was(tmp_path):
     command = [sys.executable, "-c", RUN, tmp_path]
     with subprocess.Popen(command, env={"PYTHONPATH": ":".join(sys.path)}, start_new_session=True) as process:
-        while len(Results("table", tmp_path).by_case) < 2:
+        while len(Results("table", tmp_path).by_experiment) < 2:
             assert process.poll() is None
             time.sleep(0.1)
         os.killpg(process.pid, signal.SIGKILL)
     results = Results("table", tmp_path)
-    assert set(results.by_case) == set(CASES[:2])
-    completed(results, CASES, at_once, minutes=1)
+    assert set(results.by_experiment) == set(EXPERIMENTS[:2])
+    completed(results, EXPERIMENTS, at_once, minutes=1)
     again = Results("table", tmp_path)
-    assert set(again.by_case) == set(CASES)
+    assert set(again.by_experiment) == set(EXPERIMENTS)
     assert again.figures("wave", "one")[0]["rmse"] == 1.0, "of the killed run"
-    completed(again, CASES, never, minutes=1)
+    completed(again, EXPERIMENTS, never, minutes=1)
+
+
+def fails_once(experiment):
+    if experiment == EXPERIMENTS[0]:
+        raise ValueError("no figures")
+    return at_once(experiment)
+
+
+@pytest.mark.slow
+def test_a_failure_loses_no_other_figures(tmp_path):
+    results = Results("table", tmp_path)
+    with pytest.raises(ValueError, match="no figures"):
+        completed(results, EXPERIMENTS, fails_once, minutes=1)
+    assert set(Results("table", tmp_path).by_experiment) == set(EXPERIMENTS[1:])
 
 
 @pytest.mark.slow
 def test_no_case_begins_after_the_time_is_over(tmp_path):
     results = Results("table", tmp_path)
-    completed(results, CASES, at_once, minutes=0.0)
-    assert results.by_case == {}
+    completed(results, EXPERIMENTS, at_once, minutes=0.0)
+    assert results.by_experiment == {}
 
 
-def test_figures_are_stored_by_case(tmp_path):
+def test_figures_are_stored_by_experiment(tmp_path):
     results = Results("table", tmp_path)
-    for case in reversed(CASES):
-        results.add(case, at_once(case))
-    assert Results("table", tmp_path).by_case == results.by_case
+    for experiment in reversed(EXPERIMENTS):
+        results.add(experiment, at_once(experiment))
+    assert Results("table", tmp_path).by_experiment == results.by_experiment
     stored = json.loads((tmp_path / "table.json").read_text())
-    assert [(entry["split"], entry["method"]) for entry in stored] == [(c.split, c.method) for c in CASES]
+    assert [(entry["split"], entry["method"]) for entry in stored] == [(c.split, c.method) for c in EXPERIMENTS]
     mean, error, splits = paired(results.figures("wave", "two"), results.figures("wave", "one"), "rmse")
     assert (mean, error, splits) == (0.5, 0.0, 3)
 
@@ -80,8 +94,8 @@ def test_the_page_is_made_from_the_results():
 def test_a_table_shows_splits_published_figures_and_paired_differences(tmp_path):
     table = papers_again.Table("table", "Waves", "rmse", {"wave": {"one": 1.5}}, ("one", "two"))
     results = Results("table", tmp_path)
-    for case in CASES:
-        results.add(case, at_once(case))
+    for experiment in EXPERIMENTS:
+        results.add(experiment, at_once(experiment))
     *_, line = papers_again.lines_of(table, results)
     assert line == "| wave | 2.000 ± 0.577 (3) | 1.50 | 2.500 ± 0.577 (3) |  | +0.500 ± 0.000 |"
 
