@@ -20,7 +20,7 @@ BEGIN = """# The papers, again
 
 Published figures beside ours, made by `examples/papers_again.py` from the results in `examples/results/`. Ours are
 means over splits with their standard errors; "-" was not computed. Differences are over the splits that both methods
-have.
+have. Methods are named as in the papers; `dgp` stands for the defaults of `--expert dgp`.
 """
 
 
