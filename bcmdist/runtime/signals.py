@@ -4,6 +4,7 @@ In this module a request is a signal that asks the process to stop.
 """
 
 import contextlib
+import logging
 import os
 import signal
 import sys
@@ -26,7 +27,8 @@ def interruptible(*requests) -> Iterator[None]:
 
     If other code converts the interrupt into another exception, that exception becomes `KeyboardInterrupt` again. The
     signal is sent again later if the interrupt would be lost at the current point (`_deaf`), or if a destructor or a
-    callback, whose exceptions are only printed, has swallowed it.
+    callback, whose exceptions are only printed, has swallowed it. Afterwards asyncio does not report calls of Dask's
+    client that the interrupt has cut off (`_unexpected`).
     """
     received: list[int] = []
 
@@ -35,6 +37,7 @@ def interruptible(*requests) -> Iterator[None]:
             _repeat(number)
         else:
             received.append(number)
+            logging.getLogger("asyncio").addFilter(_unexpected)
             raise KeyboardInterrupt
 
     with _handled_by(interrupt, requests), _repeated_if_swallowed(received):
@@ -44,6 +47,11 @@ def interruptible(*requests) -> Iterator[None]:
             if received:
                 raise KeyboardInterrupt from error
             raise
+
+
+def _unexpected(record):
+    """Whether a log record of asyncio is about more than a result that nobody fetched because of the interrupt."""
+    return not record.exc_info or record.exc_info[0].__name__ != "AllExit"
 
 
 def _repeat(number):
@@ -110,8 +118,8 @@ def withheld(*requests) -> Iterator[None]:
 
 
 def deferred_interrupts(received: list[int]) -> contextlib.AbstractContextManager[None]:
-    """Context in which the first signal is only appended to `told`, so that current work finishes; the second raises
-    `KeyboardInterrupt`."""
+    """Context in which the first signal is only appended to `received`, so that current work finishes; the second
+    raises `KeyboardInterrupt`."""
     return _handled_by(_note_in(received), REQUESTS)
 
 

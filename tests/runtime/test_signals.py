@@ -1,5 +1,7 @@
 """Interrupts: what Ctrl-C does to a command, whenever it comes."""
 
+import asyncio
+import gc
 import os
 import random
 import signal
@@ -10,6 +12,7 @@ import time
 import psutil
 import pytest
 from conftest import SEED
+from distributed.client import AllExit
 from processes import wait_until
 
 from bcmdist.runtime.signals import finished_first, heeded, interruptible, withheld
@@ -160,3 +163,20 @@ def test_an_interrupt_that_a_destructor_swallows_is_raised_once_more(heeding):
     with pytest.raises(KeyboardInterrupt), interruptible(signal.SIGINT):
         close_and_wait()
     assert sys.unraisablehook is hook
+
+
+@pytest.mark.parametrize(("error", "reported"), [(AllExit, False), (ValueError, True)])
+def test_results_that_an_interrupt_leaves_unfetched_are_not_reported(error, reported, heeding, caplog):
+    async def fails():
+        raise error
+
+    async def leave():
+        task = asyncio.create_task(fails())
+        await asyncio.sleep(0.01)
+        del task
+        gc.collect()
+
+    with pytest.raises(KeyboardInterrupt), interruptible(signal.SIGINT):
+        signal.raise_signal(signal.SIGINT)
+    asyncio.run(leave())
+    assert ("never retrieved" in caplog.text) is reported
