@@ -76,7 +76,7 @@ class Training:
     """Rows on which shared variables are trained, after learning hyper-parameters and before the first message."""
 
     rows: int = 0
-    """maximum rows of a uniform sample; 0 for all rows of the data"""
+    """maximum rows of a uniform sample, unless an option of the method says otherwise; 0 for all rows of the data"""
     block: int = 0
     """rows per partition of the sample"""
     memorises: bool = False
@@ -156,6 +156,13 @@ class Method(ABC):
         """Sampled rows from which shared variables are made, if more than there are shared variables; else 0."""
         return 0
 
+    def trained_rows(self, settings) -> int:
+        """Largest number of rows on which shared variables are trained, by the option `train_rows` of the method, if it
+        has one; 0 for all rows or without training.
+        """
+        asked = getattr(settings.of(self.options), "train_rows", None)
+        return asked or (self.training.rows if self.training else 0)
+
     def training_rounds(self, settings, rows: int, measured: int) -> float | None:
         """Estimate the time of training on `rows` rows in units of one round on `measured` rows, for `--plan`.
 
@@ -171,7 +178,7 @@ class Method(ABC):
 
 def sample_rows(method: Method, settings) -> int:
     """Rows of the uniform sample that a method needs at most."""
-    trained = method.training.rows if method.training and settings.learn else 0
+    trained = method.trained_rows(settings) if settings.learn else 0
     return max(method.candidates(settings), trained)
 
 

@@ -75,7 +75,7 @@ def steps(case: FitContext, times: Timings, query: int, parts: int, rows: int) -
 def _training(case, times, measured) -> Iterator[Step]:
     """Yield the training of shared variables, and the refinement of hyper-parameters by the committee's evidence."""
     method, settings, rows = case.method, case.settings, case.data.rows
-    trained = min(method.training.rows or rows, rows) if method.training else rows
+    trained = min(method.trained_rows(settings) or rows, rows)
     rounds = method.training_rounds(settings, trained, measured)
     evaluated = most_steps(settings.query_method, settings.effort, couples=RESIDUALS[method.residual].couples)
     repeated = {"train": trained / measured if rounds is None else rounds, "polish": evaluated * rows / measured}

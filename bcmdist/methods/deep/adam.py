@@ -5,13 +5,17 @@
 (Bui et al. 2016, section 6.) In equal time, many steps on few rows reach a far better energy than evaluations of all
 rows by L-BFGS.
 
-A step of `ROWS` rows takes about as long as a round trip to a cluster. Parallelism is therefore over processes: one
-worker per process keeps the rows, and returns the process after a round of many steps. Finished rounds are stored in
-the scratch directory, from which an interrupted fit continues.
+A step of `ROWS` rows takes about as long as a round trip to a cluster. Parallelism is therefore over processes and over
+groups of at most `GROUP` rows: in a round, each group makes many steps from the same state, and the new states of a
+process are averaged (local stochastic descent: Stich 2019, algorithm 1). The result depends on the number of groups,
+hence on the number of rows, but not on the number of workers. Finished rounds are stored in the scratch directory, from
+which an interrupted fit continues.
 """
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -30,6 +34,7 @@ from bcmdist.storage.commits import BlobReference, load_array
 
 # Largest number of rows per step, smallest number of steps per epoch, and steps per round.
 ROWS, EPOCH, ROUND = 500, 4, 200
+GROUP = 50_000  # largest number of rows per group
 # Total number of steps; over the second half of them the rate falls to 0.
 STEPS = {"quick": 1000, "normal": 5000, "thorough": 20_000}
 # Initial step length; longer steps may make no progress.
@@ -62,6 +67,11 @@ class Climber:
         step = first / (1.0 - MEMORY**k) / (np.sqrt(second / (1.0 - SQUARE_MEMORY**k)) + LEAST)
         return Climber(np.clip(self.numbers + rate * step, within.lb, within.ub), first, second, k)
 
+    @classmethod
+    def average(cls, each: Sequence["Climber"]) -> "Climber":
+        """Mean of states after the same number of steps."""
+        return cls.from_array(np.mean([one.to_array() for one in each], axis=0))
+
     def to_array(self) -> np.ndarray:
         """Store in one vector (3 P + 1,); inverse of `from_array`."""
         return np.concatenate([self.numbers, self.first, self.second, [self.steps]])
@@ -75,24 +85,24 @@ class Climber:
 
 @dataclass(frozen=True)
 class Further:
-    """States of processes after a round, by process number; objects add."""
+    """States after a round, by the number of the span; objects add."""
 
-    by_process: dict[int, np.ndarray]
+    by_span: dict[int, np.ndarray]
 
     def __add__(self, other: "Further") -> "Further":
-        return Further(self.by_process | other.by_process)
+        return Further(self.by_span | other.by_span)
 
 
 @dataclass(frozen=True)
 class AdamRound:
-    """Task: one round of steps of one process; the span gives the process number."""
+    """Task: one round of steps of one process on one group of rows; span k is group k % G of process k // G."""
 
     scaling: BlobReference
     climbers: tuple[BlobReference, ...]
     """arrays of `Climber.to_array`, one per process"""
     shapes: tuple[Shape, ...]
-    part: Partition
-    """partition with all training rows"""
+    groups: tuple[Partition, ...]
+    """(G,) the training rows"""
     likelihood: Likelihood
     powers: tuple[float, ...]
     classes: tuple[float, ...] | None
@@ -105,31 +115,34 @@ class AdamRound:
 
     def __call__(self, span, _) -> Further:
         k = span.start
-        X, obs = self._rows()
-        climber, like = Climber.from_array(load_array(self.climbers[k])), [Layer.of_shape(*one) for one in self.shapes]
+        process, group = divmod(k, len(self.groups))
+        X, obs = self._rows(self.groups[group])
+        climber = Climber.from_array(load_array(self.climbers[process]))
+        like = [Layer.of_shape(*one) for one in self.shapes]
         sound, within = climber, bounds(like)
         while climber.steps < self.until:
             rows = drawn(climber.steps, len(X), self.size, k)
-            uphill = self._slope(split(climber.numbers, like), X, obs, rows, self.powers[k])
+            uphill = self._slope(split(climber.numbers, like), X, obs, rows, self.powers[process])
             if uphill is None:
                 climber = replace(sound, first=np.zeros_like(sound.first), steps=climber.steps + 1)
             else:
                 sound, climber = climber, climber.stepped(uphill, rate(climber.steps, self.steps), within)
         return Further({k: climber.to_array()})
 
-    def _rows(self):
+    def _rows(self, group):
         scaling = load_scaling(self.scaling)
-        ((_, rows),) = read_all([self.part])
+        ((_, rows),) = read_all([group])
         obs = scaling.observations(class_numbers(rows.obs, self.classes), self.likelihood.units, rows.X)
         return scaling.inputs(rows.X), obs
 
     def _slope(self, layers, X, obs, rows, power) -> np.ndarray | None:
         """Gradient of the energy in the parameters of the layers, from some rows; None if it cannot be computed."""
-        sites = len(X) / power
+        count = sum(group.rows for group in self.groups)
+        sites = count / power
         try:
             stages = [layer.stage(1.0 - 1.0 / sites) for layer in layers]
             _, pulls = log_densities(stages, X[rows], obs[rows], self.likelihood, power)
-            found = slope(layers, sites, [pull.times(len(X) / len(rows)) for pull in pulls])
+            found = slope(layers, sites, [pull.times(count / len(rows)) for pull in pulls])
         except (NotPositiveDefinite, np.linalg.LinAlgError):
             return None
         return found if np.isfinite(found).all() else None
@@ -140,16 +153,21 @@ def few(rows) -> int:
     return min(ROWS, -(-rows // EPOCH))
 
 
+def groups_of(rows) -> int:
+    """Number of groups of training rows."""
+    return -(-rows // GROUP)
+
+
 def rate(done, steps) -> float:
     """Step length after `done` of `steps` steps."""
     return RATE * min(1.0, 2.0 * (1.0 - done / steps))
 
 
-def drawn(done, rows, size, process) -> np.ndarray:
-    """Row numbers of the minibatch after `done` steps; each epoch has its own order."""
+def drawn(done, rows, size, span) -> np.ndarray:
+    """Row numbers of the minibatch after `done` steps; each epoch of each span has its own order."""
     of_epoch = -(-rows // size)
     epoch, turn = divmod(done, of_epoch)
-    return np.random.default_rng([epoch, process]).permutation(rows)[turn::of_epoch]
+    return np.random.default_rng([epoch, span]).permutation(rows)[turn::of_epoch]
 
 
 @dataclass(frozen=True)
@@ -161,6 +179,18 @@ class Climb:
     steps: int
     """total number of steps"""
 
+    @cached_property
+    def groups(self) -> list[Partition]:
+        """Groups of training rows, about equally large."""
+        parts = self.objectives[0].parts
+        ends = np.linspace(0, len(parts), min(groups_of(self.objectives[0].rows), len(parts)) + 1).astype(int)
+        return [replace(parts[a], stop=parts[b - 1].stop) for a, b in itertools.pairwise(ends)]
+
+    @property
+    def size(self) -> int:
+        """Number of rows per step."""
+        return few(min(group.rows for group in self.groups))
+
     def further(self, climbers: Sequence[Climber]) -> list[Climber]:
         """States after another round, or the stored ones if an interrupted fit has finished this round."""
         first, powers = self.objectives[0], tuple(one.power for one in self.objectives)
@@ -168,13 +198,15 @@ class Climb:
 
         def climb():
             context, shapes = first.context, tuple((*one.centres.shape, one.units) for one in self.start.layers)
-            whole = replace(first.parts[0], stop=first.parts[-1].stop)
-            steps = few(first.rows), min(done + ROUND, self.steps), self.steps
-            how = shapes, whole, first.likelihood, powers, context.classes, *steps
+            steps = self.size, min(done + ROUND, self.steps), self.steps
+            how = shapes, tuple(self.groups), first.likelihood, powers, context.classes, *steps
             with context.transient({f"process {k}": one.to_array() for k, one in enumerate(climbers)}) as references:
                 task = AdamRound(context.scaling, tuple(references.values()), *how)
-                found = context.sum(task, [Span(k, k + 1) for k in range(len(climbers))])
-            return {str(k): found.by_process[k] for k in range(len(climbers))}
+                each = len(self.groups)
+                found = context.sum(task, [Span(k, k + 1) for k in range(len(climbers) * each)]).by_span
+            states = [Climber.from_array(found[k]) for k in sorted(found)]
+            means = [Climber.average(states[k : k + each]) for k in range(0, len(states), each)]
+            return {str(k): mean.to_array() for k, mean in enumerate(means)}
 
         kept = first.once(["Adam", powers, self.steps, done], self.start.layers, climb)
         return [Climber.from_array(kept[str(k)]) for k in range(len(climbers))]
@@ -191,5 +223,5 @@ def climbed_jointly(
         there = [replace(start, layers=tuple(split(one.numbers, start.layers))) for one in climbers]
         now = [(first.density(one.layers, held), one) for one in there]
         best = [max(pair, key=lambda found: found[0]) for pair in zip(now, best, strict=True)]
-    passes = -(-steps * few(first.rows) // first.rows)
+    passes = -(-steps * climb.size * len(climb.groups) // first.rows)
     return [objective.reached(at, held, passes) for objective, (_, at) in zip(objectives, best, strict=True)]

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from bcmdist.learning.method_options import declare_options
-from bcmdist.storage.bounds import Bounds
+from bcmdist.storage.bounds import COUNT, Bounds
 
 
 @dataclass(frozen=True)
@@ -19,6 +19,9 @@ class DeepOptions:
     """approximation of the layers of dgp: one shared factor, optimised (tied, AEP); or, starting from there,
     expectation propagation with one factor for all training rows (shared, SEP), for each partition of these, or for
     each row (EP: up to a few thousand rows)"""
+    train_rows: Annotated[int | None, "N", COUNT] = None
+    """rows, drawn at random, on which the layers of dgp are trained; where they are more than 50,000, each 50,000 are a
+    task of their own, and the layers of all tasks are averaged after each 200 steps [default: 50,000]"""
 
 
 declare_options("dgp", DeepOptions)

@@ -129,8 +129,8 @@ def drawn_rows(H, count, rng) -> np.ndarray:
 KERNEL = "se"
 # Defaults of the options: centres of a layer, and hidden units.
 CENTRES, UNITS = 50, 8
-# Largest number of rows in training, and rows per sampled block.
-ROWS, BLOCK = 50_000, 2000
+# Largest number of rows in training by default, and rows per sampled block.
+ROWS, BLOCK = adam.GROUP, 2000
 LEFT_OUT = 10  # one in so many blocks is left out, to select the best round
 # Powers of the likelihood. Predictions mix one process per power, in equal shares: left-out rows are too few to select
 # one power.
@@ -190,7 +190,8 @@ def begun(basis_inputs: BasisInputs) -> Deep:
 
 def rounds(settings, rows: int, measured: int) -> float:
     """Approximate cost of training on `rows` rows, as a number of Adam's rounds on `measured` rows."""
-    return (adam.STEPS[settings.effort] * adam.few(rows) + swept_as(settings) * rows) / adam.few(measured) / adam.ROUND
+    steps = adam.STEPS[settings.effort] * adam.groups_of(rows) * adam.few(rows)
+    return (steps + swept_as(settings) * rows) / adam.few(measured) / adam.ROUND
 
 
 def refuse_rows(settings, rows: int) -> None:
@@ -199,7 +200,8 @@ def refuse_rows(settings, rows: int) -> None:
         return
     options, query = settings.of(DeepOptions), settings.query or CENTRES
     processes = (options.units or UNITS) * (options.layers - 1) + 1
-    refuse_factors(options.deep_sites, min(rows, ROWS) if settings.learn else rows, processes * site_numbers(query))
+    trained = min(rows, options.train_rows or ROWS) if settings.learn else rows
+    refuse_factors(options.deep_sites, trained, processes * site_numbers(query))
 
 
 def trained(shared: Deep, likelihood: Likelihood, context: TrainingContext) -> tuple[Shared, Likelihood]:
@@ -240,8 +242,9 @@ def _looked_at(context) -> tuple[list[Partition], list[Partition]]:
     """Training and left-out partitions, from a sample of rows; without learning all partitions and none."""
     if not context.learn:
         return list(context.parts), []
-    rows = min(ROWS, sum(part.rows for part in context.parts))
-    parts = context.sampled(ROWS, min(BLOCK, max(rows // LEFT_OUT, 1)))
+    most = context.options.train_rows or ROWS
+    rows = min(most, sum(part.rows for part in context.parts))
+    parts = context.sampled(most, min(BLOCK, max(rows // LEFT_OUT, 1)))
     many = len(parts) - len(parts) // LEFT_OUT
     return parts[:many], parts[many:]
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from bcmdist.learning.method_options import declare_options
-from bcmdist.storage.bounds import Bounds
+from bcmdist.storage.bounds import COUNT, Bounds
 
 
 @dataclass(frozen=True)
@@ -13,6 +13,8 @@ class NetworkOptions:
 
     units: Annotated[int | None, "H", Bounds(1, 10**6)] = None
     """hidden units of a network of mnn or mnnmix [default: 250]"""
+    train_rows: Annotated[int | None, "N", COUNT] = None
+    """rows, drawn at random, on which hidden units of mnn or mnnmix are trained [default: 100,000]"""
 
 
 @dataclass(frozen=True)

@@ -83,8 +83,9 @@ def trained(shared: Networks, likelihood: OneProcess, context: TrainingContext) 
     """
     if not context.learn:
         return shared, likelihood
-    rows = min(ROWS, sum(part.rows for part in context.parts))
-    parts = context.sampled(ROWS, min(BLOCK, max(rows // LEFT_OUT, 1)))
+    most = context.options.train_rows or ROWS
+    rows = min(most, sum(part.rows for part in context.parts))
+    parts = context.sampled(most, min(BLOCK, max(rows // LEFT_OUT, 1)))
     widths = inner_widths(shared.kernel, shared.inputs)
     starts = [Network(inner, float(s), likelihood) for inner, s in zip(shared.inner, shared.scale, strict=True)]
     limit = context.limit

@@ -79,7 +79,7 @@ def round_of(wave, monkeypatch):
     absorbed = adam.AdamRound.__call__
 
     def noted(task, span, rows):
-        kept.append((task, task._rows()))
+        kept.append((task, task._rows(task.groups[0])))
         return absorbed(task, span, rows)
 
     monkeypatch.setattr(adam.AdamRound, "__call__", noted)
@@ -135,6 +135,69 @@ def test_the_cluster_finds_the_same(wave, cluster, rng):
     new = rng.uniform(-2, 2, (9, wave[1].shape[1]))
     one, other = GBCM.fit(wave[0], ASKED), GBCM.fit(wave[0], ASKED, runtime=cluster)
     np.testing.assert_allclose(other.predict(new)["mean"], one.predict(new)["mean"], rtol=1e-10)
+
+
+@pytest.fixture
+def grouped(monkeypatch):
+    """Settings with which the rows of training are three groups."""
+    monkeypatch.setattr(adam, "GROUP", 60)
+    return replace(ASKED, options=ASKED.options | {"train_rows": 180})
+
+
+def test_groups_have_all_rows_of_training_once(wave, grouped, monkeypatch):
+    tasks, absorbed = [], adam.AdamRound.__call__
+
+    def noted(task, span, rows):
+        tasks.append((span.start, task))
+        return absorbed(task, span, rows)
+
+    monkeypatch.setattr(adam.AdamRound, "__call__", noted)
+    deep = GBCM.fit(wave[0], grouped).info()["deep"]
+    groups = tasks[0][1].groups
+    assert [number for number, _ in tasks[:6]] == list(range(6))  # three groups for each of two powers
+    assert [group.rows for group in groups] == pytest.approx([deep["rows"] / 3] * 3, abs=20)
+    assert [group.start for group in groups[1:]] == [group.stop for group in groups[:-1]]
+    assert sum(group.rows for group in groups) == deep["rows"] == 180 - deep["left_out"]
+
+
+def test_states_of_groups_are_averaged():
+    one, other = whole(5), whole(5)
+    other = replace(other, numbers=-one.numbers, first=3.0 * one.first, second=np.zeros(2))
+    mean = Climber.average([one, other])
+    assert mean.steps == 5
+    for found, expected in ((mean.numbers, np.zeros(2)), (mean.first, 2.0 * one.first), (mean.second, one.second / 2)):
+        np.testing.assert_allclose(found, expected, atol=1e-15)
+
+
+def test_slopes_of_groups_are_that_of_all_rows_in_the_mean(wave, grouped, monkeypatch, rng):
+    """Over groups of equal size; each row counts as often as in one group of all."""
+    tasks, absorbed = [], adam.AdamRound.__call__
+
+    def noted(task, span, rows):
+        if not tasks:
+            together = replace(task.groups[0], stop=task.groups[-1].stop)
+            tasks.append((task, [task._rows(group) for group in task.groups], task._rows(together), together))
+        return absorbed(task, span, rows)
+
+    monkeypatch.setattr(adam.AdamRound, "__call__", noted)
+    GBCM.fit(wave[0], grouped)
+    ((task, by_group, (X, obs), together),) = tasks
+    layers = [adam.Layer.of_shape(*shape) for shape in task.shapes]
+    layers = [one.moved(one.numbers() + 0.3 * rng.standard_normal(len(one.numbers()))) for one in layers]
+    each = [task._slope(layers, *rows, np.arange(40), 0.5) for rows in by_group]
+    starts = np.cumsum([0, *(group.rows for group in task.groups[:-1])])
+    first = np.concatenate([np.arange(40) + start for start in starts])  # 40 rows of each group
+    whole = replace(task, groups=(together,))._slope(layers, X, obs, first, 0.5)
+    np.testing.assert_allclose(np.mean(each, axis=0), whole, rtol=1e-9, atol=1e-9 * np.abs(whole).max())
+
+
+@pytest.mark.slow
+def test_the_cluster_averages_the_same_groups(wave, grouped, cluster, rng):
+    new = rng.uniform(-2, 2, (9, wave[1].shape[1]))
+    one, other = GBCM.fit(wave[0], grouped), GBCM.fit(wave[0], grouped, runtime=cluster)
+    np.testing.assert_allclose(other.predict(new)["mean"], one.predict(new)["mean"], rtol=1e-10)
+    energies = (model.info()["deep"]["energies"] for model in (one, other))
+    np.testing.assert_allclose(*energies, rtol=1e-8)
 
 
 @pytest.mark.slow
