@@ -117,6 +117,8 @@ class Predictor(LatentPredictor):
 
     in_cells: ClassVar[bool] = False
     """whether new rows must be sorted by the model's cells, each partition of rows within one partition of the model"""
+    reads_rows: ClassVar[bool] = False
+    """whether it reads rows of the data again for each prediction, which the service does not do"""
 
     @classmethod
     @abstractmethod

@@ -11,8 +11,9 @@ from bcmdist.committee.facts import Lag
 from bcmdist.committee.ingest.lag_meter import lags
 from bcmdist.committee.mixture_commits import Contents, contents_of
 from bcmdist.committee.snapshot import Snapshot
+from bcmdist.errors import InvalidOption
 from bcmdist.prediction.in_memory import predict_by
-from bcmdist.prediction.predictive_model import RowPredictor
+from bcmdist.prediction.predictive_model import PREDICTORS, RowPredictor
 from bcmdist.storage.commits import Reference, open_store
 
 Version = Reference | Contents
@@ -28,13 +29,23 @@ class Loaded:
         self._ways: dict[tuple, str] = {}
         """method of averaging over uncertain inputs, by prediction method and requested averaging method"""
         self._making = threading.Lock()
-        self._predictor(self.model.chosen_method())  # make the default predictor before the first request
+        if not PREDICTORS[self.snapshot.facts.method].reads_rows:
+            self._predictor(self.model.chosen_method())  # make the default predictor before the first request
 
     def _predictor(self, method):
         with self._making:
             if method not in self._predictors:
                 self._predictors[method] = self.model.predictor(method)
             return self._predictors[method]
+
+    def _chosen(self, method):
+        method = method or self.snapshot.facts.method
+        if method in PREDICTORS and PREDICTORS[method].reads_rows:
+            raise InvalidOption(
+                f"method: expected one that reads no rows of the data, got {method}; give augmented_sparse or "
+                "committee, or predict a data set by a job"
+            )
+        return self.model.chosen_method(method)
 
     def _way(self, method, inputs):
         if (method, inputs) not in self._ways:
@@ -43,7 +54,7 @@ class Loaded:
 
     def predict(self, X, *, method, X_variance=None, inputs=None, **how) -> tuple[str, dict[str, np.ndarray]]:
         """Return the method used, and predictions named as in `GBCM.predict`; callable from any thread."""
-        method = self.model.chosen_method(method)
+        method = self._chosen(method)
         averaging = None if X_variance is None else self._way(method, inputs)
         return method, predict_by(self._predictor(method), X, X_variance=X_variance, way=averaging, **how)
 

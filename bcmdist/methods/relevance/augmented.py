@@ -13,11 +13,15 @@ and V their design:
 from three sums over all absorbed rows, which are read again for each batch of new points:
 
     c = V' Psi^-1 phi,   d = phi' Psi^-1 phi,   h = phi' Psi^-1 y
+
+`AugmentedSparse` fits the bump to the rows of the relevance vectors only (footnote 14 of the thesis), while v keeps the
+posterior of all rows. It reads a few partitions once per commit, and no rows per prediction. Its variances are mostly
+larger: rows near a new point are not counted unless they are relevance vectors.
 """
 
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from typing import cast
+from functools import cached_property, lru_cache
+from typing import Any, Self, cast
 
 import numpy as np
 
@@ -83,6 +87,7 @@ def with_bumps(V, belief: Belief, sums: BumpSums) -> tuple[np.ndarray, np.ndarra
 class Augmented(Predictor):
     """Predictor from the committee and its absorbed rows."""
 
+    reads_rows = True
     model: Model
     belief: Belief
     parts: tuple[Partition, ...]
@@ -109,14 +114,14 @@ class Augmented(Predictor):
         return MemoryNeed(need, "bumps at new points", "give workers more memory, or use --method committee")
 
     @classmethod
-    def of_snapshot(cls, snapshot) -> "Augmented":
+    def of_snapshot(cls, snapshot) -> Self:
         digests = {entry.key: entry.digest for entry in snapshot.ledger}
         fitted = fitted_of(snapshot)
         return cls(fitted.model, fitted.belief, tuple(_absorbed(snapshot)), digests)
 
     @classmethod
-    def of_commit(cls, reference) -> "Augmented":
-        return _loaded(reference)
+    def of_commit(cls, reference) -> Self:
+        return _loaded(cls, reference)
 
     def latent(self, X) -> tuple[np.ndarray, np.ndarray]:
         blocks = [self._block(X[a : a + NEW_ROWS]) for a in range(0, max(len(X), 1), NEW_ROWS)]
@@ -126,13 +131,20 @@ class Augmented(Predictor):
     def _block(self, X):
         shared, nothing = self.model.shared, np.zeros(len(X))
         sums = BumpSums(np.zeros((shared.size, len(X))), nothing, nothing)
-        for Z, obs in self._rows():
+        for _, Z, obs in self._rows():
             sums += self._sums(X, Z, obs)
         return with_bumps(shared.design(X), self.belief, sums)
 
+    @property
+    def _basis(self) -> Radial:
+        return cast(Radial, cast(Weights, self.model.shared).basis)
+
     def _rows(self):
-        """Yield scaled inputs (n, D) and observations of all absorbed rows, in blocks."""
-        for part, rows in read_all(self.parts):
+        """Row numbers (n,), scaled inputs (n, D) and observations of the rows of bumps, in blocks."""
+        return self._read(self.parts)
+
+    def _read(self, parts):
+        for part, rows in read_all(parts):
             if rows.digest != self.digests[part.key]:
                 raise DataChanged(
                     f"{part.key}: expected the rows that were absorbed ({self.digests[part.key][:12]}), which a bump "
@@ -141,13 +153,35 @@ class Augmented(Predictor):
             Z, obs = model_rows(self.model, part, rows)
             for start in range(0, len(Z), ROWS):
                 some = slice(start, start + ROWS)
-                yield Z[some], obs[some].repeated(part.weight)
+                yield np.arange(part.start, part.stop)[some], Z[some], obs[some].repeated(part.weight)
 
     def _sums(self, X, Z, obs: Observations) -> BumpSums:
         shared, likelihood = self.model.shared, self.model.likelihood
-        kept = cast(Radial, cast(Weights, shared).basis)
-        bumps = replace(kept, centres=X, rows=np.zeros(len(X)))
+        bumps = replace(self._basis, centres=X, rows=np.zeros(len(X)))
         return bump_sums(shared.design(Z), bumps.features(Z), likelihood.targets(obs), likelihood.noise(obs))
+
+
+@dataclass(frozen=True)
+class AugmentedSparse(Augmented):
+    """Predictor from the committee and the absorbed rows that are relevance vectors."""
+
+    reads_rows = False
+
+    def _rows(self):
+        return iter(self._vectors)
+
+    @cached_property
+    def _vectors(self):
+        """Relevance vectors among the absorbed rows, in the form of `_rows`; reads the partitions that have any."""
+        centres = dict(zip(self._basis.rows.astype(int).tolist(), self._basis.centres, strict=True))
+        holding = [part for part in self.parts if any(part.start <= row < part.stop for row in centres)]
+        found = []
+        for numbers, Z, obs in self._read(holding):
+            # Rows of other sources may have the same numbers.
+            same = [row in centres and np.array_equal(z, centres[row]) for row, z in zip(numbers, Z, strict=True)]
+            if any(same):
+                found.append((numbers[same], Z[same], obs[np.flatnonzero(same)]))
+        return found
 
 
 def _absorbed(snapshot):
@@ -168,5 +202,5 @@ def _absorbed(snapshot):
 
 
 @lru_cache(maxsize=1)
-def _loaded(reference: Reference) -> Augmented:
-    return Augmented.of_snapshot(Snapshot.load(reference.url, commit=reference.number))
+def _loaded(predictor: type[Augmented], reference: Reference) -> Any:
+    return predictor.of_snapshot(Snapshot.load(reference.url, commit=reference.number))

@@ -8,7 +8,7 @@ from bcmdist.learning.experts import register_method, weights_of
 from bcmdist.learning.method import Capabilities, Defaults, Method, Training
 from bcmdist.learning.rules import Excludes, Requires
 from bcmdist.methods.relevance import training
-from bcmdist.methods.relevance.augmented import Augmented
+from bcmdist.methods.relevance.augmented import Augmented, AugmentedSparse
 from bcmdist.methods.relevance.dictionaries import Dictionaries, Radial
 from bcmdist.methods.relevance.options import RelevanceOptions, SelectionOptions
 from bcmdist.model.likelihoods import LIKELIHOODS
@@ -109,6 +109,7 @@ register_basis(Radial)
 KINDS.add(Dictionaries.kind, Dictionaries)
 LIKELIHOODS.add(OneVersusAll.name, OneVersusAll)  # checked by the tests, not at import
 register_predictor("augmented", Augmented)
+register_predictor("augmented_sparse", AugmentedSparse)
 register_method(
     RelevanceVectors(
         "rvm",

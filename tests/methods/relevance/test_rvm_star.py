@@ -13,6 +13,7 @@ from threadpoolctl import threadpool_limits
 
 from bcmdist import GBCM, Mixture, Settings
 from bcmdist.app.cli.main import cli
+from bcmdist.app.service.loaded import Loaded
 from bcmdist.data.writing import write_dataset
 from bcmdist.errors import DataChanged, DataNotFound, InvalidOption, MemoryLimit
 from bcmdist.methods.relevance import augmented
@@ -45,25 +46,32 @@ def new(rng):
     return np.vstack([rng.uniform(-2, 2, (25, 2)), rng.uniform(-6, 6, (15, 2))])
 
 
+def scaled(gbcm, *inputs):
+    arrays, _ = gbcm.model.to_arrays()
+    return [(A - arrays["x_mean"]) / arrays["x_scale"] for A in inputs]
+
+
+def bumps(gbcm, A, centres):
+    arrays, _ = gbcm.model.to_arrays()
+    gaps = (A[:, None] - centres) / arrays["basis_lengthscale"]
+    return np.exp(-0.5 * (gaps**2).sum(axis=2))
+
+
+def columns(gbcm, A):
+    arrays, _ = gbcm.model.to_arrays()
+    kept = bumps(gbcm, A, arrays["basis_centres"]) * arrays["weight_scale"]
+    return np.hstack([kept, gbcm.model.shared.mean.design(A)])
+
+
 def centralised(gbcm, X, y, new, weight=1.0):
     """Mean and variance of f at each new point, (m,) each: a dense Gaussian process of all bumps, with one around the
     point, of the prior variance of the targets (thesis, section 2.5.1)."""
-    arrays, _ = gbcm.model.to_arrays()
     noise = float(gbcm.model.likelihood.noise_variance[0])
     scale, mean = gbcm.model.scaling.y_scale, gbcm.model.scaling.y_mean
-    Z, Zs = ((A - arrays["x_mean"]) / arrays["x_scale"] for A in (X, new))
-
-    def bumps(A, centres):
-        gaps = (A[:, None] - centres) / arrays["basis_lengthscale"]
-        return np.exp(-0.5 * (gaps**2).sum(axis=2))
-
-    def columns(A):
-        kept = bumps(A, arrays["basis_centres"]) * arrays["weight_scale"]
-        return np.hstack([kept, gbcm.model.shared.mean.design(A)])
-
+    Z, Zs = scaled(gbcm, X, new)
     found = []
     for z in Zs:
-        F, f = (np.hstack([columns(A), bumps(A, z[None])]) for A in (Z, z[None]))
+        F, f = (np.hstack([columns(gbcm, A), bumps(gbcm, A, z[None])]) for A in (Z, z[None]))
         S = F @ F.T + np.diag(noise / np.broadcast_to(weight, len(Z)))
         k = F @ f[0]
         found.append((k @ np.linalg.solve(S, (y - mean) / scale), f[0] @ f[0] - k @ np.linalg.solve(S, k)))
@@ -78,6 +86,76 @@ def test_it_is_the_centralised_process_with_one_basis_function_more(fitted, wave
         said = model.predict(new)
         np.testing.assert_allclose(said["mean"], mean, atol=1e-10 * y.std())
         np.testing.assert_allclose(said["variance"], variance, atol=1e-10 * y.var())
+
+
+def centralised_sparse(gbcm, X, y, new, some):
+    """The same where only the rows `some` inform the bump around the point, by the joint posterior of all weights."""
+    noise = float(gbcm.model.likelihood.noise_variance[0])
+    scale, mean = gbcm.model.scaling.y_scale, gbcm.model.scaling.y_mean
+    Z, Zs = scaled(gbcm, X, new)
+    V, t, found = columns(gbcm, Z), (y - mean) / scale, []
+    for z in Zs:
+        phi = np.where(some, bumps(gbcm, Z, z[None])[:, 0], 0.0)
+        cross = V.T @ phi[:, None] / noise
+        precision = np.block([[np.eye(V.shape[1]) + V.T @ V / noise, cross], [cross.T, 1.0 + phi @ phi / noise]])
+        f, eta = np.append(columns(gbcm, z[None])[0], 1.0), np.append(V.T @ t, phi @ t) / noise
+        found.append((f @ np.linalg.solve(precision, eta), f @ np.linalg.solve(precision, f)))
+    m, v = np.array(found).T
+    return mean + scale * m, scale**2 * v
+
+
+def test_sparse_bumps_are_informed_by_relevance_vectors_only(fitted, wave, new):
+    _, X, y = wave
+    vectors = np.isin(np.arange(len(X)), fitted.info()["relevance_vectors"]["rows"])
+    assert 0 < vectors.sum() < len(X)
+    mean, variance = centralised_sparse(fitted, X, y, new, vectors)
+    found = fitted.predict(new, method="augmented_sparse")
+    np.testing.assert_allclose(found["mean"], mean, atol=1e-9 * y.std())
+    np.testing.assert_allclose(found["variance"], variance, atol=1e-9 * y.var())
+    assert np.median(found["variance"] / fitted.predict(new)["variance"]) > 1.0
+
+
+def test_sparse_bumps_forget_relevance_vectors_and_know_them_from_rows_of_the_same_number(fitted, wave, new, make_data):
+    _, X, y = wave
+    gone = (np.arange(len(X)) >= 50) & (np.arange(len(X)) < 100)
+    kept = fitted.forget([entry.key for entry in fitted.ledger if "[50:100]" in entry.key])
+    other = fitted.newest().partial_fit(make_data("other.zarr", X=X + 0.01, y=y))
+    vectors = np.isin(np.arange(len(X)), fitted.info()["relevance_vectors"]["rows"])
+    assert (vectors & gone).any()
+    rows, targets, none = np.vstack([X[~gone], X + 0.01]), np.append(y[~gone], y), np.zeros(len(X), bool)
+    for model, which in ((kept, slice(0, 190)), (other, slice(0, 430))):
+        some = np.append(vectors[~gone], none)
+        mean, variance = centralised_sparse(model, rows[which], targets[which], new, some[which])
+        found = model.predict(new, method="augmented_sparse")
+        np.testing.assert_allclose(found["mean"], mean, atol=1e-9 * y.std())
+        np.testing.assert_allclose(found["variance"], variance, atol=1e-9 * y.var())
+
+
+def test_sparse_bumps_read_rows_once(fitted, wave, new, runtime, tmp_path):
+    path, _, _ = wave
+    write_dataset(tmp_path / "new.zarr", {"X": new}, rows_per_chunk=15)
+    predictor = fitted.predictive.predictor("augmented_sparse").predictor
+    before = predictor.latent(new)
+    assert (
+        fitted.predict_zarr(tmp_path / "new.zarr", tmp_path / "p.zarr", method="augmented_sparse", runtime=runtime)
+        == 40
+    )
+    shutil.move(path, tmp_path / "away.zarr")
+    np.testing.assert_array_equal(predictor.latent(new), before)
+
+
+def test_the_service_reads_no_rows_for_a_request(fitted, wave, new, tmp_path):
+    shutil.move(wave[0], tmp_path / "away.zarr")
+    Loaded(fitted).close()
+    shutil.move(tmp_path / "away.zarr", wave[0])
+    served = Loaded(fitted)
+    with pytest.raises(
+        InvalidOption, match=r"got augmented; give augmented_sparse or committee, or predict .* by a job"
+    ):
+        served.predict(new, method=None)
+    for method in ("augmented_sparse", "committee"):
+        assert served.predict(new, method=method)[0] == method
+    served.close()
 
 
 def test_variances_grow_to_that_of_the_targets_away_from_the_rows(fitted, wave):
