@@ -142,8 +142,9 @@ class PredictRequest:
     """seed of samples"""
     method: Literal["committee", "local", "augmented", "augmented_sparse"] | str | None = None
     """predict from the committee alone; with the rows around each new point (local); with a basis function at each new
-    point, fitted to all rows (augmented) or to relevance vectors, without reading the others again (augmented_sparse);
-    or by a method of another package [default: local after a spatial fit, augmented with rvm_star, else committee]"""
+    point, from all rows (augmented) or, for its variance only, from relevance vectors, which are read once
+    (augmented_sparse); or by a method of another package [default: local after a spatial fit, augmented with rvm_star,
+    else committee]"""
     inputs: Literal["exact", "taylor", "montecarlo"] | None = None
     """how to average over uncertain inputs, with (co)variances in an array X_variance (N, D) or (N, D, D) [default:
     exact where available, else montecarlo]"""
@@ -192,8 +193,9 @@ class ScoreRequest:
     """path or URL of a Zarr group, or a table with the columns of training"""
     method: Literal["committee", "local", "augmented", "augmented_sparse"] | str | None = None
     """predict from the committee alone; with the rows around each new point (local); with a basis function at each new
-    point, fitted to all rows (augmented) or to relevance vectors, without reading the others again (augmented_sparse);
-    or by a method of another package [default: local after a spatial fit, augmented with rvm_star, else committee]"""
+    point, from all rows (augmented) or, for its variance only, from relevance vectors, which are read once
+    (augmented_sparse); or by a method of another package [default: local after a spatial fit, augmented with rvm_star,
+    else committee]"""
     inputs: Literal["exact", "taylor", "montecarlo"] | None = None
     """how to average over uncertain inputs, with (co)variances in an array X_variance (N, D) or (N, D, D) [default:
     exact where available, else montecarlo]"""
