@@ -215,13 +215,14 @@ class Climb:
 def climbed_jointly(
     objectives: Sequence[DeepObjective], start: Deep, held: Sequence[Partition], steps
 ) -> list[Reached]:
-    """Train one process per objective; return the best state after any round, by the density of left-out rows."""
+    """Train one process per objective; return the best state, the initial one or after any round (`judged`)."""
     climb, first = Climb(objectives, start, steps), objectives[0]
-    climbers, best = [Climber.at(start.layers)] * len(objectives), [(-np.inf, start)] * len(objectives)
+    climbers = [Climber.at(start.layers)] * len(objectives)
+    best = [objective.judged(start, held) for objective in objectives]
     while climbers[0].steps < steps:
         climbers = climb.further(climbers)
         there = [replace(start, layers=tuple(split(one.numbers, start.layers))) for one in climbers]
-        now = [(first.density(one.layers, held), one) for one in there]
-        best = [max(pair, key=lambda found: found[0]) for pair in zip(now, best, strict=True)]
+        now = [objective.judged(one, held) for objective, one in zip(objectives, there, strict=True)]
+        best = [max(pair, key=lambda found: found.density) for pair in zip(now, best, strict=True)]
     passes = -(-steps * climb.size * len(climb.groups) // first.rows)
-    return [objective.reached(at, held, passes) for objective, (_, at) in zip(objectives, best, strict=True)]
+    return [objective.reached(at, passes) for objective, at in zip(objectives, best, strict=True)]

@@ -12,6 +12,7 @@ import numpy as np
 from scipy.optimize import Bounds
 
 from bcmdist.data.partition import Partition
+from bcmdist.errors import NotPositiveDefinite
 from bcmdist.learning.training_context import TrainingContext
 from bcmdist.methods.deep.classes import LARGEST_VARIANCE
 from bcmdist.methods.deep.layer import Layer, gradient, tied_energy
@@ -19,10 +20,12 @@ from bcmdist.methods.deep.moments import Pull
 from bcmdist.methods.deep.row_sums import DeepDensities, DeepMessage, DeepShare, numbers_of
 from bcmdist.methods.deep.shared import Deep
 from bcmdist.model.likelihoods import Likelihood
+from bcmdist.model.likelihoods.interface import NOISE_BOUNDS
 from bcmdist.model.shared.interface import Arrays
 
 # Bounds of log lengthscales and log variances, in units of scaled inputs and targets; far beyond them a step overflows.
 LOG_BOUNDS = (-9.0, 9.0)
+LOG_NOISE_BOUNDS = np.log(NOISE_BOUNDS)
 NOISE = "noise_variance"
 LEAST_SHARE = 1e-9  # added to a sum of precisions before its root is computed
 
@@ -71,7 +74,14 @@ class DeepObjective:
         return self._densities([layer.stage() for layer in layers], parts, 1.0).value
 
     def absorbed(self, shared: Deep) -> Deep:
-        """Replace the trained belief of the last layer by the posterior from the messages of all rows."""
+        """Replace the trained belief of the last layer by the posterior from the messages of all rows, if Gaussian.
+
+        Raises
+        ------
+        NotPositiveDefinite
+        """
+        if not self.likelihood.normal:
+            return shared
         last = shared.layers[-1]
         arrays, _ = shared.to_arrays()
         likelihood = noisy(self.likelihood, last)
@@ -84,12 +94,22 @@ class DeepObjective:
         conditioned = replace(last, mean=belief.mean[None], root=np.linalg.cholesky(precision)[None])
         return replace(shared, layers=(*shared.layers[:-1], conditioned))
 
-    def reached(self, shared: Deep, held: Sequence[Partition], evaluations) -> "Reached":
+    def judged(self, trained: Deep, held: Sequence[Partition]) -> "Judged":
+        """The process that makes predictions after training has reached these layers, and how well it predicts.
+
+        Training may reach layers whose uncertain outputs replace the noise of targets, as of whole numbers; the density
+        of left-out rows is then high, but only until the last layer has absorbed all rows.
+        """
+        try:
+            absorbed = self.absorbed(trained)
+            density = self.density(absorbed.layers, held)
+        except NotPositiveDefinite:
+            return Judged(trained, trained, -np.inf)
+        return Judged(trained, absorbed, density if np.isfinite(density) else -np.inf)
+
+    def reached(self, at: "Judged", evaluations: int) -> "Reached":
         """Result of training after the given number of evaluations."""
-        energy = self(shared.layers).value
-        if self.likelihood.normal:
-            shared = self.absorbed(shared)
-        return Reached(shared, energy, self.density(shared.layers, held), evaluations)
+        return Reached(at.absorbed, self(at.trained.layers).value, at.density, evaluations)
 
     def _densities(self, stages, parts, power) -> DeepShare:
         numbers, shapes = numbers_of(stages)
@@ -124,18 +144,30 @@ def split(numbers, like: Sequence[Layer]) -> list[Layer]:
 
 
 def bounds(layers: Sequence[Layer]) -> Bounds:
-    """Bounds of the parameters of all layers; only lengthscales and variances are bounded."""
+    """Bounds of the parameters of all layers; means and roots are not bounded."""
 
     def bound(layer, sign, most):
         free = replace(layer, **{part.name: np.full_like(getattr(layer, part.name), np.inf) for part in fields(layer)})
-        own = np.full_like(layer.log_lengthscale, LOG_BOUNDS[1]), np.array(most)
-        return sign * replace(free, log_lengthscale=own[0], log_variance=own[1]).numbers()
+        lengthscale, noise = np.full_like(layer.log_lengthscale, LOG_BOUNDS[1]), sign * LOG_NOISE_BOUNDS[int(sign > 0)]
+        limits = {"log_lengthscale": lengthscale, "log_variance": np.array(most), "log_noise": np.array(noise)}
+        return sign * replace(free, **limits).numbers()
 
     last = np.log(LARGEST_VARIANCE) if layers[-1].units > 1 else LOG_BOUNDS[1]  # several processes belong to classes
     most = [LOG_BOUNDS[1]] * (len(layers) - 1) + [last]
     least = [bound(layer, -1.0, LOG_BOUNDS[1]) for layer in layers]
     largest = [bound(layer, 1.0, one) for layer, one in zip(layers, most, strict=True)]
     return Bounds(np.concatenate(least), np.concatenate(largest))
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A state of training."""
+
+    trained: Deep
+    absorbed: Deep
+    """the same; for Gaussian targets its last layer has the posterior of the rows"""
+    density: float
+    """total over left-out rows, of `absorbed`; 0 without such rows, -inf where there is none"""
 
 
 @dataclass(frozen=True)

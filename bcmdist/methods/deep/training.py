@@ -50,6 +50,8 @@ from bcmdist.storage.fields import Count, CountFromOne, NotNegative, Number
 # Noise variance of the initial regression on hidden units, the layers' noise variance, and lengthscales of later layers
 # in units of their inputs. Arbitrary.
 TARGET_NOISE, HIDDEN_NOISE, LENGTHSCALE = 0.1, 1e-3, 1.5
+# Smallest initial noise variance of scaled targets: from far less, training may not find the way back.
+LEAST_START_NOISE = 0.01
 LEAST_SHARE = 1e-6  # added to a sum of precisions before its root is computed
 # Remaining inputs shorter than this share of the total are no direction of their own: scaled up, such a unit would be
 # steep.
@@ -135,6 +137,8 @@ LEFT_OUT = 10  # one in so many blocks is left out, to select the best round
 # Powers of the likelihood. Predictions mix one process per power, in equal shares: left-out rows are too few to select
 # one power.
 POWERS = (1.0, 0.5)
+# A process whose mean log density of left-out rows is lower by this is not mixed: its training has failed. Arbitrary.
+WORSE = 0.5
 NOISELESS = 1e-6  # noise variance of a last layer that is a latent process
 
 
@@ -183,7 +187,7 @@ def begun(basis_inputs: BasisInputs) -> Deep:
     depth, units = basis_inputs.options.layers, basis_inputs.options.units or UNITS
     layers = first_layers(centres, lengthscale, X, Y, units, depth, rng)
     learned = basis_inputs.learned_noise
-    noise = float(np.median(basis_inputs.noise if learned is None else learned))
+    noise = max(LEAST_START_NOISE, float(np.median(basis_inputs.noise if learned is None else learned)))
     layers.append(last_layer(layers, centres, lengthscale, X, Y, noise, rng))
     return Deep(tuple(layers), basis_inputs.kernel, basis_inputs.mean, basis_inputs.residual)
 
@@ -234,8 +238,13 @@ def trained(shared: Deep, likelihood: Likelihood, context: TrainingContext) -> t
         sites=[SweepReport(**found.sites) for found in reached if found.sites],
     )
     if likelihood.normal:
-        return side_by_side([found.shared for found in reached], likelihood)
+        return side_by_side([found.shared for found in reached if _good(found, reached, left_out)], likelihood)
     return max(reached, key=lambda found: found.density).shared, likelihood
+
+
+def _good(found, reached, left_out):
+    """Whether a process predicts left-out rows nearly as well as the best."""
+    return found.density >= max(one.density for one in reached) - WORSE * left_out
 
 
 def _looked_at(context) -> tuple[list[Partition], list[Partition]]:
