@@ -242,17 +242,18 @@ def of_errors(snapshot: Snapshot) -> str | None:
 def errors(snapshot: Snapshot) -> dict | None:
     """Return the error distribution of the model's predictions, JSON-ready; None where it was not measured."""
     facts = snapshot.facts
-    if facts.errors.error_scale is None:
+    scale, trained = facts.errors.error_scale, facts.errors.trained_errors
+    if scale is None and trained is None:
         return None
     distribution = error_distribution_of(snapshot, facts.method)
     shape = distribution.shape
     return {
         "scale": "constant" if distribution.scale is None else "varying",
-        "gain": facts.errors.error_scale.gain,
-        "gain_error": facts.errors.error_scale.gain_error,
+        "gain": scale and scale.gain,
+        "gain_error": scale and scale.gain_error,
         "gaps": distribution.gaps and _gap_deviations(snapshot.model, distribution.gaps),
         "shape": _components(shape),
-        "residuals": residuals_of(facts, snapshot.ledger, facts.method).count,
+        "residuals": trained.rows if trained else residuals_of(facts, snapshot.ledger, facts.method).count,
     }
 
 

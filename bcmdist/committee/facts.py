@@ -24,7 +24,7 @@ from bcmdist.committee.measurements import (
 )
 from bcmdist.committee.record import Record, json_values
 from bcmdist.errors import InvalidOption
-from bcmdist.storage.fields import Blob, Count, CountFromOne, NotNegative, Number, decode
+from bcmdist.storage.fields import Blob, Count, CountFromOne, NotNegative, Number, Positive, decode
 
 # --- Parts of records ---
 
@@ -156,12 +156,24 @@ class Linearisation(Record, frozen=True):
     """error that one more pass corrected after partitions were withdrawn, in standard deviations"""
 
 
+class TrainedErrors(Record, frozen=True):
+    """Distribution of standardised errors at rows left out of training: a mixture of normals."""
+
+    rows: CountFromOne
+    """number of rows left out"""
+    weights: list[NotNegative]
+    scales: list[Positive]
+    means: list[Number]
+
+
 class Errors(Record, frozen=True):
     """Measured errors of predictions, and corrections by them."""
 
     noise: Literal["auto", "constant", "varying"] | None = None
     """setting for the scale of errors; None where errors are not measured"""
     error_scale: ErrorScale | None = msgspec.field(name="spread", default=None)
+    trained_errors: TrainedErrors | None = None
+    """for methods whose training memorises rows; `noise` is None for these"""
     calibration: Calibration | None = None
     local_calibration: Calibration | None = None
     """the same for local predictions"""

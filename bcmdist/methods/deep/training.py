@@ -9,7 +9,8 @@ for n rows. F is neither a bound nor an evidence that can be compared with other
 
 One in ten blocks of rows is left out, and selects the best round. Layers are trained separately for two powers. For
 Gaussian targets predictions are their equal mixture (`bcmdist.methods.deep.mixture`): the better power differs between
-data sets, and the few left-out rows select it poorly. For classes and counts these rows select one power.
+data sets, and the few left-out rows select it poorly. The errors at left-out rows give the distribution of errors. For
+classes and counts these rows select one power.
 
 Then sweeps of expectation propagation follow where sites are requested (`bcmdist.methods.deep.propagation`).
 
@@ -28,6 +29,7 @@ from dataclasses import replace
 import msgspec
 import numpy as np
 
+from bcmdist.committee.facts import TrainedErrors
 from bcmdist.committee.record import Record
 from bcmdist.data.partition import Partition
 from bcmdist.learning.basis_inputs import BasisInputs
@@ -39,12 +41,15 @@ from bcmdist.methods.deep.mixture import mixed
 from bcmdist.methods.deep.objective import NOISE, DeepObjective, Reached, noisy
 from bcmdist.methods.deep.options import DeepOptions
 from bcmdist.methods.deep.propagation import TIED, refuse_factors, swept_as, swept_on
+from bcmdist.methods.deep.row_sums import MixtureErrors, numbers_of
 from bcmdist.methods.deep.rows import through
 from bcmdist.methods.deep.shared import Deep
 from bcmdist.methods.deep.sites import site_numbers
 from bcmdist.model.kernels import metric
 from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.shared.interface import Shared
+from bcmdist.prediction.errors.error_distribution import LEAST
+from bcmdist.prediction.errors.scale_mixture import fit_shape
 from bcmdist.storage.fields import Count, CountFromOne, NotNegative, Number
 
 # Noise variance of the initial regression on hidden units, the layers' noise variance, and lengthscales of later layers
@@ -238,13 +243,26 @@ def trained(shared: Deep, likelihood: Likelihood, context: TrainingContext) -> t
         sites=[SweepReport(**found.sites) for found in reached if found.sites],
     )
     if likelihood.normal:
-        return side_by_side([found.shared for found in reached if _good(found, reached, left_out)], likelihood)
+        good = [found.shared for found in reached if _good(found, reached, left_out)]
+        if left_out >= LEAST:
+            context.found["trained_errors"] = _errors(context, good, held, likelihood)
+        return side_by_side(good, likelihood)
     return max(reached, key=lambda found: found.density).shared, likelihood
 
 
 def _good(found, reached, left_out):
     """Whether a process predicts left-out rows nearly as well as the best."""
     return found.density >= max(one.density for one in reached) - WORSE * left_out
+
+
+def _errors(context, each, held, likelihood) -> TrainedErrors:
+    """The distribution of the errors of processes, which are mixed, at left-out rows."""
+    numbers, shapes = zip(*(numbers_of([layer.stage() for layer in one.layers]) for one in each), strict=True)
+    with context.transient({f"process {k}": one for k, one in enumerate(numbers)}) as references:
+        task = MixtureErrors(context.scaling, tuple(references.values()), shapes[0], likelihood)
+        shape = fit_shape(context.sum(task, held))
+    rows = sum(part.rows for part in held)
+    return TrainedErrors(rows, list(shape.weights), list(shape.scales), list(shape.means or [0.0] * len(shape.scales)))
 
 
 def _looked_at(context) -> tuple[list[Partition], list[Partition]]:

@@ -1,7 +1,8 @@
 """The distribution of errors: their scale at each input and their shape, estimated from leave-one-out residuals.
 
 Residuals are stored in ledger entries, so the ledger of a commit determines its error distribution: residuals are added
-with a partition, removed when it is forgotten, fade with it, and are joined when committees are merged.
+with a partition, removed when it is forgotten, fade with it, and are joined when committees are merged. Where training
+memorises rows, the errors at rows left out of training are used instead, as facts of the fit.
 """
 
 from collections.abc import Mapping, Sequence
@@ -167,6 +168,8 @@ def residuals_of(facts: Facts, ledger, method: str) -> Residuals:
 
 def error_distribution_in(facts: Facts, ledger, method: str) -> ErrorDistribution:
     """The error distribution of a prediction method, from the residuals in a ledger."""
+    if (trained := facts.errors.trained_errors) and method == facts.method:
+        return ErrorDistribution(Shape(tuple(trained.weights), tuple(trained.scales), tuple(trained.means)))
     scale, residuals = facts.errors.error_scale, residuals_of(facts, ledger, method)
     process = scale.process if scale and method == facts.method else None
     gaps = scale.gaps if scale else None
