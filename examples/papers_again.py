@@ -10,8 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import paper002_classes
 import paper002_deep
+from scipy.stats import rankdata, studentized_range
 
 from published.results import FOLDER, Results, mean_and_error, paired
 
@@ -20,8 +22,12 @@ BEGIN = """# The papers, again
 
 Published figures beside ours, made by `examples/papers_again.py` from the results in `examples/results/`. Ours are
 means over splits with their standard errors; "-" was not computed. Differences are over the splits that both methods
-have. Methods are named as in the papers; `dgp` stands for the defaults of `--expert dgp`.
+have. Methods are named as in the papers; `dgp` stands for the defaults of `--expert dgp`. Ranks (1 is the best) compare
+the means of each set over the splits that all methods have; mean ranks that differ by less than the critical difference
+may differ by chance (Nemenyi's test at 5 %, Demsar 2006, section 3.2.2).
 """
+LOWER_IS_BETTER = ("rmse",)
+LEAST_SETS = 3  # for ranks
 
 
 @dataclass(frozen=True)
@@ -72,7 +78,27 @@ def lines_of(table: Table, results: Results) -> list[str]:
                 cells += [ours(of_split, table.figure), shown(published.get(method))]
             cells += [difference(found[method], found[first], table.figure) for method in others]
             lines.append(f"| {name} | {' | '.join(cells)} |")
-    return lines
+    return [*lines, *ranks(table, results)]
+
+
+def ranks(table: Table, results: Results) -> list[str]:
+    """A line with the mean rank of each method over the sets of a table, and the critical difference."""
+    means = []
+    for name in table.paper:
+        found = [results.figures(name, method) for method in table.methods]
+        if common := set.intersection(*(set(one) for one in found)):
+            means.append([np.mean([one[split][table.figure] for split in common]) for one in found])
+    if len(means) < LEAST_SETS:
+        return []
+    by_set = rankdata(means if table.figure in LOWER_IS_BETTER else -np.array(means), axis=1)
+    mean = ", ".join(f"{name} {rank:.2f}" for name, rank in zip(table.methods, by_set.mean(axis=0), strict=True))
+    return ["", f"Mean ranks over {len(means)} sets: {mean}; critical difference {critical(*by_set.shape):.2f}."]
+
+
+def critical(sets: int, methods: int) -> float:
+    """Least difference of mean ranks that is significant at 5 % (Demsar 2006, equation of section 3.2.2)."""
+    q = studentized_range.ppf(0.95, methods, np.inf) / np.sqrt(2.0)
+    return float(q * np.sqrt(methods * (methods + 1) / (6.0 * sets)))
 
 
 def ours(of_split, figure) -> str:

@@ -103,3 +103,26 @@ def test_a_table_shows_splits_published_figures_and_paired_differences(tmp_path)
 def test_the_error_of_one_value_is_unknown():
     assert mean_and_error([2.0]) == (2.0, math.inf)
     assert mean_and_error([1.0, 3.0]) == (2.0, pytest.approx(1.0))
+
+
+def test_critical_differences_are_those_of_the_table():
+    """Demsar 2006, table 5(a): q of 2 to 5 classifiers; and the example of section 3.2.4, 4 of them on 14 sets."""
+    for methods, q in ((2, 1.960), (3, 2.343), (4, 2.569), (5, 2.728)):
+        scaled = papers_again.critical(6, methods) * 6 / math.sqrt(methods * (methods + 1))
+        assert scaled == pytest.approx(q, abs=2e-3)
+    assert papers_again.critical(14, 4) == pytest.approx(1.25, abs=5e-3)
+
+
+def test_ranks_are_of_sets_that_all_methods_have(tmp_path):
+    results, first = Results("table", tmp_path), papers_again.TABLES[1]
+    table = papers_again.Table("table", "RMSE", "rmse", {name: {} for name in "abcd"}, first.methods)
+    for k, name in enumerate("abcd"):
+        for error, method in enumerate(table.methods):
+            if (name, error) != ("d", 2):  # a method without figures of this set
+                results.add(Experiment(0, name, method), {"rmse": (error + k) % 3 + 1.0})
+    (_, line) = papers_again.ranks(table, results)
+    assert line.startswith("Mean ranks over 3 sets: GP 50 2.00, DGP-2 50 2.00, dgp 2.00; critical difference")
+    results.add(Experiment(0, "d", table.methods[2]), {"rmse": 9.0})
+    assert "over 4 sets: GP 50 1.75, DGP-2 50 2.00, dgp 2.25;" in papers_again.ranks(table, results)[1]
+    none = papers_again.Table("table", "RMSE", "rmse", {"a": {}, "b": {}}, first.methods)
+    assert papers_again.ranks(none, results) == []
