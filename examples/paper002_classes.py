@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from bcmdist import GBCM, Settings
-from published.results import Experiment, Results, completed, mean_and_error
+from published.results import Experiment, Results, add_options, completed, mean_and_error
 
 # Log probabilities in the paper: GP D-K, DGP D-1-K, D-2-K, D-3-K; of several classes, then of two.
 PAPER = {
@@ -129,8 +129,7 @@ def full(names, splits, minutes):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="one split of new_thyroid, few iterations")
-    parser.add_argument("--full", action="store_true", help="keep results, and go on from those that were kept")
-    parser.add_argument("--minutes", type=float, default=60.0, help="with --full: begin no split after these")
+    add_options(parser)
     parser.add_argument("--sets", default=",".join(PAPER))
     parser.add_argument("--splits", type=int, default=20)
     parser.add_argument("--effort", default="normal")

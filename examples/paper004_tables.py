@@ -1,12 +1,13 @@
 """Tables of J. Quinonero-Candela's thesis "Learning with Uncertainty" (2004): relevance vectors against Gaussian
 processes (2.3 Boston, 2.4 KIN40K), and support sets of reduced-rank Gaussian processes (3.1 KIN40K).
 
-    python paper004_tables.py DIRECTORY [2.3] [2.4] [3.1] [--repeats N]
+    python paper004_tables.py DIRECTORY [2.3] [2.4] [3.1] [--repeats N] [--full] [--minutes 60]
     python paper004_tables.py --quick
 
 DIRECTORY holds uci_boston.npz (X, y) and kin40k.npz (X_train, y_train, X_test, y_test). Boston is ten-fold, KIN40K up
 to ten disjoint sets of 2000 rows to learn from and 2000 to predict, with 512 support points. --quick: a few generated
-rows.
+rows. --full keeps the losses of each split in results/paper004_tables.json and goes on from there, one process a core,
+beginning none after so many minutes.
 
 Losses are of targets of unit variance: squared, absolute, - log density. Our KIN40K is scaled so; the thesis's is not,
 and what it prints is shown in our units: divided by `UNIT`. Its table 3.1 gives - log densities that are too high by
@@ -25,7 +26,9 @@ On two sets the order of table 3.1 is kept, but for the - log density of the pla
 """
 
 import argparse
+import warnings
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -35,11 +38,11 @@ from bcmdist import GBCM, Settings
 from bcmdist.committee.committee import Committee
 from bcmdist.data.observations import unweighted
 from bcmdist.experts.expert import expert_message
-from bcmdist.learning.experts import EXPERTS
 from bcmdist.learning.query_selection import select_points
 from bcmdist.model.likelihoods import Gaussian
 from bcmdist.model.shared.query import Query, prepare
 from bcmdist.prediction.latent import predict_latent
+from published.results import Experiment, Results, add_options, completed
 
 # Standard deviation of the targets that the thesis's KIN40K must have had: with it the exact process of table 2.4 has
 # all three losses of the thesis there (of our two first sets .211 to .224).
@@ -62,6 +65,10 @@ SUPPORT = {
     "HPEV-SGEV": (-1.3234, 0.0425, 0.0036, -0.4218, 0.0404, 0.0033, -0.5918),
     "HPEV-SGGP": (-1.3274, 0.0425, 0.0036, -0.4217, 0.0405, 0.0033, -0.5920),
 }
+UNITS = {"2.3": 1.0, "2.4": UNIT, "3.1": UNIT}
+ROWS, POINTS, SPLITS = 2000, 512, 10
+LOSSES = "squared", "absolute", "mnlp", "functions"
+WAYS = ("evidence", *(f"{way} {loss}" for way in ("plain", "*", "rrgp_star") for loss in LOSSES[:3]))
 METHODS = {"HPEV-rand": "random", "HPEV-SGEV": "hpev-sgev", "HPEV-SGGP": "hpev-sggp"}
 
 
@@ -104,15 +111,19 @@ def by_model(gbcm, split) -> np.ndarray:
     return losses(found["mean"], found["variance"] + noise, split.ys)
 
 
-def relevance(split, effort) -> dict[str, np.ndarray]:
-    """Losses, and the number of functions, by method."""
-    rows, found = len(split.y), {}
+def relevance(split, method, effort) -> np.ndarray:
+    """Losses of a method, and its number of functions, (4,)."""
+    rows = len(split.y)
     how = {"kernel": "se", "mean": "constant", "query": rows, "rows_per_expert": rows, "effort": effort} | AS_THEY_ARE
-    ways = {name: {"expert": name, "rvm_lengthscale": "adapted"} for name in ("rvm", "rvm_star") if name in EXPERTS}
-    for name, own in {**ways, "process": {}}.items():
-        gbcm = GBCM.fit((split.X, split.y), Settings(partition="chunks", **how, **own))
-        found[name] = np.append(by_model(gbcm, split), gbcm.info()["query"])
-    return found
+    own = {} if method == "process" else {"expert": method, "rvm_lengthscale": "adapted"}
+    gbcm = GBCM.fit((split.X, split.y), Settings(partition="chunks", **how, **own))
+    return np.append(by_model(gbcm, split), gbcm.info()["query"])
+
+
+def in_our_unit(losses, unit) -> tuple[float, float, float]:
+    """Squared, absolute and - log density of the thesis, of targets of unit variance."""
+    squared, absolute, density = losses
+    return squared / unit**2, absolute / unit, density - np.log(unit)
 
 
 def relevance_table(name, found, unit) -> list[str]:
@@ -121,8 +132,7 @@ def relevance_table(name, found, unit) -> list[str]:
     lines = [f"{name:10}" + "".join(f"{head:>12}" for head in heads)]
     for method in found[0]:
         ours = np.mean([one[method] for one in found], axis=0)
-        squared, absolute, density = RELEVANCE[name][method]
-        of_thesis = (squared / unit**2, absolute / unit, density - np.log(unit))
+        of_thesis = in_our_unit(RELEVANCE[name][method], unit)
         lines.append("{:10}{:12.4f}{:12.4f}{:12.4f}{:12.0f}{:12.4f}{:12.4f}{:12.4f}".format(method, *ours, *of_thesis))
     return lines
 
@@ -229,20 +239,59 @@ def arm(rows):
     return X, (y - y.mean()) / y.std() + 0.05 * rng.standard_normal(rows)
 
 
-def main(directory, tables, repeats, quick):
-    rows, points, effort = (200, 32, "quick") if quick else (2000, 512, "normal")
-    if quick:
-        boston, robot = arm(rows // 2), arm(2 * rows)
-    else:
-        boston = [np.load(directory / "uci_boston.npz")[name].astype(float) for name in "Xy"]
-        kin = np.load(directory / "kin40k.npz")
-        robot = [np.concatenate([kin[f"{n}_train"], kin[f"{n}_test"]]).astype(float) for n in "Xy"]
-    parts = disjoint(*robot, rows, repeats)
-    for name, splits, unit in (("2.3", folds(*boston, 10)[:repeats], 1.0), ("2.4", parts, UNIT)):
-        if name in tables:
-            print(*relevance_table(name, [relevance(one, effort) for one in splits], unit), sep="\n", flush=True)
+def splits_of(directory, table, repeats) -> list[Split]:
+    """The splits of a table."""
+    if table == "2.3":
+        boston = np.load(directory / "uci_boston.npz")
+        return folds(*(boston[name].astype(float) for name in "Xy"), 10)[:repeats]
+    kin = np.load(directory / "kin40k.npz")
+    robot = [np.concatenate([kin[f"{n}_train"], kin[f"{n}_test"]]).astype(float) for n in "Xy"]
+    return disjoint(*robot, ROWS, repeats)
+
+
+def generated(table, rows) -> list[Split]:
+    """One split of generated rows in place of those of a table."""
+    return folds(*arm(rows // 2), 10)[:1] if table == "2.3" else disjoint(*arm(2 * rows), rows, 1)
+
+
+def computed(directory, experiment: Experiment) -> dict[str, float]:
+    """Losses of one split of table 2.3 or 2.4 by one method, or of table 3.1 by all."""
+    warnings.simplefilter("ignore")
+    split = splits_of(directory, experiment.set, SPLITS)[experiment.split]
+    if experiment.set == "3.1":
+        found, _ = support(split, POINTS, "normal")
+        return {f"{name} {loss}": float(v) for name, one in found.items() for loss, v in zip(WAYS, one, strict=True)}
+    return dict(zip(LOSSES, relevance(split, experiment.method, "normal").tolist(), strict=True))
+
+
+def full(directory, tables, repeats, minutes):
+    """Compute what is left, and show all that there is."""
+    results = Results("paper004_tables")
+    methods = {name: list(RELEVANCE.get(name, ["all"])) for name in tables}
+    each = [Experiment(k, name, method) for k in range(repeats) for name in tables for method in methods[name]]
+    completed(results, each, partial(computed, directory), minutes=minutes)
+    for name in tables:
+        by_method = {method: results.figures(name, method) for method in methods[name]}
+        common = sorted(set.intersection(*(set(one) for one in by_method.values())))
+        print(f"{name}: {len(common)} splits that all methods have")
+        if common and name == "3.1":
+            kept = [by_method["all"][k] for k in common]
+            found = [{one: np.array([fig[f"{one} {way}"] for way in WAYS]) for one in SUPPORT} for fig in kept]
+            print(*support_table(found, UNIT), sep="\n")
+        elif common:
+            found = [
+                {one: np.array([of_split[k][loss] for loss in LOSSES]) for one, of_split in by_method.items()}
+                for k in common
+            ]
+            print(*relevance_table(name, found, UNITS[name]), sep="\n")
+
+
+def main(tables, splits, points, effort):
+    for name in [name for name in RELEVANCE if name in tables]:
+        found = [{method: relevance(one, method, effort) for method in RELEVANCE[name]} for one in splits[name]]
+        print(*relevance_table(name, found, UNITS[name]), sep="\n", flush=True)
     if "3.1" in tables:
-        found, told = zip(*(support(one, points, effort) for one in parts), strict=True)
+        found, told = zip(*(support(one, points, effort) for one in splits["3.1"]), strict=True)
         print(*support_table(found, UNIT), *told, sep="\n")
 
 
@@ -250,10 +299,16 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("directory", nargs="?", type=Path)
     parser.add_argument("tables", nargs="*", help="which [default: all]")
-    parser.add_argument("--repeats", type=int, default=10, help="splits of each")
+    parser.add_argument("--repeats", type=int, default=SPLITS, help="splits of each")
+    add_options(parser)
     parser.add_argument("--quick", action="store_true", help="two tables of few generated rows, once")
     asked = parser.parse_args()
     if not (asked.directory or asked.quick):
         parser.error("expected a directory with uci_boston.npz and kin40k.npz, or --quick; give one")
-    every = ["2.3", "3.1"] if asked.quick else [*RELEVANCE, "3.1"]
-    main(asked.directory, asked.tables or every, 1 if asked.quick else asked.repeats, asked.quick)
+    every = asked.tables or (["2.3", "3.1"] if asked.quick else [*RELEVANCE, "3.1"])
+    if asked.full:
+        full(asked.directory, every, asked.repeats, asked.minutes)
+    elif asked.quick:
+        main(every, {name: generated(name, 200) for name in every}, 32, "quick")
+    else:
+        main(every, {name: splits_of(asked.directory, name, asked.repeats) for name in every}, POINTS, "normal")

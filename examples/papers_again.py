@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import paper000_networks
 import paper002_classes
 import paper002_deep
+import paper004_tables
 from scipy.stats import rankdata, studentized_range
 
 from published.results import FOLDER, Results, mean_and_error, paired
@@ -26,7 +28,7 @@ have. Methods are named as in the papers; `dgp` stands for the defaults of `--ex
 the means of each set over the splits that all methods have; mean ranks that differ by less than the critical difference
 may differ by chance (Nemenyi's test at 5 %, Demsar 2006, section 3.2.2).
 """
-LOWER_IS_BETTER = ("rmse",)
+LOWER_IS_BETTER = ("rmse", "nmse", "mnlp", "squared", "absolute")
 LEAST_SETS = 3  # for ranks
 
 
@@ -48,6 +50,28 @@ def by_method(methods, figures) -> dict[str, dict[str, float]]:
     return {name: dict(zip(methods, of_set, strict=False)) for name, of_set in figures.items()}
 
 
+def networks(m) -> list[Table]:
+    """The figures of paper 000, which it draws, with m basis functions."""
+    methods = tuple(paper000_networks.named(method, m) for method in paper000_networks.methods(m, quick=False))
+    sets: dict[str, dict[str, float]] = {name: {} for name in paper000_networks.SETS}
+    return [
+        Table("paper000_networks", f"Networks, {figure.upper()}, m = {m}", figure, sets, (*methods, "cells"))
+        for figure in ("nmse", "mnlp")
+    ]
+
+
+def relevance(number, loss, title) -> Table:
+    """A loss of tables 2.3 and 2.4 of the thesis."""
+    paper = {
+        name: {
+            method: paper004_tables.in_our_unit(losses, paper004_tables.UNITS[name])[number]
+            for method, losses in methods.items()
+        }
+        for name, methods in paper004_tables.RELEVANCE.items()
+    }
+    return Table("paper004_tables", f"Relevance vectors, {title}", loss, paper, ("process", "rvm", "rvm_star"))
+
+
 DEEP = tuple(paper002_deep.methods("normal"))
 CLASSES = tuple(paper002_classes.method(units, 2)[0] for units in paper002_classes.UNITS)
 DENSITY, RMSE = ({name: [pair[k] for pair in pairs] for name, pairs in paper002_deep.PAPER.items()} for k in range(2))
@@ -61,6 +85,10 @@ TABLES = (
         by_method(CLASSES, paper002_classes.PAPER),
         CLASSES,
     ),
+    *(table for m in paper000_networks.SIZES for table in networks(m)),
+    relevance(0, "squared", "squared error (2.3: Boston, 2.4: KIN40K)"),
+    relevance(1, "absolute", "absolute error"),
+    relevance(2, "mnlp", "- log density"),
 )
 
 

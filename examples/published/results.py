@@ -7,6 +7,7 @@
 An experiment is one split of one set by one method. Experiments run side by side, one process a core.
 """
 
+import argparse
 import json
 import multiprocessing
 import os
@@ -61,6 +62,12 @@ class Results:
             for experiment, found in self.by_experiment.items()
             if (experiment.set, experiment.method) == (set, method)
         }
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Options of a script that keeps results."""
+    parser.add_argument("--full", action="store_true", help="keep results, and go on from those that were kept")
+    parser.add_argument("--minutes", type=float, default=60.0, help="with --full: begin nothing after these")
 
 
 def completed(

@@ -126,3 +126,28 @@ def test_ranks_are_of_sets_that_all_methods_have(tmp_path):
     assert "over 4 sets: GP 50 1.75, DGP-2 50 2.00, dgp 2.25;" in papers_again.ranks(table, results)[1]
     none = papers_again.Table("table", "RMSE", "rmse", {"a": {}, "b": {}}, first.methods)
     assert papers_again.ranks(none, results) == []
+
+
+SCRIPTS = {
+    "paper000_networks": [],
+    "paper002_deep": [],
+    "paper002_classes": [],
+    "paper004_tables": [os.environ.get("BCMDIST_DATA", "../shared/data")],
+}
+
+
+def test_the_page_shows_all_scripts_that_keep_results():
+    assert {table.script for table in papers_again.TABLES} == set(SCRIPTS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_scripts_show_what_they_have_kept_without_computing(script, capsys):
+    """Those of the folder of results; with no time nothing is begun."""
+    examples = papers_again.FOLDER.parent
+    command = [sys.executable, f"{script}.py", *SCRIPTS[script], "--full", "--minutes", "0"]
+    done = subprocess.run(command, cwd=examples, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    for name, method in {(one.set, one.method) for one in Results(script).by_experiment}:
+        assert name in done.stdout
+        assert method in done.stdout
