@@ -48,7 +48,6 @@ from bcmdist.methods.deep.sites import site_numbers
 from bcmdist.model.kernels import metric
 from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.shared.interface import Shared
-from bcmdist.prediction.errors.error_distribution import LEAST
 from bcmdist.prediction.errors.scale_mixture import fit_shape
 from bcmdist.storage.fields import Count, CountFromOne, NotNegative, Number
 
@@ -142,6 +141,7 @@ LEFT_OUT = 10  # one in so many blocks is left out, to select the best round
 # Powers of the likelihood. Predictions mix one process per power, in equal shares: left-out rows are too few to select
 # one power.
 POWERS = (1.0, 0.5)
+LEAST_ERRORS = 250  # least number of left-out rows from which the distribution of errors is estimated
 # A process whose mean log density of left-out rows is lower by this is not mixed: its training has failed. Arbitrary.
 WORSE = 0.5
 NOISELESS = 1e-6  # noise variance of a last layer that is a latent process
@@ -244,7 +244,7 @@ def trained(shared: Deep, likelihood: Likelihood, context: TrainingContext) -> t
     )
     if likelihood.normal:
         good = [found.shared for found in reached if _good(found, reached, left_out)]
-        if left_out >= LEAST:
+        if left_out >= LEAST_ERRORS:
             context.found["trained_errors"] = _errors(context, good, held, likelihood)
         return side_by_side(good, likelihood)
     return max(reached, key=lambda found: found.density).shared, likelihood
