@@ -121,12 +121,16 @@ def test_a_step_too_far_is_taken_back(wave, monkeypatch):
 
 
 @pytest.mark.slow
-def test_more_steps_predict_left_out_rows_better(wave, monkeypatch):
-    brief = GBCM.fit(wave[0], ASKED).info()["deep"]
+def test_more_steps_predict_left_out_rows_better(make_data, monkeypatch, rng):
+    """Of a step, which the nearly linear initial layers do not have."""
+    X = rng.uniform(-2, 2, (400, 2))
+    y = 4.0 * (X[:, 0] > 0.3) + X[:, 1] + 0.1 * rng.standard_normal(400)
+    path = make_data("step.zarr", X=X, y=y)
+    brief = GBCM.fit(path, ASKED).info()["deep"]
     monkeypatch.setitem(adam.STEPS, "quick", 300)
-    long = GBCM.fit(wave[0], ASKED).info()["deep"]
+    long = GBCM.fit(path, ASKED).info()["deep"]
     assert long["density"] > brief["density"]
-    assert (long["powers"], long["rows"] + long["left_out"]) == ([1.0, 0.5], len(wave[2]))
+    assert (long["powers"], long["rows"] + long["left_out"]) == ([1.0, 0.5], 400)
     assert long["evaluations"] == 2 * -(-300 * adam.ROWS // long["rows"])
 
 
