@@ -109,7 +109,8 @@ class DeepObjective:
 
     def reached(self, at: "Judged", evaluations: int) -> "Reached":
         """Result of training after the given number of evaluations."""
-        return Reached(at.absorbed, self(at.trained.layers).value, at.density, evaluations)
+        energy = self(at.trained.layers).value
+        return Reached(at.absorbed, energy if np.isfinite(energy) else None, at.density, evaluations)
 
     def _densities(self, stages, parts, power) -> DeepShare:
         numbers, shapes = numbers_of(stages)

@@ -170,11 +170,11 @@ class DeepReport(Record, frozen=True):
     """number of left-out rows"""
     evaluations: Count
     density: Number | None
-    """mean log density of left-out rows of the result, the mean over a mixture or the best process"""
+    """mean log density of left-out rows of the result, the mean over the processes that it mixes"""
     powers: list[Number] = msgspec.field(default_factory=list)
     energies: list[Number] = msgspec.field(default_factory=list)
-    densities: list[Number] = msgspec.field(default_factory=list)
-    """mean log densities of left-out rows; none without such rows"""
+    densities: list[Number | None] = msgspec.field(default_factory=list)
+    """mean log densities of left-out rows, None where training failed; none without such rows"""
     sites: list[SweepReport] = msgspec.field(default_factory=list)
 
 
@@ -232,27 +232,24 @@ def trained(shared: Deep, likelihood: Likelihood, context: TrainingContext) -> t
     reached = [swept_on(objective, at, held, context.options.deep_sites) for objective, at in ways]
     left_out = sum(part.rows for part in held)
     densities = [found.density / left_out for found in reached] if held else []
+    good = [found for found in reached if found.density >= max(one.density for one in reached) - WORSE * left_out]
+    if not likelihood.normal:
+        good = [max(reached, key=lambda found: found.density)]
     context.found["deep"] = DeepReport(
         rows=objectives[0].rows,
         left_out=left_out,
         evaluations=sum(found.evaluations for found in reached),
         powers=list(powers),
         energies=[found.energy for found in reached if found.energy is not None],
-        densities=densities,
-        density=float(np.mean(densities) if likelihood.normal else max(densities)) if held else None,
+        densities=[density if np.isfinite(density) else None for density in densities],
+        density=float(np.mean([found.density for found in good])) / left_out if held else None,
         sites=[SweepReport(**found.sites) for found in reached if found.sites],
     )
-    if likelihood.normal:
-        good = [found.shared for found in reached if _good(found, reached, left_out)]
-        if left_out >= LEAST_ERRORS:
-            context.found["trained_errors"] = _errors(context, good, held, likelihood)
-        return side_by_side(good, likelihood)
-    return max(reached, key=lambda found: found.density).shared, likelihood
-
-
-def _good(found, reached, left_out):
-    """Whether a process predicts left-out rows nearly as well as the best."""
-    return found.density >= max(one.density for one in reached) - WORSE * left_out
+    if not likelihood.normal:
+        return good[0].shared, likelihood
+    if left_out >= LEAST_ERRORS:
+        context.found["trained_errors"] = _errors(context, [found.shared for found in good], held, likelihood)
+    return side_by_side([found.shared for found in good], likelihood)
 
 
 def _errors(context, each, held, likelihood) -> TrainedErrors:

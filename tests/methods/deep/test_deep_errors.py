@@ -2,6 +2,7 @@
 
 import functools
 import operator
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from threadpoolctl import threadpool_limits
 from bcmdist import GBCM, Settings
 from bcmdist.data.rows import read_all
 from bcmdist.methods.deep import adam, training
+from bcmdist.methods.deep.objective import DeepObjective
 from bcmdist.model.loading import load_scaling
 from bcmdist.prediction.errors.scale_mixture import fit_shape, histogram
 
@@ -92,3 +94,33 @@ def test_a_cluster_finds_the_same_distribution(few, cluster):
     np.testing.assert_allclose(trained[1].weights, trained[0].weights, atol=1e-6)
     again = GBCM.load(one.url)
     np.testing.assert_array_equal(again.predict(rows_of(9, 3)[0])["lower95"], one.predict(rows_of(9, 3)[0])["lower95"])
+
+
+@pytest.mark.parametrize("density", [-np.inf, -5000.0])
+def test_processes_whose_training_has_failed_are_not_mixed(few, monkeypatch, density):
+    judged = DeepObjective.judged
+
+    def failed(objective, trained, held):
+        found = judged(objective, trained, held)
+        return replace(found, density=density) if objective.power == 1.0 else found
+
+    monkeypatch.setattr(DeepObjective, "judged", failed)
+    model = GBCM.fit(rows_of(400, 1), ASKED)
+    report = model.info()["deep"]
+    assert model.model.shared.kind == "deep"
+    assert report["density"] == report["densities"][1]
+    assert report["densities"][0] == (None if density == -np.inf else density / report["left_out"])
+
+
+def test_training_begins_with_noise_however_small_was_learned(few, monkeypatch):
+    """Of rows that repeat, the kernel may be learned without noise (left-out rows of wine: log density -18)."""
+    begun, noises = training.begun, []
+
+    def noiseless(basis_inputs):
+        found = begun(replace(basis_inputs, learned_noise=np.full(1, 1e-8)))
+        noises.append(float(np.exp(found.layers[-1].log_noise)))
+        return found
+
+    monkeypatch.setattr(training, "begun", noiseless)
+    GBCM.fit(rows_of(400, 1), ASKED)
+    assert noises == pytest.approx([0.01])
