@@ -176,7 +176,7 @@ def test_the_command_line_knows_it(fitted, tmp_path):
     assert json.loads(done.stdout)["rmse"] == gbcm.score(path, method="nearest")["rmse"]
     done = CliRunner().invoke(cli, ["score", gbcm.url, path, "--method", "nobody", "--serial"])
     assert done.exit_code == 2
-    assert "'nobody' is not one of 'committee', 'local', 'augmented', 'nearest', 'forgetful'" in done.output
+    assert "'nobody' is not one of 'committee', 'local', 'augmented', 'augmented_sparse', 'nearest', 'forgetful'" in done.output
 
 
 # --- What it refuses ---
