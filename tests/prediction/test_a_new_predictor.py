@@ -176,7 +176,8 @@ def test_the_command_line_knows_it(fitted, tmp_path):
     assert json.loads(done.stdout)["rmse"] == gbcm.score(path, method="nearest")["rmse"]
     done = CliRunner().invoke(cli, ["score", gbcm.url, path, "--method", "nobody", "--serial"])
     assert done.exit_code == 2
-    assert "'nobody' is not one of 'committee', 'local', 'augmented', 'augmented_sparse', 'nearest', 'forgetful'" in done.output
+    known = ("committee", "local", "augmented", "augmented_sparse", "nearest", "forgetful")
+    assert f"'nobody' is not one of {', '.join(map(repr, known))}" in done.output
 
 
 # --- What it refuses ---
