@@ -157,11 +157,10 @@ class Method(ABC):
         return 0
 
     def trained_rows(self, settings) -> int:
-        """Largest number of rows on which shared variables are trained, by the option `train_rows` of the method, if it
-        has one; 0 for all rows or without training.
+        """Maximum number of rows on which shared variables are trained, `--train-rows` where it is given; 0 for all
+        rows, and without training.
         """
-        asked = getattr(settings.of(self.options), "train_rows", None)
-        return asked or (self.training.rows if self.training else 0)
+        return settings.options.get("train_rows") or (self.training.rows if self.training else 0)
 
     def training_rounds(self, settings, rows: int, measured: int) -> float | None:
         """Estimate the time of training on `rows` rows in units of one round on `measured` rows, for `--plan`.

@@ -215,14 +215,14 @@ class Climb:
 def climbed_jointly(
     objectives: Sequence[DeepObjective], start: Deep, held: Sequence[Partition], steps
 ) -> list[Reached]:
-    """Train one process per objective; return the best state, the initial one or after any round (`judged`)."""
+    """Train one process per objective; return the best state by `DeepObjective.evaluate`, the initial one included."""
     climb, first = Climb(objectives, start, steps), objectives[0]
     climbers = [Climber.at(start.layers)] * len(objectives)
-    best = [objective.judged(start, held) for objective in objectives]
+    best = [objective.evaluate(start, held) for objective in objectives]
     while climbers[0].steps < steps:
         climbers = climb.further(climbers)
         there = [replace(start, layers=tuple(split(one.numbers, start.layers))) for one in climbers]
-        now = [objective.judged(one, held) for objective, one in zip(objectives, there, strict=True)]
+        now = [objective.evaluate(one, held) for objective, one in zip(objectives, there, strict=True)]
         best = [max(pair, key=lambda found: found.density) for pair in zip(now, best, strict=True)]
     passes = -(-steps * climb.size * len(climb.groups) // first.rows)
     return [objective.reached(at, passes) for objective, at in zip(objectives, best, strict=True)]

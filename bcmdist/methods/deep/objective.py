@@ -94,7 +94,7 @@ class DeepObjective:
         conditioned = replace(last, mean=belief.mean[None], root=np.linalg.cholesky(precision)[None])
         return replace(shared, layers=(*shared.layers[:-1], conditioned))
 
-    def judged(self, trained: Deep, held: Sequence[Partition]) -> "Judged":
+    def evaluate(self, trained: Deep, held: Sequence[Partition]) -> "Candidate":
         """The process that makes predictions after training has reached these layers, and how well it predicts.
 
         Training may reach layers whose uncertain outputs replace the noise of targets, as of whole numbers; the density
@@ -104,10 +104,10 @@ class DeepObjective:
             absorbed = self.absorbed(trained)
             density = self.density(absorbed.layers, held)
         except NotPositiveDefinite:
-            return Judged(trained, trained, -np.inf)
-        return Judged(trained, absorbed, density if np.isfinite(density) else -np.inf)
+            return Candidate(trained, trained, -np.inf)
+        return Candidate(trained, absorbed, density if np.isfinite(density) else -np.inf)
 
-    def reached(self, at: "Judged", evaluations: int) -> "Reached":
+    def reached(self, at: "Candidate", evaluations: int) -> "Reached":
         """Result of training after the given number of evaluations."""
         energy = self(at.trained.layers).value
         return Reached(at.absorbed, energy if np.isfinite(energy) else None, at.density, evaluations)
@@ -161,8 +161,8 @@ def bounds(layers: Sequence[Layer]) -> Bounds:
 
 
 @dataclass(frozen=True)
-class Judged:
-    """A state of training."""
+class Candidate:
+    """Layers that training has reached, and the process that would predict with them."""
 
     trained: Deep
     absorbed: Deep

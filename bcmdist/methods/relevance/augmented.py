@@ -177,14 +177,16 @@ class AugmentedSparse(Augmented):
     @cached_property
     def _vectors(self):
         """Rows of relevance vectors that are absorbed, in the form of `_rows`; reads the partitions that have any."""
-        centres = dict(zip(self._basis.rows.astype(int).tolist(), self._basis.centres, strict=True))
-        holding = [part for part in self.parts if any(part.start <= row < part.stop for row in centres)]
+        order = np.argsort(self._basis.rows)
+        rows, centres = self._basis.rows[order], self._basis.centres[order]
+        holding = [part for part in self.parts if np.any((part.start <= rows) & (rows < part.stop))]
         found = []
         for numbers, Z, obs in self._read(holding):
+            nearest = np.minimum(np.searchsorted(rows, numbers), len(rows) - 1)
             # Rows of other sources may have the same numbers.
-            same = [row in centres and np.array_equal(z, centres[row]) for row, z in zip(numbers, Z, strict=True)]
-            if any(same):
-                found.append((numbers[same], Z[same], obs[np.flatnonzero(same)]))
+            same = np.flatnonzero((rows[nearest] == numbers) & np.all(centres[nearest] == Z, axis=1))
+            if len(same):
+                found.append((numbers[same], Z[same], obs[same]))
         return found
 
 

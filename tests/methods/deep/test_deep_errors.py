@@ -98,13 +98,13 @@ def test_a_cluster_finds_the_same_distribution(few, cluster):
 
 @pytest.mark.parametrize("density", [-np.inf, -5000.0])
 def test_processes_whose_training_has_failed_are_not_mixed(few, monkeypatch, density):
-    judged = DeepObjective.judged
+    evaluate = DeepObjective.evaluate
 
     def failed(objective, trained, held):
-        found = judged(objective, trained, held)
+        found = evaluate(objective, trained, held)
         return replace(found, density=density) if objective.power == 1.0 else found
 
-    monkeypatch.setattr(DeepObjective, "judged", failed)
+    monkeypatch.setattr(DeepObjective, "evaluate", failed)
     model = GBCM.fit(rows_of(400, 1), ASKED)
     report = model.info()["deep"]
     assert model.model.shared.kind == "deep"
