@@ -307,7 +307,7 @@ def test_what_docstrings_and_comments_name_for_short_exists():
 
 
 def test_names_that_do_not_exist_would_be_found():
-    text = "`bcmdist.streams.publish`, bcmdist.storage.ledger.Entry.key, bcmdist.publish, bcmdist.GBCM.nothing"
+    text = "`bcmdist.streams.publish`, bcmdist.storage.entry.Entry.key, bcmdist.publish, bcmdist.GBCM.nothing"
     assert names_missing(text) == ["bcmdist.GBCM.nothing", "bcmdist.streams.publish"]
     text = "x = 1  # `opening.refuse_changed`, `surveyed.refuse_changed`, `surveyed.nothing`, `x.bit_length()`"
     assert short_names_missing(text) == ["opening.refuse_changed", "surveyed.nothing"]

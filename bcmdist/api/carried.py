@@ -17,7 +17,7 @@ from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.reorder.reorder import copy_reordered
 from bcmdist.errors import ModelDamaged, ModelExists
 from bcmdist.storage.commits import CELL_DATA, ModelStore, open_store
-from bcmdist.storage.ledger import Entry, named_range
+from bcmdist.storage.entry import Entry, named_range
 from bcmdist.storage.temporary import Scratch
 
 

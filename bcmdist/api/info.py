@@ -14,7 +14,7 @@ from bcmdist.committee.ingest.lag_meter import lags
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.model.kernel_columns import kernel_columns
 from bcmdist.model.model import named_parameters
-from bcmdist.prediction.errors.drift import drift_report
+from bcmdist.prediction.errors.drift import drift_in
 from bcmdist.prediction.outputs import correlations
 from bcmdist.prediction.scoring.excess_loss import from_facts
 from bcmdist.prediction.terms import term_shares
@@ -72,7 +72,7 @@ def info(snapshot: Snapshot) -> dict:
         "method": facts.method,
         "recalibration": msgspec.to_builtins(facts.errors.recalibration),
         "errors": errors(snapshot),
-        "drift": drift_report(snapshot.ledger, from_facts(facts.errors.expected)),
+        "drift": drift_in(snapshot.ledger, from_facts(facts.errors.expected)),
         "fading": asdict(facts.fading) if facts.fading.fades else None,
         "skipped": list(facts.ingestion.skipped),
         "lag": _lag(snapshot, ingesters),

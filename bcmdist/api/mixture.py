@@ -40,7 +40,7 @@ from bcmdist.prediction.mixture import LazySequence, MixtureModel
 from bcmdist.prediction.normal_mixtures import average
 from bcmdist.storage.commits import MIXTURE as CONTENTS
 from bcmdist.storage.commits import Reference
-from bcmdist.storage.ledger import Entry
+from bcmdist.storage.ledger import Ledger
 from bcmdist.storage.locate import open_storage
 
 # Figures of `GBCM.info` that are equal for all members.
@@ -260,7 +260,7 @@ class Mixture(Facade):
         return self.snapshot.model
 
     @property
-    def ledger(self) -> tuple[Entry, ...]:
+    def ledger(self) -> Ledger:
         """The partitions that all members have absorbed."""
         return self.snapshot.ledger
 

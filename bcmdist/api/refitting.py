@@ -45,7 +45,7 @@ from bcmdist.prediction.local.arrange import with_borders, with_halos
 from bcmdist.prediction.measuring.measurement import measured
 from bcmdist.runtime.interface import Runtime
 from bcmdist.storage.commits import CELL_DATA, SCRATCH
-from bcmdist.storage.ledger import Entry
+from bcmdist.storage.entry import Entry
 from bcmdist.storage.locate import open_storage
 from bcmdist.storage.temporary import partial
 from bcmdist.storage.urls import on_objects

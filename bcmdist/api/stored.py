@@ -13,7 +13,7 @@ from bcmdist.committee.snapshot import Snapshot
 from bcmdist.model.model import Model
 from bcmdist.prediction.predictive_model import CommitteeModel
 from bcmdist.storage.commits import ModelStore
-from bcmdist.storage.ledger import Entry
+from bcmdist.storage.ledger import Ledger
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class StoredCommittee(Facade):
         return self.snapshot.commit
 
     @property
-    def ledger(self) -> tuple[Entry, ...]:
+    def ledger(self) -> Ledger:
         """The absorbed partitions."""
         return self.snapshot.ledger
 

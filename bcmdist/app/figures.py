@@ -11,10 +11,10 @@ import numpy as np
 from bcmdist.api.facade import Facade
 from bcmdist.api.relevance import column_names
 from bcmdist.committee.snapshot import Snapshot
-from bcmdist.prediction.errors.drift import drift_report
+from bcmdist.prediction.errors.drift import MOST_ARRIVALS, drift_in
 from bcmdist.prediction.errors.error_distribution import error_distribution_of, residuals_of
 from bcmdist.prediction.scoring.excess_loss import from_facts
-from bcmdist.storage.ledger import CLASS_SCORES, NUMBER_SCORES
+from bcmdist.storage.entry import CLASS_SCORES, NUMBER_SCORES
 
 STRETCHES = 100  # largest number of points of a curve, one per stretch of the ledger; enough for a screen
 LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)  # nominal coverage of central intervals
@@ -35,15 +35,15 @@ def relevance(fitted: Facade) -> dict | None:
 
 
 def curve(snapshot: Snapshot) -> list[dict]:
-    """Return how well partitions were predicted before they were absorbed, averaged over stretches of the ledger.
+    """Return how well partitions were predicted before they were absorbed, averaged over stretches of the ledger,
+    of its last `MOST_ARRIVALS` partitions.
 
     Each point has `rows`, the number of rows absorbed at the end of its stretch, and the mean of the scores recorded
     for its partitions: `log_score` in nats per row, `coverage95` and `pit_mean`; for classes `log_score`, `accuracy`.
     """
-    absorbed = np.cumsum([entry.rows for entry in snapshot.ledger])
-    recorded = [
-        (rows, entry.arrival) for rows, entry in zip(absorbed.tolist(), snapshot.ledger, strict=True) if entry.arrival
-    ]
+    last = snapshot.ledger[-MOST_ARRIVALS:]
+    absorbed = snapshot.ledger.rows - np.cumsum([0, *(entry.rows for entry in reversed(last))])[-2::-1]
+    recorded = [(rows, entry.arrival) for rows, entry in zip(absorbed.tolist(), last, strict=True) if entry.arrival]
     points = []
     for some in np.array_split(np.arange(len(recorded)), min(len(recorded), STRETCHES) or 1):
         if len(some):
@@ -58,7 +58,7 @@ def _names(values):
 
 def drift(snapshot: Snapshot) -> dict:
     """Return whether new data still look as the model expects: `drift` (`verdict` and figures), and the `curve`."""
-    found = drift_report(snapshot.ledger, from_facts(snapshot.facts.errors.expected))
+    found = drift_in(snapshot.ledger, from_facts(snapshot.facts.errors.expected))
     return {"drift": found, "curve": curve(snapshot)}
 
 
@@ -89,7 +89,7 @@ def _left_out(snapshot):
 
 
 def _arrivals(snapshot):
-    recorded = [(entry.rows, entry.arrival) for entry in snapshot.ledger if entry.arrival]
+    recorded = [(entry.rows, entry.arrival) for entry in snapshot.ledger.latest_arrivals(MOST_ARRIVALS)]
     if not recorded:
         return None
     rows = [count for count, _ in recorded]

@@ -14,7 +14,7 @@ from bcmdist.data.partition import Partition, as_absorbed, from_keys
 from bcmdist.data.row_copy import RowCopy
 from bcmdist.errors import DataNotFound
 from bcmdist.storage.commits import BlobReference
-from bcmdist.storage.ledger import Entry, named_range, names_location
+from bcmdist.storage.entry import Entry, named_range, names_location
 
 
 def partitions_of(snapshot: Snapshot, entries: Sequence[Entry], counts: Mapping[str, float]) -> list[Partition]:

@@ -8,11 +8,9 @@ import os
 import numpy as np
 
 from bcmdist.committee.facts import Cells
-from bcmdist.committee.fading import weights
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.errors import InvalidData, InvalidOption
 from bcmdist.storage.commits import CELL_DATA
-from bcmdist.storage.ledger import absorbed_pieces
 from bcmdist.storage.urls import on_objects
 
 
@@ -24,7 +22,7 @@ def cells_directory(cells: Cells, url: str) -> str:
 def absorbed_in_cells(snapshot: Snapshot) -> set[str]:
     """Surveyed keys of the partitions if their rows have been absorbed in cell order; else empty."""
     array = snapshot.facts.cells.array
-    if array is None or not len(absorbed_pieces(weights(snapshot.facts.fading, snapshot.ledger), array)):
+    if array is None or not snapshot.ledger.knows(array):
         return set()
     return set(snapshot.surveyed)
 
@@ -66,7 +64,7 @@ def refuse_absorbed_in_cells(snapshot: Snapshot, parts) -> None:
 
 def refuse_absorbed_as_stored(snapshot: Snapshot) -> None:
     """Raise `InvalidData` if rows of the survey were ingested in stored order: in cell order they would count twice."""
-    absorbed = [entry.key for entry in snapshot.ledger if entry.key in snapshot.surveyed]
+    absorbed = [key for key in snapshot.surveyed if snapshot.ledger.find(key)]
     if absorbed:
         raise InvalidData(
             f"{snapshot.url}: expected rows that were not absorbed yet, {absorbed[0]} was ingested as it is stored "

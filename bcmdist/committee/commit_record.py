@@ -11,6 +11,7 @@ from bcmdist.errors import NotFinite
 from bcmdist.storage.blobs import canonical_json
 from bcmdist.storage.commits import Commit, ModelStore, Reference
 from bcmdist.storage.fields import read_back
+from bcmdist.storage.ledger import EMPTY, Ledger
 from bcmdist.storage.residual_records import residual_arrays, with_residuals
 
 
@@ -21,8 +22,7 @@ def write_commit(
     committee,
     facts: Facts,
     *,
-    segments=(),
-    ledger=(),
+    ledger: Ledger = EMPTY,
     offsets=None,
     identity=None,
     parent=None,
@@ -32,7 +32,7 @@ def write_commit(
 
     Parameters
     ----------
-    segments, ledger : hashes of the ledger's segments, and its entries
+    ledger : of stored segments
     offsets : offset from which to continue reading, by source name
     identity : identifier of the model; a new one by default, for a first commit
     parent : SHA-256 of the record of the previous commit; by default that of whatever commit is there
@@ -55,7 +55,6 @@ def write_commit(
             identity=identity or "",
             arrays=contents.arrays,
             facts=json.loads(canonical_json(contents.facts)),
-            segments=tuple(segments),
             ledger=with_residuals(ledger, contents.arrays, where),
             offsets=offsets or {},
         )
@@ -66,7 +65,7 @@ def write_commit(
         parent=parent,
         arrays=store.put_arrays(contents.arrays, before=before or store.arrays_before(number)),
         facts=contents.facts,
-        segments=segments,
+        segments=ledger.digests,
         offsets=offsets or {},
     )
 
@@ -82,7 +81,7 @@ class Contents:
     def of(cls, model, committee, ledger, facts: Facts) -> "Contents":
         arrays, model_facts = model.to_arrays()
         total = committee.total
-        arrays |= {"eta": total.eta, "precision": total.precision} | residual_arrays(ledger)
+        arrays |= {"eta": total.eta, "precision": total.precision} | residual_arrays(list(ledger.recorded.values()))
         made = {"model": model_facts, "fit": facts.to_json(), "evidence": total.evidence, "rows": total.rows}
         return cls(arrays, made | {"partitions": len(ledger)})
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bcmdist.errors import InvalidOption
+from bcmdist.storage.entry import Entry
 from bcmdist.storage.fields import Count, CountFromOne, Positive
-from bcmdist.storage.ledger import Entry
 
 
 @dataclass(frozen=True)

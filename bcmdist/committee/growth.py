@@ -18,7 +18,7 @@ from bcmdist.experts.message import Message
 from bcmdist.model.model import Model
 from bcmdist.model.query_sets import EarlierQuery, QuerySets, appended, is_beginning, lift_between, remaining
 from bcmdist.model.shared.query import Query
-from bcmdist.storage.ledger import RUNNING, Entry
+from bcmdist.storage.entry import RUNNING, Entry
 
 
 def why_fixed(snapshot: Snapshot) -> str | None:
@@ -74,7 +74,7 @@ def without_needless(snapshot: Snapshot) -> Snapshot:
         fewest, most = (middle, most) if _loss(snapshot, kept) <= LARGEST_LOSS else (fewest, middle)
     if fewest < LEAST_DROPPED * query.functions:
         return snapshot
-    through = {entry.query for entry in snapshot.ledger}
+    through = snapshot.ledger.queries
     model = snapshot.model.reduced(remaining(query, np.sort(order[fewest:])), through)
     return grown_to(snapshot, model, snapshot.facts.query.query_most)
 

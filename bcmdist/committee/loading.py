@@ -13,8 +13,8 @@ from bcmdist.model.loading import load_model, sound_model
 from bcmdist.model.model import COMMITTEE_ARRAYS, Model
 from bcmdist.storage.arrays import check_array, require_arrays
 from bcmdist.storage.commits import Commit, Reference, load_record, open_store
+from bcmdist.storage.entry import CLASS_SCORES, NUMBER_SCORES
 from bcmdist.storage.fields import Blob, Count, Number, damaged, decode, shown
-from bcmdist.storage.ledger import CLASS_SCORES, NUMBER_SCORES
 
 # Fields that local prediction needs, in the order in which a fit adds them.
 CELL_STEPS = ("edges", "halos", "border_jump")
@@ -144,24 +144,18 @@ def _check_indicators(gaps, inputs, where):
 def _check_ledger(ledger, stored, model, where):
     """Raise `ModelDamaged` if ledger entries are invalid or do not add up to the rows and partitions in `stored`."""
     inputs, last = model.inputs, len(model.earlier)
-    if any(entry.query > last or model.earlier.lacks(entry.query) for entry in ledger):
+    if any(query > last or model.earlier.lacks(query) for query in ledger.queries):
         raise damaged(where, f"the number of a known query set, up to {last}, as query of each ledger entry", "others")
-    keys = [entry.key for entry in ledger]
-    if len(set(keys)) < len(keys):
-        raise damaged(where, "each partition once in the ledger", f"{len(keys) - len(set(keys))} twice")
-    lengths = {len(entry.arrival) for entry in ledger if entry.arrival}
+    lengths = ledger.arrivals
     if len(lengths) > 1 or lengths - {len(CLASS_SCORES), len(NUMBER_SCORES)}:
         raise damaged(where, "as many numbers as arrival of each ledger entry", f"{sorted(lengths)} of them")
-    if any(len(entry.excess_loss) not in (0, 2) for entry in ledger):
-        raise damaged(where, "a mean and its variance as surprise of each ledger entry", "others")
-    for entry in ledger:
+    for entry in ledger.recorded.values():
         if entry.residuals and entry.residuals.places.shape[1] != inputs + 1:
             found = f"{entry.residuals.places.shape[1]} numbers each"
             raise damaged(where, f"residuals at places of {inputs} inputs and a variance for {entry.key}", found)
         if entry.residuals:
             decode(Blob, entry.digest, where, f"digest of {entry.key}, which has residuals")
-    rows = sum(entry.rows for entry in ledger)
-    if rows != stored.rows:
-        raise damaged(where, f"{stored.rows} rows in the ledger, as absorbed", f"{rows}")
+    if ledger.rows != stored.rows:
+        raise damaged(where, f"{stored.rows} rows in the ledger, as absorbed", f"{ledger.rows}")
     if stored.partitions not in (None, len(ledger)):
         raise damaged(where, f"{stored.partitions} partitions in the ledger", f"{len(ledger)}")

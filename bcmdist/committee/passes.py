@@ -25,8 +25,8 @@ from bcmdist.experts.contributions import EPExpert, RunningExpert, belief_arrays
 from bcmdist.model.model import Model
 from bcmdist.runtime.timing import StageTimer
 from bcmdist.storage.commits import BlobReference
+from bcmdist.storage.entry import RUNNING, Entry
 from bcmdist.storage.fields import damaged
-from bcmdist.storage.ledger import RUNNING, Entry
 
 # A pass is the last one if no prediction moves by more than this share of its standard deviation. Newton's iteration
 # doubles the digits with each pass, so the remaining error is about the square of this.

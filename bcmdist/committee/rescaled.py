@@ -14,7 +14,7 @@ from bcmdist.committee.snapshot import Snapshot
 from bcmdist.model.conversion import converted, log_length, moved_inputs
 from bcmdist.model.model import described
 from bcmdist.model.scaling import scaling_to_array
-from bcmdist.storage.ledger import Entry
+from bcmdist.storage.entry import Entry
 
 
 def rescaled(snapshot: Snapshot, like: Snapshot) -> Snapshot:
@@ -31,7 +31,7 @@ def rescaled(snapshot: Snapshot, like: Snapshot) -> Snapshot:
         return snapshot
     total = snapshot.committee.total
     total = replace(total, evidence=total.evidence + shift * (count or 0.0))
-    ledger = tuple(_rescaled_residuals(entry, snapshot, like, shift) for entry in snapshot.ledger)
+    ledger = snapshot.ledger.replaced(_rescaled_residuals(one, snapshot, like, shift) for one in snapshot.ledger)
     return replace(snapshot, model=model, committee=Committee(total, model.shared.belief), ledger=ledger)
 
 

@@ -37,7 +37,7 @@ from bcmdist.model.conversion import differences
 from bcmdist.model.model import CELL_ARRAYS
 from bcmdist.runtime.threads import one_thread
 from bcmdist.storage.commits import BlobReference, ModelStore, open_store
-from bcmdist.storage.ledger import RUNNING, Entry
+from bcmdist.storage.entry import RUNNING, Entry
 
 
 def forget(snapshot: Snapshot, keys: Iterable[str], runtime) -> Snapshot:

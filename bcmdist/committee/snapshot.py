@@ -27,8 +27,9 @@ from bcmdist.model.model import Model
 from bcmdist.runtime.interface import Task
 from bcmdist.runtime.timing import StageTimer
 from bcmdist.storage.commits import Commit, ModelStore, Reference, open_store
+from bcmdist.storage.entry import Entry
 from bcmdist.storage.fields import read_back
-from bcmdist.storage.ledger import STORED, Entry
+from bcmdist.storage.ledger import Ledger
 
 
 @dataclass(frozen=True)
@@ -43,9 +44,7 @@ class Snapshot:
     """number of the commit"""
     identity: str
     """identifier of the model, the same in every commit and copy (`storage.records.identity_of`)"""
-    segments: tuple[str, ...]
-    """hashes of the ledger's segments"""
-    ledger: tuple[Entry, ...]
+    ledger: Ledger
     """partitions absorbed so far"""
     facts: Facts
     offsets: dict = field(default_factory=dict)
@@ -58,8 +57,6 @@ class Snapshot:
     """SHA-256 of the record of the commit"""
     pending: bool = False
     """whether the state was changed after the commit"""
-    saved: tuple[Entry, ...] = ()
-    """the ledger that `segments` hold: that of the commit, or of a draft"""
     arrays: dict[str, str] = field(default_factory=dict)
     """hashes by name of the arrays of a draft; empty before there is one"""
     draft: str = ""
@@ -68,15 +65,17 @@ class Snapshot:
     # --- Reading ---
 
     @classmethod
-    def load(cls, url, *, commit=None) -> "Snapshot":
+    def load(cls, url, *, commit=None, ledger=True) -> "Snapshot":
         """Load the newest commit of a model directory, or a given one.
+
+        ledger : whether to read the ledger, too; else it is read where it is needed, while the commit is not pruned
 
         Raises
         ------
         ModelNotFound, ModelDamaged, VersionMismatch
         """
         store = open_store(url)
-        return from_commit(store, store.load(commit))
+        return from_commit(store, store.load(commit, ledger=ledger))
 
     @classmethod
     @contextlib.contextmanager
@@ -208,8 +207,8 @@ class Snapshot:
         """
         contribution = runtime.sum(task, parts, label=label)
         entries = contribution.entries
-        for cache in (self.surveyed, self.absorbed):
-            refuse_changed(entries.values(), [cache[key] for key in entries if key in cache], self.chunks)
+        for find in (self.surveyed.get, self.ledger.find):
+            refuse_changed(entries.values(), [found for key in entries if (found := find(key))], self.chunks)
         return contribution
 
     def named(self, parts: list[Partition]) -> list[Partition]:
@@ -271,7 +270,7 @@ class Snapshot:
         return replace(
             self,
             committee=committee or self.committee,
-            ledger=(*(() if rewrite else self.ledger), *entries),
+            ledger=self.ledger.replaced(entries) if rewrite else self.ledger.extended(entries),
             offsets=self.offsets | (offsets or {}),
             facts=new_facts,
             pending=True,
@@ -289,16 +288,17 @@ class Snapshot:
         if not self.pending:
             return self
         self.refuse_replaced()
-        segments, store = self._segments(), self.store
+        store = self.store
+        ledger = store.stored(self.ledger, after=self.commit)
         state: dict[str, Any] = {
-            "ledger": self.ledger,
+            "ledger": ledger,
             "offsets": self.offsets,
             "identity": self.identity,
             "parent": self.digest,
         }
         where = (store, self.commit + 1, self.model, self.committee, self.facts)
-        made = write_commit(*where, segments=segments, before=self.arrays, **state)
-        new = {"segments": segments, "saved": self.ledger, "arrays": {}, "pending": False, "draft": ""}
+        made = write_commit(*where, before=self.arrays, **state)
+        new: dict[str, Any] = {"ledger": ledger, "arrays": {}, "pending": False, "draft": ""}
         return replace(self, commit=made.number, digest=made.digest, **new)
 
     def committed_or_newest(self) -> "Snapshot":
@@ -319,12 +319,13 @@ class Snapshot:
             yield self
             return
         self.refuse_replaced()
-        segments, store = self._segments(), self.store
-        contents = Contents.of(self.model, self.committee, self.ledger, self.facts)
+        store = self.store
+        ledger = store.stored(self.ledger, after=self.commit)
+        contents = Contents.of(self.model, self.committee, ledger, self.facts)
         arrays = store.put_arrays(contents.arrays, before=self.arrays or store.arrays_before(self.commit + 1))
-        how = {"identity": self.identity, "segments": segments, "offsets": self.offsets}
+        how = {"identity": self.identity, "segments": ledger.digests, "offsets": self.offsets}
         with store.draft(self.commit + 1, arrays=arrays, facts=contents.facts, **how) as draft:
-            yield replace(self, segments=segments, saved=self.ledger, arrays=arrays, draft=draft)
+            yield replace(self, ledger=ledger, arrays=arrays, draft=draft)
 
     @contextlib.contextmanager
     def committed_on_error(self) -> Iterator[None]:
@@ -336,17 +337,9 @@ class Snapshot:
                 self.committed()
             raise
 
-    def _segments(self):
-        """Hashes of the ledger's segments, after new entries have been stored."""
-        saved, new = self.ledger[: len(self.saved)], self.ledger[len(self.saved) :]
-        if len(saved) == len(self.saved) and all(map(_is_stored_as, saved, self.saved)):
-            return self.store.extended(self.segments, new, after=self.commit)
-        return self.store.extended((), self.ledger, after=self.commit)
-
     def written(self, store, committee, ledger, facts) -> "Snapshot":
         """Write the first commit of another model directory, with the same model, and return its snapshot."""
-        absorbed = {"segments": store.extended((), ledger), "ledger": ledger}
-        write_commit(store, 1, self.model, committee, facts, **absorbed)
+        write_commit(store, 1, self.model, committee, facts, ledger=store.stored(Ledger.of(ledger)))
         return from_commit(store, store.load(1))
 
 
@@ -364,15 +357,8 @@ def from_commit(store: ModelStore, commit: Commit) -> Snapshot:
         url=store.storage.url,
         commit=commit.number,
         identity=commit.identity,
-        segments=commit.segments,
         ledger=commit.ledger,
         facts=facts,
-        saved=commit.ledger,
         offsets=commit.offsets,
         digest=commit.digest,
     )
-
-
-def _is_stored_as(entry: Entry, other: Entry) -> bool:
-    """Whether two ledger entries are the same in a segment, which holds no residuals."""
-    return entry is other or all(getattr(entry, name) == getattr(other, name) for name in STORED)

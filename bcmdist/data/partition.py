@@ -13,7 +13,7 @@ from bcmdist.data.dataset import Dataset, open_data
 from bcmdist.data.row_copy import RowCopy
 from bcmdist.data.schema import UNNAMED
 from bcmdist.errors import InvalidData, InvalidOption, MemoryLimit
-from bcmdist.storage.ledger import KEY, Entry, named_range
+from bcmdist.storage.entry import KEY, Entry, named_range
 
 # More indicate a mistake: this many references of a few hundred bytes take a few gigabytes.
 MOST_PARTITIONS = 10**7

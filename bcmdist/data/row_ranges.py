@@ -6,15 +6,17 @@ from dataclasses import replace
 
 from bcmdist.data.partition import Partition
 from bcmdist.errors import SameRows
-from bcmdist.storage.ledger import Entry, named_range
+from bcmdist.storage.entry import Entry, named_range
+from bcmdist.storage.ledger import EMPTY, Ledger
 
 
 class RowRanges:
-    """Set of rows named by partition keys. Lookup and insertion are about logarithmic in the number of ranges."""
+    """Set of rows: those of a ledger, and others that are named by partition keys."""
 
-    def __init__(self, keys: Iterable[str] = ()):
+    def __init__(self, keys: Iterable[str] = (), ledger: Ledger = EMPTY):
+        self.ledger = ledger
         self._ranges: dict[str, list[tuple[int, int]]] = {}
-        """ranges by array, ascending and disjoint"""
+        """ranges by array, ascending and disjoint, of rows that need not be in the ledger"""
         self.add(keys)
 
     def add(self, keys: Iterable[str]) -> None:
@@ -29,48 +31,43 @@ class RowRanges:
 
     def knows(self, part: Partition) -> bool:
         """Return whether any rows of the partition's array were absorbed."""
-        return named_range(part.key)[0] in self._ranges
+        array = named_range(part.key)[0]
+        return array in self._ranges or self.ledger.knows(array)
 
     def remaining(self, part: Partition) -> list[Partition]:
         """Return the parts of a partition that were not absorbed, in order: [900:1000] without [900:950] is [950:1000].
 
         The partition itself is returned if none of its rows were absorbed, and nothing if all were.
         """
-        ranges = self._ranges.get(named_range(part.key)[0], [])
-        first = bisect.bisect_right(ranges, part.start, key=lambda a_b: a_b[1])
-        last = bisect.bisect_left(ranges, part.stop, key=lambda a_b: a_b[0])
-        inside = ranges[first:last]
+        inside = self._inside(part)
         if not inside:
             return [part]
         starts = [part.start, *(stop for _, stop in inside)]
         stops = [*(start for start, _ in inside), part.stop]
         return [replace(part, start=a, stop=b) for a, b in zip(starts, stops, strict=True) if a < b]
 
-
-class KeysByRange:
-    """Partition keys, indexed by the rows that they name."""
-
-    def __init__(self, keys: Iterable[str]):
-        self._ranges: dict[str, list[tuple[int, int, str]]] = {}
-        for key in keys:
-            array, start, stop = named_range(key)
-            self._ranges.setdefault(array, []).append((start, stop, key))
-        for ranges in self._ranges.values():
-            ranges.sort()
-
-    def named(self, part: Partition) -> list[str]:
-        """Return the keys that share rows with a partition. The ranges of all keys are assumed to be disjoint."""
-        ranges = self._ranges.get(named_range(part.key)[0], [])
-        first = bisect.bisect_right(ranges, part.start, key=lambda line: line[1])
-        last = bisect.bisect_left(ranges, part.stop, key=lambda line: line[0])
-        return [key for _, _, key in ranges[first:last]]
+    def _inside(self, part) -> list[tuple[int, int]]:
+        """The ranges that share rows with a partition, ascending and disjoint."""
+        array = named_range(part.key)[0]
+        ranges = self._ranges.get(array, [])
+        first = bisect.bisect_right(ranges, part.start, key=lambda a_b: a_b[1])
+        last = bisect.bisect_left(ranges, part.stop, key=lambda a_b: a_b[0])
+        stored = [entry.key for entry in self.ledger.overlapping(array, part.start, part.stop)]
+        if not stored:
+            return ranges[first:last]
+        both = RowRanges(stored)
+        both.add(f"{array}[{start}:{stop}]" for start, stop in ranges[first:last])
+        return both._ranges[array]
 
 
 class Contents:
-    """Partition keys by content hash. A twin of a partition is another key, of a copy or a link, with the same rows."""
+    """Partitions by content hash: those of a ledger, and others.
 
-    def __init__(self, entries: Iterable[Entry] = ()):
-        self._newest: dict[str, Entry] = {}
+    A twin of a partition is another key, of a copy or a link, with the same rows.
+    """
+
+    def __init__(self, entries: Iterable[Entry] = (), ledger: Ledger = EMPTY):
+        self.ledger, self._newest = ledger, dict[str, Entry]()
         """by digest: the entry that comes last in its source, which leaves a sliding window last"""
         self.add(entries)
 
@@ -81,6 +78,12 @@ class Contents:
             if before is None or (entry.position or 0) > (before.position or 0):
                 self._newest[entry.digest] = entry
 
+    def _found(self, digest) -> Entry | None:
+        """The entry with these contents that comes last in its source; of several the first."""
+        found = self.ledger.of_digest(digest)
+        found += [self._newest[digest]] if digest in self._newest else []
+        return max(found, key=lambda entry: entry.position or 0, default=None)
+
     def twins(self, entries: Iterable[Entry], *, expired=lambda position: False) -> dict[str, str]:
         """Map keys of entries to the key of their twin, absorbed before or earlier among these entries.
 
@@ -88,7 +91,7 @@ class Contents:
         """
         newest, found = dict[str, Entry](), dict[str, str]()
         for entry in (entry for entry in entries if not expired(entry.position)):
-            twin = self._newest.get(entry.digest)
+            twin = self._found(entry.digest)
             if twin is None or expired(twin.position):
                 twin = newest.setdefault(entry.digest, entry)
             if twin.key != entry.key:
@@ -113,9 +116,3 @@ def same_rows_warning(twins: dict[str, str]) -> str:
         f"{some} the same rows as others under another name, and count twice: {first}{key}, which equals {twin}; "
         "`bcmdist forget` them, or give --same-rows allow where rows repeat by nature, refuse where they must not"
     )
-
-
-def remaining_parts(parts: Iterable[Partition], keys: Iterable[str]) -> list[Partition]:
-    """Return the partitions without the rows that `keys` name, in order."""
-    absorbed = RowRanges(keys)
-    return [rows for part in parts for rows in absorbed.remaining(part)]

@@ -17,7 +17,7 @@ from bcmdist.model.shared.belief import Belief
 from bcmdist.model.targets import model_rows
 from bcmdist.storage.arrays import check_array
 from bcmdist.storage.commits import BlobReference, Reference, load_array, open_store
-from bcmdist.storage.ledger import RUNNING, Entry
+from bcmdist.storage.entry import RUNNING, Entry
 
 
 def load_values(reference: BlobReference, model: Model) -> np.ndarray:

@@ -19,7 +19,7 @@ from bcmdist.model.outputs import output_numbers
 from bcmdist.model.scaling import Moments, column_moments
 from bcmdist.model.targets import check_support
 from bcmdist.model.warping import SignedLog
-from bcmdist.storage.ledger import Entry
+from bcmdist.storage.entry import Entry
 
 # Maximum distinct inputs that are kept: the share of replicates has a standard error of about 1 / sqrt(4096), or 2 %.
 KEPT = 4096

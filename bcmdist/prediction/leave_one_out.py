@@ -22,7 +22,7 @@ from bcmdist.model.model import Model
 from bcmdist.model.shared.belief import Belief
 from bcmdist.model.shared.interface import Shared
 from bcmdist.prediction.latent import mixed
-from bcmdist.storage.ledger import RUNNING
+from bcmdist.storage.entry import RUNNING
 
 
 def sites_repeat(facts: Facts) -> bool:

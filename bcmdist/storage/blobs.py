@@ -1,6 +1,6 @@
 """Blobs: immutable bytes, named by their SHA-256 and checked against it when they are read.
 
-    MODEL/blobs/<sha256>             arrays (.npy bytes) and ledger segments (JSON)
+    MODEL/blobs/<sha256>             arrays (.npy bytes) and ledger segments (`segment`)
 
 Until it is committed, a blob belongs to the writer that stored it: another writer that stores the same content makes a
 separate blob. Only blobs of the previous commit are named again. So no process removes a blob that another process is

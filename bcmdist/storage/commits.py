@@ -33,11 +33,11 @@ from bcmdist.storage.blobs import BlobReference as BlobReference  # re-exported 
 from bcmdist.storage.blobs import sha256
 from bcmdist.storage.fields import read_back
 from bcmdist.storage.interface import Storage
-from bcmdist.storage.ledger import Entry
+from bcmdist.storage.ledger import Ledger
 from bcmdist.storage.locate import open_storage
 from bcmdist.storage.paths import leads_nowhere
 from bcmdist.storage.records import RESIDUAL_ARRAYS_SINCE, identity_of, read_record, record_name, record_text
-from bcmdist.storage.residual_records import RESIDUAL_ARRAYS, with_residuals
+from bcmdist.storage.residual_records import RESIDUAL_ARRAYS, with_residuals, with_residuals_before_4
 
 # Further names in a model directory: the rows in the order of spatial cells, and temporary files of a fit.
 CELL_DATA, SCRATCH = "cells.zarr", "scratch"
@@ -57,9 +57,7 @@ class Commit:
     """identity of the model, see `records.identity_of`"""
     arrays: dict[str, np.ndarray]
     facts: dict
-    segments: tuple[str, ...]
-    """hashes of the ledger's segments"""
-    ledger: tuple[Entry, ...]
+    ledger: Ledger
     offsets: dict[str, Any]
     """offset from which to continue reading, JSON-ready, by name of the source"""
     digest: str = ""
@@ -89,6 +87,7 @@ class ModelStore:
     put_arrays, get_array, transient = blobs.put_arrays, blobs.get_array, blobs.transient
     copy_blobs, discard_uncommitted = blobs.copy_blobs, blobs.discard_uncommitted
     put_segment, get_segment, extended = ledger.put_segment, ledger.get_segment, ledger.extended
+    segment, summary, stored_ledger, stored = ledger.segment, ledger.summary, ledger.stored_ledger, ledger.stored
     hold, opened, held, only_lease = leases.hold, leases.opened, leases.held, leases.only_lease
     prune, history, canary = pruning.prune, records.history, blobs.canary
     draft, record_of = drafts.draft, drafts.record_of
@@ -223,7 +222,13 @@ class ModelStore:
         identity = identity or (self.identity(number - 1) if number > 1 else uuid4().hex)
         with read_back(f"{self.storage.url}: commit {number}"):
             text = record_text(
-                number, identity=identity, arrays=arrays, facts=facts, segments=segments, offsets=offsets
+                number,
+                identity=identity,
+                arrays=arrays,
+                facts=facts,
+                segments=segments,
+                summaries=[self.summary(digest) for digest in segments],
+                offsets=offsets,
             )
             read_record(number, text, self.storage.url)
         self.storage.settle("commits")  # makes the previous record durable: its writer may not have done so yet
@@ -285,40 +290,43 @@ class ModelStore:
         """Return the reference of an existing commit."""
         return Reference(self.storage.url, number, sha256(self._record_bytes(number)))
 
-    def load(self, number=None) -> Commit:
-        """Load a commit with its arrays and ledger; the newest by default."""
+    def load(self, number=None, *, ledger=True) -> Commit:
+        """Load a commit with its arrays and ledger; the newest by default.
+
+        ledger : whether to open the ledger's segments, too; they can be read then although the commit is pruned
+        """
         if number is None:
-            return self._of_newest(self.load)
+            return self._of_newest(lambda number: self.load(number, ledger=ledger))
         if number <= self.pruned() and number not in self.numbers():
             raise self._not_found(number)
         text = self._record_bytes(number)
         record = read_record(number, text, self.storage.url)
         names = record["arrays"].keys() - set(RESIDUAL_ARRAYS)
         arrays = {name: self.get_array(digest) for name, digest in record["arrays"].items() if name in names}
-        ledger = self.ledger(record)
+        found = self.ledger(record)
         return Commit(
             number=record["number"],
             identity=identity_of(record),
             arrays=arrays,
             facts=record["facts"],
-            segments=tuple(record["segments"]),
-            ledger=ledger,
+            ledger=found.opened() if ledger else found,
             offsets=record["offsets"],
             digest=sha256(text),
         )
 
-    def ledger(self, record) -> tuple[Entry, ...]:
-        """Load the ledger entries of a record, with their residuals.
+    def ledger(self, record) -> Ledger:
+        """The ledger of a record, with residuals; its segments are not opened, unless the format is before 6.
 
         Raises
         ------
         ModelDamaged
         """
-        inline = record["format"] < RESIDUAL_ARRAYS_SINCE
-        entries = [one for segment in record["segments"] for one in self.get_segment(segment, residuals=inline)]
-        names = [name for name in RESIDUAL_ARRAYS if name in record["arrays"] and not inline]
-        arrays = {name: self.get_array(record["arrays"][name]) for name in names}
-        return with_residuals(entries, arrays, f"{self.storage.url}: commit {record['number']}")
+        where = f"{self.storage.url}: commit {record['number']}"
+        found = self.stored_ledger(record["segments"], record["summaries"])
+        if record["format"] < RESIDUAL_ARRAYS_SINCE:
+            return with_residuals_before_4(self, found)
+        arrays = {name: self.get_array(digest) for name, digest in record["arrays"].items() if name in RESIDUAL_ARRAYS}
+        return with_residuals(found, arrays, where)
 
     def newest(self) -> Reference:
         """Return the reference of the newest commit; errors as of `load`."""

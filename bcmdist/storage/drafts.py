@@ -20,7 +20,8 @@ def draft(store, number: int, **contents: Any) -> Iterator[str]:
 
     contents : as of `ModelStore.commit`, except `parent`
     """
-    digest = store._put_blob(record_text(number, **contents))
+    summaries = [store.summary(segment) for segment in contents["segments"]]
+    digest = store._put_blob(record_text(number, **contents, summaries=summaries))
     try:
         yield digest
     finally:

@@ -59,7 +59,7 @@ def hold(store, number: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def opened(store, number: int | None = None) -> Iterator[Any]:
-    """Hold a commit, load it, and hold it until the context ends.
+    """Hold a commit, load it, and hold it until the context ends; its ledger is read where it is needed.
 
     The default is the newest commit; if that is pruned before the lease exists, the new newest one is used.
 
@@ -77,7 +77,7 @@ def _opened(store, lease, number):
         try:
             if requested:
                 lease.enter_context(store.hold(requested))
-            return store.load(requested)
+            return store.load(requested, ledger=False)
         except (ModelNotFound, ModelDamaged):
             lease.close()
             if number is not None or store.head() == requested:

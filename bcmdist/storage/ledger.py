@@ -1,135 +1,249 @@
-"""The ledger: one entry for each absorbed partition, under a key that names its rows.
+"""The ledger of a commit: the entries of its segments, which are opened where they are needed.
 
-It is stored in segments, a few immutable blobs, so that a commit does not rewrite all entries. A segment is a JSON list
-of entries, each a list of the entry's fields. `put_segment`, `get_segment` and `extended` are methods of `ModelStore`.
+A commit does not rewrite the ledger, and a reader does not read it: the record has the hash and a summary of each
+segment. Lookups search each segment, in about log n steps. `put_segment`, `get_segment`, `segment`, `summary`,
+`stored` and `extended` are methods of `ModelStore`.
 """
 
-import re
-from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields
-from typing import Any, get_type_hints
+import functools
+import itertools
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import overload
+from weakref import WeakValueDictionary
 
-import msgspec
-import numpy as np
+from zict import LRU
 
 from bcmdist.errors import ModelDamaged
-from bcmdist.storage.blobs import blob_label, canonical_json
-from bcmdist.storage.fields import Count, NotNegative, Number, damaged, decode, parse, read_back
+from bcmdist.storage.blobs import blob_label
+from bcmdist.storage.cache import get_or_make, least_recently_used
+from bcmdist.storage.entry import STORED, Entry
+from bcmdist.storage.fields import damaged, read_back
+from bcmdist.storage.mapped import forget_pages, mapped
+from bcmdist.storage.segment import AT_ONCE, Segment, Summary, encode, joined_segments
 
-# `Entry.at` of a message that is linearised at the posterior of its moment, so that it depends on earlier partitions.
-RUNNING = "running"
-# Scores of a partition before it is absorbed, in the order of `Entry.arrival`: for numeric targets, and for classes.
-NUMBER_SCORES = ("log_score", "coverage95", "pit_mean")
-CLASS_SCORES = ("log_score", "accuracy")
-KEY = re.compile(r"(?P<array>.*)\[(?P<start>\d+):(?P<stop>\d+)\]", re.DOTALL)  # a path may hold newlines
+MOST_ENTRIES = 1 << 18  # of a merged segment: a commit rewrites no more, in about .1 s
+SUMMARIES = 100_000  # that a process remembers
 
 
-@dataclass(frozen=True, eq=False)
-class ResidualRecord:
-    """Standardised residuals at some rows of a partition."""
+@dataclass(eq=False)
+class Part:
+    """A segment of a ledger, opened when it is needed."""
 
-    places: np.ndarray
-    """(k, D + 1): scaled inputs, and log of the predictive variance there"""
-    committee: np.ndarray | None = None
-    """(k,): residuals of the committee's leave-one-out predictions"""
-    local: np.ndarray | None = None
-    """(k,): residuals of local leave-one-out predictions; if present, the variance in `places` is the local one"""
+    digest: str
+    """hash of its blob; empty where it is not stored yet"""
+    summary: Summary
+    open: Callable[[], Segment] = field(repr=False)
+
+    @cached_property
+    def segment(self) -> Segment:
+        """The segment.
+
+        Raises
+        ------
+        ModelDamaged
+            It differs from what the record says.
+        """
+        found = self.open()
+        if found.summary != self.summary:
+            raise damaged(found.where, f"a segment with {self.summary.entries} entries as recorded", "another one")
+        return found
+
+
+class Ledger(Sequence[Entry]):
+    """Ledger entries in the order in which they were absorbed.
+
+    Parameters
+    ----------
+    parts : the segments
+    recorded : the entries with residual records, by key
+    """
+
+    def __init__(self, parts: Sequence[Part] = (), recorded: Mapping[str, Entry] | None = None):
+        self.parts, self.recorded = tuple(part for part in parts if part.summary.entries), recorded or {}
+        self._ends = list(itertools.accumulate(part.summary.entries for part in self.parts))
+
+    @classmethod
+    def of(cls, entries: Iterable[Entry]) -> "Ledger":
+        """Return the ledger of entries that are not stored yet."""
+        return cls().extended(entries)
+
+    # --- As a sequence ---
 
     def __len__(self) -> int:
-        return len(self.places)
+        return self._ends[-1] if self._ends else 0
 
-    def of(self, method: str) -> np.ndarray | None:
-        """Return the residuals of a prediction method; None if there are none."""
-        return {"committee": self.committee, "local": self.local}.get(method)
+    def __iter__(self) -> Iterator[Entry]:
+        for part in self.parts:
+            yield from self._with_records(part.segment)
+
+    @overload
+    def __getitem__(self, where: int) -> Entry: ...
+    @overload
+    def __getitem__(self, where: slice) -> list[Entry]: ...
+    def __getitem__(self, where):
+        if isinstance(where, slice):
+            numbers = range(*where.indices(len(self)))
+            if numbers.step == 1:
+                return self._between(numbers.start, numbers.stop)
+            return [self[number] for number in numbers]
+        number = where + len(self) if where < 0 else where
+        if not 0 <= number < len(self):
+            raise IndexError(f"ledger: expected a number below {len(self)}, got {where}; give another")
+        return self._between(number, number + 1)[0]
+
+    def _between(self, first, last) -> list[Entry]:
+        found = list[Entry]()
+        for part, end in zip(self.parts, self._ends, strict=True):
+            begin = end - part.summary.entries
+            if begin < last and first < end:
+                found += self._with_records(part.segment.some(slice(max(0, first - begin), last - begin)))
+        return found
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Sequence):
+            return NotImplemented
+        if isinstance(other, Ledger) and self.digests == other.digests and "" not in self.digests:
+            return True
+        return len(self) == len(other) and all(a == b for a, b in zip(self, other, strict=True))
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"<Ledger of {len(self)} entries>"
+
+    def __reduce__(self):
+        return Ledger.of, (list(self),)
+
+    def opened(self) -> "Ledger":
+        """Open all segments, which are checked then, and can be read although others prune the commit; return self.
+
+        Raises
+        ------
+        ModelDamaged
+        """
+        for part in self.parts:
+            part.segment  # noqa: B018
+        for entry in self.recorded.values():
+            found = self.find(entry.key)
+            if found is None or not _is_stored_as(entry, found):
+                raise damaged("ledger", "residuals of partitions in the ledger, once each", "others")
+        return self
+
+    # --- Figures, without opening a segment ---
 
     @property
-    def counts(self) -> tuple[int, int]:
-        """Numbers of residuals of the committee and of local prediction."""
-        return (0 if self.committee is None else len(self.committee)), (0 if self.local is None else len(self.local))
+    def digests(self) -> tuple[str, ...]:
+        """Hashes of the blobs of its segments."""
+        return tuple(part.digest for part in self.parts)
 
-    def table(self) -> np.ndarray:
-        """Return places and both kinds of residuals, (k, D + 3); missing residuals are 0."""
-        missing = np.zeros(len(self.places))
-        both = (missing if one is None else one for one in (self.committee, self.local))
-        return np.column_stack([self.places, *both])
+    @property
+    def rows(self) -> int:
+        """Number of rows absorbed."""
+        return sum(part.summary.rows for part in self.parts)
+
+    @property
+    def queries(self) -> set[int]:
+        """Numbers of the query sets of entries."""
+        return {number for part in self.parts for number in part.summary.queries}
+
+    @property
+    def arrivals(self) -> set[int]:
+        """Lengths of `Entry.arrival`, where there are any."""
+        return {length for part in self.parts for length in part.summary.arrivals if length}
+
+    @property
+    def arrived(self) -> int:
+        """Number of entries with `Entry.arrival`."""
+        return sum(part.summary.arrived for part in self.parts)
+
+    # --- Lookup ---
+
+    def find(self, key: str) -> Entry | None:
+        """Return the entry of a key; None if there is none."""
+        for part in reversed(self.parts):
+            found = part.segment.find(key)
+            if found is not None:
+                return self._with_record(found)
+        return None
+
+    def knows(self, array: str) -> bool:
+        """Return whether any rows of an array were absorbed."""
+        return any(part.segment.knows(array) for part in reversed(self.parts))
+
+    def overlapping(self, array: str, start: int, stop: int) -> list[Entry]:
+        """Return the entries of an array with some of its rows `start` to `stop`, ascending."""
+        found = [entry for part in self.parts for entry in part.segment.overlapping(array, start, stop)]
+        return sorted(found, key=lambda entry: int(entry.key.rpartition("[")[2].partition(":")[0]))
+
+    def of_digest(self, digest: str) -> list[Entry]:
+        """Return the entries whose rows have this digest, in order."""
+        return [entry for part in self.parts for entry in part.segment.of_digest(digest)]
+
+    def arrays(self, prefix: str) -> Iterator[tuple[str, int, int]]:
+        """Yield array, start and stop of the entries of arrays whose names begin so, in any order."""
+        return itertools.chain.from_iterable(part.segment.arrays(prefix) for part in self.parts)
+
+    def latest_arrivals(self, most: int) -> list[Entry]:
+        """Return the last entries with `Entry.arrival`, `most` at most, in order; older segments are not opened."""
+        found, most = list[Entry](), min(most, self.arrived)
+        for part, end in reversed(list(zip(self.parts, self._ends, strict=True))):
+            begin, last = end - part.summary.entries, end
+            while len(found) < most and part.summary.arrived and last > begin:
+                first = max(begin, last - max(most, AT_ONCE))
+                found = [entry for entry in self._between(first, last) if entry.arrival] + found
+                last = first
+        return found[len(found) - most :]
+
+    # --- Changes ---
+
+    def extended(self, entries: Iterable[Entry]) -> "Ledger":
+        """Return a ledger with further entries, which are not stored yet."""
+        entries = list(entries)
+        if not entries:
+            return self
+        recorded = {entry.key: entry for entry in entries if entry.residuals}
+        return Ledger([*self.parts, _in_memory(entries)], {**self.recorded, **recorded})
+
+    def replaced(self, entries: Iterable[Entry]) -> "Ledger":
+        """Return a ledger of other entries, which shares the segments if they differ in residuals only."""
+        entries = list(entries)
+        recorded = {entry.key: entry for entry in entries if entry.residuals}
+        if len(entries) == len(self) and all(map(_is_stored_as, entries, self)):
+            return Ledger(self.parts, recorded)
+        return Ledger([_in_memory(entries)] if entries else [], recorded)
+
+    def left_by(self, later: "Ledger") -> list[Entry]:
+        """Return the entries that a later ledger lacks."""
+        shared = set(self.digests) & set(later.digests) - {""}
+        keys = {entry.key for part in later.parts if part.digest not in shared for entry in part.segment}
+        return [e for part in self.parts if part.digest not in shared for e in part.segment if e.key not in keys]
+
+    def _with_record(self, entry):
+        return self.recorded.get(entry.key, entry) if self.recorded else entry
+
+    def _with_records(self, entries):
+        return map(self._with_record, entries) if self.recorded else entries
 
 
-@dataclass(frozen=True)
-class Entry:
-    """One entry of the ledger: a partition that the committee has absorbed."""
-
-    key: str
-    digest: str
-    rows: Count
-    weight: NotNegative = 1.0
-    at: str = ""
-    """where the message is linearised: "" at its own mode, `RUNNING` at the posterior of the moment, otherwise given
-    the shared values in the blob of this hash"""
-    state: str = ""
-    """hash of the blob with the expert's state: Gaussian sites of its rows (expectation propagation), or true inputs
-    drawn from their posterior (`bcmdist.model.input_errors`)"""
-    position: Count | None = None
-    """number of rows of the source up to the end of the partition, if the source numbers its rows"""
-    arrival: tuple[Number, ...] = ()
-    """scores of the predictions of its rows before it was absorbed (`bcmdist.prediction.errors.drift`)"""
-    excess_loss: tuple[Number, ...] = ()
-    """how much worse than expected these predictions were (`bcmdist.prediction.scoring.excess_loss`)"""
-    densities: NotNegative | None = None
-    """number of target densities in the product that is its evidence, where counted: `Likelihood.densities`"""
-    query: Count = 0
-    """number of the query set through which it was absorbed, in order of their appearance (`Model.earlier`)"""
-    copy: str = ""
-    """hash of the blob with a copy of its rows, for local predictions (`bcmdist.committee.row_copies`)"""
-    residuals: ResidualRecord | None = field(default=None, compare=False, repr=False)
-    """residuals at some of its rows; stored separately (`bcmdist.storage.residual_records`)"""
+EMPTY = Ledger()
 
 
-STORED = tuple(name for name in Entry.__dataclass_fields__ if name != "residuals")
-"""fields of an entry in the order of a stored line"""
+def _in_memory(entries) -> Part:
+    segment = Segment(encode([replace(entry, residuals=None) for entry in entries]), "ledger")
+    return Part("", segment.summary, lambda: segment)
 
 
-def names_location(key) -> bool:
-    """Whether a key contains a path or URL, where rows can be read; keys of a portable model do not."""
-    return key.startswith("/") or "://" in key
+def _is_stored_as(entry: Entry, other: Entry) -> bool:
+    """Whether two ledger entries are the same in a segment, which holds no residuals."""
+    return all(getattr(entry, name) == getattr(other, name) for name in STORED)
 
 
-def named_range(key) -> tuple[str, int, int]:
-    """Return the array, start and stop of a key."""
-    match = KEY.fullmatch(key)
-    assert match, "keys are made by Partition.key"
-    return match["array"], int(match["start"]), int(match["stop"])
+# --- Methods of `ModelStore` ---
 
-
-def absorbed_pieces(weights: Mapping[str, float], array) -> np.ndarray:
-    """Return start, stop and weight (pieces, 3) of the partitions of one array, ascending.
-
-    weights : weight of each partition by its key
-    """
-    found = [(KEY.fullmatch(key), weight) for key, weight in weights.items()]
-    pieces = [(int(m["start"]), int(m["stop"]), weight) for m, weight in found if m and m["array"] == array]
-    return np.array(sorted(pieces), dtype=float).reshape(-1, 3)
-
-
-# --- Segments ---
-
-# A line of a segment: the fields of an entry in order, of which the last may be missing. Formats before 4 have places
-# of residuals and residuals of the committee, arrays, where later ones have the number of the query set and the copy.
-_HINTS = get_type_hints(Entry, include_extras=True)
-_HINTS |= {"query": Count | tuple[Number, ...], "copy": str | tuple[Number, ...]}
-_Line: Any = msgspec.defstruct(
-    "_Line",
-    [
-        (one.name, _HINTS[one.name], *([] if one.default is MISSING else [one.default]))
-        for one in fields(Entry)
-        if one.name in STORED
-    ],
-    array_like=True,
-)
-# Residuals in formats before 4: places, in `query`, residuals of the committee, in `copy`, and what follows, residuals
-# of local prediction.
-_LineBefore4: Any = msgspec.defstruct(
-    "_LineBefore4", [("local_residuals", tuple[Number, ...], ())], bases=(_Line,), array_like=True
-)
+_opened: WeakValueDictionary[tuple[str, str], Segment] = WeakValueDictionary()
+_summaries: LRU[Hashable, Summary] = least_recently_used(SUMMARIES, lambda summary: 1)
 
 
 def put_segment(store, entries: Sequence[Entry]) -> str:
@@ -140,67 +254,95 @@ def put_segment(store, entries: Sequence[Entry]) -> str:
     CommitRefused
         Readers would not accept the entries.
     """
-    where = f"{store.storage.url}: ledger"
-    with read_back(where):
-        text = canonical_json([[getattr(entry, name) for name in STORED] for entry in entries])
-        _lines(text, _Line, where)
-    return store._put_blob(text)
+    with read_back(f"{store.storage.url}: ledger"):
+        made = Segment(encode(entries), "ledger")
+    return _put(store, made).digest
 
 
-def get_segment(store, digest: str, *, residuals=False) -> list[Entry]:
-    """Load the ledger entries of a blob, checked against its hash.
+def get_segment(store, digest: str) -> list[Entry]:
+    """Load the ledger entries of a blob, checked against its hash."""
+    return list(store.segment(digest))
 
-    residuals : whether to load the residuals in lines of formats before 4
+
+def segment(store, digest: str) -> Segment:
+    """Open a segment, checked against its hash; one that is open in this process already is shared.
+
+    Raises
+    ------
+    ModelDamaged
     """
-    where = blob_label(store.storage, digest)
-    lines = _lines(store._get_blob(digest), _LineBefore4 if residuals else _Line, where)
-    return [_entry(line, where) for line in lines]
+    name = (store.storage.url, digest)
+    found = _opened.get(name)
+    if found is None:
+        found = _opened[name] = Segment(mapped(store._get_blob(digest)), blob_label(store.storage, digest))
+        _summaries[digest] = found.summary
+        forget_pages(found.data)
+    return found
 
 
-def _lines(text, line, where) -> list:
-    return decode(list[line], parse(text, where), where, "ledger entry ")
+def summary(store, digest: str) -> Summary:
+    """Return what a record says of a segment; it is opened where this process does not know that."""
+    return get_or_make(_summaries, digest, lambda: store.segment(digest).summary)
 
 
-def _entry(line, where) -> Entry:
-    stored: dict[str, Any] = {name: getattr(line, name) for name in STORED}
-    stored["query"] = line.query if isinstance(line.query, int) else 0
-    stored["copy"] = line.copy if isinstance(line.copy, str) else ""
-    return Entry(**stored, residuals=_residuals(line, where))
+def stored_ledger(store, digests: Sequence[str], summaries: Sequence[Summary] = (), recorded=None) -> Ledger:
+    """Return the ledger of stored segments.
 
-
-def _residuals(line, where) -> ResidualRecord | None:
-    """Return the residuals in a line of a format before 4; None if there are none."""
-    if not isinstance(line, _LineBefore4) or not (line.query or line.copy or line.local_residuals):
-        return None
-    places, of_committee = (value if isinstance(value, tuple) else () for value in (line.query, line.copy))
-    committee, local = (np.array(values) if values else None for values in (of_committee, line.local_residuals))
-    counts = {len(values) for values in (committee, local) if values is not None}
-    if len(counts) != 1 or len(places) % min(counts):
-        found = f"{sorted(counts)}, {len(places)}"
-        raise damaged(where, f"residuals at places in the ledger entry {line.key}", found)
-    return ResidualRecord(np.array(places).reshape(min(counts), -1), committee, local)
+    summaries : as recorded; without them, segments are opened
+    """
+    summaries = summaries or [store.summary(digest) for digest in digests]
+    parts = [
+        Part(digest, found, functools.partial(store.segment, digest))
+        for digest, found in zip(digests, summaries, strict=True)
+    ]
+    return Ledger(parts, recorded)
 
 
 def extended(store, segments: Sequence[str], entries: Sequence[Entry], *, after=0) -> tuple[str, ...]:
-    """Append entries to the ledger of commit `after`; return the hashes of its segments.
+    """As `stored`, for entries after segments that are given by their hashes; return hashes."""
+    return store.stored(store.stored_ledger(segments).extended(entries), after=after).digests
 
-    As in a binary counter, the last segment is merged with the new entries while it has less than twice as many. Then
-    each segment is at least twice as long as the next: a ledger of n entries has at most 1 + log2 n segments. An entry
-    is rewritten only into a segment at least 1.5 times as long, so at most log n / log 1.5 times.
+
+def stored(store, ledger: Ledger, *, after=0) -> Ledger:
+    """Store the entries of a ledger that are not stored yet, and return the ledger of the stored segments.
+
+    As in a binary counter, the last segment is merged with the new entries while it has less than twice as many, up to
+    `MOST_ENTRIES`. Then each smaller segment is at least twice as long as the next: a ledger of n entries has at most
+    n / MOST_ENTRIES + log2 MOST_ENTRIES + 1 segments. An entry is rewritten only into a segment at least 1.5 times as
+    long, so at most log MOST_ENTRIES / log 1.5 times.
+
+    Parameters
+    ----------
+    after : number of the commit whose ledger it continues
 
     Raises
     ------
     CommitConflict
         Other processes have made later commits, and pruned commit `after`.
+    CommitRefused
+        Readers would not accept the entries.
     """
-    while segments and entries:
-        try:
-            last = store.get_segment(segments[-1])
-        except ModelDamaged as error:
-            if 0 < after <= store.pruned():
-                raise store.taken(after + 1) from error
-            raise
-        if len(last) >= 2 * len(entries):
-            break
-        segments, entries = segments[:-1], [*last, *entries]
-    return (*segments, store.put_segment(entries)) if entries else tuple(segments)
+    kept = list(itertools.takewhile(lambda part: part.digest, ledger.parts))
+    new = list(ledger.parts[len(kept) :])
+    if not new:
+        return ledger
+    count = sum(part.summary.entries for part in new)
+    while kept and kept[-1].summary.entries < min(2 * count, MOST_ENTRIES + 1 - count):
+        count += kept[-1].summary.entries
+        new.insert(0, kept.pop())
+    try:
+        segments = [part.segment for part in new]
+    except ModelDamaged as error:
+        if 0 < after <= store.pruned():
+            raise store.taken(after + 1) from error
+        raise
+    where = f"{store.storage.url}: ledger"
+    with read_back(where):
+        made = [Segment(mapped(data), where) for data in joined_segments(segments, MOST_ENTRIES)]
+    return Ledger([*kept, *(_put(store, one) for one in made)], ledger.recorded)
+
+
+def _put(store, made: Segment) -> Part:
+    part = Part(store._put_blob(bytes(made.data)), made.summary, lambda: made)
+    _summaries[part.digest] = made.summary
+    return part

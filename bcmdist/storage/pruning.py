@@ -116,10 +116,11 @@ def _named(store, numbers, *, gone=False):
 
 def _named_in(store, segment):
     """Return the names of blobs in the entries of a segment; cached, since segments are immutable."""
-    return get_or_make(_NAMED, segment, lambda: frozenset(_blobs_of(store.get_segment(segment))))
+    return get_or_make(_NAMED, segment, lambda: frozenset(_blobs_of(store, segment)))
 
 
-def _blobs_of(entries):
+def _blobs_of(store, segment):
+    entries = store.get_segment(segment) if store.summary(segment).blobs else []
     return (name for entry in entries for name in (entry.at, entry.state, entry.copy) if BLOB_NAME.fullmatch(name))
 
 

@@ -11,13 +11,14 @@ import msgspec
 from bcmdist import __version__
 from bcmdist.errors import ModelDamaged, VersionMismatch
 from bcmdist.storage.blobs import canonical_json, sha256
-from bcmdist.storage.fields import Blob, CountFromOne, decode
+from bcmdist.storage.fields import Blob, CountFromOne, damaged, decode
 from bcmdist.storage.residual_records import RESIDUAL_ARRAYS
+from bcmdist.storage.segment import Summary
 
 # Format 1 had no offsets, and no positions in the ledger; format 2 had no names, surprises and densities. Missing
 # values are read as empty. Up to format 3 residuals were in lines of the ledger, since 4 in arrays
-# (`residual_records`). Models with earlier query sets have format 5; others still get format 4.
-FORMAT, NEWEST_FORMAT = 4, 5
+# (`residual_records`). Format 5 has earlier query sets. Since 6 segments are in columns (`segment`), with summaries.
+FORMAT = 6
 RESIDUAL_ARRAYS_SINCE = 4
 # Arrays that differ between the commits of one model: no part of an identity derived by `identity_of`.
 COMMITTEE_ARRAYS = {"eta", "precision"}
@@ -34,6 +35,8 @@ class Record(msgspec.Struct):
     facts: dict[str, Any]
     identity: str = ""
     offsets: dict[str, Any] = {}
+    summaries: list[Summary] = []
+    """of the segments, in their order; empty where they are not known"""
 
 
 def record_name(number: int) -> str:
@@ -42,16 +45,24 @@ def record_name(number: int) -> str:
 
 
 def record_text(
-    number: int, *, identity: str, arrays: Mapping[str, str], facts, segments: Iterable[str], offsets
+    number: int,
+    *,
+    identity: str,
+    arrays: Mapping[str, str],
+    facts,
+    segments: Iterable[str],
+    summaries: Iterable[Summary],
+    offsets,
 ) -> bytes:
     """Serialise a record; the arguments are as in `ModelStore.commit`."""
     body = {
-        "format": NEWEST_FORMAT if (facts.get("model") or {}).get("earlier") else FORMAT,
+        "format": FORMAT,
         "identity": identity,
         "number": number,
         "arrays": dict(arrays),
         "facts": facts,
         "segments": list(segments),
+        "summaries": [msgspec.to_builtins(one) for one in summaries],
         "offsets": offsets,
         "software": __version__,
     }
@@ -83,22 +94,25 @@ def read_record(number: int, text: bytes, url: str) -> dict:
     ------
     ModelDamaged, VersionMismatch
     """
-    damaged = f"{url}: commit {number}: expected the content of its checksum, found another; restore it from a copy"
+    other = f"{url}: commit {number}: expected the content of its checksum, found another; restore it from a copy"
     try:
         record = json.loads(text)
         checksum = record.pop("checksum")
         found = sha256(canonical_json(record))
     except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
-        raise ModelDamaged(damaged) from error
+        raise ModelDamaged(other) from error
     if found != checksum or record.get("number") != number or type(record.get("format")) is not int:
-        raise ModelDamaged(damaged)
-    if record["format"] > NEWEST_FORMAT:
+        raise ModelDamaged(other)
+    if record["format"] > FORMAT:
         raise VersionMismatch(
-            f"{url}: expected model format {NEWEST_FORMAT} or older, got {record['format']}; use bcmdist "
+            f"{url}: expected model format {FORMAT} or older, got {record['format']}; use bcmdist "
             f"{record.get('software', 'of the version that wrote it')} or newer, this is {__version__}"
         )
-    decode(Record, record, f"{url}: commit {number}")
-    return {"offsets": {}} | record
+    where = f"{url}: commit {number}"
+    found = decode(Record, record, where)
+    if found.summaries and len(found.summaries) != len(found.segments):
+        raise damaged(where, f"{len(found.segments)} summaries of segments", f"{len(found.summaries)}")
+    return {"offsets": {}} | record | {"summaries": found.summaries}
 
 
 def history(store) -> list[dict]:

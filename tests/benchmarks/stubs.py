@@ -25,7 +25,7 @@ from bcmdist.data.reader import EntryShape
 from bcmdist.data.schemes import READERS
 from bcmdist.experts.contributions import Contribution
 from bcmdist.experts.message import Message
-from bcmdist.storage.ledger import Entry
+from bcmdist.storage.entry import Entry
 
 LOOPBACK = "127.0.0.1"
 SCHEME = "stub"

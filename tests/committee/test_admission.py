@@ -13,12 +13,13 @@ from bcmdist.committee.ingest.options import IngestOptions
 from bcmdist.committee.ingest.race import absorbed_again
 from bcmdist.data.dataset import Dataset
 from bcmdist.data.partition import Partition
-from bcmdist.data.row_ranges import remaining_parts
+from bcmdist.data.row_ranges import RowRanges
 from bcmdist.data.sources.delivery import Delivery
 from bcmdist.errors import BcmdistError, ChunkConflict, DataChanged, InvalidData, InvalidOption, SameRows
 from bcmdist.experts.contributions import Contribution
 from bcmdist.experts.message import Message
-from bcmdist.storage.ledger import Entry
+from bcmdist.storage.entry import Entry
+from bcmdist.storage.ledger import Ledger
 
 ROWS = 40
 
@@ -51,8 +52,18 @@ def delivery(*parts, offset=None, position=None):
     return Delivery(parts, parts[-1].stop if offset is None else offset, position)
 
 
+def state(entries, in_cells, fading):
+    return LedgerState(Ledger.of(entries), set(in_cells), fading)
+
+
+def committed(machine, batch, ledger=None):
+    """The next commit, with this ledger where others have committed, too."""
+    found = machine.known.ledger.extended(batch.entries.values()) if ledger is None else Ledger.of(ledger)
+    return machine.committed(batch, machine.fading, found, overtaken=ledger is not None)
+
+
 def admission(*ledger, in_cells=(), fading=None, surveyed=(), unfit=lambda part: None, **options):
-    known = LedgerState(ledger, set(in_cells), fading or Weighting("s"))
+    known = state(ledger, in_cells, fading or Weighting("s"))
     return Admission(known, {e.key: e for e in surveyed}, IngestOptions(**options), unfit)
 
 
@@ -70,9 +81,9 @@ def test_new():
     batch = machine.take()
     assert (batch.message.evidence, set(batch.entries), batch.offset) == (2.0**20 - 1, {A.key, B.key}, 20)
     assert machine.uncommitted == 0
-    told = machine.committed(batch, machine.fading)
+    told = committed(machine, batch)
     assert told == Instructions(acknowledge=Acknowledgement(20, (A.key, B.key)))
-    assert machine.digests == {A.key: A.key, B.key: B.key}
+    assert dict(machine.known) == {A.key: A.key, B.key: B.key}
     assert (machine.report.partitions, machine.report.rows, machine.report.duplicates) == (2, 20, 0)
 
 
@@ -221,7 +232,7 @@ def test_what_is_known_of_a_failure_is_that_it_was_not_heard():
     machine = admission(skip=True)
     machine.delivered(delivery(A))
     machine.failed([A.key], BcmdistError("poison"))
-    assert A.key not in machine.digests
+    assert A.key not in machine.known
 
 
 COPY = part(0, 10, "copy")
@@ -274,15 +285,15 @@ def ready(*parts, **options):
 
 def test_overtaken_by_other_rows():
     machine, batch = ready(A, B)
-    assert machine.overtaken(batch, LedgerState([entry(C)], set(), machine.fading)) == NOTHING
-    told = machine.committed(batch, machine.fading, [entry(C), entry(A), entry(B)])
+    assert machine.overtaken(batch, state([entry(C)], set(), machine.fading)) == NOTHING
+    told = committed(machine, batch, [entry(C), entry(A), entry(B)])
     assert told.acknowledge.offset == 20
     assert machine.delivered(delivery(C)).compare == (C,)  # it is known by now
 
 
 def test_overtaken_by_some_of_the_same_rows():
     machine, batch = ready(A, B, C)
-    told = machine.overtaken(batch, LedgerState([entry(A), entry(part(10, 15))], set(), machine.fading))
+    told = machine.overtaken(batch, state([entry(A), entry(part(10, 15))], set(), machine.fading))
     rest = part(15, 20)
     assert told.absorb_again == ((rest, replace(entry(rest), digest=B.key)), (C, entry(C)))
     again = absorbed_again(batch, told.absorb_again, lambda parts: absorbed(*parts))
@@ -294,23 +305,23 @@ def test_overtaken_by_some_of_the_same_rows():
 
 def test_overtaken_by_all_of_the_same_rows():
     machine, batch = ready(A, B)
-    told = machine.overtaken(batch, LedgerState([entry(A), entry(B)], set(), machine.fading))
+    told = machine.overtaken(batch, state([entry(A), entry(B)], set(), machine.fading))
     assert told == Instructions(absorb_again=())
     again = absorbed_again(batch, (), lambda parts: pytest.fail("nothing is to be absorbed"))
     assert (again.message, again.entries, again.offset) == (None, {}, 20)
-    assert machine.committed(again, machine.fading, [entry(A), entry(B)]).acknowledge.keys == (A.key, B.key)
+    assert committed(machine, again, [entry(A), entry(B)]).acknowledge.keys == (A.key, B.key)
     assert (machine.report.partitions, machine.report.duplicates) == (0, 2)
 
 
 def test_overtaken_in_the_order_of_cells():
     machine, batch = ready(A, B)
-    told = machine.overtaken(batch, LedgerState([], {A.key}, machine.fading))
+    told = machine.overtaken(batch, state([], {A.key}, machine.fading))
     assert [p for p, _ in told.absorb_again] == [B]
 
 
 def test_overtaken_with_other_rows_under_the_same_key():
     machine, batch = ready(A, B)
-    told = machine.overtaken(batch, LedgerState([entry(A, "other")], set(), machine.fading))
+    told = machine.overtaken(batch, state([entry(A, "other")], set(), machine.fading))
     assert [type(error) for error in told.fail] == [ChunkConflict]
     assert [p for p, _ in told.absorb_again] == [B]
 
@@ -318,7 +329,7 @@ def test_overtaken_with_other_rows_under_the_same_key():
 @pytest.mark.parametrize("same_rows", ["warn", "refuse"])
 def test_overtaken_by_a_twin(same_rows):
     machine, batch = ready(A, B, same_rows=same_rows)
-    told = machine.overtaken(batch, LedgerState([entry(COPY, A.key)], set(), machine.fading))
+    told = machine.overtaken(batch, state([entry(COPY, A.key)], set(), machine.fading))
     assert machine.twins == {A.key: COPY.key}
     if same_rows == "warn":
         assert told == NOTHING
@@ -331,7 +342,7 @@ def test_overtaken_by_a_twin(same_rows):
 def test_overtaken_where_rows_fade():
     """What is left counts as it stands in its source, as of the newest row of the batch."""
     machine, batch = ready(A, B, fading=Weighting("s", half_life=5.0))
-    told = machine.overtaken(batch, LedgerState([entry(part(5, 20))], set(), machine.fading))
+    told = machine.overtaken(batch, state([entry(part(5, 20))], set(), machine.fading))
     ((rest, known),) = told.absorb_again
     assert (rest, known.position) == (replace(part(0, 5), weight=2.0 ** ((5 - 20) / 5.0)), 5)
 
@@ -341,20 +352,15 @@ def test_overtaken_on_its_way():
     machine, batch = ready(A)
     machine.delivered(delivery(B, C))
     known = [entry(A), entry(B)]  # by somebody who was faster
-    machine.committed(
-        absorbed_again(
-            batch, machine.overtaken(batch, LedgerState(known, set(), machine.fading)).absorb_again, absorbed
-        ),
-        machine.fading,
-        known,
-    )
+    left = machine.overtaken(batch, state(known, set(), machine.fading)).absorb_again
+    committed(machine, absorbed_again(batch, left, absorbed), known)
     machine.absorbed(absorbed(B, C), [B, C])
     late = machine.take()
     assert machine.is_overtaken(late)
-    told = machine.overtaken(late, LedgerState(known, set(), machine.fading))
+    told = machine.overtaken(late, state(known, set(), machine.fading))
     assert [p for p, _ in told.absorb_again] == [C]
     late = absorbed_again(late, told.absorb_again, lambda parts: absorbed(*parts))
-    assert machine.committed(late, machine.fading).acknowledge.offset == 30
+    assert committed(machine, late).acknowledge.offset == 30
     assert (machine.report.partitions, machine.report.duplicates) == (1, 2)
     machine.delivered(delivery(D))
     machine.absorbed(absorbed(D), [D])
@@ -363,7 +369,7 @@ def test_overtaken_on_its_way():
 
 def test_what_somebody_has_forgotten_may_have_a_copy():
     machine, batch = ready(B)
-    machine.committed(batch, machine.fading, [])  # absorbed, and forgotten by somebody else
+    committed(machine, batch, [])  # absorbed, and forgotten by somebody else
     copy = part(10, 20, "copy")
     machine.delivered(delivery(copy))
     machine.absorbed(absorbed(copy, digest=B.key), [copy])
@@ -402,13 +408,13 @@ class World:
 
     def somebody_commits(self, start, rows):
         """Somebody else absorbs what nobody has, at once."""
-        for p in remaining_parts([part(start, min(start + rows, ROWS))], [e.key for e in self.ledger]):
+        for p in RowRanges(e.key for e in self.ledger).remaining(part(start, min(start + rows, ROWS))):
             self.ledger.append(entry(p))
             self.total += message(p).evidence
             self.delivered |= set(range(p.start, p.stop))
 
     def left_of(self, batch):
-        told = self.machine.overtaken(batch, LedgerState([*self.ledger[: self.seen]], set(), self.machine.fading))
+        told = self.machine.overtaken(batch, state([*self.ledger[: self.seen]], set(), self.machine.fading))
         self.failures += told.fail
         left = told.absorb_again
         return batch if left is None else absorbed_again(batch, left, lambda parts: absorbed(*parts))
@@ -429,7 +435,7 @@ class World:
             self.total += batch.message.evidence
             self.seen = len(self.ledger)
         ledger = self.ledger[: self.seen] if overtaken else None
-        told = self.machine.committed(batch, self.machine.fading, ledger)
+        told = committed(self.machine, batch, ledger)
         self.failures += told.fail
         return told.acknowledge
 

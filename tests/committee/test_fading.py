@@ -7,7 +7,7 @@ from bcmdist.committee.fading import Weighting, chosen_fading
 from bcmdist.errors import InvalidOption
 from bcmdist.prediction.errors.drift import arrival_scores, arrivals, summary
 from bcmdist.prediction.scoring.scores import class_scores
-from bcmdist.storage.ledger import Entry
+from bcmdist.storage.entry import Entry
 
 POSITIONS = st.integers(0, 10_000)
 

@@ -296,7 +296,7 @@ def test_a_damaged_query_set_is_refused(moving):
     facts = newest.facts
     facts["model"]["earlier"][0]["points"] = 500
     names = store.record(newest.number)["arrays"]
-    store.commit(newest.number + 1, arrays=names, facts=facts, segments=newest.segments, offsets={})
+    store.commit(newest.number + 1, arrays=names, facts=facts, segments=newest.ledger.digests, offsets={})
     with pytest.raises(ModelDamaged, match=r"expected at most \d+ points of earlier query set 0, found 500"):
         GBCM.load(gbcm.url)
 

@@ -7,7 +7,7 @@ from bcmdist import GBCM
 from bcmdist.api.carried import portable
 from bcmdist.errors import DataNotFound
 from bcmdist.storage.commits import open_store
-from bcmdist.storage.ledger import names_location
+from bcmdist.storage.entry import names_location
 from problems import GIVEN, GIVEN_CLASSES, assert_same_committee
 
 

@@ -9,7 +9,7 @@ from bcmdist.api.gbcm import GBCM
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.errors import CommitRefused
 from bcmdist.learning.settings import Settings
-from bcmdist.storage.ledger import Entry
+from bcmdist.storage.entry import Entry
 
 GIVEN = Settings(query=5, rows_per_expert=60, learn=False)
 

@@ -7,7 +7,7 @@ from bcmdist.committee.fading import Weighting
 from bcmdist.committee.ingest.uncommitted import Pending
 from bcmdist.data.partition import Span
 from bcmdist.experts.message import Message
-from bcmdist.storage.ledger import Entry
+from bcmdist.storage.entry import Entry
 
 
 def message(value):

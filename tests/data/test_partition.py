@@ -9,11 +9,16 @@ from hypothesis import strategies as st
 
 from bcmdist.data.dataset import Dataset, open_data
 from bcmdist.data.partition import Partition, aligned_partitions, partitions, refuse_overlap, steady_partitions
-from bcmdist.data.row_ranges import remaining_parts
+from bcmdist.data.row_ranges import RowRanges
 from bcmdist.data.rows import read_all, read_rows, row_numbers
 from bcmdist.errors import DataDamaged, DataNotFound, InvalidData, InvalidDtype, InvalidOption, MisalignedChunks
 
 MANY = {"rows": st.integers(1, 5000), "chunk_rows": st.integers(1, 3000), "wanted": st.integers(1, 1500)}
+
+
+def remaining_parts(parts, keys):
+    absorbed = RowRanges(keys)
+    return [left for part in parts for left in absorbed.remaining(part)]
 
 
 def shape_only(rows, chunk_rows=100):

@@ -6,7 +6,7 @@ from scipy.stats import multivariate_normal
 
 from bcmdist import GBCM, Settings
 from bcmdist.committee.passes import log_evidence
-from bcmdist.storage.ledger import Entry
+from bcmdist.storage.entry import Entry
 
 GIVEN = Settings(kernel="se", mean="zero", learn=False, query=20, rows_per_expert=40)
 

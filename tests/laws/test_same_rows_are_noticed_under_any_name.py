@@ -19,7 +19,7 @@ from bcmdist.data.partition import partitions
 from bcmdist.data.row_ranges import Contents
 from bcmdist.data.writing import write_dataset
 from bcmdist.errors import BcmdistWarning, InvalidData, InvalidOption, SameRows
-from bcmdist.storage.ledger import Entry
+from bcmdist.storage.entry import Entry
 from problems import assert_same_committee
 
 GIVEN = Settings(partition="chunks", kernel="se", learn=False, query=10, rows_per_expert=20)

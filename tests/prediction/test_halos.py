@@ -17,7 +17,7 @@ from bcmdist.prediction.local.halos import (
     nearest_rows,
     sizes_for,
 )
-from bcmdist.storage.ledger import Entry, absorbed_pieces
+from bcmdist.storage.entry import Entry, absorbed_pieces
 
 
 def arrangement(edges, first, around=10):

@@ -25,8 +25,8 @@ from bcmdist.prediction.errors.drift import drift_report
 from bcmdist.prediction.scoring import excess_loss
 from bcmdist.prediction.scoring.excess_loss import Change, Expected, changes, expected, of_classes, of_numbers
 from bcmdist.prediction.scoring.pit import Places
+from bcmdist.storage.entry import Entry
 from bcmdist.storage.fields import decode
-from bcmdist.storage.ledger import Entry
 
 ROWS = 50
 GIVEN = Settings(

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from bcmdist.errors import CommitConflict, InvalidOption, ModelDamaged, ModelNotFound, VersionMismatch
+from bcmdist.storage import ledger
 from bcmdist.storage.commits import open_store
+from bcmdist.storage.entry import Entry
 from bcmdist.storage.leases import is_dead, this_process
-from bcmdist.storage.ledger import Entry
 
 
 @pytest.fixture
@@ -153,7 +154,7 @@ def test_a_newer_format_is_refused(store, tmp_path):
     del record["checksum"]
     record["format"] = 99
     path.write_bytes(canonical_json(record | {"checksum": sha256(canonical_json(record))}))
-    with pytest.raises(VersionMismatch, match=r"expected model format 5 or older, got 99; use bcmdist \d"):
+    with pytest.raises(VersionMismatch, match=r"expected model format 6 or older, got 99; use bcmdist \d"):
         store.load()
 
 
@@ -167,15 +168,15 @@ def entries(count, start=0):
 
 
 @pytest.mark.parametrize("sizes", [[1] * 100, [*range(20, 0, -1)], [1, 2, 3, 50, 1, 1, 0, 7], [0], [64, *[1] * 70]])
-def test_segments_grow_as_a_binary_counter(store, sizes):
-    segments, count, written, put = (), 0, 0, store.put_segment
+def test_segments_grow_as_a_binary_counter(store, monkeypatch, sizes):
+    segments, count, written, put = (), 0, 0, ledger._put
 
-    def counted(lines):
+    def counted(store, made):
         nonlocal written
-        written += len(lines)
-        return put(lines)
+        written += len(made)
+        return put(store, made)
 
-    store.put_segment = counted
+    monkeypatch.setattr(ledger, "_put", counted)
     for size in sizes:
         segments = store.extended(segments, entries(size, count))
         count += size

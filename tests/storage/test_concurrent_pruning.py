@@ -27,7 +27,7 @@ def overtaken(wave, make_data, tmp_path, monkeypatch):
             newest = store.load()
             for after in (newest.number + 1, newest.number + 2):
                 named = {**store.record(newest.number)["arrays"]}
-                store.commit(after, arrays=named, facts=newest.facts, segments=newest.segments, offsets={})
+                store.commit(after, arrays=named, facts=newest.facts, segments=newest.ledger.digests, offsets={})
             store.prune(1)
         return before(store, number)
 

@@ -21,7 +21,7 @@ from bcmdist.errors import BcmdistError, CommitConflict, ModelNotFound
 from bcmdist.storage import leases
 from bcmdist.storage.commits import ModelStore
 from bcmdist.storage.disk import LocalStorage
-from bcmdist.storage.ledger import Entry
+from bcmdist.storage.entry import Entry
 
 MODEL, SOURCE = "/m", "source"
 ALL = range(6)
@@ -49,7 +49,7 @@ def compute_messages(store, commit, keys):
         return
     total = (commit.arrays["sum"] if commit else 0.0) + sum(2.0**key for key in new)
     arrays = store.put_arrays({"sum": np.array(total)}, before=store.arrays_before(number + 1))
-    segments = store.extended(commit.segments if commit else (), [Entry(str(key), "", 1) for key in new])
+    segments = store.extended(commit.ledger.digests if commit else (), [Entry(str(key), "", 1) for key in new])
     store.commit(number + 1, arrays=arrays, facts={}, segments=segments, offsets={SOURCE: len(ledger) + len(new)})
 
 
@@ -194,7 +194,7 @@ class Trial:
             ingest(store, ALL, set())
             store.prune(1)
             examine(self.opened(disk), set(ALL))
-            if len(store.numbers()) != 1 or len(store.storage.names("blobs")) != len(store.load().segments) + 1:
+            if len(store.numbers()) != 1 or len(store.storage.names("blobs")) != len(store.load().ledger.digests) + 1:
                 raise Wrong("pruned things are left")
         except (BcmdistError, OSError, Wrong) as error:
             self.wrong.append(error)
@@ -294,8 +294,7 @@ class TwoRecords(ModelStore):
         commit = super().load(number)
         names = [name for name in self.storage.names("offsets") if int(name) <= commit.number]
         segments, offsets = json.loads(self.storage.get(f"offsets/{names[-1]}")) if names else ([], {SOURCE: 0})
-        ledger = tuple(entry for segment in segments for entry in self.get_segment(segment))
-        return replace(commit, segments=tuple(segments), offsets=offsets, ledger=ledger)
+        return replace(commit, offsets=offsets, ledger=self.stored_ledger(segments))
 
 
 class FindsBlobs(ModelStore):

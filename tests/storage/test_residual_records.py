@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from bcmdist.errors import ModelDamaged
-from bcmdist.storage.ledger import Entry, ResidualRecord
-from bcmdist.storage.residual_records import RESIDUAL_ARRAYS, residual_arrays, with_residuals
+from bcmdist.storage.entry import Entry, ResidualRecord
+from bcmdist.storage.ledger import Ledger
+from bcmdist.storage.residual_records import WRITTEN, residual_arrays, with_residuals
 
 
 def record(rng, rows, *, committee=True, local=False):
@@ -21,8 +22,8 @@ def ledger_of(*records, digest=None):
     return [Entry(f"k{number}", name, 9, residuals=one) for number, (name, one) in pairs]
 
 
-def bare(ledger):
-    return [replace(entry, residuals=None) for entry in ledger]
+def bare(entries):
+    return Ledger.of(replace(entry, residuals=None) for entry in entries)
 
 
 def assert_same(found, expected):
@@ -52,12 +53,12 @@ def test_partitions_with_the_same_rows_keep_their_own_records(which, rng):
 def test_without_records_there_are_no_arrays(rng):
     ledger = ledger_of(None, ResidualRecord(np.zeros((0, 3)), np.zeros(0)))
     assert residual_arrays(ledger) == {}
-    assert with_residuals(ledger_of(None), {}, "here") == tuple(ledger_of(None))
+    assert with_residuals(bare(ledger_of(None)), {}, "here") == ledger_of(None)
 
 
 def test_a_record_without_its_entry_is_refused(rng):
     ledger = ledger_of(record(rng, 3), record(rng, 2))
     arrays = residual_arrays(ledger)
-    assert set(arrays) == set(RESIDUAL_ARRAYS)
-    with pytest.raises(ModelDamaged, match="here: expected residuals of partitions in the ledger, once each"):
-        with_residuals(bare(ledger)[:1], arrays, "here")
+    assert set(arrays) == set(WRITTEN)
+    with pytest.raises(ModelDamaged, match="expected residuals of partitions in the ledger, once each"):
+        with_residuals(bare(ledger[:1]), arrays, "here").opened()

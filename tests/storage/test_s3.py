@@ -40,7 +40,7 @@ from bcmdist.learning.settings import Settings
 from bcmdist.runtime.interface import SerialRuntime
 from bcmdist.storage.commits import ModelStore, open_store
 from bcmdist.storage.disk import LocalStorage
-from bcmdist.storage.ledger import Entry
+from bcmdist.storage.entry import Entry
 from bcmdist.storage.locate import open_storage
 
 obstore = pytest.importorskip("obstore")

@@ -23,7 +23,7 @@ from hypothesis.stateful import (
 from bcmdist.errors import CommitConflict, ModelDamaged
 from bcmdist.storage.commits import ModelStore
 from bcmdist.storage.disk import LocalStorage
-from bcmdist.storage.ledger import Entry
+from bcmdist.storage.entry import Entry
 
 KEYS = st.integers(0, 11)
 SOURCE = "source"
@@ -65,7 +65,7 @@ class Ingester:
     def put(self):
         number = self.commit.number + 1 if self.commit else 1
         known = self.commit.ledger if self.commit and not self.rewritten else ()
-        segments = self.commit.segments if self.commit and not self.rewritten else ()
+        segments = self.commit.ledger.digests if self.commit and not self.rewritten else ()
         arrays = self.store.put_arrays({"sum": np.array(self.total)}, before=self.store.arrays_before(number))
         segments = self.store.extended(segments, self.ledger[len(known) :])
         offsets = {SOURCE: len(self.ledger)}

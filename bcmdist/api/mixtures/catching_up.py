@@ -18,7 +18,7 @@ from bcmdist.data.sources.delivery import Delivery
 from bcmdist.errors import BcmdistWarning, ModelDamaged
 from bcmdist.runtime.interface import Runtime
 from bcmdist.storage.commits import Reference
-from bcmdist.storage.ledger import Entry
+from bcmdist.storage.entry import Entry
 
 # Commits of members to keep while they are changed: the mixture prunes them.
 EVERY_COMMIT = 10**9

@@ -6,7 +6,7 @@ import numpy as np
 
 from bcmdist.api.pictures import paper
 from bcmdist.api.pictures.paper import LINE, QUIET
-from bcmdist.storage.ledger import NUMBER_SCORES
+from bcmdist.storage.entry import NUMBER_SCORES
 
 SMOOTHED = 20  # the moving average in a picture of drift covers 1 / SMOOTHED of the arrivals
 

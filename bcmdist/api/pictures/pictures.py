@@ -13,7 +13,7 @@ from bcmdist.api.pictures.curves import drift
 from bcmdist.api.pictures.subject import Subject
 from bcmdist.errors import InvalidOption
 from bcmdist.prediction.datasets import judged, open_scored_rows
-from bcmdist.prediction.errors.drift import arrivals
+from bcmdist.prediction.errors.drift import MOST_ARRIVALS, arrivals
 from bcmdist.runtime.interface import Runtime
 from bcmdist.runtime.threads import one_thread
 
@@ -43,7 +43,7 @@ def _drift(subject):
 
 
 def _arrivals(snapshot):
-    table = arrivals(snapshot.ledger)
+    table = arrivals(snapshot.ledger.latest_arrivals(MOST_ARRIVALS))
     if not len(table):
         raise InvalidOption(
             f"--what drift: expected a model that has ingested partitions, {snapshot.url} has not; ingest some, or "

@@ -60,7 +60,7 @@ def info(model, commit, history, ledger, p_eff_data, calibration, picture, as_js
         counts = fading.weights(snapshot.facts.fading, snapshot.ledger)
         figures["ledger"] = [{"key": e.key, "rows": e.rows, "weight": counts[e.key]} for e in snapshot.ledger]
     if picture:
-        table = drift.arrivals(snapshot.ledger)
+        table = drift.arrivals(snapshot.ledger.latest_arrivals(drift.MOST_ARRIVALS))
         if not len(table):
             raise InvalidOption(
                 f"{model}: expected partitions that were ingested, it has absorbed none; leave out --picture"

@@ -18,7 +18,6 @@ import os
 import re
 import threading
 import time
-from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,7 +36,7 @@ from bcmdist.errors import ChunkConflict, InvalidData, InvalidOption, Unsupporte
 from bcmdist.model.targets import model_rows, refuse_target_variance
 from bcmdist.prediction.new_rows import new_inputs, refuse_unread
 from bcmdist.storage.disk import LocalStorage
-from bcmdist.storage.ledger import Entry, named_range
+from bcmdist.storage.ledger import Ledger
 
 KEY = re.compile(r"[\x21-\x7e]{1,200}")
 REQUEST = "request"  # attribute of a data set: hash of the rows
@@ -117,11 +116,10 @@ class Inbox:
         -------
         Number of removed files.
         """
-        named = named_data(gbcm.ledger)
         folder = self._folder(gbcm)
         storage, now, removed = LocalStorage(folder), time.time(), 0
         ages = {name: 86_400.0 * days for name in storage.names("") if name.endswith(SUFFIX)}
-        ages = {name: age for name, age in ages.items() if f"{folder}/{name}" not in named}
+        ages = {name: age for name, age in ages.items() if not _has_rows(gbcm.ledger, f"{folder}/{name}")}
         for name, age in (
             ages | dict.fromkeys(map(os.path.basename, storage.temporary("")), TEMPORARY_SECONDS)
         ).items():
@@ -132,9 +130,9 @@ class Inbox:
         return removed
 
 
-def named_data(ledger: Collection[Entry]) -> set[str]:
-    """Return the data sets whose rows are in a ledger."""
-    return {named_range(entry.key)[0].rpartition("/")[0] for entry in ledger}
+def _has_rows(ledger: Ledger, data: str) -> bool:
+    """Whether a ledger has rows of a data set."""
+    return next(ledger.arrays(f"{data}/"), None) is not None
 
 
 def hashed(key: str) -> str:

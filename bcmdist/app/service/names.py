@@ -1,10 +1,12 @@
 """Names of models and data sets, which responses contain in place of paths and URLs."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from bcmdist.storage.ledger import KEY, Entry
+from bcmdist.prediction.errors.drift import MOST_ARRIVALS
+from bcmdist.storage.entry import KEY
+from bcmdist.storage.ledger import Ledger
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")  # of models and data sets
 
@@ -15,7 +17,7 @@ def short_name(place: str) -> str:
     return "/".join(place.split("/")[-parts:])
 
 
-def of_figures(found: Mapping[str, Any], ledger: Iterable[Entry]) -> dict[str, Any]:
+def of_figures(found: Mapping[str, Any], ledger: Ledger) -> dict[str, Any]:
     """Return figures of `bcmdist info` with names in place of paths, in `drift`, `skipped` and `fading`."""
     named = dict(found)
     if drift := found.get("drift"):
@@ -29,7 +31,7 @@ def of_figures(found: Mapping[str, Any], ledger: Iterable[Entry]) -> dict[str, A
 
 def _of_text(text, ledger):
     """Shorten the partition keys in a text."""
-    for entry in ledger:
+    for entry in ledger.latest_arrivals(MOST_ARRIVALS):
         if entry.key in text:
             text = text.replace(entry.key, short_name(entry.key))
     return text

@@ -17,7 +17,8 @@ reports the outcomes as events. A repeated event has no further effect; a lost p
 source delivers it again.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from bcmdist.committee.fading import Weighting
@@ -26,22 +27,54 @@ from bcmdist.committee.ingest.race import parts_left, with_entry
 from bcmdist.committee.ingest.uncommitted import Batch, Pending
 from bcmdist.committee.surveyed import refuse_changed, refuse_conflict
 from bcmdist.data.partition import Partition
-from bcmdist.data.row_ranges import Contents, KeysByRange, RowRanges, same_rows, same_rows_warning
+from bcmdist.data.row_ranges import Contents, RowRanges, same_rows, same_rows_warning
 from bcmdist.data.sources.delivery import Delivery
 from bcmdist.errors import BcmdistError, ChunkConflict, DataChanged, InvalidOption
 from bcmdist.experts.contributions import Contribution
-from bcmdist.storage.ledger import Entry
+from bcmdist.storage.entry import Entry, named_range
+from bcmdist.storage.ledger import Ledger
 
 
 @dataclass(frozen=True)
 class LedgerState:
     """The state of a commit that admission depends on."""
 
-    ledger: Sequence[Entry]
+    ledger: Ledger
     in_cells: Collection[str]
     """surveyed keys of the partitions whose rows the commit has absorbed in cell order"""
     fading: Weighting
     """how rows of the source lose weight"""
+
+
+class KnownPartitions(Mapping[str, str]):
+    """Content hashes, by key, of the partitions of a ledger, and of those that it has lost since.
+
+    ledger : the ledger of the newest commit that is known
+    """
+
+    def __init__(self, ledger: Ledger):
+        self.ledger, self._forgotten = ledger, dict[str, str]()
+
+    def use(self, ledger: Ledger, forgotten: Iterable[Entry]) -> None:
+        """Use a newer ledger; `forgotten` are the entries that it lacks."""
+        self.ledger = ledger
+        self._forgotten |= {entry.key: entry.digest for entry in forgotten}
+        for key in [key for key in self._forgotten if ledger.find(key)]:
+            del self._forgotten[key]  # absorbed again
+
+    def __getitem__(self, key: str) -> str:
+        found = self.ledger.find(key)
+        return self._forgotten[key] if found is None else found.digest
+
+    def __iter__(self) -> Iterator[str]:
+        return itertools.chain((entry.key for entry in self.ledger), self._forgotten)
+
+    def __len__(self) -> int:
+        return len(self.ledger) + len(self._forgotten)
+
+    def overlapping(self, part: Partition) -> list[str]:
+        """Return the keys of the ledger that share rows with a partition."""
+        return [entry.key for entry in self.ledger.overlapping(named_range(part.key)[0], part.start, part.stop)]
 
 
 @dataclass(frozen=True)
@@ -94,29 +127,28 @@ class Admission:
         self.options, self.unfit, self.surveyed = options, unfit, surveyed
         self.fading, self.report = state.fading, IngestReport()
         self.pending = Pending(state.fading)
-        self.digests: dict[str, str] = {}
-        """digest by key of every partition that was ever in the ledger"""
+        self.known = KnownPartitions(state.ledger)
         self.twins: dict[str, str] = {}
         """keys of new partitions whose rows were absorbed under another key, with that key"""
         self._warned = False
         self._cells = [entry for key, entry in surveyed.items() if key in state.in_cells]
-        self._contents = Contents([*state.ledger, *self._cells])
+        self._contents = Contents(self._cells, state.ledger)
         """digests of the partitions that count, to find twins"""
-        self._absorbed = RowRanges(state.in_cells)
+        self._absorbed = RowRanges(state.in_cells, state.ledger)
         """rows in the ledger or in flight"""
-        self._ranges, self._asked = KeysByRange(entry.key for entry in state.ledger), set[str]()
-        """ledger keys by rows; those already compared because their rows now lie in partitions with other bounds"""
+        self._asked = set[str]()
+        """ledger keys already compared because their rows now lie in partitions with other bounds"""
         self._positions: dict[str, int | None] = {}
         """positions of partitions in flight, by key; None where rows do not fade"""
         self._passed = set[str]()
         """keys in flight when another process committed, which may have absorbed the same rows"""
-        self._note(state.ledger)
 
-    def _note(self, entries):
-        """Record entries that are in the ledger."""
-        self._contents.add(entries)
-        self.digests |= {entry.key: entry.digest for entry in entries}
-        self._absorbed.add(entry.key for entry in entries)
+    def _use(self, ledger: Ledger, forgotten: Sequence[Entry]):
+        """Look partitions up in a newer ledger from now on; `forgotten` are the entries that it lacks."""
+        self.known.use(ledger, forgotten)
+        self._absorbed.ledger = ledger
+        self._absorbed.add(entry.key for entry in forgotten)
+        self._contents = Contents([*self._cells, *self.pending.entries.values()], ledger)
 
     # --- Deliveries ---
 
@@ -133,8 +165,9 @@ class Admission:
             self.pending.begin(delivery.offset, [name], [name])
             return self.failed([name], error)
         keys = [part.key for part in delivery.parts]
-        same = tuple(part for part in delivery.parts if part.key in self.digests)
-        others, new = self._cut_otherwise(delivery), self._new(delivery)
+        known = {key for key in keys if key in self.known}
+        same = tuple(part for part in delivery.parts if part.key in known)
+        others, new = self._cut_otherwise(delivery, known), self._new(delivery, known)
         in_flight = [key for key in keys if key in self.pending.missed]
         missing = [part.key for part in same] + others + [part.key for part in new] + in_flight
         self.pending.begin(delivery.offset, missing, keys)
@@ -149,22 +182,22 @@ class Admission:
                 fit.append(part)
         return Instructions(compare=same, compare_keys=tuple(others), to_absorb=tuple(fit), fail=tuple(errors))
 
-    def _new(self, delivery: Delivery):
+    def _new(self, delivery: Delivery, known: Collection[str]):
         """The new partitions of a delivery, cut to the rows that are neither absorbed nor in flight."""
         new = []
         for part in delivery.parts:
-            if part.key not in self.digests and part.key not in self.pending:
+            if part.key not in known and part.key not in self.pending:
                 left = self._absorbed.remaining(part) if part.rows or not self._absorbed.knows(part) else []
                 self.report.duplicates += not left
                 new += left
         return new
 
-    def _cut_otherwise(self, delivery: Delivery):
+    def _cut_otherwise(self, delivery: Delivery, known: Collection[str]):
         """Ledger keys, each returned once, whose rows now lie in partitions with other bounds; to be compared."""
         if self.options.watch:
             return []
-        whole = [part for part in delivery.parts if part.rows and part.key not in self.digests]
-        keys = [key for part in whole for key in self._ranges.named(part) if key not in self._asked]
+        whole = [part for part in delivery.parts if part.rows and part.key not in known]
+        keys = [key for part in whole for key in self.known.overlapping(part) if key not in self._asked]
         self._asked.update(keys)
         return keys
 
@@ -195,7 +228,7 @@ class Admission:
         failed = list[BcmdistError]()
         for key, digest in digests.items():
             try:
-                refuse_conflict({key: digest}, self.digests)
+                refuse_conflict({key: digest}, self.known)
             except ChunkConflict as error:
                 failed += self.failed([key], error).fail
             else:
@@ -269,39 +302,40 @@ class Admission:
     def overtaken(self, batch: Batch, state: LedgerState) -> Instructions:
         """Handle a lost race for a commit: `absorb_again` holds what is left of the batch, given the state `state`."""
         self.fading, failed = state.fading, list[BcmdistError]()
-        theirs = {entry.key: entry.digest for entry in state.ledger}
+        theirs = KnownPartitions(state.ledger)
         for key, entry in batch.entries.items():
             try:
                 refuse_conflict({key: entry.digest}, theirs)
             except ChunkConflict as error:
                 failed += self.failed([key], error).fail
-        keys = theirs.keys() | state.in_cells
-        new = [entry for key, entry in batch.entries.items() if key not in keys]
-        refused, more = self._refused(Contents(state.ledger), new, batch.fading.position)
-        left, fail = parts_left(batch, keys, refused), (*failed, *more)
+        known = {key for key in batch.entries if key in state.in_cells or key in theirs}
+        new = [entry for key, entry in batch.entries.items() if key not in known]
+        refused, more = self._refused(Contents((), state.ledger), new, batch.fading.position)
+        absorbed = RowRanges(state.in_cells, state.ledger)
+        left, fail = parts_left(batch, absorbed, known.union(refused)), (*failed, *more)
         gone = len(batch.parts) - sum(part.key in batch.parts for part in left)
         if not gone:
             return Instructions(fail=fail)
         self.report.duplicates += gone - len(refused)
         return Instructions(absorb_again=tuple(with_entry(batch, part) for part in left), fail=fail)
 
-    def committed(self, batch: Batch, fading: Weighting, ledger: Sequence[Entry] | None = None) -> Instructions:
+    def committed(self, batch: Batch, fading: Weighting, ledger: Ledger, *, overtaken=False) -> Instructions:
         """Handle the commit of a batch.
 
         Parameters
         ----------
         fading : how rows fade from this commit on
-        ledger : the whole ledger if other processes have committed too, else None
+        ledger : the ledger of this commit
+        overtaken : whether other processes have committed, too
         """
         self._passed -= batch.entries.keys()
-        keys = batch.keys
-        if ledger is not None:
-            delivered = set(keys)
-            theirs = (entry.key for entry in ledger if entry.key not in self.digests)
-            keys += tuple(key for key in theirs if key not in delivered)
-            self._contents = Contents([*ledger, *self._cells])
+        keys, before = batch.keys, self.known.ledger
+        if overtaken:
+            delivered = {*keys}
+            keys += tuple(entry.key for entry in ledger.left_by(before) if entry.key not in delivered)
             self._passed |= self.pending.missed.keys()
-        self._note(batch.entries.values() if ledger is None else ledger)
+        only_grown = not overtaken and len(ledger) == len(before) + batch.partitions
+        self._use(ledger, [] if only_grown else before.left_by(ledger))
         self.fading = fading
         self.report.partitions += batch.partitions
         self.report.rows += sum(entry.rows for entry in batch.entries.values())

@@ -19,7 +19,7 @@ from bcmdist.data.sources.open import Source
 from bcmdist.errors import BcmdistWarning, InvalidOption
 from bcmdist.experts.limits import refuse_large_expert
 from bcmdist.runtime.interface import Parted, Task
-from bcmdist.storage.ledger import Entry
+from bcmdist.storage.entry import Entry
 
 
 @dataclass(frozen=True)

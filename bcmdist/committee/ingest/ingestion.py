@@ -11,7 +11,7 @@ from bcmdist.committee.online_update import refuse_without_matrix
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.sources.open import Source
 from bcmdist.storage.commits import record_digest
-from bcmdist.storage.ledger import RUNNING
+from bcmdist.storage.entry import RUNNING
 
 Finish = Callable[[Snapshot], Snapshot]
 """from a snapshot that remains to be committed to one that says more, such as calibrated probabilities"""

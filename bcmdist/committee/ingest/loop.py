@@ -74,6 +74,7 @@ class Loop:
         fading = self._fading()
         if fading.window:
             refuse_inexact(snapshot.model.precision, snapshot.url, "keep a --window")
+        snapshot.ledger.opened()  # others may prune the commit
         self._use(snapshot)
         self.growth, self.waiting = Growth.asked(snapshot, options), list[Partition]()
         """how the query set grows, and the new partitions to absorb when it has"""
@@ -238,7 +239,7 @@ class Loop:
     def _take(self, outcome):
         """Handle the outcome of a task; commit if one is due."""
         if self.watch.is_of(outcome):
-            self.watch.take(outcome, self.admission.digests)
+            self.watch.take(outcome, self.admission.known)
         elif outcome.error is not None:
             self._do(self.admission.failed([part.key for part in outcome.parts], outcome.error))
         elif isinstance(outcome.result, Found):
@@ -276,7 +277,7 @@ class Loop:
         batch, overtaken = totalled(self.admission.take(), self.runtime, self._absorb_again, label=self.label), False
         if self.admission.is_overtaken(batch) or self._refitted():
             batch = self._left_of(batch, again=self._refitted())
-        absorbed, watching = self.admission.digests, self.options.watch
+        absorbed, watching = self.admission.known, self.options.watch
         if says_more(self.snapshot, batch, self._commit_details, absorbed=absorbed, watching=watching):
             start, pause, stages = time.monotonic(), PAUSE, StageTimer()
             stages.seconds[self.label] = start - self.committed
@@ -302,8 +303,8 @@ class Loop:
             self.unpruned += 1
             self.commit_seconds = time.monotonic() - begun
         self.committed = time.monotonic()
-        ledger = self.snapshot.ledger if overtaken else None
-        self._do(self.admission.committed(batch, self._fading_on(), ledger))
+        ledger = self.snapshot.ledger
+        self._do(self.admission.committed(batch, self._fading_on(), ledger, overtaken=overtaken))
         if self.unpruned >= self.options.keep:
             self._prune()
         if self.options.watch:  # this may run for long: do not wait for the end to warn

@@ -10,14 +10,14 @@ from dataclasses import replace
 
 from bcmdist.committee.ingest.uncommitted import Batch, remainder_of
 from bcmdist.data.partition import Partition
-from bcmdist.data.row_ranges import remaining_parts
+from bcmdist.data.row_ranges import RowRanges
 from bcmdist.experts.contributions import Contribution
-from bcmdist.storage.ledger import Entry
+from bcmdist.storage.entry import Entry
 
 
-def parts_left(batch: Batch, keys: Collection[str], refused: Collection[str]) -> list[Partition]:
-    """The partitions of a batch, cut to the rows that `keys` do not name, without the `refused` ones."""
-    return remaining_parts([part for key, part in batch.parts.items() if key not in keys and key not in refused], keys)
+def parts_left(batch: Batch, absorbed: RowRanges, dropped: Collection[str]) -> list[Partition]:
+    """The partitions of a batch, cut to the rows that were not absorbed, without those with the keys `dropped`."""
+    return [left for key, part in batch.parts.items() if key not in dropped for left in absorbed.remaining(part)]
 
 
 def with_entry(batch: Batch, part: Partition) -> tuple[Partition, Entry]:

@@ -32,7 +32,7 @@ def source_of(snapshot: Snapshot, url, *, watch=False, **options) -> Source:
         watch=watch,
         group=f"bcmdist-{snapshot.identity}",
         offsets=snapshot.offsets,
-        ledger=(entry.key for entry in snapshot.ledger),
+        ledger=snapshot.ledger,
         **options,
     )
 

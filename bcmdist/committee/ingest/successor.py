@@ -14,7 +14,8 @@ from bcmdist.committee.revision import messages
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.experts.contributions import lifted
 from bcmdist.runtime.timing import StageTimer
-from bcmdist.storage.ledger import Entry, named_range
+from bcmdist.storage.entry import named_range
+from bcmdist.storage.ledger import Ledger
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ def successor(snapshot: Snapshot, batch: Batch, details: CommitDetails, runtime,
         Rows that left the window differ from those that were absorbed, so they cannot be withdrawn.
     """
     entries = sorted(batch.entries.values(), key=lambda entry: named_range(entry.key))
-    ledger: list[Entry] = [*snapshot.ledger, *entries]
+    ledger = snapshot.ledger.extended(entries)
     fading = snapshot.facts.fading
     before = fading if fading.fades else details.fading
     after = before.at(batch.fading.position)
@@ -79,7 +80,7 @@ def successor(snapshot: Snapshot, batch: Batch, details: CommitDetails, runtime,
         facts |= passes.first_pass(snapshot.facts)
     facts |= details.facts
     skipped = {*snapshot.facts.ingestion.skipped, *details.skipped}
-    facts["skipped"] = tuple(sorted(skipped and skipped - _names(ledger)))
+    facts["skipped"] = tuple(sorted(name for name in skipped if not _is_absorbed(name, ledger)))
     offsets = snapshot.offsets if batch.offset is None else snapshot.offsets | {details.source: batch.offset}
     new = [entry for entry in ledger if not after.expired(entry.position)] if gone else entries
     return snapshot.changed(committee, new, rewrite=bool(gone), stages=stages, offsets=offsets, **facts)
@@ -95,6 +96,7 @@ def _without(snapshot, committee, gone, fading, ledger, runtime) -> Committee:
         return committee.withdraw(messages(readable, counts, runtime, ledger=ledger))
 
 
-def _names(ledger):
-    """Keys of the ledger, and the URLs of their data sets."""
-    return {name for entry in ledger for name in (entry.key, entry.key.rpartition("/")[0])}
+def _is_absorbed(name: str, ledger: Ledger) -> bool:
+    """Whether a partition, or rows of a data set, are in the ledger."""
+    inside = (array for array, _, _ in ledger.arrays(f"{name}/"))
+    return ledger.find(name) is not None or any("/" not in array[len(name) + 1 :] for array in inside)

@@ -12,7 +12,7 @@ from typing import Any
 
 from bcmdist.committee.fading import Weighting
 from bcmdist.experts.message import Message
-from bcmdist.storage.ledger import Entry
+from bcmdist.storage.entry import Entry
 
 
 @dataclass(frozen=True)

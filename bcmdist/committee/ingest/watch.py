@@ -6,7 +6,7 @@ from typing import Any, Never, Protocol
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.partition import Partition
 from bcmdist.runtime.interface import Outcome, Task
-from bcmdist.storage.ledger import Entry
+from bcmdist.storage.entry import Entry
 
 
 class Watch(Protocol):

@@ -26,7 +26,7 @@ from bcmdist.data.reorder.external_sort import Run, Shuffle
 from bcmdist.data.writing import create_dataset, update_attributes, write_array, write_rows
 from bcmdist.errors import DataDamaged, DataExists, DiskFull, InvalidOption
 from bcmdist.storage.commits import BlobReference, ModelStore, load_array, open_store
-from bcmdist.storage.ledger import Entry
+from bcmdist.storage.entry import Entry
 from bcmdist.storage.paths import room_for
 
 Router = Callable[[np.ndarray], np.ndarray]

@@ -18,6 +18,7 @@ from bcmdist.data.schemes import READERS, scheme_of
 from bcmdist.data.sources.delivery import Delivery
 from bcmdist.data.sources.directory import Directory, GrownArray
 from bcmdist.data.sources.redis import IDLE_SECONDS, RedisStream
+from bcmdist.storage.ledger import EMPTY, Ledger
 
 __all__ = ["Delivery", "Source", "SourceOptions", "open_source", "register_source"]
 
@@ -87,8 +88,8 @@ class SourceOptions:
     """with `watch`, seconds after which unacknowledged stream entries are taken over from their consumer"""
     offsets: Mapping[str, Any] = field(default_factory=dict)
     """offsets in the newest commit of the model, by the name of a source"""
-    ledger: Iterable[str] = ()
-    """keys of the partitions that the model has absorbed"""
+    ledger: Ledger = EMPTY
+    """the partitions that the model has absorbed"""
 
 
 Opener = Callable[[str, SourceOptions], Source]

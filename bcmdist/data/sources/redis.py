@@ -9,7 +9,7 @@ committed. This module never deletes entries.
 import math
 import time
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,7 +21,8 @@ from bcmdist.data.schema import UNNAMED, Schema, warn_of_columns
 from bcmdist.data.sources.delivery import Delivery
 from bcmdist.data.sources.stream_state import Claims, Offset, StreamState, following, order, position_of
 from bcmdist.errors import BcmdistWarning, InvalidData, InvalidOption, MissingChunk, UnsafeData
-from bcmdist.storage.ledger import named_range
+from bcmdist.storage.entry import named_range
+from bcmdist.storage.ledger import EMPTY, Ledger
 
 # Seconds after which an unacknowledged entry is taken over from its consumer.
 IDLE_SECONDS = 30.0
@@ -58,7 +59,7 @@ class RedisStream:
     ----------
     watch : leave entries to other ingesters until their claims expire after `idle_seconds`; False: deliver all
     offsets : offsets in the newest commit of the model, by the name of a source
-    ledger : keys of the partitions that the model has absorbed
+    ledger : the partitions that the model has absorbed
     """
 
     def __init__(
@@ -73,7 +74,7 @@ class RedisStream:
         idle_seconds=IDLE_SECONDS,
         watch=True,
         offsets: Mapping[str, Any] | None = None,
-        ledger: Iterable[str] = (),
+        ledger: Ledger = EMPTY,
     ):
         self.place = redis_stream(url)
         self.name = self.place.url
@@ -97,7 +98,8 @@ class RedisStream:
         """offset in the newest commit, perhaps of another ingester"""
         self._committed: dict[str, int] = {}
         """rows of committed entries that were not read here yet or are deferred, by id"""
-        self._note_committed(ledger, self._read_before)
+        stored = ledger.arrays(f"{self.name}[")
+        self._note_committed((f"{array}[{start}:{stop}]" for array, start, stop in stored), self._read_before)
 
     # --- Reading ---
 

@@ -32,8 +32,8 @@ from bcmdist.model.shared.belief import Factored, factored
 from bcmdist.model.targets import model_observations
 from bcmdist.storage.arrays import check_array
 from bcmdist.storage.commits import BlobReference, Reference, open_store
+from bcmdist.storage.entry import Entry
 from bcmdist.storage.fields import Count, CountFromOne, NotNegative, Number, Positive, damaged
-from bcmdist.storage.ledger import Entry
 
 
 def matched(messages: Sequence[Message]) -> Message:

@@ -49,7 +49,7 @@ from bcmdist.prediction.scoring.pit import LEVELS
 from bcmdist.runtime import memory
 from bcmdist.runtime.threads import one_thread
 from bcmdist.storage.commits import Reference
-from bcmdist.storage.ledger import Entry
+from bcmdist.storage.entry import Entry
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,10 @@ from dataclasses import replace
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.errors import BcmdistError
 from bcmdist.prediction.errors.arrivals import Arrival
-from bcmdist.prediction.errors.drift import drift_report
+from bcmdist.prediction.errors.drift import MOST_ARRIVALS, drift_in
 from bcmdist.prediction.errors.withholding import Withholding
 from bcmdist.prediction.scoring import excess_loss
-from bcmdist.storage.ledger import Entry
+from bcmdist.storage.entry import Entry
 
 # Share of rows absorbed since up to which a commit still predicts arrivals: workers need not load each new one.
 FRESH_SHARE = 0.1
@@ -56,11 +56,8 @@ class ArrivalWatch:
 
         `before` : the ledger at the start of the ingestion
         """
-        found = (
-            None
-            if self._warned
-            else drift_report(snapshot.ledger, excess_loss.from_facts(snapshot.facts.errors.expected))
-        )
+        expected = excess_loss.from_facts(snapshot.facts.errors.expected)
+        found = None if self._warned else drift_in(snapshot.ledger, expected)
         if not found or not (found["worse"] or _is_new(found["last_since"], snapshot, before)):
             return None
         self._warned = True
@@ -83,5 +80,6 @@ class ArrivalWatch:
 
 def _is_new(number, snapshot, before):
     """Whether the arrival with this number (from 1; None: no arrival) was absorbed by this ingestion."""
-    arrived = [entry.key for entry in snapshot.ledger if entry.arrival]
-    return number is not None and arrived[number - 1] not in {entry.key for entry in before}
+    ledger = snapshot.ledger
+    arrived = ledger.latest_arrivals(MOST_ARRIVALS)
+    return number is not None and before.find(arrived[number - 1 - ledger.arrived].key) is None

@@ -19,7 +19,7 @@ from bcmdist.prediction.scored_rows import score_rows
 from bcmdist.prediction.scoring import excess_loss
 from bcmdist.runtime.interface import Task
 from bcmdist.storage.commits import Reference, load_record
-from bcmdist.storage.ledger import ResidualRecord
+from bcmdist.storage.entry import ResidualRecord
 
 # Number of rows scored per partition, at equal distances: little work beside absorbing the partition.
 SCORED_ROWS = 50
@@ -27,7 +27,7 @@ SCORED_ROWS = 50
 # must have absorbed before its residuals are recorded, so that they are representative of later predictions.
 RECORDED_ROWS, ABSORBED_TIMES = 16, 4
 # Limits on the ledger's size: most numbers of a partition's residual record; number of absorbed partitions after which
-# only one in `ONE_IN` has a record.
+# only one in `ONE_IN` has a record, and the fewer the more there are: some 500 log n of n partitions.
 RECORDED_NUMBERS, MANY_PARTITIONS, ONE_IN = 320, 500, 16
 # Largest number of samples, of `SCORED_ROWS` rows each, scored in a withheld partition.
 SAMPLES = 4
@@ -55,7 +55,8 @@ class Arrival:
         absorbed, measured = facts["rows"], facts["fit"].get("noise") is not None
         recorded = measured and fitted.model.likelihood.corrected_by == "errors"
         recorded = recorded and absorbed >= ABSORBED_TIMES * part.rows
-        many = absorbed > MANY_PARTITIONS * part.rows and int(rows.digest[-8:], 16) % ONE_IN != 0
+        share = MANY_PARTITIONS * part.rows / absorbed
+        many = share < 1 and int(rows.digest[-8:], 16) / 2**32 >= min(share, 1 / ONE_IN)
         count = int(np.clip(RECORDED_NUMBERS // (fitted.model.inputs + 2), 1, RECORDED_ROWS))
         errors = _errors_of(fitted, part, rows, count) if recorded and not many else {}
         return {"arrival": arrival, "excess_loss": loss} | errors

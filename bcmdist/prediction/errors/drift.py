@@ -7,13 +7,16 @@ import numpy as np
 
 from bcmdist.prediction.scoring import excess_loss
 from bcmdist.prediction.scoring.excess_loss import Expected
-from bcmdist.storage.ledger import CLASS_SCORES, NUMBER_SCORES, Entry
+from bcmdist.storage.entry import CLASS_SCORES, NUMBER_SCORES, Entry
+from bcmdist.storage.ledger import Ledger
 
 # Share of the newest arrivals that are compared with all earlier ones, and the least number of them.
 RECENT_SHARE = 0.1
 
 
 LEAST_COMPARED = 10
+# Arrivals that a report looks at, the newest: it takes about as long however old a model is.
+MOST_ARRIVALS = 10_000
 
 
 NOT_COMPARED = (
@@ -43,12 +46,19 @@ def arrival_scores(scores) -> tuple[float, ...]:
     return tuple(found.tolist()) if np.all(np.isfinite(found)) else ()
 
 
-def drift_report(entries: Iterable[Entry], baseline: Expected | None) -> dict[str, Any] | None:
+def drift_in(ledger: Ledger, baseline: Expected | None) -> dict[str, Any] | None:
+    """`drift_report` of the last `MOST_ARRIVALS` arrivals in a ledger."""
+    entries = ledger.latest_arrivals(MOST_ARRIVALS)
+    return drift_report(entries, baseline, before=ledger.arrived - len(entries))
+
+
+def drift_report(entries: Iterable[Entry], baseline: Expected | None, *, before=0) -> dict[str, Any] | None:
     """`summary` with a verdict, from the first arrival on; None if nothing has arrived.
 
     Parameters
     ----------
     baseline : expected excess loss of arrivals; None if it was not estimated
+    before : number of arrivals before these
 
     Returns
     -------
@@ -72,12 +82,14 @@ def drift_report(entries: Iterable[Entry], baseline: Expected | None) -> dict[st
     names = _names(table)
     unknown = dict.fromkeys(names, float("nan")) | {"log_score_change": float("nan")}
     recent = dict(zip((f"{name}_recent" for name in names), table[-LEAST_COMPARED:].mean(axis=0).tolist(), strict=True))
-    few = {"arrivals": len(entries), "recent": min(len(entries), LEAST_COMPARED)} | unknown | recent
-    return (summary(entries) or few) | _verdict(entries, baseline or excess_loss.UNKNOWN, names)
+    few = {"arrivals": before + len(entries), "recent": min(len(entries), LEAST_COMPARED)} | unknown | recent
+    found = summary(entries)
+    found = found and found | {"arrivals": before + len(entries)}
+    return (found or few) | _verdict(entries, baseline or excess_loss.UNKNOWN, names, before + 1)
 
 
-def _verdict(entries, base: Expected, names) -> dict[str, Any]:
-    judged = [(number, entry) for number, entry in enumerate(entries, start=1) if entry.excess_loss]
+def _verdict(entries, base: Expected, names, first) -> dict[str, Any]:
+    judged = [(number, entry) for number, entry in enumerate(entries, start=first) if entry.excess_loss]
     shown: dict[str, Any] = {"worse": False, "since": None, "last_since": None}
     if not judged:
         return {"verdict": NOT_COMPARED} | shown | {"z": float("nan"), "expected": None}

@@ -5,7 +5,7 @@ with a partition, removed when it is forgotten, fade with it, and are joined whe
 memorises rows, the errors at rows left out of training are used instead, as facts of the fit.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -20,7 +20,8 @@ from bcmdist.prediction.errors.gap_scale import GapScale, fit_gap_scale
 from bcmdist.prediction.errors.heteroscedasticity import Process, VaryingScale, fit_scale, places_of
 from bcmdist.prediction.errors.scale_mixture import NORMAL, Histogram, Shape, decided_by, fit_shape, histogram
 from bcmdist.storage.commits import Reference, load_record, open_store
-from bcmdist.storage.ledger import Entry
+from bcmdist.storage.entry import Entry
+from bcmdist.storage.ledger import Ledger
 
 # Least number of residuals for a shape, and for a scale that varies with the inputs.
 LEAST, LEAST_VARYING = 100, 250
@@ -92,10 +93,10 @@ class Residuals:
         return histogram(z if divided_by is None else z / np.sqrt(divided_by), weight=weights)
 
 
-def residuals_in(ledger: Sequence[Entry], weights: Mapping[str, float], method: str) -> Residuals:
-    """Residuals of a prediction method in a ledger, with the weights of their partitions by key."""
+def residuals_in(entries: Iterable[Entry], weights: Mapping[str, float], method: str) -> Residuals:
+    """Residuals of a prediction method in ledger entries, with the weights of their partitions by key."""
     found = Residuals([], [], [])
-    for entry in sorted(ledger, key=lambda entry: entry.key):
+    for entry in sorted(entries, key=lambda entry: entry.key):
         record = entry.residuals
         errors = None if record is None else record.of(method)
         if record is not None and errors is not None and weights[entry.key] > FADED:
@@ -161,9 +162,10 @@ def error_distribution_of(snapshot: Snapshot, method: str) -> ErrorDistribution:
     return distribution
 
 
-def residuals_of(facts: Facts, ledger, method: str) -> Residuals:
+def residuals_of(facts: Facts, ledger: Ledger, method: str) -> Residuals:
     """Residuals of a prediction method in a ledger, with the current weights of their partitions."""
-    return residuals_in(ledger, weights(facts.fading, ledger), method)
+    entries = ledger.recorded.values()
+    return residuals_in(entries, weights(facts.fading, entries), method)
 
 
 def error_distribution_in(facts: Facts, ledger, method: str) -> ErrorDistribution:

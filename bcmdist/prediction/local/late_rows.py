@@ -15,7 +15,7 @@ from bcmdist.model.model import Model
 from bcmdist.model.targets import model_observations
 from bcmdist.storage.cache import get_or_make, least_recently_used
 from bcmdist.storage.commits import BlobReference
-from bcmdist.storage.ledger import Entry
+from bcmdist.storage.entry import Entry
 
 # Memory for rows of partitions in model units, so that a later commit reads only the new ones.
 KEPT_BYTES = 2**27

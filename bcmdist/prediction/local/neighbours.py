@@ -34,7 +34,7 @@ from bcmdist.runtime.memory import LOCAL_BYTES
 from bcmdist.storage.blobs import canonical_json, sha256
 from bcmdist.storage.cache import least_recently_used
 from bcmdist.storage.commits import Reference, load_record, open_store
-from bcmdist.storage.ledger import absorbed_pieces
+from bcmdist.storage.entry import absorbed_pieces
 from bcmdist.storage.records import COMMITTEE_ARRAYS, model_digest
 
 # Bytes of predictions that are kept.

@@ -15,7 +15,7 @@ from bcmdist.prediction.leave_one_out import as_absorbed_through, left_out_of_co
 from bcmdist.prediction.local.halos import load_arrangement, whole_cells
 from bcmdist.prediction.local.neighbours import load_neighbours
 from bcmdist.storage.commits import BlobReference, Reference
-from bcmdist.storage.ledger import ResidualRecord
+from bcmdist.storage.entry import ResidualRecord
 
 
 @dataclass(frozen=True)

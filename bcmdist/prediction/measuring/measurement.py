@@ -20,7 +20,7 @@ from bcmdist.prediction.leave_one_out import sites_repeat
 from bcmdist.prediction.measuring.left_out_errors import LeaveOut
 from bcmdist.runtime.timing import StageTimer
 from bcmdist.storage.commits import BlobReference
-from bcmdist.storage.ledger import ResidualRecord, named_range
+from bcmdist.storage.entry import ResidualRecord, named_range
 
 # Approximate number of rows left out, and largest number of partitions they are taken from (more if these are small).
 ROWS, PARTITIONS = 4000, 16

@@ -20,7 +20,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from bcmdist.prediction.scoring.pit import Places
-from bcmdist.storage.ledger import RUNNING, Entry
+from bcmdist.storage.entry import RUNNING, Entry
 
 # Upper limits for a single row: of normal scores, and of log losses at about (LARGEST_Z^2 - 1) / 2.
 LARGEST_Z = 4.0
