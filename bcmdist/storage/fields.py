@@ -148,10 +148,10 @@ def read_back(where: str) -> Iterator[None]:
     """
     try:
         yield
-    except (ModelDamaged, TypeError, ValueError) as error:  # the last two: JSON cannot represent a value
+    except (ModelDamaged, TypeError, ValueError, OverflowError) as error:  # the last three: a value cannot be stored
         reason = str(error).removesuffix(RESTORE)
         if not isinstance(error, ModelDamaged):
-            reason = f"expected JSON with finite numbers, got another value: {reason}"
+            reason = f"expected finite numbers and texts, got another value: {reason}"
         named = "" if reason.startswith(where) else f"{where}: "
         raise CommitRefused(
             f"{named}{reason}; nothing was committed: give options other values, or report this with the command"

@@ -231,7 +231,8 @@ EMPTY = Ledger()
 
 
 def _in_memory(entries) -> Part:
-    segment = Segment(encode([replace(entry, residuals=None) for entry in entries]), "ledger")
+    with read_back("ledger"):
+        segment = Segment(encode(entries), "ledger")
     return Part("", segment.summary, lambda: segment)
 
 
@@ -254,9 +255,7 @@ def put_segment(store, entries: Sequence[Entry]) -> str:
     CommitRefused
         Readers would not accept the entries.
     """
-    with read_back(f"{store.storage.url}: ledger"):
-        made = Segment(encode(entries), "ledger")
-    return _put(store, made).digest
+    return _put(store, _in_memory(entries).segment).digest
 
 
 def get_segment(store, digest: str) -> list[Entry]:

@@ -18,7 +18,7 @@ from bcmdist.data.schemes import READERS, scheme_of
 from bcmdist.data.sources.delivery import Delivery
 from bcmdist.data.sources.directory import Directory, GrownArray
 from bcmdist.data.sources.redis import IDLE_SECONDS, RedisStream
-from bcmdist.storage.ledger import EMPTY, Ledger
+from bcmdist.storage.ledger import Ledger
 
 __all__ = ["Delivery", "Source", "SourceOptions", "open_source", "register_source"]
 
@@ -88,7 +88,7 @@ class SourceOptions:
     """with `watch`, seconds after which unacknowledged stream entries are taken over from their consumer"""
     offsets: Mapping[str, Any] = field(default_factory=dict)
     """offsets in the newest commit of the model, by the name of a source"""
-    ledger: Ledger = EMPTY
+    ledger: Ledger = field(default_factory=Ledger)
     """the partitions that the model has absorbed"""
 
 

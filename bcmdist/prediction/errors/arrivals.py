@@ -55,7 +55,7 @@ class Arrival:
         absorbed, measured = facts["rows"], facts["fit"].get("noise") is not None
         recorded = measured and fitted.model.likelihood.corrected_by == "errors"
         recorded = recorded and absorbed >= ABSORBED_TIMES * part.rows
-        share = MANY_PARTITIONS * part.rows / absorbed
+        share = MANY_PARTITIONS * part.rows / max(absorbed, 1)
         many = share < 1 and int(rows.digest[-8:], 16) / 2**32 >= min(share, 1 / ONE_IN)
         count = int(np.clip(RECORDED_NUMBERS // (fitted.model.inputs + 2), 1, RECORDED_ROWS))
         errors = _errors_of(fitted, part, rows, count) if recorded and not many else {}
