@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from bcmdist.app.failures import described
+from bcmdist.app.model_check import examined
 from bcmdist.data.dataset import open_data
 from bcmdist.data.partition import partitions
 from bcmdist.data.rows import read_all
@@ -29,6 +30,16 @@ def examine() -> list[dict]:
     """Run all checks, in order; return a dict with `check`, `ok` and `found` for each."""
     checks = [_python, _packages, _extras, _memory, _blas, _allocation, _storage, _zarr, _loopback, _cluster]
     return [_result(check) for check in checks]
+
+
+def examine_model(url: str) -> list[dict]:
+    """Check a model directory; results as of `examine`, up to the first that fails."""
+    found, checks = list[dict](), examined(url)
+    try:
+        found += [{"check": name, "ok": True, "found": text} for name, text in checks]
+    except (BcmdistError, OSError) as error:
+        found.append({"check": "model", "ok": False, "found": f"{type(error).__name__}: {error}"})
+    return found
 
 
 def _result(check):

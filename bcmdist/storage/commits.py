@@ -309,7 +309,7 @@ class ModelStore:
             identity=identity_of(record),
             arrays=arrays,
             facts=record["facts"],
-            ledger=found.opened() if ledger else found,
+            ledger=found.opened(f"{self.storage.url}: commit {number}") if ledger else found,
             offsets=record["offsets"],
             digest=sha256(text),
         )

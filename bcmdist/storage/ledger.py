@@ -8,11 +8,12 @@ segment. Lookups search each segment, in about log n steps. `put_segment`, `get_
 import functools
 import itertools
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import overload
 from weakref import WeakValueDictionary
 
+import numpy as np
 from zict import LRU
 
 from bcmdist.errors import ModelDamaged
@@ -116,8 +117,10 @@ class Ledger(Sequence[Entry]):
     def __reduce__(self):
         return Ledger.of, (list(self),)
 
-    def opened(self) -> "Ledger":
+    def opened(self, where: str = "ledger") -> "Ledger":
         """Open all segments, which are checked then, and can be read although others prune the commit; return self.
+
+        where : description of the commit, for the error
 
         Raises
         ------
@@ -128,7 +131,7 @@ class Ledger(Sequence[Entry]):
         for entry in self.recorded.values():
             found = self.find(entry.key)
             if found is None or not _is_stored_as(entry, found):
-                raise damaged("ledger", "residuals of partitions in the ledger, once each", "others")
+                raise damaged(where, "residuals of partitions in the ledger, once each", "others")
         return self
 
     # --- Figures, without opening a segment ---
@@ -195,6 +198,20 @@ class Ledger(Sequence[Entry]):
                 found = [entry for entry in self._between(first, last) if entry.arrival] + found
                 last = first
         return found[len(found) - most :]
+
+    def rows_twice(self) -> tuple[str, str] | None:
+        """Return keys of two entries that share rows; None if no rows are in it twice. All segments are read."""
+        names = sorted({text for part in self.parts for text in part.segment.array_names()})
+        number = {name: k for k, name in enumerate(names)}
+        places = [part.segment.places(number) for part in self.parts] or [np.zeros((0, 3), np.int64)]
+        table = np.concatenate(places)
+        table = table[np.lexsort((table[:, 1], table[:, 0]))]
+        shared = (np.diff(table[:, 0]) == 0) & (table[1:, 1] < table[:-1, 2])
+        if not shared.any():
+            return None
+        pair = table[np.flatnonzero(shared)[0] :][:2].tolist()
+        first, second = (f"{names[array]}[{start}:{stop}]" for array, start, stop in pair)
+        return first, second
 
     # --- Changes ---
 

@@ -6,7 +6,7 @@ they are in that order anyway, none is stored. Up to format 5 of a model a segme
 
 import bisect
 import mmap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, fields, replace
 from functools import cached_property
 from typing import Any, get_type_hints
@@ -174,6 +174,17 @@ class Segment:
             inside = (self._arrays.codes >= codes.start) & (self._arrays.codes < codes.stop)
             for line in np.flatnonzero(inside).tolist():
                 yield self._arrays.text(line), int(numbers["start"][line]), int(numbers["stop"][line])
+
+    def array_names(self) -> list[str]:
+        """Return the names of the arrays whose rows entries have."""
+        texts = self._arrays
+        return [texts.distinct(code).decode("utf-8", "surrogatepass") for code in range(len(texts.ends))]
+
+    def places(self, numbers: Mapping[str, int]) -> np.ndarray:
+        """Return array, start and stop of each entry, (n, 3) int64; arrays have these numbers by name."""
+        known = np.array([numbers[name] for name in self.array_names()], np.int64)
+        start, stop = (self.columns.numbers[name] for name in ("start", "stop"))
+        return np.column_stack([known[self._arrays.codes], start, stop])
 
     @property
     def _arrays(self) -> Texts:
