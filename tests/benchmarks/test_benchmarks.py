@@ -4,6 +4,7 @@ import argparse
 import importlib
 import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -204,6 +205,14 @@ def test_the_benchmark_of_ingestion_runs():
     figures = ingest.main(quick=True)
     assert [figures[name]["commits"] for name in ingest.POLICIES] == [1, 6, 1]
     assert all(0 < figures[name]["share_of_limit"] < 1 for name in ingest.POLICIES)
+
+
+def test_the_benchmark_of_the_ledger_runs():
+    script = Path(__file__).with_name("ledger.py")
+    command = [sys.executable, script, "--entries", "3000", "--json"]
+    (found,) = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    assert found["partitions"] == 3000
+    assert min(found["commit"], found["drift"]) > 0
 
 
 @pytest.mark.slow

@@ -18,7 +18,7 @@ import pytest
 from losing_disk import LosingDisk
 
 from bcmdist.errors import BcmdistError, CommitConflict, ModelNotFound
-from bcmdist.storage import leases
+from bcmdist.storage import leases, ledger
 from bcmdist.storage.commits import ModelStore
 from bcmdist.storage.disk import LocalStorage
 from bcmdist.storage.entry import Entry
@@ -247,6 +247,16 @@ def test_all_crashes():
             assert trial.wrong == []
     print(f"{schedules} schedules, {time.process_time() - started:.0f} s")
     assert schedules >= 100_000
+
+
+def test_crashes_where_segments_are_full(monkeypatch):
+    """Every crash, and every crash of many recoveries, while segments of two entries are full and others are merged."""
+    monkeypatch.setattr(ledger, "MOST_ENTRIES", 2)
+    trial = Trial(doubles=0.1)
+    trial.crash_everywhere(Program([write([4]), write([5]), prune(1)], start=[[0], [1], [2], [3]]))
+    print(f"{trial.schedules} schedules")
+    assert trial.wrong == []
+    assert trial.schedules >= 200
 
 
 class FilesNotSynced(LosingDisk):
