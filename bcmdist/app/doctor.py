@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from bcmdist.app.failures import described
-from bcmdist.app.model_check import examined
+from bcmdist.app.model_check import checks_of
 from bcmdist.data.dataset import open_data
 from bcmdist.data.partition import partitions
 from bcmdist.data.rows import read_all
@@ -34,7 +34,7 @@ def examine() -> list[dict]:
 
 def examine_model(url: str) -> list[dict]:
     """Check a model directory; results as of `examine`, up to the first that fails."""
-    found, checks = list[dict](), examined(url)
+    found, checks = list[dict](), checks_of(url)
     try:
         found += [{"check": name, "ok": True, "found": text} for name, text in checks]
     except (BcmdistError, OSError) as error:

@@ -9,7 +9,7 @@ from bcmdist.errors import ModelDamaged
 from bcmdist.storage.commits import ModelStore, open_store
 
 
-def examined(url: str) -> Iterator[tuple[str, str]]:
+def checks_of(url: str) -> Iterator[tuple[str, str]]:
     """Yield each check of a model directory with its findings.
 
     Raises
@@ -21,7 +21,7 @@ def examined(url: str) -> Iterator[tuple[str, str]]:
         members = references(contents_of(url))
         yield "mixture", f"{len(members)} members"
         for member in members:
-            yield from examined(member.url)
+            yield from checks_of(member.url)
         return
     store = open_store(url)
     newest = store.load().number  # raises where there is none

@@ -19,8 +19,9 @@ import numpy as np
 from bcmdist.storage.arrays import check_array
 from bcmdist.storage.entry import Entry, ResidualRecord
 from bcmdist.storage.fields import damaged
+from bcmdist.storage.json_segments import residuals_before_4
 from bcmdist.storage.ledger import Ledger
-from bcmdist.storage.segment import Segment, encode, residuals_before_4
+from bcmdist.storage.segment import Segment, encode
 
 WRITTEN, BEFORE_6 = ("residuals", "residual_counts", "residual_entries"), "residual_digests"
 RESIDUAL_ARRAYS = (*WRITTEN, BEFORE_6)
@@ -57,10 +58,10 @@ def with_residuals(ledger: Ledger, arrays: Mapping[str, np.ndarray], where: str)
         if name not in arrays:
             raise damaged(where, f"an array {name}, beside other residuals", "none")
     table, counts = arrays["residuals"], arrays["residual_counts"]
-    _check(table, counts, 3 if old else 2, where)
-    entries = _of_digests(ledger, arrays[BEFORE_6], counts, where) if old else _stored(arrays[last], where)
-    if len(entries) != len(counts):
-        raise damaged(where, f"{len(counts)} ledger entries with residuals", f"{len(entries)}")
+    entries = [] if old else _stored(arrays[last], where)
+    _check(table, counts, (len(arrays[BEFORE_6]), 3) if old else (len(entries), 2), where)
+    if old:
+        entries = _of_digests(ledger, arrays[BEFORE_6], counts, where)
     ends = np.cumsum(counts[:, :2].max(axis=1)).tolist()
     rows = zip(entries, [0, *ends], ends, counts.tolist(), strict=False)
     recorded = [replace(entry, residuals=_record(table[a:b], count)) for entry, a, b, count in rows]
@@ -101,11 +102,11 @@ def _record(table, counts) -> ResidualRecord:
     return ResidualRecord(table[:, :-2], committee, local)
 
 
-def _check(table, counts, width, where):
+def _check(table, counts, shape, where):
     """Raise `ModelDamaged` if arrays have wrong types or shapes, or counts are inconsistent."""
     if table.ndim != 2 or table.shape[1] < 4:
         raise damaged(where, "4 columns or more in residuals", f"the shape {table.shape}")
-    check_array(counts, where, "residual_counts", shape=(len(counts) if counts.ndim else 0, width), dtype=np.int64)
+    check_array(counts, where, "residual_counts", shape=shape, dtype=np.int64)
     check_array(table, where, "residuals", shape=table.shape)
     if np.abs(table).max(initial=0.0) > LARGEST:
         raise damaged(where, f"numbers of at most {LARGEST:g} in residuals", f"{np.abs(table).max():g}")

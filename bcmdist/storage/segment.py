@@ -7,16 +7,16 @@ they are in that order anyway, none is stored. Up to format 5 of a model a segme
 import bisect
 import mmap
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import MISSING, fields, replace
+from dataclasses import replace
 from functools import cached_property
-from typing import Any, get_type_hints
 
 import msgspec
 import numpy as np
 
 from bcmdist.storage.columns import Columns, Texts, decoded, encoded, joined
-from bcmdist.storage.entry import KEY, STORED, Entry, ResidualRecord
-from bcmdist.storage.fields import Count, Number, damaged, decode, parse
+from bcmdist.storage.entry import KEY, STORED, Entry
+from bcmdist.storage.fields import Count, damaged
+from bcmdist.storage.json_segments import entries_of_json
 
 DIGEST_BYTES = 32
 LARGEST = np.finfo(float).max
@@ -67,7 +67,7 @@ class Segment:
 
     def __init__(self, data: bytes | mmap.mmap, where: str):
         if data[:1] == b"[":
-            data = encode(_entries_of_json(data, where))
+            data = encode(entries_of_json(bytes(data), where))
         self.where, self.data = where, data
         self.columns = decoded(data, where)
         self._check()
@@ -362,55 +362,3 @@ def _ordered(columns: Columns) -> Columns:
     orders = {"by_rows": place, "by_digest": content}
     needed = {name: order.astype(np.uint32) for name, order in orders.items() if (np.diff(order) < 0).any()}
     return replace(columns, numbers=numbers | needed)
-
-
-# --- Formats before 6 ---
-
-# A line of a segment: the fields of an entry in order, of which the last may be missing. Formats before 4 have places
-# of residuals and residuals of the committee, arrays, where later ones have the number of the query set and the copy.
-_HINTS = get_type_hints(Entry, include_extras=True)
-_HINTS |= {"query": Count | tuple[Number, ...], "copy": str | tuple[Number, ...]}
-_Line: Any = msgspec.defstruct(
-    "_Line",
-    [
-        (one.name, _HINTS[one.name], *([] if one.default is MISSING else [one.default]))
-        for one in fields(Entry)
-        if one.name in STORED
-    ],
-    array_like=True,
-)
-# Residuals in formats before 4: places, in `query`, residuals of the committee, in `copy`, and what follows, residuals
-# of local prediction.
-_LineBefore4: Any = msgspec.defstruct(
-    "_LineBefore4", [("local_residuals", tuple[Number, ...], ())], bases=(_Line,), array_like=True
-)
-
-
-def residuals_before_4(text: bytes, where: str) -> dict[str, ResidualRecord]:
-    """Return the residuals in a segment of a format before 4, by key."""
-    lines = decode(list[_LineBefore4], parse(text, where), where, "ledger entry ")
-    return {line.key: found for line in lines if (found := _residuals(line, where))}
-
-
-def _entries_of_json(text, where) -> list[Entry]:
-    lines = decode(list[_LineBefore4], parse(text, where), where, "ledger entry ")
-    return [_entry(line) for line in lines]
-
-
-def _entry(line) -> Entry:
-    stored: dict[str, Any] = {name: getattr(line, name) for name in STORED}
-    stored["query"] = line.query if isinstance(line.query, int) else 0
-    stored["copy"] = line.copy if isinstance(line.copy, str) else ""
-    return Entry(**stored)
-
-
-def _residuals(line, where) -> ResidualRecord | None:
-    if not (line.query or line.copy or line.local_residuals):
-        return None
-    places, of_committee = (value if isinstance(value, tuple) else () for value in (line.query, line.copy))
-    committee, local = (np.array(values) if values else None for values in (of_committee, line.local_residuals))
-    counts = {len(values) for values in (committee, local) if values is not None}
-    if len(counts) != 1 or len(places) % min(counts):
-        found = f"{sorted(counts)}, {len(places)}"
-        raise damaged(where, f"residuals at places in the ledger entry {line.key}", found)
-    return ResidualRecord(np.array(places).reshape(min(counts), -1), committee, local)

@@ -20,6 +20,8 @@ from bcmdist.data.schema import Schema
 from bcmdist.data.sources.open import open_source
 from bcmdist.data.sources.redis import RedisStream
 from bcmdist.errors import (
+from bcmdist.storage.entry import Entry
+from bcmdist.storage.ledger import Ledger
     BcmdistError,
     BcmdistWarning,
     InvalidData,
@@ -471,8 +473,8 @@ class Reader:
 
     def restart(self):
         """As after a kill: what was read and not committed is forgotten."""
-        ledger = list(self.committed["ledger"])
-        self.source = RedisStream(self.server.url(), x="X", y="y", group="g", idle_seconds=0.2, ledger=ledger)
+        stored = Ledger.of(Entry(key, "", 0) for key in self.committed["ledger"])
+        self.source = RedisStream(self.server.url(), x="X", y="y", group="g", idle_seconds=0.2, ledger=stored)
         self.read_to, self.begun = self.committed["offset"], []
 
     def step(self):

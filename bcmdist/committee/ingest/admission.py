@@ -46,7 +46,7 @@ class LedgerState:
     """how rows of the source lose weight"""
 
 
-class KnownPartitions(Mapping[str, str]):
+class AbsorbedPartitions(Mapping[str, str]):
     """Content hashes, by key, of the partitions of a ledger, and of those that it has lost since.
 
     ledger : the ledger of the newest commit that is known
@@ -127,7 +127,7 @@ class Admission:
         self.options, self.unfit, self.surveyed = options, unfit, surveyed
         self.fading, self.report = state.fading, IngestReport()
         self.pending = Pending(state.fading)
-        self.known = KnownPartitions(state.ledger)
+        self.known = AbsorbedPartitions(state.ledger)
         self.twins: dict[str, str] = {}
         """keys of new partitions whose rows were absorbed under another key, with that key"""
         self._warned = False
@@ -302,7 +302,7 @@ class Admission:
     def overtaken(self, batch: Batch, state: LedgerState) -> Instructions:
         """Handle a lost race for a commit: `absorb_again` holds what is left of the batch, given the state `state`."""
         self.fading, failed = state.fading, list[BcmdistError]()
-        theirs = KnownPartitions(state.ledger)
+        theirs = AbsorbedPartitions(state.ledger)
         for key, entry in batch.entries.items():
             try:
                 refuse_conflict({key: entry.digest}, theirs)
