@@ -20,8 +20,6 @@ from bcmdist.data.schema import Schema
 from bcmdist.data.sources.open import open_source
 from bcmdist.data.sources.redis import RedisStream
 from bcmdist.errors import (
-from bcmdist.storage.entry import Entry
-from bcmdist.storage.ledger import Ledger
     BcmdistError,
     BcmdistWarning,
     InvalidData,
@@ -30,6 +28,8 @@ from bcmdist.storage.ledger import Ledger
     SourceUnreachable,
     UnsafeData,
 )
+from bcmdist.storage.entry import Entry
+from bcmdist.storage.ledger import Ledger
 
 pa = pytest.importorskip("pyarrow", reason="Redis: pip install 'bcmdist[redis]'")
 redis = pytest.importorskip("redis", reason="Redis: pip install 'bcmdist[redis]'")
