@@ -79,13 +79,13 @@ class Segment:
     def summary(self) -> Summary:
         """What the record says of it."""
         numbers, texts = self.columns.numbers, self.columns.texts
-        lengths = np.isfinite(numbers["arrival"]).sum(axis=1)
+        lengths = np.broadcast_to(np.isfinite(_distinct(numbers["arrival"])).sum(axis=1), (len(self),))
         unnamed = all(name in texts and len(texts[name].data) == 0 for name in NAMES)
         return Summary(
             len(self),
             int(numbers["rows"].sum()),
-            np.unique(numbers["query"]).tolist(),
-            np.unique(lengths).tolist(),
+            np.unique(_distinct(numbers["query"])).tolist(),
+            np.unique(_distinct(lengths)).tolist(),
             int((lengths > 0).sum()),
             not unnamed,
         )
@@ -225,7 +225,7 @@ class Segment:
                 raise damaged(self.where, f"hashes of {name}", "another column")
         for name, (dtype, axes) in NUMBERS.items():
             self._check_numbers(name, dtype, axes)
-        missing = np.isnan(numbers["excess_loss"])
+        missing = np.isnan(_distinct(numbers["excess_loss"]))
         width = missing.shape[1]
         if width not in (0, 2) or (width and (missing.any(axis=1) != missing.all(axis=1)).any()):
             raise damaged(self.where, "a mean and its variance as surprise of each ledger entry", "others")
@@ -238,7 +238,7 @@ class Segment:
             raise damaged(self.where, f"numbers of {name}", "another column")
         signed = name in ("arrival", "excess_loss")
         least = -LARGEST if signed else -1 if name in ("start", "stop", "position") else 0
-        short = column if column.strides[0] else column[:1]  # one line may stand for all
+        short = _distinct(column)
         known = short[~np.isnan(short)]
         unknown = known.size < short.size and not signed and name != "densities"
         if unknown or (known.size and (known.min() < least or known.max() > LARGEST)):
@@ -267,6 +267,11 @@ class Segment:
             raise damaged(self.where, f"ledger entries in the order {name}", "others")
         if name == "by_rows" and equal.any():
             raise damaged(self.where, "each partition once in the ledger", f"{int(equal.sum())} twice")
+
+
+def _distinct(column: np.ndarray) -> np.ndarray:
+    """The lines of a column, or the first where it stands for all."""
+    return column if column.strides[0] else column[:1]
 
 
 # --- Making ---
