@@ -140,7 +140,8 @@ def _fitting(request: FitRequest, started) -> Iterator[Work]:
 def _ingest(request: IngestRequest) -> Iterator[Work]:
     watch = request.options.watch
     received: list[int] = []  # signals received that ask to stop
-    stream = {} if request.take_over is None else {"idle_seconds": request.take_over}
+    stream: dict[str, Any] = {} if request.take_over is None else {"idle_seconds": request.take_over}
+    stream |= {"trim": True} if request.trim else {}
     with (
         opened(request.model) as before,
         ingested(

@@ -75,6 +75,9 @@ class IngestRequest:
     """its `stop` is not stored"""
     take_over: Annotated[float | None, "SECONDS", Bounds(0.0, 1e9)] = None
     """with --watch, for a stream: seconds after which the entries of another process are taken over [default: 30]"""
+    trim: bool = False
+    """for a stream: remove entries from the server once they are committed, as far as every consumer group has read
+    them; these rows cannot be read again to be forgotten, refined or refitted"""
     unseen: Literal["error", "other"] | None = None
     """for files: refuse categories that are not in the training data, or treat them as random ones of those that are
     [default: as in training]"""

@@ -361,6 +361,38 @@ def test_consumers_share_entries_and_take_over_those_of_the_dead(redis_server):
     assert redis_server.client.xlen("rows") == 10  # entries are never deleted
 
 
+def test_entries_are_trimmed_once_they_are_committed_and_read_by_all_groups(redis_server):
+    every, client = filled(redis_server), redis_server.client
+    left = lambda: [number.decode() for number, _ in client.xrange("rows")]  # noqa: E731
+    source = RedisStream(redis_server.url(), x="X", y="y", group="g", trim=True)
+    found = source.read(None, 4)
+    assert left() == every  # nothing is committed
+    source.ack(found[1].offset, keys_of(found[:2]))
+    assert left() == every[2:]
+    client.xgroup_create("rows", "other", id="0")
+    client.xreadgroup("other", "c", {"rows": ">"}, count=1)
+    source.ack(found[3].offset, keys_of(found[2:]))
+    assert left() == every[2:]  # the first one is still pending there
+    client.xack("rows", "other", every[2])
+    source.ack(found[3].offset, [])
+    assert left() == every[3:]  # the next one has not been read there
+    client.xgroup_destroy("rows", "other")
+    rest = source.read(found[3].offset, 9)
+    source.ack(rest[-1].offset, keys_of(rest))
+    assert left() == []
+    assert (source.read(rest[-1].offset, 9), source.lag(rest[-1].offset)) == ([], 0)
+    publish(redis_server.url(), np.ones((3, 2)), np.ones(3))
+    again = RedisStream(redis_server.url(), x="X", y="y", group="g", trim=True)
+    (late,) = again.read(rest[-1].offset, 9)
+    assert late.bad is None
+    assert late.position == rest[-1].position + 3
+
+
+def test_only_streams_are_trimmed(tmp_path):
+    with pytest.raises(InvalidOption, match="--trim: expected a stream, got"):
+        open_source(str(tmp_path), rows_per_expert=10, watch=False, trim=True)
+
+
 def test_a_restarted_consumer_finds_what_it_had_not_acknowledged(redis_server):
     every = filled(redis_server)
     first = consumer(redis_server, "one")

@@ -18,6 +18,7 @@ from bcmdist.data.schemes import READERS, scheme_of
 from bcmdist.data.sources.delivery import Delivery
 from bcmdist.data.sources.directory import Directory, GrownArray
 from bcmdist.data.sources.redis import IDLE_SECONDS, RedisStream
+from bcmdist.errors import InvalidOption
 from bcmdist.storage.ledger import Ledger
 
 __all__ = ["Delivery", "Source", "SourceOptions", "open_source", "register_source"]
@@ -86,6 +87,8 @@ class SourceOptions:
     """name within the group; a new one by default"""
     idle_seconds: float = IDLE_SECONDS
     """with `watch`, seconds after which unacknowledged stream entries are taken over from their consumer"""
+    trim: bool = False
+    """remove stream entries from the server once they are committed"""
     offsets: Mapping[str, Any] = field(default_factory=dict)
     """offsets in the newest commit of the model, by the name of a source"""
     ledger: Ledger = field(default_factory=Ledger)
@@ -133,6 +136,8 @@ def register_source(scheme: str, opener: Opener, reader: Reader | None = None) -
 
 def _open_zarr(url, options: SourceOptions) -> Source:
     """Open a data set, or a directory of data sets."""
+    if options.trim:
+        raise InvalidOption(f"--trim: expected a stream, got {url!s:.80}, of which nothing is removed; leave it out")
     place = absolute_url(url)
     of_zarr = ("zarr.json", ".zgroup", ".zmetadata")
     among = os.path.isdir(place) and not any(os.path.exists(f"{place}/{name}") for name in of_zarr)
@@ -155,6 +160,7 @@ def _open_redis(url, options: SourceOptions) -> Source:
         group=options.group,
         consumer=options.consumer,
         idle_seconds=options.idle_seconds,
+        trim=options.trim,
         watch=options.watch,
         offsets=options.offsets,
         ledger=options.ledger,

@@ -60,6 +60,7 @@ class RedisStream:
     watch : leave entries to other ingesters until their claims expire after `idle_seconds`; False: deliver all
     offsets : offsets in the newest commit of the model, by the name of a source
     ledger : the partitions that the model has absorbed
+    trim : remove entries once they are committed (`Claims.trim`), as far as every consumer group has read them
     """
 
     def __init__(
@@ -73,12 +74,13 @@ class RedisStream:
         consumer=None,
         idle_seconds=IDLE_SECONDS,
         watch=True,
+        trim=False,
         offsets: Mapping[str, Any] | None = None,
         ledger: Ledger = EMPTY,
     ):
         self.place = redis_stream(url)
         self.name = self.place.url
-        self.x, self.y, self.schema, self.watch = x, y, schema, watch
+        self.x, self.y, self.schema, self.watch, self.trim = x, y, schema, watch, trim
         if not 0 <= idle_seconds < math.inf:
             raise InvalidOption(f"--take-over: expected a number of seconds, got {idle_seconds}; correct it")
         self.idle_seconds = idle_seconds
@@ -276,6 +278,8 @@ class RedisStream:
     def ack(self, offset, keys) -> None:
         # By key only: earlier entries may still be in progress.
         self.claims.release(self._note_committed(keys, self._furthest))
+        if self.trim and offset is not None:
+            self.claims.trim(Offset.of(offset).id)
 
     def _note_committed(self, keys, after: Offset) -> list[str]:
         """Return the ids of this stream's entries among `keys`; remember the ids that are still to be read here."""

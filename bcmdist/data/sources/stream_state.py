@@ -62,6 +62,20 @@ class Claims:
             some = ids[first : first + 1000]
             self._command(lambda client, some=some: client.xack(self.place.stream, self.group, *some))
 
+    def trim(self, last: str) -> None:
+        """Remove the entries up to the id `last` that no other consumer group has still to read or to acknowledge.
+
+        May be repeated. A group that is made later, and readers without a group, do not find these entries.
+        """
+        first = following(last)
+        for group in self._command(lambda client: client.xinfo_groups(self.place.stream)) or []:
+            if group["name"] != self.group.encode():
+                name = group["name"]
+                pending = self._command(lambda client, name=name: client.xpending(self.place.stream, name))
+                kept = (pending["min"] or b"").decode() or following(group["last-delivered-id"].decode())
+                first = min(first, kept, key=order)
+        self._command(lambda client: client.xtrim(self.place.stream, minid=first, approximate=False))
+
     def close(self) -> None:
         """Leave the group, unless entries are claimed: deleting a consumer would delete its claims."""
         client = connect(self.place.server)
