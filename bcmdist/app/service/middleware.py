@@ -1,7 +1,7 @@
 """The security middleware: checks every request before its body is read, and adds headers to every response.
 
 - A header in `ONCE` appears twice (a proxy may have read the other one), or the length is given in two ways: 400.
-- The Host is not a name of this service: 400. The Origin is another site (cross-site request in a browser): 403.
+- The Host is not a name of this service: 400, except on the paths `PROBES`. The Origin is another site (cross-site request in a browser): 403.
 - Too many requests per second or at a time: 429.
 - The token is missing, wrong or expired: 401, except on the public paths `OPEN`.
 - The body is too large, by Content-Length or as received: 413. It does not arrive in time: 408.
@@ -28,6 +28,7 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 OPEN = ("/", "/page.css", *(f"/{name}" for name in SCRIPTS), "/health", "/ready", "/favicon.ico")  # no model data
+PROBES = ("/health", "/ready", "/metrics")  # asked by address, as by Kubernetes and Prometheus: any Host
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 ONCE = (b"host", b"origin", b"authorization", b"idempotency-key", b"content-type", b"content-length")
 HEADERS = [
@@ -94,7 +95,7 @@ class SecurityMiddleware:
         """Check a request's headers; return its token and client. Raises `Refused`."""
         headers = _headers(scope)
         host = headers.get(b"host", "")
-        if _name(host) not in self.hosts:
+        if _name(host) not in self.hosts and scope["path"] not in PROBES:
             raise Refused(
                 400, "InvalidRequest", "Host: expected a name of this service, got another; see --allowed-host"
             )

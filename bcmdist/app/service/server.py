@@ -27,7 +27,7 @@ from dataclasses import dataclass
 import anyio
 import h11
 import uvicorn
-from fastapi import FastAPI, Request, Response
+from fastapi import Depends, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -35,9 +35,10 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from bcmdist import __version__
 from bcmdist.app.certificates import refuse_unusable
 from bcmdist.app.service import arrow, events, page, routes
-from bcmdist.app.service.answers import Refused, invalid, problem, refused, without_places
+from bcmdist.app.service.answers import Refused, encoded, invalid, problem, refused, without_places
 from bcmdist.app.service.limits import Limits
 from bcmdist.app.service.middleware import LOOPBACK, SecurityMiddleware
+from bcmdist.app.service.parameters import only_declared_parameters
 from bcmdist.app.service.service import Service
 from bcmdist.app.service.tokens import Tokens
 from bcmdist.errors import BcmdistWarning, InvalidOption
@@ -55,17 +56,31 @@ def make_app(service: Service, *, tokens: Tokens | None = None, hosts: Iterable[
         yield
         await anyio.to_thread.run_sync(service.close)
 
-    app = FastAPI(title="bcmdist", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None)
+    app = FastAPI(
+        title="bcmdist",
+        version=__version__,
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,  # `_document` is a route as the others
+        dependencies=[Depends(only_declared_parameters)],
+    )
     app.state.service = service
     app.include_router(arrow.router)
     app.include_router(routes.router)
     app.include_router(events.router)
     app.include_router(page.router)
+    app.add_api_route("/openapi.json", _document, include_in_schema=False)
     app.add_exception_handler(Refused, _refused)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _unknown)
     app.add_exception_handler(Exception, _wrong)
     return SecurityMiddleware(app, service, tokens=tokens, hosts=hosts)
+
+
+async def _document(request: Request) -> Response:
+    """Return the OpenAPI document."""
+    return encoded(request.app.openapi())
 
 
 async def _wrong(request: Request, error: Exception) -> Response:
