@@ -1,7 +1,8 @@
 """The security middleware: checks every request before its body is read, and adds headers to every response.
 
 - A header in `ONCE` appears twice (a proxy may have read the other one), or the length is given in two ways: 400.
-- The Host is not a name of this service: 400, except on the paths `PROBES`. The Origin is another site (cross-site request in a browser): 403.
+- The Host is not a name of this service: 400, except on the paths `PROBES`.
+- The Origin is another site (cross-site request in a browser): 403.
 - Too many requests per second or at a time: 429.
 - The token is missing, wrong or expired: 401, except on the public paths `OPEN`.
 - The body is too large, by Content-Length or as received: 413. It does not arrive in time: 408.
