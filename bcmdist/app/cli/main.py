@@ -17,6 +17,7 @@ import click
 from bcmdist import __version__
 from bcmdist.app import failures
 from bcmdist.app.cli import jobs
+from bcmdist.app.cli.alias import alias
 from bcmdist.app.cli.config import read_defaults
 from bcmdist.app.cli.demo import demo
 from bcmdist.app.cli.doctor import doctor
@@ -116,6 +117,7 @@ COMMANDS = (
     prune,
     refit,
     revert,
+    alias,
     serve,
     tokens,
     certs,
