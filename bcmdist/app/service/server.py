@@ -34,7 +34,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from bcmdist import __version__
 from bcmdist.app.certificates import refuse_unusable
-from bcmdist.app.service import arrow, events, page, routes
+from bcmdist.app.service import arrow, events, page, routes, versions
 from bcmdist.app.service.answers import Refused, encoded, invalid, problem, refused, without_places
 from bcmdist.app.service.limits import Limits
 from bcmdist.app.service.middleware import LOOPBACK, SecurityMiddleware
@@ -68,6 +68,7 @@ def make_app(service: Service, *, tokens: Tokens | None = None, hosts: Iterable[
     app.state.service = service
     app.include_router(arrow.router)
     app.include_router(routes.router)
+    app.include_router(versions.router)
     app.include_router(events.router)
     app.include_router(page.router)
     app.add_api_route("/openapi.json", _document, include_in_schema=False)
