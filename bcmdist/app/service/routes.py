@@ -188,6 +188,7 @@ async def predicted(
 def answer(request: Request, service: Service, found: Predicted) -> Response:
     """Return predictions as JSON, or as an Arrow stream if the Accept header lists its media type."""
     name, rows = found.summary["model"], found.summary["rows"]
+    request.scope["rows"] = rows
     service.metrics.count("bcmdist_predicted_rows_total", rows, model=name)
     service.metrics.count("bcmdist_predict_compute_seconds_total", found.share * found.seconds, model=name)
     took = {"Server-Timing": f"model;dur={1e3 * found.seconds:.3f}", "Vary": "Accept"}
@@ -245,6 +246,7 @@ async def rows(
     refuse_lag(served, service.limits.waiting_rows)
     keep = functools.partial(submit, served, idempotency_key, new, most_rows=service.limits.rows)
     kept, before, done = await in_thread_or_large(request, service, keep)
+    request.scope["rows"] = kept["rows"]
     await in_time(service, lambda: service.committed(done))
     if not before:
         service.metrics.count("bcmdist_ingested_rows_total", kept["rows"], model=name)

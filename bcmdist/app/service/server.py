@@ -20,7 +20,6 @@ import logging
 import re
 import socket
 import sys
-import warnings
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
 
@@ -35,13 +34,14 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from bcmdist import __version__
 from bcmdist.app.certificates import refuse_unusable
 from bcmdist.app.service import arrow, events, page, routes, versions
-from bcmdist.app.service.answers import Refused, encoded, invalid, problem, refused, without_places
+from bcmdist.app.service.answers import Refused, encoded, invalid, problem, refused
 from bcmdist.app.service.limits import Limits
+from bcmdist.app.service.logs import LogFormat, log_to_stderr
 from bcmdist.app.service.middleware import LOOPBACK, SecurityMiddleware
 from bcmdist.app.service.parameters import only_declared_parameters
 from bcmdist.app.service.service import Service
 from bcmdist.app.service.tokens import Tokens
-from bcmdist.errors import BcmdistWarning, InvalidOption
+from bcmdist.errors import InvalidOption
 from bcmdist.runtime.signals import deferred_interrupts
 from bcmdist.runtime.threads import one_thread
 
@@ -284,7 +284,7 @@ class Listening:
         return {*LOOPBACK, self.host.lower(), *map(str.lower, self.allowed)}
 
 
-def serve(folder, where: Listening, limits: Limits, **work) -> None:
+def serve(folder, where: Listening, limits: Limits, *, log_format: LogFormat = "text", **work) -> None:
     """Serve the models of a directory until a signal arrives; then commit the waiting rows.
 
     BLAS is limited to one thread: predictions and commits run concurrently, and BLAS threads of one call would wait for
@@ -303,7 +303,7 @@ def serve(folder, where: Listening, limits: Limits, **work) -> None:
     tokens = Tokens(where.token_file) if where.token_file else None
     _give_back_memory()
     with _bound(where.host, where.port) as listening, one_thread():
-        _log_to_stderr()
+        log_to_stderr(log_format)
         service = Service(folder, limits, **work)
         app = make_app(service, tokens=tokens, hosts=where.names)
         config = uvicorn.Config(
@@ -375,20 +375,3 @@ def _give_back_memory():
     if sys.platform == "linux":
         with contextlib.suppress(AttributeError):  # other C libraries than glibc have no mallopt
             ctypes.CDLL(None).mallopt(MAPPED_THRESHOLD, MAPPED_BYTES)
-
-
-def _log_to_stderr():
-    log = logging.getLogger("bcmdist.app.service")
-    if not log.handlers:
-        handler = logging.StreamHandler(sys.stderr)
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-        log.addHandler(handler)
-        log.setLevel(logging.INFO)
-        log.propagate = False
-    warnings.showwarning = _log_warning
-
-
-def _log_warning(message, category, filename, lineno, file=None, line=None):
-    """Log warnings of the package, without paths and URLs."""
-    if issubclass(category, BcmdistWarning):
-        logging.getLogger("bcmdist.app.service").warning("%s", " ".join(without_places(str(message)).split()))
