@@ -179,7 +179,7 @@ def test_parameters_that_a_route_does_not_declare_are_refused_and_those_that_it_
                 names = sorted(one["name"] for one in told.get("parameters", []) if one["in"] == "query")
                 url = path.replace("{name}", "wave").replace("{id}", "20260101-000000-aaaa")
                 answer = client.request(method.upper(), f"{url}?comit=3", headers=client.bearing)
-                expected = f"one of {', '.join(names)}, got" if names else "no query parameters here, got"
+                expected = f"no other parameters than {', '.join(names)}, got" if names else "no parameters, got"
                 assert expected in answer.json()["message"], (method, path)
         assert client.get("/events?model=wave&seconds=0", headers=client.bearing).status_code == 200
 

@@ -18,7 +18,7 @@ async def only_declared_parameters(request: Request) -> None:
     declared = sorted(set(_declared(request.scope["route"].dependant)))
     unknown = next((name for name in request.query_params if name not in declared), None)
     if unknown is not None:
-        expected = f"one of {', '.join(declared)}" if declared else "no query parameters here"
+        expected = f"no other parameters than {', '.join(declared)}" if declared else "no parameters"
         text = f"query: expected {expected}, got {unknown!r:.80}; leave it out or correct it, see /openapi.json"
         raise Refused(422, "InvalidRequest", text)
 
