@@ -18,6 +18,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 
@@ -51,11 +52,36 @@ class Client:
         """Return the figures of a model, as `GBCM.info`; `fields` lists the columns of its table."""
         return self._json("GET", f"/models/{model}")
 
+    def history(self, model: str) -> list[dict[str, Any]]:
+        """Return descriptions of the commits of a model, oldest first."""
+        return self._json("GET", f"/models/{model}/history")["history"]
+
+    def aliases(self, model: str) -> dict[str, int]:
+        """Return the numbers of the commits of a model that have aliases, by alias."""
+        return self._json("GET", f"/models/{model}/aliases")["aliases"]
+
+    def set_alias(self, model: str, alias: str, commit: int | str | None = None) -> None:
+        """Let an alias, such as "stable", name a commit of a model (default: the newest), which is kept meanwhile."""
+        self._json("PUT", f"/models/{model}/aliases/{quote(alias, safe='')}", {"commit": commit})
+
+    def remove_alias(self, model: str, alias: str) -> None:
+        """Remove an alias of a model."""
+        self._json("DELETE", f"/models/{model}/aliases/{quote(alias, safe='')}")
+
+    def revert(self, model: str, to: int | str, *, key: str | None = None) -> dict[str, Any]:
+        """Return a model to an earlier commit, given by number or alias, as a new commit, exactly once for each `key`.
+
+        Returns the receipt, with the number of the new commit as `commit`. `key` as of `absorb`.
+        """
+        headers = {"Idempotency-Key": key or uuid.uuid4().hex}
+        return self._json("POST", f"/models/{model}/revert", {"to": to}, **headers)
+
     def predict(
         self,
         model: str,
         X: Any,
         *,
+        commit: int | str | None = None,
         method: str | None = None,
         quantiles: Sequence[float] = (),
         intervals: Sequence[float] = (),
@@ -70,6 +96,7 @@ class Client:
         Parameters
         ----------
         X : a data frame, a list of objects by column name, or an array (n, D)
+        commit : number or alias of the commit to predict with; default: the newest
         method : "local" or "committee"; default: that of the model
         quantiles, intervals : levels of quantiles (`quantile0.1`), and masses of central intervals (`lower80`)
         X_variance, inputs : variances (n, D) or covariances (n, D, D) of errors of X, and how to average over them
@@ -91,7 +118,8 @@ class Client:
             | {n: _plain(v) for n, v in asked.items() if v is not None}
             | {n: v for n, v in levels.items() if v}
         )
-        answer = self._json("POST", f"/models/{model}/predict", body)
+        at = "" if commit is None else f"?commit={quote(str(commit), safe='')}"
+        answer = self._json("POST", f"/models/{model}/predict{at}", body)
         for name, count in answer.get("unknown_levels", {}).items():
             warnings.warn(errors.BcmdistWarning(f"X: {unknown_levels_described(name, count)}"), stacklevel=2)
         return {name: np.asarray(values) for name, values in answer["predictions"].items()}

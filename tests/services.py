@@ -2,9 +2,11 @@
 
 import asyncio
 import contextlib
+import io
 import signal
 import subprocess
 import sys
+import urllib.error
 from types import MappingProxyType
 
 import numpy as np
@@ -12,6 +14,7 @@ import pytest
 from processes import LONG, Commands, free_port, wait_until
 
 from bcmdist import GBCM, Settings
+from bcmdist.client import Client as PythonClient
 
 pytest.importorskip("fastapi", reason="the service: pip install 'bcmdist[serve]'")
 httpx = pytest.importorskip("httpx", reason="the service: pip install 'bcmdist[test]'")
@@ -55,6 +58,28 @@ class Client:
 
     def post(self, url, **options):
         return self.request("POST", url, **options)
+
+
+class OfService(PythonClient):
+    """A client of the package whose requests reach a service in this process."""
+
+    service = None
+
+    def _open(self, request):
+        answer = self.service.request(
+            request.method, request.full_url, content=request.data, headers=dict(request.header_items())
+        )
+        if answer.status_code >= 400:
+            raise urllib.error.HTTPError(
+                request.full_url, answer.status_code, "", answer.headers, io.BytesIO(answer.content)
+            )
+        return io.BytesIO(answer.content)
+
+
+def client_of(service):
+    """A client of the package of what `asked` yields."""
+    OfService.service = service
+    return OfService(HERE)
 
 
 @contextlib.contextmanager

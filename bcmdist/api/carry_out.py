@@ -222,7 +222,7 @@ def _refit(request: RefitRequest) -> Iterator[Work]:
 @begun.register
 @contextlib.contextmanager
 def _forecast(request: ForecastRequest) -> Iterator[Work]:
-    with opened(request.model) as fitted:
+    with opened(request.model, commit=request.at) as fitted:
         model, out, steps = fitted.predictive, request.out, request.steps
         refuse_forecast(model, steps, out, request.method, request.inputs, csv_safe=request.csv_safe)
 
@@ -241,7 +241,7 @@ def _forecast(request: ForecastRequest) -> Iterator[Work]:
 @begun.register
 @contextlib.contextmanager
 def _predict(request: PredictRequest) -> Iterator[Work]:
-    with opened(request.model) as fitted:
+    with opened(request.model, commit=request.at) as fitted:
         method, x, inputs = fitted.chosen_method(request.method), request.x, request.inputs
         member = fitted.predictive.snapshot.model
         columns = {name: getattr(request, name) for name in ("exposure", "trials", TARGET_VARIANCE)}
@@ -318,7 +318,7 @@ def _score(request: ScoreRequest) -> Iterator[Work]:
 @contextlib.contextmanager
 def validating(request: ScoreRequest) -> Iterator[Callable[[Any], ValidationResult]]:
     """Context manager: choose the folds of a cross-validation; return the work that computes its result."""
-    with opened(request.model) as fitted:
+    with opened(request.model, commit=request.at) as fitted:
         snapshot = fitted.single("cross-validate").predictive.snapshot
         columns = {"x": request.x, "y": request.y, "unseen": request.unseen, "id": column_to_keep(snapshot, request.by)}
         with scored(snapshot.model, request.model, request.data, **columns) as (data, names):
@@ -340,7 +340,7 @@ def validating(request: ScoreRequest) -> Iterator[Callable[[Any], ValidationResu
 def scoring(request: ScoreRequest) -> Iterator[tuple[str, Callable[[Any], Scores], Callable[[], Compared]]]:
     """Context manager: return the prediction method, the work that computes the totals of its scores, and a function
     that returns those of simple baselines (`comparison.baselines.compared`)."""
-    with opened(request.model) as fitted:
+    with opened(request.model, commit=request.at) as fitted:
         method = fitted.chosen_method(request.method)
         like = fitted.predictive.snapshot.model
         how = {"x": request.x, "y": request.y, "unseen": request.unseen}

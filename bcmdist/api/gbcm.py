@@ -96,13 +96,13 @@ class GBCM(StoredCommittee):
         return cls(fit.prepare(source, as_stored(settings), model, runtime)[0])
 
     @classmethod
-    def load(cls, model: Any, *, commit: int | None = None) -> "GBCM":
-        """Load the committee of a model directory at `commit` (default: the newest). Raises `ModelNotFound`."""
+    def load(cls, model: Any, *, commit: int | str | None = None) -> "GBCM":
+        """Load the committee of a model directory at a commit, by number or alias (default: the newest)."""
         return cls(Snapshot.load(model, commit=commit))
 
     @classmethod
     @contextlib.contextmanager
-    def held(cls, model: Any, *, commit: int | None = None) -> Iterator["GBCM"]:
+    def held(cls, model: Any, *, commit: int | str | None = None) -> Iterator["GBCM"]:
         """Context manager: as `load`, and the commit is protected from pruning until exit."""
         with Snapshot.opened(model, commit=commit) as snapshot:
             yield cls(snapshot)
@@ -190,7 +190,7 @@ class GBCM(StoredCommittee):
         """Learn hyper-parameters and query points anew, absorb the rows again, and commit; see `refitting.refit`."""
         return GBCM(refitting.refit(self.snapshot, options or RefitOptions(), runtime))
 
-    def revert(self, to: int) -> "GBCM":
+    def revert(self, to: int | str) -> "GBCM":
         """Commit the state of an earlier commit again; see `refitting.revert`."""
         return GBCM(refitting.revert(self.snapshot, to))
 

@@ -85,7 +85,7 @@ class Mixture(Facade):
         refuse_unmixable(self.predictive.snapshot.model)
 
     @classmethod
-    def load(cls, model: Any, *, commit: int | None = None) -> "Mixture":
+    def load(cls, model: Any, *, commit: int | str | None = None) -> "Mixture":
         """Load a mixture at a commit (default: the newest) from a directory written by `sample_posterior`. Members are
         loaded when needed.
 
@@ -101,7 +101,7 @@ class Mixture(Facade):
 
     @classmethod
     @contextlib.contextmanager
-    def held(cls, model: Any, *, commit: int | None = None) -> Iterator["Mixture"]:
+    def held(cls, model: Any, *, commit: int | str | None = None) -> Iterator["Mixture"]:
         """Context manager: as `load`, and the commits of the members are protected from pruning until exit."""
         while True:
             contents = contents_of(model, commit)
@@ -219,7 +219,7 @@ class Mixture(Facade):
         return Mixture._of(changes.refine(url, runtime, **how), *self._keep)
 
     @runs
-    def revert(self, to: int, *, runtime: Where = None) -> "Mixture":
+    def revert(self, to: int | str, *, runtime: Where = None) -> "Mixture":
         """Commit the state of an earlier commit again."""
         return Mixture._of(changes.revert(self._stored("revert").url, to, runtime), *self._keep)
 
@@ -345,9 +345,9 @@ def is_mixture(model: Any) -> bool:
 
 
 @contextlib.contextmanager
-def opened(model: Any, *, commit: int | None = None) -> Iterator[GBCM | Mixture]:
+def opened(model: Any, *, commit: int | str | None = None) -> Iterator[GBCM | Mixture]:
     """Context manager: load the mixture or the committee of a directory at a commit (default: the newest), which is
-    protected from pruning.
+    protected from pruning. A commit is given by its number, or of a committee by an alias.
 
     Raises
     ------

@@ -346,8 +346,10 @@ def refuse_later(to: int, newest: int) -> None:
     )
 
 
-def revert(snapshot: Snapshot, to: int) -> Snapshot:
+def revert(snapshot: Snapshot, to: int | str) -> Snapshot:
     """Commit the state of an earlier commit again, with its ledger and offsets, and return its snapshot.
+
+    `to`: number or alias of the commit.
 
     Rows that were absorbed after it are absorbed again when their source is read again: stop ingesters that wait for
     rows (`--watch`) before, as these go on where they are.
@@ -362,6 +364,7 @@ def revert(snapshot: Snapshot, to: int) -> Snapshot:
         The commit has been pruned.
     """
     with snapshot.going_on() as snapshot:
+        to = snapshot.store.number_of(to)
         refuse_later(to, snapshot.commit)
         with Snapshot.opened(snapshot.url, commit=to) as earlier:
             facts = earlier.facts.changed(refits=(snapshot.facts.learning.refits or 0) + 1)

@@ -161,6 +161,8 @@ class PredictRequest:
     """for files: column with the known variance of the error of the observation to predict, in the squared unit of the
     target: intervals and variances of observations include it; a data set has an array target_variance [default: an
     observation with the learned noise only]"""
+    at: Annotated[str | None, "N|ALIAS"] = None
+    """commit to predict with, by its number or an alias [default: the newest]"""
     id: Annotated[str | None, "NAME"] = None
     """for files: column of row identifiers, of any file: written before the predictions of its row [default: all
     columns of the file]"""
@@ -209,6 +211,8 @@ class ScoreRequest:
     unseen: Literal["error", "other"] | None = None
     """for files: refuse categories that are not in the training data, or treat them as random ones of those that are
     [default: as in training]"""
+    at: Annotated[str | None, "N|ALIAS"] = None
+    """commit to predict with, by its number or an alias [default: the newest]"""
     folds: Annotated[int | None, "K", Bounds(2, 10**6)] = None
     """cross-validate: leave out each of K blocks of DATA in turn, and predict it by a committee of the other rows, with
     the hyper-parameters and query points of MODEL"""
@@ -244,6 +248,8 @@ class ForecastRequest:
     """table to write: .csv or .parquet [default: standard output]"""
     csv_safe: bool = False
     """for .csv output: put an apostrophe before text that a spreadsheet would treat as a formula (=, +, -, @)"""
+    at: Annotated[str | None, "N|ALIAS"] = None
+    """commit to predict with, by its number or an alias [default: the newest]"""
     ahead: Annotated[str | None, "FILE"] = None
     """table of future rows with the columns named by --x at import: at least K rows per series"""
     id: Annotated[str | None, "NAME"] = None

@@ -18,6 +18,7 @@ from bcmdist.data.rows import read_all
 from bcmdist.data.writing import write_dataset
 from bcmdist.errors import BcmdistError
 from bcmdist.runtime.allocation import MIB, keep_pages
+from bcmdist.runtime.software import software
 from bcmdist.runtime.threads import one_thread
 from bcmdist.storage.locate import open_storage
 
@@ -57,7 +58,9 @@ def _python():
 
 
 def _packages():
-    return ", ".join(f"{name} {version(name)}" for name in PACKAGES)
+    ours = software()
+    source = f"bcmdist {ours['bcmdist']} (source {ours['source']}, commit {ours['commit']})"
+    return ", ".join([source, *(f"{name} {version(name)}" for name in PACKAGES)])
 
 
 def _extras():

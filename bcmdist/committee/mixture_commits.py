@@ -70,7 +70,7 @@ def revision_store(url: Any) -> ModelStore:
     return open_store(os.path.join(url, REVISIONS) if isinstance(url, os.PathLike) else f"{url}/{REVISIONS}")
 
 
-def contents_of(model: Any, number: int | None = None) -> Contents:
+def contents_of(model: Any, number: int | str | None = None) -> Contents:
     """Return the newest commit of a mixture, or a given one.
 
     Raises
@@ -78,7 +78,7 @@ def contents_of(model: Any, number: int | None = None) -> Contents:
     ModelNotFound, ModelDamaged
     """
     storage, store = open_storage(model), revision_store(model)
-    number = 1 + store.head() if number is None else number
+    number = 1 + store.head() if number is None else store.number_of(number)
     try:
         if number == 1:
             return Contents(storage.url, hashlib.sha256(storage.get(MIXTURE)).hexdigest())

@@ -5,6 +5,7 @@
     MODEL/acknowledged/00000001      witness: this record has existed; if it is missing, it was lost
     MODEL/pruned/00000001            commits up to this number are removed; the numbers stay taken (see `pruning`)
     MODEL/holds/00000002-<random>    a process works with this commit (see `leases`)
+    MODEL/aliases/<name>-<number>    a name of a commit (see `aliases`)
     MODEL/ingesters/<random>-<beat>  an ingester waits for more rows (see `heartbeats`)
 
 A commit exists if and only if its record does, and a record is put only if its name is absent. Therefore state and
@@ -28,7 +29,7 @@ from uuid import uuid4
 import numpy as np
 
 from bcmdist.errors import CommitConflict, ModelDamaged, ModelNotFound
-from bcmdist.storage import blobs, drafts, leases, ledger, pruning, records
+from bcmdist.storage import aliases, blobs, drafts, leases, ledger, pruning, records
 from bcmdist.storage.blobs import BlobReference as BlobReference  # re-exported with `Reference`, for modules of tasks
 from bcmdist.storage.blobs import sha256
 from bcmdist.storage.fields import read_back
@@ -41,7 +42,7 @@ from bcmdist.storage.residual_records import RESIDUAL_ARRAYS, with_residuals, wi
 
 # Further names in a model directory: the rows in the order of spatial cells, and temporary files of a fit.
 CELL_DATA, SCRATCH = "cells.zarr", "scratch"
-OURS = {"acknowledged", "blobs", "commits", "canary", "holds", "ingesters", "pruned", CELL_DATA, SCRATCH}
+OURS = {"acknowledged", "aliases", "blobs", "commits", "canary", "holds", "ingesters", "pruned", CELL_DATA, SCRATCH}
 # In the directory of a mixture: directories, commits and hashes of its members; written when all members exist.
 MIXTURE = "mixture.json"
 NUMBER = re.compile(r"\d{8}")
@@ -88,7 +89,10 @@ class ModelStore:
     copy_blobs, discard_uncommitted = blobs.copy_blobs, blobs.discard_uncommitted
     put_segment, get_segment, extended = ledger.put_segment, ledger.get_segment, ledger.extended
     segment, summary, stored_ledger, stored = ledger.segment, ledger.summary, ledger.stored_ledger, ledger.stored
-    hold, opened, held, only_lease = leases.hold, leases.opened, leases.held, leases.only_lease
+    hold, opened, held = leases.hold, leases.opened, leases.held
+    leased, only_lease = leases.leased, leases.only_lease
+    number_of, set_alias, remove_alias = aliases.number_of, aliases.set_alias, aliases.remove_alias
+    aliases = aliases.aliases
     prune, history, canary = pruning.prune, records.history, blobs.canary
     draft, record_of = drafts.draft, drafts.record_of
 
@@ -140,7 +144,7 @@ class ModelStore:
         return [int(name) for name in self.storage.names(folder) if NUMBER.fullmatch(name)]
 
     def numbers(self) -> list[int]:
-        """Return the numbers of all commits, ascending: those that are not pruned, or are held by a lease."""
+        """Return the numbers of all commits, ascending: those that are not pruned, or are held."""
         recorded, pruned = self.recorded(), self.pruned()
         held = self.held() if recorded and recorded[0] <= pruned else {}
         return [number for number in recorded if number > pruned or number in held]
@@ -148,8 +152,7 @@ class ModelStore:
     def recorded(self) -> list[int]:
         """Return the numbers of all commit records in the directory, ascending.
 
-        Unlike `numbers`, this includes commits that are marked as pruned and not held by a lease, until they are
-        removed.
+        Unlike `numbers`, this includes commits that are marked as pruned and not held, until they are removed.
         """
         names = self.storage.names("commits")
         return [int(n.removesuffix(".json")) for n in names if RECORD_NAME.fullmatch(n)]
@@ -290,13 +293,14 @@ class ModelStore:
         """Return the reference of an existing commit."""
         return Reference(self.storage.url, number, sha256(self._record_bytes(number)))
 
-    def load(self, number=None, *, ledger=True) -> Commit:
-        """Load a commit with its arrays and ledger; the newest by default.
+    def load(self, number: int | str | None = None, *, ledger=True) -> Commit:
+        """Load a commit, given by number or alias, with its arrays and ledger; the newest by default.
 
         ledger : whether to open the ledger's segments, too; they can be read then although the commit is pruned
         """
         if number is None:
             return self._of_newest(lambda number: self.load(number, ledger=ledger))
+        number = self.number_of(number)
         if number <= self.pruned() and number not in self.numbers():
             raise self._not_found(number)
         text = self._record_bytes(number)

@@ -7,7 +7,7 @@ a dead process is void. Only processes of this host can be found dead; a lease o
 ends it (or the file is removed by hand). Process ids are reused, so that a process is identified by its start time too,
 in ticks since the machine booted: no adjustable clock is involved.
 
-`hold`, `opened`, `held` and `only_lease` are methods of `ModelStore`.
+`hold`, `opened`, `held`, `leased` and `only_lease` are methods of `ModelStore`.
 """
 
 import contextlib
@@ -49,7 +49,7 @@ def hold(store, number: int) -> Iterator[None]:
     except OSError:  # a read-only disk
         pass
     try:
-        if 0 < number <= store.pruned():
+        if 0 < number <= store.pruned() and number not in _named(store.aliases()):
             raise ModelNotFound(f"{store.storage.url}: expected commit {number}, found it pruned; load a later one")
         yield
     finally:
@@ -58,14 +58,16 @@ def hold(store, number: int) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def opened(store, number: int | None = None) -> Iterator[Any]:
-    """Hold a commit, load it, and hold it until the context ends; its ledger is read where it is needed.
+def opened(store, number: int | str | None = None) -> Iterator[Any]:
+    """Hold a commit, given by number or alias, load it, and hold it until the context ends.
+
+    Its ledger is read where it is needed.
 
     The default is the newest commit; if that is pruned before the lease exists, the new newest one is used.
 
     Raises
     ------
-    ModelNotFound, ModelDamaged, VersionMismatch
+    ModelNotFound, ModelDamaged, VersionMismatch, CommitConflict
     """
     with contextlib.ExitStack() as lease:
         yield _opened(store, lease, number)
@@ -73,19 +75,49 @@ def opened(store, number: int | None = None) -> Iterator[Any]:
 
 def _opened(store, lease, number):
     while True:
-        requested = store.head() if number is None else number
+        requested = _number(store, number)
         try:
             if requested:
                 lease.enter_context(store.hold(requested))
             return store.load(requested, ledger=False)
         except (ModelNotFound, ModelDamaged):
             lease.close()
-            if number is not None or store.head() == requested:
+            if isinstance(number, int) or _number(store, number) == requested:
                 raise
 
 
+def _number(store, number):
+    return store.head() if number is None else store.number_of(number)
+
+
 def held(store) -> dict[int, list[str]]:
-    """Return descriptions of the holders of each held commit, by number; remove leases of dead processes."""
+    """Return descriptions of the leases and aliases of each held commit, by number.
+
+    Aliases are read before and after the leases, until they are the same. If then neither a lease nor an alias of a
+    pruned commit was seen, none can follow: a lease is only granted of a commit that an alias names, and an alias is
+    only set under a lease. A lease that was granted before its alias was removed, and one under which an alias was set
+    that came too late, were there when the leases were read.
+    """
+    while True:
+        named = store.aliases()
+        found = leased(store)
+        if store.aliases() == named:
+            break
+    for number, names in _named(named).items():
+        found.setdefault(number, []).extend(f"alias {name}" for name in names)
+    return found
+
+
+def _named(aliases) -> dict[int, list[str]]:
+    """Return the aliases of each commit, by number."""
+    found: dict[int, list[str]] = {}
+    for name, alias in aliases.items():
+        found.setdefault(alias.commit, []).append(name)
+    return found
+
+
+def leased(store) -> dict[int, list[str]]:
+    """Return descriptions of the processes that hold each commit, by number; remove leases of dead processes."""
     found: dict[int, list[str]] = {}
     for name in filter(LEASE_NAME.fullmatch, store.storage.names("holds")):
         try:
@@ -103,7 +135,7 @@ def held(store) -> dict[int, list[str]]:
 
 def only_lease(store) -> bool:
     """Whether no lease exists except one of the caller, which must hold one."""
-    return sum(map(len, held(store).values())) <= 1
+    return sum(map(len, leased(store).values())) <= 1
 
 
 def this_process() -> dict:

@@ -15,7 +15,8 @@ There are no locks. These events may be concurrent with pruning, without loss:
   is not in use by any writer.
 - A reader takes a lease of a commit that is being removed. The reader writes its lease, then checks whether the number
   is pruned; pruning writes the number, then reads the leases. At least one of them sees the other: either the commit
-  stays, or the reader gets an error. `held` commits keep their records and blobs until a later pruning.
+  stays, or the reader gets an error. `held` commits, of leases and aliases, keep their records and blobs until a later
+  pruning.
 - Another pruning runs. It removes the same things, in any order; removing twice has no further effect.
 - A crash. Records of pruned numbers are not commits, whether or not they still exist; a later pruning removes them. The
   newest commit and its blobs are never removed. It is made durable before older commits are removed: its writer may not
@@ -44,7 +45,7 @@ def prune(store, keep: int) -> dict:
 
     Returns
     -------
-    `kept` and `removed`, numbers of commits; `held`, holders of leases by number of the commit; `blobs`, number of
+    `kept` and `removed`, numbers of commits; `held`, leases and aliases by number of the commit; `blobs`, number of
     removed blobs; `tidied`, number of removed unnamed blobs and temporary files
 
     Raises
@@ -66,7 +67,7 @@ def prune(store, keep: int) -> dict:
         store.record(0)  # raises: a directory without commits
     if newest[:-keep]:
         storage.put_if_absent(store.pruned_name(newest[-keep - 1]), b"")
-    pruned, held = store.pruned(), store.held()
+    pruned, held, leased = store.pruned(), store.held(), store.leased()
     every = store.recorded()
     doomed = [number for number in every if number <= pruned and number not in held]
     try:
@@ -84,7 +85,7 @@ def prune(store, keep: int) -> dict:
         storage.remove(store.pruned_name(number))
     for number in store.numbered("acknowledged")[:-1]:
         storage.remove(store.acknowledged_name(number))
-    left = loose - {f"blobs/{name}" for name in blobs | _named(store, store.recorded())} if not held else set()
+    left = loose - {f"blobs/{name}" for name in blobs | _named(store, store.recorded())} if not leased else set()
     for name in left:
         storage.remove(name)
     return {

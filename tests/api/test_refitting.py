@@ -292,8 +292,8 @@ def test_the_commands(model):
 
 def test_arguments_of_other_kinds_are_refused(model, rng):
     gbcm, path = model
-    with pytest.raises(InvalidOption, match=r"expected a commit before the newest.*got 'first'"):
-        gbcm.refit(QUICK).revert("first")
+    with pytest.raises(InvalidOption, match=r"expected a commit before the newest.*got 1.5"):
+        gbcm.refit(QUICK).revert(1.5)
     with pytest.raises(InvalidOption, match="expected a path, a URL or an opened source, got ndarray; for rows in mem"):
         gbcm.ingest(rng.standard_normal((5, 2)))
     with pytest.raises(InvalidOption, match="expected weights by key, got 'half'; give a mapping"):

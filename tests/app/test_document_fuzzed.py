@@ -22,7 +22,7 @@ def test_every_answer_is_one_that_the_document_tells_of(tmp_path):
     X = np.random.default_rng(0).uniform(-2, 2, (60, 1))  # one column, as rows that are made up often have
     GBCM.fit((X, np.sin(X[:, 0])), Settings(**QUICK), model=tmp_path / "models" / "wave")
     token = add_token(tmp_path / "tokens.json", "admin", ["admin"])
-    (tmp_path / "schemathesis.toml").write_text('[parameters]\n"path.name" = "wave"\n')
+    (tmp_path / "schemathesis.toml").write_text('[parameters]\n"path.name" = "wave"\n"query.commit" = "2"\n')
     server = Server(tmp_path / "models", "--token-file", str(tmp_path / "tokens.json"))
     command = [sys.executable, "-c", "from schemathesis.cli import schemathesis; schemathesis()"]
     command += ["--config-file", str(tmp_path / "schemathesis.toml"), "run", f"{server.url}/openapi.json"]

@@ -16,7 +16,7 @@ from bcmdist import GBCM, Settings
 from bcmdist.app.cli.main import cli
 from bcmdist.app.service.answers import without_places
 from bcmdist.app.service.limits import Limits, Rate
-from bcmdist.app.service.middleware import OPEN
+from bcmdist.app.service.middleware import OPEN, PROBES
 from bcmdist.app.service.server import Listening
 from bcmdist.app.service.tokens import Tokens, add_token, read_tokens, remove_token
 from bcmdist.errors import InvalidOption
@@ -161,6 +161,27 @@ def test_another_host_is_refused(models, host):
     with asked(models) as client:
         assert client.get("/models", headers={"Host": host}).status_code == 400
         assert client.get("/models", headers={"Host": "localhost:8080"}).status_code == 200
+        codes = {path: client.get(path, headers={"Host": host}).status_code for path in PROBES}
+        assert codes == dict.fromkeys(["/health", "/ready", "/metrics"], 200)
+
+
+def test_parameters_that_a_route_does_not_declare_are_refused_and_those_that_it_declares_listed(models, tokens):
+    with asked(models, tokens=Tokens(tokens[0])) as client:
+        client.bearing = bearing(tokens[1]["admin"])
+        document = client.get("/openapi.json", headers=client.bearing).json()["paths"]
+        found = [one for one in routes(client) if one[1] not in ("/nonsense", "/models") or one[0] == "GET"]
+        for method, url in found[:-2] + [("GET", path) for path in ("/openapi.json", "/", "/page.js")]:
+            answer = client.request(method, f"{url}?comit=3", headers=client.bearing)
+            assert (answer.status_code, answer.json()["error"]) == (422, "InvalidRequest"), (method, url)
+            assert "got 'comit'" in answer.json()["message"]
+        for path, methods in document.items():
+            for method, told in methods.items():
+                names = sorted(one["name"] for one in told.get("parameters", []) if one["in"] == "query")
+                url = path.replace("{name}", "wave").replace("{id}", "20260101-000000-aaaa")
+                answer = client.request(method.upper(), f"{url}?comit=3", headers=client.bearing)
+                expected = f"no other parameters than {', '.join(names)}, got" if names else "no parameters, got"
+                assert expected in answer.json()["message"], (method, path)
+        assert client.get("/events?model=wave&seconds=0", headers=client.bearing).status_code == 200
 
 
 def test_pages_of_others_are_refused(models):
@@ -412,7 +433,8 @@ def test_what_goes_wrong_is_told_by_its_class_only(models, monkeypatch, caplog):
 
     with asked(models) as client, caplog.at_level(logging.INFO, logger="bcmdist.app.service"):
         monkeypatch.setattr("bcmdist.app.service.routes.predicted", wrong)
-        answer = client.post("/models/wave/predict?password=secret", json=POINTS)
+        answer = client.post("/models/wave/predict", json=POINTS)
+        assert client.get("/models?password=secret").status_code == 422
     assert (answer.status_code, answer.json()["error"]) == (500, "InternalError")
     assert "RuntimeError at wrong, line" in caplog.text
     for text in (answer.text, caplog.text):

@@ -10,7 +10,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 from click.testing import CliRunner
-from services import asked, send
+from services import asked, client_of, send
 
 from bcmdist import GBCM, Settings
 from bcmdist.app.cli.main import cli
@@ -312,28 +312,10 @@ def test_arrays_without_names_have_no_objects(tmp_path, rng):
 # --- The client ---
 
 
-class OfService(Client):
-    """A client whose requests reach a service in this process."""
-
-    service = None
-
-    def _open(self, request):
-        answer = self.service.request(
-            request.method, request.full_url, content=request.data, headers=dict(request.header_items())
-        )
-        if answer.status_code >= 400:
-            raise urllib.error.HTTPError(
-                request.full_url, answer.status_code, "", answer.headers, io.BytesIO(answer.content)
-            )
-        return io.BytesIO(answer.content)
-
-
 @pytest.fixture
 def client(folder):
     with asked(folder) as service:
-        made = OfService("http://127.0.0.1")
-        OfService.service = service
-        yield made
+        yield client_of(service)
 
 
 def test_a_client_predicts_frames_objects_and_arrays(client, folder, expected):

@@ -101,11 +101,19 @@ def test_mixtures_predict_and_absorb(tmp_path, rng, make_data):
         after = client.post("/models/mixed/predict", json={"X": POINTS, "quantiles": [0.9]}).json()
         history, drift = (client.get(f"/models/mixed/{what}").json() for what in ("history", "drift"))
         shown = client.service.board.model("mixed")
+        first = client.post("/models/mixed/predict?commit=1", json={"X": POINTS, "quantiles": [0.9]}).json()
+        back = [
+            client.post("/models/mixed/revert", json={"to": 1}, headers={"Idempotency-Key": "back"}) for _ in range(2)
+        ]
+        refused.append(client.request("PUT", "/models/mixed/aliases/stable", json={"commit": 1}))
     expected = mixture.predict(np.array(POINTS), quantiles=(0.9,))
     for name, values in expected.items():
         np.testing.assert_allclose(said["predictions"][name], values, **SAME)
     assert (told["samples"], listed[0]["name"]) == (2, "mixed")
-    now = Mixture.load(mixture.url)
+    assert first["predictions"] == said["predictions"]
+    assert [one.json()["commit"] for one in back] == [3, 3]
+    assert Mixture.load(mixture.url).info()["rows"] == 60
+    now = Mixture.load(mixture.url, commit=2)
     for name, values in now.predict(np.array(POINTS), quantiles=(0.9,)).items():
         np.testing.assert_allclose(after["predictions"][name], values, **SAME)
     assert (sent.status_code, again.json() == sent.json(), now.commit, now.info()["rows"]) == (200, True, 2, 90)
@@ -115,7 +123,7 @@ def test_mixtures_predict_and_absorb(tmp_path, rng, make_data):
         None,
         ["X[0]", "X[1]"],
     )
-    assert [answer.status_code for answer in refused] == [422] * 2
+    assert [answer.status_code for answer in refused] == [422] * 3
     assert "expected a single committee to compute the coverage of" in refused[1].json()["message"]
     assert not any(str(tmp_path) in answer.text for answer in refused)
 

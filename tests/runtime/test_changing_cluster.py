@@ -14,8 +14,8 @@ from processes import no_hang
 
 from bcmdist import GBCM, DaskRuntime, SerialRuntime
 from bcmdist.data.partition import Span
-from bcmdist.errors import SchedulerLost, SchedulerUnreachable
-from bcmdist.runtime.dask import connection, heartbeat
+from bcmdist.errors import SchedulerLost, SchedulerUnreachable, VersionMismatch, WorkerCannotRead
+from bcmdist.runtime.dask import connection, heartbeat, versions
 from bcmdist.runtime.dask.existing import ExistingCluster, existing_cluster
 from bcmdist.runtime.interface import Parted
 from problems import GIVEN, assert_same_committee
@@ -63,6 +63,34 @@ def local(workers, **options):
         ) as cluster,
     ):
         yield cluster
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A probe that finds the same in the processes that a file lists only."""
+
+    path: str
+
+    def __call__(self):
+        return "same" if str(os.getpid()) in Path(self.path).read_text().split() else "other"
+
+
+def test_workers_that_join_are_checked_as_those_that_were_there(tmp_path, monkeypatch):
+    task, listed, found = Busy(str(tmp_path)), tmp_path / "listed", versions._of_workers
+    with local(1) as cluster, DaskRuntime(cluster.scheduler_address) as runtime:
+        known = [os.getpid(), *runtime._client.run(os.getpid).values()]
+        listed.write_text(" ".join(map(str, known)))
+        runtime.check_same(Listed(str(listed)), url="/data/a.zarr")
+        cluster.scale(2)
+        with pytest.raises(WorkerCannotRead, match=r"worker tcp://.* must see /data/a.zarr as .* got 'other'"):
+            list(runtime.each(((task, [span]) for span in SPANS * 4), label="joined"))
+        monkeypatch.setattr(
+            versions,
+            "_of_workers",
+            lambda *asked: {where: one | {"numpy": "1.0"} for where, one in found(*asked).items()},
+        )
+        with pytest.raises(VersionMismatch, match=r"expected .*: numpy .*, got 1.0 on tcp://"):
+            list(runtime.each(((task, [span]) for span in SPANS * 4), label="joined"))
 
 
 def test_workers_that_join_become_busy_and_one_that_retires_loses_nothing(tmp_path):

@@ -11,7 +11,6 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 
 import distributed
@@ -28,7 +27,6 @@ from bcmdist.errors import (
     NotPositiveDefinite,
     SchedulerLost,
     SchedulerUnreachable,
-    VersionMismatch,
     WorkerCannotRead,
     WorkerLost,
 )
@@ -449,25 +447,6 @@ def test_a_cluster_can_be_joined_from_inside_an_event_loop(cluster):
 def test_an_address_that_is_none():
     with pytest.raises(SchedulerUnreachable, match="expected a Dask scheduler at"):
         DaskRuntime("nonsense://1", connect_seconds=1)
-
-
-def test_versions_must_agree(cluster):
-    class Elsewhere:
-        """Workers of which one has another numpy, and one none."""
-
-        def run(self, function, name, on_error):
-            assert (function(name), on_error) == (metadata.version(name), "return")
-            theirs = {"tcp://a:1": metadata.version(name), "tcp://b:2": metadata.version(name)}
-            return theirs | (self.odd if name == "numpy" else {})
-
-        def run_on_scheduler(self, function, name):
-            return function(name)
-
-    elsewhere = Elsewhere()
-    for found, shown in [("1.0", "1.0"), (metadata.PackageNotFoundError("numpy"), "none")]:
-        elsewhere.odd = {"tcp://b:2": found}
-        with pytest.raises(VersionMismatch, match=rf"expected numpy .* on .*, got {shown} on tcp://b:2 \(1"):
-            connection.check_versions(elsewhere)
 
 
 @pytest.mark.slow

@@ -217,13 +217,14 @@ def refine(url: str, runtime: Runtime, **how) -> Contents:
     return revised(url, lambda _, one: fit.refine(one, runtime, **how), runtime, "refine")
 
 
-def revert(url: str, to: int, runtime: Runtime) -> Contents:
+def revert(url: str, to: int | str, runtime: Runtime) -> Contents:
     """Commit the state of an earlier commit of a mixture again; see `refitting.revert`.
 
     Raises
     ------
     InvalidOption, ModelNotFound
     """
+    to = revision_store(url).number_of(to)
     refitting.refuse_later(to, contents_of(url).number)
     earlier = contents_of(url, to)
     stored = revision_of(earlier)

@@ -2,7 +2,7 @@
 
 import click
 
-from bcmdist.app.cli.options import Command, WholeWithin, json_option
+from bcmdist.app.cli.options import COMMIT, Command, json_option
 from bcmdist.app.cli.output import in_words, report
 from bcmdist.errors import InvalidOption
 
@@ -20,9 +20,7 @@ def _pinned(held):
 
 @click.command(cls=Command)
 @click.argument("model")
-@click.option(
-    "--at", "commit", type=WholeWithin(1, 10**8 - 1), metavar="N", help="State at commit N [default: the newest]."
-)
+@click.option("--at", "commit", type=COMMIT, metavar="N|ALIAS", help="State at this commit [default: the newest].")
 @click.option("--history", is_flag=True, help="List its commits.")
 @click.option("--ledger", is_flag=True, help="List the partitions it has absorbed.")
 @click.option(

@@ -17,6 +17,7 @@ import click
 from bcmdist import __version__
 from bcmdist.app import failures
 from bcmdist.app.cli import jobs
+from bcmdist.app.cli.alias import alias
 from bcmdist.app.cli.config import read_defaults
 from bcmdist.app.cli.demo import demo
 from bcmdist.app.cli.doctor import doctor
@@ -78,17 +79,19 @@ def _fail(name, message, code):
     message = without_users(message)
     if "--json" in sys.argv:
         click.echo(json.dumps({"error": name, "message": message}))
-    click.echo(f"bcmdist: {name}: {_line(message)}", err=True)
+    click.echo(f"bcmdist: {name}: {_lines(message)}", err=True)
     sys.exit(code)
 
 
 def _show_warning(message, category, filename, lineno, file=None, line=None):
     if issubclass(category, BcmdistWarning):
-        note_warning(_line(message))
+        note_warning(_lines(message))
 
 
-def _line(message):
-    return one_line(" ".join(str(message).split()))
+def _lines(message):
+    """Return a message as one line, followed by the lines of a table, each of which begins with a bar."""
+    text, *rows = str(message).split("\n| ")
+    return "\n".join([one_line(" ".join(text.split())), *(f"| {one_line(row)}" for row in rows)])
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "BCMDIST"})
@@ -116,6 +119,7 @@ COMMANDS = (
     prune,
     refit,
     revert,
+    alias,
     serve,
     tokens,
     certs,

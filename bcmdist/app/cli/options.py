@@ -125,11 +125,22 @@ class NumberWithin(click.types.FloatParamType):
         return _within(self.bounds, super().convert(value, param, ctx), param)
 
 
+class CommitType(click.ParamType):
+    """Parameter type: a commit, by its number or by an alias."""
+
+    name = "commit"
+
+    def convert(self, value, param, ctx) -> int | str:
+        """Return the number or the alias; raise `InvalidOption` for a number outside the bounds."""
+        return COMMIT_NUMBER.convert(value, param, ctx) if value.lstrip("-").isdigit() else value
+
+
 def _within(bounds, value, param):
     bounds.refuse(param.opts[0], value)
     return value
 
 
+COMMIT_NUMBER, COMMIT = WholeWithin(1, 10**8 - 1), CommitType()
 SEED_TYPE = WholeWithin(int(SEED.least), int(SEED.most))
 
 

@@ -31,7 +31,7 @@ def report(out, train, make_runtime, as_json, **options) -> dict:
     from bcmdist.data.outputs import refuse_existing
 
     refuse_existing(out)
-    with opened(asked.model) as of:
+    with opened(asked.model, commit=asked.at) as of:
         names = {"x": asked.x, "y": asked.y, "unseen": asked.unseen}
         with scored(of.predictive.snapshot.model, asked.model, asked.data, **names) as (data, names):
             how = {"train": train, "method": asked.method, "inputs": asked.inputs, **names}

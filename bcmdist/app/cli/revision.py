@@ -6,7 +6,7 @@ import click
 
 from bcmdist.api.requests import ForgetRequest, IngestRequest, MergeRequest, RefitRequest, request_of
 from bcmdist.app.cli.fields import options_of
-from bcmdist.app.cli.options import SEED_TYPE, Command, WholeWithin, json_option, runtime_options
+from bcmdist.app.cli.options import COMMIT, SEED_TYPE, Command, WholeWithin, json_option, runtime_options
 from bcmdist.app.cli.output import report
 
 
@@ -90,12 +90,12 @@ def _carried_out(kind, options, make_runtime, as_json):
 
 @click.command(cls=Command)
 @click.argument("model")
-@click.option("--to", type=WholeWithin(1, 10**8 - 1), required=True, metavar="N", help="Number of the earlier commit.")
+@click.option("--to", type=COMMIT, required=True, metavar="N|ALIAS", help="Earlier commit, by its number or an alias.")
 @json_option
 def revert(model, to, as_json) -> dict:
-    """Return MODEL to the state of commit N, as a new commit; `info --history` lists the commits.
+    """Return MODEL to the state of an earlier commit, as a new commit; `info --history` lists the commits.
 
-    Rows that were absorbed after commit N are absorbed again when `ingest` reads their source again; stop an
+    Rows that were absorbed after that commit are absorbed again when `ingest` reads their source again; stop an
     `ingest --watch` before, which would go on where it is.
 
     Example: bcmdist revert live --to 12
@@ -116,7 +116,8 @@ def revert(model, to, as_json) -> dict:
 )
 @json_option
 def prune(model, keep, as_json) -> dict:
-    """Remove old commits of MODEL and the files only they need; commits in use by a job or a prediction stay.
+    """Remove old commits of MODEL and the files only they need; commits in use by a job or a prediction, and those
+    that an alias names, stay.
 
     Example: bcmdist prune model --keep 10
     """

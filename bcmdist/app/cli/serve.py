@@ -113,6 +113,13 @@ SCOPES = ("read", "ingest", "admin")
 @click.option(
     "--tls-ca", metavar="FILE.pem", help="CA of a scheduler at tls://HOST:PORT, which gets the same certificate."
 )
+@click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="Log on stderr: lines of text, or a JSON object per request and event.",
+)
 @click.option("--data", metavar="DIR", help="Directory of data sets and outputs that jobs may use.")
 @jobs_option
 def serve(
@@ -128,6 +135,7 @@ def serve(
     scheduler,
     share,
     tls_ca,
+    log_format,
     data,
     directory,
     **where,
@@ -158,7 +166,7 @@ def serve(
     if scheduler:
         security_for(scheduler, security)
     work = {"jobs": directory, "data": data, "scheduler": scheduler, "security": security, "portion": Portion(share)}
-    run(folder, listening, limits, rows=rows_folder, keep_rows=keep_rows, **work)
+    run(folder, listening, limits, log_format=log_format, rows=rows_folder, keep_rows=keep_rows, **work)
 
 
 @click.group()

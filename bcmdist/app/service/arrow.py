@@ -13,9 +13,9 @@ from starlette.routing import Match
 
 from bcmdist.app.service.asking import OF_NEW_ROWS, load, question_of, refuse_many
 from bcmdist.app.service.bodies import Level, Way
+from bcmdist.app.service.commits_by_name import State
 from bcmdist.app.service.records import inputs_of_table
-from bcmdist.app.service.routes import READ, Asked, Name, answer, in_thread_or_large, predicted
-from bcmdist.app.service.served import Served
+from bcmdist.app.service.routes import READ, Asked, Commit, Name, answer, in_thread_or_large, predicted, state_of
 from bcmdist.data.arrow import MEDIA_TYPE, names_in, read_columns, read_table, rows_of
 from bcmdist.data.tables.columns import numbers_of
 
@@ -42,13 +42,14 @@ async def predict_arrow(
     name: Name,
     request: Request,
     service: Asked,
+    commit: Commit = None,
     method: Annotated[str | None, Query(max_length=100)] = None,
     inputs: Way | None = None,
     quantiles: Levels = [],  # noqa: B006
     intervals: Levels = [],  # noqa: B006
 ) -> Response:
     """Predict at the points of an Arrow stream; options are query parameters."""
-    served, body = service.catalogue[name], await request.body()
+    served, body = await state_of(service, name, commit), await request.body()
     X, columns, companions = await in_thread_or_large(request, service, points_of, served, body, service.limits.rows)
     asked = functools.partial(
         question_of,
@@ -68,7 +69,7 @@ async def predict_arrow(
     return answer(request, service, found)
 
 
-def points_of(served: Served, body: bytes, most_rows: int) -> tuple[np.ndarray, tuple[str, ...], dict[str, np.ndarray]]:
+def points_of(served: State, body: bytes, most_rows: int) -> tuple[np.ndarray, tuple[str, ...], dict[str, np.ndarray]]:
     """Return points, column names and companion arrays of an Arrow stream, as `read_table`.
 
     A table with the columns that the model was fitted to, before they were coded as numbers, is coded as in training.

@@ -4,6 +4,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 
+from bcmdist.storage.aliases import NAME as ALIAS
+
 MOST_COLUMNS = 100_000
 Row = Annotated[list[float], Field(min_length=1, max_length=MOST_COLUMNS, fail_fast=True)]
 Column = Annotated[list[float], Field(min_length=1, fail_fast=True)]
@@ -95,6 +97,40 @@ class NewRows(Inputs):
     event: Column | None = None
     target_variance: Column | None = None
     """known variances of the errors of y, in its squared unit"""
+
+
+Commit = Annotated[int, Field(ge=1, lt=10**8)] | Annotated[str, Field(pattern=rf"^{ALIAS.pattern}$")]
+
+
+class Revert(Body):
+    """An earlier commit to return to."""
+
+    to: Commit
+    """number or alias of the commit"""
+
+
+class Naming(Body):
+    """A commit that an alias names."""
+
+    commit: Commit | None = None
+    """number or alias of the commit; by default the newest"""
+
+
+class Reverted(BaseModel):
+    """Receipt for a revert; the same for a repeated request."""
+
+    model: str
+    to: int
+    commit: int
+    rows: int
+    partitions: int
+
+
+class Aliases(BaseModel):
+    """Commits by alias."""
+
+    model: str
+    aliases: dict[str, int]
 
 
 class Job(BaseModel):

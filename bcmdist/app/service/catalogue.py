@@ -133,6 +133,7 @@ class Catalogue:
         elif self._served[name].renew():
             log.info("model %s was renewed", name)
         self._served[name].look_at_ingesters()
+        self._served[name].commits.look()
 
     def _renew(self):
         while not self._closing.wait(RENEW_SECONDS * (SELDOM if self._on_objects else 1)):

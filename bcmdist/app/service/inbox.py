@@ -2,6 +2,7 @@
 
     ROWS/<identity of the model>/<hash of key>.zarr.zip    the rows, complete or absent; the attribute `request` is a
                                                            hash of the rows
+    ROWS/<identity of the model>/<hash of key>.revert*     reverts of the model (`reverts`)
 
 Rows are durable before they are absorbed. On retry a request finds its rows under its key, and the model's ledger shows
 whether they were committed. If they were, the response is the same as before; if not, they are absorbed, also where the
@@ -85,7 +86,7 @@ class Inbox:
         """
         name = hashed(key)
         columns, schema = _columns(gbcm, X, y, companions)
-        digest, url = _digest(columns), f"{self._folder(gbcm)}/{name}{SUFFIX}"
+        digest, url = _digest(columns), f"{self.folder(gbcm)}/{name}{SUFFIX}"
         with self._locks[int(name[:8], 16) % LOCKS]:
             written = not _refreshed(url) and self._write(gbcm, url, columns, schema, digest)
             if open_group(url).attrs[REQUEST] != digest:
@@ -100,7 +101,8 @@ class Inbox:
         answer = {"rows": len(columns[gbcm.model.y_name]), "partitions": len(parts), "digest": digest}
         return Received(gbcm.snapshot.identity, tuple(parts), answer, absorbed)
 
-    def _folder(self, gbcm):
+    def folder(self, gbcm: GBCM | Mixture) -> str:
+        """Return the directory of what requests to a model have sent."""
         return f"{self.url}/{gbcm.snapshot.identity}"
 
     def _write(self, gbcm, url, columns, schema, digest):
@@ -116,7 +118,7 @@ class Inbox:
         -------
         Number of removed files.
         """
-        folder = self._folder(gbcm)
+        folder = self.folder(gbcm)
         storage, now, removed = LocalStorage(folder), time.time(), 0
         ages = {name: 86_400.0 * days for name in storage.names("") if name.endswith(SUFFIX)}
         ages = {name: age for name, age in ages.items() if not _has_rows(gbcm.ledger, f"{folder}/{name}")}

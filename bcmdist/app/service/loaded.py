@@ -7,9 +7,10 @@ import numpy as np
 
 from bcmdist.api.gbcm import GBCM
 from bcmdist.api.mixture import Mixture, is_mixture, opened
+from bcmdist.app.service.answers import Refused
 from bcmdist.committee.facts import Lag
 from bcmdist.committee.ingest.lag_meter import lags
-from bcmdist.committee.mixture_commits import Contents, contents_of
+from bcmdist.committee.mixture_commits import Contents, contents_of, revision_store
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.errors import InvalidOption
 from bcmdist.prediction.in_memory import predict_by
@@ -78,15 +79,24 @@ def newest_version(url) -> Version:
     return contents_of(url) if is_mixture(url) else open_store(url).newest()
 
 
-def load(url) -> Loaded:
-    """Load the newest state of a model directory.
+def load(url, commit: int | None = None) -> Loaded:
+    """Load the newest state of a model directory, or a given commit.
 
     Raises
     ------
     ModelNotFound, ModelDamaged, VersionMismatch
     """
     with contextlib.ExitStack() as lease:
-        return Loaded(lease.enter_context(opened(url)), lease.pop_all())
+        return Loaded(lease.enter_context(opened(url, commit=commit)), lease.pop_all())
+
+
+def missing_commit(url, name: str, number: int) -> Refused:
+    """Return the error for a commit that cannot be loaded because it was pruned, or never existed."""
+    pruned = 1 <= number <= (revision_store(url).pruned() + 1 if is_mixture(url) else open_store(url).pruned())
+    text = f"commit: expected one that GET /models/{name}/history lists, {number}"
+    if pruned:
+        return Refused(410, "ModelNotFound", f"{text} was pruned; name a later one: commits with an alias are kept")
+    return Refused(404, "ModelNotFound", f"{text} is none; name one of them")
 
 
 def hold(fitted: GBCM | Mixture) -> Loaded:

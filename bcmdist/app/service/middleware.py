@@ -1,16 +1,17 @@
 """The security middleware: checks every request before its body is read, and adds headers to every response.
 
 - A header in `ONCE` appears twice (a proxy may have read the other one), or the length is given in two ways: 400.
-- The Host is not a name of this service: 400. The Origin is another site (cross-site request in a browser): 403.
+- The Host is not a name of this service: 400, except on the paths `PROBES`.
+- The Origin is another site (cross-site request in a browser): 403.
 - Too many requests per second or at a time: 429.
 - The token is missing, wrong or expired: 401, except on the public paths `OPEN`.
 - The body is too large, by Content-Length or as received: 413. It does not arrive in time: 408.
 
-An unexpected error is logged by its class and position in the code; the response contains nothing of its message.
+Each request has an id, of its header X-Request-Id or a new one, which is returned and logged. An unexpected error is
+logged by its class and position in the code; the response contains nothing of its message.
 """
 
 import asyncio
-import logging
 import time
 import traceback
 from collections.abc import Awaitable, Callable, MutableMapping
@@ -19,6 +20,7 @@ from typing import Any
 from bcmdist.app.service.answers import Refused
 from bcmdist.app.service.large import SMALL_BYTES, Visit
 from bcmdist.app.service.limits import AtOnce, Rate
+from bcmdist.app.service.logs import HEADER, described, id_of, log_error, log_request, request_id
 from bcmdist.app.service.page import SCRIPTS
 from bcmdist.app.service.service import Service
 from bcmdist.app.service.tokens import EVERYTHING, Token, Tokens
@@ -28,6 +30,7 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 OPEN = ("/", "/page.css", *(f"/{name}" for name in SCRIPTS), "/health", "/ready", "/favicon.ico")  # no model data
+PROBES = ("/health", "/ready", "/metrics")  # asked by address, as by Kubernetes and Prometheus: any Host
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 ONCE = (b"host", b"origin", b"authorization", b"idempotency-key", b"content-type", b"content-length")
 HEADERS = [
@@ -41,7 +44,6 @@ HEADERS = [
         b"base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     ),
 ]
-log = logging.getLogger("bcmdist.app.service")
 
 
 class SecurityMiddleware:
@@ -63,13 +65,15 @@ class SecurityMiddleware:
             await self.app(scope, receive, send)
             return
         begun, status = time.perf_counter(), 500
+        request_id.set(id_of(scope))
         sent = False
 
         async def answer(message):
             nonlocal status, sent
             if message["type"] == "http.response.start":
                 status, sent = message["status"], True
-                message["headers"] = [*message.get("headers", []), *HEADERS]
+                own = (HEADER, request_id.get().encode())
+                message["headers"] = [*message.get("headers", []), *HEADERS, own]
             await send(message)
 
         try:
@@ -83,7 +87,7 @@ class SecurityMiddleware:
             except Refused as refused:
                 await refused.answer()(scope, receive, answer)
         except Exception as error:
-            log.error("%s at %s", type(error).__name__, _where(error))
+            log_error(f"{type(error).__name__} at {_where(error)}")
             if not sent:
                 text = "expected to do this, it went wrong; see the log of the service"
                 await Refused(500, "InternalError", text).answer()(scope, receive, answer)
@@ -94,7 +98,7 @@ class SecurityMiddleware:
         """Check a request's headers; return its token and client. Raises `Refused`."""
         headers = _headers(scope)
         host = headers.get(b"host", "")
-        if _name(host) not in self.hosts:
+        if _name(host) not in self.hosts and scope["path"] not in PROBES:
             raise Refused(
                 400, "InvalidRequest", "Host: expected a name of this service, got another; see --allowed-host"
             )
@@ -164,11 +168,11 @@ class SecurityMiddleware:
         return bounded
 
     def _note(self, scope, status, seconds):
-        route, method = getattr(scope.get("route"), "path", "other"), scope["method"]
-        method = method if method in ("GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH") else "other"
-        self.metrics.count("bcmdist_requests_total", route=route, method=method, status=str(status))
+        found = described(scope, status, seconds)
+        route = found["path"]
+        self.metrics.count("bcmdist_requests_total", route=route, method=found["method"], status=str(status))
         self.metrics.took(seconds, route=route)
-        log.info("%s %s %d %.1f ms", method, route, status, 1e3 * seconds)
+        log_request(found)
 
 
 def _headers(scope) -> dict[bytes, str]:

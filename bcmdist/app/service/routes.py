@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
 
 import anyio
-from fastapi import APIRouter, Depends, Header, Path, Request, Response, Security
+from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response, Security
 from fastapi.responses import StreamingResponse
 from fastapi.security import HTTPBearer
 
@@ -14,18 +14,19 @@ from bcmdist.app.journal import ID
 from bcmdist.app.service.answers import Refused, encoded, refused
 from bcmdist.app.service.asking import MOST_ROWS, Predicted, Question, load, question, refuse_lag, submit
 from bcmdist.app.service.bodies import Figures, Job, Jobs, Kept, Listed, NewRows, Points, Predictions, Problem
+from bcmdist.app.service.commits_by_name import State
 from bcmdist.app.service.json_requests import JSONRoute
 from bcmdist.app.service.metrics import CONTENT_TYPE
 from bcmdist.app.service.names import NAME
 from bcmdist.app.service.pieces import FEW_PIECES, PIECE_VALUES, answered_in_pieces, written_in_pieces
-from bcmdist.app.service.served import Served
 from bcmdist.app.service.service import Service
 from bcmdist.data.arrow import MEDIA_TYPE, write_table
 from bcmdist.errors import BcmdistError
+from bcmdist.storage.aliases import NAME as ALIAS
 
 bearer = HTTPBearer(auto_error=False, description="A token of `bcmdist tokens add`.")
 PROBLEMS: dict[int | str, dict[str, Any]] = {
-    status: {"model": Problem} for status in (400, 401, 403, 404, 408, 409, 413, 422, 429, 500, 501, 503, 504, 507)
+    status: {"model": Problem} for status in (400, 401, 403, 404, 408, 409, 410, 413, 422, 429, 500, 501, 503, 504, 507)
 }
 router = APIRouter(responses=PROBLEMS, route_class=JSONRoute)
 
@@ -48,6 +49,11 @@ async def service_of(request: Request) -> Service:
 Asked = Annotated[Service, Depends(service_of)]
 Name = Annotated[str, Path(pattern=f"^{NAME.pattern}$", description="one of those that GET /models lists")]
 JobId = Annotated[str, Path(pattern=f"^{ID.pattern}$")]
+Commit = Annotated[
+    str | None,
+    Query(pattern=rf"^(\d{{1,8}}|{ALIAS.pattern})$", description="number or alias of a commit [default: newest]"),
+]
+Key = Annotated[str, Header(min_length=1, max_length=200, pattern=r"^[!-~]+$")]
 READ, INGEST, ADMIN = allowed("read"), allowed("ingest"), allowed("admin")
 
 
@@ -154,8 +160,14 @@ async def drift(name: Name, service: Asked) -> Response:
     return encoded(await in_thread(service, service.drift, name))
 
 
+async def state_of(service: Service, name: str, commit: str | None) -> State:
+    """Return a model at a commit, which is loaded if necessary; None: the model, as it is when it is used."""
+    served = service.catalogue[name]
+    return served if commit is None else await in_thread(service, served.at, commit)
+
+
 async def predicted(
-    request: Request, service: Service, served: Served, ask: Callable[[], Question], *, load: int
+    request: Request, service: Service, served: State, ask: Callable[[], Question], *, load: int
 ) -> Predicted:
     """Compute predictions: in a micro-batch, or in pieces if the request is large or its load exceeds a batch."""
     large = request.scope["large"]
@@ -176,6 +188,7 @@ async def predicted(
 def answer(request: Request, service: Service, found: Predicted) -> Response:
     """Return predictions as JSON, or as an Arrow stream if the Accept header lists its media type."""
     name, rows = found.summary["model"], found.summary["rows"]
+    request.scope["rows"] = rows
     service.metrics.count("bcmdist_predicted_rows_total", rows, model=name)
     service.metrics.count("bcmdist_predict_compute_seconds_total", found.share * found.seconds, model=name)
     took = {"Server-Timing": f"model;dur={1e3 * found.seconds:.3f}", "Vary": "Accept"}
@@ -201,14 +214,14 @@ OUT_ARROW: dict[int | str, dict[str, Any]] = {200: {"content": {MEDIA_TYPE: {}}}
     responses=OUT_ARROW,
     openapi_extra=IN_ARROW,
 )
-async def predict(name: Name, points: Points, request: Request, service: Asked) -> Response:
+async def predict(name: Name, points: Points, request: Request, service: Asked, commit: Commit = None) -> Response:
     """Predict at new points, given as JSON or as an Arrow stream; the Accept header selects the response format.
 
     Columns of a stream: the inputs by name, or X as fixed-size lists; X_variance as fixed-size lists, with one variance
     or one list of covariances per input, in the order of the inputs; exposure; trials. With a stream, method, inputs,
     quantiles and intervals are query parameters.
     """
-    served = service.catalogue[name]
+    served = await state_of(service, name, commit)
     ask = functools.partial(question, served, points, most_rows=service.limits.rows)
     levels = len(points.quantiles) + 2 * len(points.intervals)
     effort = load(points.count, uncertain=points.X_variance is not None, levels=levels)
@@ -222,7 +235,7 @@ async def rows(
     new: NewRows,
     request: Request,
     service: Asked,
-    idempotency_key: Annotated[str, Header(min_length=1, max_length=200, pattern=r"^[!-~]+$")],
+    idempotency_key: Key,
 ) -> Response:
     """Let a model absorb rows exactly once.
 
@@ -233,6 +246,7 @@ async def rows(
     refuse_lag(served, service.limits.waiting_rows)
     keep = functools.partial(submit, served, idempotency_key, new, most_rows=service.limits.rows)
     kept, before, done = await in_thread_or_large(request, service, keep)
+    request.scope["rows"] = kept["rows"]
     await in_time(service, lambda: service.committed(done))
     if not before:
         service.metrics.count("bcmdist_ingested_rows_total", kept["rows"], model=name)

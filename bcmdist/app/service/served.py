@@ -22,8 +22,10 @@ from bcmdist.api.gbcm import GBCM
 from bcmdist.api.mixture import Mixture
 from bcmdist.app.service.answers import Refused
 from bcmdist.app.service.background import in_background
+from bcmdist.app.service.commits_by_name import CommitsByName, State
 from bcmdist.app.service.inbox import Inbox, Received
 from bcmdist.app.service.loaded import Loaded, hold, load, newest_version
+from bcmdist.app.service.reverts import revert
 from bcmdist.committee.ingest.options import IngestOptions
 from bcmdist.data.partition import Partition
 from bcmdist.data.sources.delivery import Delivery
@@ -175,6 +177,7 @@ class Served:
         """newest heartbeat of each source whose ingester should wait for rows"""
         self._looked_at = -math.inf
         """when heartbeats were last read, by `time.monotonic`"""
+        self.commits = CommitsByName(name, url, self.using)
         self.look_at_ingesters()
 
     @contextlib.contextmanager
@@ -205,6 +208,32 @@ class Served:
                     raise
                 return question(newest)
 
+    def at(self, commit: str | None) -> State:
+        """Return the state of a commit, given by number or alias; None: this model. Errors as of `CommitsByName.at`."""
+        return self if commit is None else self.commits.at(commit)
+
+    def revert(self, key: str, asked: int | str) -> tuple[dict, bool]:
+        """Return the model to an earlier commit, as a new commit, once for each key; see `reverts.revert`.
+
+        Returns
+        -------
+        The response, the same for the same request, and whether it was made before.
+        """
+        with self._changing, self._commits_now():
+            self._renewed()
+            with self.using() as loaded:
+                fitted = loaded.fitted
+                folder = self.inbox.folder(fitted)
+                answer, before, after = revert(folder, key, asked, fitted, lambda: self._number(asked))
+            if after is not None:
+                self._take(hold(after))
+        return answer, before
+
+    def _number(self, asked) -> int:
+        """Return the number of a commit that exists."""
+        with self.at(str(asked)).using() as loaded:
+            return loaded.fitted.commit
+
     def _leave(self, loaded):
         with self._lock:
             self._users[loaded] -= 1
@@ -219,6 +248,8 @@ class Served:
         with self._lock:
             before = self._newest
             self._newest, self._users[loaded], self.renewed_at = loaded, 1, time.time()
+        if loaded.fitted.commit <= before.fitted.commit:  # another model, or an older copy of this one
+            self.commits.drop()
         self._leave(before)
 
     def lag(self) -> dict[str, float | None]:
@@ -346,6 +377,7 @@ class Served:
     def close(self) -> None:
         """Commit waiting rows and close the model."""
         self.writer.close()
+        self.commits.drop()
         self._leave(self._newest)
 
 

@@ -20,27 +20,28 @@ import logging
 import re
 import socket
 import sys
-import warnings
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
 
 import anyio
 import h11
 import uvicorn
-from fastapi import FastAPI, Request, Response
+from fastapi import Depends, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from bcmdist import __version__
 from bcmdist.app.certificates import refuse_unusable
-from bcmdist.app.service import arrow, events, page, routes
-from bcmdist.app.service.answers import Refused, invalid, problem, refused, without_places
+from bcmdist.app.service import arrow, events, page, routes, versions
+from bcmdist.app.service.answers import Refused, encoded, invalid, problem, refused
 from bcmdist.app.service.limits import Limits
+from bcmdist.app.service.logs import LogFormat, log_to_stderr
 from bcmdist.app.service.middleware import LOOPBACK, SecurityMiddleware
+from bcmdist.app.service.parameters import only_declared_parameters
 from bcmdist.app.service.service import Service
 from bcmdist.app.service.tokens import Tokens
-from bcmdist.errors import BcmdistWarning, InvalidOption
+from bcmdist.errors import InvalidOption
 from bcmdist.runtime.signals import deferred_interrupts
 from bcmdist.runtime.threads import one_thread
 
@@ -55,17 +56,32 @@ def make_app(service: Service, *, tokens: Tokens | None = None, hosts: Iterable[
         yield
         await anyio.to_thread.run_sync(service.close)
 
-    app = FastAPI(title="bcmdist", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None)
+    app = FastAPI(
+        title="bcmdist",
+        version=__version__,
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,  # `_document` is a route as the others
+        dependencies=[Depends(only_declared_parameters)],
+    )
     app.state.service = service
     app.include_router(arrow.router)
     app.include_router(routes.router)
+    app.include_router(versions.router)
     app.include_router(events.router)
     app.include_router(page.router)
+    app.add_api_route("/openapi.json", _document, include_in_schema=False)
     app.add_exception_handler(Refused, _refused)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _unknown)
     app.add_exception_handler(Exception, _wrong)
     return SecurityMiddleware(app, service, tokens=tokens, hosts=hosts)
+
+
+async def _document(request: Request) -> Response:
+    """Return the OpenAPI document."""
+    return encoded(request.app.openapi())
 
 
 async def _wrong(request: Request, error: Exception) -> Response:
@@ -268,7 +284,7 @@ class Listening:
         return {*LOOPBACK, self.host.lower(), *map(str.lower, self.allowed)}
 
 
-def serve(folder, where: Listening, limits: Limits, **work) -> None:
+def serve(folder, where: Listening, limits: Limits, *, log_format: LogFormat = "text", **work) -> None:
     """Serve the models of a directory until a signal arrives; then commit the waiting rows.
 
     BLAS is limited to one thread: predictions and commits run concurrently, and BLAS threads of one call would wait for
@@ -287,7 +303,7 @@ def serve(folder, where: Listening, limits: Limits, **work) -> None:
     tokens = Tokens(where.token_file) if where.token_file else None
     _give_back_memory()
     with _bound(where.host, where.port) as listening, one_thread():
-        _log_to_stderr()
+        log_to_stderr(log_format)
         service = Service(folder, limits, **work)
         app = make_app(service, tokens=tokens, hosts=where.names)
         config = uvicorn.Config(
@@ -359,20 +375,3 @@ def _give_back_memory():
     if sys.platform == "linux":
         with contextlib.suppress(AttributeError):  # other C libraries than glibc have no mallopt
             ctypes.CDLL(None).mallopt(MAPPED_THRESHOLD, MAPPED_BYTES)
-
-
-def _log_to_stderr():
-    log = logging.getLogger("bcmdist.app.service")
-    if not log.handlers:
-        handler = logging.StreamHandler(sys.stderr)
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-        log.addHandler(handler)
-        log.setLevel(logging.INFO)
-        log.propagate = False
-    warnings.showwarning = _log_warning
-
-
-def _log_warning(message, category, filename, lineno, file=None, line=None):
-    """Log warnings of the package, without paths and URLs."""
-    if issubclass(category, BcmdistWarning):
-        logging.getLogger("bcmdist.app.service").warning("%s", " ".join(without_places(str(message)).split()))

@@ -2,7 +2,6 @@
 
 import asyncio
 import functools
-import logging
 import os
 import threading
 import time
@@ -22,6 +21,7 @@ from bcmdist.app.service.catalogue import KEEP_DAYS, Catalogue
 from bcmdist.app.service.large import LargeRequests
 from bcmdist.app.service.limits import Limits
 from bcmdist.app.service.loaded import Version
+from bcmdist.app.service.logs import log_error
 from bcmdist.app.service.metrics import Metrics
 from bcmdist.app.service.names import of_figures
 from bcmdist.app.service.records import fields_of
@@ -123,9 +123,6 @@ def _view(loaded, snapshot, folders):
         return figures.view(snapshot, lambda X: loaded.predict(X, method=None)[1])
     except BcmdistError as error:
         return {"message": without_places(str(error), folders)}
-
-
-log = logging.getLogger("bcmdist.app.service")
 
 
 class Service:
@@ -239,7 +236,7 @@ class Service:
 
     def log_error(self, error: BaseException) -> None:
         """Log an error by its class only: its message may contain paths or rows."""
-        log.error("%s", type(error).__name__)
+        log_error(type(error).__name__)
 
     def close(self) -> None:
         """Commit the waiting rows and close all models."""

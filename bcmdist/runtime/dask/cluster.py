@@ -31,7 +31,6 @@ from bcmdist.runtime.dask.connection import (
     answering_workers,
     await_worker,
     check_blas,
-    check_versions,
     connect,
     connect_local,
     local_cluster,
@@ -42,12 +41,14 @@ from bcmdist.runtime.dask.heartbeat import Heartbeat, Live
 from bcmdist.runtime.dask.one_by_one import WINDOW, DeathIsFinal, OneByOne
 from bcmdist.runtime.dask.pinned import NoAnswer, PinnedPartitions
 from bcmdist.runtime.dask.summaries import EventChannel
+from bcmdist.runtime.dask.versions import check_versions
 from bcmdist.runtime.interface import Outcome, Progress, SumLost, run_batch, silent
 from bcmdist.runtime.portion import ALL, Portion, untold
 from bcmdist.runtime.signals import finished_first
 
 LOOK_SECONDS = 0.1  # between checks for results; a lost scheduler would never report them
 MOST_DEATHS = 10  # of workers during one broadcast: a batch queue that shrinks kills several; arbitrary
+MOST_PROBES = 4  # of the latest data and models, repeated on workers that join
 HELD_AT_A_TIME = 4  # sets of pinned partitions: learning and cross-validation alternate between several
 PAUSE_SHARE = 0.8  # of its memory limit at which a Dask worker starts no further task
 
@@ -79,7 +80,8 @@ class DaskRuntime:
         Timeout of the connection to the scheduler.
 
     A cluster without workers is given a task, so that a cluster that adapts starts some; the runtime waits for as long
-    as a cluster object has workers to start, and otherwise a minute. Workers that join later are used, too.
+    as a cluster object has workers to start, and otherwise a minute. Workers that join later are used, too: their
+    versions are compared, and what they see of the latest data and models, within seconds of their arrival.
 
     Raises
     ------
@@ -106,6 +108,7 @@ class DaskRuntime:
         self._starting: Callable[[], bool] = nothing_starts
         self._live = Live()
         self._held: dict[tuple, PinnedPartitions] = {}
+        self._probes: dict[str, Callable[[], str]] = {}
         self._lent: list[LimitBlas | KeepPages] = []  # registered on workers while this client is connected
         try:
             if not address:
@@ -129,7 +132,8 @@ class DaskRuntime:
             raise
 
     def _prepare_workers(self, waits):
-        check_versions(self._client)
+        if self._cluster is None:
+            self._live.checked, self._live.check = check_versions(self._client), self._check_joined
         self._lent = [LimitBlas(self._client.id), KeepPages(self._client.id)]
         for plugin in self._lent:
             self._bring(plugin)
@@ -311,10 +315,22 @@ class DaskRuntime:
     def check_same(self, probe, *, url) -> None:
         """Run `probe` in this process and on every worker; raise `WorkerCannotRead` if the texts differ."""
         expected = probe()
+        self._probes.pop(url, None)
+        self._probes = dict([*self._probes.items(), (url, probe)][-MOST_PROBES:])
         pulse = self._pulse(f"check of {url}")
         pulse.check_scheduler()
         with pulse.connected():
-            answers = self._client.run(_answer, probe, on_error="return")
+            self._compare(url, probe, expected)
+
+    def _check_joined(self, workers) -> set[str]:
+        """Check workers that joined as those that were there; return the addresses of those that answer."""
+        answering = check_versions(self._client, workers)
+        for url, probe in self._probes.items():
+            self._compare(url, probe, _answer(probe), sorted(answering))
+        return answering
+
+    def _compare(self, url, probe, expected, workers=None):
+        answers = self._client.run(_answer, probe, workers=workers, on_error="return")
         for worker, found in answers.items():
             # An exception means that the worker died meanwhile; there is no text to compare.
             if isinstance(found, str) and found != expected:

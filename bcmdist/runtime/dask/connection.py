@@ -1,4 +1,4 @@
-"""Connect to a cluster and check its workers: same package versions, one BLAS thread per worker thread."""
+"""Connect to a cluster and check its workers: one BLAS thread per worker thread."""
 
 import asyncio
 import logging
@@ -10,7 +10,6 @@ import time
 import uuid
 import warnings
 from concurrent.futures import ThreadPoolExecutor
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import dask
@@ -20,7 +19,7 @@ import threadpoolctl
 from dask.system import CPU_COUNT
 from distributed.comm import connect as open_comm
 
-from bcmdist.errors import BcmdistWarning, InvalidOption, SchedulerUnreachable, VersionMismatch, WorkerLost
+from bcmdist.errors import BcmdistWarning, InvalidOption, SchedulerUnreachable, WorkerLost
 from bcmdist.runtime.allocation import keep_pages
 from bcmdist.runtime.dask import forkserver
 from bcmdist.runtime.dask.existing import ExistingCluster, existing_cluster, nothing_starts
@@ -28,7 +27,6 @@ from bcmdist.runtime.dask.security import refuse_plain, refuse_strangers, securi
 from bcmdist.runtime.portion import untold
 from bcmdist.runtime.threads import one_thread
 
-PACKAGES = ("bcmdist", "numpy", "zarr")  # whose versions must agree
 CONNECT_SECONDS = 10
 START_TRIES = 3  # attempts to start a local cluster, whose workers may be killed during their start
 WORKERS_SECONDS = 60  # timeout for the first worker, or for a new one after all have died
@@ -282,27 +280,6 @@ def worker_facts() -> dict[str, Any]:
 
 def _blas():
     return [lib for lib in threadpoolctl.threadpool_info() if lib["user_api"] == "blas"]
-
-
-def check_versions(client) -> None:
-    """Raise `VersionMismatch` if the scheduler or a worker has other versions of `PACKAGES` than this process."""
-    # `version` is a function of the standard library, so it also runs on machines without these packages.
-    for name in PACKAGES:
-        ours = version(name)
-        theirs = client.run(version, name, on_error="return")
-        theirs = {worker: found for worker, found in theirs.items() if not isinstance(found, OSError)}  # OSError: died
-        try:
-            theirs["the scheduler"] = client.run_on_scheduler(version, name)
-        except PackageNotFoundError as error:
-            theirs["the scheduler"] = error
-        wrong = {where: found for where, found in theirs.items() if found != ours}
-        if wrong:
-            where, found = next(iter(wrong.items()))
-            shown = "none" if isinstance(found, PackageNotFoundError) else found
-            raise VersionMismatch(
-                f"expected {name} {ours} on the scheduler and every worker, got {shown} on {where} ({len(wrong)} "
-                "differ); install the same versions everywhere"
-            )
 
 
 def check_blas(facts) -> None:

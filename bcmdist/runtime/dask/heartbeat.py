@@ -2,8 +2,8 @@
 
 import contextlib
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 from distributed.client import ClosedClientError
@@ -24,6 +24,10 @@ class Live:
 
     threads: int = 1
     """number of threads when last seen, at least 1"""
+    checked: set[str] = field(default_factory=set)
+    """addresses of workers that need no `check`"""
+    check: Callable[[list[str]], set[str]] | None = None
+    """checks workers that joined and returns those that answered, or raises; None: no worker is checked"""
 
 
 class Heartbeat:
@@ -72,12 +76,15 @@ class Heartbeat:
         ------
         SchedulerLost
             The scheduler is gone or was replaced by another one, or there was no worker for `WORKERS_SECONDS`.
+        VersionMismatch, WorkerCannotRead
+            A worker has joined that must not be used.
         """
         self.check_scheduler()
         self._checked = time.monotonic()
         threads = self.threads()
         if threads:
             self._alive, self.live.threads = time.monotonic(), sum(threads.values())
+            self._check_joined(threads)
         elif self._starting():
             self._alive = time.monotonic()
         elif time.monotonic() - self._alive >= WORKERS_SECONDS:
@@ -86,6 +93,11 @@ class Heartbeat:
                 f"{self._of_all} partitions; what was committed is safe: start workers and repeat the command"
             )
         return list(threads)
+
+    def _check_joined(self, workers):
+        joined = sorted(workers.keys() - self.live.checked)
+        if joined and self.live.check is not None:
+            self.live.checked |= self.live.check(joined)
 
     @contextlib.contextmanager
     def connected(self) -> Iterator[None]:

@@ -1,0 +1,87 @@
+"""The log of the service on stderr: lines of text, or one JSON object a line; each request has an id."""
+
+import json
+import logging
+import re
+import sys
+import uuid
+import warnings
+from contextvars import ContextVar
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from bcmdist.app.service.answers import without_places
+from bcmdist.app.service.names import NAME
+from bcmdist.errors import BcmdistWarning
+
+LogFormat = Literal["text", "json"]
+HEADER = b"x-request-id"
+ID = re.compile(rb"[A-Za-z0-9._:=/+-]{1,128}")  # others could forge lines of the log
+METHODS = ("GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH")
+log = logging.getLogger("bcmdist.app.service")
+request_id: ContextVar[str] = ContextVar("request_id", default="")
+"""id of the request that this context answers"""
+
+
+def id_of(scope) -> str:
+    """Return the X-Request-Id of a request, or a new one if it has none, several, or one with other characters."""
+    given = [value for name, value in scope["headers"] if name.lower() == HEADER]
+    return given[0].decode() if len(given) == 1 and ID.fullmatch(given[0]) else uuid.uuid4().hex
+
+
+def described(scope, status: int, seconds: float) -> dict[str, Any]:
+    """Return what the log says of a request.
+
+    The path is that of the route; `model`, and the `rows` predicted or absorbed, are None if the request has none.
+    """
+    model = scope.get("path_params", {}).get("name")
+    return {
+        "id": request_id.get(),
+        "method": scope["method"] if scope["method"] in METHODS else "other",
+        "path": getattr(scope.get("route"), "path", "other"),
+        "status": status,
+        "ms": round(1e3 * seconds, 1),
+        "model": model if model and NAME.fullmatch(model) else None,
+        "rows": scope.get("rows"),
+    }
+
+
+def log_request(found: dict[str, Any]) -> None:
+    """Log an answered request, `described`."""
+    line = "{id} {method} {path} {status} {ms:.1f} ms".format(**found)
+    log.info("%s", line, extra={"request": found})
+
+
+def log_error(text: str) -> None:
+    """Log what went wrong in the request that this context answers."""
+    log.error("%s", f"{request_id.get()} {text}".strip(), extra={"request_id": request_id.get()})
+
+
+class JSONLines(logging.Formatter):
+    """Formats a request as its fields, and anything else as level and message, with the time and the request's id."""
+
+    def format(self, record) -> str:
+        """Return a JSON object in one line."""
+        found = {"time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")}
+        if request := getattr(record, "request", None):
+            return json.dumps(found | request)
+        of = {"id": record.request_id} if getattr(record, "request_id", "") else {}
+        return json.dumps(found | {"level": record.levelname} | of | {"message": record.getMessage()})
+
+
+def log_to_stderr(log_format: LogFormat) -> None:
+    """Write the log, and warnings of the package, to stderr."""
+    if not log.handlers:
+        handler = logging.StreamHandler(sys.stderr)
+        text = logging.Formatter("%(asctime)s %(levelname)s %(message)s")
+        handler.setFormatter(JSONLines() if log_format == "json" else text)
+        log.addHandler(handler)
+        log.setLevel(logging.INFO)
+        log.propagate = False
+    warnings.showwarning = _log_warning
+
+
+def _log_warning(message, category, filename, lineno, file=None, line=None):
+    """Log warnings of the package, without paths and URLs."""
+    if issubclass(category, BcmdistWarning):
+        log.warning("%s", " ".join(without_places(str(message)).split()))
