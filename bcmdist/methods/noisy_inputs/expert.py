@@ -9,7 +9,8 @@ and the message that turns the prior N(0, I) into these moments has precision C^
 gives its own message. Where draws disagree by more than the prior variance there is no information: variances are
 limited to 1.
 
-The evidence of the prior with this message is the mean of log p(y | X_k) (eq. 4.38).
+The evidence of the prior with this message is the mean of log p(y | X_k) (eq. 4.38). The message of a draw is that of
+exact inputs: for likelihoods that are not Gaussian, linearised at the mode of the rows at the draw.
 """
 
 from collections.abc import Sequence
@@ -24,8 +25,9 @@ from bcmdist.experts.contributions import Contribution, densities_of
 from bcmdist.experts.expert import expert_message
 from bcmdist.experts.message import Message
 from bcmdist.methods.noisy_inputs.hmc import sampled
-from bcmdist.methods.noisy_inputs.posterior import NoisyRows, Process, map_steps
+from bcmdist.methods.noisy_inputs.posterior import NOISE, NoisyRows, Process, map_steps
 from bcmdist.model.input_errors import InputErrors
+from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.loading import load_model
 from bcmdist.model.model import Model
 from bcmdist.model.shared.belief import Factored, factored
@@ -69,12 +71,12 @@ class LearningReport(Record, frozen=True, omit_defaults=True):
     """The fact `input_errors` of a fit, which describes how the errors were learned."""
 
     rows: CountFromOne
-    noise_seen: Positive
-    """noise variance of scaled targets learned before, with inputs taken as exact"""
+    noise_seen: Positive | None = None
+    """noise variance of scaled targets learned before, with inputs taken as exact; None of other than normal errors"""
     beginnings: list[Number | None] = msgspec.field(default_factory=list)
     """score of each start, None where it failed, if there were several"""
     densities: list[Number | None] = msgspec.field(default_factory=list)
-    """clean: log densities of left-out rows by noise level, None where they failed"""
+    """clean: log densities of left-out rows by noise level or temperature, None where they failed"""
     rounds: CountFromOne = 1
     """hmc: number of rounds"""
 
@@ -86,13 +88,18 @@ class NormalErrors(InputErrors):
     way: str
     """method of learning hyper-parameters: clean: at the most probable inputs; hmc: at draws of the inputs"""
     highest: Positive
-    """noise variance of scaled targets at which the search for inputs starts; lowered to the likelihood's"""
+    """noise variance of scaled targets at which the search for inputs starts, lowered to the likelihood's; of other
+    than normal errors, the temperature at which it starts"""
     variance: tuple[NotNegative, ...] | None = None
     seed: Count = 0
     """of the draws"""
 
     def expert(self, model: Reference) -> "NoisyExpert":
         return NoisyExpert(model)
+
+    def first_temperature(self, likelihood: Likelihood) -> float:
+        """Temperature at which the search for inputs starts (`map_steps`)."""
+        return self.highest / float(likelihood.parameters[NOISE][0]) if likelihood.normal else self.highest
 
     def roots(self, part, rows, scaling) -> np.ndarray:
         """Root R of each row of a partition, (n, D, D): R R' is the covariance of the errors of its scaled inputs.
@@ -147,7 +154,7 @@ def input_draws(model: Model, part, rows, obs) -> np.ndarray:
     assert isinstance(errors, NormalErrors), "an expert of models with normal errors of inputs"
     noisy = NoisyRows(model.scaling.inputs(rows.X), errors.roots(part, rows, model.scaling), obs)
     process = Process(model.shared.kernel, model.shared.mean, model.likelihood)
-    steps = map_steps(process, noisy, errors.highest)
+    steps = map_steps(process, noisy, errors.first_temperature(model.likelihood))
     seed = [errors.seed, int(rows.digest[:15], 16)]
     return noisy.at(sampled(process, noisy, steps, count=DRAWS, burn_in=BURN_IN, seed=seed).steps)
 

@@ -41,8 +41,15 @@ class NoisyInputs(Method):
             "chunks with noisy_inputs {settings.noisy_inputs}, since local experts would read the uncorrected inputs, "
             "got {value}; leave one of them out",
         ),
-        _only("approximation", "laplace", "since the likelihood is Gaussian"),
-        _only("linearise", "own", "since the likelihood is Gaussian"),
+        _only("approximation", "laplace", "by which latents are integrated out where inputs are estimated"),
+        _only("linearise", "own", "since draws of inputs belong to the rows of a partition alone"),
+        Excludes(
+            "passes",
+            ("auto",),
+            lambda c: c.likelihood and not c.likelihood.one_pass,
+            "1 with noisy_inputs {settings.noisy_inputs}, since draws of inputs belong to the rows of a partition "
+            "alone, got {value}; leave it out",
+        ),
         _only("precision", FIRST_PRECISION, "the precision in which inputs are estimated"),
         _only("noise", "auto", "since residuals at estimated inputs do not measure prediction errors"),
         Excludes(
@@ -55,8 +62,9 @@ class NoisyInputs(Method):
         Requires(
             "likelihood",
             (None,),
-            lambda c: c.likelihood and (not c.likelihood.normal or c.likelihood.processes > 1),
-            "gaussian with noisy_inputs {settings.noisy_inputs}, got {value}; leave out --noisy-inputs",
+            lambda c: c.likelihood and not c.likelihood.single,
+            "one latent process with a density of targets (as gaussian, poisson or bernoulli) with noisy_inputs "
+            "{settings.noisy_inputs}, got {value}; leave out --noisy-inputs, or fit two classes at a time",
         ),
     )
 

@@ -5,7 +5,9 @@ update their inputs at the current hyper-parameters; then the hyper-parameters a
 partitions' evidences at the updated inputs.
 
     clean   the most probable inputs; the noise variance is lowered from round to round. The thesis stops at a given
-            noise (4.3.1.2); here the level that predicts left-out rows best is chosen.
+            noise (4.3.1.2); here the level that predicts left-out rows best is chosen. For likelihoods that are not
+            Gaussian a temperature is lowered, which determines how far inputs move, and all hyper-parameters are
+            learned.
     hmc     draws of inputs; the noise is learned too and, for data without X_variance, one error variance per column:
             the mean square of the sampled errors. The logarithms of the last rounds are averaged (4.3.2).
 
@@ -41,7 +43,7 @@ from bcmdist.methods.noisy_inputs.evidence import (
 )
 from bcmdist.methods.noisy_inputs.expert import CLEAN, LearningReport, NormalErrors
 from bcmdist.methods.noisy_inputs.options import InputOptions
-from bcmdist.methods.noisy_inputs.posterior import COOLING, NOISE
+from bcmdist.methods.noisy_inputs.posterior import COOLING, NOISE, temperatures
 from bcmdist.model.model import described
 
 NOISE_NAME = f"likelihood.{NOISE}"  # fixed with clean: if free, it would shrink until all rows are fitted exactly
@@ -59,6 +61,8 @@ FIRST_ERROR = 0.3
 SHORTEST = {"quick": (0.0,), "normal": (0.0, 0.5, 1.0), "thorough": (0.0, 0.25, 0.5, 1.0)}
 # Smallest initial noise variance of the search for inputs with --no-learn, in units of the variance of targets.
 LEAST_START_NOISE = 0.1
+# First temperature of the search for inputs, of other than normal errors. Arbitrary.
+FIRST_TEMPERATURE = 64.0
 
 
 @dataclass(frozen=True)
@@ -119,8 +123,8 @@ class AlternatingLearner:
         held = tuple(f"kernel.{name}" for name in lengths)
         point = replace(at.point, kernel=kernel.with_parameters(kernel.parameters | lengths), fixed=held)
         point = replace(self.with_best_parameters(replace(at, point=point), left_out=False).point, fixed=())
-        noise = float(point.likelihood.parameters[NOISE][0])
-        return replace(at, point=point, errors=replace(at.errors, highest=noise))
+        highest = float(point.likelihood.parameters[NOISE][0]) if point.likelihood.normal else FIRST_TEMPERATURE
+        return replace(at, point=point, errors=replace(at.errors, highest=highest))
 
     def sum(self, at: Estimate, task: Callable[[InputTrial], Any]) -> Any:
         """Sum a task over partitions; `task` creates it from the trial of an estimate."""
@@ -139,12 +143,14 @@ class AlternatingLearner:
         point = replace(at.point, kernel=found.kernel, likelihood=found.likelihood, objective=found.objective)
         return replace(at, point=point)
 
-    def at_noise_level(self, at: Estimate, noise: float) -> Estimate:
-        """Estimate after the alternations at one noise level."""
-        likelihood = at.point.likelihood.with_parameters({NOISE: np.array([noise])})
-        at = replace(at, point=replace(at.point, likelihood=likelihood, fixed=(NOISE_NAME,)))
+    def at_level(self, at: Estimate, level: float) -> Estimate:
+        """Estimate after the alternations at one noise variance of targets, or at one temperature."""
+        temperature = 1.0 if at.point.likelihood.normal else level
+        if at.point.likelihood.normal:
+            likelihood = at.point.likelihood.with_parameters({NOISE: np.array([level])})
+            at = replace(at, point=replace(at.point, likelihood=likelihood, fixed=(NOISE_NAME,)))
         for _ in range(ALTERNATIONS):
-            steps = self.sum(at, lambda trial: MapTask(trial, INPUT_STEPS, trial.errors.seed))
+            steps = self.sum(at, lambda trial: MapTask(trial, temperature, INPUT_STEPS, trial.errors.seed))
             at = self.with_best_parameters(replace(at, steps=steps), left_out=True)
         return at
 
@@ -180,18 +186,16 @@ def learn_inputs(start: Point, context: TrainingContext, mean: str, settings) ->
 
     With --no-learn the hyper-parameters are unchanged. A report is added to the context.
     """
-    form, seed, noise = (
-        settings.of(InputOptions).noisy_inputs,
-        settings.seed,
-        float(start.likelihood.parameters[NOISE][0]),
-    )
+    form, seed = settings.of(InputOptions).noisy_inputs, settings.seed
+    noise = float(start.likelihood.parameters[NOISE][0]) if start.likelihood.normal else None
     if not context.learn:
-        return start, NormalErrors(form, max(noise, LEAST_START_NOISE), seed=seed)
+        highest = max(noise, LEAST_START_NOISE) if noise else FIRST_TEMPERATURE
+        return start, NormalErrors(form, highest, seed=seed)
     learner = AlternatingLearner(context, evenly(context.parts, ROWS[context.effort]), mean)
     unknown = not learner.parts[0].data.variance
     variance = (FIRST_ERROR**2,) * learner.inputs if unknown else None
-    initial = learner.initial(start, NormalErrors(form, noise, variance, seed))
-    ended = [(_by_noise_level if form == CLEAN else _by_sampling)(learner, one) for one in _starts(learner, initial)]
+    initial = learner.initial(start, NormalErrors(form, noise or FIRST_TEMPERATURE, variance, seed))
+    ended = [(_by_level if form == CLEAN else _by_sampling)(learner, one) for one in _starts(learner, initial)]
     scores = [_score(learner, found) for found, _ in ended] if len(ended) > 1 else [0.0]
     found, facts = ended[int(np.argmax(scores))]
     facts |= {"beginnings": _finite(scores)} if len(ended) > 1 else {}
@@ -215,15 +219,16 @@ def _starts(learner, initial):
     return [initial, *(learner.smoother(initial, shortest) for shortest in smoothest if shortest > least)]
 
 
-def _by_noise_level(learner, initial):
-    """The estimate at the noise level that predicts left-out rows best, and a report."""
-    noise, rounds, densities = initial.errors.highest, [initial], list[float]()
-    for level in range(LEVELS):
-        rounds.append(learner.once(lambda noise=noise: learner.at_noise_level(rounds[-1], noise), initial, f"{level}"))
+def _by_level(learner, initial):
+    """The estimate at the noise level, or temperature, that predicts left-out rows best, and a report."""
+    highest, rounds, densities = initial.errors.highest, [initial], list[float]()
+    noises = [highest * COOLING**number for number in range(LEVELS)]
+    levels = noises if initial.point.likelihood.normal else temperatures(highest)
+    for number, level in enumerate(levels):
+        rounds.append(learner.once(lambda level=level: learner.at_level(rounds[-1], level), initial, f"{number}"))
         densities.append(rounds[-1].steps.density)
-        if level - int(np.argmax(densities)) == PATIENCE:
+        if number - int(np.argmax(densities)) == PATIENCE:
             break
-        noise *= COOLING
     best = int(np.argmax(densities))
     return rounds[1 + best], {"densities": _finite(densities)}
 
