@@ -90,7 +90,8 @@ class InputTrial:
         """The rows of a partition, and their steps (K, n, D)."""
         scaling, start = load_scaling(self.scaling), dict(self.starts)[part.key]
         obs = scaling.observations(rows.obs, self.likelihood.units, rows.X)
-        noisy = NoisyRows(scaling.inputs(rows.X), self.errors.roots(part, rows, scaling), obs)
+        roots = self.errors.roots(part.data, rows.X, rows.X_variance, scaling)
+        noisy = NoisyRows(scaling.inputs(rows.X), roots, obs)
         return noisy, load_array(self.steps)[:, start : start + part.rows]
 
 

@@ -101,21 +101,14 @@ class NormalErrors(InputErrors):
         """Temperature at which the search for inputs starts (`map_steps`)."""
         return self.highest / float(likelihood.parameters[NOISE][0]) if likelihood.normal else self.highest
 
-    def roots(self, part, rows, scaling) -> np.ndarray:
-        """Root R of each row of a partition, (n, D, D): R R' is the covariance of the errors of its scaled inputs.
-
-        Raises
-        ------
-        InvalidData
-            As in `refuse_unknown`.
-        """
+    def roots(self, data, X, X_variance, scaling) -> np.ndarray:
         if self.variance is not None:
-            return np.tile(np.diag(np.sqrt(self.variance)), (len(rows.X), 1, 1))
-        self.refuse_unknown(part.data)
-        if rows.X_variance.ndim == rows.X.ndim:
-            deviations = np.sqrt(rows.X_variance) * scaling.slopes(rows.X)
+            return np.tile(np.diag(np.sqrt(self.variance)), (len(X), 1, 1))
+        self.refuse_unknown(data)
+        if X_variance.ndim == X.ndim:
+            deviations = np.sqrt(X_variance) * scaling.slopes(X)
             return deviations[:, :, None] * np.eye(len(scaling.x_scale))
-        share, axes = np.linalg.eigh(scaling.input_covariances(rows.X, rows.X_variance))
+        share, axes = np.linalg.eigh(scaling.input_covariances(X, X_variance))
         return axes * np.sqrt(np.maximum(share, 0.0))[:, None]
 
 
@@ -152,7 +145,8 @@ def input_draws(model: Model, part, rows, obs) -> np.ndarray:
     """
     errors = model.input_errors
     assert isinstance(errors, NormalErrors), "an expert of models with normal errors of inputs"
-    noisy = NoisyRows(model.scaling.inputs(rows.X), errors.roots(part, rows, model.scaling), obs)
+    roots = errors.roots(part.data, rows.X, rows.X_variance, model.scaling)
+    noisy = NoisyRows(model.scaling.inputs(rows.X), roots, obs)
     process = Process(model.shared.kernel, model.shared.mean, model.likelihood)
     steps = map_steps(process, noisy, errors.first_temperature(model.likelihood))
     seed = [errors.seed, int(rows.digest[:15], 16)]

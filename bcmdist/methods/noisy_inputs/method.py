@@ -34,13 +34,6 @@ class NoisyInputs(Method):
     defaults = Defaults(kernel="se", rows=ROWS, cell_rows=ROWS)  # inputs move along the gradient of the kernel
 
     rules = (
-        Excludes(
-            "partition",
-            ("spatial",),
-            bool,
-            "chunks with noisy_inputs {settings.noisy_inputs}, since local experts would read the uncorrected inputs, "
-            "got {value}; leave one of them out",
-        ),
         _only("approximation", "laplace", "by which latents are integrated out where inputs are estimated"),
         _only("linearise", "own", "since draws of inputs belong to the rows of a partition alone"),
         Excludes(

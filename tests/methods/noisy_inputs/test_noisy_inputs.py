@@ -405,7 +405,6 @@ def test_data_that_do_not_say_how_far_off_they_are_are_refused(folder, cleaned):
     ("other", "expected"),
     [
         ({"expert": "fitc"}, "noisy_inputs: expected the expert bcm with it, got fitc"),
-        ({"partition": "spatial"}, "partition: expected chunks with noisy_inputs clean"),
         ({"approximation": "ep"}, "approximation: expected laplace"),
         ({"linearise": "running"}, "linearise: expected own"),
         ({"precision": "mixed"}, "precision: expected double"),
