@@ -206,7 +206,7 @@ class Snapshot:
         ------
         DataChanged
         """
-        contribution = runtime.sum(task, parts, label=label)
+        contribution = runtime.sum(task, self.with_variance(parts), label=label)
         entries = contribution.entries
         for cache in (self.surveyed, self.absorbed):
             refuse_changed(entries.values(), [cache[key] for key in entries if key in cache], self.chunks)

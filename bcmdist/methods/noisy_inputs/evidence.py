@@ -14,6 +14,7 @@ from bcmdist import linalg
 from bcmdist.experts.evidence import local_evidence
 from bcmdist.experts.laplace import laplace_mode
 from bcmdist.learning.evidence.local_tasks import Evidence
+from bcmdist.methods.noisy_inputs.averaged import averaged_evidence
 from bcmdist.methods.noisy_inputs.expert import NormalErrors
 from bcmdist.methods.noisy_inputs.hmc import STEP, log_evidence, sampled
 from bcmdist.methods.noisy_inputs.posterior import NUMERICAL, NoisyRows, Process, maximized
@@ -156,10 +157,30 @@ class InputsEvidence:
         try:
             found = [local_evidence(*of_rows, X[kept], noisy.obs[kept]) for X in noisy.at(steps)]
         except NUMERICAL as error:
-            nothing = np.zeros(sum(map(len, named_parameters(process.kernel, process.likelihood).values())))
-            return Evidence(0.0, nothing, 1, f"{part.key}: {error}")
+            return failed(process, f"{part.key}: {error}")
         values, gradients = zip(*found, strict=True)
         return Evidence(float(np.mean(values)), np.mean(gradients, axis=0), 0)
+
+
+def failed(process: Process, reason: str) -> Evidence:
+    """The evidence of a partition that failed numerically."""
+    parameters = named_parameters(process.kernel, process.likelihood)
+    return Evidence(0.0, np.zeros(sum(map(len, parameters.values()))), 1, reason)
+
+
+@dataclass(frozen=True)
+class AveragedEvidence:
+    """Task: log evidence of a single partition (`averaged_evidence`); failures as in `LocalEvidence`."""
+
+    trial: InputTrial
+
+    def __call__(self, part, rows) -> EvidenceByPartition:
+        noisy, _ = self.trial.rows_and_steps(part, rows)
+        try:
+            found = Evidence(*averaged_evidence(self.trial.process, noisy), 0)
+        except NUMERICAL as error:
+            found = failed(self.trial.process, f"{part.key}: {error}")
+        return EvidenceByPartition({part.key: found})
 
 
 @dataclass(frozen=True)

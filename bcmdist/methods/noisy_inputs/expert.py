@@ -24,6 +24,7 @@ from bcmdist.committee.record import Record
 from bcmdist.experts.contributions import Contribution, densities_of
 from bcmdist.experts.expert import expert_message
 from bcmdist.experts.message import Message
+from bcmdist.methods.noisy_inputs.averaged import averaged_message
 from bcmdist.methods.noisy_inputs.hmc import sampled
 from bcmdist.methods.noisy_inputs.posterior import NOISE, NoisyRows, Process, map_steps
 from bcmdist.model.input_errors import InputErrors
@@ -116,6 +117,8 @@ class NormalErrors(InputErrors):
 class NoisyExpert:
     """Task: the message of a partition, averaged over draws of its true inputs, times the partition's weight.
 
+    With spatial partitions, the message of averaged moments (`averaged_message`), as in local predictions. Otherwise:
+
     For a partition without state the draws are computed from its rows and the model, and stored as a blob (a retry
     stores the same blob). For a partition with state the stored draws are read, so the message is repeated exactly.
     """
@@ -125,16 +128,42 @@ class NoisyExpert:
     def __call__(self, part, rows):
         model, store = load_model(self.model), open_store(self.model.url)
         obs = model_observations(model, part, rows.obs, rows.X)
-        if part.state:
+        if model.cells is not None:
+            rows_with_errors = noisy_rows(model, part, rows, obs)
+            message, name = averaged_message(model.shared, process_of(model), rows_with_errors), ""
+        elif part.state:
             name = part.state
             draws = load_draws(BlobReference(self.model.url, name), part.rows, model.inputs)
+            message = message_of_draws(model, draws, obs)
         else:
             draws = input_draws(model, part, rows, obs)
             name = store.put_arrays({"": draws})[""]
-        message = matched([expert_message(model.shared, model.likelihood, X, obs) for X in draws])
+            message = message_of_draws(model, draws, obs)
         densities = densities_of(model.likelihood, obs)
         entry = Entry(part.key, rows.digest, part.rows, part.weight, state=name, densities=densities)
         return Contribution(message.weighted(part.weight), {part.key: entry})
+
+
+def message_of_draws(model: Model, draws, obs) -> Message:
+    """The moment-matched message of rows at draws of their inputs, (K, n, D)."""
+    return matched([expert_message(model.shared, model.likelihood, X, obs) for X in draws])
+
+
+def process_of(model: Model) -> Process:
+    """The process of a model and its likelihood."""
+    return Process(model.shared.kernel, model.shared.mean, model.likelihood)
+
+
+def noisy_rows(model: Model, part, rows, obs) -> NoisyRows:
+    """The scaled rows of a partition with the errors of their inputs.
+
+    Raises
+    ------
+    InvalidData
+    """
+    errors = model.input_errors
+    assert errors is not None, "an expert of models with errors of inputs"
+    return NoisyRows(model.scaling.inputs(rows.X), errors.roots(part.data, rows.X, rows.X_variance, model.scaling), obs)
 
 
 def input_draws(model: Model, part, rows, obs) -> np.ndarray:
@@ -145,9 +174,7 @@ def input_draws(model: Model, part, rows, obs) -> np.ndarray:
     """
     errors = model.input_errors
     assert isinstance(errors, NormalErrors), "an expert of models with normal errors of inputs"
-    roots = errors.roots(part.data, rows.X, rows.X_variance, model.scaling)
-    noisy = NoisyRows(model.scaling.inputs(rows.X), roots, obs)
-    process = Process(model.shared.kernel, model.shared.mean, model.likelihood)
+    noisy, process = noisy_rows(model, part, rows, obs), process_of(model)
     steps = map_steps(process, noisy, errors.first_temperature(model.likelihood))
     seed = [errors.seed, int(rows.digest[:15], 16)]
     return noisy.at(sampled(process, noisy, steps, count=DRAWS, burn_in=BURN_IN, seed=seed).steps)

@@ -6,10 +6,13 @@ partitions' evidences at the updated inputs.
 
     clean   the most probable inputs; the noise variance is lowered from round to round. The thesis stops at a given
             noise (4.3.1.2); here the level that predicts left-out rows best is chosen. For likelihoods that are not
-            Gaussian a temperature is lowered, which determines how far inputs move, and all hyper-parameters are
+            Gaussian a temperature is lowered instead, by which inputs move further, and all hyper-parameters are
             learned.
     hmc     draws of inputs; the noise is learned too and, for data without X_variance, one error variance per column:
             the mean square of the sampled errors. The logarithms of the last rounds are averaged (4.3.2).
+
+Where partitions are spatial, `clean` maximises the evidence averaged over inputs (`averaged_evidence`) of
+neighbourhoods of rows, by which local predictions treat errors of inputs; its inputs are not estimated.
 
 Errors of inputs may look like a rough function, a local optimum that the alternation does not leave. So there are
 several starts, the others with longer lengthscales. The best result is kept: by the predictive density of left-out rows
@@ -34,6 +37,7 @@ from bcmdist.learning.point import Point, moved, theta_of
 from bcmdist.learning.search import polish
 from bcmdist.learning.training_context import TrainingContext
 from bcmdist.methods.noisy_inputs.evidence import (
+    AveragedEvidence,
     InputsEvidence,
     InputSteps,
     InputTrial,
@@ -61,8 +65,11 @@ FIRST_ERROR = 0.3
 SHORTEST = {"quick": (0.0,), "normal": (0.0, 0.5, 1.0), "thorough": (0.0, 0.25, 0.5, 1.0)}
 # Smallest initial noise variance of the search for inputs with --no-learn, in units of the variance of targets.
 LEAST_START_NOISE = 0.1
-# First temperature of the search for inputs, of other than normal errors. Arbitrary.
-FIRST_TEMPERATURE = 64.0
+# Iterations of the search for hyper-parameters by the averaged evidence.
+AVERAGED_STEPS = 40
+# First temperature of the search for inputs, of other than normal errors (arbitrary), and the last one of learning: at
+# the most probable inputs, at temperature 1, classes may be separable, and the kernel's variance grows without limit.
+FIRST_TEMPERATURE, LAST_TEMPERATURE = 64.0, 2.0
 
 
 @dataclass(frozen=True)
@@ -95,14 +102,14 @@ class Estimate:
 
 
 class InputsObjective:
-    """The evidence at fixed inputs, with its gradient in the log hyper-parameters; one pass over the partitions."""
+    """The evidence of a task, with its gradient in the log hyper-parameters; one pass over the partitions."""
 
-    def __init__(self, learner: "AlternatingLearner", at: Estimate, *, left_out: bool):
-        self.learner, self.at, self.left_out = learner, at, left_out
+    def __init__(self, learner: "AlternatingLearner", at: Estimate, task: Callable[[InputTrial], Any]):
+        self.learner, self.at, self.task = learner, at, task
 
     def __call__(self, kernel, likelihood) -> tuple[float, np.ndarray]:
         at = replace(self.at, point=Point("", kernel, likelihood, -np.inf))
-        total = self.learner.sum(at, lambda trial: InputsEvidence(trial, self.left_out)).total
+        total = self.learner.sum(at, self.task).total
         return (-np.inf, np.zeros_like(total.gradient)) if total.failures else (total.value, total.gradient)
 
 
@@ -138,8 +145,11 @@ class AlternatingLearner:
 
     def with_best_parameters(self, at: Estimate, *, left_out: bool) -> Estimate:
         """Estimate with hyper-parameters of higher evidence at the same inputs."""
-        objective = InputsObjective(self, at, left_out=left_out)
-        found = polish(objective, at.point, inputs=self.inputs, steps=PARAMETER_STEPS)
+        return self.polished(at, lambda trial: InputsEvidence(trial, left_out), PARAMETER_STEPS)
+
+    def polished(self, at: Estimate, task: Callable[[InputTrial], Any], steps: int) -> Estimate:
+        """Estimate with hyper-parameters of a higher evidence, after at most `steps` iterations."""
+        found = polish(InputsObjective(self, at, task), at.point, inputs=self.inputs, steps=steps)
         point = replace(at.point, kernel=found.kernel, likelihood=found.likelihood, objective=found.objective)
         return replace(at, point=point)
 
@@ -191,10 +201,14 @@ def learn_inputs(start: Point, context: TrainingContext, mean: str, settings) ->
     if not context.learn:
         highest = max(noise, LEAST_START_NOISE) if noise else FIRST_TEMPERATURE
         return start, NormalErrors(form, highest, seed=seed)
-    learner = AlternatingLearner(context, evenly(context.parts, ROWS[context.effort]), mean)
+    learner = AlternatingLearner(context, _partitions(context, start.kernel), mean)
     unknown = not learner.parts[0].data.variance
     variance = (FIRST_ERROR**2,) * learner.inputs if unknown else None
     initial = learner.initial(start, NormalErrors(form, noise or FIRST_TEMPERATURE, variance, seed))
+    if form == CLEAN and context.near:
+        rows = sum(part.rows for part in learner.parts)
+        context.found["input_errors"] = LearningReport(rows=rows, noise_seen=noise)
+        return learner.polished(initial, AveragedEvidence, AVERAGED_STEPS).point, initial.errors
     ended = [(_by_level if form == CLEAN else _by_sampling)(learner, one) for one in _starts(learner, initial)]
     scores = [_score(learner, found) for found, _ in ended] if len(ended) > 1 else [0.0]
     found, facts = ended[int(np.argmax(scores))]
@@ -202,6 +216,15 @@ def learn_inputs(start: Point, context: TrainingContext, mean: str, settings) ->
     rows = sum(part.rows for part in learner.parts)
     context.found["input_errors"] = LearningReport(rows=rows, noise_seen=noise, **facts)
     return found.point, found.errors
+
+
+def _partitions(context, kernel):
+    """Partitions to learn from; where these are spatial, neighbourhoods at several densities, as for exact inputs."""
+    rows = ROWS[context.effort]
+    if context.near is None:
+        return evenly(context.parts, rows)
+    size, all_rows = max(part.rows for part in context.parts), sum(part.rows for part in context.parts)
+    return context.near(kernel, np.geomspace(1.0, min(1.0, size / all_rows), max(1, rows // size)), size)
 
 
 def _score(learner, found):
@@ -223,7 +246,8 @@ def _by_level(learner, initial):
     """The estimate at the noise level, or temperature, that predicts left-out rows best, and a report."""
     highest, rounds, densities = initial.errors.highest, [initial], list[float]()
     noises = [highest * COOLING**number for number in range(LEVELS)]
-    levels = noises if initial.point.likelihood.normal else temperatures(highest)
+    tempered = (temperature for temperature in temperatures(highest) if temperature >= LAST_TEMPERATURE)
+    levels = noises if initial.point.likelihood.normal else tempered
     for number, level in enumerate(levels):
         rounds.append(learner.once(lambda level=level: learner.at_level(rounds[-1], level), initial, f"{number}"))
         densities.append(rounds[-1].steps.density)
