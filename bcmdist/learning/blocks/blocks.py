@@ -36,12 +36,12 @@ class Neighbourhood:
     size: int
     X: np.ndarray
     obs: Observations
-    variance: np.ndarray | None
-    """variances of the errors of X, (n, D) or (n, D, D); None where the data were opened without them"""
     distance: np.ndarray
     """distance to the centre, ascending"""
     chance: np.ndarray
     """uniform random numbers, ascending where distances are equal"""
+    variance: np.ndarray | None = None
+    """variances of the errors of X, (n, D) or (n, D, D); None where the data were opened without them"""
 
     def __add__(self, other: "Neighbourhood") -> "Neighbourhood":
         if not (len(self.X) and len(other.X)):
@@ -52,7 +52,7 @@ class Neighbourhood:
         X, obs, variance = np.concatenate([self.X, other.X]), joined(self.obs, other.obs), None
         if self.variance is not None:
             variance = np.concatenate([self.variance, other.variance])[keep]
-        return Neighbourhood(self.size, X[keep], obs[keep], variance, distance[keep], chance[keep])
+        return Neighbourhood(self.size, X[keep], obs[keep], distance[keep], chance[keep], variance)
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class Nearest:
             seen = np.flatnonzero((chance[b] < share) & (distance[:, b] <= most))
             keep = seen[np.lexsort((chance[b, seen], distance[seen, b]))[: self.size]]
             errors = None if rows.X_variance is None else rows.X_variance[keep]
-            found = rows.X[keep], rows.obs[keep], errors, distance[keep, b], chance[b, keep]
+            found = rows.X[keep], rows.obs[keep], distance[keep, b], chance[b, keep], errors
             blocks.append(Neighbourhood(self.size, *found))
         return Neighbourhoods(tuple(blocks))
 

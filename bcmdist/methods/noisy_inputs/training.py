@@ -34,7 +34,7 @@ import numpy as np
 
 from bcmdist.data.partition import Partition, evenly
 from bcmdist.learning.point import Point, moved, theta_of
-from bcmdist.learning.search import polish
+from bcmdist.learning.search import EFFORTS, polish
 from bcmdist.learning.training_context import TrainingContext
 from bcmdist.methods.noisy_inputs.evidence import (
     AveragedEvidence,
@@ -197,15 +197,17 @@ def learn_inputs(start: Point, context: TrainingContext, mean: str, settings) ->
     With --no-learn the hyper-parameters are unchanged. A report is added to the context.
     """
     form, seed = settings.of(InputOptions).noisy_inputs, settings.seed
+    averaged = form == CLEAN and context.near is not None
     noise = float(start.likelihood.parameters[NOISE][0]) if start.likelihood.normal else None
     if not context.learn:
         highest = max(noise, LEAST_START_NOISE) if noise else FIRST_TEMPERATURE
         return start, NormalErrors(form, highest, seed=seed)
-    learner = AlternatingLearner(context, _partitions(context, start.kernel), mean)
+    block = EFFORTS[context.effort].block if averaged else max(part.rows for part in context.parts)
+    learner = AlternatingLearner(context, _partitions(context, start.kernel, block), mean)
     unknown = not learner.parts[0].data.variance
     variance = (FIRST_ERROR**2,) * learner.inputs if unknown else None
     initial = learner.initial(start, NormalErrors(form, noise or FIRST_TEMPERATURE, variance, seed))
-    if form == CLEAN and context.near:
+    if averaged:
         rows = sum(part.rows for part in learner.parts)
         context.found["input_errors"] = LearningReport(rows=rows, noise_seen=noise)
         return learner.polished(initial, AveragedEvidence, AVERAGED_STEPS).point, initial.errors
@@ -218,13 +220,13 @@ def learn_inputs(start: Point, context: TrainingContext, mean: str, settings) ->
     return found.point, found.errors
 
 
-def _partitions(context, kernel):
-    """Partitions to learn from; where these are spatial, neighbourhoods at several densities, as for exact inputs."""
+def _partitions(context, kernel, size):
+    """Partitions to learn from; where these are spatial, neighbourhoods of `size` rows at several densities."""
     rows = ROWS[context.effort]
     if context.near is None:
         return evenly(context.parts, rows)
-    size, all_rows = max(part.rows for part in context.parts), sum(part.rows for part in context.parts)
-    return context.near(kernel, np.geomspace(1.0, min(1.0, size / all_rows), max(1, rows // size)), size)
+    least = min(1.0, size / sum(part.rows for part in context.parts))
+    return context.near(kernel, np.geomspace(1.0, least, max(2, rows // size)), size)
 
 
 def _score(learner, found):
