@@ -1,7 +1,8 @@
 """Training inputs with Gaussian measurement errors: `--noisy-inputs clean` and `hmc` (Quinonero-Candela 2004, 4.3).
 
 For both ways of learning hyper-parameters, the message of a partition is averaged over posterior draws of its true
-inputs, to which the ledger entry refers.
+inputs, to which the ledger entry refers. Spatial partitions have messages, and local experts, of moments that are
+averaged over the errors of inputs instead.
 """
 
 from dataclasses import replace
