@@ -291,19 +291,10 @@ def learning_blocks(case, reference, store, place) -> tuple[CellBlocks | None, B
 
 def _cell_blocks(case, reference, store, url, size) -> CellBlocks:
     """Neighbourhoods of `size` rows, stored in the directory `url`."""
-    return CellBlocks(
-        case.data,
-        case.parts,
-        case.inputs,
-        reference=reference,
-        size=size,
-        per_density=case.effort.per_density,
-        runtime=case.runtime,
-        store=store,
-        url=url,
-        seed=case.settings.seed,
-        places=None if case.places is None else case.scaling.inputs(case.places),
-    )
+    places = None if case.places is None else case.scaling.inputs(case.places)
+    how: dict[str, Any] = {"per_density": case.effort.per_density, "seed": case.settings.seed, "places": places}
+    how |= {"reference": reference, "size": size, "runtime": case.runtime, "store": store, "url": url}
+    return CellBlocks(case.data, case.parts, case.inputs, **how)
 
 
 def refined_by_evidence(case, shared, kernel_name, likelihood, context, log) -> tuple[Shared, Likelihood]:

@@ -225,8 +225,9 @@ def _partitions(context, kernel, size):
     rows = ROWS[context.effort]
     if context.near is None:
         return evenly(context.parts, rows)
-    least = min(1.0, size / sum(part.rows for part in context.parts))
-    return context.near(kernel, np.geomspace(1.0, least, max(2, rows // size)), size)
+    whole = sum(part.rows for part in context.parts)
+    shares = np.geomspace(1.0, min(1.0, size / whole), max(2, min(rows, whole) // size))
+    return context.near(kernel, shares, size)
 
 
 def _score(learner, found):

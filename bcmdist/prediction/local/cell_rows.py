@@ -196,7 +196,8 @@ class CellRows:
             obs = obs.repeated(self._weights(old))
             obs = model_observations(self.model, Partition(data, int(old[0]), int(old[-1]) + 1), obs, X)
             found.insert(0, (self.model.scaling.inputs(X), obs))
-            roots = errors and errors.roots(data, X, read_variances(data, old), self.model.scaling)
+            if errors is not None:
+                roots = errors.roots(data, X, read_variances(data, old), self.model.scaling)
         return np.concatenate([X for X, _ in found]), joined(*(obs for _, obs in found)), roots
 
     def _scaled(self, rows):

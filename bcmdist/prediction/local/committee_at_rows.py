@@ -66,7 +66,7 @@ class CommitteeAtRows(ABC):
         """Variances (n,) of independent errors of f at rows, from errors of their inputs; 0 where these are exact."""
         return 0.0
 
-    def together(self, X, rows) -> np.ndarray:
+    def stacked_rows(self, X, rows) -> np.ndarray:
         """New rows X (n, D) and rows of experts in one array."""
         return np.concatenate([X, rows])
 

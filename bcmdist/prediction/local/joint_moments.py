@@ -173,7 +173,7 @@ def _values(seen, pieces) -> tuple[np.ndarray, list[_Term]]:
     points = sum(len(piece.X) for piece in pieces)
     rows, first = np.unique(np.concatenate([piece.rows for piece in pieces]), return_index=True)
     inputs = np.concatenate([piece.row_inputs for piece in pieces if len(piece.rows)] or [pieces[0].X[:0]])[first]
-    Z = seen.together(np.concatenate([piece.X for piece in pieces]), inputs)
+    Z = seen.stacked_rows(np.concatenate([piece.X for piece in pieces]), inputs)
     terms, start = [], 0
     for piece in pieces:
         terms.append(_Term(np.arange(start, start + len(piece.X)), piece.sums, piece.weights))

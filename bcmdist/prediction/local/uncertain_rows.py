@@ -82,7 +82,7 @@ class AtUncertainRows(CommitteeAtRows):
     def belief_root(self, A, k) -> np.ndarray:
         return self.exact.belief_root(A, k)
 
-    def together(self, X, rows) -> np.ndarray:
+    def stacked_rows(self, X, rows) -> np.ndarray:
         width = rows.shape[1] // self.shared.inputs if rows.size else 1
         return np.concatenate([np.tile(X, (1, width)), rows])
 
