@@ -138,12 +138,12 @@ def scores(gbcm, new, truth):
 
 
 def test_a_field_at_uncertain_places_is_learned_better_with_their_errors():
-    u, y, errors, new, truth = a_field()
+    u, y, errors, new, truth = a_field(seed=3)
     asked = replace(CELLS, learn=True, set={})
     rmse, density, *_ = scores(GBCM.fit(u, y, replace(asked, noisy_inputs="no")), new, truth)
     rmse_clean, density_clean, half, most = scores(GBCM.fit(u, y, asked, companions=errors), new, truth)
     assert rmse_clean < rmse
-    assert density_clean > density
+    assert density_clean > density + 0.3
     assert 0.35 < half < 0.7
     assert most > 0.85
 
