@@ -137,6 +137,7 @@ def scores(gbcm, new, truth):
     return np.sqrt(np.mean(error**2)), density, np.mean(z < 0.6745), np.mean(z < 1.96)
 
 
+@pytest.mark.slow
 def test_a_field_at_uncertain_places_is_learned_better_with_their_errors():
     u, y, errors, new, truth = a_field(seed=3)
     asked = replace(CELLS, learn=True, set={})
@@ -169,6 +170,7 @@ def test_cells_with_errors_predict_jointly_and_forget(tmp_path):
         more.partial_fit(tmp_path / "silent.zarr")
 
 
+@pytest.mark.slow
 def test_as_errors_vanish_local_predictions_of_counts_are_the_plain_ones():
     u, y, errors, new, _ = a_field()
     asked = replace(CELLS, likelihood="poisson", set={"kernel.lengthscale": 0.5})

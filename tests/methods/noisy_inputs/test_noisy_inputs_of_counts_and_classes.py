@@ -137,6 +137,7 @@ def error_of_rate(gbcm):
     return np.sqrt(np.mean((gbcm.predict(grid[:, None])["mean"] - np.log(3.0) - 2.5 * np.sinc(grid / np.pi)) ** 2))
 
 
+@pytest.mark.slow
 def test_counts_at_uncertain_inputs_are_fitted_better_with_their_errors(tmp_path):
     X, y, companions = counted()
     plain = GBCM.fit(X, y, replace(KNOWN, noisy_inputs="no"))
@@ -150,6 +151,7 @@ def test_counts_at_uncertain_inputs_are_fitted_better_with_their_errors(tmp_path
     np.testing.assert_allclose(more.forget(added).predict(np.zeros((1, 1)))["mean"], before, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_as_errors_vanish_the_fit_of_classes_is_the_plain_one():
     X, y, _ = counted(40, variance=0.0)
     asked, y = replace(KNOWN, likelihood="bernoulli"), (y > 3.0) * 1.0
