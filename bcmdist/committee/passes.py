@@ -118,11 +118,11 @@ def refine(snapshot: Snapshot, runtime, *, most: int | None = None, tolerance=TO
     -------
     The snapshot of the refined committee; `facts.linearisation.passes` lists change and log evidence of each pass. The
     snapshot is returned unchanged if the likelihood is exact after one pass or needs calibration (svm), if messages are
-    linearised at the running posterior, or if the ledger is empty.
+    linearised at the running posterior or averaged over draws of inputs, or if the ledger is empty.
     """
     likelihood = snapshot.model.likelihood
     once = likelihood.one_pass or snapshot.facts.linearisation.linearise == RUNNING
-    if once or not snapshot.ledger:
+    if once or snapshot.model.input_errors is not None or not snapshot.ledger:
         return snapshot
     parts = _through_present(absorbed_partitions(snapshot))
     values, halvings = _balanced(snapshot.committee.posterior.mean, likelihood), 0

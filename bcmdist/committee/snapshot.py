@@ -205,7 +205,7 @@ class Snapshot:
         ------
         DataChanged
         """
-        contribution = runtime.sum(task, parts, label=label)
+        contribution = runtime.sum(task, self.with_variance(parts), label=label)
         entries = contribution.entries
         for find in (self.surveyed.get, self.ledger.find):
             refuse_changed(entries.values(), [found for key in entries if (found := find(key))], self.chunks)

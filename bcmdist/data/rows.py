@@ -100,17 +100,31 @@ def read_rows(data: Dataset, rows) -> tuple[np.ndarray, Observations]:
     ------
     DataDamaged, InvalidData, UnsafeData
     """
-    group = open_group(data.url)
+    stored = _selected(data, rows)
 
     def column(name):
-        span = slice(int(rows[0]), int(rows[-1]) + 1)
-        array = group[name]
-        stored = _decoded(array, data.url, span, lambda array: array.oindex[rows])
-        return _meant(data, name, numbers(array, stored, f"{data.url}: {name}", start=int(rows[0])), int(rows[0]))
+        return _meant(data, name, stored(name), int(rows[0]))
 
     y = np.full(len(rows), np.nan) if data.y is None else column(data.y)
     companions = {"weight": np.ones(len(y))} | {name: column(name) for name in data.companions}
     return column(data.x), Observations(y, **companions)
+
+
+def read_variances(data: Dataset, rows) -> np.ndarray | None:
+    """Return the variances (n, D) or covariances (n, D, D) of the inputs of selected rows, as `read_rows`; None where
+    the data set has none or was opened without them."""
+    return _checked_variance(data, _selected(data, rows), int(rows[0])) if data.variance else None
+
+
+def _selected(data, rows):
+    """Return a function that reads selected rows of an array as numbers."""
+    group, span = open_group(data.url), slice(int(rows[0]), int(rows[-1]) + 1)
+
+    def stored(name):
+        values = _decoded(group[name], data.url, span, lambda array: array.oindex[rows])
+        return numbers(group[name], values, f"{data.url}: {name}", start=span.start)
+
+    return stored
 
 
 def changed_chunks(part: Partition, recorded: Mapping[str, Chunk]) -> list[str]:

@@ -29,19 +29,22 @@ def local_evidence(kernel, mean, likelihood, X, obs) -> tuple[float, np.ndarray]
     """
     K, pullback = kernel.cross_and_pullback(X, X)
     K = prior_covariance(K, mean, X)
-    value, adjoint, tail = _of_block(K, likelihood, obs)
+    value, adjoint, tail = evidence_of_covariance(K, likelihood, obs)
     return value, np.concatenate([pullback(adjoint), tail])
 
 
 def evidence_of_inputs(kernel, mean, likelihood, X, obs) -> tuple[float, np.ndarray]:
     """log p(y | X) of the rows X (n, D) alone, as `local_evidence`, and its gradient (n, D) with respect to X."""
     K = prior_covariance(kernel.cross(X, X), mean, X)
-    value, adjoint, _ = _of_block(K, likelihood, obs)
+    value, adjoint, _ = evidence_of_covariance(K, likelihood, obs)
     return value, kernel.input_gradient(X, X, adjoint + adjoint.T) + mean.input_gradient(X, adjoint)
 
 
-def _of_block(K, likelihood, obs):
-    """log p(y) under f ~ N(0, K), with its derivatives in K and in the likelihood's parameters."""
+def evidence_of_covariance(K, likelihood, obs) -> tuple[float, np.ndarray, np.ndarray]:
+    """log p(y) under f ~ N(0, K), with its derivatives in K (n, n) and in the likelihood's log parameters.
+
+    Overwrites K.
+    """
     return (_gaussian if likelihood.exact else _laplace)(K, likelihood, obs)
 
 

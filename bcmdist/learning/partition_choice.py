@@ -19,7 +19,7 @@ from bcmdist.errors import InvalidOption
 from bcmdist.experts.limits import _reading_bytes
 from bcmdist.learning.choices import task_for
 from bcmdist.learning.decisions import Decision
-from bcmdist.learning.experts import FIRST
+from bcmdist.learning.experts import FIRST, method_of
 from bcmdist.learning.hyperparameters import first_kernel, with_numbered_columns
 from bcmdist.learning.query_count import QUERY, query_count
 from bcmdist.learning.query_selection import ALTERNATED
@@ -136,6 +136,7 @@ def _without_space(context):
 
 AS_STORED: dict[str, Callable[[PartitionContext], bool]] = {
     f"another expert than {FIRST}": lambda context: context.settings.expert != FIRST,
+    "inputs with errors": lambda context: method_of(context.settings).capabilities.input_errors,
     "options that it cannot be combined with": lambda context: not _combinable(context.settings),
     "options that concern one committee of all rows": _concerns_one_committee,
     "a series whose inputs are its last values": lambda context: bool(lags_of(context.schema.columns)),

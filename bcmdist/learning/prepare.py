@@ -279,19 +279,7 @@ def learning_blocks(case, reference, store, place) -> tuple[CellBlocks | None, B
     """
     settings, effort = case.settings, case.effort
     if settings.partition == "spatial" and settings.objective in BLOCKWISE:
-        near = CellBlocks(
-            case.data,
-            case.parts,
-            case.inputs,
-            reference=reference,
-            size=effort.block,
-            per_density=effort.per_density,
-            runtime=case.runtime,
-            store=store,
-            url=place.scratch,
-            seed=settings.seed,
-            places=None if case.places is None else case.scaling.inputs(case.places),
-        )
+        near = _cell_blocks(case, reference, store, place.scratch, effort.block)
         return near, near
     if not settings.learn:
         return None, None
@@ -299,6 +287,14 @@ def learning_blocks(case, reference, store, place) -> tuple[CellBlocks | None, B
     size = len(rows) if settings.objective == "subset" else min(LEARNING_BLOCK, settings.rows_per_expert)
     X, obs = case.surveyed.sample.X[rows], case.surveyed.sample.obs[rows]
     return None, SampleBlocks(X, obs, case.data.companions, place.rows_url, size=size)
+
+
+def _cell_blocks(case, reference, store, url, size) -> CellBlocks:
+    """Neighbourhoods of `size` rows, stored in the directory `url`."""
+    places = None if case.places is None else case.scaling.inputs(case.places)
+    how: dict[str, Any] = {"per_density": case.effort.per_density, "seed": case.settings.seed, "places": places}
+    how |= {"reference": reference, "size": size, "runtime": case.runtime, "store": store, "url": url}
+    return CellBlocks(case.data, case.parts, case.inputs, **how)
 
 
 def refined_by_evidence(case, shared, kernel_name, likelihood, context, log) -> tuple[Shared, Likelihood]:
@@ -322,10 +318,14 @@ def training_context(case, groups, reference, store, place, found) -> TrainingCo
         X, obs = case.surveyed.sample.X[some], case.surveyed.sample.obs[some]
         return SampleBlocks(X, obs, case.data.companions, f"{place.rows_url}/train", size=size).cut(size)
 
+    def near(kernel, shares, size):
+        return _cell_blocks(case, reference, store, f"{place.scratch}/near", size).neighbourhoods(kernel, shares, size)
+
     settings, asked = case.settings, found.get("query_asked", 0)  # 0 before the number of query points is chosen
     where, options = (reference, store, place.scratch), settings.of(case.method.options)
     how = {"learn": settings.learn, "effort": settings.effort, "count": asked, "options": options, "found": found}
     how |= {"classes": case.classes, "groups": groups, "limit": case.limit}
+    how |= {"near": near} if settings.partition == "spatial" else {}
     return TrainingContext(case.runtime, case.parts, sampled, *where, **how)
 
 

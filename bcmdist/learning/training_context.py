@@ -9,6 +9,7 @@ import numpy as np
 
 from bcmdist.data.partition import Partition, Work
 from bcmdist.learning.time_limit import TimeLimit
+from bcmdist.model.kernels import Kernel
 from bcmdist.runtime.interface import Runtime
 from bcmdist.storage.commits import BlobReference, ModelStore
 
@@ -45,6 +46,9 @@ class TrainingContext:
     """(D,) for each input the first input that shares its lengthscale; () if each input has its own"""
     limit: TimeLimit = field(default_factory=TimeLimit)
     """time of learning, which the search for hyper-parameters has begun to use"""
+    near: Callable[[Kernel, Sequence[float], int], list[Partition]] | None = None
+    """(kernel, shares, size) -> neighbourhoods of `size` rows in the metric of a kernel, each among a share of all rows
+    (`CellBlocks`); None where partitions are not spatial"""
 
     def transient(self, arrays: Mapping[str, np.ndarray]) -> AbstractContextManager[dict[str, BlobReference]]:
         """Store arrays while the context is open; yields their references by name."""

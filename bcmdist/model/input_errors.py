@@ -4,6 +4,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
+
 from bcmdist.data.registry import Registry
 from bcmdist.errors import InvalidData
 from bcmdist.storage.fields import damaged, decode, shown
@@ -28,6 +30,22 @@ class InputErrors(ABC):
         Parameters
         ----------
         model : `bcmdist.storage.commits.Reference` of the stored model
+        """
+
+    @abstractmethod
+    def roots(self, data, X, X_variance, scaling) -> np.ndarray:
+        """Root R of each row, (n, D, D): R R' is the covariance of the errors of its scaled inputs.
+
+        Parameters
+        ----------
+        data : data set of the rows, for the error text
+        X, X_variance : inputs (n, D) and their variances (n, D) or covariances (n, D, D), in original units; None where
+            the data have none
+
+        Raises
+        ------
+        InvalidData
+            As in `refuse_unknown`.
         """
 
     def refuse_unknown(self, data) -> None:

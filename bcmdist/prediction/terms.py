@@ -29,6 +29,7 @@ from bcmdist.model.shared.query import Query
 from bcmdist.prediction.latent import BLOCK_ROWS
 from bcmdist.prediction.local.committee_at_rows import CommitteeAtRows
 from bcmdist.prediction.local.expert import LocalExpert
+from bcmdist.prediction.local.uncertain_rows import mean_cross
 
 MEAN = "mean"  # name of the term of the prior mean
 
@@ -139,7 +140,7 @@ def local_terms(seen: CommitteeAtRows, expert: LocalExpert, X) -> tuple[np.ndarr
         if kernel is None:  # the mean is a function of v
             c = np.zeros((len(expert.X), len(X)), order="F")
         else:
-            c = np.asfortranarray(kernel.cross(expert.X, X) - expert.V[:, :Q] @ B[:, :Q].T)
+            c = np.asfortranarray(mean_cross(kernel, expert.X, X, query.inputs) - expert.V[:, :Q] @ B[:, :Q].T)
         means.append(seen.mean(B) + c.T @ expert.pull)
         each = []
         for k, site in enumerate(expert.sites):

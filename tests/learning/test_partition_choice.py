@@ -61,7 +61,7 @@ def test_it_is_more_accurate(rng):
         ({"expert": "fitc"}, "another expert than bcm"),
         ({"expert": "fourier", "query": None}, "another expert than bcm"),
         ({"likelihood": "softmax_coupled"}, "options that it cannot be combined with"),
-        ({"noisy_inputs": "hmc"}, "options that it cannot be combined with"),
+        ({"noisy_inputs": "hmc"}, "inputs with errors"),
         ({"passes": "1"}, "options that concern one committee"),
         ({"linearise": "running"}, "options that concern one committee"),
         ({"objective": "committee"}, "options that it cannot be combined with"),

@@ -10,6 +10,7 @@ work, and the later one fails.
 
 import contextlib
 import hashlib
+import math
 import os
 import shutil
 import uuid
@@ -58,6 +59,7 @@ class Scatter:
         cells = self.router(rows.X)
         columns = {part.data.x: rows.X} | ({part.data.y: rows.obs.y} if part.data.y is not None else {})
         columns |= {name: getattr(rows.obs, name) for name in part.data.companions}
+        columns |= {part.data.variance: rows.X_variance} if part.data.variance else {}
         self.shuffle.write(run_name(part, rows.digest), Run(cells, np.arange(part.start, part.stop), columns))
         counts = np.bincount(cells, minlength=self.cells)
         assert len(counts) == self.cells, "a router names cells that exist"
@@ -159,7 +161,8 @@ def reorder(
     if not os.path.exists(where):
         shuffle = Shuffle(f"{scratch}/runs")
         try:
-            with room_for(scratch, 8 * data.rows * (data.inputs + len(data.companions) + 2)):
+            width = data.inputs + len(data.companions) + 2 + math.prod(_shape_of_variance(data))
+            with room_for(scratch, 8 * data.rows * width):
                 moved = _scatter(Scatter(shuffle, router, cells), scratch, runtime, parts)
                 with _appearing(where, f"{scratch}/{uuid.uuid4().hex[:8]}") as out:
                     edges = _create(out, data, moved, chunk_rows, job)
@@ -225,10 +228,20 @@ def _create(out, data, moved, chunk_rows, job):
     one = np.zeros(1)
     columns = {data.x: np.zeros((1, data.inputs)), "row": np.zeros(1, np.int64)} | ({data.y: one} if data.y else {})
     columns |= dict.fromkeys(data.companions, one)
+    if data.variance:
+        columns[data.variance] = np.zeros((1, *_shape_of_variance(data)))
     create_dataset(out, columns, edges[-1], rows_per_chunk=chunk_rows, attributes={"job": job})
     entries = [[entry.key, entry.digest, entry.rows] for entry in moved.entries.values()]
     write_array(out, "edges", edges, along="cell", attributes={"entries": entries})
     return edges
+
+
+def _shape_of_variance(data) -> tuple[int, ...]:
+    """Return the shape of a row's input variances, in the order of the columns that are read; (0,) if none are."""
+    if not data.variance:
+        return (0,)
+    stored: Any = open_group(data.url)[data.variance]
+    return (data.inputs,) * (stored.ndim - 1)
 
 
 def _reordered(data, where, job):
@@ -241,4 +254,5 @@ def _reordered(data, where, job):
         edges, entries = group["edges"][...], group["edges"].attrs["entries"]
     except (ValueError, RuntimeError, OSError, KeyError) as error:
         raise DataDamaged(f"{where}: expected to read edges, failed: {error}; remove it and repeat") from error
-    return open_data(where, x=data.x, y=data.y), edges, {key: Entry(key, *fields) for key, *fields in entries}
+    copy = open_data(where, x=data.x, y=data.y, uncertain=bool(data.variance))
+    return copy, edges, {key: Entry(key, *fields) for key, *fields in entries}

@@ -15,7 +15,7 @@ from typing import Protocol
 
 import numpy as np
 
-from bcmdist.data.dataset import Dataset, open_data
+from bcmdist.data.dataset import VARIANCE, Dataset, open_data
 from bcmdist.data.groups import open_group
 from bcmdist.data.observations import Observations, joined
 from bcmdist.data.partition import Partition
@@ -40,6 +40,8 @@ class Neighbourhood:
     """distance to the centre, ascending"""
     chance: np.ndarray
     """uniform random numbers, ascending where distances are equal"""
+    variance: np.ndarray | None = None
+    """variances of the errors of X, (n, D) or (n, D, D); None where the data were opened without them"""
 
     def __add__(self, other: "Neighbourhood") -> "Neighbourhood":
         if not (len(self.X) and len(other.X)):
@@ -47,8 +49,10 @@ class Neighbourhood:
         distance = np.concatenate([self.distance, other.distance])
         chance = np.concatenate([self.chance, other.chance])
         keep = np.lexsort((chance, distance))[: self.size]
-        X, obs = np.concatenate([self.X, other.X]), joined(self.obs, other.obs)
-        return Neighbourhood(self.size, X[keep], obs[keep], distance[keep], chance[keep])
+        X, obs, variance = np.concatenate([self.X, other.X]), joined(self.obs, other.obs), None
+        if self.variance is not None:
+            variance = np.concatenate([self.variance, other.variance])[keep]
+        return Neighbourhood(self.size, X[keep], obs[keep], distance[keep], chance[keep], variance)
 
 
 @dataclass(frozen=True)
@@ -86,7 +90,9 @@ class Nearest:
         for b, (share, most) in enumerate(table[:, -2:]):
             seen = np.flatnonzero((chance[b] < share) & (distance[:, b] <= most))
             keep = seen[np.lexsort((chance[b, seen], distance[seen, b]))[: self.size]]
-            blocks.append(Neighbourhood(self.size, rows.X[keep], rows.obs[keep], distance[keep, b], chance[b, keep]))
+            errors = None if rows.X_variance is None else rows.X_variance[keep]
+            found = rows.X[keep], rows.obs[keep], distance[keep, b], chance[b, keep], errors
+            blocks.append(Neighbourhood(self.size, *found))
         return Neighbourhoods(tuple(blocks))
 
 
@@ -208,8 +214,10 @@ class CellBlocks:
             if any(len(one.X) < size for one, radius in zip(found.blocks, radii, strict=True) if np.isfinite(radius)):
                 found = self._nearest(centres, shares, unit, np.full(len(centres), np.inf), size)
             X, obs, sizes = all_rows(found)
-            _write(place, X, obs, self.data.companions, rows_per_chunk=size, attributes={"sizes": sizes})
-        blocks = open_data(place)
+            errors = [one.variance for one in found.blocks if one.variance is not None]
+            more = {VARIANCE.format("X"): np.concatenate(errors)} if errors else {}
+            _write(place, X, obs, self.data.companions, more, rows_per_chunk=size, attributes={"sizes": sizes})
+        blocks = open_data(place, uncertain=bool(self.data.variance))
         edges = np.cumsum([0, *open_group(place).attrs["sizes"]]).tolist()  # type: ignore[misc]
         return [_kept(Partition(blocks, a, b), place) for a, b in itertools.pairwise(edges) if b > a]
 
@@ -230,8 +238,8 @@ class CellBlocks:
         ]
 
 
-def _write(place, X, obs, companions, *, rows_per_chunk, attributes=None):
-    columns = {"X": X, "y": obs.y} | {name: getattr(obs, name) for name in companions}
+def _write(place, X, obs, companions, more=None, *, rows_per_chunk, attributes=None):
+    columns = {"X": X, "y": obs.y} | {name: getattr(obs, name) for name in companions} | (more or {})
     write_dataset(place, columns, rows_per_chunk=rows_per_chunk, attributes=attributes)
 
 

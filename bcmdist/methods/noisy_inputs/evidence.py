@@ -11,17 +11,19 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from bcmdist import linalg
-from bcmdist.errors import NotPositiveDefinite
 from bcmdist.experts.evidence import local_evidence
+from bcmdist.experts.laplace import laplace_mode
 from bcmdist.learning.evidence.local_tasks import Evidence
-from bcmdist.learning.left_out.density import normal_density
+from bcmdist.methods.noisy_inputs.averaged import averaged_evidence
 from bcmdist.methods.noisy_inputs.expert import NormalErrors
 from bcmdist.methods.noisy_inputs.hmc import STEP, log_evidence, sampled
-from bcmdist.methods.noisy_inputs.posterior import NoisyRows, Process, maximized
+from bcmdist.methods.noisy_inputs.posterior import NUMERICAL, NoisyRows, Process, maximized
 from bcmdist.model.kernels import Kernel
 from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.loading import load_scaling
 from bcmdist.model.mean import Mean
+from bcmdist.model.model import named_parameters
+from bcmdist.prediction.observation import predictive
 from bcmdist.storage.commits import BlobReference, load_array
 
 # One row in `LEFT_OUT` is excluded from the search for inputs, and predicted from `LEFT_OUT_DRAWS` draws of its input.
@@ -89,7 +91,8 @@ class InputTrial:
         """The rows of a partition, and their steps (K, n, D)."""
         scaling, start = load_scaling(self.scaling), dict(self.starts)[part.key]
         obs = scaling.observations(rows.obs, self.likelihood.units, rows.X)
-        noisy = NoisyRows(scaling.inputs(rows.X), self.errors.roots(part, rows, scaling), obs)
+        roots = self.errors.roots(part.data, rows.X, rows.X_variance, scaling)
+        noisy = NoisyRows(scaling.inputs(rows.X), roots, obs)
         return noisy, load_array(self.steps)[:, start : start + part.rows]
 
 
@@ -98,6 +101,8 @@ class MapTask:
     """Task: steps of higher posterior density, and the predictive density of the left-out rows."""
 
     trial: InputTrial
+    temperature: float
+    """of the kept rows, in the search for inputs"""
     iterations: int
     seed: int
 
@@ -106,9 +111,10 @@ class MapTask:
         kept = kept_rows(part.rows)
         found = np.zeros_like(steps)
         try:
-            found[kept] = maximized(process, noisy.subset(kept), steps[kept], self.iterations)
+            tempered = noisy.subset(kept).tempered(self.temperature)
+            found[kept] = maximized(process, tempered, steps[kept], self.iterations)
             density = left_out_density(process, noisy, found, self.seed)
-        except NotPositiveDefinite:
+        except NUMERICAL:
             density = -np.inf
         return InputSteps({part.key: found[None]}, {part.key: density})
 
@@ -150,10 +156,31 @@ class InputsEvidence:
         of_rows = process.kernel, process.mean, process.likelihood
         try:
             found = [local_evidence(*of_rows, X[kept], noisy.obs[kept]) for X in noisy.at(steps)]
-        except NotPositiveDefinite as error:
-            return Evidence(0.0, np.zeros(len(process.kernel.theta) + 1), 1, f"{part.key}: {error}")
+        except NUMERICAL as error:
+            return failed(process, f"{part.key}: {error}")
         values, gradients = zip(*found, strict=True)
         return Evidence(float(np.mean(values)), np.mean(gradients, axis=0), 0)
+
+
+def failed(process: Process, reason: str) -> Evidence:
+    """The evidence of a partition that failed numerically."""
+    parameters = named_parameters(process.kernel, process.likelihood)
+    return Evidence(0.0, np.zeros(sum(map(len, parameters.values()))), 1, reason)
+
+
+@dataclass(frozen=True)
+class AveragedEvidence:
+    """Task: log evidence of a single partition (`averaged_evidence`); failures as in `LocalEvidence`."""
+
+    trial: InputTrial
+
+    def __call__(self, part, rows) -> EvidenceByPartition:
+        noisy, _ = self.trial.rows_and_steps(part, rows)
+        try:
+            found = Evidence(*averaged_evidence(self.trial.process, noisy), 0)
+        except NUMERICAL as error:
+            found = failed(self.trial.process, f"{part.key}: {error}")
+        return EvidenceByPartition({part.key: found})
 
 
 @dataclass(frozen=True)
@@ -183,20 +210,20 @@ def left_out_density(process: Process, noisy: NoisyRows, steps, seed: int) -> fl
     mean, variance = _predicted(
         process, training.at(steps[kept]), training.obs, test.at(draws).reshape(-1, steps.shape[1])
     )
-    error = process.likelihood.targets(test.obs) - mean.reshape(LEFT_OUT_DRAWS, -1)
-    variance = variance.reshape(LEFT_OUT_DRAWS, -1) + process.likelihood.noise(test.obs)
-    densities = np.logaddexp.reduce(normal_density(error, variance), axis=0) - np.log(LEFT_OUT_DRAWS)
-    return float(densities.sum())
+    obs = test.obs[np.tile(np.arange(len(test.inputs)), LEFT_OUT_DRAWS)]
+    densities = predictive(process.likelihood, mean, variance, obs).log_density(obs).reshape(LEFT_OUT_DRAWS, -1)
+    return float(np.sum(np.logaddexp.reduce(densities, axis=0) - np.log(LEFT_OUT_DRAWS)))
 
 
 def _predicted(process, X, obs, Z):
-    """Mean and variance of f at inputs Z given the rows X (Rasmussen & Williams 2006, eqs. 2.25 and 2.26)."""
-    H, h = process.mean.design(X), process.mean.design(Z)
+    """Mean and variance of f at inputs Z given the rows X (Rasmussen & Williams 2006, eqs. 3.21 and 3.24)."""
+    H, h, likelihood = process.mean.design(X), process.mean.design(Z), process.likelihood
     K = process.kernel.cross(X, X) + H @ H.T
-    K[np.diag_indices_from(K)] += process.likelihood.noise(obs)
-    L = linalg.cholesky(K, name="covariance of a partition's targets")
+    f = laplace_mode(K, obs, likelihood)
+    root = np.sqrt(likelihood.curvature(obs, f))
+    L = linalg.cholesky(linalg.identity_plus_scaled(K, root), name="I + w^1/2 K w^1/2 of a partition")
     k = process.kernel.cross(X, Z) + H @ h.T
-    mean = k.T @ linalg.cholesky_solve(L, process.likelihood.targets(obs))
-    explained = linalg.solve_lower(L, np.asfortranarray(k))
+    explained = linalg.solve_lower(L, np.asfortranarray(root[:, None] * k))
     prior = process.kernel.diagonal(Z) + np.einsum("ij,ij->i", h, h)
-    return mean, np.maximum(prior - np.einsum("ij,ij->j", explained, explained), 0.0)
+    variance = np.maximum(prior - np.einsum("ij,ij->j", explained, explained), 0.0)
+    return k.T @ likelihood.score(obs, f), variance

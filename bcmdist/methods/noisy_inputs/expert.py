@@ -9,7 +9,8 @@ and the message that turns the prior N(0, I) into these moments has precision C^
 gives its own message. Where draws disagree by more than the prior variance there is no information: variances are
 limited to 1.
 
-The evidence of the prior with this message is the mean of log p(y | X_k) (eq. 4.38).
+The evidence of the prior with this message is the mean of log p(y | X_k) (eq. 4.38). The message of a draw is that of
+exact inputs: for likelihoods that are not Gaussian, linearised at the mode of the rows at the draw.
 """
 
 from collections.abc import Sequence
@@ -23,9 +24,11 @@ from bcmdist.committee.record import Record
 from bcmdist.experts.contributions import Contribution, densities_of
 from bcmdist.experts.expert import expert_message
 from bcmdist.experts.message import Message
+from bcmdist.methods.noisy_inputs.averaged import averaged_message
 from bcmdist.methods.noisy_inputs.hmc import sampled
-from bcmdist.methods.noisy_inputs.posterior import NoisyRows, Process, map_steps
+from bcmdist.methods.noisy_inputs.posterior import NOISE, NoisyRows, Process, map_steps
 from bcmdist.model.input_errors import InputErrors
+from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.loading import load_model
 from bcmdist.model.model import Model
 from bcmdist.model.shared.belief import Factored, factored
@@ -69,12 +72,12 @@ class LearningReport(Record, frozen=True, omit_defaults=True):
     """The fact `input_errors` of a fit, which describes how the errors were learned."""
 
     rows: CountFromOne
-    noise_seen: Positive
-    """noise variance of scaled targets learned before, with inputs taken as exact"""
+    noise_seen: Positive | None = None
+    """noise variance of scaled targets learned before, with inputs taken as exact; None of other than normal errors"""
     beginnings: list[Number | None] = msgspec.field(default_factory=list)
     """score of each start, None where it failed, if there were several"""
     densities: list[Number | None] = msgspec.field(default_factory=list)
-    """clean: log densities of left-out rows by noise level, None where they failed"""
+    """clean: log densities of left-out rows by noise level or temperature, None where they failed"""
     rounds: CountFromOne = 1
     """hmc: number of rounds"""
 
@@ -86,7 +89,8 @@ class NormalErrors(InputErrors):
     way: str
     """method of learning hyper-parameters: clean: at the most probable inputs; hmc: at draws of the inputs"""
     highest: Positive
-    """noise variance of scaled targets at which the search for inputs starts; lowered to the likelihood's"""
+    """noise variance of scaled targets at which the search for inputs starts, lowered to the likelihood's; of other
+    than normal errors, the temperature at which it starts"""
     variance: tuple[NotNegative, ...] | None = None
     seed: Count = 0
     """of the draws"""
@@ -94,27 +98,26 @@ class NormalErrors(InputErrors):
     def expert(self, model: Reference) -> "NoisyExpert":
         return NoisyExpert(model)
 
-    def roots(self, part, rows, scaling) -> np.ndarray:
-        """Root R of each row of a partition, (n, D, D): R R' is the covariance of the errors of its scaled inputs.
+    def first_temperature(self, likelihood: Likelihood) -> float:
+        """Temperature at which the search for inputs starts (`map_steps`)."""
+        return self.highest / float(likelihood.parameters[NOISE][0]) if likelihood.normal else self.highest
 
-        Raises
-        ------
-        InvalidData
-            As in `refuse_unknown`.
-        """
+    def roots(self, data, X, X_variance, scaling) -> np.ndarray:
         if self.variance is not None:
-            return np.tile(np.diag(np.sqrt(self.variance)), (len(rows.X), 1, 1))
-        self.refuse_unknown(part.data)
-        if rows.X_variance.ndim == rows.X.ndim:
-            deviations = np.sqrt(rows.X_variance) * scaling.slopes(rows.X)
+            return np.tile(np.diag(np.sqrt(self.variance)), (len(X), 1, 1))
+        self.refuse_unknown(data)
+        if X_variance.ndim == X.ndim:
+            deviations = np.sqrt(X_variance) * scaling.slopes(X)
             return deviations[:, :, None] * np.eye(len(scaling.x_scale))
-        share, axes = np.linalg.eigh(scaling.input_covariances(rows.X, rows.X_variance))
+        share, axes = np.linalg.eigh(scaling.input_covariances(X, X_variance))
         return axes * np.sqrt(np.maximum(share, 0.0))[:, None]
 
 
 @dataclass(frozen=True)
 class NoisyExpert:
     """Task: the message of a partition, averaged over draws of its true inputs, times the partition's weight.
+
+    With spatial partitions, the message of averaged moments (`averaged_message`), as in local predictions. Otherwise:
 
     For a partition without state the draws are computed from its rows and the model, and stored as a blob (a retry
     stores the same blob). For a partition with state the stored draws are read, so the message is repeated exactly.
@@ -125,16 +128,42 @@ class NoisyExpert:
     def __call__(self, part, rows):
         model, store = load_model(self.model), open_store(self.model.url)
         obs = model_observations(model, part, rows.obs, rows.X)
-        if part.state:
+        if model.cells is not None:
+            rows_with_errors = noisy_rows(model, part, rows, obs)
+            message, name = averaged_message(model.shared, process_of(model), rows_with_errors), ""
+        elif part.state:
             name = part.state
             draws = load_draws(BlobReference(self.model.url, name), part.rows, model.inputs)
+            message = message_of_draws(model, draws, obs)
         else:
             draws = input_draws(model, part, rows, obs)
             name = store.put_arrays({"": draws})[""]
-        message = matched([expert_message(model.shared, model.likelihood, X, obs) for X in draws])
+            message = message_of_draws(model, draws, obs)
         densities = densities_of(model.likelihood, obs)
         entry = Entry(part.key, rows.digest, part.rows, part.weight, state=name, densities=densities)
         return Contribution(message.weighted(part.weight), {part.key: entry})
+
+
+def message_of_draws(model: Model, draws, obs) -> Message:
+    """The moment-matched message of rows at draws of their inputs, (K, n, D)."""
+    return matched([expert_message(model.shared, model.likelihood, X, obs) for X in draws])
+
+
+def process_of(model: Model) -> Process:
+    """The process of a model and its likelihood."""
+    return Process(model.shared.kernel, model.shared.mean, model.likelihood)
+
+
+def noisy_rows(model: Model, part, rows, obs) -> NoisyRows:
+    """The scaled rows of a partition with the errors of their inputs.
+
+    Raises
+    ------
+    InvalidData
+    """
+    errors = model.input_errors
+    assert errors is not None, "an expert of models with errors of inputs"
+    return NoisyRows(model.scaling.inputs(rows.X), errors.roots(part.data, rows.X, rows.X_variance, model.scaling), obs)
 
 
 def input_draws(model: Model, part, rows, obs) -> np.ndarray:
@@ -145,9 +174,8 @@ def input_draws(model: Model, part, rows, obs) -> np.ndarray:
     """
     errors = model.input_errors
     assert isinstance(errors, NormalErrors), "an expert of models with normal errors of inputs"
-    noisy = NoisyRows(model.scaling.inputs(rows.X), errors.roots(part, rows, model.scaling), obs)
-    process = Process(model.shared.kernel, model.shared.mean, model.likelihood)
-    steps = map_steps(process, noisy, errors.highest)
+    noisy, process = noisy_rows(model, part, rows, obs), process_of(model)
+    steps = map_steps(process, noisy, errors.first_temperature(model.likelihood))
     seed = [errors.seed, int(rows.digest[:15], 16)]
     return noisy.at(sampled(process, noisy, steps, count=DRAWS, burn_in=BURN_IN, seed=seed).steps)
 

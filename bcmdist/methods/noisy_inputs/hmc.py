@@ -10,9 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bcmdist.errors import NotPositiveDefinite
 from bcmdist.experts.hmc import energy, leapfrog
-from bcmdist.methods.noisy_inputs.posterior import NoisyRows, Process, log_density
+from bcmdist.methods.noisy_inputs.posterior import NUMERICAL, NoisyRows, Process, log_density
 
 # Mean number of leapfrog steps per trajectory, and the initial step length; the target acceptance rate (a customary
 # value), and the gain with which the log step length follows the difference from it.
@@ -85,7 +84,7 @@ def _tempered(process, noisy, power):
     def density(flat):
         try:
             value, gradient = log_density(process, noisy, flat.reshape(noisy.inputs.shape))
-        except NotPositiveDefinite:
+        except NUMERICAL:
             return -math.inf, np.zeros_like(flat)
         prior = 1.0 - power
         return power * value - 0.5 * prior * flat @ flat, power * gradient.ravel() - prior * flat

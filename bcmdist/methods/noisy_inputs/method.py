@@ -1,7 +1,8 @@
 """Training inputs with Gaussian measurement errors: `--noisy-inputs clean` and `hmc` (Quinonero-Candela 2004, 4.3).
 
 For both ways of learning hyper-parameters, the message of a partition is averaged over posterior draws of its true
-inputs, to which the ledger entry refers.
+inputs, to which the ledger entry refers. Spatial partitions have messages, and local experts, of moments that are
+averaged over the errors of inputs instead.
 """
 
 from dataclasses import replace
@@ -34,15 +35,15 @@ class NoisyInputs(Method):
     defaults = Defaults(kernel="se", rows=ROWS, cell_rows=ROWS)  # inputs move along the gradient of the kernel
 
     rules = (
+        _only("approximation", "laplace", "by which latents are integrated out where inputs are estimated"),
+        _only("linearise", "own", "since draws of inputs belong to the rows of a partition alone"),
         Excludes(
-            "partition",
-            ("spatial",),
-            bool,
-            "chunks with noisy_inputs {settings.noisy_inputs}, since local experts would read the uncorrected inputs, "
-            "got {value}; leave one of them out",
+            "passes",
+            ("auto",),
+            lambda c: c.likelihood and not c.likelihood.one_pass,
+            "1 with noisy_inputs {settings.noisy_inputs}, since draws of inputs belong to the rows of a partition "
+            "alone, got {value}; leave it out",
         ),
-        _only("approximation", "laplace", "since the likelihood is Gaussian"),
-        _only("linearise", "own", "since the likelihood is Gaussian"),
         _only("precision", FIRST_PRECISION, "the precision in which inputs are estimated"),
         _only("noise", "auto", "since residuals at estimated inputs do not measure prediction errors"),
         Excludes(
@@ -55,8 +56,9 @@ class NoisyInputs(Method):
         Requires(
             "likelihood",
             (None,),
-            lambda c: c.likelihood and (not c.likelihood.normal or c.likelihood.processes > 1),
-            "gaussian with noisy_inputs {settings.noisy_inputs}, got {value}; leave out --noisy-inputs",
+            lambda c: c.likelihood and not c.likelihood.single,
+            "one latent process with a density of targets (as gaussian, poisson or bernoulli) with noisy_inputs "
+            "{settings.noisy_inputs}, got {value}; leave out --noisy-inputs, or fit two classes at a time",
         ),
     )
 

@@ -8,9 +8,15 @@ constant,
 Whitened steps Z are used instead, x_n = u_n + R_n z_n, where R_n R_n' is the error covariance of a row, diagonal or
 not: log p(y | X) - 1/2 |Z|^2. An input without error is then not changed.
 
+For likelihoods that are not Gaussian, p(y | X) is the Laplace evidence: latents are integrated out by the approximation
+by which messages are made, so inputs, hyper-parameters and messages belong to the same model. Its gradient in inputs
+includes the movement of the mode (`evidence_of_inputs`). Sampling inputs and latents jointly would avoid the error of
+Laplace's approximation in inputs, not in messages, and would mix slowly: given the latents, an input hardly moves.
+
 `map_steps` finds the most probable inputs (cleanGP; 4.3.1). The posterior has many spurious maxima, at which inputs
-have moved so far that the targets are fitted exactly. Therefore the noise variance of targets is lowered gradually from
-a value at which inputs hardly move (4.3.1.2), and each search starts from the result of the previous one.
+have moved so far that the targets are fitted exactly. Therefore log p(y | f) is divided by a temperature that is
+lowered gradually to 1, from a value at which inputs hardly move, and each search starts from the result of the previous
+one. For normal errors this lowers the noise variance of targets (4.3.1.2).
 """
 
 from collections.abc import Iterator
@@ -21,13 +27,15 @@ import numpy as np
 from scipy.optimize import minimize
 
 from bcmdist.data.observations import Observations
-from bcmdist.errors import NotPositiveDefinite
+from bcmdist.errors import LaplaceNotConverged, NotPositiveDefinite
 from bcmdist.experts.evidence import evidence_of_inputs
 from bcmdist.model.kernels import Kernel
 from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.mean import Mean
 
 NOISE = "noise_variance"
+NUMERICAL = NotPositiveDefinite, LaplaceNotConverged
+"""errors at inputs or hyper-parameters where a search went too far"""
 
 
 @dataclass(frozen=True)
@@ -48,6 +56,10 @@ class NoisyRows:
         """The given rows only."""
         return NoisyRows(self.inputs[rows], self.root[rows], self.obs[rows])
 
+    def tempered(self, temperature: float) -> "NoisyRows":
+        """The same rows with log p(y | f) divided by a temperature."""
+        return replace(self, obs=replace(self.obs, weight=self.obs.weight / temperature))
+
 
 @dataclass(frozen=True)
 class Process:
@@ -56,16 +68,7 @@ class Process:
     kernel: Kernel
     mean: Mean
     likelihood: Likelihood
-    """Gaussian"""
-
-    @property
-    def noise(self) -> float:
-        """Noise variance of targets."""
-        return float(self.likelihood.parameters[NOISE][0])
-
-    def at_noise(self, noise: float) -> "Process":
-        """The same with another noise variance."""
-        return replace(self, likelihood=self.likelihood.with_parameters({NOISE: np.array([noise])}))
+    """of one process"""
 
 
 def log_density(process: Process, rows: NoisyRows, steps) -> tuple[float, np.ndarray]:
@@ -73,32 +76,32 @@ def log_density(process: Process, rows: NoisyRows, steps) -> tuple[float, np.nda
 
     Raises
     ------
-    NotPositiveDefinite
+    LaplaceNotConverged, NotPositiveDefinite
     """
     X = rows.at(steps)
     value, gradient = evidence_of_inputs(process.kernel, process.mean, process.likelihood, X, rows.obs)
     return value - 0.5 * float(np.vdot(steps, steps)), np.einsum("nde,nd->ne", rows.root, gradient) - steps
 
 
-COOLING, STEPS = 0.5, 60  # ratio of successive noise variances, and iterations at each
-FAILED = 1e12  # loss where the covariance is not positive definite
+COOLING, STEPS = 0.5, 60  # ratio of successive temperatures, and iterations at each
+FAILED = 1e12  # loss where the density cannot be computed
 
 
 def map_steps(process: Process, rows: NoisyRows, highest: float) -> np.ndarray:
-    """Steps Z (n, D) to a local maximum of `log_density`, while lowering the noise variance from `highest`."""
+    """Steps Z (n, D) to a local maximum of `log_density`, while lowering the temperature from `highest`."""
     steps = np.zeros(rows.inputs.shape)
-    for noise in noise_levels(highest, process.noise):
-        steps = maximized(process.at_noise(noise), rows, steps, STEPS)
+    for temperature in temperatures(highest):
+        steps = maximized(process, rows.tempered(temperature), steps, STEPS)
     return steps
 
 
-def noise_levels(highest: float, lowest: float) -> Iterator[float]:
-    """Noise variances descending from `highest` to `lowest`, which is always the last."""
-    noise = highest
-    while noise > lowest:
-        yield noise
-        noise *= COOLING
-    yield lowest
+def temperatures(highest: float) -> Iterator[float]:
+    """Temperatures descending from `highest` to 1, which is always the last."""
+    temperature = highest
+    while temperature > 1.0:
+        yield temperature
+        temperature *= COOLING
+    yield 1.0
 
 
 def maximized(process: Process, rows: NoisyRows, start, iterations: int) -> np.ndarray:
@@ -109,7 +112,7 @@ def maximized(process: Process, rows: NoisyRows, start, iterations: int) -> np.n
         steps = flat.reshape(start.shape)
         try:
             value, gradient = log_density(process, rows, steps)
-        except NotPositiveDefinite:  # the search went too far
+        except NUMERICAL:
             return FAILED, np.zeros_like(flat)
         if value > best[0]:
             best[:] = [value, steps.copy()]

@@ -5,9 +5,14 @@ update their inputs at the current hyper-parameters; then the hyper-parameters a
 partitions' evidences at the updated inputs.
 
     clean   the most probable inputs; the noise variance is lowered from round to round. The thesis stops at a given
-            noise (4.3.1.2); here the level that predicts left-out rows best is chosen.
+            noise (4.3.1.2); here the level that predicts left-out rows best is chosen. For likelihoods that are not
+            Gaussian a temperature is lowered instead, by which inputs move further, and all hyper-parameters are
+            learned.
     hmc     draws of inputs; the noise is learned too and, for data without X_variance, one error variance per column:
             the mean square of the sampled errors. The logarithms of the last rounds are averaged (4.3.2).
+
+Where partitions are spatial, `clean` maximises the evidence averaged over inputs (`averaged_evidence`) of
+neighbourhoods of rows, by which local predictions treat errors of inputs; its inputs are not estimated.
 
 Errors of inputs may look like a rough function, a local optimum that the alternation does not leave. So there are
 several starts, the others with longer lengthscales. The best result is kept: by the predictive density of left-out rows
@@ -29,9 +34,10 @@ import numpy as np
 
 from bcmdist.data.partition import Partition, evenly
 from bcmdist.learning.point import Point, moved, theta_of
-from bcmdist.learning.search import polish
+from bcmdist.learning.search import EFFORTS, polish
 from bcmdist.learning.training_context import TrainingContext
 from bcmdist.methods.noisy_inputs.evidence import (
+    AveragedEvidence,
     InputsEvidence,
     InputSteps,
     InputTrial,
@@ -41,7 +47,7 @@ from bcmdist.methods.noisy_inputs.evidence import (
 )
 from bcmdist.methods.noisy_inputs.expert import CLEAN, LearningReport, NormalErrors
 from bcmdist.methods.noisy_inputs.options import InputOptions
-from bcmdist.methods.noisy_inputs.posterior import COOLING, NOISE
+from bcmdist.methods.noisy_inputs.posterior import COOLING, NOISE, temperatures
 from bcmdist.model.model import described
 
 NOISE_NAME = f"likelihood.{NOISE}"  # fixed with clean: if free, it would shrink until all rows are fitted exactly
@@ -59,6 +65,11 @@ FIRST_ERROR = 0.3
 SHORTEST = {"quick": (0.0,), "normal": (0.0, 0.5, 1.0), "thorough": (0.0, 0.25, 0.5, 1.0)}
 # Smallest initial noise variance of the search for inputs with --no-learn, in units of the variance of targets.
 LEAST_START_NOISE = 0.1
+# Iterations of the search for hyper-parameters by the averaged evidence.
+AVERAGED_STEPS = 40
+# First temperature of the search for inputs, of other than normal errors (arbitrary), and the last one of learning: at
+# the most probable inputs, at temperature 1, classes may be separable, and the kernel's variance grows without limit.
+FIRST_TEMPERATURE, LAST_TEMPERATURE = 64.0, 2.0
 
 
 @dataclass(frozen=True)
@@ -91,14 +102,14 @@ class Estimate:
 
 
 class InputsObjective:
-    """The evidence at fixed inputs, with its gradient in the log hyper-parameters; one pass over the partitions."""
+    """The evidence of a task, with its gradient in the log hyper-parameters; one pass over the partitions."""
 
-    def __init__(self, learner: "AlternatingLearner", at: Estimate, *, left_out: bool):
-        self.learner, self.at, self.left_out = learner, at, left_out
+    def __init__(self, learner: "AlternatingLearner", at: Estimate, task: Callable[[InputTrial], Any]):
+        self.learner, self.at, self.task = learner, at, task
 
     def __call__(self, kernel, likelihood) -> tuple[float, np.ndarray]:
         at = replace(self.at, point=Point("", kernel, likelihood, -np.inf))
-        total = self.learner.sum(at, lambda trial: InputsEvidence(trial, self.left_out)).total
+        total = self.learner.sum(at, self.task).total
         return (-np.inf, np.zeros_like(total.gradient)) if total.failures else (total.value, total.gradient)
 
 
@@ -119,8 +130,8 @@ class AlternatingLearner:
         held = tuple(f"kernel.{name}" for name in lengths)
         point = replace(at.point, kernel=kernel.with_parameters(kernel.parameters | lengths), fixed=held)
         point = replace(self.with_best_parameters(replace(at, point=point), left_out=False).point, fixed=())
-        noise = float(point.likelihood.parameters[NOISE][0])
-        return replace(at, point=point, errors=replace(at.errors, highest=noise))
+        highest = float(point.likelihood.parameters[NOISE][0]) if point.likelihood.normal else FIRST_TEMPERATURE
+        return replace(at, point=point, errors=replace(at.errors, highest=highest))
 
     def sum(self, at: Estimate, task: Callable[[InputTrial], Any]) -> Any:
         """Sum a task over partitions; `task` creates it from the trial of an estimate."""
@@ -134,17 +145,22 @@ class AlternatingLearner:
 
     def with_best_parameters(self, at: Estimate, *, left_out: bool) -> Estimate:
         """Estimate with hyper-parameters of higher evidence at the same inputs."""
-        objective = InputsObjective(self, at, left_out=left_out)
-        found = polish(objective, at.point, inputs=self.inputs, steps=PARAMETER_STEPS)
+        return self.polished(at, lambda trial: InputsEvidence(trial, left_out), PARAMETER_STEPS)
+
+    def polished(self, at: Estimate, task: Callable[[InputTrial], Any], steps: int) -> Estimate:
+        """Estimate with hyper-parameters of a higher evidence, after at most `steps` iterations."""
+        found = polish(InputsObjective(self, at, task), at.point, inputs=self.inputs, steps=steps)
         point = replace(at.point, kernel=found.kernel, likelihood=found.likelihood, objective=found.objective)
         return replace(at, point=point)
 
-    def at_noise_level(self, at: Estimate, noise: float) -> Estimate:
-        """Estimate after the alternations at one noise level."""
-        likelihood = at.point.likelihood.with_parameters({NOISE: np.array([noise])})
-        at = replace(at, point=replace(at.point, likelihood=likelihood, fixed=(NOISE_NAME,)))
+    def at_level(self, at: Estimate, level: float) -> Estimate:
+        """Estimate after the alternations at one noise variance of targets, or at one temperature."""
+        temperature = 1.0 if at.point.likelihood.normal else level
+        if at.point.likelihood.normal:
+            likelihood = at.point.likelihood.with_parameters({NOISE: np.array([level])})
+            at = replace(at, point=replace(at.point, likelihood=likelihood, fixed=(NOISE_NAME,)))
         for _ in range(ALTERNATIONS):
-            steps = self.sum(at, lambda trial: MapTask(trial, INPUT_STEPS, trial.errors.seed))
+            steps = self.sum(at, lambda trial: MapTask(trial, temperature, INPUT_STEPS, trial.errors.seed))
             at = self.with_best_parameters(replace(at, steps=steps), left_out=True)
         return at
 
@@ -180,24 +196,38 @@ def learn_inputs(start: Point, context: TrainingContext, mean: str, settings) ->
 
     With --no-learn the hyper-parameters are unchanged. A report is added to the context.
     """
-    form, seed, noise = (
-        settings.of(InputOptions).noisy_inputs,
-        settings.seed,
-        float(start.likelihood.parameters[NOISE][0]),
-    )
+    form, seed = settings.of(InputOptions).noisy_inputs, settings.seed
+    averaged = form == CLEAN and context.near is not None
+    noise = float(start.likelihood.parameters[NOISE][0]) if start.likelihood.normal else None
     if not context.learn:
-        return start, NormalErrors(form, max(noise, LEAST_START_NOISE), seed=seed)
-    learner = AlternatingLearner(context, evenly(context.parts, ROWS[context.effort]), mean)
+        highest = max(noise, LEAST_START_NOISE) if noise else FIRST_TEMPERATURE
+        return start, NormalErrors(form, highest, seed=seed)
+    block = EFFORTS[context.effort].block if averaged else max(part.rows for part in context.parts)
+    learner = AlternatingLearner(context, _partitions(context, start.kernel, block), mean)
     unknown = not learner.parts[0].data.variance
     variance = (FIRST_ERROR**2,) * learner.inputs if unknown else None
-    initial = learner.initial(start, NormalErrors(form, noise, variance, seed))
-    ended = [(_by_noise_level if form == CLEAN else _by_sampling)(learner, one) for one in _starts(learner, initial)]
+    initial = learner.initial(start, NormalErrors(form, noise or FIRST_TEMPERATURE, variance, seed))
+    if averaged:
+        rows = sum(part.rows for part in learner.parts)
+        context.found["input_errors"] = LearningReport(rows=rows, noise_seen=noise)
+        return learner.polished(initial, AveragedEvidence, AVERAGED_STEPS).point, initial.errors
+    ended = [(_by_level if form == CLEAN else _by_sampling)(learner, one) for one in _starts(learner, initial)]
     scores = [_score(learner, found) for found, _ in ended] if len(ended) > 1 else [0.0]
     found, facts = ended[int(np.argmax(scores))]
     facts |= {"beginnings": _finite(scores)} if len(ended) > 1 else {}
     rows = sum(part.rows for part in learner.parts)
     context.found["input_errors"] = LearningReport(rows=rows, noise_seen=noise, **facts)
     return found.point, found.errors
+
+
+def _partitions(context, kernel, size):
+    """Partitions to learn from; where these are spatial, neighbourhoods of `size` rows at several densities."""
+    rows = ROWS[context.effort]
+    if context.near is None:
+        return evenly(context.parts, rows)
+    whole = sum(part.rows for part in context.parts)
+    shares = np.geomspace(1.0, min(1.0, size / whole), max(2, min(rows, whole) // size))
+    return context.near(kernel, shares, size)
 
 
 def _score(learner, found):
@@ -215,15 +245,17 @@ def _starts(learner, initial):
     return [initial, *(learner.smoother(initial, shortest) for shortest in smoothest if shortest > least)]
 
 
-def _by_noise_level(learner, initial):
-    """The estimate at the noise level that predicts left-out rows best, and a report."""
-    noise, rounds, densities = initial.errors.highest, [initial], list[float]()
-    for level in range(LEVELS):
-        rounds.append(learner.once(lambda noise=noise: learner.at_noise_level(rounds[-1], noise), initial, f"{level}"))
+def _by_level(learner, initial):
+    """The estimate at the noise level, or temperature, that predicts left-out rows best, and a report."""
+    highest, rounds, densities = initial.errors.highest, [initial], list[float]()
+    noises = [highest * COOLING**number for number in range(LEVELS)]
+    tempered = (temperature for temperature in temperatures(highest) if temperature >= LAST_TEMPERATURE)
+    levels = noises if initial.point.likelihood.normal else tempered
+    for number, level in enumerate(levels):
+        rounds.append(learner.once(lambda level=level: learner.at_level(rounds[-1], level), initial, f"{number}"))
         densities.append(rounds[-1].steps.density)
-        if level - int(np.argmax(densities)) == PATIENCE:
+        if number - int(np.argmax(densities)) == PATIENCE:
             break
-        noise *= COOLING
     best = int(np.argmax(densities))
     return rounds[1 + best], {"densities": _finite(densities)}
 

@@ -246,6 +246,8 @@ def with_halos(snapshot: Snapshot, runtime) -> Snapshot:
     stages = StageTimer()
     with stages("halos"), snapshot.drafted() as readable:
         found = _halos(readable, runtime)
+    if snapshot.model.input_errors is not None:
+        del found["centroids"]  # copies of later rows have no errors of inputs: the committee alone uses these rows
     return snapshot.changed(stages=stages, cells=snapshot.facts.cells.changed(**found))
 
 
@@ -256,7 +258,7 @@ def with_borders(snapshot: Snapshot, runtime) -> Snapshot:
     with stages("halos"), snapshot.drafted() as snapshot:
         parts = _some(_whole(snapshot), CALIBRATED_PARTITIONS)
         facts: dict[str, Any] = {}
-        if snapshot.model.likelihood.categorical:
+        if snapshot.model.likelihood.categorical and snapshot.model.input_errors is None:
             count = math.ceil(CALIBRATED_ROWS / len(parts))
             left_out = runtime.sum(LeftOutRows(snapshot.reference, count), parts, label="calibrate")
             facts["local_calibration"] = asdict(fit_calibration(left_out))

@@ -17,7 +17,7 @@ from zict import LRU
 from bcmdist.data.cell_tree import CellTree, grow
 from bcmdist.data.observations import Observations, joined
 from bcmdist.data.partition import Partition
-from bcmdist.data.rows import read_all, read_rows
+from bcmdist.data.rows import read_all, read_rows, read_variances
 from bcmdist.model.kernels import metric
 from bcmdist.model.model import Model
 from bcmdist.model.targets import model_observations
@@ -183,16 +183,22 @@ class CellRows:
 
     # --- Values of rows ---
 
-    def read(self, rows) -> tuple[np.ndarray, Observations]:
-        """Scaled inputs (n, D) and observations in the units of the model, of rows in ascending order."""
+    def read(self, rows) -> tuple[np.ndarray, Observations, np.ndarray | None]:
+        """Scaled inputs (n, D) and observations in the units of the model, of rows in ascending order.
+
+        With errors of inputs, also a root R (n, D, D) of their covariance; otherwise None. All rows are of the fit
+        then (`arrange.with_halos`).
+        """
         data, old, late = self.arrangement.data, rows[rows < self.of_fit], rows[rows >= self.of_fit] - self.of_fit
-        found = [(self.late.X[late], self.late.obs[late])]
+        found, roots, errors = [(self.late.X[late], self.late.obs[late])], None, self.model.input_errors
         if len(old):
             X, obs = read_rows(data, old)
             obs = obs.repeated(self._weights(old))
             obs = model_observations(self.model, Partition(data, int(old[0]), int(old[-1]) + 1), obs, X)
             found.insert(0, (self.model.scaling.inputs(X), obs))
-        return np.concatenate([X for X, _ in found]), joined(*(obs for _, obs in found))
+            if errors is not None:
+                roots = errors.roots(data, X, read_variances(data, old), self.model.scaling)
+        return np.concatenate([X for X, _ in found]), joined(*(obs for _, obs in found)), roots
 
     def _scaled(self, rows):
         """Inputs (n, D) in units of the lengthscales, of rows in ascending order."""

@@ -62,6 +62,14 @@ class CommitteeAtRows(ABC):
         May overwrite A.
         """
 
+    def input_noise(self, V, X) -> np.ndarray | float:
+        """Variances (n,) of independent errors of f at rows, from errors of their inputs; 0 where these are exact."""
+        return 0.0
+
+    def stacked_rows(self, X, rows) -> np.ndarray:
+        """New rows X (n, D) and rows of experts in one array."""
+        return np.concatenate([X, rows])
+
     def belief_variance(self, A, k) -> np.ndarray:
         """a' Lambda^-1 a for each row a of A, (n,); see `belief_root`."""
         root = self.belief_root(A, k)

@@ -64,7 +64,7 @@ class LocalExpert:
     """Rows around a cell with their information beyond the shared variables; made by `local_expert`."""
 
     X: np.ndarray
-    """(n, D), scaled"""
+    """(n, D), scaled; with errors of inputs, the points of `uncertain_rows`"""
     V: np.ndarray
     """columns of `CommitteeAtRows`, such as the whitened design, (n, K)"""
     sites: tuple[Site, ...]
@@ -89,15 +89,18 @@ def local_expert(seen: CommitteeAtRows, likelihood: Likelihood, X, V, obs) -> Lo
     ------
     LaplaceNotConverged, NotPositiveDefinite
     """
-    Lam, prior_mean = seen.left_lower(V, X), seen.mean(V)
+    Lam, prior_mean, input_noise = seen.left_lower(V, X), seen.mean(V), seen.input_noise(V, X)
     if likelihood.exact:
-        noise = np.broadcast_to(likelihood.noise(obs), len(X))
+        noise = np.broadcast_to(likelihood.noise(obs) + input_noise, len(X))
         Lam[np.diag_indices_from(Lam)] += noise
         L = linalg.cholesky(Lam, name="cov(y | query) of a local expert")
         pull = linalg.cholesky_solve(L, likelihood.targets(obs) - prior_mean)
         return LocalExpert(X, V, (Site(None, L, np.sqrt(noise)),), pull, obs)
-    f = find_mode(linalg.mirror(Lam), obs, likelihood, prior_mean)
+    observed = linalg.mirror(Lam.copy(order="F"))
+    observed[np.diag_indices_from(observed)] += input_noise
+    f = find_mode(observed, obs, likelihood, prior_mean)
     weights = likelihood.curvature(obs, f).reshape(len(X), -1)
+    weights = weights / (1.0 + weights * np.reshape(input_noise, (-1, 1)))  # without the errors of inputs
     return LocalExpert(X, V, tuple(_linearised(Lam, w) for w in weights.T), likelihood.score(obs, f), obs)
 
 

@@ -246,7 +246,8 @@ def arrangement_of(model: Model, cells: Cells, url: str, where: str) -> Arrangem
     assert model.cells is not None, "a model of spatial partitions has cells"
     home = cells_directory(cells, url)
     edges = open_store(home).get_array(cells.edges)
-    data = open_data(f"{home}/{CELL_DATA}", x=model.x_name, y=model.y_name)
+    uncertain = model.input_errors is not None
+    data = open_data(f"{home}/{CELL_DATA}", x=model.x_name, y=model.y_name, uncertain=uncertain)
     check_edges(edges, model.cells.cells, data.rows, where)
     return Arrangement(data, model.cells, edges, HaloSizes(cells.core or 0, cells.with_halo or 0))
 

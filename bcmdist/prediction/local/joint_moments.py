@@ -74,7 +74,7 @@ class Piece:
     rows: np.ndarray
     """numbers of the rows of the cell's expert, (n,)"""
     row_inputs: np.ndarray
-    """(n, D), scaled"""
+    """`LocalExpert.X`"""
     influence: np.ndarray
     """weights g of the rows, (n, j)"""
     noise: np.ndarray
@@ -147,7 +147,7 @@ class _Term:
 def _tiles(seen, pieces, count):
     """Yield the parts of Q' prior Q + N'N, (count, count), from the values of r at some points and rows with all later
     ones."""
-    Z, terms = _values(pieces)
+    Z, terms = _values(seen, pieces)
     step = max(1, TILE_ENTRIES // len(Z))
     for a in range(0, len(Z), step):
         prior = seen.prior_cross(Z[a : a + step], Z[a:])
@@ -168,11 +168,12 @@ def _tiles(seen, pieces, count):
         yield half + half.T + N.T @ N
 
 
-def _values(pieces) -> tuple[np.ndarray, list[_Term]]:
+def _values(seen, pieces) -> tuple[np.ndarray, list[_Term]]:
     """Inputs of all values of r, of the points and of each row once, and the terms of the sums."""
     points = sum(len(piece.X) for piece in pieces)
     rows, first = np.unique(np.concatenate([piece.rows for piece in pieces]), return_index=True)
-    Z = np.concatenate([*(piece.X for piece in pieces), np.concatenate([piece.row_inputs for piece in pieces])[first]])
+    inputs = np.concatenate([piece.row_inputs for piece in pieces if len(piece.rows)] or [pieces[0].X[:0]])[first]
+    Z = seen.stacked_rows(np.concatenate([piece.X for piece in pieces]), inputs)
     terms, start = [], 0
     for piece in pieces:
         terms.append(_Term(np.arange(start, start + len(piece.X)), piece.sums, piece.weights))

@@ -29,6 +29,7 @@ from bcmdist.prediction.local.joint_moments import Sums, each_point, joint_momen
 from bcmdist.prediction.local.late_rows import load_late_rows
 from bcmdist.prediction.local.query_sufficiency import query_losses
 from bcmdist.prediction.local.samples import by_covariance, sample_normal, sample_paths
+from bcmdist.prediction.local.uncertain_rows import AtUncertainRows, possible_inputs
 from bcmdist.prediction.terms import committee_terms, local_terms
 from bcmdist.runtime.memory import LOCAL_BYTES
 from bcmdist.storage.blobs import canonical_json, sha256
@@ -65,7 +66,8 @@ class Neighbours:
 
     def __init__(self, model: Model, belief: Belief, rows: CellRows, commit: Hashable):
         self.model, self.belief, self.rows, self.commit = model, belief, rows, commit
-        self.seen = committee_at_rows(model.shared, belief)
+        exact = committee_at_rows(model.shared, belief)
+        self.seen = exact if model.input_errors is None else AtUncertainRows(exact)
 
     @property
     def arrangement(self) -> Arrangement:
@@ -236,8 +238,9 @@ class _Read:
 
     @functools.cached_property
     def values(self) -> tuple[np.ndarray, Observations]:
-        """Scaled inputs (n, D) and observations."""
-        return self.near.rows.read(self.rows)
+        """Scaled inputs (n, D), with errors their possible ones (`possible_inputs`), and observations."""
+        X, obs, roots = self.near.rows.read(self.rows)
+        return (X if roots is None else possible_inputs(X, roots)), obs
 
     @functools.cached_property
     def columns(self) -> np.ndarray:

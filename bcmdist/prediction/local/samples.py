@@ -92,8 +92,10 @@ class RandomResiduals:
             self.values, self.deviates = (np.concatenate([one, more]) for one in (self.values, self.deviates))
 
     def _prior(self, X):
-        blocks = [X[a : a + COSINE_ROWS] for a in range(0, max(len(X), 1), COSINE_ROWS)]
-        return np.concatenate([np.column_stack([one(x) for one in self.functions]) for x in blocks])
+        points = X.reshape(-1, self.shared.inputs)  # several of each row whose input has errors
+        blocks = [points[a : a + COSINE_ROWS] for a in range(0, max(len(points), 1), COSINE_ROWS)]
+        values = np.concatenate([np.column_stack([one(x) for one in self.functions]) for x in blocks])
+        return values if len(points) == len(X) else values.reshape(len(X), -1, self.size).mean(axis=1)
 
 
 def sample_paths(seen: CommitteeAtRows, in_cells: InCells, X, size, rng) -> np.ndarray:
