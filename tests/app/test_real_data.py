@@ -18,16 +18,17 @@ def bcmdist(*arguments):
     return json.loads(done.stdout)
 
 
-def fitted_scores(path, folder, *, split=(), task="regression", query=1000):
+def fitted_scores(path, folder, *, split=(), task="regression", query=1000, effort="quick"):
     """Import both parts, fit, score; the figures of both commands."""
     for part in ("train", "test"):
         bcmdist("import", path, folder / f"{part}.zarr", "--part", part, *split)
-    fit = bcmdist("fit", folder / "train.zarr", "--model", folder / "model", "--task", task, "--query", query)
+    how = ("--task", task, "--query", query, "--effort", effort)
+    fit = bcmdist("fit", folder / "train.zarr", "--model", folder / "model", *how)
     return fit | bcmdist("score", folder / "model", folder / "test.zarr")
 
 
 def test_kin40k(real_data, tmp_path):
-    figures = fitted_scores(real_data("kin40k"), tmp_path)
+    figures = fitted_scores(real_data("kin40k"), tmp_path, effort="normal")
     assert figures["rows"] == 30_000
     assert figures["nmse"] <= 0.08
     assert 0.92 <= figures["coverage95"] <= 0.98
@@ -41,7 +42,7 @@ def test_elevators(real_data, tmp_path):
 
 def test_pumadyn(real_data, tmp_path):
     """Four of 32 inputs matter; learning must find them."""
-    figures = fitted_scores(real_data("pumadyn32nm"), tmp_path)
+    figures = fitted_scores(real_data("pumadyn32nm"), tmp_path, effort="normal")
     assert figures["nmse"] <= 0.05
 
 
