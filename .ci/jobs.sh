@@ -19,6 +19,9 @@ slow() {
     [ "$code" = 5 ] || return "$code"  # 5: no tests
 }
 
+# Slow tests of folders that are marked so.
+alone() { python -m pytest -rs -m 'slow and alone' --durations=20 "${@/#/tests/}"; }
+
 checks() {
     ruff check .
     ruff format --check .
@@ -30,7 +33,7 @@ interop() { "$scratch/interop/bin/python" -m pytest -rs tests/interop; }
 
 examples() {
     for example in examples/[0-9]*.py examples/paper00*_*.py; do
-        echo "-- $example"
+        echo "-- $example ($SECONDS s)"
         python -W error "$example" --quick
     done
 }

@@ -1,6 +1,7 @@
 """The continuous integration tells what did not run, and fails where what must run did not."""
 
 import importlib.util
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -97,3 +98,6 @@ def test_jobs_are_there_once_and_so_is_every_folder_of_slow_tests():
     tests = CI.parent / "tests"
     slow = [path.relative_to(tests).parts[0] for path in tests.rglob("test_*.py") if "mark.slow" in path.read_text()]
     assert {f"slow {name}" for name in slow} <= set(jobs)
+    alone = {path.relative_to(tests).parts[0] for path in tests.rglob("test_*.py") if "mark.alone" in path.read_text()}
+    asked = re.findall(r'"alone ([\w ]+)"', (CI / "run").read_text())
+    assert alone - {"repository"} == {name for names in asked for name in names.split()}
