@@ -28,8 +28,14 @@ checks() {
     mypy
 }
 
+# Until the environments of others are there.
+installed() { until [ -e "$scratch/installed" ]; do sleep 1; done; }
+
 # Other packages, in an environment of their own.
-interop() { "$scratch/interop/bin/python" -m pytest -rs tests/interop; }
+interop() {
+    installed
+    "$scratch/interop/bin/python" -m pytest -rs tests/interop
+}
 
 examples() {
     for example in examples/[0-9]*.py examples/paper00*_*.py; do
@@ -48,6 +54,7 @@ guide() {
 }
 
 deploy() {
+    installed
     attempt "deploy: cluster" bash deploy/cluster/run.sh bcmdist demo --rows 4000 --out "$scratch/cluster-demo" --json
     export MOTO_SERVER=$PWD/.pytest_cache/d/servers/venv/bin/moto_server
     for way in local streams ssh-tls slurm s3 container; do
