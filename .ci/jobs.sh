@@ -3,23 +3,15 @@
 set -euo pipefail
 . .ci/outcomes.sh
 
-# Each once, the longest first: none is left at the end.
+# The longest first: none is left at the end.
 all() {
-    {
-        printf 'slow %s\n' methods app api laws learning
-        printf '%s\n' guide examples "slow prediction" "slow repository" deploy readme benchmarks interop checks
-        grep -rl 'mark\.slow' tests --include='test_*.py' | cut -d / -f 2 | sed 's/^/slow /'
-    } | awk '!seen[$0]++'
+    printf 'slow %s\n' methods app api laws learning
+    printf '%s\n' guide examples "slow prediction" "slow repository storage" deploy "slow model data benchmarks" readme
+    printf '%s\n' benchmarks interop "slow committee experts interop linalg runtime test_names.py" checks
 }
 
-# Slow tests of a folder, where there are any, but for those that are marked `alone`.
-slow() {
-    local code=0
-    python -m pytest -rs -m 'slow and not alone' --durations=20 "tests/$1" || code=$?
-    [ "$code" = 5 ] || return "$code"  # 5: no tests
-}
-
-# Slow tests of folders that are marked so.
+# Slow tests of folders but for those that are marked `alone`; and these.
+slow() { python -m pytest -rs -m 'slow and not alone' --durations=20 "${@/#/tests/}"; }
 alone() { python -m pytest -rs -m 'slow and alone' --durations=20 "${@/#/tests/}"; }
 
 checks() {
