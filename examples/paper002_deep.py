@@ -9,9 +9,9 @@ the defaults of `--expert dgp`. Not as there: one row of ten that is left out sa
 paper's energy and that of power 1/2 train layers each, which are mixed; the last layer is absorbed again by messages;
 GP 50 models the logarithm of targets where that predicts rows left out better (yacht).
 The paper's own runs look better than they can be on some sets (its SGLD has an RMSE of .10 on whole grades of wine), so
-compare its columns with each other. With `--quick` a split of boston and few steps. Sets that are not in FOLDER are
-skipped. `--full` keeps the figures of each split in results/paper002_deep.json and goes on from there, one process a
-core, beginning no split after so many minutes.
+compare its columns with each other. With `--quick` a split of boston, few centres and few steps. Sets that are not in
+FOLDER are skipped. `--full` keeps the figures of each split in results/paper002_deep.json and goes on from there, one
+process a core, beginning no split after so many minutes.
 """
 
 import argparse
@@ -39,13 +39,13 @@ PAPER = {
 CENTRES = 50
 
 
-def methods(effort) -> dict[str, Settings]:
+def methods(effort, centres=CENTRES) -> dict[str, Settings]:
     """Settings by the name of the paper."""
     return {
-        "GP 50": Settings(
-            expert="fitc", query=CENTRES, query_method="optimised", objective="committee", kernel="se", effort=effort
+        f"GP {centres}": Settings(
+            expert="fitc", query=centres, query_method="optimised", objective="committee", kernel="se", effort=effort
         ),
-        "DGP-2 50": Settings(expert="dgp", layers=2, units=2, query=CENTRES, effort=effort),
+        f"DGP-2 {centres}": Settings(expert="dgp", layers=2, units=2, query=centres, effort=effort),
         "dgp": Settings(expert="dgp", effort=effort),
     }
 
@@ -74,12 +74,12 @@ def computed(experiment: Experiment) -> dict[str, float]:
     return {"density": density, "rmse": error}
 
 
-def run(name, data, splits, effort):
+def run(name, data, splits, *how):
     """Figures of a set, printed as they come."""
     X, y, tests = data
     tests = tests[:splits]
     begin(name, f"{len(y)} rows, {X.shape[1]} inputs, {len(tests)} splits")
-    for method, settings in methods(effort).items():
+    for method, settings in methods(*how).items():
         show(name, method, [scored(X, y, test, settings) for test in tests])
 
 
@@ -120,7 +120,7 @@ def full(names, splits, minutes):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="one split of boston, few iterations")
+    parser.add_argument("--quick", action="store_true", help="one split of boston, few centres and iterations")
     add_options(parser)
     parser.add_argument("--sets", default=",".join(PAPER))
     parser.add_argument("--splits", type=int, default=20)
@@ -128,10 +128,10 @@ def main():
     if args.full:
         full(args.sets.split(","), args.splits, args.minutes)
         return
-    names, splits, effort = (["boston"], 1, "quick") if args.quick else (args.sets.split(","), args.splits, "normal")
+    names, splits, *how = (["boston"], 1, "quick", 10) if args.quick else (args.sets.split(","), args.splits, "normal")
     for name in names:
         if data := load(name):
-            run(name, data, splits, effort)
+            run(name, data, splits, *how)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from scipy.special import expit
 
-from bcmdist import GBCM, Settings, write_dataset
+from bcmdist import GBCM, HMC, Settings, write_dataset
 from bcmdist.api.requests import RefitOptions
 from bcmdist.api.sampling import sample_posterior
 from bcmdist.committee.ingest.options import IngestOptions
@@ -110,7 +110,9 @@ def averaged(trial: Trial) -> None:
 
 
 def sampled(trial: Trial) -> None:
-    sample_posterior(trial.data(), trial.settings(), model=trial.new_path(), samples=2, chains=1)
+    sample_posterior(
+        trial.data(), trial.settings(), model=trial.new_path(), samples=2, chains=1, hmc=HMC(iterations=10, burn_in=4)
+    )
 
 
 def of_noisy_inputs(trial: Trial) -> None:

@@ -3,7 +3,8 @@
     python tests/newcomer.py [--here]
 
 The demo; a table of one's own with words, dates and gaps, from fit to report; an estimator in a pipeline and a search,
-and a map, as the guide has them. `--here` takes this environment instead of making one.
+and a map, as the guide has them. `--here` takes this environment instead of making one, and leaves out the pages of
+the guide, which `tests/guide.py` runs there.
 """
 
 import argparse
@@ -104,7 +105,7 @@ def main(here) -> None:
     with tempfile.TemporaryDirectory() as place:
         python = sys.executable if here else environment(Path(place, "venv"))
         print(f"-- environment: {time.perf_counter() - began:.0f} s", flush=True)
-        for step in (demo, table, estimator, field):
+        for step in (demo, table) if here else (demo, table, estimator, field):
             started, folder = time.perf_counter(), Path(place, step.__name__)
             folder.mkdir()
             step(folder, python)

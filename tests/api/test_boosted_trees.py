@@ -30,6 +30,15 @@ def test_rates_are_events_per_exposure(rng):
     np.testing.assert_allclose(found, [2.0, 6.0], rtol=0.1)
 
 
+def test_bins_of_weighted_rows_are_those_of_repeated_rows(rng):
+    X, times, new = rng.standard_normal((600, 2)), rng.integers(1, 5, 600), rng.standard_normal((50, 2))
+    seen, found = boosted_trees._binned(X, times, new)
+    _, wanted = boosted_trees._binned(np.repeat(X, times, axis=0), np.ones(times.sum()), new)
+    np.testing.assert_array_equal(found, wanted)
+    assert len(np.unique(seen[:, 0])) > 200
+    assert len(np.unique(seen[:, 0])) <= boosted_trees.BINS
+
+
 def test_rows_without_exposure_or_events(rng):
     X = rng.uniform(-1, 1, (100, 1))
     exposure = np.where(np.arange(100) < 20, 0.0, 1.0)

@@ -1,6 +1,7 @@
 """What users import checks under `mypy --strict`, without stubs and without ignoring anything."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -38,13 +39,30 @@ with DaskRuntime(workers=2) as runtime:
 """
 
 
+MISTAKES = {
+    'Settings(query="many")': "incompatible type",
+    'GBCM.fit(X, y, settings, modle="m")': "modle",
+    'Client("u").predict(3, X)': "incompatible type",
+}
+
+
 @pytest.mark.slow
-def test_a_script_of_a_user_checks(tmp_path):
+def test_a_script_of_a_user_checks_and_its_mistakes_are_found(tmp_path):
+    """Both at once: each run of mypy reads the package."""
     (tmp_path / "script.py").write_text(SCRIPT)
+    (tmp_path / "mistakes.py").write_text("\n".join([SCRIPT, *MISTAKES]))
     root = Path(__file__).parents[2]
-    command = [sys.executable, "-m", "mypy", "--strict", "--config-file=", "--follow-imports=silent", "script.py"]
+    how = ["--strict", "--config-file=", "--follow-imports=silent", "--no-error-summary", "--hide-error-context"]
+    command = [sys.executable, "-m", "mypy", *how, "script.py", "mistakes.py"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env={"MYPYPATH": str(root)})
-    assert done.returncode == 0, done.stdout + done.stderr
+    found = [
+        re.match(r"mistakes\.py:(\d+): error: (.*)", line) for line in done.stdout.splitlines() if "note:" not in line
+    ]
+    first = SCRIPT.count("\n") + 2
+    assert all(found), done.stdout + done.stderr
+    assert {int(one[1]) for one in found} == set(range(first, first + len(MISTAKES))), done.stdout
+    for line, message in enumerate(MISTAKES.values(), first):
+        assert any(message in one[2] for one in found if int(one[1]) == line), done.stdout
 
 
 @pytest.mark.slow
@@ -57,21 +75,3 @@ def test_a_script_of_a_user_checks_in_editors(tmp_path):
     command = ["--pythonpath", sys.executable, "--project", str(tmp_path)]
     done = pyright.run(*command, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ('Settings(query="many")', "incompatible type"),
-        ('GBCM.fit(X, y, settings, modle="m")', "modle"),
-        ('Client("u").predict(3, X)', "incompatible type"),
-    ],
-)
-def test_mistakes_are_found(tmp_path, line, message):
-    (tmp_path / "script.py").write_text(f"{SCRIPT}\n{line}\n")
-    root = Path(__file__).parents[2]
-    command = [sys.executable, "-m", "mypy", "--strict", "--config-file=", "--follow-imports=silent", "script.py"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env={"MYPYPATH": str(root)})
-    assert done.returncode == 1
-    assert message in done.stdout

@@ -18,16 +18,18 @@ def bcmdist(*arguments):
     return json.loads(done.stdout)
 
 
-def fitted_scores(path, folder, *, split=(), task="regression", query=1000):
-    """Import both parts, fit, score; the figures of both commands."""
+def fitted_scores(path, folder, *, split=(), task="regression", query=1000, effort="quick"):
+    """Import both parts, fit, score; the figures of both commands. By default effort on a cluster, else serially."""
     for part in ("train", "test"):
         bcmdist("import", path, folder / f"{part}.zarr", "--part", part, *split)
-    fit = bcmdist("fit", folder / "train.zarr", "--model", folder / "model", "--task", task, "--query", query)
-    return fit | bcmdist("score", folder / "model", folder / "test.zarr")
+    how = ("--serial",) if effort == "quick" else ()
+    asked = ("--task", task, "--query", query, "--effort", effort, *how)
+    fit = bcmdist("fit", folder / "train.zarr", "--model", folder / "model", *asked)
+    return fit | bcmdist("score", folder / "model", folder / "test.zarr", *how)
 
 
 def test_kin40k(real_data, tmp_path):
-    figures = fitted_scores(real_data("kin40k"), tmp_path)
+    figures = fitted_scores(real_data("kin40k"), tmp_path, effort="normal")
     assert figures["rows"] == 30_000
     assert figures["nmse"] <= 0.08
     assert 0.92 <= figures["coverage95"] <= 0.98
@@ -41,7 +43,7 @@ def test_elevators(real_data, tmp_path):
 
 def test_pumadyn(real_data, tmp_path):
     """Four of 32 inputs matter; learning must find them."""
-    figures = fitted_scores(real_data("pumadyn32nm"), tmp_path)
+    figures = fitted_scores(real_data("pumadyn32nm"), tmp_path, effort="normal")
     assert figures["nmse"] <= 0.05
 
 

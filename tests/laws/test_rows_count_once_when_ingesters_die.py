@@ -16,8 +16,6 @@ from bcmdist.data.partition import partitions
 from bcmdist.data.writing import write_dataset
 from problems import assert_same_committee
 
-pytestmark = pytest.mark.alone
-
 ROWS, PARTITIONS, SEED = 50, 200, 5
 GIVEN = Settings(kernel="se", learn=False, query=20, rows_per_expert=ROWS)
 DEADLINE = 120.0
@@ -62,6 +60,7 @@ def wait_for_commits(model, more, process):
         time.sleep(0.002)
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 def test_two_processes_ingest_the_same(stream, model):
     folder, peaceful = stream
@@ -71,6 +70,7 @@ def test_two_processes_ingest_the_same(stream, model):
     assert sum(f["partitions"] for f in figures) == PARTITIONS
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 def test_a_stopped_writer_wakes_up_late(stream, model):
     folder, peaceful = stream
@@ -106,6 +106,7 @@ def killed_again_and_again(stream, model, kills, every):
     return killed
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 def test_killed_while_ingesting(stream, model):
     """BCMDIST_KILLS=200 for a long night."""

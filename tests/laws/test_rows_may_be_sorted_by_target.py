@@ -273,7 +273,7 @@ SETS = (
     Sorted("magic", "classification", ("accuracy", "log_loss")),
     Sorted("uci_kin8nm", "regression", NUMBERS),
     Sorted("uci_power", "regression", NUMBERS),
-    Sorted("doctor_visits", "counts", ("mnlp", "deviance", "coverage95")),
+    Sorted("doctor_visits", "counts", ("mnlp", "deviance", "coverage95"), rows=500),
 )
 SHUFFLES = 5
 

@@ -215,10 +215,10 @@ def test_the_estimator(rng):
 @pytest.mark.slow
 @pytest.mark.parametrize("expert", ["fitc", "sor", "fourier", "mnnmix", "dgp"])
 def test_other_experts_profit_as_well(expert):
-    X, y, t = unequal(0)
+    X, y, t = unequal(0, rows=400)
     Z = np.linspace(0.5, 9.5, 300)[:, None]
     kernel = {"mnnmix": "arcsine"}.get(expert, "se")
-    settings = Settings(expert=expert, kernel=kernel, partition="chunks", effort="quick", rows_per_expert=400)
+    settings = Settings(expert=expert, kernel=kernel, partition="chunks", effort="quick", rows_per_expert=200)
     errors = [
         np.sqrt(np.mean((GBCM.fit(X, y, settings, companions=c).predict(Z)["mean"] - truth(Z)) ** 2))
         for c in ({"target_variance": t}, {})
@@ -228,8 +228,9 @@ def test_other_experts_profit_as_well(expert):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("way", ["clean", "hmc"])
-def test_with_noisy_inputs(rng, way):
-    """Errors of inputs and of targets at once: that of targets is not learned again."""
+def test_with_noisy_inputs(rng, way, monkeypatch):
+    """Errors of inputs and of targets at once: that of targets is not learned again. Four rounds of draws do."""
+    monkeypatch.setattr("bcmdist.methods.noisy_inputs.training.ROUNDS", {"quick": 4})
     X, y, t = unequal(4, rows=300, large=4.0)
     U = X + 0.15 * rng.standard_normal(X.shape)
     settings = Settings(

@@ -1,6 +1,7 @@
 """The continuous integration tells what did not run, and fails where what must run did not."""
 
 import importlib.util
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -78,10 +79,26 @@ def test_all_that_must_run_is_attempted(table):
     """By the names of the table."""
     ways = {path.parent.name for path in (CI.parent / "deploy").glob("*/run.sh")}
     assert {f"deploy: {way}" for way in ways} > set(table.REQUIRED)
-    text = (CI / "run").read_text()
+    text = (CI / "jobs.sh").read_text()
     assert 'attempt "deploy: cluster" ' in text
     assert 'attempt "deploy: $way" ' in text
 
 
-def test_the_script_is_one_of_bash():
-    subprocess.run(["bash", "-n", CI / "run"], check=True)
+@pytest.mark.parametrize("name", ["run", "jobs.sh", "outcomes.sh"])
+def test_the_scripts_are_of_bash(name):
+    subprocess.run(["bash", "-n", CI / name], check=True)
+
+
+def test_jobs_are_there_once_and_so_is_every_folder_of_slow_tests():
+    listed = subprocess.run(["bash", CI / "jobs.sh", "all"], cwd=CI.parent, capture_output=True, text=True, check=True)
+    jobs = listed.stdout.splitlines()
+    assert len(jobs) == len(set(jobs))
+    text = (CI / "jobs.sh").read_text()
+    assert all(f"\n{job.split()[0]}() {{" in text for job in jobs)
+    tests = CI.parent / "tests"
+    slow = [path.relative_to(tests).parts[0] for path in tests.rglob("test_*.py") if "mark.slow" in path.read_text()]
+    asked = [name for job in jobs if job.startswith("slow ") for name in job.split()[1:]]
+    assert sorted(set(slow)) == sorted(asked)
+    alone = {path.relative_to(tests).parts[0] for path in tests.rglob("test_*.py") if "mark.alone" in path.read_text()}
+    apart = re.findall(r'"alone ([\w ]+)"', (CI / "run").read_text())
+    assert alone - {"repository"} == {name for names in apart for name in names.split()}

@@ -19,8 +19,6 @@ from bcmdist.runtime import memory
 from problems import make_kernel
 from some_likelihoods import SOFTMAX
 
-pytestmark = pytest.mark.alone
-
 
 def peak_of(work):
     """Peak bytes of numpy arrays that are alive during a call."""

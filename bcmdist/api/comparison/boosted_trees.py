@@ -17,8 +17,7 @@ LEAST_ROWS = 20
 # fewer rows. The overhead stands for histograms, which do not depend on the number of rows.
 WORK, OVERHEAD = 6e7, 5000
 FEWEST_ROWS = 1000  # not fewer rows than this to keep within the limit
-# Bins of a column where rows have weights: scikit-learn finds each by a sort of all rows then.
-WEIGHTED_BINS = 63
+BINS = 255  # of a column, as scikit-learn has
 
 
 def boosted_numbers(X, y, new, seed=0, *, weight=None) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
@@ -57,7 +56,9 @@ def _boosted(X, y, new, weight, seed, *, classes=0, loss=""):
         return None
     rows, most = size
     if weight is not None and np.ptp(weight) == 0.0:
-        weight = None  # whose rows scikit-learn bins much faster
+        weight = None
+    if weight is not None:
+        X, new = _binned(X, weight, new)
     order = np.random.default_rng(seed).permutation(len(X))
     if classes:  # a row of each class is first, and not left out
         firsts = np.unique(y[order], return_index=True)[1]
@@ -83,6 +84,18 @@ def _size(rows, inputs) -> tuple[int, int] | None:
     return (rows, min(trees, MOST_TREES)) if rows >= LEAST_ROWS else None
 
 
+def _binned(X, weight, new):
+    """Both with numbers of bins, between quantiles of the weights of X (n, D), in place of values: scikit-learn would
+    sort all rows again for each bin."""
+    shares, columns = np.linspace(0.0, 1.0, BINS + 1)[1:-1], []
+    for x, u in zip(X.T, new.T, strict=True):
+        order = np.argsort(x)
+        reached = np.cumsum(weight[order])
+        edges = np.unique(x[order][np.searchsorted(reached, shares * reached[-1])])
+        columns.append((np.searchsorted(edges, x), np.searchsorted(edges, u)))
+    return tuple(np.column_stack(parts) for parts in zip(*columns, strict=True))
+
+
 def _learned(X, y, weight, some, trees, most, classes, loss):
     from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor  # quick start
 
@@ -92,8 +105,6 @@ def _learned(X, y, weight, some, trees, most, classes, loss):
         "early_stopping": False,
         "random_state": 0,
     }
-    if weight is not None:
-        how["max_bins"] = WEIGHTED_BINS
     model = HistGradientBoostingClassifier(**how) if classes else HistGradientBoostingRegressor(loss=loss, **how)
     return model.fit(X[some], y[some], sample_weight=None if weight is None else weight[some])
 

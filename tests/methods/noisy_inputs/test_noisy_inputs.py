@@ -299,8 +299,10 @@ def test_the_cluster_says_the_same(noisy, cluster, asked):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("way", ["clean", "hmc"])
-def test_learning_on_a_cluster_is_learning_in_one_process(way, folder, cluster):
-    """Through all rounds of moved inputs or draws, of more partitions than two, whose sums depend on their order."""
+def test_learning_on_a_cluster_is_learning_in_one_process(way, folder, cluster, monkeypatch):
+    """Through rounds of moved inputs or draws, of more partitions than two, whose sums depend on their order."""
+    monkeypatch.setattr("bcmdist.methods.noisy_inputs.training.ROUNDS", {"quick": 3})
+    monkeypatch.setattr("bcmdist.methods.noisy_inputs.training.LEVELS", 3)
     data = write_sinc(folder, f"same-{way}.zarr", rows=120)
     effort = {"clean": "normal", "hmc": "quick"}[way]  # several beginnings, or one
     asked = replace(CLEAN, noisy_inputs=way, kernel="se", rows_per_expert=25, query=20, effort=effort)

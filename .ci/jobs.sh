@@ -1,0 +1,73 @@
+#!/usr/bin/env bash
+# The jobs that `run` starts side by side, a process each: bash .ci/jobs.sh JOB [ARGUMENT]; `scratch` is set.
+set -euo pipefail
+. .ci/outcomes.sh
+
+# The longest first: none is left at the end.
+all() {
+    printf 'slow %s\n' methods app api laws learning
+    printf '%s\n' guide examples "slow prediction" "slow repository storage" deploy "slow model data benchmarks" readme
+    printf '%s\n' benchmarks interop "slow committee experts interop linalg runtime test_names.py" checks
+}
+
+# Slow tests of folders but for those that are marked `alone`; and these.
+slow() { python -m pytest -rs -m 'slow and not alone' --durations=20 "${@/#/tests/}"; }
+alone() { python -m pytest -rs -m 'slow and alone' --durations=20 "${@/#/tests/}"; }
+
+checks() {
+    ruff check .
+    ruff format --check .
+    mypy
+}
+
+# Until the environments of others are there.
+installed() { until [ -e "$scratch/installed" ]; do sleep 1; done; }
+
+# Other packages, in an environment of their own.
+interop() {
+    installed
+    "$scratch/interop/bin/python" -m pytest -rs tests/interop
+}
+
+examples() {
+    for example in examples/[0-9]*.py examples/paper00*_*.py; do
+        echo "-- $example ($SECONDS s)"
+        python -W error "$example" --quick
+    done
+}
+
+readme() { python tests/readme.py; }
+
+# Rendered and run; then a newcomer's first hour.
+guide() {
+    python tests/guide.py --build
+    python tests/guide.py
+    python tests/newcomer.py --here
+}
+
+deploy() {
+    installed
+    attempt "deploy: cluster" bash deploy/cluster/run.sh bcmdist demo --rows 4000 --out "$scratch/cluster-demo" --json
+    export MOTO_SERVER=$PWD/.pytest_cache/d/servers/venv/bin/moto_server
+    for way in local streams ssh-tls slurm s3 container; do
+        echo "-- $way"
+        attempt "deploy: $way" bash "deploy/$way/run.sh"
+    done
+    echo "-- kubernetes"
+    PATH="$scratch/manifests/bin:$PATH" attempt "deploy: kubernetes" bash deploy/kubernetes/run.sh
+}
+
+benchmarks() {
+    python tests/benchmarks/speed.py --quick
+    python tests/benchmarks/ingest.py --quick
+    outcome "benchmarks" ran ""
+    if [ -n "${BCMDIST_DATA:-}" ]; then
+        python tests/benchmarks/accuracy.py --quick
+        python tests/benchmarks/estimators.py --quick
+        outcome "benchmarks of real data" ran ""
+    else
+        outcome "benchmarks of real data" skipped "BCMDIST_DATA is not set"
+    fi
+}
+
+"$@"
