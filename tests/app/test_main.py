@@ -458,7 +458,7 @@ def test_history_and_pruning(wave, tmp_path):
     assert run_here("forget", model, key, "--serial")[0] == 0
     _, info = run_here("info", model, "--history", "--json")
     assert [(c["number"], c["rows"], c["partitions"]) for c in info["history"]] == [(1, 0, 0), (2, 240, 5), (3, 190, 4)]
-    assert {c["format"] for c in info["history"]} == {4}
+    assert {c["format"] for c in info["history"]} == {6}
     assert [bool(re.fullmatch(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00", c["date"])) for c in info["history"]] == 3 * [
         True
     ]
