@@ -11,12 +11,12 @@ from pathlib import Path
 from bcmdist.api.pictures.paper import HOW_TO_GET
 
 
-def options(description):
-    """`--quick` and `--out`."""
+def options(description) -> argparse.ArgumentParser:
+    """A parser of `--quick` and `--out`."""
     parser = argparse.ArgumentParser(description=description.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="a small version, in seconds")
     parser.add_argument("--out", help="directory of the picture; the current one by default, none with --quick")
-    return parser.parse_args()
+    return parser
 
 
 @contextlib.contextmanager

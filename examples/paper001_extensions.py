@@ -159,4 +159,4 @@ def main(args):
 
 if __name__ == "__main__":
     with threadpool_limits(1):
-        main(options(__doc__))
+        main(options(__doc__).parse_args())

@@ -98,4 +98,4 @@ def main(args):
 
 
 if __name__ == "__main__":  # workers are processes that import this file
-    main(options(__doc__))
+    main(options(__doc__).parse_args())

@@ -1,6 +1,6 @@
 """The robot arm of Williams & Rasmussen, "Gaussian Processes for Regression" (NIPS 1996), section 4.1 and table 1.
 
-    python paper003_robot_arm.py [--quick]
+    python paper003_robot_arm.py [--quick] [--full] [--minutes 60]
 
 y1 = r1 cos x1 + r2 cos(x1 + x2) and y2 = r1 sin x1 + r2 sin(x1 + x2) with noise, 200 rows to learn from and 200 to
 predict; errors of both outputs summed, in units of the noise, so that 1 is the least that can be expected. Six
@@ -21,14 +21,15 @@ What the paper leaves open:
   the w are of inputs and targets as they are.
 - HMC: how long, and the error, which is "similar". At a step of .05 our chains have barely mixed over what hardly
   matters, the weights of noise inputs and of the linear terms: look at R-hat, and at how far apart the predictions
-  of two chains are all the same.
+  of two chains are all the same. With --full the burn-in adapts the step, and chains are made twice as long until R-hat
+  is 1.05 or less, or they have 48,000 trajectories.
 
-The last column is not in the paper: a committee of 4 experts of 50 rows about 100 query points.
+--full keeps the figures of each draw of the data in results/paper003_robot_arm.json. The last column is not in the paper: a committee of 4 experts of 50 rows about 100 query points.
 """
 
 import argparse
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.optimize import minimize
@@ -54,6 +55,7 @@ from bcmdist.model.mean import Mean
 from bcmdist.model.shared.query import prepare
 from bcmdist.model.units import AFFINE
 from bcmdist.prediction.latent import predict_latent
+from published.results import Experiment, Results, add_options, completed
 
 R1, R2 = 2.0, 1.3
 NOISE = 0.0025
@@ -87,6 +89,10 @@ class Sizes:
     iterations: int = 100
     samples: int = 50
     hmc: HMC = HMC(iterations=6000, burn_in=2000)  # noqa: RUF009
+
+
+MIXED, LONGEST = 1.05, 48_000  # R-hat that chains must have, and the most trajectories
+METHODS = ("process", "committee", "HMC", "true function")
 
 
 QUICK = Sizes(rows=60, draws=2, starts=2, iterations=20, samples=4, hmc=HMC(iterations=60, burn_in=20))
@@ -167,12 +173,12 @@ def in_memory(prepared, parts, _):
 
 
 def by_hmc(train, test, inputs, sizes):
-    """Error of the averaged predictions, and for both outputs what the chains look like, in words."""
+    """Error of the averaged predictions, and for both outputs what the chains look like, in words; largest R-hat."""
     X, new = train.X[:, :inputs], test.X[:, :inputs]
     settings = Settings(
         partition="chunks", kernel="se+linear-iso+constant", mean="zero", query=len(X), rows_per_expert=len(X)
     )
-    said, words = [], []
+    said, words, largest = [], [], 0.0
     for y in train.Y.T:
         options = {"samples": sizes.samples, "chains": 2, "hmc": sizes.hmc, "objective": in_memory}
         with tempfile.TemporaryDirectory() as model:
@@ -184,9 +190,47 @@ def by_hmc(train, test, inputs, sizes):
         gap = np.sqrt(np.mean((means[1] - means[0]) ** 2) / NOISE)
         every = np.array([chain.samples for chain in chains])
         acceptance = np.mean([chain.acceptance for chain in chains])
+        largest = max(largest, float(split_rhat(every).max()))
         worst = f"largest R-hat {split_rhat(every).max():.2f}, least ESS {effective_sample_size(every).min():.0f}"
         words.append(f"acceptance {acceptance:.3f}, {worst}, means of the two chains {gap:.3f} noise deviations apart")
-    return error(test.Y, np.transpose(said)), words
+    return error(test.Y, np.transpose(said)), words, largest
+
+
+def draw_of(seed, sizes):
+    """Rows to learn from and to predict, and the generator that goes on."""
+    rng = np.random.default_rng(seed)
+    return robot_arm(sizes.rows, rng), robot_arm(sizes.rows, rng), rng
+
+
+def computed(experiment: Experiment) -> dict[str, float]:
+    """Figures of one draw by one method."""
+    sizes, inputs = Sizes(), int(experiment.set.partition(" ")[0])
+    train, test, rng = draw_of(experiment.split, sizes)
+    if experiment.method == "true function":
+        return {"error": error(test.Y, test.F)}
+    if experiment.method != "HMC":
+        exact, committee, _ = by_maximum_likelihood(train, test, inputs, sizes, rng)
+        return {"error": exact if experiment.method == "process" else committee}
+    hmc = replace(sizes.hmc, acceptance=0.9)
+    while True:
+        found, _, largest = by_hmc(train, test, inputs, replace(sizes, hmc=hmc))
+        if largest <= MIXED or hmc.iterations >= LONGEST:
+            return {"error": found, "rhat": largest, "trajectories": hmc.iterations}
+        hmc = replace(hmc, iterations=2 * hmc.iterations, burn_in=2 * hmc.burn_in)
+
+
+def full(minutes):
+    """Compute what is left, and show all that there is."""
+    results, sets = Results("paper003_robot_arm"), {f"{inputs} inputs": paper for inputs, paper in PAPER.items()}
+    each = [Experiment(k, name, method) for k in range(Sizes().draws) for name in sets for method in METHODS]
+    completed(results, each, computed, minutes=minutes)
+    for name, paper in sets.items():
+        for method in METHODS:
+            found = results.figures(name, method).values()
+            ours = f"{np.mean([one['error'] for one in found]):.3f} of {len(found)} draws" if found else "-"
+            rhat = [one["rhat"] for one in found if "rhat" in one]
+            chains = f", R-hat at most {MIXED} in {sum(r <= MIXED for r in rhat)} of {len(rhat)}" if rhat else ""
+            print(f"{name:10} {method:14} paper {paper:.3f}, ours {ours}{chains}")
 
 
 def plus_minus(values):
@@ -195,10 +239,7 @@ def plus_minus(values):
 
 
 def main(sizes):
-    draws = []
-    for seed in range(sizes.draws):
-        rng = np.random.default_rng(seed)
-        draws.append((robot_arm(sizes.rows, rng), robot_arm(sizes.rows, rng), rng))
+    draws = [draw_of(seed, sizes) for seed in range(sizes.draws)]
     truth = [error(test.Y, test.F) for _, test, _ in draws]
     print(f"Sum squared test error; ours: mean and deviation over {sizes.draws} draws of the data")
     print("method             inputs   paper   ours           true function  committee of 4")
@@ -213,7 +254,7 @@ def main(sizes):
 
     print("\nThe first draw alone: maximum likelihood and HMC")
     for inputs in PAPER:
-        sampled, words = by_hmc(*draws[0][:2], inputs, sizes)
+        sampled, words, _ = by_hmc(*draws[0][:2], inputs, sizes)
         print(f"{inputs} inputs: {exact[inputs][0]:.3f}, {sampled:.3f}; true function {truth[0]:.3f}")
         print(*(f"    y{k}: {text}" for k, text in enumerate(words, 1)), sep="\n")
 
@@ -233,5 +274,10 @@ def main(sizes):
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="a small version, in seconds")
-    with threadpool_limits(1):
-        main(QUICK if parser.parse_args().quick else Sizes())
+    add_options(parser)
+    asked = parser.parse_args()
+    if asked.full:
+        full(asked.minutes)
+    else:
+        with threadpool_limits(1):
+            main(QUICK if asked.quick else Sizes())

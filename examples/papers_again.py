@@ -12,8 +12,11 @@ from pathlib import Path
 
 import numpy as np
 import paper000_networks
+import paper001_figure1
+import paper001_table1
 import paper002_classes
 import paper002_deep
+import paper003_robot_arm
 import paper004_tables
 from scipy.stats import rankdata, studentized_range
 
@@ -28,7 +31,7 @@ have. Methods are named as in the papers; `dgp` stands for the defaults of `--ex
 the means of each set over the splits that all methods have; mean ranks that differ by less than the critical difference
 may differ by chance (Nemenyi's test at 5 %, Demsar 2006, section 3.2.2).
 """
-LOWER_IS_BETTER = ("rmse", "nmse", "mnlp", "squared", "absolute")
+LOWER_IS_BETTER = ("error", "exponent", "rmse", "nmse", "mnlp", "squared", "absolute")
 LEAST_SETS = 3  # for ranks
 
 
@@ -72,6 +75,10 @@ def relevance(number, loss, title) -> Table:
     return Table("paper004_tables", f"Relevance vectors, {title}", loss, paper, ("process", "rvm", "rvm_star"))
 
 
+COMMITTEES = (*paper001_table1.METHODS, paper001_table1.DEFAULT)
+RIGHT = {column.name: [figure for figure, _ in column.paper] for column in paper001_table1.COLUMNS}
+EXPONENTS = {"exponent": {name: paper001_figure1.CURVES[name][1] for name in paper001_figure1.FULL}}
+ARM = {f"{inputs} inputs": {"process": paper} for inputs, paper in paper003_robot_arm.PAPER.items()}
 DEEP = tuple(paper002_deep.methods("normal"))
 CLASSES = tuple(paper002_classes.method(units, 2)[0] for units in paper002_classes.UNITS)
 DENSITY, RMSE = ({name: [pair[k] for pair in pairs] for name, pairs in paper002_deep.PAPER.items()} for k in range(2))
@@ -84,6 +91,11 @@ TABLES = (
         "density",
         by_method(CLASSES, paper002_classes.PAPER),
         CLASSES,
+    ),
+    Table("paper001_table1", "Committees, percent right", "right", by_method(COMMITTEES, RIGHT), COMMITTEES),
+    Table("paper001_figure1", "Time of committees ~ K^b, b", "exponent", EXPONENTS, tuple(paper001_figure1.FULL)),
+    Table(
+        "paper003_robot_arm", "Robot arm, squared error in units of the noise", "error", ARM, paper003_robot_arm.METHODS
     ),
     *(table for m in paper000_networks.SIZES for table in networks(m)),
     relevance(0, "squared", "squared error (2.3: Boston, 2.4: KIN40K)"),

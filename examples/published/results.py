@@ -95,12 +95,28 @@ def completed(
                 if error := done.exception():
                     errors.append(error)
                     continue
-                results.add(experiment, done.result())
-                shown = ", ".join(f"{name} {value:.4g}" for name, value in results.by_experiment[experiment].items())
-                print(f"{experiment.set} {experiment.method}, split {experiment.split}: {shown}", flush=True)
+                _keep(results, experiment, done.result())
 
     if errors:
         raise errors[0]
+
+
+def completed_in_turn(
+    results: Results, experiments: Iterable[Experiment], compute: Callable[[Experiment], Figures], *, minutes: float
+) -> None:
+    """As `completed`, one after the other in this process, for experiments that run on a cluster."""
+    end = time.monotonic() + 60.0 * minutes
+    for experiment in experiments:
+        if time.monotonic() >= end:
+            return
+        if experiment not in results.by_experiment:
+            _keep(results, experiment, _single_threaded(compute, experiment))
+
+
+def _keep(results, experiment, figures):
+    results.add(experiment, figures)
+    shown = ", ".join(f"{name} {value:.4g}" for name, value in figures.items())
+    print(f"{experiment.set} {experiment.method}, split {experiment.split}: {shown}", flush=True)
 
 
 def _single_threaded(compute, experiment):

@@ -130,8 +130,11 @@ def test_ranks_are_of_sets_that_all_methods_have(tmp_path):
 
 SCRIPTS = {
     "paper000_networks": [],
+    "paper001_figure1": [],
+    "paper001_table1": [],
     "paper002_deep": [],
     "paper002_classes": [],
+    "paper003_robot_arm": [],
     "paper004_tables": [os.environ.get("BCMDIST_DATA", "../shared/data")],
 }
 
