@@ -24,7 +24,8 @@ What the paper leaves open:
   of two chains are all the same. With --full the burn-in adapts the step, and chains are made twice as long until R-hat
   is 1.05 or less, or they have 48,000 trajectories.
 
---full keeps the figures of each draw of the data in results/paper003_robot_arm.json. The last column is not in the paper: a committee of 4 experts of 50 rows about 100 query points.
+--full keeps the figures of each draw of the data in results/paper003_robot_arm.json. The last column is not in the
+paper: a committee of 4 experts of 50 rows about 100 query points.
 """
 
 import argparse
