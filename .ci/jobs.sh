@@ -53,6 +53,8 @@ deploy() {
         echo "-- $way"
         attempt "deploy: $way" bash "deploy/$way/run.sh"
     done
+    echo "-- monitoring"
+    PATH="$scratch/prometheus/usr/bin:$PATH" attempt "deploy: monitoring" bash deploy/monitoring/run.sh
     echo "-- kubernetes"
     PATH="$scratch/manifests/bin:$PATH" attempt "deploy: kubernetes" bash deploy/kubernetes/run.sh
 }

@@ -1,6 +1,7 @@
 """The loaded state of a model directory: one commit of a committee, or a mixture, ready to predict."""
 
 import contextlib
+import functools
 import threading
 
 import numpy as np
@@ -13,8 +14,10 @@ from bcmdist.committee.ingest.lag_meter import lags
 from bcmdist.committee.mixture_commits import Contents, contents_of, revision_store
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.errors import InvalidOption
+from bcmdist.prediction.errors.drift import drift_in
 from bcmdist.prediction.in_memory import predict_by
 from bcmdist.prediction.predictive_model import PREDICTORS, RowPredictor
+from bcmdist.prediction.scoring.excess_loss import from_facts
 from bcmdist.storage.commits import Reference, open_store
 
 Version = Reference | Contents
@@ -63,6 +66,12 @@ class Loaded:
     def snapshot(self) -> Snapshot:
         """Snapshot of the committee, or of a mixture's first one: all have the same inputs and targets."""
         return self.model.snapshot
+
+    @functools.cached_property
+    def drifts(self) -> bool | None:
+        """Whether what arrives is predicted worse than expected; None if that is not known."""
+        found = drift_in(self.snapshot.ledger, from_facts(self.snapshot.facts.errors.expected))
+        return None if found is None or found["expected"] is None else found["worse"]
 
     @property
     def lag(self) -> dict[str, Lag | None]:

@@ -25,6 +25,7 @@ GAUGES = {
     "bcmdist_model_lag_seconds": "Seconds that the oldest of them wait, or waited then; absent if unknown.",
     "bcmdist_model_ingesters": "Sources with an ingester that waits for rows.",
     "bcmdist_model_dead_ingesters": "Sources whose waiting ingester is dead.",
+    "bcmdist_model_drifts": "1 while rows that arrive are predicted worse than expected, else 0; absent if unknown.",
     "bcmdist_model_renewed_timestamp_seconds": "When the state that is served was loaded.",
     "bcmdist_models_unreadable": "Models that cannot be read.",
 }

@@ -227,6 +227,7 @@ class Service:
                     "bcmdist_model_lag_seconds": lag["seconds"],
                     "bcmdist_model_ingesters": len(served.ingesters) - served.dead_ingesters,
                     "bcmdist_model_dead_ingesters": served.dead_ingesters,
+                    "bcmdist_model_drifts": loaded.drifts,
                     "bcmdist_model_renewed_timestamp_seconds": served.renewed_at,
                 }
             for metric, value in values.items():
