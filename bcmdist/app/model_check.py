@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from bcmdist.api.mixture import is_mixture
+from bcmdist.committee.backup import blobs_of
 from bcmdist.committee.mixture_commits import contents_of, references
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.errors import ModelDamaged
@@ -29,26 +30,13 @@ def checks_of(url: str) -> Iterator[tuple[str, str]]:
     named = set[str]()
     for number in held:
         with store.hold(number):
-            named |= _blobs_of(Snapshot.load(url, commit=number))
+            named |= blobs_of(Snapshot.load(url, commit=number))
     yield "commits", f"{url}: {len(held)} can be read, the newest is {newest}"
     size = sum(len(store._get_blob(digest)) for digest in sorted(named))
     others = len(set(store.storage.names("blobs")) - named)
     left = f"; {others} more belong to no commit, `bcmdist prune` removes them" if others else ""
     yield "blobs", f"{len(named)} with {size / 1e6:.1f} MB have the content of their checksums{left}"
     yield "ledger", _ledger(store, newest)
-
-
-def _blobs_of(snapshot: Snapshot) -> set[str]:
-    """Hashes of the blobs that a commit needs in its own directory."""
-    record, facts = snapshot.store.record(snapshot.commit), snapshot.facts
-    named = {*record["arrays"].values(), *record["segments"], facts.survey.surveyed, facts.survey.chunks}
-    named.add(facts.linearisation.linearised_at)
-    if facts.cells.home is None:
-        named |= {facts.cells.edges, facts.cells.halos, facts.cells.centroids}
-    for part in snapshot.ledger.parts:
-        if part.summary.blobs:
-            named |= {name for entry in part.segment for name in (entry.state, entry.copy)}
-    return {name for name in named if name}
 
 
 def _ledger(store: ModelStore, number: int) -> str:

@@ -29,7 +29,7 @@ from bcmdist.app.cli.output import note_warning, one_line
 from bcmdist.app.cli.plot import plot
 from bcmdist.app.cli.predict import forecast, predict, score
 from bcmdist.app.cli.report import report
-from bcmdist.app.cli.revision import forget, ingest, merge, prune, refit, revert
+from bcmdist.app.cli.revision import backup, forget, ingest, merge, prune, refit, revert
 from bcmdist.app.cli.serve import certs, serve, tokens
 from bcmdist.errors import BcmdistError, BcmdistWarning, on_command_line
 from bcmdist.runtime.signals import heeded, interruptible
@@ -117,6 +117,7 @@ COMMANDS = (
     forget,
     merge,
     prune,
+    backup,
     refit,
     revert,
     alias,

@@ -1,4 +1,5 @@
-"""The commands that change the contents of models: `ingest`, `forget`, `merge`, `refit`, `revert`, `prune`."""
+"""The commands that change the contents of models: `ingest`, `forget`, `merge`, `refit`, `revert`, `prune`,
+and `backup`."""
 
 import time
 
@@ -107,6 +108,27 @@ def revert(model, to, as_json) -> dict:
     snapshot = after.predictive.snapshot
     figures = {"commit": after.commit, "rows": snapshot.committee.total.rows, "partitions": len(snapshot.ledger)}
     return report(figures, as_json)
+
+
+@click.command(cls=Command)
+@click.argument("model")
+@click.argument("to")
+@click.option("--at", "commit", type=COMMIT, metavar="N|ALIAS", help="Commit to copy [default: the newest].")
+@json_option
+def backup(model, to, commit, as_json) -> dict:
+    """Copy a commit of MODEL to the new directory TO, while others go on; to restore, copy it back in the same way.
+
+    The copy is the same model: `ingest` goes on from its offsets, and absorbs what was absorbed after the backup again.
+
+    Example: bcmdist backup live backups/monday
+    """
+    from bcmdist.api.mixture import refuse_mixture  # quick start
+    from bcmdist.committee.backup import back_up
+
+    refuse_mixture(model, "back up")
+    snapshot = back_up(model, to, commit)
+    rows, partitions = snapshot.committee.total.rows, len(snapshot.ledger)
+    return report({"commit": snapshot.commit, "rows": rows, "partitions": partitions, "model": snapshot.url}, as_json)
 
 
 @click.command(cls=Command)

@@ -1,0 +1,52 @@
+"""Backups: a commit of a model directory in a directory of its own, with its number and identity.
+
+Others may commit and prune meanwhile: a lease keeps the commit. The record is copied last, so that a copy that was
+interrupted holds no commit. To restore, a backup is copied to the place of the model in the same way.
+"""
+
+import os
+import shutil
+
+from bcmdist.committee.revision import new_store
+from bcmdist.committee.snapshot import Snapshot
+from bcmdist.storage.commits import CELL_DATA
+from bcmdist.storage.records import record_name
+
+
+def blobs_of(snapshot: Snapshot) -> set[str]:
+    """Hashes of the blobs that a commit needs in its own directory."""
+    record, facts = snapshot.store.record(snapshot.commit), snapshot.facts
+    named = {*record["arrays"].values(), *record["segments"], facts.survey.surveyed, facts.survey.chunks}
+    named.add(facts.linearisation.linearised_at)
+    if facts.cells.home is None:
+        named |= {facts.cells.edges, facts.cells.halos, facts.cells.centroids}
+        if facts.cells.halos:
+            named |= {bytes(line).hex() for line in snapshot.store.get_array(facts.cells.halos)}
+    for part in snapshot.ledger.parts:
+        if part.summary.blobs:
+            named |= {name for entry in part.segment for name in (entry.at, entry.state, entry.copy)}
+    return {name for name in named if name and len(name) == 64}
+
+
+def back_up(url: str, to: str, commit: int | str | None = None) -> Snapshot:
+    """Copy a commit, the newest by default, to a new directory, and return its snapshot there.
+
+    Raises
+    ------
+    ModelExists
+        There is something at `to`.
+    ModelNotFound, ModelDamaged
+    """
+    with Snapshot.opened(url, commit=commit) as snapshot:
+        copy = new_store(to)
+        if snapshot.facts.cells.array is not None and snapshot.facts.cells.home is None:
+            rows = os.path.join(snapshot.url, CELL_DATA)
+            if os.path.isdir(rows):  # in the order of cells; they do not change
+                shutil.copytree(rows, os.path.join(copy.storage.url, CELL_DATA), dirs_exist_ok=True)
+        copy.copy_blobs(snapshot.store, sorted(blobs_of(snapshot)))
+        storage, number = copy.storage, snapshot.commit
+        if number > 1:
+            storage.put_if_absent(copy.pruned_name(number - 1), b"")
+        storage.put_if_absent(record_name(number), snapshot.store.storage.get(record_name(number)))
+        storage.put_if_absent(copy.acknowledged_name(number), b"")
+    return Snapshot.load(to)
