@@ -94,7 +94,7 @@ class Columns:
         return Columns(lines, numbers, {name: _part(column, first, last) for name, column in self.texts.items()})
 
 
-class Stored(msgspec.Struct):
+class StoredArray(msgspec.Struct):
     """Where an array is in a blob."""
 
     dtype: str
@@ -106,7 +106,7 @@ class Header(msgspec.Struct):
     """The first line of a blob."""
 
     lines: Count
-    arrays: dict[str, Stored]
+    arrays: dict[str, StoredArray]
 
 
 def encoded(columns: Columns) -> bytes:

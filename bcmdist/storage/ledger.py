@@ -22,19 +22,19 @@ from bcmdist.storage.cache import get_or_make, least_recently_used
 from bcmdist.storage.entry import STORED, Entry
 from bcmdist.storage.fields import damaged, read_back
 from bcmdist.storage.mapped import forget_pages, mapped
-from bcmdist.storage.segment import AT_ONCE, Segment, Summary, encode, joined_segments
+from bcmdist.storage.segment import AT_ONCE, Segment, SegmentSummary, encode, joined_segments
 
 MOST_ENTRIES = 1 << 18  # of a merged segment: a commit rewrites no more, in about .1 s
 SUMMARIES = 100_000  # that a process remembers
 
 
 @dataclass(eq=False)
-class Part:
+class LedgerPart:
     """A segment of a ledger, opened when it is needed."""
 
     digest: str
     """hash of its blob; empty where it is not stored yet"""
-    summary: Summary
+    summary: SegmentSummary
     open: Callable[[], Segment] = field(repr=False)
 
     @cached_property
@@ -61,7 +61,7 @@ class Ledger(Sequence[Entry]):
     recorded : the entries with residual records, by key
     """
 
-    def __init__(self, parts: Sequence[Part] = (), recorded: Mapping[str, Entry] | None = None):
+    def __init__(self, parts: Sequence[LedgerPart] = (), recorded: Mapping[str, Entry] | None = None):
         self.parts, self.recorded = tuple(part for part in parts if part.summary.entries), recorded or {}
         self._ends = list(itertools.accumulate(part.summary.entries for part in self.parts))
 
@@ -247,10 +247,10 @@ class Ledger(Sequence[Entry]):
 EMPTY = Ledger()
 
 
-def _in_memory(entries) -> Part:
+def _in_memory(entries) -> LedgerPart:
     with read_back("ledger"):
         segment = Segment(encode(entries), "ledger")
-    return Part("", segment.summary, lambda: segment)
+    return LedgerPart("", segment.summary, lambda: segment)
 
 
 def _is_stored_as(entry: Entry, other: Entry) -> bool:
@@ -261,7 +261,7 @@ def _is_stored_as(entry: Entry, other: Entry) -> bool:
 # --- Methods of `ModelStore` ---
 
 _opened: WeakValueDictionary[tuple[str, str], Segment] = WeakValueDictionary()
-_summaries: LRU[Hashable, Summary] = least_recently_used(SUMMARIES, lambda summary: 1)
+_summaries: LRU[Hashable, SegmentSummary] = least_recently_used(SUMMARIES, lambda summary: 1)
 
 
 def put_segment(store, entries: Sequence[Entry]) -> str:
@@ -296,19 +296,19 @@ def segment(store, digest: str) -> Segment:
     return found
 
 
-def summary(store, digest: str) -> Summary:
+def summary(store, digest: str) -> SegmentSummary:
     """Return what a record says of a segment; it is opened where this process does not know that."""
     return get_or_make(_summaries, digest, lambda: store.segment(digest).summary)
 
 
-def stored_ledger(store, digests: Sequence[str], summaries: Sequence[Summary] = (), recorded=None) -> Ledger:
+def stored_ledger(store, digests: Sequence[str], summaries: Sequence[SegmentSummary] = (), recorded=None) -> Ledger:
     """Return the ledger of stored segments.
 
     summaries : as recorded; without them, segments are opened
     """
     summaries = summaries or [store.summary(digest) for digest in digests]
     parts = [
-        Part(digest, found, functools.partial(store.segment, digest))
+        LedgerPart(digest, found, functools.partial(store.segment, digest))
         for digest, found in zip(digests, summaries, strict=True)
     ]
     return Ledger(parts, recorded)
@@ -358,7 +358,7 @@ def stored(store, ledger: Ledger, *, after=0) -> Ledger:
     return Ledger([*kept, *(_put(store, one) for one in made)], ledger.recorded)
 
 
-def _put(store, made: Segment) -> Part:
-    part = Part(store._put_blob(bytes(made.data)), made.summary, lambda: made)
+def _put(store, made: Segment) -> LedgerPart:
+    part = LedgerPart(store._put_blob(bytes(made.data)), made.summary, lambda: made)
     _summaries[part.digest] = made.summary
     return part

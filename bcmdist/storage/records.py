@@ -13,7 +13,7 @@ from bcmdist.errors import ModelDamaged, VersionMismatch
 from bcmdist.storage.blobs import canonical_json, sha256
 from bcmdist.storage.fields import Blob, CountFromOne, damaged, decode
 from bcmdist.storage.residual_records import RESIDUAL_ARRAYS
-from bcmdist.storage.segment import Summary
+from bcmdist.storage.segment import SegmentSummary
 
 # Format 1 had no offsets, and no positions in the ledger; format 2 had no names, surprises and densities. Missing
 # values are read as empty. Up to format 3 residuals were in lines of the ledger, since 4 in arrays
@@ -35,7 +35,7 @@ class Record(msgspec.Struct):
     facts: dict[str, Any]
     identity: str = ""
     offsets: dict[str, Any] = {}
-    summaries: list[Summary] = []
+    summaries: list[SegmentSummary] = []
     """of the segments, in their order; empty where they are not known"""
 
 
@@ -51,7 +51,7 @@ def record_text(
     arrays: Mapping[str, str],
     facts,
     segments: Iterable[str],
-    summaries: Iterable[Summary],
+    summaries: Iterable[SegmentSummary],
     offsets,
 ) -> bytes:
     """Serialise a record; the arguments are as in `ModelStore.commit`."""

@@ -39,7 +39,7 @@ ORDERS = ("by_rows", "by_digest")
 AT_ONCE = 4096  # entries made at a time
 
 
-class Summary(msgspec.Struct, frozen=True):
+class SegmentSummary(msgspec.Struct, frozen=True):
     """What a record says of a segment, so that most readers need not open it."""
 
     entries: Count
@@ -76,12 +76,12 @@ class Segment:
         return self.columns.lines
 
     @cached_property
-    def summary(self) -> Summary:
+    def summary(self) -> SegmentSummary:
         """What the record says of it."""
         numbers, texts = self.columns.numbers, self.columns.texts
         lengths = np.broadcast_to(np.isfinite(_distinct(numbers["arrival"])).sum(axis=1), (len(self),))
         unnamed = all(name in texts and len(texts[name].data) == 0 for name in NAMES)
-        return Summary(
+        return SegmentSummary(
             len(self),
             int(numbers["rows"].sum()),
             np.unique(_distinct(numbers["query"])).tolist(),

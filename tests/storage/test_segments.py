@@ -55,7 +55,7 @@ def test_what_is_stored_is_read_and_found(entries, cuts, most):
     merged = [Segment(data, "here") for data in joined_segments(parts, most)] if parts else []
     assert all(len(part) <= most for part in merged)
     for segments in (parts, merged):
-        ledger = Ledger([ledgers.Part("", one.summary, lambda one=one: one) for one in segments])
+        ledger = Ledger([ledgers.LedgerPart("", one.summary, lambda one=one: one) for one in segments])
         assert ledger == entries
         assert [ledger[k] for k in range(len(entries))] == entries
         assert ledger[1:5] == entries[1:5]

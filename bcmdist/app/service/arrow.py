@@ -13,7 +13,7 @@ from starlette.routing import Match
 
 from bcmdist.app.service.asking import OF_NEW_ROWS, load, question_of, refuse_many
 from bcmdist.app.service.bodies import Level, Way
-from bcmdist.app.service.commits_by_name import State
+from bcmdist.app.service.commits_by_name import ServedState
 from bcmdist.app.service.records import inputs_of_table
 from bcmdist.app.service.routes import READ, Asked, Commit, Name, answer, in_thread_or_large, predicted, state_of
 from bcmdist.data.arrow import MEDIA_TYPE, names_in, read_columns, read_table, rows_of
@@ -69,7 +69,9 @@ async def predict_arrow(
     return answer(request, service, found)
 
 
-def points_of(served: State, body: bytes, most_rows: int) -> tuple[np.ndarray, tuple[str, ...], dict[str, np.ndarray]]:
+def points_of(
+    served: ServedState, body: bytes, most_rows: int
+) -> tuple[np.ndarray, tuple[str, ...], dict[str, np.ndarray]]:
     """Return points, column names and companion arrays of an Arrow stream, as `read_table`.
 
     A table with the columns that the model was fitted to, before they were coded as numbers, is coded as in training.

@@ -19,7 +19,7 @@ import numpy as np
 
 from bcmdist.app.service.answers import Refused
 from bcmdist.app.service.bodies import NewRows, Points
-from bcmdist.app.service.commits_by_name import State
+from bcmdist.app.service.commits_by_name import ServedState
 from bcmdist.app.service.loaded import Loaded
 from bcmdist.app.service.records import inputs_of, refuse_impossible, target_of
 from bcmdist.app.service.served import Served
@@ -122,7 +122,7 @@ def load(rows, *, uncertain: bool, levels: int = 0) -> int:
     return rows * max(DRAWS if uncertain else 1, 1 + levels // LEVELS)
 
 
-def question(served: State, asked: Points, *, most_rows: int) -> Question:
+def question(served: ServedState, asked: Points, *, most_rows: int) -> Question:
     """Return the checked question of a JSON request, as `question_of`."""
     how = {"method": asked.method, "quantiles": asked.quantiles, "intervals": asked.intervals, "inputs": asked.inputs}
     companions = {name: getattr(asked, name) for name in OF_NEW_ROWS}
@@ -135,7 +135,17 @@ def question(served: State, asked: Points, *, most_rows: int) -> Question:
 
 
 def question_of(
-    served: State, X, columns, X_variance, *, most_rows: int, method, inputs, quantiles, intervals, companions: dict
+    served: ServedState,
+    X,
+    columns,
+    X_variance,
+    *,
+    most_rows: int,
+    method,
+    inputs,
+    quantiles,
+    intervals,
+    companions: dict,
 ) -> Question:
     """Return a checked question, with its points in the model's column order.
 
@@ -161,7 +171,7 @@ def question_of(
     return Question(points, method, tuple(quantiles), edges, companions, variance, inputs, unknown)
 
 
-def answered(served: State, questions: Sequence[Question]) -> list[Predicted]:
+def answered(served: ServedState, questions: Sequence[Question]) -> list[Predicted]:
     """Compute questions with equal `way` together.
 
     Predictions are named as in `GBCM.predict`, with a standard deviation for each variance, and `lower90`, `upper90`
@@ -316,11 +326,11 @@ class MicroBatcher:
 
     def __init__(self, limiter: anyio.CapacityLimiter):
         self._limiter = limiter
-        self._waiting: dict[State, collections.deque[tuple[Question, asyncio.Future]]] = {}
+        self._waiting: dict[ServedState, collections.deque[tuple[Question, asyncio.Future]]] = {}
         """queue of each model with open questions; each such model has a task"""
         self._tasks: set[asyncio.Task] = set()
 
-    async def ask(self, served: State, question: Question) -> Predicted:
+    async def ask(self, served: ServedState, question: Question) -> Predicted:
         """Queue a question and wait for its predictions.
 
         Raises

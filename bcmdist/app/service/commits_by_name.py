@@ -20,7 +20,7 @@ IDLE_SECONDS = 60.0  # after which a commit that nobody has asked for is dropped
 Answer = TypeVar("Answer")
 
 
-class State(Protocol):
+class ServedState(Protocol):
     """What predictions are computed with: a commit, or the newest one of a served model."""
 
     name: str

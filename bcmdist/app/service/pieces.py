@@ -10,7 +10,7 @@ import numpy as np
 
 from bcmdist.app.service.answers import Refused, written
 from bcmdist.app.service.asking import MOST_ROWS, Predicted, Question, answered_by
-from bcmdist.app.service.commits_by_name import State
+from bcmdist.app.service.commits_by_name import ServedState
 from bcmdist.app.service.large import Visit
 
 PIECE_VALUES = 2**14  # numbers written as JSON at once, in some milliseconds
@@ -19,7 +19,7 @@ FEW_PIECES = 8  # of PIECE_VALUES numbers: the largest response whose slot is re
 
 async def answered_in_pieces(
     visit: Visit,
-    served: State,
+    served: ServedState,
     ask: Callable[[], Question],
     *,
     most_values: int,

@@ -14,7 +14,7 @@ from bcmdist.app.journal import ID
 from bcmdist.app.service.answers import Refused, encoded, refused
 from bcmdist.app.service.asking import MOST_ROWS, Predicted, Question, load, question, refuse_lag, submit
 from bcmdist.app.service.bodies import Figures, Job, Jobs, Kept, Listed, NewRows, Points, Predictions, Problem
-from bcmdist.app.service.commits_by_name import State
+from bcmdist.app.service.commits_by_name import ServedState
 from bcmdist.app.service.json_requests import JSONRoute
 from bcmdist.app.service.metrics import CONTENT_TYPE
 from bcmdist.app.service.names import NAME
@@ -160,14 +160,14 @@ async def drift(name: Name, service: Asked) -> Response:
     return encoded(await in_thread(service, service.drift, name))
 
 
-async def state_of(service: Service, name: str, commit: str | None) -> State:
+async def state_of(service: Service, name: str, commit: str | None) -> ServedState:
     """Return a model at a commit, which is loaded if necessary; None: the model, as it is when it is used."""
     served = service.catalogue[name]
     return served if commit is None else await in_thread(service, served.at, commit)
 
 
 async def predicted(
-    request: Request, service: Service, served: State, ask: Callable[[], Question], *, load: int
+    request: Request, service: Service, served: ServedState, ask: Callable[[], Question], *, load: int
 ) -> Predicted:
     """Compute predictions: in a micro-batch, or in pieces if the request is large or its load exceeds a batch."""
     large = request.scope["large"]

@@ -22,7 +22,7 @@ from bcmdist.api.gbcm import GBCM
 from bcmdist.api.mixture import Mixture
 from bcmdist.app.service.answers import Refused
 from bcmdist.app.service.background import in_background
-from bcmdist.app.service.commits_by_name import CommitsByName, State
+from bcmdist.app.service.commits_by_name import CommitsByName, ServedState
 from bcmdist.app.service.inbox import Inbox, Received
 from bcmdist.app.service.loaded import Loaded, hold, load, newest_version
 from bcmdist.app.service.reverts import revert
@@ -208,7 +208,7 @@ class Served:
                     raise
                 return question(newest)
 
-    def at(self, commit: str | None) -> State:
+    def at(self, commit: str | None) -> ServedState:
         """Return the state of a commit, given by number or alias; None: this model. Errors as of `CommitsByName.at`."""
         return self if commit is None else self.commits.at(commit)
 
