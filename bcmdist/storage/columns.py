@@ -7,6 +7,7 @@ An array whose lines are all the same is stored once. Texts are stored as number
 """
 
 import bisect
+import itertools
 import json
 import math
 import mmap
@@ -58,6 +59,17 @@ class Texts:
         codes = self.codes[lines].tolist()
         known = {code: self.distinct(code).decode("utf-8", "surrogatepass") for code in set(codes)}
         return [known[code] for code in codes]
+
+    @property
+    def ascending(self) -> bool:
+        """Whether the distinct texts are in order, each once, as `code` expects."""
+        count, lengths = len(self.ends), np.diff(self.ends, prepend=0)
+        if count > 1 and (lengths == lengths[0]).all():  # as texts of one kind are
+            table = self.data.reshape(count, -1)
+            differs = table[1:] != table[:-1]
+            pairs, first = np.arange(count - 1), differs.argmax(axis=1) if differs.shape[1] else 0
+            return bool(differs.any(axis=1).all() and (table[1:][pairs, first] > table[:-1][pairs, first]).all())
+        return all(one < other for one, other in itertools.pairwise(map(self.distinct, range(count))))
 
     def code(self, text: str) -> int | None:
         """Return the number of a text; None if no line has it."""

@@ -225,6 +225,9 @@ class Segment:
                 raise damaged(self.where, f"hashes of {name}", "another column")
         for name, (dtype, axes) in NUMBERS.items():
             self._check_numbers(name, dtype, axes)
+        for name in ("array", "digest"):
+            if name in texts and not texts[name].ascending:
+                raise damaged(self.where, f"the texts of {name} in order", "others")
         missing = np.isnan(_distinct(numbers["excess_loss"]))
         width = missing.shape[1]
         if width not in (0, 2) or (width and (missing.any(axis=1) != missing.all(axis=1)).any()):

@@ -3,6 +3,7 @@
 Nothing may end in an error that nobody foresaw, and no prediction may be NaN.
 """
 
+import contextlib
 import hashlib
 import io
 import itertools
@@ -13,6 +14,7 @@ import warnings
 from collections import Counter
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 import zarr
@@ -26,6 +28,7 @@ from bcmdist.data.partition import partitions
 from bcmdist.data.writing import write_dataset
 from bcmdist.errors import BcmdistError, ModelDamaged, NotFinite
 from bcmdist.storage.arrays import read_array
+from bcmdist.storage.segment import Segment
 from problems import Shuffled
 
 ROWS = 60
@@ -216,13 +219,60 @@ BYTES = {
     "json": lambda data: b"[[1, 2, 3]]",
     "version": lambda data: data[:6] + b"\x09\x00" + data[8:],
 }
+
+
+def columns_of(data):
+    """Header and arrays of a segment of the ledger."""
+    first, _, body = data.partition(b"\n")
+    header = json.loads(first)
+    arrays = {}
+    for name, stored in header["arrays"].items():
+        count = int(np.prod(stored["shape"]))
+        arrays[name] = np.frombuffer(body, stored["dtype"], count, stored["at"]).reshape(stored["shape"])
+    return header, arrays
+
+
+def segment_of(lines, arrays):
+    """Bytes of a segment with these arrays, whatever they are."""
+    header, body = {"lines": lines, "arrays": {}}, b""
+    for name, array in arrays.items():
+        header["arrays"][name] = {"dtype": array.dtype.str, "shape": list(array.shape), "at": len(body)}
+        body += array.tobytes()
+    return json.dumps(header).encode() + b"\n" + body
+
+
+def altered_header(data, rng):
+    header, _, body = data.partition(b"\n")
+    return json.dumps(altered_json(json.loads(header), rng)[0]).encode() + b"\n" + body
+
+
+def altered_column(data, rng):
+    header, arrays = columns_of(data)
+    name = sorted(arrays)[rng.integers(len(arrays))]
+    with np.errstate(all="ignore"):
+        changed = np.asarray(ARRAYS[str(rng.choice(list(ARRAYS)))](arrays[name]))
+    return segment_of(header["lines"], arrays | {name: changed})
+
+
+def altered_values(data, rng):
+    """One number of one column, at random."""
+    header, arrays = columns_of(data)
+    filled = sorted(name for name, array in arrays.items() if array.size)
+    name = filled[rng.integers(len(filled))]
+    flat = arrays[name].ravel().copy()
+    flat[rng.integers(len(flat))] = rng.choice([0, 1, 2, 7, 100])
+    return segment_of(header["lines"], arrays | {name: flat.reshape(arrays[name].shape)})
+
+
 SEGMENTS = {
-    "json": lambda data, rng: json.dumps(altered_json(json.loads(data), rng)[0]).encode(),
-    "entries": lambda data, rng: json.dumps(json.loads(data) * 2).encode(),
-    "fewer": lambda data, rng: json.dumps(json.loads(data)[:-1]).encode(),
+    "header": altered_header,
+    "column": altered_column,
+    "value": altered_values,
+    "json": lambda data, rng: b'[["/d/X[0:20]", "x", 20]]',
+    "entries": lambda data, rng: data.replace(b'"lines":', b'"lines":1', 1),
     "deep": lambda data, rng: b"[" * 100_000,
     "noise": lambda data, rng: b"\xff\xfe" + data,
-    "torn": lambda data, rng: data[:-3],
+    "torn": lambda data, rng: data[: len(data) // 2],
     "npy": lambda data, rng: npy(np.zeros(3)),
 }
 
@@ -242,8 +292,8 @@ def named_blobs(model, record):
     look(record, "")
     for digest in list(found):
         data = (model / "blobs" / digest).read_bytes()
-        if data[:1] == b"[":
-            look(json.loads(data), found[digest])
+        if data[:1] == b"{":
+            look([[e.at, e.state, e.copy] for e in Segment(data, "")], found[digest])
         elif found[digest].endswith("halos"):
             look([bytes(row).hex() for row in np.load(io.BytesIO(data))], "/halos")
     return found
@@ -259,7 +309,7 @@ def replaced(model, record, before, after):
     """The record with another blob in the place of one, also where other blobs name it."""
     for digest in named_blobs(model, record):
         data = (model / "blobs" / digest).read_bytes()
-        if data[:1] == b"[" and before in data.decode():
+        if before.encode() in data:
             record = replaced(model, record, digest, put_blob(model, data.replace(before.encode(), after.encode())))
         elif bytes.fromhex(before) in data:
             new = put_blob(model, data.replace(bytes.fromhex(before), bytes.fromhex(after)))
@@ -278,8 +328,8 @@ def forge(model, rng):
     else:
         digest = sorted(blobs, key=lambda blob: blobs[blob])[rng.integers(len(blobs))]
         data = (model / "blobs" / digest).read_bytes()
-        if data[:1] == b"[":
-            how = str(rng.choice([*["json"] * 6, *SEGMENTS]))
+        if data[:1] == b"{":
+            how = str(rng.choice([*["column", "value"] * 3, *SEGMENTS]))
             data = SEGMENTS[how](data, rng)
         elif rng.random() < 0.2:
             how = str(rng.choice(list(BYTES)))
@@ -290,6 +340,10 @@ def forge(model, rng):
                 data = npy(ARRAYS[how](np.load(io.BytesIO(data))))
         said = f"{blobs[digest]} {how}"
         record = replaced(model, record, digest, put_blob(model, data))
+        for number, segment in enumerate(record["segments"]):
+            with contextlib.suppress(ModelDamaged, UnicodeDecodeError):
+                found = Segment((model / "blobs" / segment).read_bytes(), "")
+                record["summaries"][number] = msgspec.to_builtins(found.summary)
     body = json.dumps(record, sort_keys=True, separators=(",", ":")).encode()
     checksum = hashlib.sha256(body).hexdigest()
     file.write_text(json.dumps({**record, "checksum": checksum}, sort_keys=True, separators=(",", ":")))
