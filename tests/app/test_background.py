@@ -62,7 +62,7 @@ def test_blas_has_one_thread_while_it_serves(tmp_path, monkeypatch):
         self._service.close()
 
     monkeypatch.setattr(server._Server, "run", run)
-    monkeypatch.setattr(server, "_log_to_stderr", lambda: None)
+    monkeypatch.setattr(server, "log_to_stderr", lambda log_format: None)
     fitted(tmp_path / "models")
     with threadpoolctl.threadpool_limits(2, user_api="blas"):
         server.serve(tmp_path / "models", server.Listening(port=0), Limits(), jobs=str(tmp_path / "jobs"))

@@ -150,17 +150,20 @@ def test_a_revert_that_others_overtake_is_made_after_them(models, monkeypatch):
 
 def test_of_two_services_one_reverts(models):
     answers = {}
+    with asked(models) as one, asked(models) as other:
+        for client in (one, other):  # validators of requests are made once, and not by several threads
+            assert revert(client, 9, "none").status_code == 404
 
-    def ask(number):
-        with asked(models) as client:
-            answers[number] = revert(client, 2)
+        def ask(client):
+            answers[client] = revert(client, 2)
 
-    threads = [threading.Thread(target=ask, args=(number,)) for number in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert answers[0].json() == answers[1].json()
+        threads = [threading.Thread(target=ask, args=(client,)) for client in (one, other)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+    assert answers[one].json() == answers[other].json()
+    assert [answer.status_code for answer in answers.values()] == [200, 200]
     assert GBCM.load(models / "wave").commit == 6
 
 

@@ -38,7 +38,7 @@ def test_rows_of_the_fit_are_predicted_once(rng, make_data, monkeypatch):
     near = load_neighbours(gbcm.snapshot.reference)
     edges = near.arrangement.edges
     numbers = np.concatenate([np.arange(*edges[cell : cell + 2]) for cell in (0, len(edges) - 2)])
-    X, _ = near.rows.read(numbers)
+    X = near.rows.read(numbers)[0]
     found = near.latent_of_fit(numbers, X)
     np.testing.assert_allclose(found, near.latent(X), rtol=1e-12, atol=1e-12)
     monkeypatch.delattr(Neighbours, "latent")

@@ -18,6 +18,7 @@ from bcmdist.prediction.errors.error_distribution import residuals_of
 from bcmdist.prediction.errors.scale_mixture import NORMAL
 from bcmdist.prediction.predictive_model import PREDICTORS
 from bcmdist.storage import commits, ledger
+from bcmdist.storage.ledger import Ledger
 
 GIVEN = Settings(
     partition="chunks",
@@ -133,13 +134,14 @@ def test_what_is_forgotten_is_not_told(odd, tmp_path):
     gbcm = GBCM.fit(path, GIVEN, model=tmp_path / "model")
     gone = {entry.key for entry in gbcm.ledger[2:4]}
     after = gbcm.forget(sorted(gone))
-    kept = tuple(entry for entry in gbcm.ledger if entry.key not in gone)
+    kept = Ledger.of(entry for entry in gbcm.ledger if entry.key not in gone)
     assert all(entry.residuals for entry in after.ledger)
     before, left = (residuals_of(gbcm.snapshot.facts, ledger, "committee") for ledger in (gbcm.ledger, kept))
     now = residuals_of(after.snapshot.facts, after.ledger, "committee")
     np.testing.assert_array_equal(now.arrays()[1], left.arrays()[1])
     gone_counts = before.histogram().counts - now.histogram().counts
-    forgotten = residuals_of(gbcm.snapshot.facts, [e for e in gbcm.ledger if e.key in gone], "committee")
+    withdrawn = Ledger.of(entry for entry in gbcm.ledger if entry.key in gone)
+    forgotten = residuals_of(gbcm.snapshot.facts, withdrawn, "committee")
     np.testing.assert_allclose(gone_counts, forgotten.histogram().counts, atol=1e-10)
     assert spread(after).shape != spread(gbcm).shape
 
@@ -161,7 +163,7 @@ def test_residuals_of_a_merged_committee(odd, tmp_path):
     with pytest.warns(BcmdistWarning, match="none of 1500 rows can be read"):
         both = one.merge(two, tmp_path / "both")
     joined = residuals_of(both.snapshot.facts, both.ledger, "committee")
-    ledger = one.ledger + two.ledger
+    ledger = one.ledger.extended(two.ledger)
     np.testing.assert_array_equal(
         joined.arrays()[1], residuals_of(both.snapshot.facts, ledger, "committee").arrays()[1]
     )
