@@ -157,12 +157,13 @@ def decoded(data: bytes | mmap.mmap, where: str) -> Columns:
         dtype, count = np.dtype(stored.dtype), math.prod(stored.shape)
         if body + stored.at + count * dtype.itemsize > len(view):
             raise damaged(where, f"{count} numbers for {name:.40}", f"{len(view)} bytes in all")
-        found = np.frombuffer(view, dtype, count, body + stored.at).reshape(stored.shape)
-        if _has_lines(name):
-            if len(found) not in (1, header.lines):
-                raise damaged(where, f"{header.lines} lines, or one for all, of {name:.40}", f"{len(found)}")
-            found = np.broadcast_to(found[: header.lines], (header.lines, *found.shape[1:]))
-        arrays[name] = found
+        (lines, *others), strides = stored.shape, [dtype.itemsize * math.prod(stored.shape[1:]), dtype.itemsize]
+        if _has_lines(name) and lines != header.lines:
+            if lines != 1:
+                raise damaged(where, f"{header.lines} lines, or one for all, of {name:.40}", f"{lines}")
+            lines, strides[0] = header.lines, 0
+        shape = (lines, *others)
+        arrays[name] = np.ndarray(shape, dtype, view, body + stored.at, tuple(strides[: len(shape)]))
     numbers = {name: array for name, array in arrays.items() if "." not in name}
     names = {name.partition(".")[0] for name in arrays if "." in name}
     return Columns(header.lines, numbers, {name: _texts(arrays, name, where) for name in names})
@@ -183,7 +184,8 @@ def _texts(arrays, name, where) -> Texts:
     if [(part.dtype.str, part.ndim) for part in parts] != [("<u4", 1), ("<i8", 1), ("|u1", 1)]:
         raise damaged(where, f"texts of {name:.40}", "other arrays")
     codes, ends, data = parts
-    if np.diff(ends, prepend=0).min(initial=0) < 0 or ends[-1:].max(initial=0) != len(data):
+    last = int(ends[-1]) if len(ends) else 0
+    if (ends[1:] < ends[:-1]).any() or (ends[:1] < 0).any() or last != len(data):
         raise damaged(where, f"ascending ends of the texts of {name:.40}", "others")
     if len(codes) and codes.max() >= len(ends):
         raise damaged(where, f"numbers below {len(ends)} for the texts of {name:.40}", f"{codes.max()}")

@@ -84,8 +84,8 @@ class Segment:
         return SegmentSummary(
             len(self),
             int(numbers["rows"].sum()),
-            np.unique(_distinct(numbers["query"])).tolist(),
-            np.unique(_distinct(lengths)).tolist(),
+            _values(_distinct(numbers["query"])),
+            _values(_distinct(lengths)),
             int((lengths > 0).sum()),
             not unnamed,
         )
@@ -275,6 +275,11 @@ class Segment:
 def _distinct(column: np.ndarray) -> np.ndarray:
     """The lines of a column, or the first where it stands for all."""
     return column if column.strides[0] else column[:1]
+
+
+def _values(column: np.ndarray) -> list[int]:
+    """The values that occur, ascending."""
+    return sorted(set(column.tolist())) if len(column) < AT_ONCE else np.unique(column).tolist()
 
 
 # --- Making ---

@@ -21,6 +21,7 @@ from hypothesis.stateful import (
 )
 
 from bcmdist.errors import CommitConflict, ModelDamaged
+from bcmdist.storage import ledger
 from bcmdist.storage.commits import ModelStore
 from bcmdist.storage.disk import LocalStorage
 from bcmdist.storage.entry import Entry
@@ -153,6 +154,7 @@ class Machine(RuleBasedStateMachine):
             where = draw.draw(st.integers(0, len(data) - 1))
             file.seek(where)
             file.write(bytes([data[where] ^ 1 << draw.draw(st.integers(0, 7))]))
+        ledger._opened.clear()  # as in another process, which has not read it before
         with pytest.raises(ModelDamaged):
             self.store.load()
         with open(path, "wb") as file:
