@@ -455,8 +455,8 @@ def test_forgeries_of_valid_checksums_are_foreseen(originals, tmp_path):
 
 @pytest.mark.slow
 def test_many_forgeries_of_valid_checksums_are_foreseen(originals, tmp_path):
-    words = assert_all_foreseen(list(campaign(originals, tmp_path, list(KINDS), 1000, SEED + 1)))
-    assert words["named"] > 300
+    words = assert_all_foreseen(list(campaign(originals, tmp_path, list(KINDS), 500, SEED + 1)))
+    assert words["named"] > 150
 
 
 # --- Told by name ---

@@ -38,7 +38,8 @@ def test_pages_are_short_and_name_what_is_there(page):
     text = page.read_text()
     assert page.name in LISTS or len(text.splitlines()) <= LONGEST
     assert names_missing(text) == []
-    assert max(map(len, text.splitlines())) <= 160
+    generated = page.name == "papers.md"  # whose tables have as many columns as methods
+    assert max(len(line) for line in text.splitlines() if not (generated and line.startswith("|"))) <= 160
     targets = {target.partition("#")[0] for target in re.findall(r"\]\(([^)]+)\)", text)}
     assert targets - {other.name for other in PAGES} <= {""}
 
