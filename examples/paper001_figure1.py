@@ -96,7 +96,9 @@ def seconds_of_a_fit(rows, module, runtime) -> float:
     """Seconds from rows to the commit of a committee, with fixed hyper-parameters."""
     columns = make_rows(rows, sigma=0.0, seed=1, part=0)
     how = {"kernel": "se", "mean": "zero", "partition": "chunks", "query": QUERY, "learn": False, "warp": "none"}
-    settings = Settings(rows_per_expert=module or rows, target_transform="none", noise="constant", **how)
+    settings = Settings(
+        task="regression", rows_per_expert=module or rows, target_transform="none", noise="constant", **how
+    )
     begun = time.perf_counter()
     GBCM.fit((columns["X"], 2.0 * columns["y"] - 1.0), settings, runtime=runtime)
     return time.perf_counter() - begun

@@ -281,7 +281,8 @@ def full(minutes, repetitions, test_rows):
         for method, (figure, bar) in zip(methods, (*column.paper, (np.nan, np.nan)), strict=True):
             found = [one["right"] for one in results.figures(column.name, method).values()]
             ours = f"{np.mean(found):5.1f} of {len(found)}" if found else "    -"
-            print(f"{column.name:9} {method:14} paper {figure:5.1f} ±{bar:.1f}, ours {ours}")
+            printed = "" if np.isnan(figure) else f"paper {figure:5.1f} ±{bar:.1f}, "
+            print(f"{column.name:9} {method:14} {printed}ours {ours}")
 
 
 def show(title, results):

@@ -1,13 +1,14 @@
 """Check of a model directory: every commit, every blob that it names, and that no row counts twice."""
 
+import contextlib
 from collections.abc import Iterator
 
 from bcmdist.api.mixture import is_mixture
 from bcmdist.committee.backup import blobs_of
 from bcmdist.committee.mixture_commits import contents_of, references
 from bcmdist.committee.snapshot import Snapshot
-from bcmdist.errors import ModelDamaged
-from bcmdist.storage.commits import ModelStore, open_store
+from bcmdist.errors import ModelDamaged, ModelNotFound
+from bcmdist.storage.commits import open_store
 
 
 def checks_of(url: str) -> Iterator[tuple[str, str]]:
@@ -16,7 +17,7 @@ def checks_of(url: str) -> Iterator[tuple[str, str]]:
     Raises
     ------
     ModelDamaged, ModelNotFound
-        What a check has found. Other processes may commit meanwhile; what they prune is left out.
+        What a check has found. Others may commit and prune meanwhile: the commits that are checked stay.
     """
     if is_mixture(url):
         members = references(contents_of(url))
@@ -25,27 +26,27 @@ def checks_of(url: str) -> Iterator[tuple[str, str]]:
             yield from checks_of(member.url)
         return
     store = open_store(url)
-    newest = store.load().number  # raises where there is none
-    held = store.numbers()
-    named = set[str]()
-    for number in held:
-        with store.hold(number):
+    newest, read, named = store.head(), list[int](), set[str]()
+    with contextlib.ExitStack() as leases:
+        for number in store.numbers() or [0]:  # 0: raises, as there is none
+            if number < newest:  # others may prune it before it is held
+                with contextlib.suppress(ModelNotFound):
+                    leases.enter_context(store.hold(number))
+                    read.append(number)
+            else:
+                snapshot = leases.enter_context(Snapshot.opened(url))
+                read.append(snapshot.commit)
+        for number in read:
             named |= blobs_of(Snapshot.load(url, commit=number))
-    yield "commits", f"{url}: {len(held)} can be read, the newest is {newest}"
-    size = sum(len(store._get_blob(digest)) for digest in sorted(named))
-    others = len(set(store.storage.names("blobs")) - named)
-    left = f"; {others} more belong to no commit, `bcmdist prune` removes them" if others else ""
-    yield "blobs", f"{len(named)} with {size / 1e6:.1f} MB have the content of their checksums{left}"
-    yield "ledger", _ledger(store, newest)
-
-
-def _ledger(store: ModelStore, number: int) -> str:
-    with store.hold(number):
-        ledger = store.load(number).ledger
-        twice = ledger.rows_twice()
-    if twice:
-        raise ModelDamaged(
-            f"{store.storage.url}: commit {number}: expected each row once in the ledger, found {twice[0]} and "
-            f"{twice[1]}, which share rows; restore the directory from a copy"
-        )
-    return f"{len(ledger)} partitions with {ledger.rows} rows, none of them twice"
+        yield "commits", f"{url}: {len(read)} can be read, the newest is {read[-1]}"
+        size = sum(len(store._get_blob(digest)) for digest in sorted(named))
+        others = len(set(store.storage.names("blobs")) - named)
+        left = f"; {others} more belong to no commit, `bcmdist prune` removes them" if others else ""
+        yield "blobs", f"{len(named)} with {size / 1e6:.1f} MB have the content of their checksums{left}"
+        ledger = store.load(read[-1]).ledger
+        if twice := ledger.rows_twice():
+            raise ModelDamaged(
+                f"{url}: commit {read[-1]}: expected each row once in the ledger, found {twice[0]} and {twice[1]}, "
+                "which share rows; restore the directory from a copy"
+            )
+        yield "ledger", f"{len(ledger)} partitions with {ledger.rows} rows, none of them twice"

@@ -288,7 +288,7 @@ def new_store(model) -> ModelStore:
     """The store of a new model directory. Raises `ModelExists` if there is anything in it."""
     store = open_store(model)
     if store.head() or store.foreign():
-        raise ModelExists(f"{model}: expected a new or empty directory; choose another --model")
+        raise ModelExists(f"{model}: expected a new or empty directory; choose another")
     return store
 
 

@@ -65,17 +65,15 @@ class Snapshot:
     # --- Reading ---
 
     @classmethod
-    def load(cls, url, *, commit=None, ledger=True) -> "Snapshot":
+    def load(cls, url, *, commit=None) -> "Snapshot":
         """Load the newest commit of a model directory, or a given one.
-
-        ledger : whether to read the ledger, too; else it is read where it is needed, while the commit is not pruned
 
         Raises
         ------
         ModelNotFound, ModelDamaged, VersionMismatch
         """
         store = open_store(url)
-        return from_commit(store, store.load(commit, ledger=ledger))
+        return from_commit(store, store.load(commit))
 
     @classmethod
     @contextlib.contextmanager

@@ -249,7 +249,7 @@ EMPTY = Ledger()
 
 def _in_memory(entries) -> LedgerPart:
     with read_back("ledger"):
-        segment = Segment(encode(entries), "ledger")
+        segment = Segment(mapped(encode(entries)), "ledger")
     return LedgerPart("", segment.summary, lambda: segment)
 
 
@@ -353,8 +353,11 @@ def stored(store, ledger: Ledger, *, after=0) -> Ledger:
             raise store.taken(after + 1) from error
         raise
     where = f"{store.storage.url}: ledger"
-    with read_back(where):
-        made = [Segment(mapped(data), where) for data in joined_segments(segments, MOST_ENTRIES)]
+    if len(segments) == 1 and len(segments[0]) <= MOST_ENTRIES:
+        made = segments
+    else:
+        with read_back(where):
+            made = [Segment(mapped(data), where) for data in joined_segments(segments, MOST_ENTRIES)]
     return Ledger([*kept, *(_put(store, one) for one in made)], ledger.recorded)
 
 

@@ -84,8 +84,8 @@ class Segment:
         return SegmentSummary(
             len(self),
             int(numbers["rows"].sum()),
-            _values(_distinct(numbers["query"])),
-            _values(_distinct(lengths)),
+            _occurring(_distinct(numbers["query"])),
+            _occurring(_distinct(lengths)),
             int((lengths > 0).sum()),
             not unnamed,
         )
@@ -277,7 +277,7 @@ def _distinct(column: np.ndarray) -> np.ndarray:
     return column if column.strides[0] else column[:1]
 
 
-def _values(column: np.ndarray) -> list[int]:
+def _occurring(column: np.ndarray) -> list[int]:
     """The values that occur, ascending."""
     return sorted(set(column.tolist())) if len(column) < AT_ONCE else np.unique(column).tolist()
 

@@ -8,6 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from bcmdist.app.cli.main import cli
+from bcmdist.app.model_check import checks_of
 from bcmdist.storage.commits import open_store
 from bcmdist.storage.entry import Entry
 
@@ -43,6 +44,15 @@ def test_each_blob_is_read(model):
         assert examined(model)[0] == 1, blob
         blob.write_bytes(data)
     assert examined(model)[0] == 0
+
+
+def test_others_prune_meanwhile(model):
+    """The commits that are checked stay until they are."""
+    checks = checks_of(str(model))
+    assert "4 can be read" in next(checks)[1]
+    assert open_store(model).prune(1)["removed"] == []
+    assert dict(checks)["ledger"].endswith("none of them twice")
+    assert open_store(model).prune(1)["removed"] == [1, 2, 3]
 
 
 def test_rows_that_count_twice(model):

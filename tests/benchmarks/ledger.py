@@ -73,7 +73,11 @@ def figures(model, count):
         found[name] = time.process_time() - begun
         return result
 
-    timed("open to predict", lambda: Snapshot.load(model, ledger=False))
+    def opened():
+        with Snapshot.opened(model) as snapshot:
+            return snapshot.committee
+
+    timed("open to predict", opened)
     snapshot = timed("open to ingest", lambda: Snapshot.load(model))
     timed("open the next commit", snapshot.newest)
     begun = time.process_time()
