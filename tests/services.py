@@ -19,8 +19,8 @@ from bcmdist.client import Client as PythonClient
 pytest.importorskip("fastapi", reason="the service: pip install 'bcmdist[serve]'")
 httpx = pytest.importorskip("httpx", reason="the service: pip install 'bcmdist[test]'")
 
+from bcmdist.app.service.application import make_app  # noqa: E402
 from bcmdist.app.service.limits import Limits  # noqa: E402
-from bcmdist.app.service.server import make_app  # noqa: E402
 from bcmdist.app.service.service import Service  # noqa: E402
 
 QUICK = {"query": 20, "learn": False, "kernel": "se", "rows_per_expert": 60, "partition": "chunks"}

@@ -11,11 +11,11 @@ from services import HERE, ask, asked, fitted, httpx, new_rows
 from bcmdist import GBCM
 from bcmdist.app.service import json_requests
 from bcmdist.app.service.answers import Refused
+from bcmdist.app.service.application import make_app
 from bcmdist.app.service.asking import Question
 from bcmdist.app.service.large import MOST_WAITING, SMALL_BYTES, LargeRequests, Visit
 from bcmdist.app.service.limits import Limits
 from bcmdist.app.service.loaded import Loaded
-from bcmdist.app.service.server import make_app
 from bcmdist.data.arrow import MEDIA_TYPE, read_table
 from bcmdist.errors import InvalidData
 

@@ -10,7 +10,7 @@ import pytest
 from processes import LONG
 from services import Server, fitted, httpx
 
-from bcmdist.app.service import server as limits_of_connections
+from bcmdist.app.service import protocol as limits_of_connections
 from bcmdist.app.service.limits import Limits
 from bcmdist.app.service.tokens import add_token
 

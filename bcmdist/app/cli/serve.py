@@ -63,6 +63,14 @@ SCOPES = ("read", "ingest", "admin")
     help="Largest number of rows per request; a row with uncertain inputs counts as 256.",
 )
 @click.option(
+    "--workers",
+    type=click.IntRange(1, 256),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Processes that accept connections at the port; SIGHUP replaces them one by one.",
+)
+@click.option(
     "--max-seconds",
     "answer_seconds",
     type=NumberWithin(0, 86_400, above=True),
@@ -136,6 +144,7 @@ def serve(
     share,
     tls_ca,
     log_format,
+    workers,
     data,
     directory,
     **where,
@@ -166,7 +175,9 @@ def serve(
     if scheduler:
         security_for(scheduler, security)
     work = {"jobs": directory, "data": data, "scheduler": scheduler, "security": security, "portion": Portion(share)}
-    run(folder, listening, limits, log_format=log_format, rows=rows_folder, keep_rows=keep_rows, **work)
+    run(
+        folder, listening, limits, log_format=log_format, workers=workers, rows=rows_folder, keep_rows=keep_rows, **work
+    )
 
 
 @click.group()

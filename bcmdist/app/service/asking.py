@@ -266,7 +266,7 @@ def taken_columns(model: Model, X, columns) -> Sequence[int] | slice:
 
 def refuse_lag(served: Served, most: int) -> None:
     """Raise `Refused` (503) while `most` or more rows wait to be committed: senders should slow down."""
-    waiting = served.writer.waiting
+    waiting = served.waiting_rows
     if waiting >= most:
         raise Refused(
             503,
@@ -277,7 +277,7 @@ def refuse_lag(served: Served, most: int) -> None:
         )
 
 
-def submit(served: Served, key: str, asked: NewRows, *, most_rows: int) -> tuple[dict, bool, Future]:
+def submit(served: Served, key: str, asked: NewRows, *, most_rows: int) -> tuple[dict, Future]:
     """Store the rows of a request and queue them for the model, as `Served.submit`."""
     refuse_many(asked.count, most_rows)
     y: Sequence[float | str] | None = asked.y

@@ -8,6 +8,7 @@ import time
 
 from bcmdist.app.service.answers import Refused
 from bcmdist.app.service.background import in_background
+from bcmdist.app.service.metrics import Metrics
 from bcmdist.app.service.names import NAME
 from bcmdist.app.service.served import Served
 from bcmdist.errors import BcmdistError, DataNotFound, InvalidOption
@@ -53,10 +54,11 @@ class Catalogue:
     DataNotFound, InvalidOption, StorageUnreachable
     """
 
-    def __init__(self, folder, rows=None, keep_rows: float = KEEP_DAYS):
+    def __init__(self, folder, metrics: Metrics, rows=None, keep_rows: float = KEEP_DAYS):
         self.folder = normal_url(folder) if on_objects(folder) else os.path.realpath(folder)
         self._on_objects = on_objects(folder)
         refuse_unusable(folder, rows)
+        self._metrics = metrics
         self._rows = os.path.realpath(rows or f"{self.folder}/{ROWS}")
         self._keep_rows, self._swept = keep_rows, -math.inf
         self._served: dict[str, Served] = {}
@@ -128,7 +130,7 @@ class Catalogue:
 
     def _load(self, name):
         if name not in self._served:
-            self._served[name] = Served(name, f"{self.folder}/{name}", f"{self._rows}/{name}")
+            self._served[name] = Served(name, f"{self.folder}/{name}", f"{self._rows}/{name}", self._metrics)
             log.info("model %s is served", name)
         elif self._served[name].renew():
             log.info("model %s was renewed", name)

@@ -19,6 +19,7 @@ import os
 import re
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,10 +39,12 @@ from bcmdist.model.targets import model_rows, refuse_target_variance
 from bcmdist.prediction.new_rows import new_inputs, refuse_unread
 from bcmdist.storage.disk import LocalStorage
 from bcmdist.storage.ledger import Ledger
+from bcmdist.storage.locks import locked
 
 KEY = re.compile(r"[\x21-\x7e]{1,200}")
 REQUEST = "request"  # attribute of a data set: hash of the rows
 LOCKS = 64  # so many that requests with different keys rarely wait for each other
+TURN, TURN_SECONDS = "commits.lock", 5.0  # lock of commits; how long to wait for it, arbitrary
 TEMPORARY_SECONDS = 86_400.0  # age of a temporary file that is certainly abandoned
 
 
@@ -104,6 +107,17 @@ class Inbox:
     def folder(self, gbcm: GBCM | Mixture) -> str:
         """Return the directory of what requests to a model have sent."""
         return f"{self.url}/{gbcm.snapshot.identity}"
+
+    @contextlib.contextmanager
+    def turn(self) -> Iterator[None]:
+        """Hold the lock of those processes of this machine that commit rows of requests to the model.
+
+        It only saves work: of two commits at once one fails, and its rows are tried again. After `TURN_SECONDS` the
+        context is entered without the lock.
+        """
+        os.makedirs(self.url, exist_ok=True)
+        with locked(f"{self.url}/{TURN}", seconds=TURN_SECONDS):
+            yield
 
     def _write(self, gbcm, url, columns, schema, digest):
         """Store rows durably. Return False if another writer has stored rows under this key first."""

@@ -1,20 +1,18 @@
 """Limits of requests: size, duration and rate."""
 
 import contextlib
-import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from bcmdist.app.service.shared import SharedTable
 from bcmdist.errors import InvalidOption
-
-FORGOTTEN = 10_000  # clients remembered by `Rate`, at most
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of one service.
+    """Limits of one service; those of connections hold for each of its worker processes.
 
     Raises
     ------
@@ -75,23 +73,20 @@ class Rate:
 
     Parameters
     ----------
+    buckets : number of tokens of each client at its last request; shared, the limit holds for all processes together
     clock : function that returns monotonic time in seconds
     """
 
     BURST_SECONDS = 2.0
 
-    def __init__(self, per_second: float, clock=time.monotonic):
-        self.per_second, self._clock, self._lock = per_second, clock, threading.Lock()
-        self._left: dict[str, tuple[float, float]] = {}
+    def __init__(self, per_second: float, buckets: SharedTable, clock=time.monotonic):
+        self.per_second, self._buckets, self._clock = per_second, buckets, clock
 
     def wait(self, asker: str) -> float:
         """Return 0 and count a request if it is allowed now; otherwise return the seconds until one is."""
         most = max(1.0, self.per_second * self.BURST_SECONDS)
-        with self._lock:
+        with self._buckets.entry(asker) as bucket:
             now = self._clock()
-            left, then = self._left.pop(asker, (most, now))
-            left = min(most, left + (now - then) * self.per_second)
-            self._left[asker] = (left - 1.0 if left >= 1.0 else left, now)
-            while len(self._left) > FORGOTTEN:  # the first client is the one whose last request is oldest
-                del self._left[next(iter(self._left))]
-        return 0.0 if left >= 1.0 else (1.0 - left) / self.per_second
+            left = min(most, bucket["level"] + (now - bucket["time"]) * self.per_second)
+            bucket["level"], bucket["time"] = left - 1.0 if left >= 1.0 else left, now
+        return 0.0 if left >= 1.0 else float(1.0 - left) / self.per_second

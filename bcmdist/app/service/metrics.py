@@ -1,9 +1,17 @@
-"""Metrics of the service in Prometheus' text format (version 0.0.4), in a registry of each application's own."""
+"""Metrics of the service in Prometheus' text format (version 0.0.4), in a registry of each application's own.
 
+Worker processes of one service share the directory that `PROMETHEUS_MULTIPROC_DIR` names before this module is
+imported: each reports the metrics of all.
+"""
+
+import math
+import os
+import time
 from collections.abc import Iterator
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
+from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)  # seconds
@@ -29,6 +37,8 @@ GAUGES = {
     "bcmdist_model_renewed_timestamp_seconds": "When the state that is served was loaded.",
     "bcmdist_models_unreadable": "Models that cannot be read.",
 }
+SHARED = "PROMETHEUS_MULTIPROC_DIR"  # environment variable of prometheus_client
+WAITING_ROWS, WAITING_SINCE = "bcmdist_waiting_rows", "bcmdist_waiting_since"  # of each process; not shown
 SECONDS = "bcmdist_request_seconds", "Seconds from the first byte of a request to the last of its answer."
 
 
@@ -41,6 +51,10 @@ class Metrics:
             name: Counter(name, about, labels, registry=self._registry) for name, (about, labels) in COUNTERS.items()
         }
         self._seconds = Histogram(*SECONDS, ("route",), buckets=BUCKETS, registry=self._registry)
+        self._waiting, self._since = (
+            Gauge(name, "Of one process.", ("model",), registry=self._registry, multiprocess_mode=mode)  # type: ignore
+            for name, mode in ((WAITING_ROWS, "livesum"), (WAITING_SINCE, "livemin"))
+        )
 
     def count(self, name: str, amount: float = 1.0, **labels: str) -> None:
         """Add to a counter."""
@@ -50,6 +64,24 @@ class Metrics:
         """Record the duration of a request."""
         self._seconds.labels(**labels).observe(seconds)
 
+    def set_waiting(self, model: str, rows: int, since: float) -> None:
+        """Record the rows of requests to this process that wait to be committed, and when the oldest came (epoch)."""
+        self._waiting.labels(model=model).set(rows)
+        self._since.labels(model=model).set(since)
+
+    def waiting(self, model: str) -> tuple[int, float]:
+        """Return the rows of requests to all processes that wait to be committed, and the seconds the oldest waits."""
+        metrics = self._of_all_processes()
+        rows, since = (metrics.get_sample_value(name, {"model": model}) for name in (WAITING_ROWS, WAITING_SINCE))
+        return int(rows or 0), max(0.0, time.time() - (math.inf if since is None else since))
+
+    def _of_all_processes(self) -> CollectorRegistry:
+        if SHARED not in os.environ:
+            return self._registry
+        together = CollectorRegistry()
+        MultiProcessCollector(together)
+        return together
+
     def text(self, gauges: dict[str, list[tuple[dict[str, str], float]]]) -> str:
         """Return all metrics in the text format.
 
@@ -57,7 +89,7 @@ class Metrics:
         ----------
         gauges : labels and values, by names in `GAUGES`
         """
-        return generate_latest(_Scrape(self._registry, gauges)).decode()
+        return generate_latest(_Scrape(self._of_all_processes(), gauges)).decode()
 
 
 class _Scrape(Collector):
@@ -69,7 +101,8 @@ class _Scrape(Collector):
     def collect(self) -> Iterator[Metric]:
         for metric in self.registry.collect():
             metric.samples = [one for one in metric.samples if not one.name.endswith("_created")]
-            yield metric
+            if metric.name not in (WAITING_ROWS, WAITING_SINCE):
+                yield metric
         for name, about in GAUGES.items():
             metric = GaugeMetricFamily(name, about)
             for labels, value in self.gauges.get(name, []):

@@ -33,6 +33,7 @@ OPEN = ("/", "/page.css", *(f"/{name}" for name in SCRIPTS), "/health", "/ready"
 PROBES = ("/health", "/ready", "/metrics")  # asked by address, as by Kubernetes and Prometheus: any Host
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 ONCE = (b"host", b"origin", b"authorization", b"idempotency-key", b"content-type", b"content-length")
+CLOSE = [(b"connection", b"close")]
 HEADERS = [
     (b"cache-control", b"no-store"),
     (b"x-content-type-options", b"nosniff"),
@@ -56,9 +57,9 @@ class SecurityMiddleware:
     """
 
     def __init__(self, app, service: Service, *, tokens: Tokens | None, hosts):
-        self.app, self.tokens, self.hosts = app, tokens, frozenset(hosts)
+        self.app, self.tokens, self.hosts, self._service = app, tokens, frozenset(hosts), service
         self.limits, self.metrics, self.large = service.limits, service.metrics, service.large
-        self.rate, self.at_once = Rate(self.limits.per_second), AtOnce(self.limits.at_once)
+        self.rate, self.at_once = Rate(self.limits.per_second, service.buckets), AtOnce(self.limits.at_once)
 
     async def __call__(self, scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -72,8 +73,8 @@ class SecurityMiddleware:
             nonlocal status, sent
             if message["type"] == "http.response.start":
                 status, sent = message["status"], True
-                own = (HEADER, request_id.get().encode())
-                message["headers"] = [*message.get("headers", []), *HEADERS, own]
+                more = [(HEADER, request_id.get().encode()), *(CLOSE if self._service.ending else [])]
+                message["headers"] = [*message.get("headers", []), *HEADERS, *more]
             await send(message)
 
         try:

@@ -245,9 +245,9 @@ async def rows(
     served = service.catalogue[name]
     refuse_lag(served, service.limits.waiting_rows)
     keep = functools.partial(submit, served, idempotency_key, new, most_rows=service.limits.rows)
-    kept, before, done = await in_thread_or_large(request, service, keep)
+    kept, done = await in_thread_or_large(request, service, keep)
     request.scope["rows"] = kept["rows"]
-    await in_time(service, lambda: service.committed(done))
+    before = await in_time(service, lambda: service.committed(done))
     if not before:
         service.metrics.count("bcmdist_ingested_rows_total", kept["rows"], model=name)
     return encoded({"model": name, **kept}, headers={"Idempotent-Replayed": "true" if before else "false"})

@@ -9,6 +9,7 @@ the queued requests had a response, so that their senders retry.
 """
 
 import contextlib
+import functools
 import logging
 import math
 import queue
@@ -25,6 +26,7 @@ from bcmdist.app.service.background import in_background
 from bcmdist.app.service.commits_by_name import CommitsByName, ServedState
 from bcmdist.app.service.inbox import Inbox, Received
 from bcmdist.app.service.loaded import Loaded, hold, load, newest_version
+from bcmdist.app.service.metrics import Metrics
 from bcmdist.app.service.reverts import revert
 from bcmdist.committee.ingest.options import IngestOptions
 from bcmdist.data.partition import Partition
@@ -42,37 +44,37 @@ class Writer:
 
     Parameters
     ----------
-    commit_rows : commits the rows of several requests; where it fails, it is called again with each request
-        alone, so that a failing request does not affect the others
+    commit_rows : commits the rows of several requests, and returns for each whether that was done before; where it
+        fails, it is called again with each request alone, so that a failing request does not affect the others
+    report_waiting : called with the number of waiting rows and the arrival time of the oldest (epoch; inf if none),
+        when these change
     """
 
-    def __init__(self, name: str, commit_rows: Callable[[Sequence[Received]], None]):
-        self._commit_rows = commit_rows
+    def __init__(
+        self,
+        name: str,
+        commit_rows: Callable[[Sequence[Received]], list[bool]],
+        report_waiting: Callable[[int, float], None],
+    ):
+        self._commit_rows, self._set_waiting = commit_rows, report_waiting
         self._queue: queue.SimpleQueue[tuple[Received, Future] | None] = queue.SimpleQueue()
         self._waiting: dict[Future, tuple[int, float]] = {}
-        """number of rows and arrival time (monotonic) of each waiting request, in order of arrival"""
+        """number of rows and arrival time (epoch) of each waiting request, in order of arrival"""
         self._lock, self._closed = threading.Lock(), False
+        self._report_waiting()
         self._thread = in_background(self._run, f"writer of {name}")
 
-    @property
-    def waiting(self) -> int:
-        """Number of rows that are not committed yet."""
-        with self._lock:
-            return sum(rows for rows, _ in self._waiting.values())
-
-    @property
-    def waiting_seconds(self) -> float:
-        """Seconds that the oldest uncommitted request has waited; 0 if there is none."""
-        with self._lock:
-            begun = next((begun for _, begun in self._waiting.values()), None)
-        return 0.0 if begun is None else time.monotonic() - begun
+    def _report_waiting(self):
+        oldest = next((begun for _, begun in self._waiting.values()), math.inf)
+        self._set_waiting(sum(rows for rows, _ in self._waiting.values()), oldest)
 
     def submit(self, request: Received) -> Future:
         """Queue a request.
 
         Returns
         -------
-        A future, done once the rows are committed; it fails with the error of `commit_rows`.
+        A future, done once the rows are committed, with whether that was before; it fails with the error of
+        `commit_rows`.
 
         Raises
         ------
@@ -83,8 +85,9 @@ class Writer:
         with self._lock:
             if self._closed:
                 raise not_served()
-            self._waiting[done] = request.rows, time.monotonic()
+            self._waiting[done] = request.rows, time.time()
             self._queue.put((request, done))
+            self._report_waiting()
         return done
 
     def close(self) -> None:
@@ -107,8 +110,9 @@ class Writer:
         """Commit a batch together; if that fails, its requests one by one."""
         if not batch:
             return
+        before: list[bool] = []
         try:
-            self._commit_rows([request for request, _ in batch])
+            before = self._commit_rows([request for request, _ in batch])
         except Exception as error:
             if len(batch) > 1:
                 for one in batch:
@@ -117,11 +121,13 @@ class Writer:
             failed: Exception | None = error
         else:
             failed = None
-        for _, done in batch:
-            with self._lock:
+        with self._lock:
+            for _, done in batch:
                 del self._waiting[done]
+            self._report_waiting()
+        for number, (_, done) in enumerate(batch):
             if failed is None:
-                done.set_result(None)
+                done.set_result(before[number])
             else:
                 done.set_exception(failed)
 
@@ -161,8 +167,8 @@ class Waiting:
 class Served:
     """A model directory served under a name; methods may be called from any thread."""
 
-    def __init__(self, name: str, url: str, rows_url: str):
-        self.name, self.url = name, url
+    def __init__(self, name: str, url: str, rows_url: str, metrics: Metrics):
+        self.name, self.url, self._metrics = name, url, metrics
         self._lock, self._changing = threading.Lock(), threading.Lock()
         self._committing = False
         self._users: dict[Loaded, int] = {}
@@ -170,7 +176,7 @@ class Served:
         self._newest = load(url)
         self._users[self._newest] = 1  # reference of this object
         self.inbox = Inbox(rows_url)
-        self.writer = Writer(name, self._absorb)
+        self.writer = Writer(name, self._absorb, functools.partial(metrics.set_waiting, name))
         self.renewed_at = time.time()
         """when the state was last replaced, in seconds since the epoch"""
         self.ingesters: list[Heartbeat] = []
@@ -263,8 +269,16 @@ class Served:
             unknown = len(lags) < len(loaded.lag) or self.dead_ingesters
         if unknown:
             return {"rows": None, "seconds": None}
-        rows = self.writer.waiting + sum(one["rows"] for one in lags)
-        return {"rows": rows, "seconds": max([self.writer.waiting_seconds, *(one["seconds"] for one in lags)])}
+        rows, seconds = self._metrics.waiting(self.name)
+        return {
+            "rows": rows + sum(one["rows"] for one in lags),
+            "seconds": max([seconds, *(one["seconds"] for one in lags)]),
+        }
+
+    @property
+    def waiting_rows(self) -> int:
+        """Rows of requests that wait to be committed, in all processes of the service."""
+        return self._metrics.waiting(self.name)[0]
 
     @property
     def dead_ingesters(self) -> int:
@@ -303,13 +317,13 @@ class Served:
         self._take(load(self.url))
         return True
 
-    def submit(self, key: str, X, y, **companions) -> tuple[dict, bool, Future]:
+    def submit(self, key: str, X, y, **companions) -> tuple[dict, Future]:
         """Store the rows of a request, and queue them for the writer unless they are committed already.
 
         Returns
         -------
-        The response, the same for the same request; whether the rows were committed before; and a future, done once the
-        rows are committed.
+        The response, the same for the same request; and a future, done once the rows are committed, with whether that
+        was before.
 
         Raises
         ------
@@ -322,24 +336,23 @@ class Served:
             replayed = received.absorbed and one.store.descends(one.identity, one.commit, one.digest)
         if replayed:
             done: Future = Future()
-            done.set_result(None)
-            return received.answer, True, done
-        return received.answer, False, self.writer.submit(received)
+            done.set_result(True)
+            return received.answer, done
+        return received.answer, self.writer.submit(received)
 
-    def _absorb(self, requests) -> None:
-        """Commit the rows of requests; partitions already in the ledger are skipped.
+    def _absorb(self, requests) -> list[bool]:
+        """Commit the rows of requests; return for each whether they were committed before.
 
         Raises
         ------
         CommitConflict
             Another model has replaced the one that the rows were sent to.
         """
-        with self._changing, self._commits_now():
+        with self._changing, self._commits_now(), self.inbox.turn():
             self._renewed()
             for left in reversed(range(TRIES)):
                 try:
-                    self._committed(requests)
-                    break
+                    return self._committed(requests)
                 except Exception as error:
                     if not left or not self._renewed():  # with the same state it would fail again
                         raise
@@ -348,6 +361,7 @@ class Served:
                         self.name,
                         type(error).__name__,
                     )
+        raise AssertionError("the last attempt returns or raises")
 
     @contextlib.contextmanager
     def _commits_now(self):
@@ -362,12 +376,16 @@ class Served:
         with self.using() as loaded, SerialRuntime() as runtime:
             fitted = loaded.fitted
             refuse_other_model(fitted, requests)
-            parts = [part for request in requests for part in request.parts if part.key not in fitted.snapshot.absorbed]
-            if not parts:
-                return
-            source, options = Waiting(self.inbox.url, list(dict.fromkeys(parts))), IngestOptions(same_rows="allow")
-            after, _ = fitted.ingest(source, options, runtime=runtime)
-            self._take(hold(after))
+            absorbed, parts, before = fitted.snapshot.absorbed, dict[Partition, None](), list[bool]()
+            for request in requests:
+                new = [part for part in request.parts if part.key not in absorbed and part not in parts]
+                parts |= dict.fromkeys(new)
+                before.append(not new)
+            if parts:
+                source, options = Waiting(self.inbox.url, list(parts)), IngestOptions(same_rows="allow")
+                after, _ = fitted.ingest(source, options, runtime=runtime)
+                self._take(hold(after))
+            return before
 
     def sweep(self, days: float) -> int:
         """Remove stored rows that the model does not need, as `Inbox.sweep`; return the number of removed files."""

@@ -26,6 +26,7 @@ from bcmdist.app.service.metrics import Metrics
 from bcmdist.app.service.names import of_figures
 from bcmdist.app.service.records import fields_of
 from bcmdist.app.service.served import Served
+from bcmdist.app.service.shared import SharedTable
 from bcmdist.app.service.work import Work
 from bcmdist.committee.growth import capacity
 from bcmdist.errors import BcmdistError, DataNotFound
@@ -99,7 +100,7 @@ def _brief(served: Served) -> dict:
             "rows": snapshot.committee.total.rows,
             "inputs": snapshot.model.inputs,
             "likelihood": snapshot.model.likelihood.name,
-            "waiting_rows": served.writer.waiting,
+            "waiting_rows": served.waiting_rows,
             "lag": lag | {"seconds": None if lag["seconds"] is None else round(lag["seconds"], 1)},
             "dead_ingesters": served.dead_ingesters,
         }
@@ -128,6 +129,10 @@ def _view(loaded, snapshot, folders):
 class Service:
     """The models of a directory with what all requests share; `close` commits the waiting rows.
 
+    Parameters
+    ----------
+    buckets : file of a `SharedTable` of clients' rates, for all processes of the service; None: it has only this one
+
     Raises
     ------
     DataNotFound, InvalidOption
@@ -145,9 +150,11 @@ class Service:
         portion: Portion = ALL,
         rows: str | None = None,
         keep_rows: float = KEEP_DAYS,
+        buckets: str | None = None,
     ):
         self.limits, self.metrics, self.closing = limits, Metrics(), False
-        self.catalogue = Catalogue(folder, rows, keep_rows)
+        self.buckets = SharedTable(buckets)
+        self.catalogue = Catalogue(folder, self.metrics, rows, keep_rows)
         machine = functools.partial(SchedulerMachine, security=security)
         data = data and os.path.realpath(data)
         self.work = Work(absolute(jobs), self.catalogue.folder, data, scheduler, portion, machine)
@@ -170,7 +177,7 @@ class Service:
             figures = of_figures(loaded.fitted.info(), loaded.snapshot.ledger)
             figures["fields"] = fields_of(loaded.snapshot.model)
             figures["categorical"] = loaded.snapshot.model.likelihood.categorical
-        lag = {"waiting_rows": served.writer.waiting, "lag": served.lag()}
+        lag = {"waiting_rows": served.waiting_rows, "lag": served.lag()}
         ingesters = [{"alive": one.alive, "seconds": one.seconds} for one in served.ingesters]
         return finite(figures | {"model": name, **lag, "ingesters": ingesters, "renewed": served.renewed_at})
 
@@ -205,9 +212,12 @@ class Service:
             found = loaded.fitted.history()
         return {"model": name, "history": [{n: v for n, v in one.items() if n != "offsets"} for one in found]}
 
-    async def committed(self, done: Future) -> None:
-        """Wait until rows are committed. If the client disconnects, they are committed all the same."""
-        await asyncio.shield(asyncio.wrap_future(done))
+    async def committed(self, done: Future) -> bool:
+        """Wait until rows are committed; return whether they were before.
+
+        If the client disconnects, they are committed all the same.
+        """
+        return await asyncio.shield(asyncio.wrap_future(done))
 
     def metrics_text(self) -> str:
         """Return all metrics in Prometheus' text format."""
@@ -222,7 +232,7 @@ class Service:
                     "bcmdist_model_commit": loaded.fitted.commit,
                     "bcmdist_model_query_points": points.get("points"),
                     "bcmdist_model_query_points_most": points.get("most"),
-                    "bcmdist_model_waiting_rows": served.writer.waiting,
+                    "bcmdist_model_waiting_rows": served.waiting_rows,
                     "bcmdist_model_lag_rows": lag["rows"],
                     "bcmdist_model_lag_seconds": lag["seconds"],
                     "bcmdist_model_ingesters": len(served.ingesters) - served.dead_ingesters,
@@ -244,3 +254,4 @@ class Service:
         self.closing = True
         self.large.close()
         self.catalogue.close()
+        self.buckets.close()

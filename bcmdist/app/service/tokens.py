@@ -22,11 +22,7 @@ from dataclasses import asdict, dataclass
 
 from bcmdist.errors import InvalidOption
 from bcmdist.storage.bounds import Bounds
-
-try:
-    import fcntl
-except ImportError:  # not on Windows: there, only one command at a time may change a file
-    fcntl = None  # type: ignore[assignment]
+from bcmdist.storage.locks import locked
 
 SCOPES = ("read", "ingest", "admin")  # admin includes the others
 DAYS = Bounds(0.0, 36_500.0)  # until a token expires
@@ -178,18 +174,15 @@ def remove_token(path, name: str) -> None:
 def _locked(path) -> Iterator[str]:
     """Lock a token file against changes by other processes; yield its path with symbolic links resolved."""
     file = os.path.realpath(path)
-    try:
-        handle = os.open(f"{file}.lock", os.O_RDWR | os.O_CREAT, 0o600)
-    except FileNotFoundError as error:
-        raise InvalidOption(
-            f"tokens: expected a file in a directory that is there, got {path}; make its directory, or correct the path"
-        ) from error
-    try:
-        if fcntl is not None:
-            fcntl.flock(handle, fcntl.LOCK_EX)  # released when the handle is closed, even if the process is killed
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(locked(f"{file}.lock"))
+        except FileNotFoundError as error:
+            raise InvalidOption(
+                f"tokens: expected a file in a directory that is there, got {path}; make its directory, or correct the "
+                "path"
+            ) from error
         yield file
-    finally:
-        os.close(handle)
 
 
 def _write(path, tokens):

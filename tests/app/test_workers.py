@@ -1,0 +1,165 @@
+"""Several worker processes behind one port: shared limits, metrics and rows, and their replacement."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+from processes import LONG, wait_until
+from services import START, Server, fitted, httpx, new_rows, send
+
+from bcmdist import GBCM
+from bcmdist.app.service import shared
+from bcmdist.app.service.limits import Rate
+from bcmdist.app.service.shared import SharedTable
+
+POINT = {"X": [[0.5, 1.0]]}
+
+
+@pytest.fixture
+def served(tmp_path):
+    fitted(tmp_path / "models")
+    server = Server(tmp_path / "models", "--workers", "2", "--max-rate", "100000")
+    yield server
+    server.end(signal.SIGKILL)
+
+
+def ready(server):
+    """Process ids of the workers that were ready and have not ended, as logged."""
+    log = server.log.read_text()
+    return [int(pid) for pid in re.findall(r"worker (\d+) is ready", log) if f"worker {pid} ended" not in log]
+
+
+def gone(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    with open(f"/proc/{pid}/stat") as file:
+        return file.read().split()[2] == "Z"
+
+
+def metric(text, name):
+    """Sum of a metric's samples."""
+    return sum(float(line.rpartition(" ")[2]) for line in text.splitlines() if re.match(rf"{name}(\{{| )", line))
+
+
+def test_tables_of_two_processes_are_one(tmp_path):
+    """A client's rate holds for all: what one process has counted, the other one counts too."""
+    path, now = str(tmp_path / "rates"), [0.0]
+    tables = [SharedTable(path) for _ in range(2)]
+    one, other = (Rate(2.0, table, clock=lambda: now[0]) for table in tables)
+    assert [rate.wait("a") for rate in (one, other, one, other, one)] == [0.0, 0.0, 0.0, 0.0, 0.5]
+    assert other.wait("b") == 0.0
+    now[0] = 0.5
+    assert [one.wait("a"), other.wait("a")] == [0.0, 0.5]
+    for table in tables:
+        table.close()
+
+
+def test_a_process_waits_for_the_entry_of_another(tmp_path):
+    """Each of two processes adds 1 to the same level 2,000 times; none is lost."""
+    path = str(tmp_path / "rates")
+
+    def count():
+        table = SharedTable(path)
+        for _ in range(2_000):
+            with table.entry("a") as entry:
+                level = float(entry["level"])
+                entry["level"], entry["time"] = level + 1.0, 1.0
+        table.close()
+
+    child = os.fork()
+    if not child:
+        count()
+        os._exit(0)
+    count()
+    assert os.waitpid(child, 0)[1] == 0
+    table = SharedTable(path)
+    with table.entry("a") as entry:
+        assert entry["level"] == 4_000.0
+    table.close()
+
+
+def test_the_oldest_names_are_forgotten(monkeypatch):
+    monkeypatch.setattr(shared, "SLOTS", 8)
+    table = SharedTable()
+    for time_, name in enumerate("abcdefghi"):  # one more than there are slots
+        with table.entry(name) as entry:
+            assert entry["level"] == 0.0
+            entry["level"], entry["time"] = 1.0, time_
+    levels = []
+    for name in "ihb":
+        with table.entry(name) as entry:
+            levels.append(float(entry["level"]))
+            entry["time"] = 10.0
+    assert levels == [1.0, 1.0, 1.0]
+    with table.entry("a") as entry:  # takes the place of the oldest that is left
+        assert entry["level"] == 0.0
+
+
+@pytest.mark.slow
+def test_workers_are_replaced_without_a_failed_request(served):
+    """SIGHUP replaces both while clients ask and send rows; the metrics count the requests of all workers."""
+    before = ready(served)
+    assert len(before) == 2
+    rows = GBCM.load(served.folder / "wave").committee.total.rows
+    stop, failed, counted = threading.Event(), [], []
+
+    def ask():
+        with httpx.Client(base_url=served.url, timeout=LONG) as http:
+            while not stop.is_set():
+                answer = http.post("/models/wave/predict", json=POINT)
+                counted.append(1)
+                if answer.status_code != 200:
+                    failed.append(answer.text)
+
+    def absorb(first):
+        with httpx.Client(base_url=served.url, timeout=LONG) as http:
+            for number in range(first, first + 6):
+                answer = send(http, new_rows(number), f"k{number}")
+                if answer.status_code != 200:
+                    failed.append(answer.text)
+
+    threads = [threading.Thread(target=ask) for _ in range(3)]
+    threads += [threading.Thread(target=absorb, args=(first,)) for first in (0, 3, 6)]
+    for thread in threads:
+        thread.start()
+    served.process.send_signal(signal.SIGHUP)
+    wait_until(lambda: len(ready(served)) == 2 and not set(before) & set(ready(served)), "new workers")
+    stop.set()
+    for thread in threads:
+        thread.join(LONG)
+    assert not failed
+    text = httpx.get(f"{served.url}/metrics").text
+    assert metric(text, "bcmdist_ingested_rows_total") == 12 * 30
+    assert metric(text, "bcmdist_requests_total") >= len(counted) + 12
+    assert metric(text, "bcmdist_model_waiting_rows") == 0
+    assert GBCM.load(served.folder / "wave").committee.total.rows == rows + 12 * 30
+    assert served.end(signal.SIGTERM) == 0
+    assert all(map(gone, ready(served)))
+
+
+@pytest.mark.slow
+def test_a_killed_worker_is_replaced_and_none_outlives_its_supervisor(served):
+    first, second = ready(served)
+    os.kill(first, signal.SIGKILL)
+    wait_until(lambda: len(ready(served)) == 2 and first not in ready(served), "a new worker")
+    assert second in ready(served)
+    assert httpx.post(f"{served.url}/models/wave/predict", json=POINT).status_code == 200
+    left = ready(served)
+    served.end(signal.SIGKILL)
+    wait_until(lambda: all(map(gone, left)), "the end of the workers")
+
+
+@pytest.mark.slow
+def test_a_service_that_cannot_start_ends_with_the_error_of_a_worker(tmp_path):
+    command = [sys.executable, "-m", "bcmdist", "serve", str(tmp_path / "none"), "--port", "0", "--workers", "2"]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=LONG)
+    assert ended.returncode == 1
+    assert "MODELS_DIR: expected a directory of models" in ended.stderr
+    assert START not in ended.stderr
+    assert "Traceback" not in ended.stderr
