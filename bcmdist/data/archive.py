@@ -14,6 +14,8 @@ from zarr.storage import MemoryStore
 
 from bcmdist.errors import CorruptChunk, UnsafeData
 from bcmdist.storage.disk import read_file
+from bcmdist.storage.locate import open_storage
+from bcmdist.storage.urls import on_objects
 
 SUFFIX = ".zarr.zip"
 LARGEST_BYTES = 2**30  # of a file, which is read as a whole
@@ -29,7 +31,7 @@ def packed(store: Mapping[str, Buffer]) -> bytes:
 
 
 def unpacked(path: str) -> MemoryStore:
-    """Read an archive into a read-only store in memory.
+    """Read an archive, on a disk or an object store, into a read-only store in memory.
 
     Raises
     ------
@@ -38,9 +40,7 @@ def unpacked(path: str) -> MemoryStore:
     UnsafeData
         The file is too large, or has compressed, encrypted, overlapping or duplicate members.
     """
-    if (size := os.path.getsize(path)) > LARGEST_BYTES:
-        raise UnsafeData(f"{path}: expected at most {LARGEST_BYTES:,} bytes, the archive has {size:,}; unpack it")
-    data, buffer = read_file(path), default_buffer_prototype().buffer
+    data, buffer = _bytes_of(path), default_buffer_prototype().buffer
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             members = archive.infolist()
@@ -60,3 +60,18 @@ def unpacked(path: str) -> MemoryStore:
             f"{path}: expected a ZIP archive, it cannot be read ({str(error)[:80]}); restore it from a copy"
         ) from error
     return MemoryStore(keys, read_only=True)
+
+
+def _bytes_of(path):
+    if on_objects(path):
+        folder, _, name = path.rpartition("/")
+        data = open_storage(folder).get(name)
+        _refuse_large(path, len(data))
+        return data
+    _refuse_large(path, os.path.getsize(path))
+    return read_file(path)
+
+
+def _refuse_large(path, size):
+    if size > LARGEST_BYTES:
+        raise UnsafeData(f"{path}: expected at most {LARGEST_BYTES:,} bytes, the archive has {size:,}; unpack it")

@@ -70,7 +70,7 @@ def open_group(url) -> zarr.Group:
             if os.path.isdir(where):
                 checked = CheckedStore(LocalStore(where, read_only=True))
                 return zarr.open_group(checked, mode="r", use_consolidated=False)
-            if where.endswith(SUFFIX) and os.path.isfile(where):
+            if where.endswith(SUFFIX) and (on_objects(where) or os.path.isfile(where)):
                 return zarr.open_group(CheckedStore(unpacked(where), where), mode="r", use_consolidated=False)
             group = zarr.open_group(group_store(where), mode="r", use_consolidated=False)
             return zarr.open_group(CheckedStore(group.store), path=group.path, mode="r", use_consolidated=False)

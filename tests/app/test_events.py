@@ -185,7 +185,7 @@ def test_waiting_rows_are_behind(wave, monkeypatch):
     go_on = threading.Event()
     with asked(folder) as client:
         served = client.service.catalogue["wave"]
-        monkeypatch.setattr(served.writer, "_commit_rows", lambda requests: go_on.wait(LONG))
+        monkeypatch.setattr(served.writer, "_commit_rows", lambda requests: [go_on.wait(LONG)])
         *_, done = submit(served, "a", NewRows(**new_rows()), most_rows=100)
         told = client.get("/models/wave").json()
         text = client.get("/metrics").text
@@ -213,7 +213,7 @@ def test_senders_are_slowed_down_before_memory_fills(wave, monkeypatch):
         monkeypatch.setattr(served.writer, "_commit_rows", lambda requests: go_on.wait(LONG) and commit_rows(requests))
         sent = [submit(served, str(k), NewRows(**new_rows(k)), most_rows=100)[-1] for k in range(2)]
         refused = [send(client, new_rows(k), str(k)) for k in (2, 3)]
-        assert served.writer.waiting == 60
+        assert served.waiting_rows == 60
         go_on.set()
         for done in sent:
             done.result(LONG)

@@ -1,4 +1,4 @@
-"""Models of an object store that are served, with the rows of requests on a disk."""
+"""Models of an object store that are served, with the rows of requests on a disk or beside them."""
 
 import functools
 
@@ -7,6 +7,7 @@ from services import QUICK, asked, new_rows, send
 
 from bcmdist import GBCM, Settings
 from bcmdist.app.service.catalogue import Catalogue
+from bcmdist.app.service.metrics import Metrics
 from bcmdist.errors import DataNotFound, InvalidOption
 
 pytest.importorskip("obstore")
@@ -30,22 +31,33 @@ def objects(monkeypatch, wave, tmp_path):
     GBCM.fit(wave[0], Settings(**QUICK), model=f"{MODELS}/wave")
 
 
-def test_models_of_an_object_store_are_served_and_hear_rows(objects, tmp_path):
+@pytest.mark.filterwarnings("ignore:(?s).*what arrives is far worse:bcmdist.errors.BcmdistWarning")
+@pytest.mark.parametrize("rows_folder", [None, "rows"])
+def test_models_of_an_object_store_are_served_and_absorb_rows(objects, tmp_path, rows_folder):
+    """Rows of requests are stored on a disk, or beside the models; sent to another service they count once."""
     s3.open_objects(MODELS).put_if_absent("other/notes.txt", b"no model")
-    with asked(tmp_path, models=MODELS, work={"rows": str(tmp_path / "rows")}) as client:
-        assert [one["name"] for one in client.get("/models").json()["models"]] == ["wave"]
-        rows = new_rows()
-        before = client.post("/models/wave/predict", json={"X": rows["X"]})
-        assert before.status_code == 200, before.text
-        assert send(client, rows, "a").status_code == 200
-        assert send(client, rows, "a").status_code == 200  # once, under one key
-        assert client.get("/models/wave").json()["rows"] == 240 + 30
-    assert GBCM.load(f"{MODELS}/wave").committee.total.rows == 240 + 30
-    assert len(list((tmp_path / "rows/wave").glob("*/*.zarr.zip"))) == 1
+    place, rows, answers = tmp_path / (rows_folder or "models/.rows"), new_rows(), []
+    for _ in range(2):
+        work = {"rows": rows_folder and str(place)}
+        with asked(tmp_path, models=MODELS, work=work) as client:
+            assert [one["name"] for one in client.get("/models").json()["models"]] == ["wave"]
+            before = client.post("/models/wave/predict", json={"X": rows["X"]})
+            assert before.status_code == 200, before.text
+            answers += [send(client, rows, "a") for _ in range(2)]
+            assert client.get("/models/wave").json()["rows"] == 240 + 30
+            assert send(client, new_rows(9), "a").status_code == 409
+    assert [one.status_code for one in answers] == [200] * 4
+    assert [one.headers["Idempotent-Replayed"] for one in answers] == ["false", "true", "true", "true"]
+    model = GBCM.load(f"{MODELS}/wave")
+    assert model.committee.total.rows == 240 + 30
+    stored = list((tmp_path / ("rows" if rows_folder else "bucket/models/.rows")).glob("wave/*/*.zarr.zip"))
+    assert len(stored) == 1
+    model.forget([model.ledger[0].key])
+    assert GBCM.load(f"{MODELS}/wave").committee.total.rows == 240 + 30 - model.ledger[0].rows
 
 
 def test_a_newer_commit_is_served(objects, tmp_path):
-    catalogue = Catalogue(MODELS, tmp_path / "rows")
+    catalogue = Catalogue(MODELS, Metrics(), tmp_path / "rows")
     try:
         gbcm = GBCM.load(f"{MODELS}/wave")
         gbcm.forget([gbcm.ledger[0].key])
@@ -59,12 +71,16 @@ def test_a_newer_commit_is_served(objects, tmp_path):
 @pytest.mark.parametrize(
     ("folder", "rows", "error", "words"),
     [
-        (MODELS, None, InvalidOption, "expected --rows DIR on a disk beside s3://, got none"),
-        (MODELS, "s3://bucket/rows", InvalidOption, "--rows: expected a directory on a disk, got s3://"),
-        ("https://host/models", "rows", InvalidOption, "MODELS_DIR: expected a directory on a disk, got https://"),
+        (MODELS, "https://host/rows", InvalidOption, "--rows: expected a directory on a disk or s3://.*, got https://"),
+        (
+            "https://host/models",
+            "rows",
+            InvalidOption,
+            "MODELS_DIR: expected a directory on a disk or s3://.*, got https://",
+        ),
         ("nowhere", None, DataNotFound, "expected a directory of models"),
     ],
 )
 def test_what_cannot_be_served(folder, rows, error, words):
     with pytest.raises(error, match=words):
-        Catalogue(folder, rows)
+        Catalogue(folder, Metrics(), rows)

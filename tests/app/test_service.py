@@ -264,7 +264,7 @@ def test_a_key_that_two_services_are_sent_counts_once(wave, monkeypatch):
     folder, gbcm = wave
     with asked(folder) as one, asked(folder) as other:
         first = send(one, new_rows(), "a")
-        monkeypatch.setattr("bcmdist.app.service.inbox._refreshed", lambda _: False)  # both write at the same time
+        monkeypatch.setattr("bcmdist.app.service.inbox._refreshed", lambda *_: False)  # both write at the same time
         again = send(other, new_rows(), "a")
     assert first.json() == again.json()
     assert GBCM.load(folder / "wave").committee.total.rows == gbcm.committee.total.rows + 30

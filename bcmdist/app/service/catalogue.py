@@ -27,14 +27,11 @@ log = logging.getLogger("bcmdist.app.service")
 def refuse_unusable(folder, rows) -> None:
     """Raise an error if models cannot be served from `folder`, or rows of requests cannot be stored in `rows`."""
     for name, place in {"MODELS_DIR": folder, "--rows": rows}.items():
-        if "://" in str(place or "") and (name == "--rows" or not on_objects(place)):
+        if "://" in str(place or "") and not on_objects(place):
             scheme = str(place).partition("://")[0]
-            raise InvalidOption(f"{name}: expected a directory on a disk, got {scheme}://; serve a copy, or name one")
-    if on_objects(folder) and not rows:
-        raise InvalidOption(
-            "MODELS_DIR: expected --rows DIR on a disk beside s3://, got none; name one that outlives this service: "
-            "rows of requests are kept there until they are committed"
-        )
+            raise InvalidOption(
+                f"{name}: expected a directory on a disk or s3://BUCKET/PREFIX, got {scheme}://; name one of these"
+            )
     if not on_objects(folder) and not os.path.isdir(folder):
         raise DataNotFound(f"MODELS_DIR: expected a directory of models, {folder} is none; check the path")
 
@@ -46,7 +43,7 @@ class Catalogue:
 
     Parameters
     ----------
-    rows : directory on a disk for the rows of requests; by default a subfolder of `folder`
+    rows : directory, or s3:// prefix, for the rows of requests; by default a subfolder of `folder`
     keep_rows : days for which rows that are not in the ledger of their model are kept
 
     Raises
@@ -59,7 +56,8 @@ class Catalogue:
         self._on_objects = on_objects(folder)
         refuse_unusable(folder, rows)
         self._metrics = metrics
-        self._rows = os.path.realpath(rows or f"{self.folder}/{ROWS}")
+        rows = rows or f"{self.folder}/{ROWS}"
+        self._rows = normal_url(rows) if on_objects(rows) else os.path.realpath(rows)
         self._keep_rows, self._swept = keep_rows, -math.inf
         self._served: dict[str, Served] = {}
         self.unreadable: dict[str, str] = {}

@@ -10,7 +10,11 @@ model was restored from an older copy or has forgotten them. A key is refused if
 model under an old name has separate keys. If the process dies before the commit, the sender has had no response; the
 stored rows are absorbed when the sender retries.
 
-Rows in the ledger are kept, since forgetting and further passes read them again; `sweep` removes the others.
+Rows in the ledger are kept, since forgetting and further passes read them again; `sweep` removes the others, some days
+after they were last sent (on an object store: first sent).
+
+Several services may share a directory: of those that get the same key at once, one stores the rows, and all give the
+same response.
 """
 
 import contextlib
@@ -37,9 +41,11 @@ from bcmdist.data.writing import packed_dataset
 from bcmdist.errors import ChunkConflict, InvalidData, InvalidOption, UnsupportedTarget
 from bcmdist.model.targets import model_rows, refuse_target_variance
 from bcmdist.prediction.new_rows import new_inputs, refuse_unread
-from bcmdist.storage.disk import LocalStorage
+from bcmdist.storage.interface import Storage
 from bcmdist.storage.ledger import Ledger
+from bcmdist.storage.locate import open_storage
 from bcmdist.storage.locks import locked
+from bcmdist.storage.urls import on_objects
 
 KEY = re.compile(r"[\x21-\x7e]{1,200}")
 REQUEST = "request"  # attribute of a data set: hash of the rows
@@ -90,8 +96,9 @@ class Inbox:
         name = hashed(key)
         columns, schema = _columns(gbcm, X, y, companions)
         digest, url = _digest(columns), f"{self.folder(gbcm)}/{name}{SUFFIX}"
+        storage = self.storage(gbcm)
         with self._locks[int(name[:8], 16) % LOCKS]:
-            written = not _refreshed(url) and self._write(gbcm, url, columns, schema, digest)
+            written = not _refreshed(storage, f"{name}{SUFFIX}") and self._write(gbcm, name, columns, schema, digest)
             if open_group(url).attrs[REQUEST] != digest:
                 raise ChunkConflict(
                     "Idempotency-Key: expected the rows that came under this key before, got others; give new rows a "
@@ -100,13 +107,17 @@ class Inbox:
             parts = _parts(gbcm, url)
             absorbed = all(part.key in gbcm.snapshot.absorbed for part in parts)
             if not absorbed:
-                _refuse_unfit(gbcm, parts, url, new=written)
+                _refuse_unfit(gbcm, parts, storage, url, new=written)
         answer = {"rows": len(columns[gbcm.model.y_name]), "partitions": len(parts), "digest": digest}
         return Received(gbcm.snapshot.identity, tuple(parts), answer, absorbed)
 
     def folder(self, gbcm: GBCM | Mixture) -> str:
         """Return the directory of what requests to a model have sent."""
         return f"{self.url}/{gbcm.snapshot.identity}"
+
+    def storage(self, gbcm: GBCM | Mixture) -> Storage:
+        """Return the storage of this directory."""
+        return open_storage(self.folder(gbcm))
 
     @contextlib.contextmanager
     def turn(self) -> Iterator[None]:
@@ -115,15 +126,17 @@ class Inbox:
         It only saves work: of two commits at once one fails, and its rows are tried again. After `TURN_SECONDS` the
         context is entered without the lock.
         """
+        if on_objects(self.url):
+            yield
+            return
         os.makedirs(self.url, exist_ok=True)
         with locked(f"{self.url}/{TURN}", seconds=TURN_SECONDS):
             yield
 
-    def _write(self, gbcm, url, columns, schema, digest):
+    def _write(self, gbcm, name, columns, schema, digest):
         """Store rows durably. Return False if another writer has stored rows under this key first."""
         data = packed_dataset(columns, attributes={REQUEST: digest}, schema=schema, y=gbcm.model.y_name)
-        folder, _, name = url.rpartition("/")
-        return LocalStorage(folder).put_if_absent(name, data)
+        return self.storage(gbcm).put_if_absent(f"{name}{SUFFIX}", data)
 
     def sweep(self, gbcm: GBCM | Mixture, days: float) -> int:
         """Remove rows outside the ledger that were last sent more than `days` ago, and abandoned temporary files.
@@ -132,8 +145,8 @@ class Inbox:
         -------
         Number of removed files.
         """
-        folder = self.folder(gbcm)
-        storage, now, removed = LocalStorage(folder), time.time(), 0
+        folder, storage = self.folder(gbcm), self.storage(gbcm)
+        now, removed = time.time(), 0
         ages = {name: 86_400.0 * days for name in storage.names("") if name.endswith(SUFFIX)}
         ages = {name: age for name, age in ages.items() if not _has_rows(gbcm.ledger, f"{folder}/{name}")}
         for name, age in (
@@ -167,23 +180,26 @@ def hashed(key: str) -> str:
     return hashlib.sha256(key.encode()).hexdigest()[:32]
 
 
-def _refreshed(url):
-    """Set the modification time of stored rows to now; return whether there are any at the URL."""
+def _refreshed(storage, name):
+    """Return whether there is a name; on a disk, set its modification time to now."""
     try:
-        os.utime(url)
+        if on_objects(storage.url):
+            storage.stored_at(name)
+        else:
+            os.utime(f"{storage.url}/{name}")
     except FileNotFoundError:
         return False
     return True
 
 
-def _refuse_unfit(gbcm, parts, url, *, new):
+def _refuse_unfit(gbcm, parts, storage, url, *, new):
     """Raise an error, without file names, if a model cannot absorb the stored rows; remove them if they are new."""
     try:
         for part, rows in read_all(parts):
             model_rows(gbcm.model, part, rows)
     except BaseException as error:
         if new:
-            os.unlink(url)
+            storage.remove(url.rpartition("/")[2])
         if isinstance(error, InvalidData):
             raise type(error)(str(error).replace(url, "rows")) from error
         raise

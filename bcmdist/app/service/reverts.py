@@ -23,19 +23,19 @@ from bcmdist.app.service.answers import Refused
 from bcmdist.app.service.inbox import hashed
 from bcmdist.app.service.loaded import newest_version
 from bcmdist.errors import ChunkConflict, CommitConflict, ModelNotFound
-from bcmdist.storage.disk import LocalStorage
+from bcmdist.storage.interface import Storage
 
 TRIES = 5  # attempts; each fails only if another writer commits at that moment
 
 
 def revert(
-    folder: str, key: str, asked: int | str, model: GBCM | Mixture, number_of: Callable[[], int]
+    storage: Storage, key: str, asked: int | str, model: GBCM | Mixture, number_of: Callable[[], int]
 ) -> tuple[dict, bool, GBCM | Mixture | None]:
     """Return a model to an earlier commit, once for each key.
 
     Parameters
     ----------
-    folder : directory on a disk for the records of requests to this model
+    storage : storage of the records of requests to this model
     asked : the commit as the request names it
     model : the newest state
     number_of : returns the number of this commit; called for the first request under the key only
@@ -52,7 +52,7 @@ def revert(
     Refused
         It cannot be known whether the revert was made.
     """
-    storage, name = LocalStorage(folder), hashed(key)
+    name = hashed(key)
     request = _stored(storage, f"{name}.revert.json")
     if request is None:
         request = _first(storage, f"{name}.revert.json", {"asked": str(asked), "to": _checked(model, number_of())})

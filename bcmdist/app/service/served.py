@@ -229,8 +229,8 @@ class Served:
             self._renewed()
             with self.using() as loaded:
                 fitted = loaded.fitted
-                folder = self.inbox.folder(fitted)
-                answer, before, after = revert(folder, key, asked, fitted, lambda: self._number(asked))
+                storage = self.inbox.storage(fitted)
+                answer, before, after = revert(storage, key, asked, fitted, lambda: self._number(asked))
             if after is not None:
                 self._take(hold(after))
         return answer, before
