@@ -7,6 +7,7 @@
 Rows are data frames or lists of objects with the columns of the table that the model was fitted to, or arrays (n, D).
 """
 
+import http.client
 import json
 import math
 import ssl
@@ -34,13 +35,14 @@ LONGEST_PAUSE = 30.0
 class Client:
     """A service at a URL. Requests that find it busy, or not there, are repeated; rows count once all the same."""
 
-    url: str
+    url: str | Sequence[str]
+    """URL of the service, or URLs of services of the same models: a request that one cannot answer goes to the next"""
     token: str | None = field(default=None, repr=False)
     """as printed by `bcmdist tokens add`"""
     timeout: float = 120.0
     """seconds to wait for an answer"""
     tries: int = 5
-    """requests in all, where the service is busy or not reachable"""
+    """requests in all to a service that is busy or not reachable"""
     context: ssl.SSLContext | None = None
     """for certificates that this machine does not know"""
 
@@ -148,8 +150,10 @@ class Client:
         data = None if body is None else json.dumps(body).encode()
         headers |= {"Content-Type": "application/json"} if data else {}
         headers |= {"Authorization": f"Bearer {self.token}"} if self.token else {}
-        for left in reversed(range(max(1, self.tries))):
-            request = urllib.request.Request(self.url.rstrip("/") + path, data, headers, method=verb)
+        urls = [self.url] if isinstance(self.url, str) else list(self.url)
+        for left in reversed(range(max(1, self.tries) * len(urls))):
+            url, pause = urls[-1 - left % len(urls)], None
+            request = urllib.request.Request(url.rstrip("/") + path, data, headers, method=verb)
             try:
                 with self._open(request) as answer:
                     return json.load(answer)
@@ -157,14 +161,15 @@ class Client:
                 with error:
                     if error.code not in BUSY or not left:
                         raise _refused(error) from None
-                    time.sleep(_pause(error.headers.get("Retry-After")))
-            except (urllib.error.URLError, ConnectionError, TimeoutError) as error:
+                    pause = error.headers.get("Retry-After")
+            except (urllib.error.URLError, http.client.HTTPException, ConnectionError, TimeoutError) as error:
                 if not left:
                     why = getattr(error, "reason", error)
                     raise errors.ServiceRefused(
-                        f"{self.url}: expected a service that answers, got {why}; check that `bcmdist serve` runs there"
+                        f"{url}: expected a service that answers, got {why}; check that `bcmdist serve` runs there"
                     ) from error
-                time.sleep(_pause(None))
+            if left % len(urls) == 0:  # all were asked
+                time.sleep(_pause(pause))
         raise AssertionError("the last try returns or raises")
 
     def _open(self, request: urllib.request.Request) -> Any:
