@@ -53,8 +53,10 @@ deploy() {
         echo "-- $way"
         attempt "deploy: $way" bash "deploy/$way/run.sh"
     done
-    echo "-- monitoring"
-    PATH="$scratch/prometheus/usr/bin:$PATH" attempt "deploy: monitoring" bash deploy/monitoring/run.sh
+    for way in monitoring replicas; do
+        echo "-- $way"
+        PATH="$scratch/debian/usr/bin:$scratch/debian/usr/sbin:$PATH" attempt "deploy: $way" bash "deploy/$way/run.sh"
+    done
     echo "-- kubernetes"
     PATH="$scratch/manifests/bin:$PATH" attempt "deploy: kubernetes" bash deploy/kubernetes/run.sh
 }

@@ -126,7 +126,7 @@ print(f"ok: 20000 rows, each once; predictions as those of a disk, to {np.abs(me
 PYTHON
 
 web=$(free_port)
-start serve bcmdist serve s3://bucket/models --port "$web" --rows "$scratch/rows"
+start serve bcmdist serve s3://bucket/models --port "$web"
 url=http://127.0.0.1:$web/models/wave
 until_true 120 "the service has the model" curl -fsS "$url"
 ask() { curl -fsS -H 'Content-Type: application/json' "$@"; }
