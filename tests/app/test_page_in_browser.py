@@ -120,3 +120,25 @@ def test_a_service_that_comes_again_is_shown_again(chromium, server):
         page.wait_for_selector("#link:not(.live)")
         server.start()
         page.wait_for_selector("#link.live")
+
+
+def test_requests_are_described_with_the_token(chromium, models, tmp_path):
+    """Each path and verb of the OpenAPI document, with the fields of its body."""
+    token = add_token(tmp_path / "tokens.json", "reader", ["read"])
+    shutil.copytree(models, tmp_path / "models")
+    server = Server(tmp_path / "models", "--token-file", str(tmp_path / "tokens.json"))
+    try:
+        with opened(chromium, f"{server.url}/docs") as (page, bad):
+            page.wait_for_selector("#said:has-text('A token is needed.')")
+            page.fill("#token", token)
+            page.click("#login button")
+            page.wait_for_selector("#requests section")
+            titles = page.locator("#requests h2").all_text_contents()
+            body = page.locator("section[aria-label='POST /models/{name}/rows'] table").last.text_content()
+        document = httpx.get(f"{server.url}/openapi.json", headers={"Authorization": f"Bearer {token}"}).json()
+        expected = [f"{verb.upper()} {path}" for path, verbs in document["paths"].items() for verb in verbs]
+        assert titles == expected
+        assert all(name in body for name in document["components"]["schemas"]["NewRows"]["properties"])
+        assert [one for one in bad if "401" not in one] == []
+    finally:
+        server.end(9)

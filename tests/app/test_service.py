@@ -396,16 +396,21 @@ def test_history_and_metrics(wave):
         assert line.startswith("# ") or len(line.rpartition(" ")[0].partition("{")[0].split()) == 1
 
 
-def test_the_page_finds_what_it_names(wave):
+@pytest.mark.parametrize(
+    ("page", "names"),
+    [("/", ["/page.css", "/page.js", "/docs"]), ("/docs", ["/page.css", "/requests.js", "/", "/openapi.json"])],
+)
+def test_a_page_finds_what_it_names(wave, page, names):
     with asked(wave[0]) as client:
-        page = client.get("/").text
-        named = re.findall(r'(?:href|src)="(/[^"]*)"', page)
-        assert named == ["/page.css", "/page.js"]
+        text = client.get(page).text
+        named = re.findall(r'(?:href|src)="(/[^"]*)"', text)
+        assert named == names
         kinds = [client.get(url).headers["Content-Type"].partition(";")[0] for url in named]
         scripts = {name: client.get(f"/{name}").text for name in SCRIPTS}
-    assert kinds == ["text/css", "text/javascript"]
-    ids = set(re.findall(r'id="([\w-]+)"', page))
-    for script in scripts.values():
+    assert kinds[:2] == ["text/css", "text/javascript"]
+    ids = set(re.findall(r'id="([\w-]+)"', text))
+    others = {"requests.js"} if page == "/" else scripts.keys() - {"requests.js", "token.js"}
+    for script in (scripts[name] for name in scripts.keys() - others):
         assert set(re.findall(r'from "\./([^"]*)"', script)) <= scripts.keys()
         assert set(re.findall(r'\$\("([\w-]+)"\)', script)) <= ids
         assert set(re.findall(r'put\("([\w-]+)"', script)) <= ids

@@ -15,7 +15,18 @@ pytestmark = pytest.mark.skipif(not DEPLOY.is_dir(), reason="deploy/: not beside
 
 
 def test_there_are_all_ways():
-    assert WAYS == ["cluster", "container", "kubernetes", "local", "monitoring", "replicas", "s3", "slurm", "ssh-tls", "streams"]
+    assert WAYS == [
+        "cluster",
+        "container",
+        "kubernetes",
+        "local",
+        "monitoring",
+        "replicas",
+        "s3",
+        "slurm",
+        "ssh-tls",
+        "streams",
+    ]
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -29,7 +29,15 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
-OPEN = ("/", "/page.css", *(f"/{name}" for name in SCRIPTS), "/health", "/ready", "/favicon.ico")  # no model data
+OPEN = (
+    "/",
+    "/docs",
+    "/page.css",
+    *(f"/{name}" for name in SCRIPTS),
+    "/health",
+    "/ready",
+    "/favicon.ico",
+)  # no model data
 PROBES = ("/health", "/ready", "/metrics")  # asked by address, as by Kubernetes and Prometheus: any Host
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 ONCE = (b"host", b"origin", b"authorization", b"idempotency-key", b"content-type", b"content-length")

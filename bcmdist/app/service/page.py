@@ -1,4 +1,4 @@
-"""The live page at /: static files."""
+"""The live page at / and the page of requests at /docs: static files."""
 
 from importlib.resources import files
 
@@ -6,7 +6,7 @@ from fastapi import APIRouter, Response
 
 router = APIRouter(include_in_schema=False)
 TYPES = {"html": "text/html; charset=utf-8", "js": "text/javascript; charset=utf-8", "css": "text/css; charset=utf-8"}
-SCRIPTS = ("page.js", "charts.js", "figures.js", "jobs.js", "one_row.js")
+SCRIPTS = ("page.js", "charts.js", "figures.js", "jobs.js", "one_row.js", "token.js", "requests.js")
 
 
 def _file(name):
@@ -18,6 +18,12 @@ def _file(name):
 async def page() -> Response:
     """The HTML document."""
     return _file("page.html")
+
+
+@router.get("/docs")
+async def docs() -> Response:
+    """The page that describes the requests, from the OpenAPI document."""
+    return _file("docs.html")
 
 
 @router.get("/page.css")

@@ -1,6 +1,6 @@
 // The advice about a model, a form to predict at one row, and a chart of the predictive distribution.
-import { ask } from "./page.js";
 import { bars, chart, element, short } from "./charts.js";
+import { ask } from "./token.js";
 
 const $ = (id) => document.getElementById(id);
 const LEVELS = [0.005, 0.01, ...Array.from({ length: 32 }, (_, k) => Number((0.03 * (k + 1)).toFixed(2))), 0.99, 0.995];

@@ -1,5 +1,6 @@
-// Receives events and updates the page. The token is kept in this browser tab only.
+// Receives events and updates the page. 
 import { element, short } from "./charts.js";
+import { ask, onToken } from "./token.js";
 import { show } from "./figures.js";
 import { showJobs } from "./jobs.js";
 import { askFor, predict } from "./one_row.js";
@@ -7,12 +8,6 @@ import { askFor, predict } from "./one_row.js";
 const $ = (id) => document.getElementById(id);
 const AGAIN = 1000; // ms until the next attempt if the service does not respond
 let listening = null;
-
-export function ask(url, options = {}) {
-  const token = sessionStorage.getItem("token");
-  const headers = { ...options.headers, ...(token ? { Authorization: `Bearer ${token}` } : {}) };
-  return fetch(url, { ...options, headers });
-}
 
 const HANDLERS = { models: showModels, model: showModel, jobs: showJobs, problem: (problem) => say(problem.message) };
 
@@ -104,10 +99,5 @@ async function live() {
 
 $("model").addEventListener("change", choose);
 $("asking").addEventListener("submit", predict);
-$("login").addEventListener("submit", (event) => {
-  event.preventDefault();
-  sessionStorage.setItem("token", $("token").value);
-  $("token").value = "";
-  live();
-});
+onToken(live);
 live();
