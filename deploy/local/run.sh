@@ -15,7 +15,7 @@ else
     echo "missing: systemd-analyze; the unit file was not verified"
 fi
 
-export MODELS="$scratch/models" TOKENS="$scratch/tokens.json" PORT
+export MODELS="$scratch/models" TOKENS="$scratch/tokens.json" WORKERS=2 PORT
 PORT=$(free_port)
 add_rows "$scratch/train.zarr" 2000 0
 bcmdist fit "$scratch/train.zarr" --model "$MODELS/wave" --query 50 --serial --json >"$scratch/fit.json" 2>"$scratch/fit.log"
@@ -25,6 +25,7 @@ token=$(bcmdist tokens add "$TOKENS" run --scope read --json | figure token)
 command=$(sed -n "s|^ExecStart=/opt/bcmdist/bin/bcmdist|$program|p" "$unit")
 command=${command//'${MODELS}'/$MODELS}
 command=${command//'${PORT}'/$PORT}
+command=${command//'${WORKERS}'/$WORKERS}
 command=${command//'${TOKENS}'/$TOKENS}
 read -ra words <<<"$command"
 start serve "${words[@]}"
@@ -35,6 +36,10 @@ ask -H "Authorization: Bearer $token" | tee "$scratch/answer.txt"
 [ "$(tail -n 1 "$scratch/answer.txt")" = 200 ]
 [ "$(ask | tail -n 1)" = 401 ] && echo "ok, refused: 401 without a token"
 
+kill -HUP "$pid"
+replaced() { [ "$(grep -c 'worker .* ended' "$scratch/serve.log")" -ge 2 ]; }
+until_true 60 "workers are replaced" replaced
+[ "$(ask -H "Authorization: Bearer $token" | tail -n 1)" = 200 ]
 kill -TERM "$pid"
 code=0
 wait "$pid" || code=$?

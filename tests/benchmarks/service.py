@@ -1,6 +1,6 @@
 """The service under load: predictions of 100 points by 50 connections beside ingestion, on loopback.
 
-    python tests/benchmarks/service.py [--quick] [--json]
+    python tests/benchmarks/service.py [--quick] [--workers N] [--points P] [--json]
 
 Three loads, one after the other. Alone: one connection, one request after the other. Saturated: each connection asks
 again as soon as it has its answer; that is as much as the service can do, and a time is a connection's turn among 50.
@@ -155,10 +155,23 @@ class Sending:
             self.sent += 1
 
 
-async def loaded(port, size, process):
+class Processes:
+    """CPU time of a service and its workers."""
+
+    def __init__(self, pid):
+        parent = psutil.Process(pid)
+        self._all = [parent, *parent.children(recursive=True)]
+
+    @property
+    def seconds(self):
+        times = [one.cpu_times() for one in self._all]
+        return sum(one.user + one.system for one in times)
+
+
+async def loaded(port, size, processes, asked):
     """Figures of a service under load."""
     rng = np.random.default_rng(1)
-    bodies = [json.dumps(points(rng, POINTS), separators=(",", ":")).encode() for _ in range(BODIES)]
+    bodies = [json.dumps(points(rng, asked), separators=(",", ":")).encode() for _ in range(BODIES)]
     alone = Load(port, bodies, 1)
     await alone.one_by_one(ALONE)
     own, whole = (np.median(seconds[ALONE // 2 :]) for seconds in (alone.own_seconds, alone.seconds))
@@ -166,16 +179,16 @@ async def loaded(port, size, process):
     sending = Sending(port, rng)
     rows = asyncio.create_task(sending.run())
     for name in ("saturated", "half"):
-        load, cpu, begun = Load(port, bodies), process.cpu_times(), time.perf_counter()
+        load, cpu, begun = Load(port, bodies), processes.seconds, time.perf_counter()
         if name == "saturated":
             await load.closed(size.seconds)
         else:
             await load.open(size.seconds, 0.5 * found["saturated_a_second"])
-        took, after = time.perf_counter() - begun, process.cpu_times()
+        took, after = time.perf_counter() - begun, processes.seconds
         p50, p99 = np.quantile(load.seconds, (0.5, 0.99))
         found |= {f"{name}_requests": len(load.seconds), f"{name}_errors": load.errors}
         found |= {f"{name}_a_second": len(load.seconds) / took}
-        found |= {f"{name}_cpu_ms": 1e3 * (after.user + after.system - cpu.user - cpu.system) / len(load.seconds)}
+        found |= {f"{name}_cpu_ms": 1e3 * (after - cpu) / len(load.seconds)}
         found |= {f"{name}_p50_ms": 1e3 * p50, f"{name}_p99_ms": 1e3 * p99}
         found |= {f"{name}_p50_times": p50 / own, f"{name}_p99_times": p99 / own}
         load.close()
@@ -192,7 +205,7 @@ async def _ingested(port, sending):
     return {"batches": sending.sent, "batch_errors": sending.errors, "rows_odd": absorbed - ROWS * sending.sent}
 
 
-def figures(size) -> dict:
+def figures(size, workers, asked) -> dict:
     """Of a service that is started, loaded and ended."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -200,7 +213,19 @@ def figures(size) -> dict:
     with tempfile.TemporaryDirectory() as folder:
         models, log = Path(folder, "models"), Path(folder, "log")
         fitted(models, size.query)
-        command = [sys.executable, "-m", "bcmdist", "serve", models, "--port", port, "--jobs", f"{folder}/jobs"]
+        command = [
+            sys.executable,
+            "-m",
+            "bcmdist",
+            "serve",
+            models,
+            "--port",
+            port,
+            "--jobs",
+            f"{folder}/jobs",
+            "--workers",
+            workers,
+        ]
         with open(log, "wb") as errors:
             process = subprocess.Popen([*map(str, command), "--max-rate", "100000"], stderr=errors)
         try:
@@ -208,7 +233,7 @@ def figures(size) -> dict:
                 if process.poll() is not None:
                     raise SystemExit(log.read_text())
                 time.sleep(0.1)
-            return asyncio.run(loaded(port, size, psutil.Process(process.pid)))
+            return asyncio.run(loaded(port, size, Processes(process.pid), asked))
         finally:
             process.send_signal(signal.SIGTERM)
             process.wait(60)
@@ -218,8 +243,10 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--points", type=int, default=POINTS, help="of a request")
     given = parser.parse_args()
-    found = figures(QUICK if given.quick else FULL)
+    found = figures(QUICK if given.quick else FULL, given.workers, given.points)
     if given.json:
         print(json.dumps(found))
         return
