@@ -10,7 +10,7 @@ from sklearn.preprocessing import FunctionTransformer
 
 from bcmdist import GBCMClassifier, GBCMCountRegressor, GBCMLifetimeRegressor, GBCMRegressor
 from bcmdist.api.estimators.rows import variances
-from bcmdist.errors import InvalidData, InvalidOption
+from bcmdist.errors import InvalidData, InvalidOption, UnsupportedTarget
 
 pandas = pytest.importorskip("pandas", reason="data frames: pip install 'bcmdist[tables]'")
 QUICK = {"kernel": "se-iso", "mean": "constant", "noise": "constant", "effort": "quick"}
@@ -213,3 +213,27 @@ def test_a_fit_refuses_errors_of_inputs_that_it_cannot_learn_from(measured_input
         GBCMRegressor(expert="fitc").fit(X, y, X_std=[0.3])
     with pytest.raises(InvalidData, match="X_std: expected standard deviations, finite and 0 or more"):
         GBCMRegressor().fit(X, y, X_std=[-0.3])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [GBCMClassifier, GBCMCountRegressor, GBCMLifetimeRegressor])
+def test_other_estimators_learn_from_inputs_with_errors(kind, rng):
+    """Closer to what an estimator that knows the inputs says than one that takes the measured ones for exact."""
+    true = rng.uniform(-3, 3, (150, 1))
+    X, y = true + 0.4 * rng.standard_normal(true.shape), TARGETS[kind](2 * np.sin(2 * true[:, 0]), rng)
+    new, settings = np.linspace(-2.8, 2.8, 60)[:, None], {"effort": "quick", "query": 25, "kernel": "se"}
+    exact, plain = (said_of(kind(**settings).fit(rows, y), new) for rows in (true, X))
+    aware = kind(**settings).fit(X, y, X_std=[0.4])
+    error, aware_error = (np.mean(np.abs(one - exact)) for one in (plain, said_of(aware, new)))
+    assert aware_error < error
+    aware.partial_fit(X[:20] + 0.01, y[:20], X_std=[0.4])
+    assert aware.gbcm_.committee.total.rows == 170
+
+
+def test_errors_of_inputs_are_refused_where_several_processes_or_parts_of_counts_are_learned(measured_inputs):
+    X, _, y = measured_inputs
+    with pytest.raises(InvalidOption, match="onehot"):
+        GBCMClassifier().fit(X, np.digitize(y, [-0.5, 0.5]), X_std=[0.3])
+    counts = np.r_[np.round(np.exp(y))[1:], 2.5]
+    with pytest.raises(UnsupportedTarget, match="y: expected whole counts beside X_std, got 2.5 in row 299"):
+        GBCMCountRegressor().fit(X, counts, X_std=[0.3])

@@ -25,28 +25,31 @@ class GBCMClassifier(ClassifierMixin, Estimator):
 
     task = "classification"
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Learn hyper-parameters from rows X (n, D) with labels y (n,), and absorb them."""
-        return self._classified(X, y, sample_weight, None)
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, X_std: Any = None) -> Self:
+        """Learn hyper-parameters from rows X (n, D) with labels y (n,), and absorb them.
 
-    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
+        `X_std` as in `GBCMRegressor.fit`, for two classes.
+        """
+        return self._classified(X, y, sample_weight, None, X_std)
+
+    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None, X_std: Any = None) -> Self:
         """Absorb further rows. The first call fits, and its hyper-parameters and query points are kept.
 
         With `partition="auto"` the first call partitions rows as they arrive, since more will follow.
         `classes`: all class labels; the first call needs rows of each class.
         """
         if not hasattr(self, "gbcm_"):
-            return self._classified(X, y, sample_weight, classes, streamed=True)
+            return self._classified(X, y, sample_weight, classes, X_std, streamed=True)
         X, y = self._checked(X, np.asarray(y) if is_lazy(y) else y, first=False)
-        arrays = weighted({"X": X, "y": self._codes(y)}, sample_weight)
+        arrays = weighted(self._with_errors({"X": X, "y": self._codes(y)}, X_std), sample_weight)
         return self._more(arrays, tuple(map(str, self.classes_)))
 
-    def _classified(self, X, y, sample_weight, classes, *, streamed=False):
+    def _classified(self, X, y, sample_weight, classes, X_std, *, streamed=False):
         """Fit to the first rows. `classes`: all labels; default: the labels in y with positive weight."""
         X, y = self._checked(X, np.asarray(y) if is_lazy(y) else y, first=True)
         check_classification_targets(y)
         self.classes_ = np.unique(y if classes is None else classes)
-        arrays = weighted({"X": X, "y": self._codes(y)}, sample_weight)
+        arrays = weighted(self._with_errors({"X": X, "y": self._codes(y)}, X_std), sample_weight)
         there = np.unique(arrays["y"])
         if len(there) < 2:
             raise InvalidData(

@@ -23,22 +23,22 @@ class GBCMCountRegressor(NumberEstimator):
 
     task = "counts"
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, exposure: Any = None) -> Self:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, exposure: Any = None, X_std: Any = None) -> Self:
         """Learn hyper-parameters from rows X (n, D) with counts y (n,) in exposures (n,), and absorb them.
 
         A fractional target is split between the two neighbouring integers, with a warning. The log likelihood in f is
-        then that of its formula at the fractional count (quasi-likelihood).
+        then that of its formula at the fractional count (quasi-likelihood). `X_std` as in `GBCMRegressor.fit`.
         """
-        return self._fitted(self._counted(X, y, sample_weight, exposure, first=True))
+        return self._fitted(self._counted(X, y, sample_weight, exposure, X_std, first=True))
 
-    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None, exposure: Any = None) -> Self:
+    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None, exposure: Any = None, X_std: Any = None) -> Self:
         """Absorb further rows. The first call fits, and its hyper-parameters and query points are kept.
 
         With `partition="auto"` the first call partitions rows as they arrive, since more will follow.
         """
         if not hasattr(self, "gbcm_"):
-            return self._fitted(self._counted(X, y, sample_weight, exposure, first=True), streamed=True)
-        return self._more(self._counted(X, y, sample_weight, exposure, first=False))
+            return self._fitted(self._counted(X, y, sample_weight, exposure, X_std, first=True), streamed=True)
+        return self._more(self._counted(X, y, sample_weight, exposure, X_std, first=False))
 
     def predict(
         self,
@@ -71,14 +71,19 @@ class GBCMCountRegressor(NumberEstimator):
         rate = (weight @ y) / (weight @ time)
         return float(1.0 - _deviance(y, mean, weight) / _deviance(y, rate * time, weight))
 
-    def _counted(self, X, y, sample_weight, exposure, *, first):
-        arrays = self._rows(X, y, first=first)
+    def _counted(self, X, y, sample_weight, exposure, X_std, *, first):
+        arrays = self._with_errors(self._rows(X, y, first=first), X_std)
         if is_lazy(X):
             return weighted(arrays | ({} if exposure is None else {"exposure": exposure}), sample_weight)
         if exposure is not None:
             arrays["exposure"] = checked_column(exposure, len(arrays["y"]), "exposure")
         if np.any(arrays["y"] < 0):
             raise UnsupportedTarget(f"y: expected counts 0, 1, 2, ..., got {arrays['y'].min():g}; correct it")
+        if X_std is not None and len(odd := np.flatnonzero(arrays["y"] % 1)):
+            raise UnsupportedTarget(
+                f"y: expected whole counts beside X_std, got {arrays['y'][odd[0]]:g} in row {odd[0]}; round them, or "
+                "leave X_std out"
+            )
         return whole_counts(weighted(arrays, sample_weight))
 
     def __sklearn_tags__(self):

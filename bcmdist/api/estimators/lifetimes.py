@@ -22,18 +22,21 @@ class GBCMLifetimeRegressor(NumberEstimator):
 
     task = "lifetimes"
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, event: Any = None) -> Self:
-        """Learn hyper-parameters from rows X (n, D) with times y (n,), and absorb them."""
-        return self._fitted(self._timed(X, y, sample_weight, event, first=True))
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, event: Any = None, X_std: Any = None) -> Self:
+        """Learn hyper-parameters from rows X (n, D) with times y (n,), and absorb them.
 
-    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None, event: Any = None) -> Self:
+        `X_std` as in `GBCMRegressor.fit`.
+        """
+        return self._fitted(self._timed(X, y, sample_weight, event, X_std, first=True))
+
+    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None, event: Any = None, X_std: Any = None) -> Self:
         """Absorb further rows. The first call fits, and its hyper-parameters and query points are kept.
 
         With `partition="auto"` the first call partitions rows as they arrive, since more will follow.
         """
         if not hasattr(self, "gbcm_"):
-            return self._fitted(self._timed(X, y, sample_weight, event, first=True), streamed=True)
-        return self._more(self._timed(X, y, sample_weight, event, first=False))
+            return self._fitted(self._timed(X, y, sample_weight, event, X_std, first=True), streamed=True)
+        return self._more(self._timed(X, y, sample_weight, event, X_std, first=False))
 
     def predict(
         self, X: Any, return_std: bool = False, quantiles: Sequence[float] | None = None, X_std: Any = None
@@ -56,13 +59,13 @@ class GBCMLifetimeRegressor(NumberEstimator):
     def score(self, X: Any, y: Any, event: Any = None, X_std: Any = None) -> float:
         """Return the concordance: the share of comparable pairs whose medians are in the right order; .5 by chance."""
         check_is_fitted(self)
-        arrays = self._timed(X, y, None, event, first=False)
+        arrays = self._timed(X, y, None, event, None, first=False)
         if X_std is not None:
             arrays["X_variance"] = self._variances(X_std, len(arrays["X"]))
         return float(self.gbcm_.scores(self._in_memory_rows(arrays)).summary()["concordance"])
 
-    def _timed(self, X, y, sample_weight, event, *, first):
-        arrays = self._rows(X, y, first=first)
+    def _timed(self, X, y, sample_weight, event, X_std, *, first):
+        arrays = self._with_errors(self._rows(X, y, first=first), X_std)
         if is_lazy(X):
             return weighted(arrays | ({} if event is None else {"event": event}), sample_weight)
         if event is not None:
