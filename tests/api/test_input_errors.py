@@ -235,5 +235,5 @@ def test_errors_of_inputs_are_refused_where_several_processes_or_parts_of_counts
     with pytest.raises(InvalidOption, match="onehot"):
         GBCMClassifier().fit(X, np.digitize(y, [-0.5, 0.5]), X_std=[0.3])
     counts = np.r_[np.round(np.exp(y))[1:], 2.5]
-    with pytest.raises(UnsupportedTarget, match="y: expected whole counts beside X_std, got 2.5 in row 299"):
+    with pytest.raises(UnsupportedTarget, match=r"y: expected whole counts beside X_std, got 2\.5 in row 299"):
         GBCMCountRegressor().fit(X, counts, X_std=[0.3])
