@@ -87,7 +87,8 @@ def kept(models):
 
 
 @pytest.mark.slow
-def test_a_server_is_asked_and_ends_when_it_is_told_to(server, models):
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_server_is_asked_and_ends_when_it_is_told_to(server, models, number):
     """What was sent before is committed and answered."""
     told = {}
     with httpx.Client(base_url=server.url, timeout=LONG) as http:
@@ -99,7 +100,7 @@ def test_a_server_is_asked_and_ends_when_it_is_told_to(server, models):
         sender = threading.Thread(target=lambda: told.update(last=send(http, new_rows(), "last")))
         sender.start()
         wait_until(lambda: kept(models), "rows that are kept")
-        code = server.end()
+        code = server.end(number)
         sender.join(LONG)
     assert code == 0
     assert told["last"].status_code == 200

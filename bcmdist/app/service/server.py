@@ -6,6 +6,7 @@ import ctypes
 import functools
 import logging
 import os
+import signal
 import socket
 import sys
 import tempfile
@@ -25,9 +26,9 @@ from bcmdist.app.service.middleware import LOOPBACK
 from bcmdist.app.service.protocol import ImpatientProtocol
 from bcmdist.app.service.service import Service
 from bcmdist.app.service.tokens import Tokens
-from bcmdist.app.service.workers import Supervisor, Worker
+from bcmdist.app.service.workers import RENEW, Supervisor, Worker
 from bcmdist.errors import InvalidOption
-from bcmdist.runtime.signals import deferred_interrupts
+from bcmdist.runtime.signals import deferred_interrupts, heeded
 from bcmdist.runtime.threads import one_thread
 from bcmdist.storage.locks import CAN_LOCK
 
@@ -100,6 +101,8 @@ def serve(
         address = f"{'https' if where.tls_cert else 'http'}://{where.host}:{listening.getsockname()[1]}"
         started = functools.partial(log.info, "listening on %s", address)
         if workers == 1:
+            for number in heeded(*filter(None, [RENEW])):  # there is no other worker to go on: end in peace
+                signal.signal(number, lambda *_: signal.raise_signal(signal.SIGTERM))
             _serve(folder, where, limits, log_format, work, listening, started)
             return
         with tempfile.TemporaryDirectory(prefix="bcmdist-serve-") as shared, _environment(SHARED, shared):
