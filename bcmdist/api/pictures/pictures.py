@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bcmdist.api.facade import Facade
-from bcmdist.api.pictures import commits, effects, inputs, paper, residuals, scores
+from bcmdist.api.pictures import commits, effects, inputs, paper, residuals, scores, variogram
 from bcmdist.api.pictures.curves import drift
 from bcmdist.api.pictures.subject import Subject
 from bcmdist.errors import InvalidOption
@@ -65,6 +65,7 @@ PICTURES = {
     "effects": Picture(
         effects.effects, "each term of the kernel that is a function of one column", with_data=False, of_one=True
     ),
+    "variogram": Picture(variogram.variogram, "how the difference of rows grows with their distance", of_one=True),
     "map": Picture(inputs.plane, "predictions along the two inputs that matter most", with_data=False),
 }
 

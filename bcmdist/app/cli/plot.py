@@ -5,7 +5,7 @@ import click
 from bcmdist.app.cli.options import Command, json_option, runtime_options
 from bcmdist.app.cli.output import report
 
-WHAT = ("learning", "calibration", "relevance", "residuals", "drift", "effects", "map")
+WHAT = ("learning", "calibration", "relevance", "residuals", "drift", "effects", "variogram", "map")
 
 
 @click.command(cls=Command)
@@ -14,8 +14,8 @@ WHAT = ("learning", "calibration", "relevance", "residuals", "drift", "effects",
 @click.option(
     "--what",
     type=click.Choice(WHAT),
-    help="What to plot [default: calibration with --data, else relevance]; learning, calibration and residuals need "
-    "--data.",
+    help="What to plot [default: calibration with --data, else relevance]; learning, calibration, residuals and "
+    "variogram need --data.",
 )
 @click.option("--data", metavar="TEST.zarr", help="Data set or table with targets that the model has not absorbed.")
 @click.option("--method", metavar="[committee|local|NAME]", help="How to predict [default: as recorded at fit].")
