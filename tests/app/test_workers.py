@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 
+import psutil
 import pytest
 from processes import LONG, wait_until
 from services import START, Server, fitted, httpx, new_rows, send
@@ -35,11 +36,9 @@ def ready(server):
 
 def gone(pid):
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
         return True
-    with open(f"/proc/{pid}/stat") as file:
-        return file.read().split()[2] == "Z"
 
 
 def metric(text, name):
@@ -163,3 +162,17 @@ def test_a_service_that_cannot_start_ends_with_the_error_of_a_worker(tmp_path):
     assert "MODELS_DIR: expected a directory of models" in ended.stderr
     assert START not in ended.stderr
     assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.slow
+def test_a_service_that_is_ended_while_it_starts_ends_in_peace(tmp_path):
+    fitted(tmp_path / "models")
+    command = [sys.executable, "-m", "bcmdist", "serve", str(tmp_path / "models"), "--port", "0", "--workers", "2"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    children = wait_until(lambda: psutil.Process(process.pid).children(), "workers that start")
+    process.send_signal(signal.SIGTERM)
+    _, log = process.communicate(timeout=LONG)
+    assert process.returncode == 0, log
+    assert "Traceback" not in log
+    assert START not in log
+    assert all(gone(child.pid) for child in children)

@@ -159,18 +159,18 @@ class Supervisor:
         found = worker.process.pid, worker.process.exitcode
         self._ended(worker.process.pid)
         worker.pipe.close()
-        if worker.ready and not worker.retiring:
+        if worker.retiring:
+            log.info("worker %d ended with code %s", *found)
+        elif worker.ready:
             log.error("worker %d ended with code %s, another is started", *found)
-        elif not worker.ready and not self._were_ready:
+        elif not self._were_ready:
             raise worker.error or WorkerLost(
                 f"--workers: expected each to become ready, one ended with code {found[1]}; see the log"
             )
-        elif not worker.ready:
+        else:
             self._not_before = time.monotonic() + AGAIN_SECONDS
             self._renewing.clear()
             log.error("worker %d ended with code %s before it was ready: %s", *found, type(worker.error).__name__)
-        else:
-            log.info("worker %d ended with code %s", *found)
 
 
 @contextlib.contextmanager
