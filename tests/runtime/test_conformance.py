@@ -1,9 +1,11 @@
 """The check of runtimes passes ours, and finds each promise that a runtime breaks, by name."""
 
 import functools
+import importlib
 import itertools
 import operator
 import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -12,7 +14,7 @@ from processes import no_hang
 
 from bcmdist import DaskRuntime, SerialRuntime
 from bcmdist.api import conformance
-from bcmdist.errors import BcmdistError, InvalidOption
+from bcmdist.errors import BcmdistError, InvalidOption, MissingExtra
 from bcmdist.runtime.interface import Outcome, run_batch
 from bcmdist.testing import check_runtime
 
@@ -201,3 +203,10 @@ def test_a_broken_runtime_is_refused_by_name(runtime, cleared, monkeypatch):
     if runtime is not Anxious:
         assert isinstance(found.value, InvalidOption)
         assert f"runtime {runtime.__name__}, " in str(found.value)
+
+
+def test_the_extra_of_ray_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    monkeypatch.delitem(sys.modules, "bcmdist.runtime.ray", raising=False)
+    with pytest.raises(MissingExtra, match=r"pip install 'bcmdist\[ray\]'"):
+        importlib.import_module("bcmdist.runtime.ray")

@@ -19,7 +19,7 @@ from typing import Any
 import distributed
 
 from bcmdist.data.partition import Partition, Work
-from bcmdist.errors import BcmdistError, InvalidOption, WorkerCannotRead, WorkerLost
+from bcmdist.errors import BcmdistError, InvalidOption, WorkerLost
 from bcmdist.runtime.dask.batches import BATCHES_PER_THREAD, Tree, batches_of
 from bcmdist.runtime.dask.connection import (
     AGAIN_SECONDS,
@@ -41,7 +41,7 @@ from bcmdist.runtime.dask.one_by_one import WINDOW, DeathIsFinal, OneByOne
 from bcmdist.runtime.dask.pinned import NoAnswer, PinnedPartitions
 from bcmdist.runtime.dask.summaries import EventChannel
 from bcmdist.runtime.dask.versions import check_versions
-from bcmdist.runtime.interface import Outcome, Progress, SumLost, run_batch, silent
+from bcmdist.runtime.interface import Outcome, Progress, SumLost, answer_of, refuse_other_answers, run_batch, silent
 from bcmdist.runtime.portion import ALL, Portion, untold
 from bcmdist.runtime.signals import finished_first
 
@@ -331,18 +331,12 @@ class DaskRuntime:
         """Check workers that joined as those that were there; return the addresses of those that answer."""
         answering = check_versions(self._client, workers)
         for url, probe in self._probes.items():
-            self._compare(url, probe, _answer(probe), sorted(answering))
+            self._compare(url, probe, answer_of(probe), sorted(answering))
         return answering
 
     def _compare(self, url, probe, expected, workers=None):
-        answers = self._client.run(_answer, probe, workers=workers, on_error="return")
-        for worker, found in answers.items():
-            # An exception means that the worker died meanwhile; there is no text to compare.
-            if isinstance(found, str) and found != expected:
-                raise WorkerCannotRead(
-                    f"worker {worker} must see {url} as the client does: expected {expected!r}, got {found!r}; use "
-                    "a path or URL that all workers share"
-                )
+        answers = self._client.run(answer_of, probe, workers=workers, on_error="return")
+        refuse_other_answers(url, expected, answers)
 
     def watch_workers(self, lost: Callable[[str], None]) -> None:
         """Call `lost`, from another thread, with the address of each worker that leaves unexpectedly."""
@@ -390,10 +384,3 @@ def _raise_failure(future, parts):
             f"{error.last_worker.address}; give workers more memory or lower --rows-per-expert"
         ) from error
     raise error
-
-
-def _answer(probe):
-    try:
-        return probe()
-    except (BcmdistError, OSError) as error:
-        return str(error)
