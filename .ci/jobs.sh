@@ -38,6 +38,14 @@ examples() {
 
 readme() { python tests/readme.py; }
 
+# Every night, and not in `all`: the newest dask and distributed, pre-releases among them. What they dropped is named.
+newest() {
+    python3 -m venv "$scratch/newest"
+    "$scratch/newest/bin/pip" install --quiet '.[test]'
+    "$scratch/newest/bin/pip" install --quiet --upgrade --pre dask distributed
+    "$scratch/newest/bin/python" -m pytest -rs -m '' --durations=10 tests/runtime
+}
+
 # Rendered and run; then a newcomer's first hour.
 guide() {
     python tests/guide.py --build

@@ -24,6 +24,7 @@ FOLDERS = {
     "app/service": "serve",
     "storage/s3.py": "s3",
     "data/redis.py": "redis",
+    "runtime/ray.py": "ray",
     "api/pictures": "plot",
     "methods/fourier": "fourier",
     "api/interop/onnx_graph.py": "onnx",

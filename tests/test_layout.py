@@ -17,6 +17,7 @@ import pytest
 import bcmdist
 from bcmdist.app.cli.output import WARNINGS
 from bcmdist.data.registry import PLUGINS
+from bcmdist.errors import MissingExtra
 from bcmdist.model.kernels import Kernel
 from bcmdist.model.likelihoods import Likelihood
 
@@ -52,6 +53,7 @@ DOORS = {
     "onnx": "bcmdist.api.interop.onnx",
     "prometheus_client": "bcmdist.app.service",
     "pyarrow": "bcmdist.data",
+    "ray": "bcmdist.runtime.ray",
     "redis": "bcmdist.data.redis",
     "sklearn": ("bcmdist.api.estimators.scikit", "bcmdist.api.comparison.boosted_trees", "bcmdist.learning"),
     "uvicorn": "bcmdist.app.service",
@@ -260,10 +262,18 @@ OTHERS = {PLUGINS, WARNINGS}  # names of things that are no modules
 NO_CODE = {"se.lengthscale", "zarr.json"}  # a parameter, and a file
 
 
+def defined(module):
+    """Names of the classes and functions of a module that cannot be imported here."""
+    return [node.name for node in parsed(MODULES[module]).body if hasattr(node, "name")]
+
+
 def missing(name):
     """Whether there is no module, attribute or field of that dotted name."""
     module = home(name) if name.partition(".")[0] == "bcmdist" else ""
-    thing = importlib.import_module(module)
+    try:
+        thing = importlib.import_module(module)
+    except MissingExtra:  # an optional package is not here: what the source defines
+        return name.removeprefix(module).split(".")[1:][:1] not in ([], *([one] for one in defined(module)))
     for part in name.removeprefix(module).split(".")[1:]:
         fields = {field for kind in getattr(thing, "__mro__", ()) for field in getattr(kind, "__annotations__", {})}
         if not hasattr(thing, part):
@@ -309,6 +319,9 @@ def test_what_docstrings_and_comments_name_for_short_exists():
 def test_names_that_do_not_exist_would_be_found():
     text = "`bcmdist.streams.publish`, bcmdist.storage.entry.Entry.key, bcmdist.publish, bcmdist.GBCM.nothing"
     assert names_missing(text) == ["bcmdist.GBCM.nothing", "bcmdist.streams.publish"]
+    assert names_missing("bcmdist.runtime.ray.RayRuntime, bcmdist.runtime.ray.Nothing") == [
+        "bcmdist.runtime.ray.Nothing"
+    ]
     text = "x = 1  # `opening.refuse_changed`, `surveyed.refuse_changed`, `surveyed.nothing`, `x.bit_length()`"
     assert short_names_missing(text) == ["opening.refuse_changed", "surveyed.nothing"]
 

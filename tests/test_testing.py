@@ -22,14 +22,12 @@ from bcmdist.model.mean import Mean
 from bcmdist.model.shared.weights import BASES, Basis, Weights, register_basis
 from bcmdist.prediction.interface import Fitted
 from bcmdist.prediction.predictive_model import PREDICTORS
-from bcmdist.runtime.interface import SerialRuntime
 from bcmdist.testing import (
     check_basis,
     check_kernel,
     check_likelihood,
     check_method,
     check_predictor,
-    check_runtime,
     check_source,
 )
 
@@ -360,31 +358,6 @@ def test_a_predictor_conforms_or_is_refused_by_name(wave, tmp_path):
     for message, methods in BROKEN_PREDICTORS.items():
         with pytest.raises(InvalidOption, match=f"predictor Broken, {message}"):
             check_predictor(type("Broken", (Own,), methods), gbcm.snapshot)
-
-
-class Losing(SerialRuntime):
-    def sum(self, task, parts, *, label):
-        return super().sum(task, parts[1:], label=label)
-
-
-class Twice(SerialRuntime):
-    def each(self, work, *, label):
-        for outcome in super().each(work, label=label):
-            yield from (outcome, outcome)
-
-
-@pytest.mark.parametrize(
-    ("runtime", "message"),
-    [(Losing, "`sum`: expected"), (Twice, "partitions of `each`: expected each of 5 once")],
-)
-def test_a_broken_runtime_is_refused_by_name(runtime, message, parts):
-    with pytest.raises(InvalidOption, match=f"runtime {runtime.__name__}, {message}"):
-        check_runtime(runtime(), parts)
-
-
-@pytest.mark.parametrize("name", ["serial", "dask"])
-def test_conformance_of_runtimes(name, parts, request):
-    check_runtime(SerialRuntime() if name == "serial" else request.getfixturevalue("cluster"), parts)
 
 
 # --- At import ---

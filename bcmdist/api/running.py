@@ -17,7 +17,8 @@ from bcmdist.runtime.threads import one_thread
 WORTH_ROWS = 50_000
 
 Where = Any
-"""None (serial, in this process), a `Runtime`, the address of a Dask scheduler, a Dask client or cluster object"""
+"""None (a notebook's active Dask client, or serial, in this process), a `Runtime`, the address of a Dask scheduler, a
+Dask client or cluster object"""
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
@@ -25,12 +26,14 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 def running(runtime: Where) -> Iterator[Runtime]:
     """Context manager: the runtime for an argument of type `Where`. BLAS uses one thread in this process meanwhile.
 
-    A `Runtime` passed in is not closed on exit. A notebook shows the progress of learning.
+    A `Runtime` passed in is not closed on exit. A notebook shows the progress of learning; where it has an active Dask
+    client, None is that client.
 
     Raises
     ------
     InvalidOption, SchedulerUnreachable, VersionMismatch
     """
+    runtime = runtime if runtime is not None else _active()
     with one_thread(), learning_shown(), contextlib.ExitStack() as opened:
         if runtime is None:
             yield SerialRuntime()
@@ -45,8 +48,8 @@ def running(runtime: Where) -> Iterator[Runtime]:
 
 @contextlib.contextmanager
 def running_for(runtime: Where, rows: int) -> Iterator[Runtime]:
-    """As `running`, but None starts a local cluster where `worth_a_cluster(rows)`."""
-    if runtime is None and worth_a_cluster(rows):
+    """As `running`, but None starts a local cluster where `worth_a_cluster(rows)` and no Dask client is active."""
+    if runtime is None and worth_a_cluster(rows) and _active() is None:
         from bcmdist.runtime.dask.cluster import DaskRuntime  # quick start
 
         with DaskRuntime() as ours:
@@ -64,8 +67,20 @@ def worth_a_cluster(rows: int) -> bool:
     3. Not in a script: each new process would import the script, and run again whatever is not guarded by
        `if __name__ == "__main__"`. A notebook or a prompt has no `__file__`. Scripts must pass a runtime.
     """
-    several = (os.cpu_count() or 1) > 1 and multiprocessing.parent_process() is None
-    return rows >= WORTH_ROWS and several and not hasattr(sys.modules["__main__"], "__file__")
+    return rows >= WORTH_ROWS and (os.cpu_count() or 1) > 1 and _interactive()
+
+
+def _interactive():
+    return multiprocessing.parent_process() is None and not hasattr(sys.modules["__main__"], "__file__")
+
+
+def _active():
+    """Return the Dask client that is active in a notebook or at a prompt; None in scripts, which pass theirs."""
+    if not _interactive() or "distributed" not in sys.modules:
+        return None
+    from bcmdist.runtime.dask.existing import active_client  # quick start
+
+    return active_client()
 
 
 def address_of(runtime: Where) -> str:

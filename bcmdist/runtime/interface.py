@@ -12,7 +12,7 @@ import functools
 import operator
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -20,7 +20,7 @@ import psutil
 
 from bcmdist.data.partition import Span, Work
 from bcmdist.data.rows import Rows, read_all
-from bcmdist.errors import BcmdistError, EPNotConverged, LaplaceNotConverged, NotPositiveDefinite
+from bcmdist.errors import BcmdistError, EPNotConverged, LaplaceNotConverged, NotPositiveDefinite, WorkerCannotRead
 from bcmdist.runtime.threads import one_thread
 
 
@@ -83,6 +83,24 @@ def timed(run: Callable, task: Task, parts: Sequence[Work]) -> tuple[Any, float]
     """Return `run(task, parts)` and its duration in seconds."""
     begun = time.perf_counter()
     return run(task, parts), time.perf_counter() - begun
+
+
+def answer_of(probe: Callable[[], str]) -> str:
+    """Return the text of a probe on a worker, or that of its error."""
+    try:
+        return probe()
+    except (BcmdistError, OSError) as error:
+        return str(error)
+
+
+def refuse_other_answers(url: str, expected: str, answers: Mapping[str, Any]) -> None:
+    """Raise `WorkerCannotRead` if a worker's answer differs. What is no text came from a worker that died meanwhile."""
+    for worker, found in answers.items():
+        if isinstance(found, str) and found != expected:
+            raise WorkerCannotRead(
+                f"worker {worker} must see {url} as the client does: expected {expected!r}, got {found!r}; use "
+                "a path or URL that all workers share"
+            )
 
 
 Progress = Callable[[str, int, int], None]

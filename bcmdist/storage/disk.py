@@ -43,6 +43,10 @@ class LocalStorage:
         self._durable: set[str] = set()
         self._swept: set[str] = set()
 
+    def __reduce__(self):
+        """Workers open it by its path: a module such as `os` cannot be pickled."""
+        return LocalStorage, (self.url, *([] if self.disk is os else [self.disk]))
+
     def put_if_absent(self, name, data) -> bool:
         path = os.path.join(self.url, name)
         folder = os.path.dirname(path)

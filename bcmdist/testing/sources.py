@@ -1,16 +1,14 @@
-"""Conformance of sources, predictors and runtimes: restarts at offsets, row-wise predictions, each partition once."""
+"""Conformance of sources and predictors: restarts at offsets, row-wise predictions."""
 
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit
 
 import numpy as np
 
-from bcmdist.data.partition import Partition, from_key
+from bcmdist.data.partition import from_key
 from bcmdist.data.rows import read_all
-from bcmdist.errors import InvalidData
 from bcmdist.testing.checked import SOLVED, Checked, seeded
 
 MOST_READ = 10_000  # limit for the deliveries of a source under test
@@ -94,36 +92,3 @@ def check_predictor(predictor: Any, snapshot: Any, X=None) -> None:
         remedy = "let no row depend on others that are predicted with it"
         checked.equal(f"{moment} of a row by itself", first[number], here[:1], remedy, rtol=SOLVED)
         checked.equal(f"{moment} of `of_commit`, against `of_snapshot`", stored[number], here, rtol=SOLVED)
-
-
-@dataclass(frozen=True)
-class Totals:
-    """Task: return the sums of the columns of X, and the number of rows; fails for one partition."""
-
-    failing: str = ""
-    """key of the partition that fails"""
-
-    def __call__(self, part, rows) -> np.ndarray:
-        if part.key == self.failing:
-            raise InvalidData(f"{part.key}: expected an error here, got one")
-        return np.append(rows.X.sum(axis=0), len(rows.X))
-
-
-def check_runtime(runtime: Any, parts: Sequence[Partition]) -> None:
-    """Check a `Runtime`: sums over partitions, each of which is in exactly one outcome, even if one fails.
-
-    Parameters
-    ----------
-    parts : at least two partitions
-    """
-    checked = Checked(f"runtime {type(runtime).__name__}", type(runtime).__name__, rounding=SOLVED)
-    values = {part.key: Totals()(part, rows) for part, rows in read_all(list(parts))}
-    checked.equal("`sum`", runtime.sum(Totals(), parts, label="check"), sum(values.values()))
-    for failing in ("", parts[0].key):
-        outcomes = list(runtime.each([(Totals(failing), list(parts))], label="check"))
-        seen = sorted(part.key for one in outcomes for part in one.parts)
-        checked.holds(seen == sorted(values), "partitions of `each`", f"each of {len(parts)} once", seen)
-        failed = [part.key for one in outcomes if one.error for part in one.parts]
-        checked.holds(failed == [failing] * bool(failing), "errors of `each`", f"one of {failing or 'none'}", failed)
-        expected = sum(value for key, value in values.items() if key != failing)
-        checked.equal("results of `each`", sum(one.result for one in outcomes if not one.error), expected)

@@ -6,12 +6,13 @@ from dataclasses import replace
 
 import dask
 import dask.array as da
+import distributed
 import numpy as np
 import pytest
 from scipy import sparse
 from sklearn.model_selection import cross_val_score
 
-from bcmdist import GBCM, GBCMClassifier, GBCMRegressor, Settings
+from bcmdist import GBCM, DaskRuntime, GBCMClassifier, GBCMRegressor, Settings
 from bcmdist.api import running
 from bcmdist.data.tables.importing import import_file
 from bcmdist.errors import BcmdistWarning, InvalidData, InvalidDtype, InvalidOption
@@ -256,6 +257,26 @@ def test_a_cluster_of_its_own_is_for_many_rows_at_a_prompt(monkeypatch):
     assert not running.worth_a_cluster(running.WORTH_ROWS - 1)
     monkeypatch.setattr(running.os, "cpu_count", lambda: 1)
     assert not running.worth_a_cluster(10**7)
+
+
+def test_the_active_dask_client_of_a_notebook_is_used(cluster, wave, monkeypatch):
+    path, X, _ = wave
+    address, used = cluster._client.scheduler.address, []
+    fit = lambda: GBCM.fit(path, GIVEN)  # noqa: E731
+    expected = fit().predict(X)["mean"]
+    monkeypatch.setattr(DaskRuntime, "sum", lambda *args, do=DaskRuntime.sum, **how: used.append(1) or do(*args, **how))
+    with distributed.Client(address) as client:
+        fit()
+        assert not used  # this is a script
+        monkeypatch.delattr("__main__.__file__", raising=False)
+        np.testing.assert_allclose(fit().predict(X)["mean"], expected, rtol=1e-9)
+        assert used
+        with running.running_for(None, 10**7) as runtime:
+            assert runtime._client.scheduler.address == address
+        assert client.status == "running"
+    used.clear()
+    fit()
+    assert not used  # the client was closed
 
 
 def test_classes_of_arrays_are_scored(classes):

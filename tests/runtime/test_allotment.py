@@ -8,11 +8,13 @@ from dataclasses import dataclass
 import distributed
 import pytest
 from processes import no_hang, wait_until
+from test_changing_cluster import Busy
 
 from bcmdist import GBCM, DaskRuntime, Settings
 from bcmdist.data.partition import Span
 from bcmdist.errors import InvalidOption
-from bcmdist.runtime.dask.allotment import NOWHERE, Allotments
+from bcmdist.runtime.dask.allotment import Allotments
+from bcmdist.runtime.interface import SumLost
 from bcmdist.runtime.portion import Portion
 from problems import assert_same_committee
 
@@ -30,21 +32,25 @@ def allotments(workers, threads=1):
     return known
 
 
+def usable(known, client):
+    return list(known.usable(client))
+
+
 def test_halves_do_not_overlap_and_a_third_waits_for_who_leaves():
     known = allotments(4)
     for client in ("a", "b", "c"):
         known.ask(client, HALF)
-    assert (known.workers("a"), known.workers("b"), known.workers("c")) == (["w0", "w1"], ["w2", "w3"], [])
+    assert [usable(known, client) for client in "abc"] == [["w0", "w1"], ["w2", "w3"], []]
     assert known.allotted_threads() == 4
-    assert sorted(known.leave("a")) == ["w0", "w1"]
-    assert known.workers("c") == ["w0", "w1"]
+    known.leave("a")
+    assert usable(known, "c") == ["w0", "w1"]
 
 
 def test_to_ask_again_changes_nothing():
     known = allotments(4)
     known.ask("a", HALF)
-    assert known.ask("a", HALF) == []
-    assert known.workers("a") == ["w0", "w1"]
+    known.ask("a", HALF)
+    assert usable(known, "a") == ["w0", "w1"]
 
 
 @pytest.mark.parametrize(
@@ -62,47 +68,45 @@ def test_to_ask_again_changes_nothing():
 def test_a_portion_in_workers(portion, workers, threads, given):
     known = allotments(workers, threads)
     known.ask("a", portion)
-    assert len(known.workers("a")) == given
+    assert len(usable(known, "a")) == given
 
 
 def test_what_comes_free_goes_to_who_has_least():
     known = allotments(2)
     for client in ("a", "b", "c"):
         known.ask(client, Portion(1.0))
-    assert [len(known.workers(client)) for client in "abc"] == [2, 0, 0]
+    assert [len(usable(known, client)) for client in "abc"] == [2, 0, 0]
     known.leave("a")
-    assert [len(known.workers(client)) for client in "bc"] == [1, 1]
+    assert [len(usable(known, client)) for client in "bc"] == [1, 1]
     known.leave("b")
-    assert known.workers("c") == ["w0", "w1"]
+    assert usable(known, "c") == ["w0", "w1"]
 
 
 def test_a_lost_worker_is_replaced_by_a_free_one_or_by_the_next_to_come():
     known = allotments(3)
     known.ask("a", Portion(workers=1))
-    mine = known.by_client["a"]
-    assert known.go("w0") == ["w1"]
+    known.go("w0")
+    assert usable(known, "a") == ["w1"]
     known.ask("b", Portion(workers=1))
-    assert known.go("w2") == []
-    assert known.workers("b") == []
-    assert known.come("w3", 1) == ["w3"]
-    assert (known.workers("a"), known.workers("b")) == (["w1"], ["w3"])
-    assert known.by_client["a"] is mine == {"w1", NOWHERE}  # the set that tasks have
+    known.go("w2")
+    assert usable(known, "b") == []
+    known.come("w3", 1)
+    assert (usable(known, "a"), usable(known, "b")) == (["w1"], ["w3"])
 
 
 def test_others_keep_to_what_nobody_has_and_use_all_where_that_is_nothing():
     known = allotments(3)
-    others = known.others
-    assert others == {"w0", "w1", "w2", NOWHERE}
+    assert usable(known, "other") == ["w0", "w1", "w2"]
     known.ask("a", Portion(workers=1))
-    assert others == {"w1", "w2", NOWHERE}
+    assert usable(known, "other") == ["w1", "w2"]
     known.ask("b", Portion(workers=2))
-    assert others == {"w0", "w1", "w2", NOWHERE}
-    assert known.come("w3", 1) == ["w3"]
-    assert others == {"w3", NOWHERE}
-    assert known.go("w3") == ["w0", "w1", "w2"]  # whose tasks had no other
-    assert known.leave("b") == []
-    assert others == {"w1", "w2", NOWHERE}
-    assert known.others is others  # the set that tasks have
+    assert usable(known, "other") == ["w0", "w1", "w2"]
+    known.come("w3", 1)
+    assert usable(known, "other") == ["w3"]
+    known.go("w3")
+    assert usable(known, "other") == ["w0", "w1", "w2"]
+    known.leave("b")
+    assert usable(known, "other") == ["w1", "w2"]
 
 
 @pytest.mark.parametrize("share", [0, -0.5, 1.01, float("nan"), "half", True])
@@ -242,6 +246,31 @@ def test_a_worker_that_dies_is_replaced_and_tasks_wait_for_it(tmp_path):
             theirs = used(two)
             assert found[0] - before  # the nanny's next one
             assert not found[0] & theirs
+
+
+@pytest.mark.slow
+def test_a_kept_sum_of_workers_that_all_left_is_lost_and_not_waited_for(tmp_path):
+    """Its tasks may run on the workers of the portion at the time only; new tasks run on those of now."""
+    with no_hang(120), DaskRuntime(workers=2) as own, DaskRuntime(own._client.scheduler.address, workers=1) as one:
+        (outcome,) = one.each([(Busy(str(tmp_path), 0.0), SPANS)], label="kept")
+        ((_, worker), *_) = outcome.result
+        own._client.run(_end, workers=[worker], on_error="ignore")
+        with pytest.raises(SumLost, match="kept: the workers of our portion have left"):
+            one.total(outcome.kept, label="kept")
+        (outcome,) = one.each([(Busy(str(tmp_path), 0.0), SPANS)], label="kept")
+        assert sorted(one.total(outcome.kept, label="kept").names) == sorted(span.key for span in SPANS)
+        assert outcome.result[0][1] != worker
+
+
+@pytest.mark.slow
+def test_other_clients_of_a_scheduler_use_all_workers(address, tmp_path):
+    with no_hang(60), DaskRuntime(address, share=0.5), distributed.Client(address, set_as_default=False) as other:
+        assert len(set(other.gather(other.map(_where, range(16), pure=False)))) == 2
+
+
+def _where(_):
+    time.sleep(0.05)
+    return distributed.get_worker().address
 
 
 def _end():

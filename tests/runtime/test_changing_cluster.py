@@ -16,6 +16,7 @@ from bcmdist import GBCM, DaskRuntime, SerialRuntime
 from bcmdist.data.partition import Span
 from bcmdist.errors import SchedulerLost, SchedulerUnreachable, VersionMismatch, WorkerCannotRead
 from bcmdist.runtime.dask import connection, heartbeat, versions
+from bcmdist.runtime.dask.allotment import Usable
 from bcmdist.runtime.dask.existing import ExistingCluster, existing_cluster
 from bcmdist.runtime.interface import Parted
 from problems import GIVEN, assert_same_committee
@@ -165,11 +166,10 @@ class NoWorkers:
 
     status = "running"
 
-    class scheduler:  # noqa: N801 (an attribute of clients)
-        identity, ncores = "identity", "ncores"
+    def run_on_scheduler(self, function, *_, **__):
+        return Usable("scheduler", {}, {}, 0)
 
-    def sync(self, question, **_):
-        return {"id": "scheduler"} if question == "identity" else {}
+    id = "client"
 
 
 @pytest.mark.parametrize("starts", [True, False])

@@ -71,10 +71,10 @@ def test_work_after_a_restart_is_refused(restarted, wave):
 
 
 @pytest.mark.parametrize("share", [None, 1.0])
-@pytest.mark.parametrize("step", ["check_versions", "LimitBlas", "DeathIsFinal", "check_blas", "bcmdist_ask"])
+@pytest.mark.parametrize("step", ["check_versions", "LimitBlas", "DeathIsFinal", "check_blas", "ask"])
 def test_a_restart_while_a_command_starts_is_refused(restarted, monkeypatch, step, share):
     """At whatever step: before this it waited for answers to questions that the other scheduler does not know."""
-    if step == "bcmdist_ask" and share is None:
+    if step == "ask" and share is None:
         pytest.skip("only who asks for a part waits")
     clients, once = [], threading.Event()
     monkeypatch.setattr(
@@ -86,12 +86,14 @@ def test_a_restart_while_a_command_starts_is_refused(restarted, monkeypatch, ste
             once.set()
             restarted.restart(clients[0])
 
-    if step == "bcmdist_ask":
-        ask = module.Heartbeat.ask
+    if step == "ask":
+        run = module.Heartbeat.on_scheduler
         monkeypatch.setattr(
             module.Heartbeat,
-            "ask",
-            lambda pulse, what, **how: (what == step and restart_once()) or ask(pulse, what, **how),
+            "on_scheduler",
+            lambda pulse, function, *given: (
+                (function.__name__ == step and restart_once()) or run(pulse, function, *given)
+            ),
         )
     else:
         before = getattr(module, step)

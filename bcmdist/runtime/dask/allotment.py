@@ -1,32 +1,30 @@
 """Fair sharing of a cluster: each client that asks for a portion gets workers of its own.
 
-Tasks of a client with an allotment run on its workers only. A client that finds no free worker waits until another
-client leaves. A free worker goes to the client with the fewest workers, among the clients below their portion. As soon
-as any client has asked, tasks of clients without an allotment run on unallotted workers only; if every worker is
-allotted, these tasks run on all workers.
+The scheduler's process keeps the account, in a plugin. Clients ask for it about once a second, and submit their tasks
+to the workers that they may use: those of their portion; without a portion, those that nobody has, or all workers where
+everybody's are taken. A client that finds no free worker waits until another client leaves. A free worker goes to the
+client with the fewest workers, among the clients below their portion.
 
-The state lives in the scheduler's process. On retry: asking again changes nothing. On loss of a client, for any reason:
-its workers become free. On loss of a worker: a free worker or the next new one takes its place, and tasks wait until
-then. On loss of the scheduler: the allotments are lost, like all tasks.
+Only runtimes of bcmdist take part: other clients of the scheduler use all workers.
+
+On retry: asking again changes nothing. On loss of a client, for any reason: its workers become free. On loss of a
+worker: a free worker or the next new one takes its place, and what was submitted to the lost one is submitted again. On
+loss of the scheduler: the account is lost, like all tasks.
 """
 
-import time
-from collections.abc import Callable
-from dataclasses import asdict
+import weakref
+from dataclasses import dataclass
 from typing import Any
 
 import distributed
 
-from bcmdist.runtime.dask.heartbeat import Heartbeat
 from bcmdist.runtime.portion import Portion
 
-LOOK_SECONDS = 0.5  # between checks for free workers
-NOWHERE = "nowhere"  # no worker; keeps a set of allowed workers from being empty, which Dask takes for no restriction
 LEAST = 1e-9  # threads; absorbs rounding, so that a third of three threads is one thread
 
 
 class Allotments:
-    """Which client has which workers. Methods take an event and return the workers whose assignment changed."""
+    """Which client has which workers."""
 
     def __init__(self):
         self.threads: dict[str, int] = {}
@@ -34,55 +32,46 @@ class Allotments:
         self.asked: dict[str, Portion] = {}
         """portion each client asked for, by client, in order of arrival"""
         self.by_client: dict[str, set[str]] = {}
-        """workers of each of these clients, plus `NOWHERE`; the sets are updated in place"""
-        self.others: set[str] = {NOWHERE}
-        """workers for clients without an allotment, plus `NOWHERE`; also updated in place"""
+        """workers of each of these clients"""
 
-    def ask(self, client: str, portion: Portion) -> list[str]:
-        """Record a client's request for a portion; return the newly assigned workers, of any client."""
+    def ask(self, client: str, portion: Portion) -> None:
+        """Record a client's request for a portion, and assign free workers."""
         self.asked[client] = portion
-        self.by_client.setdefault(client, {NOWHERE})
-        return self._give()
+        self.by_client.setdefault(client, set())
+        self._assign()
 
-    def leave(self, client: str) -> list[str]:
-        """Remove a client; return the newly assigned workers."""
+    def leave(self, client: str) -> None:
+        """Remove a client; its workers become free."""
         self.asked.pop(client, None)
         self.by_client.pop(client, None)
-        return self._give()
+        self._assign()
 
-    def come(self, worker: str, threads: int) -> list[str]:
-        """Add a worker; return the newly assigned workers."""
+    def come(self, worker: str, threads: int) -> None:
+        """Add a worker."""
         self.threads[worker] = threads
-        return self._give()
+        self._assign()
 
-    def go(self, worker: str) -> list[str]:
-        """Remove a worker; return the newly assigned workers."""
+    def go(self, worker: str) -> None:
+        """Remove a worker; a free one takes its place."""
         self.threads.pop(worker, None)
         for workers in self.by_client.values():
             workers.discard(worker)
-        return self._give()
+        self._assign()
 
-    def workers(self, client: str) -> list[str]:
-        """Addresses of the workers allotted to a client, sorted."""
-        return sorted(self.by_client.get(client, set()) - {NOWHERE})
+    def usable(self, client: str) -> dict[str, int]:
+        """Threads of the workers that a client may use: its own; without a portion, the free ones, or all."""
+        mine = self.by_client[client] if client in self.asked else self._free() or self.threads
+        return {worker: self.threads[worker] for worker in sorted(mine)}
 
     def allotted_threads(self) -> int:
         """Total number of allotted threads."""
-        return sum(self.threads[worker] for client in self.by_client for worker in self.workers(client))
+        return sum(self.threads[worker] for workers in self.by_client.values() for worker in workers)
 
-    def _give(self):
-        """Assign free workers one at a time to the client with the fewest that may have more.
-
-        The remaining workers go to clients without an allotment. Returns the newly assigned workers.
-        """
-        assigned, before = [], set(self.others)
+    def _assign(self):
+        """Assign free workers one at a time to the client with the fewest that may have more."""
         while pair := self._next():
             client, worker = pair
             self.by_client[client].add(worker)
-            assigned.append(worker)
-        self.others.clear()
-        self.others.update(self._free() or self.threads, {NOWHERE})
-        return [*assigned, *sorted(self.others - before - set(assigned))]
 
     def _free(self):
         taken = set().union(*self.by_client.values())
@@ -97,7 +86,7 @@ class Allotments:
         return None
 
     def _may_have(self, client, worker):
-        mine, asked = self.workers(client), self.asked[client]
+        mine, asked = self.by_client[client], self.asked[client]
         if not mine:
             return True
         threads = sum(self.threads[one] for one in [*mine, worker])
@@ -106,7 +95,7 @@ class Allotments:
 
 
 class Allotting(distributed.SchedulerPlugin):
-    """Scheduler plugin that restricts the tasks of each client to the workers assigned to it."""
+    """Scheduler plugin that keeps the account of workers and clients as they come and go."""
 
     name = "bcmdist-allotments"
     idempotent = True  # the first client registers it for all clients
@@ -115,76 +104,56 @@ class Allotting(distributed.SchedulerPlugin):
         self.allotments = Allotments()
 
     async def start(self, scheduler) -> None:
-        """Start with the workers that are connected, and register the request handlers."""
-        self.scheduler = scheduler
+        """Start with the workers that are connected."""
+        KEPT[scheduler] = self.allotments
         for address, worker in scheduler.workers.items():
             self.allotments.come(address, worker.nthreads)
-        scheduler.handlers["bcmdist_ask"] = self.ask
-        scheduler.handlers["bcmdist_allotted"] = self.allotted
-
-    def ask(self, client, share, workers) -> dict[str, Any]:
-        """Allot a portion of the cluster to a client; return the same as `allotted`."""
-        self._wake(self.allotments.ask(client, Portion(share, workers)), "bcmdist-ask")
-        return self.allotted(client)
-
-    def allotted(self, client) -> dict[str, Any]:
-        """Return `mine`, the threads of each of a client's workers; `held`, all allotted threads; `threads`, all."""
-        allotments = self.allotments
-        mine = {worker: allotments.threads[worker] for worker in allotments.workers(client)}
-        return {"mine": mine, "held": allotments.allotted_threads(), "threads": sum(allotments.threads.values())}
-
-    def update_graph(self, scheduler, *, client, tasks, **_) -> None:
-        """Restrict new tasks before they are assigned to workers. Tasks with worker restrictions of their own (to
-        workers of their client) keep them."""
-        allotments = self.allotments
-        if allotments.asked:
-            for key in tasks:
-                task = scheduler.tasks[key]
-                # The set itself, not a copy: later changes of the client's workers apply to all its tasks.
-                task.worker_restrictions = task.worker_restrictions or allotments.by_client.get(
-                    client, allotments.others
-                )
 
     def add_worker(self, scheduler, worker) -> None:
-        """Add a new worker; the scheduler itself then schedules the tasks that wait for one."""
+        """Add a new worker."""
         self.allotments.come(worker, scheduler.workers[worker].nthreads)
 
-    def remove_worker(self, scheduler, worker, *, stimulus_id="bcmdist", **_) -> None:
-        """Remove a worker and schedule tasks on its replacement."""
-        self._wake(self.allotments.go(worker), stimulus_id)
+    def remove_worker(self, scheduler, worker, **_) -> None:
+        """Remove a worker."""
+        self.allotments.go(worker)
 
     def remove_client(self, scheduler, client) -> None:
-        """Remove a client and schedule waiting tasks on its former workers."""
-        self._wake(self.allotments.leave(client), "bcmdist-leave")
-
-    def _wake(self, workers, stimulus_id):
-        """Schedule tasks that waited for a worker on the newly assigned `workers`."""
-        scheduler = self.scheduler
-        for worker in (scheduler.workers[address] for address in workers):
-            scheduler.transitions(scheduler.bulk_schedule_unrunnable_after_adding_worker(worker), stimulus_id)
+        """Remove a client."""
+        self.allotments.leave(client)
 
 
-def await_allotment(pulse: Heartbeat, portion: Portion, waits: Callable[[str], None]) -> None:
-    """Ask for a portion for the heartbeat's client, and wait without limit until the client has a worker.
-
-    Parameters
-    ----------
-    waits : called with a description of what the client waits for, whenever the description changes
-
-    Raises
-    ------
-    SchedulerLost
-    """
-    client, reported = pulse.client, ""
-    client.register_plugin(Allotting())
-    while not (answer := pulse.ask("bcmdist_ask", client=client.id, **asdict(portion))).get("mine"):
-        pulse.check_scheduler()
-        if answer and reported != (reported := _waited_for(answer)):
-            waits(reported)
-        time.sleep(LOOK_SECONDS)
+KEPT: weakref.WeakKeyDictionary[Any, Allotments] = weakref.WeakKeyDictionary()
+"""the account of each scheduler in this process that keeps one"""
 
 
-def _waited_for(answer):
-    if not answer["threads"]:
-        return "waiting for a worker: the cluster has none"
-    return f"waiting for worker threads: other jobs hold {answer['held']} of {answer['threads']}"
+@dataclass(frozen=True)
+class Usable:
+    """Workers of a cluster, and those that one client may use: numbers of threads by address."""
+
+    scheduler: str
+    """identity of the scheduler: one that is restarted at the same address has another"""
+    workers: dict[str, int]
+    mine: dict[str, int]
+    held: int
+    """number of threads that belong to portions of any client"""
+
+    def waited_for(self) -> str:
+        """Describe what a client without workers waits for."""
+        if not self.workers:
+            return "waiting for a worker: the cluster has none"
+        return f"waiting for worker threads: other jobs hold {self.held} of {sum(self.workers.values())}"
+
+
+def usable(client: str, dask_scheduler: Any = None) -> Usable:
+    """Return the workers that a client may use. Runs in the scheduler's process."""
+    workers = {address: worker.nthreads for address, worker in dask_scheduler.workers.items()}
+    kept = KEPT.get(dask_scheduler)
+    mine, held = (kept.usable(client), kept.allotted_threads()) if kept else (workers, 0)
+    return Usable(dask_scheduler.id, workers, mine, held)
+
+
+def ask(client: str, portion: Portion, dask_scheduler: Any = None) -> Usable:
+    """Allot a portion of the cluster to a client; return as `usable`. Runs in the scheduler's process."""
+    if dask_scheduler in KEPT:  # not after a restart, which the client notices
+        KEPT[dask_scheduler].ask(client, portion)
+    return usable(client, dask_scheduler)

@@ -3,6 +3,7 @@
 import uuid
 from typing import Any
 
+from bcmdist.runtime.dask.heartbeat import Heartbeat
 from bcmdist.runtime.dask.sums import FAN_IN, SUM_PRIORITY
 
 BATCHES_PER_THREAD = 8  # enough that the last batches end at about the same time
@@ -18,9 +19,9 @@ def batches_of(parts, threads) -> list[list]:
 class Tree:
     """Submits batches and adds their results in a fixed order, like a counter in base `FAN_IN`."""
 
-    def __init__(self, client, label):
-        self.client = client
-        self.prefix = f"{label}-{uuid.uuid4().hex[:12]}"
+    def __init__(self, pulse: Heartbeat):
+        self.pulse = pulse
+        self.prefix = f"{pulse.label}-{uuid.uuid4().hex[:12]}"
         self.submitted = 0
         self.levels: list[list] = []
 
@@ -46,7 +47,10 @@ class Tree:
     def _submit(self, function, *arguments, priority=0):
         self.submitted += 1
         key = f"{self.prefix}-{self.submitted}"
-        return self.client.submit(function, *arguments, key=key, pure=False, priority=priority)
+        only = self.pulse.live.only
+        self.pulse.on |= {only} if only else set()
+        how = {"key": key, "workers": sorted(only or ()) or None, "priority": priority}
+        return self.pulse.client.submit(function, *arguments, **how, pure=False)
 
 
 def _add_all(parts):

@@ -19,8 +19,7 @@ from typing import Any
 import distributed
 
 from bcmdist.data.partition import Partition, Work
-from bcmdist.errors import BcmdistError, InvalidOption, WorkerCannotRead, WorkerLost
-from bcmdist.runtime.dask.allotment import await_allotment
+from bcmdist.errors import BcmdistError, InvalidOption, WorkerLost
 from bcmdist.runtime.dask.batches import BATCHES_PER_THREAD, Tree, batches_of
 from bcmdist.runtime.dask.connection import (
     AGAIN_SECONDS,
@@ -37,12 +36,12 @@ from bcmdist.runtime.dask.connection import (
     scratch_directory,
 )
 from bcmdist.runtime.dask.existing import existing_cluster, nothing_starts
-from bcmdist.runtime.dask.heartbeat import Heartbeat, Live
+from bcmdist.runtime.dask.heartbeat import Heartbeat, Live, Orphaned, await_portion
 from bcmdist.runtime.dask.one_by_one import WINDOW, DeathIsFinal, OneByOne
 from bcmdist.runtime.dask.pinned import NoAnswer, PinnedPartitions
 from bcmdist.runtime.dask.summaries import EventChannel
 from bcmdist.runtime.dask.versions import check_versions
-from bcmdist.runtime.interface import Outcome, Progress, SumLost, run_batch, silent
+from bcmdist.runtime.interface import Outcome, Progress, SumLost, answer_of, refuse_other_answers, run_batch, silent
 from bcmdist.runtime.portion import ALL, Portion, untold
 from bcmdist.runtime.signals import finished_first
 
@@ -141,7 +140,7 @@ class DaskRuntime:
             self._bring(IgnoreInterrupts())
         self._bring(DeathIsFinal(self._client.id))
         if self._portion:
-            await_allotment(self._pulse("workers"), self._portion, waits)
+            await_portion(self._pulse("workers"), self._portion, waits)
         facts, workers = self._answering_workers()
         check_blas(facts)
         self._live.threads = sum(w["nthreads"] for w in workers.values())
@@ -184,7 +183,6 @@ class DaskRuntime:
             self._scheduler,
             label,
             partitions,
-            allotted=bool(self._portion),
             live=self._live,
             starting=self._starting,
         )
@@ -206,6 +204,8 @@ class DaskRuntime:
                     return self._sum(task, parts, label, pulse)
             except distributed.CancelledError as error:
                 pulse.check_lost(error)  # otherwise workers were restarted: repeat the sum
+            except Orphaned:  # all our workers have left: repeat the sum on those that take their place
+                continue
 
     def _asked(self, task, parts, label, pulse):
         """The sum over pinned partitions, which are pinned first if necessary."""
@@ -224,8 +224,8 @@ class DaskRuntime:
         return total
 
     def _sum(self, task, parts, label, pulse):
-        pulse.check_scheduler()
-        tree = Tree(self._client, label)
+        pulse.check()
+        tree = Tree(pulse)
         batches = batches_of(parts, self.threads)
         waiting = iter(batches)
         flying: dict[distributed.Future, list[Work]] = {}
@@ -251,19 +251,21 @@ class DaskRuntime:
     def each(self, work, *, label) -> Iterator[Outcome]:
         """Yield the outcome of each pair of a task and partitions, in the order of completion."""
         pulse = self._pulse(label)
-        pulse.check_scheduler()
+        pulse.check()
         return OneByOne(self._channel, pulse).outcomes(work)
 
     def total(self, kept, *, label) -> Any:
         """Fetch the sum of the kept results, after their workers have added them."""
         pulse = self._pulse(label)
-        pulse.done = kept.partitions
+        pulse.done, pulse.on = kept.partitions, kept.on
         try:
             with pulse.connected():
                 return self._fetched(kept.added(), pulse)
         except distributed.CancelledError as error:
             pulse.check_lost(error)
             raise SumLost(f"{label}: workers were restarted") from error
+        except Orphaned as error:
+            raise SumLost(f"{label}: the workers of our portion have left") from error
 
     def _fetched(self, term, pulse):
         try:
@@ -272,7 +274,7 @@ class DaskRuntime:
             error = term.future.exception() if term.future.status == "error" else None
             if error is None:
                 try:
-                    return term.future.result().kept.weighted(term.weight)
+                    return self._gathered(term.future, pulse).kept.weighted(term.weight)
                 except (distributed.KilledWorker, BcmdistError) as failed:  # its worker has died since
                     error = failed
             if isinstance(error, (distributed.KilledWorker, BcmdistError, OSError)):  # failed while being recomputed
@@ -301,7 +303,10 @@ class DaskRuntime:
         while not self._wait([future], pulse):
             pass
         _raise_failure(future, parts)
-        return future.result()
+        return self._gathered(future, pulse)
+
+    def _gathered(self, future, pulse):
+        return pulse.finished(self._client.gather(future, asynchronous=True)).result()
 
     def _wait(self, futures, pulse):
         """Return the futures that have finished; [] if none has within `LOOK_SECONDS` and the cluster is alive."""
@@ -326,18 +331,12 @@ class DaskRuntime:
         """Check workers that joined as those that were there; return the addresses of those that answer."""
         answering = check_versions(self._client, workers)
         for url, probe in self._probes.items():
-            self._compare(url, probe, _answer(probe), sorted(answering))
+            self._compare(url, probe, answer_of(probe), sorted(answering))
         return answering
 
     def _compare(self, url, probe, expected, workers=None):
-        answers = self._client.run(_answer, probe, workers=workers, on_error="return")
-        for worker, found in answers.items():
-            # An exception means that the worker died meanwhile; there is no text to compare.
-            if isinstance(found, str) and found != expected:
-                raise WorkerCannotRead(
-                    f"worker {worker} must see {url} as the client does: expected {expected!r}, got {found!r}; use "
-                    "a path or URL that all workers share"
-                )
+        answers = self._client.run(answer_of, probe, workers=workers, on_error="return")
+        refuse_other_answers(url, expected, answers)
 
     def watch_workers(self, lost: Callable[[str], None]) -> None:
         """Call `lost`, from another thread, with the address of each worker that leaves unexpectedly."""
@@ -385,10 +384,3 @@ def _raise_failure(future, parts):
             f"{error.last_worker.address}; give workers more memory or lower --rows-per-expert"
         ) from error
     raise error
-
-
-def _answer(probe):
-    try:
-        return probe()
-    except (BcmdistError, OSError) as error:
-        return str(error)

@@ -207,7 +207,7 @@ def await_worker(client, name, starting, waits=untold) -> None:
     SchedulerUnreachable
     """
     probe, deadline = None, time.monotonic() + WORKERS_SECONDS
-    while not client.sync(client.scheduler.identity, n_workers=0)["n_workers"]:
+    while not client.scheduler_info(n_workers=0)["n_workers"]:
         if probe is None:
             waits(f"waiting for a worker: the cluster at {name} has none")
             probe = client.submit(str, key=f"await-worker-{uuid.uuid4().hex}", pure=False)

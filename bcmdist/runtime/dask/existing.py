@@ -53,3 +53,11 @@ def existing_cluster(where: Any) -> ExistingCluster:
 def nothing_starts() -> bool:
     """Return False: no worker is known to be starting."""
     return False
+
+
+def active_client() -> distributed.Client | None:
+    """Return the default Dask client of this process, which Dask's own collections use; None if there is none."""
+    try:
+        return distributed.default_client()
+    except ValueError:
+        return None

@@ -30,7 +30,8 @@ RECENT = 100  # flights whose durations count
 
 
 class NeverArrived(Exception):
-    """A flight was lost because all workers were restarted, not because of its task. The caller sends it again."""
+    """A flight was lost because its workers were restarted or left, not because of its task. The caller sends it
+    again."""
 
 
 @dataclass(eq=False)
@@ -42,6 +43,8 @@ class Copy:
     """the result with its duration, or its `Summary` if the task's results are `Parted`"""
     started: float
     """by `time.monotonic()`, in seconds"""
+    on: frozenset[str] | None = None
+    """workers that it is restricted to; None: it may run on any"""
 
 
 @dataclass(eq=False)
@@ -113,15 +116,19 @@ class Flights:
                 return [self._land(flight, copy) for flight, copy in landed]
             waiting = [copy.fetched for flight in self.flying for copy in flight.copies if not copy.fetched.done()]
             if not concurrent.futures.wait(waiting, PULSE_SECONDS, concurrent.futures.FIRST_COMPLETED).done:
-                self.pulse.check()
+                workers, orphaned = self.pulse.check(), self.pulse.live.orphaned
+                orphans = [f for f in self.flying if workers and all(orphaned(copy.on) for copy in f.copies)]
+                if orphans:
+                    return [self._lost(flight) for flight in orphans]
 
     def cancel(self) -> None:
         """Cancel all flights."""
         self._forget([copy.future for flight in self.flying for copy in flight.copies])
         self.flying = []
 
-    def _send(self, flight, workers):
+    def _send(self, flight, preferred):
         self._submitted += 1
+        on = None if preferred else self.pulse.live.only
         parted = is_parted(flight.task)
         submit = self.channel.submit if parted else functools.partial(self.client.submit, timed)
         future = submit(
@@ -130,13 +137,18 @@ class Flights:
             flight.parts,
             key=f"{self._prefix}-{self._submitted}",
             pure=False,
-            workers=workers,
-            allow_other_workers=bool(workers),  # the given ones may be gone when the task arrives
+            workers=preferred or sorted(on or ()) or None,
+            allow_other_workers=bool(preferred),  # the preferred one may be gone when the task arrives
         )
         # A coroutine in the client's event loop: many results are fetched concurrently, without blocking this thread.
         fetch = self.channel.summary(future) if parted else self.client.gather(future, asynchronous=True)
         fetched = asyncio.run_coroutine_threadsafe(fetch, self.client.loop.asyncio_loop)
-        flight.copies.append(Copy(future, fetched, time.monotonic()))
+        flight.copies.append(Copy(future, fetched, time.monotonic(), on))
+
+    def _lost(self, flight):
+        self.flying.remove(flight)
+        self._forget([copy.future for copy in flight.copies])
+        return flight, None, NeverArrived()
 
     def _land(self, flight, copy):
         self.flying.remove(flight)
@@ -159,7 +171,8 @@ class Flights:
         result = copy.fetched.result()
         if not is_parted(flight.task):
             return outcome_of(flight.task, flight.parts, *result)
-        term = Term(copy.future, result.worker, len(flight.parts))
+        on = (copy.on,) if copy.on else ()
+        term = Term(copy.future, result.worker, len(flight.parts), on=on)
         return Outcome(flight.parts, result.value, kept=one_term(self.client, term), seconds=result.seconds)
 
     def _repeat_late(self):
@@ -170,14 +183,15 @@ class Flights:
         late = [flight for flight in self.flying if len(flight.copies) == 1 and self._is_late(flight)]
         if not late:
             return
-        threads, tasks = self.pulse.threads(), self.pulse.ask("processing")
         keys = [flight.copies[0].future.key for flight in late]
-        holders = self.pulse.ask("who_has", keys=keys)
-        found = {key: {w for w in threads if key in tasks.get(w, ())}.union(holders.get(key, ())) for key in keys}
+        threads, answer = self.pulse.threads(), self.pulse.on_scheduler(placement, keys)
+        if answer is None:
+            return
+        found, busy = answer
         slow = set().union(*found.values())
-        idle = [w for w, k in threads.items() if w in tasks and w not in slow for _ in range(k - len(tasks[w]))]
+        idle = [w for w, k in threads.items() if w in busy and w not in slow for _ in range(k - busy[w])]
         for flight, key in zip(late, keys, strict=True):
-            if idle and found[key]:
+            if idle and found.get(key):
                 self._send(flight, [idle.pop()])
 
     def _is_late(self, flight):
@@ -190,3 +204,15 @@ class Flights:
     def _forget(self, futures):
         if futures and self.client.status == "running":
             self.client.cancel(futures)
+
+
+def placement(keys, dask_scheduler=None) -> tuple[dict[str, set[str]], dict[str, int]]:
+    """Return the workers that compute or hold each of some tasks, and the number of tasks that each worker computes.
+
+    Runs in the scheduler's process.
+    """
+    found: dict[str, set[str]] = {}
+    for task in (dask_scheduler.tasks[key] for key in keys if key in dask_scheduler.tasks):
+        workers = {task.processing_on, *(task.who_has or ())} - {None}
+        found[task.key] = {worker.address for worker in workers}
+    return found, {address: len(worker.processing) for address, worker in dask_scheduler.workers.items()}

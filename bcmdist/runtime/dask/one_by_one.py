@@ -289,7 +289,7 @@ class OneByOne:
 
     def _deaths(self):
         """Addresses of workers that died for any reason, in order, from the first death recorded in the quarantine."""
-        events = [event for _, event in self.pulse.ask("events", topic="all")]
+        events = [event for _, event in self.client.get_events("all")]
         died = [e["worker"] for e in events if e.get("action") == "remove-worker" and not e["expected"]]
         first = next((k for k, worker in enumerate(died) if worker in self.quarantine.deaths), 0)
         return died[first:]

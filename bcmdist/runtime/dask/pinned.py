@@ -8,7 +8,6 @@ On loss of a worker, or any other failure: `NoAnswer`; the caller then computes 
 """
 
 import asyncio
-import concurrent.futures
 import functools
 import operator
 from collections.abc import Sequence
@@ -19,8 +18,6 @@ import distributed
 from bcmdist.data.partition import Partition
 from bcmdist.runtime.dask.heartbeat import Heartbeat
 from bcmdist.runtime.interface import Task, shares
-
-LOOK_SECONDS = 0.5  # between liveness checks of the cluster while no answer arrives
 
 
 class NoAnswer(Exception):
@@ -96,17 +93,14 @@ class PinnedPartitions:
         with self.client.as_current():
             return await asyncio.gather(*(actor.shares(task) for actor in self.actors))
 
+    def _refuse_lost(self):
+        if any(future.status in ("error", "lost", "cancelled") for future in self.futures):
+            raise NoAnswer
+
     def _answer(self, ask, pulse):
         if self.client.status != "running":
             raise NoAnswer
-        answer = asyncio.run_coroutine_threadsafe(ask(), self.client.loop.asyncio_loop)
-        try:
-            while not concurrent.futures.wait([answer], LOOK_SECONDS).done:
-                pulse.check_sometimes()
-                if any(future.status in ("error", "lost", "cancelled") for future in self.futures):
-                    raise NoAnswer
-        finally:
-            answer.cancel()
+        answer = pulse.finished(ask(), self._refuse_lost)
         # The cause of a failure is reported when the same computation fails again as an ordinary task.
         if error := answer.exception():
             raise NoAnswer from error

@@ -37,6 +37,9 @@ class Term:
     """number of partitions in the result"""
     weight: float = 1.0
     """factor by which the result counts in the sum"""
+    on: tuple[frozenset[str], ...] = ()
+    """workers that its tasks are restricted to; when all workers of one of these sets are gone, a lost result cannot be
+    recomputed"""
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,11 @@ class WorkerSum:
         """Number of partitions in the sum."""
         return sum(term.partitions for term in self.terms)
 
+    @property
+    def on(self) -> set[frozenset[str]]:
+        """Workers that its tasks are restricted to; see `Term.on`."""
+        return set(itertools.chain.from_iterable(term.on for term in self.terms))
+
     def added(self) -> Term:
         """Submit the addition of all terms; return the total as one term. This sum must not be used afterwards."""
         terms = [_joined(self.client, some) for some in self.by_worker.values()]
@@ -93,16 +101,17 @@ def _joined(client, terms: Sequence[Term]) -> Term:
 
 def _added(client, terms: Sequence[Term]) -> Term:
     futures, weights = [term.future for term in terms], [term.weight for term in terms]
-    key = f"add-{uuid.uuid4().hex}"
+    on = tuple(dict.fromkeys(itertools.chain.from_iterable(term.on for term in terms)))
+    how = {"key": f"add-{uuid.uuid4().hex}", "workers": sorted(frozenset().union(*on)) or None}
     try:
-        future = client.submit(add_kept, futures, weights, key=key, pure=False, priority=SUM_PRIORITY)
+        future = client.submit(add_kept, futures, weights, **how, pure=False, priority=SUM_PRIORITY)
     except ClosedClientError as error:
         raise SchedulerLost(
             "sums of messages: the scheduler went away; what was committed is safe: start it again, repeat the command"
         ) from error
     for added in futures:  # the scheduler keeps the task while its result may be needed to recompute the sum
         added.release()
-    return Term(future, terms[0].worker, sum(term.partitions for term in terms))
+    return Term(future, terms[0].worker, sum(term.partitions for term in terms), on=on)
 
 
 def add_kept(parts: list[Parted], weights: list[float]) -> Parted:
