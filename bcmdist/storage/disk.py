@@ -58,6 +58,9 @@ class LocalStorage:
                 raise
             raise makes_nothing(self.url) from error
 
+    def put_own(self, name, data) -> None:
+        self.put_if_absent(name, data)
+
     def _put(self, folder, path, data):
         with room_for(path, len(data)):
             return self._put_there(folder, path, data)

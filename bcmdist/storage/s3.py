@@ -31,6 +31,7 @@ RETRIES = 4
 # when the interpreter ends aborts the process (exit code 134), after all work is done.
 SECONDS_AT_EXIT = 0.1
 atexit.register(time.sleep, SECONDS_AT_EXIT)
+WRITER = "writer"  # metadata of objects
 ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
 
 
@@ -41,11 +42,9 @@ class ObjectStorage:
     the name being absent (If-None-Match: *).
 
     On loss of a response the put is repeated, by this class, the client or a proxy, and then fails because its own
-    first attempt took the name. Therefore a put first checks that the name is absent; if the put then finds the name
-    taken, it compares the stored bytes with its own and succeeds if they are equal. If another writer stored equal
-    bytes meanwhile, both succeed, which is correct: two equal records are one commit, with the same state and the same
-    ledger, in which every partition is listed once. In doubt (the name has vanished again) the put fails, which is
-    always safe: a writer that fails reads the log again, and the ledger is a set.
+    first attempt took the name. Therefore each put stores a random number with the object, as metadata: if the name is
+    taken, the put has succeeded if the object has its number. In doubt (the name has vanished again, or the store kept
+    no metadata) the put fails, which is always safe: a writer that fails reads the log again, and the ledger is a set.
 
     Parameters
     ----------
@@ -64,26 +63,42 @@ class ObjectStorage:
         if not self._keeps_conditions:
             check_conditions(self)
             self._keeps_conditions = True
-        return not self._exists(name) and self.create(name, data)
+        return self.create(name, data)
 
     def create(self, name, data) -> bool:
-        """Put if absent, with retries until there is a response; False if the name is taken by other bytes."""
+        """Put if absent, with retries until there is a response; False if another put has taken the name."""
+        writer = uuid.uuid4().hex
         with answering(self.url):
             for wait in WAITS:
                 try:
-                    return self._attempt(name, data)
+                    return self._attempt(name, data, writer)
                 except GenericError:  # no response; the object may exist
                     time.sleep(random.uniform(0, wait))
-            return self._attempt(name, data)
+            return self._attempt(name, data, writer)
 
-    def _attempt(self, name, data):
+    def _attempt(self, name, data, writer):
         try:
-            obstore.put(self.store, name, data, mode="create", use_multipart=False)
+            self._put(name, data, mode="create", attributes={WRITER: writer})
         except AlreadyExistsError:
-            return self._holds(name, data)
+            return self._writer(name) == writer
+        return True
+
+    def put_own(self, name, data) -> None:
+        with answering(self.url):
+            self._put(name, data)
+
+    def _put(self, name, data, **how):
+        try:
+            obstore.put(self.store, name, data, use_multipart=False, **how)
         except FileNotFoundError as error:
             raise StorageUnreachable(f"{self.url}: expected its bucket to exist, found none; create it") from error
-        return True
+
+    def _writer(self, name):
+        """Random number of the put that stored an object; None if there is none."""
+        try:
+            return obstore.get(self.store, name, options={"head": True}).attributes.get(WRITER)
+        except FileNotFoundError:
+            return None
 
     def get(self, name) -> bytes:
         with answering(self.url):
@@ -98,6 +113,22 @@ class ObjectStorage:
             found = obstore.list_with_delimiter(self.store, folder or None)
         paths = [*found["common_prefixes"], *(entry["path"] for entry in found["objects"])]
         return sorted({path.rstrip("/").rpartition("/")[2] for path in paths})
+
+    def between(self, first: str, end: str) -> dict[str, str]:
+        """Return the names from `first` up to `end` in the order of text, in all folders, each with a version.
+
+        A version differs from that of any other object that had the same name. One request lists a thousand names.
+        """
+        found: dict[str, str] = {}
+        before = first[:-1] + chr(ord(first[-1]) - 1)  # the list begins after a name
+        with answering(self.url):
+            for entries in obstore.list(self.store, offset=before):
+                for entry in entries:
+                    if entry["path"] >= end:
+                        return found
+                    if entry["path"] >= first:
+                        found[entry["path"]] = f"{entry['e_tag']} {entry['last_modified'].timestamp()} {entry['size']}"
+        return found
 
     def remove(self, name) -> None:
         with answering(self.url), contextlib.suppress(FileNotFoundError):
@@ -115,20 +146,6 @@ class ObjectStorage:
         with answering(self.url):
             for entries in obstore.list(self.store):
                 obstore.delete(self.store, [entry["path"] for entry in entries])
-
-    def _exists(self, name):
-        try:
-            with answering(self.url):
-                obstore.head(self.store, name)
-        except FileNotFoundError:
-            return False
-        return True
-
-    def _holds(self, name, data):
-        try:
-            return self.get(name) == data
-        except FileNotFoundError:
-            return False
 
 
 def check_conditions(storage: ObjectStorage) -> None:

@@ -1,7 +1,5 @@
 """Models of an object store that are served, with the rows of requests on a disk."""
 
-import functools
-
 import pytest
 from services import QUICK, asked, new_rows, send
 
@@ -11,27 +9,23 @@ from bcmdist.errors import DataNotFound, InvalidOption
 
 pytest.importorskip("obstore")
 
-from obstore.store import LocalStore
-
-from bcmdist.storage import s3
+from bcmdist.storage.locate import open_storage
+from servers import set_s3, small_s3
 
 MODELS = "s3://bucket/models"
 
 
 @pytest.fixture
-def objects(monkeypatch, wave, tmp_path):
+def objects(monkeypatch, wave):
     """A store of objects with a model `wave` below `MODELS`."""
-
-    @functools.cache
-    def opened(url, environment):
-        return s3.ObjectStorage(url, LocalStore(tmp_path / url.removeprefix("s3://"), mkdir=True))
-
-    monkeypatch.setattr(s3, "_opened", opened)
-    GBCM.fit(wave[0], Settings(**QUICK), model=f"{MODELS}/wave")
+    with small_s3() as server:
+        set_s3(monkeypatch, server.url)
+        GBCM.fit(wave[0], Settings(**QUICK), model=f"{MODELS}/wave")
+        yield server
 
 
 def test_models_of_an_object_store_are_served_and_hear_rows(objects, tmp_path):
-    s3.open_objects(MODELS).put_if_absent("other/notes.txt", b"no model")
+    open_storage(MODELS).put_if_absent("other/notes.txt", b"no model")
     with asked(tmp_path, models=MODELS, work={"rows": str(tmp_path / "rows")}) as client:
         assert [one["name"] for one in client.get("/models").json()["models"]] == ["wave"]
         rows = new_rows()

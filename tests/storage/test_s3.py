@@ -53,7 +53,7 @@ from processes import finish, start_ingesting  # noqa: E402
 from bcmdist.storage import s3  # noqa: E402
 from bcmdist.storage.s3 import ObjectStorage  # noqa: E402
 from problems import assert_as_in_its_ledger, assert_same_committee  # noqa: E402
-from servers import installed, served, small_s3  # noqa: E402
+from servers import installed, served, set_s3, small_s3  # noqa: E402
 
 pytestmark = pytest.mark.alone
 
@@ -63,17 +63,8 @@ SETTINGS = Settings(partition="chunks", kernel="se", query=20, rows_per_expert=5
 @pytest.fixture
 def environment(monkeypatch):
     """Sets where S3 is, with credentials."""
-    for name in [name for name in os.environ if name.startswith("AWS_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     s3._opened.cache_clear()  # a port may come again
-
-    def at(url):
-        secrets = {"AWS_ACCESS_KEY_ID": "testkey", "AWS_SECRET_ACCESS_KEY": "testsecret", "AWS_REGION": "us-east-1"}
-        for name, value in ({"AWS_ENDPOINT_URL": url} | secrets).items():
-            monkeypatch.setenv(name, value)
-
-    return at
+    return functools.partial(set_s3, monkeypatch)
 
 
 @pytest.fixture
@@ -131,8 +122,11 @@ def storage(request, tmp_path):
 def test_a_name_is_written_once(storage):
     data = bytes(range(256)) * 5
     assert storage.put_if_absent("commits/1", data)
-    assert not storage.put_if_absent("commits/1", b"other")
+    for other in (b"other", data):
+        assert not storage.put_if_absent("commits/1", other)
     assert storage.get("commits/1") == data
+    storage.put_own("holds/1", data)
+    assert storage.get("holds/1") == data
     assert storage.put_if_absent("empty", b"")
     assert storage.get("empty") == b""
 
@@ -177,6 +171,40 @@ def test_of_eight_writers_one_wins(storage):
         thread.join()
     assert len(won) == 1
     assert storage.get("commits/1") == b"%d" % won[0]
+
+
+@pytest.fixture
+def objects(storage):
+    """An empty object store of every kind."""
+    if isinstance(storage, LocalStorage):
+        pytest.skip("a disk lists folders")
+    return storage
+
+
+def test_names_between_two_are_listed_with_their_versions(objects):
+    names = ["a/1", "commits/1", "commits/10", "commits/2", "commits/2/x", "commits0", "holds/1"]
+    for name in names:
+        objects.put_own(name, name.encode())
+    before = objects.between("commits/10", "holds/1")
+    assert list(before) == sorted(names)[2:6]
+    assert objects.between("commits/10", "holds/1") == before
+    objects.put_own("commits/2", b"other")
+    after = objects.between("commits/10", "holds/1")
+    assert [name for name in before if after[name] != before[name]] == ["commits/2"]
+    objects.remove("commits/10")
+    assert list(objects.between("commits/", "commits0")) == ["commits/1", "commits/2", "commits/2/x"]
+    assert objects.between("x", "y") == {}
+
+
+def test_a_list_of_more_than_a_page_is_whole(environment, monkeypatch):
+    monkeypatch.setattr("servers.PAGE", 7)
+    with small_s3() as server:
+        environment(server.url)
+        storage, names = open_storage("s3://bucket/model"), [f"commits/{number:03d}" for number in range(30)]
+        for name in names:
+            storage.put_own(name, b"x")
+        assert list(storage.between("commits/002", "commits/027")) == names[2:27]
+        assert storage.names("commits") == [name.removeprefix("commits/") for name in names]
 
 
 def test_a_model_store_on_every_storage(storage):
@@ -231,6 +259,10 @@ def test_a_name_that_somebody_else_takes_before_we_repeat_is_lost(environment):
         assert not storage.put_if_absent("commits/1", b"ours")
         assert server.puts == before + 2
         assert storage.get("commits/1") == b"theirs"
+        server.faults = ["dropped, theirs"]
+        assert not storage.put_if_absent("commits/2", b"theirs")  # equal bytes, and not ours
+        server.about["/bucket/model/commits/2"].clear()  # a store that keeps no metadata
+        assert not storage.put_if_absent("commits/2", b"theirs")
 
 
 def test_nobody_answers(environment, monkeypatch):

@@ -24,7 +24,7 @@ from bcmdist.app.service.answers import Refused
 from bcmdist.app.service.background import in_background
 from bcmdist.app.service.commits_by_name import CommitsByName, ServedState
 from bcmdist.app.service.inbox import Inbox, Received
-from bcmdist.app.service.loaded import Loaded, hold, load, newest_version
+from bcmdist.app.service.loaded import Changes, Loaded, hold, load, newest_version
 from bcmdist.app.service.reverts import revert
 from bcmdist.committee.ingest.options import IngestOptions
 from bcmdist.data.partition import Partition
@@ -169,6 +169,7 @@ class Served:
         """number of references to each open state: running requests, and one for the newest state"""
         self._newest = load(url)
         self._users[self._newest] = 1  # reference of this object
+        self._changes = Changes(url)
         self.inbox = Inbox(rows_url)
         self.writer = Writer(name, self._absorb)
         self.renewed_at = time.time()
@@ -298,10 +299,13 @@ class Served:
         """As `renew`, for a caller that holds the lock `_changing`."""
         with self.using() as loaded:
             version = loaded.version
-        if newest_version(self.url) == version:
+        if not self._changes.since(version):
             return False
-        self._take(load(self.url))
-        return True
+        changed = newest_version(self.url) != version
+        if changed:
+            self._take(load(self.url))
+        self._changes.confirm(self._newest.version)
+        return changed
 
     def submit(self, key: str, X, y, **companions) -> tuple[dict, bool, Future]:
         """Store the rows of a request, and queue them for the writer unless they are committed already.
