@@ -1,4 +1,4 @@
-"""The interface of storage for model directories; `disk` and `s3` implement it."""
+"""The interface of storage for model directories; `disk` and `objects` implement it."""
 
 from typing import Protocol
 

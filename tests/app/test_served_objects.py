@@ -53,7 +53,7 @@ def test_a_newer_commit_is_served(objects, tmp_path):
 @pytest.mark.parametrize(
     ("folder", "rows", "error", "words"),
     [
-        (MODELS, None, InvalidOption, "expected --rows DIR on a disk beside s3://, got none"),
+        (MODELS, None, InvalidOption, "expected --rows DIR on a disk beside an object store, got none"),
         (MODELS, "s3://bucket/rows", InvalidOption, "--rows: expected a directory on a disk, got s3://"),
         ("https://host/models", "rows", InvalidOption, "MODELS_DIR: expected a directory on a disk, got https://"),
         ("nowhere", None, DataNotFound, "expected a directory of models"),

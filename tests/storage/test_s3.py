@@ -50,10 +50,10 @@ obstore = pytest.importorskip("obstore")
 from obstore.store import MemoryStore  # noqa: E402
 from processes import finish, start_ingesting  # noqa: E402
 
-from bcmdist.storage import s3  # noqa: E402
-from bcmdist.storage.s3 import ObjectStorage  # noqa: E402
+from bcmdist.storage import objects  # noqa: E402
+from bcmdist.storage.objects import ObjectStorage  # noqa: E402
 from problems import assert_as_in_its_ledger, assert_same_committee  # noqa: E402
-from servers import installed, served, set_s3, small_s3  # noqa: E402
+from servers import azurite, installed, served, set_azure, set_gcs, set_s3, small_gcs, small_s3  # noqa: E402
 
 pytestmark = pytest.mark.alone
 
@@ -63,7 +63,7 @@ SETTINGS = Settings(partition="chunks", kernel="se", query=20, rows_per_expert=5
 @pytest.fixture
 def environment(monkeypatch):
     """Sets where S3 is, with credentials."""
-    s3._opened.cache_clear()  # a port may come again
+    objects._opened.cache_clear()  # a port may come again
     return functools.partial(set_s3, monkeypatch)
 
 
@@ -75,7 +75,7 @@ def memory(monkeypatch):
     def opened(url, environment):
         return ObjectStorage(url, MemoryStore())
 
-    monkeypatch.setattr(s3, "_opened", opened)
+    monkeypatch.setattr(objects, "_opened", opened)
 
 
 @pytest.fixture(scope="session")
@@ -109,14 +109,47 @@ def rclone(programs, environment, tmp_path):
         yield "s3://bucket/place", tmp_path / "files/bucket"
 
 
-@pytest.fixture(params=["disk", "memory", pytest.param("moto", marks=pytest.mark.slow)])
+@pytest.fixture
+def small(environment):
+    """A prefix on an S3 of our own."""
+    with small_s3() as server:
+        environment(server.url)
+        yield "s3://bucket/place"
+
+
+@pytest.fixture
+def small_google(monkeypatch):
+    """A prefix on a Google Cloud Storage of our own."""
+    with small_gcs() as server:
+        set_gcs(monkeypatch, server.url)
+        yield "gs://bucket/place"
+
+
+@pytest.fixture(scope="session")
+def azure_server(request, tmp_path_factory):
+    """URL of an Azurite with a container, and the key to it."""
+    with azurite(Path(request.config.cache.mkdir("azurite")), tmp_path_factory.mktemp("azurite")) as found:
+        yield found
+
+
+@pytest.fixture
+def azure(azure_server, monkeypatch, request):
+    """A prefix on an Azurite."""
+    set_azure(monkeypatch, *azure_server)
+    return f"az://container/{request.node.name}"
+
+
+SERVERS = ["small", "small_google", *(pytest.param(name, marks=pytest.mark.slow) for name in ("moto", "azure"))]
+
+
+@pytest.fixture(params=["disk", "memory", *SERVERS])
 def storage(request, tmp_path):
     """An empty storage of every kind."""
     if request.param == "disk":
         return LocalStorage(tmp_path / "model")
     if request.param == "memory":
         return ObjectStorage("memory://model", MemoryStore())
-    return open_storage(request.getfixturevalue("moto"))
+    return open_storage(request.getfixturevalue(request.param))
 
 
 def test_a_name_is_written_once(storage):
@@ -174,26 +207,26 @@ def test_of_eight_writers_one_wins(storage):
 
 
 @pytest.fixture
-def objects(storage):
+def object_store(storage):
     """An empty object store of every kind."""
     if isinstance(storage, LocalStorage):
         pytest.skip("a disk lists folders")
     return storage
 
 
-def test_names_between_two_are_listed_with_their_versions(objects):
+def test_names_between_two_are_listed_with_their_versions(object_store):
     names = ["a/1", "commits/1", "commits/10", "commits/2", "commits/2/x", "commits0", "holds/1"]
     for name in names:
-        objects.put_own(name, name.encode())
-    before = objects.between("commits/10", "holds/1")
+        object_store.put_own(name, name.encode())
+    before = object_store.between("commits/10", "holds/1")
     assert list(before) == sorted(names)[2:6]
-    assert objects.between("commits/10", "holds/1") == before
-    objects.put_own("commits/2", b"other")
-    after = objects.between("commits/10", "holds/1")
+    assert object_store.between("commits/10", "holds/1") == before
+    object_store.put_own("commits/2", b"other")
+    after = object_store.between("commits/10", "holds/1")
     assert [name for name in before if after[name] != before[name]] == ["commits/2"]
-    objects.remove("commits/10")
-    assert list(objects.between("commits/", "commits0")) == ["commits/1", "commits/2", "commits/2/x"]
-    assert objects.between("x", "y") == {}
+    object_store.remove("commits/10")
+    assert list(object_store.between("commits/", "commits0")) == ["commits/1", "commits/2", "commits/2/x"]
+    assert object_store.between("x", "y") == {}
 
 
 def test_a_list_of_more_than_a_page_is_whole(environment, monkeypatch):
@@ -236,7 +269,7 @@ def test_a_storage_travels_as_its_url_without_secrets(environment):
 @pytest.mark.parametrize("retries", [0, 2])  # by us, by the client
 @pytest.mark.parametrize("fault", ["503 before", "503 after", "dropped before", "dropped after"])
 def test_a_put_whose_answer_was_lost_has_still_won(environment, monkeypatch, fault, retries):
-    monkeypatch.setattr(s3, "RETRIES", retries)
+    monkeypatch.setattr(objects, "RETRIES", retries)
     with small_s3() as server:
         environment(server.url)
         storage = open_storage("s3://bucket/model")
@@ -266,8 +299,8 @@ def test_a_name_that_somebody_else_takes_before_we_repeat_is_lost(environment):
 
 
 def test_nobody_answers(environment, monkeypatch):
-    monkeypatch.setattr(s3, "WAITS", (0.01,))
-    monkeypatch.setattr(s3, "RETRIES", 0)
+    monkeypatch.setattr(objects, "WAITS", (0.01,))
+    monkeypatch.setattr(objects, "RETRIES", 0)
     with small_s3() as server:
         environment(server.url)
     storage = open_storage("s3://bucket/model")
@@ -304,10 +337,10 @@ def test_urls_that_name_no_bucket():
 
 def test_without_obstore(monkeypatch):
     monkeypatch.setitem(sys.modules, "obstore", None)
-    monkeypatch.delitem(sys.modules, "bcmdist.storage.s3")
-    monkeypatch.delattr(bcmdist.storage, "s3")
+    monkeypatch.delitem(sys.modules, "bcmdist.storage.objects")
+    monkeypatch.delattr(bcmdist.storage, "objects")
     for work in (open_storage, open_group):
-        with pytest.raises(MissingExtra, match=r"pip install 'bcmdist\[s3\]'"):
+        with pytest.raises(MissingExtra, match=r"pip install 'bcmdist\[cloud\]'"):
             work("s3://bucket/model")
 
 
@@ -552,7 +585,7 @@ def test_users_of_endpoints_are_not_printed(environment, capfd):
 ENDS = """
 import asyncio, threading, obstore
 from obstore.store import MemoryStore
-import bcmdist.storage.s3
+import bcmdist.storage.objects
 store, loop = MemoryStore(), asyncio.new_event_loop()
 threading.Thread(target=loop.run_forever, daemon=True).start()
 async def puts():

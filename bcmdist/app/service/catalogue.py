@@ -33,15 +33,15 @@ def refuse_unusable(folder, rows) -> None:
             raise InvalidOption(f"{name}: expected a directory on a disk, got {scheme}://; serve a copy, or name one")
     if on_objects(folder) and not rows:
         raise InvalidOption(
-            "MODELS_DIR: expected --rows DIR on a disk beside s3://, got none; name one that outlives this service: "
-            "rows of requests are kept there until they are committed"
+            "MODELS_DIR: expected --rows DIR on a disk beside an object store, got none; name one that outlives this "
+            "service: rows of requests are kept there until they are committed"
         )
     if not on_objects(folder) and not os.path.isdir(folder):
         raise DataNotFound(f"MODELS_DIR: expected a directory of models, {folder} is none; check the path")
 
 
 class Catalogue:
-    """The models in a directory or below an s3:// prefix.
+    """The models in a directory or below a prefix of an object store.
 
     Each subfolder that holds commits or a mixture is a model; symbolic links are not followed.
 

@@ -1,10 +1,9 @@
-"""Storage of models and data on S3 or compatible object stores, through obstore.
+"""Storage of models and data on S3 and what speaks like it, Google Cloud Storage and Azure, through obstore.
 
-Endpoint, region and credentials come from the environment of each machine (AWS_ENDPOINT_URL, AWS_REGION,
-AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, ... as obstore reads them) and are never sent to other machines. Plain HTTP is
-used only if the endpoint begins with `http://`. The commit log needs conditional puts: of two puts "if absent", one
-must fail. Some stores silently ignore the condition; a test before the first write detects this, and nothing else is
-written then.
+Endpoint, region, account and credentials come from the environment of each machine (`urls.Provider`, as obstore reads
+them) and are never sent to other machines. Plain HTTP is used only if the endpoint begins with `http://`. The commit
+log needs conditional puts: of two puts "if absent", one must fail. Some stores silently ignore the condition; a test
+before the first write detects this, and nothing else is written then.
 """
 
 import atexit
@@ -14,14 +13,16 @@ import os
 import random
 import time
 import uuid
+from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
 import obstore
 from obstore.exceptions import AlreadyExistsError, GenericError
-from obstore.store import S3Store
+from obstore.store import AzureStore, GCSStore, S3Store
 
 from bcmdist.errors import InvalidOption, StorageUnreachable, StoreIgnoresConditions
-from bcmdist.storage.urls import answering
+from bcmdist.storage.urls import AZURE, GCS, PROVIDERS, S3, Provider, answering
 
 # Longest random waits, in seconds, before an unanswered conditional put is repeated.
 WAITS = (0.2, 1.0, 3.0)
@@ -32,14 +33,18 @@ RETRIES = 4
 SECONDS_AT_EXIT = 0.1
 atexit.register(time.sleep, SECONDS_AT_EXIT)
 WRITER = "writer"  # metadata of objects
-ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
+CLIENTS: dict[Provider, Callable[..., Any]] = {
+    S3: functools.partial(S3Store, disable_bulk_delete=True),  # not all stores that speak like S3 support it
+    GCS: GCSStore,
+    AZURE: AzureStore,
+}
 
 
 class ObjectStorage:
-    """A prefix of a bucket as storage.
+    """A prefix of a bucket, or of a container, as storage.
 
     On an object store a put is atomic, and durable once the response arrives; `put_if_absent` makes it conditional on
-    the name being absent (If-None-Match: *).
+    the name being absent: If-None-Match: * on S3 and Azure, x-goog-if-generation-match: 0 on Google Cloud Storage.
 
     On loss of a response the put is repeated, by this class, the client or a proxy, and then fails because its own
     first attempt took the name. Therefore each put stores a random number with the object, as metadata: if the name is
@@ -162,34 +167,40 @@ def check_conditions(storage: ObjectStorage) -> None:
     storage.remove(name)
     if not first or second or found != b"first":
         raise StoreIgnoresConditions(
-            f"{storage.url}: expected the store to refuse a put with `If-None-Match: *` for an existing object, got it "
-            "overwritten, so that the commit of one of two writers could be lost; keep models on AWS S3, MinIO or "
-            "another store that honours conditional puts, or on a disk (data sets may stay here)"
+            f"{storage.url}: expected the store to refuse a put of an existing object under the condition that "
+            "there is none, got it overwritten, so that the commit of one of two writers could be lost; keep models on AWS S3, "
+            "MinIO or another store that honours conditional puts, or on a disk (data sets may stay here)"
         )
 
 
 def open_objects(url) -> ObjectStorage:
-    """Return the storage at `s3://BUCKET/PREFIX`; clients are cached by URL and AWS_* environment variables.
+    """Return the storage at a normal URL; clients are cached by URL and the variables that its provider reads.
 
     Raises
     ------
     InvalidOption
         The URL has no bucket.
+    StorageUnreachable
+        Variables are missing or wrong.
     """
-    return _opened(url, tuple(sorted(item for item in os.environ.items() if item[0].startswith("AWS_"))))
+    names = PROVIDERS[url.partition("://")[0]].environment
+    variables = (item for item in os.environ.items() if item[0].startswith(names))
+    return _opened(url, tuple(sorted(variables)))
 
 
 @functools.lru_cache(maxsize=256)
 def _opened(url, environment):
-    bucket, _, prefix = url.removeprefix("s3://").partition("/")
+    scheme, _, place = url.partition("://")
+    provider, (bucket, _, prefix) = PROVIDERS[scheme], place.partition("/")
     if not bucket:
-        raise InvalidOption(f"{url}: expected s3://BUCKET/PREFIX, got no bucket; name it")
-    endpoint = next((value for name in ENDPOINTS if (value := dict(environment).get(name))), "")
-    store = S3Store(
-        bucket,
-        prefix=prefix or None,
-        disable_bulk_delete=True,  # not all stores support it
-        client_options={"allow_http": endpoint.startswith("http://"), "connect_timeout": "5s", "timeout": "300s"},
-        retry_config={"max_retries": RETRIES, "retry_timeout": timedelta(seconds=60)},
-    )
+        kind = provider.form.split("/")[2].lower()
+        raise InvalidOption(f"{url}: expected {provider.form}, got no {kind}; name it")
+    endpoint = next((value for name in provider.endpoints if (value := dict(environment).get(name))), "")
+    with answering(url):
+        store = CLIENTS[provider](
+            bucket,
+            prefix=prefix or None,
+            client_options={"allow_http": endpoint.startswith("http://"), "connect_timeout": "5s", "timeout": "300s"},
+            retry_config={"max_retries": RETRIES, "retry_timeout": timedelta(seconds=60)},
+        )
     return ObjectStorage(url, store)
