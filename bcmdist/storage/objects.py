@@ -168,8 +168,8 @@ def check_conditions(storage: ObjectStorage) -> None:
     if not first or second or found != b"first":
         raise StoreIgnoresConditions(
             f"{storage.url}: expected the store to refuse a put of an existing object under the condition that "
-            "there is none, got it overwritten, so that the commit of one of two writers could be lost; keep models on AWS S3, "
-            "MinIO or another store that honours conditional puts, or on a disk (data sets may stay here)"
+            "there is none, got it overwritten, so that the commit of one of two writers could be lost; keep models on "
+            "AWS S3, MinIO or another store that honours conditional puts, or on a disk (data sets may stay here)"
         )
 
 
