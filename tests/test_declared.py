@@ -22,7 +22,7 @@ NAMES = {"sklearn": "scikit-learn", "mlflow": "mlflow-skinny"}
 # The folders that use more than the core, and the extra that brings it; a method may have been deleted.
 FOLDERS = {
     "app/service": "serve",
-    "storage/s3.py": "s3",
+    "storage/objects.py": "cloud",
     "data/redis.py": "redis",
     "runtime/ray.py": "ray",
     "api/pictures": "plot",

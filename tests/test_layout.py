@@ -49,7 +49,7 @@ DOORS = {
     "finufft": "bcmdist.methods.fourier.nufft",
     "matplotlib": "bcmdist.api.pictures.paper",
     "mlflow": "bcmdist.api.interop.mlflow",
-    "obstore": "bcmdist.storage.s3",
+    "obstore": "bcmdist.storage.objects",
     "onnx": "bcmdist.api.interop.onnx",
     "prometheus_client": "bcmdist.app.service",
     "pyarrow": "bcmdist.data",

@@ -27,8 +27,8 @@ def write_commit(
     identity=None,
     parent=None,
     before=None,
-) -> Reference:
-    """Write a commit after checking that it can be read back, and return its reference.
+) -> tuple[Reference, dict[str, str]]:
+    """Write a commit after checking that it can be read back; return its reference, and hashes by name of its arrays.
 
     Parameters
     ----------
@@ -59,15 +59,17 @@ def write_commit(
             offsets=offsets or {},
         )
         sound_committee(store.storage.url, made)
-    return store.commit(
+    arrays = store.put_arrays(contents.arrays, before=before or store.arrays_before(number))
+    reference = store.commit(
         number,
         identity=identity,
         parent=parent,
-        arrays=store.put_arrays(contents.arrays, before=before or store.arrays_before(number)),
+        arrays=arrays,
         facts=contents.facts,
         segments=ledger.digests,
         offsets=offsets or {},
     )
+    return reference, arrays
 
 
 @dataclass(frozen=True)

@@ -58,7 +58,7 @@ class Snapshot:
     pending: bool = False
     """whether the state was changed after the commit"""
     arrays: dict[str, str] = field(default_factory=dict)
-    """hashes by name of the arrays of a draft; empty before there is one"""
+    """hashes by name of the arrays of the commit, or of a draft of the next one"""
     draft: str = ""
     """hash of the blob with the record of the changed state, while tasks may read it (`drafted`)"""
 
@@ -285,7 +285,6 @@ class Snapshot:
         """
         if not self.pending:
             return self
-        self.refuse_replaced()
         store = self.store
         ledger = store.stored(self.ledger, after=self.commit)
         state: dict[str, Any] = {
@@ -295,8 +294,8 @@ class Snapshot:
             "parent": self.digest,
         }
         where = (store, self.commit + 1, self.model, self.committee, self.facts)
-        made = write_commit(*where, before=self.arrays, **state)
-        new: dict[str, Any] = {"ledger": ledger, "arrays": {}, "pending": False, "draft": ""}
+        made, arrays = write_commit(*where, before=self.arrays, **state)
+        new: dict[str, Any] = {"ledger": ledger, "arrays": arrays, "pending": False, "draft": ""}
         return replace(self, commit=made.number, digest=made.digest, **new)
 
     def committed_or_newest(self) -> "Snapshot":
@@ -358,5 +357,6 @@ def from_commit(store: ModelStore, commit: Commit) -> Snapshot:
         ledger=commit.ledger,
         facts=facts,
         offsets=commit.offsets,
+        arrays=commit.hashes,
         digest=commit.digest,
     )

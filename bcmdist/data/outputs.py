@@ -12,7 +12,7 @@ from bcmdist.errors import DataExists, InvalidOption
 from bcmdist.storage.locate import open_objects
 from bcmdist.storage.paths import leads_nowhere, make_folders, room_for
 from bcmdist.storage.temporary import partial
-from bcmdist.storage.urls import answering, on_objects
+from bcmdist.storage.urls import FORMS, answering, on_objects
 
 # Attempts to remove a failed output, and seconds between them.
 REMOVALS, REMOVAL_SECONDS = 20, 0.1
@@ -95,7 +95,7 @@ def taken_meanwhile(url) -> Iterator[None]:
 @contextlib.contextmanager
 def _objects(where, url):
     if where.count("/") < 3:
-        raise InvalidOption(f"output: expected s3://BUCKET/PREFIX, got {url} without a prefix; give one")
+        raise InvalidOption(f"output: expected {FORMS}, got {url} without a prefix; give one")
     storage = open_objects(where)
     if storage.names(""):
         raise DataExists(f"output: expected a new URL, {url} holds something; choose another path or remove it")

@@ -87,8 +87,9 @@ def put_blob(storage: Storage, data: bytes, before: str | None = None) -> str:
     digest = sha256(data)
     if digest == before or storage.put_if_absent(blob_name(digest), data):
         return digest
-    if before is not None and _without_blanks(get_blob(storage, before)) == data:
-        return before
+    with contextlib.suppress(ModelDamaged):  # pruned by others, or damaged: the content is stored again
+        if before is not None and _without_blanks(get_blob(storage, before)) == data:
+            return before
     blanks = bytes(BLANKS[bit == "1"] for bit in f"{uuid.uuid4().int:0{MOST_BLANKS}b}")
     return put_blob(storage, data + blanks)
 
@@ -154,7 +155,7 @@ def canary(store) -> Iterator[Callable[[], str]]:
     The probe returns the entry's text on every machine that shares the directory.
     """
     name, text = f"canary/{uuid.uuid4().hex}", uuid.uuid4().hex
-    store.storage.put_if_absent(name, text.encode())
+    store.storage.put_own(name, text.encode())
     try:
         yield functools.partial(_read_text, store.storage, name)
     finally:

@@ -21,7 +21,7 @@ next is put, so that no crash leaves a gap: a gap above the pruned numbers is a 
 import contextlib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 from uuid import uuid4
@@ -61,6 +61,8 @@ class Commit:
     ledger: Ledger
     offsets: dict[str, Any]
     """offset from which to continue reading, JSON-ready, by name of the source"""
+    hashes: dict[str, str] = field(default_factory=dict)
+    """hashes by name of all arrays of the record"""
     digest: str = ""
     """SHA-256 of the record"""
 
@@ -113,27 +115,20 @@ class ModelStore:
         ModelDamaged
             The newest commit, or an earlier one that was not pruned, was lost.
         """
-        numbers = self.numbers()
-        self._refuse_lost(set(numbers))
+        recorded, pruned = self.recorded(), self.pruned()
+        numbers = self._kept(recorded, pruned)
+        self._refuse_lost(set(numbers), pruned)
         return max(numbers, default=0)
 
-    def _refuse_lost(self, numbers):
+    def _refuse_lost(self, numbers, pruned):
         """Raise `ModelDamaged` if a record is missing between the pruned numbers and the newest record or witness."""
-        pruned = self.pruned()
         for number in range(pruned + 1, max([*numbers, *self.acknowledged()], default=0) + 1):
             # A listing may miss a record made meanwhile, and that record may have been pruned since.
-            if number not in numbers and not self._is_recorded(number) and number > self.pruned():
+            if number not in numbers and self._digest(number) is None and number > self.pruned():
                 raise ModelDamaged(
                     f"{self.storage.url}: expected commit {number}, which its writer has confirmed, found no "
                     f"record of it; restore {record_name(number)} from a copy, or name an older commit"
                 )
-
-    def _is_recorded(self, number):
-        try:
-            self.storage.get(record_name(number))
-        except FileNotFoundError:
-            return False
-        return True
 
     def acknowledged(self) -> list[int]:
         """Return the numbers of records with a witness, ascending; pruning keeps the last witness."""
@@ -145,7 +140,9 @@ class ModelStore:
 
     def numbers(self) -> list[int]:
         """Return the numbers of all commits, ascending: those that are not pruned, or are held."""
-        recorded, pruned = self.recorded(), self.pruned()
+        return self._kept(self.recorded(), self.pruned())
+
+    def _kept(self, recorded, pruned):
         held = self.held() if recorded and recorded[0] <= pruned else {}
         return [number for number in recorded if number > pruned or number in held]
 
@@ -235,7 +232,7 @@ class ModelStore:
             )
             read_record(number, text, self.storage.url)
         self.storage.settle("commits")  # makes the previous record durable: its writer may not have done so yet
-        made = number > self.pruned() and self.storage.put_if_absent(record_name(number), text)
+        made = self.storage.put_if_absent(record_name(number), text)
         if not made or number <= self.pruned():
             raise self.taken(number)
         with contextlib.suppress(OSError):  # the commit is valid without a witness, but its loss could not be detected
@@ -245,8 +242,8 @@ class ModelStore:
     def _digest(self, number):
         """Return the hash of a commit's record; None if there is no record."""
         try:
-            return self.reference(number).digest
-        except ModelNotFound:
+            return sha256(self.storage.get(record_name(number)))
+        except FileNotFoundError:
             return None
 
     def refuse_other(self, number, digest: str) -> None:
@@ -268,7 +265,7 @@ class ModelStore:
         ------
         ModelNotFound, ModelDamaged, VersionMismatch
         """
-        return read_record(number, self._record_bytes(number), self.storage.url)
+        return read_record(number, self.record_bytes(number), self.storage.url)
 
     def identity(self, number) -> str:
         """Return the identity of the model from a commit's record; raise `CommitConflict` if that has been pruned."""
@@ -291,7 +288,7 @@ class ModelStore:
 
     def reference(self, number) -> Reference:
         """Return the reference of an existing commit."""
-        return Reference(self.storage.url, number, sha256(self._record_bytes(number)))
+        return Reference(self.storage.url, number, sha256(self.record_bytes(number)))
 
     def load(self, number: int | str | None = None, *, ledger=True) -> Commit:
         """Load a commit, given by number or alias, with its arrays and ledger; the newest by default.
@@ -303,7 +300,11 @@ class ModelStore:
         number = self.number_of(number)
         if number <= self.pruned() and number not in self.numbers():
             raise self._not_found(number)
-        text = self._record_bytes(number)
+        return self.read(number, ledger=ledger)
+
+    def read(self, number: int, *, ledger=True) -> Commit:
+        """Load a commit as `load`, also one that is pruned while its record exists: for callers that hold it."""
+        text = self.record_bytes(number)
         record = read_record(number, text, self.storage.url)
         names = record["arrays"].keys() - set(RESIDUAL_ARRAYS)
         arrays = {name: self.get_array(digest) for name, digest in record["arrays"].items() if name in names}
@@ -315,6 +316,7 @@ class ModelStore:
             facts=record["facts"],
             ledger=found.opened(f"{self.storage.url}: commit {number}") if ledger else found,
             offsets=record["offsets"],
+            hashes=record["arrays"],
             digest=sha256(text),
         )
 
@@ -346,7 +348,8 @@ class ModelStore:
                 if self.head() == number:  # otherwise the commit has been pruned meanwhile
                     raise
 
-    def _record_bytes(self, number):
+    def record_bytes(self, number: int) -> bytes:
+        """Return the record of a commit, unchecked; raise `ModelNotFound` if there is none."""
         try:
             return self.storage.get(record_name(number))
         except FileNotFoundError as error:

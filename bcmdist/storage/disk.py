@@ -14,6 +14,7 @@ from bcmdist.errors import InvalidOption, NotAFile
 from bcmdist.storage.interface import TEMPORARY
 from bcmdist.storage.paths import leads_nowhere, makes_nothing, room_for
 from bcmdist.storage.temporary import abandoned, owned
+from bcmdist.storage.urls import FORMS
 
 READ_BYTES = 1 << 24  # read at a time; arbitrary
 FOLDER_TRIES = 100  # to put a file, while other processes remove its empty folder; arbitrary
@@ -35,8 +36,7 @@ class LocalStorage:
     def __init__(self, root, disk: Any = os):
         if "://" in str(root) or not str(root):
             raise InvalidOption(
-                f"model: expected a path on a disk that all workers share, or s3://BUCKET/PREFIX, got {str(root)!r}; "
-                "give one"
+                f"model: expected a path on a disk that all workers share, or {FORMS}, got {str(root)!r:.80}; give one"
             )
         self.url = os.path.abspath(root)
         self.disk = disk
@@ -61,6 +61,9 @@ class LocalStorage:
             if leads_nowhere(self.url):
                 raise
             raise makes_nothing(self.url) from error
+
+    def put_own(self, name, data) -> None:
+        self.put_if_absent(name, data)
 
     def _put(self, folder, path, data):
         with room_for(path, len(data)):

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from bcmdist.errors import ModelDamaged
-from bcmdist.storage.blobs import blob_name
+from bcmdist.storage.blobs import blob_name, sha256
 from bcmdist.storage.records import read_record, record_text
 
 
@@ -38,10 +38,11 @@ def record_of(store, reference) -> dict:
     """
     if reference.draft:
         return read_record(reference.number, store._get_blob(reference.digest), store.storage.url)
-    found = store.reference(reference.number)
-    if found != reference:
+    text = store.record_bytes(reference.number)
+    found = sha256(text)
+    if found != reference.digest:
         raise ModelDamaged(
             f"{reference.url}: expected record {reference.digest[:12]} at commit {reference.number}, found "
-            f"{found.digest[:12]}; this machine sees another model under the same path: use a shared one"
+            f"{found[:12]}; this machine sees another model under the same path: use a shared one"
         )
-    return store.record(reference.number)
+    return read_record(reference.number, text, store.storage.url)

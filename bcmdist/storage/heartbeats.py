@@ -87,7 +87,7 @@ class _Pulse:
     def beat(self):
         name = f"{FOLDER}/{self._id}-{self._beats:08d}"
         with contextlib.suppress(OSError, BcmdistError):  # the next write may succeed
-            self._storage.put_if_absent(name, self._text)
+            self._storage.put_own(name, self._text)
             before, self._last, self._beats = self._last, name, self._beats + 1
             if before:
                 self._storage.remove(before)

@@ -1,4 +1,4 @@
-"""The interface of storage for model directories; `disk` and `s3` implement it."""
+"""The interface of storage for model directories; `disk` and `objects` implement it."""
 
 from typing import Protocol
 
@@ -12,6 +12,9 @@ class Storage(Protocol):
 
     def put_if_absent(self, name: str, data: bytes) -> bool:
         """Write durably and return True; return False, without effect, if the name is taken."""
+
+    def put_own(self, name: str, data: bytes) -> None:
+        """Write durably under a name that no other caller uses, such as one with a random part."""
 
     def get(self, name: str) -> bytes:
         """Return the bytes of a name; raise FileNotFoundError if there is none."""

@@ -43,7 +43,7 @@ def hold(store, number: int) -> Iterator[None]:
     """
     name = f"holds/{number:08d}-{uuid.uuid4().hex}"
     try:
-        store.storage.put_if_absent(name, json.dumps(this_process()).encode())
+        store.storage.put_own(name, json.dumps(this_process()).encode())
     except NotAFile:
         raise
     except OSError:  # a read-only disk
@@ -79,7 +79,7 @@ def _opened(store, lease, number):
         try:
             if requested:
                 lease.enter_context(store.hold(requested))
-            return store.load(requested, ledger=False)
+            return store.read(requested, ledger=False) if requested else store.load(requested, ledger=False)
         except (ModelNotFound, ModelDamaged):
             lease.close()
             if isinstance(number, int) or _number(store, number) == requested:

@@ -9,21 +9,21 @@ from bcmdist.storage.urls import normal_url, on_objects
 
 
 def open_storage(url) -> Storage:
-    """Return the storage at a path or at `s3://BUCKET/PREFIX`."""
+    """Return the storage at a path or at the URL of an object store."""
     return open_objects(url) if on_objects(url) else LocalStorage(url)
 
 
 def open_objects(url) -> Any:
-    """Return the `ObjectStorage` at `s3://BUCKET/PREFIX`.
+    """Return the `ObjectStorage` at the URL of an object store.
 
     Raises
     ------
     MissingExtra, InvalidOption
     """
     try:
-        from bcmdist.storage import s3  # optional
+        from bcmdist.storage import objects  # optional
     except ImportError as error:
         raise MissingExtra(
-            f"{url}: expected the package for object stores, found none ({error}); pip install 'bcmdist[s3]'"
+            f"{url}: expected the package for object stores, found none ({error}); pip install 'bcmdist[cloud]'"
         ) from error
-    return s3.open_objects(normal_url(url))
+    return objects.open_objects(normal_url(url))

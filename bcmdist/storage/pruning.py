@@ -5,9 +5,9 @@ There are no locks. These events may be concurrent with pruning, without loss:
 - A writer is suspended while its commit number is pruned. The name of the record would be free again, and the writer's
   commit would seem to succeed although the newest commit does not descend from it. So before any record is removed,
   the largest number to remove is written permanently (MODEL/pruned/<number>). A commit checks its number against this
-  entry before and after it puts its record: a name can only be free again once the entry exists, so that a writer that
-  reuses the name sees the entry afterwards. A writer may be refused although it was first (its commit was continued by
-  others and pruned before the second check); when it loads the model, it finds its partitions in the ledger.
+  entry after it has put its record: a name can only be free again once the entry exists, so that a writer that reuses
+  the name sees the entry. A writer may be refused although it was first (its commit was continued by others and pruned
+  before the check); when it loads the model, it finds its partitions in the ledger.
 - A writer names an existing blob that is about to be removed. Each blob comes from one put and is never shared by
   content: if the name is taken, the same content gets another name (`blobs.put_blob`). Only blobs of the previous
   record are named again. That record stays while its successor can still be made: it is removed only when a later
@@ -61,7 +61,8 @@ def prune(store, keep: int) -> dict:
     storage = store.storage
     loose = {f"blobs/{name}" for name in storage.names("blobs")}
     loose |= {name for folder in ("blobs", "commits") for name in storage.temporary(folder)}
-    newest = [number for number in store.recorded() if number > store.pruned()]
+    every, before = store.recorded(), store.pruned()
+    newest = [number for number in every if number > before]
     storage.settle("commits")
     if not newest:
         store.record(0)  # raises: a directory without commits

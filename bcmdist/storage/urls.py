@@ -1,21 +1,76 @@
-"""URLs of object stores: normal form, a check that they hold no secrets, and errors that name them."""
+"""URLs of object stores: their schemes, normal form, a check that they hold no secrets, and errors that name them."""
 
 import contextlib
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from bcmdist.errors import InvalidOption, StorageUnreachable
 
-OBJECTS = "s3://"
+
+@dataclass(frozen=True)
+class Provider:
+    """A kind of object store, and the variables of the environment that lead to one."""
+
+    form: str
+    """of URLs, with the scheme that stands for all others"""
+    schemes: tuple[str, ...]
+    environment: tuple[str, ...]
+    """beginnings of the names of variables"""
+    endpoints: tuple[str, ...]
+    """variables with the URL of the store; the first that is set holds"""
+    keys: str
+    """variables with credentials, for errors"""
+    place: str
+    """further variables, for errors"""
+
+    @property
+    def scheme(self) -> str:
+        """The scheme of normal URLs."""
+        return self.form.partition("://")[0]
+
+
+S3 = Provider(
+    form="s3://BUCKET/PREFIX",
+    schemes=("s3",),
+    environment=("AWS_",),
+    endpoints=("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"),
+    keys="AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+    place="AWS_ENDPOINT_URL, AWS_REGION",
+)
+GCS = Provider(
+    form="gs://BUCKET/PREFIX",
+    schemes=("gs", "gcs"),
+    environment=("GOOGLE_",),
+    endpoints=("GOOGLE_BASE_URL",),
+    keys="GOOGLE_APPLICATION_CREDENTIALS or GOOGLE_SERVICE_ACCOUNT",
+    place="GOOGLE_BASE_URL",
+)
+AZURE = Provider(
+    form="az://CONTAINER/PREFIX",
+    schemes=("az", "abfs", "abfss"),
+    environment=("AZURE_", "AZURITE_", "IDENTITY_", "MSI_"),
+    endpoints=("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"),
+    keys="AZURE_STORAGE_ACCOUNT_KEY or AZURE_CLIENT_ID, AZURE_CLIENT_SECRET and AZURE_TENANT_ID",
+    place="AZURE_STORAGE_ACCOUNT_NAME",
+)
+PROVIDERS = {scheme: provider for provider in (S3, GCS, AZURE) for scheme in provider.schemes}
+FORMS = "s3://BUCKET/PREFIX, gs://BUCKET/PREFIX or az://CONTAINER/PREFIX"
+
+
+def provider_of(url) -> Provider | None:
+    """Return the kind of object store of a URL; None if it is of none."""
+    scheme, separator, _ = str(url).partition("://")
+    return PROVIDERS.get(scheme) if separator else None
 
 
 def on_objects(url) -> bool:
     """Whether a URL is of an object store, which has no directories."""
-    return str(url).startswith(OBJECTS)
+    return provider_of(url) is not None
 
 
 def normal_url(url) -> str:
-    """Return `s3://BUCKET/PREFIX` without empty parts, so that each location has one name.
+    """Return the URL of an object store as in `Provider.form`, without empty parts: each location has one name.
 
     Raises
     ------
@@ -23,22 +78,24 @@ def normal_url(url) -> str:
         The URL contains a user or a password.
     """
     refuse_secrets(url)
-    parts = str(url).removeprefix(OBJECTS).split("/")
-    return OBJECTS + "/".join(part for part in parts if part)
+    scheme, _, place = str(url).partition("://")
+    return f"{PROVIDERS[scheme].scheme}://" + "/".join(part for part in place.split("/") if part)
 
 
 def refuse_secrets(url) -> None:
     """Raise `InvalidOption` if a URL contains a user or a password: URLs appear in models, jobs and errors.
 
     An S3 secret may contain a `/`, with the `@` after it. Therefore a `:` is refused too: no bucket name contains one.
+    An account before the host, as in abfss://CONTAINER@ACCOUNT.dfs.core.windows.net, is refused like a user.
     """
     scheme, _, after = str(url).partition("://")
-    place = after.partition("/")[0]
-    if "@" in place or (on_objects(url) and ":" in place):
-        remedy = "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY" if on_objects(url) else "the environment of its protocol"
+    place, provider = after.partition("/")[0], provider_of(url)
+    if "@" in place or (provider and ":" in place):
+        remedy = provider.keys if provider else "the environment of its protocol"
+        account = f" ({provider.place} and {provider.form})" if provider is AZURE else ""
         raise InvalidOption(
             f"{scheme}://...: expected a URL without user and password, which would be kept with models and jobs, got "
-            f"one with them; leave them out and set {remedy} on every machine"
+            f"one with them; leave them out and set {remedy} on every machine{account}"
         )
 
 
@@ -62,10 +119,10 @@ def answering(url) -> Iterator[None]:
         if type(error).__module__ != "obstore.exceptions":
             raise
         text = without_users(str(error))
-        line = re.split(": <[?]xml|\n", text)[0]
-        code = "".join(re.findall("<Code>(.*?)</Code>", text)[:1])  # error code in the response of S3
+        line = re.split(": .?<[?]xml|\n", text)[0]
+        code = "".join(re.findall("<Code>(.*?)</Code>", text)[:1])  # error code in the response
+        provider = provider_of(url) or S3
         raise StorageUnreachable(
-            f"{url}: expected the object store to answer, got {line} {code}; check that it "
-            "runs and holds the bucket, and AWS_ENDPOINT_URL, AWS_REGION, AWS_ACCESS_KEY_ID and "
-            "AWS_SECRET_ACCESS_KEY on this machine"
+            f"{url}: expected the object store to answer, got {line} {code}; check that it runs and holds the "
+            f"{provider.form.split('/')[2].lower()}, and {provider.place}, {provider.keys} on this machine"
         ) from (error if text == str(error) else None)

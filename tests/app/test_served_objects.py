@@ -1,7 +1,5 @@
 """Models of an object store that are served, with the rows of requests on a disk or beside them."""
 
-import functools
-
 import pytest
 from services import QUICK, asked, new_rows, send
 
@@ -12,33 +10,30 @@ from bcmdist.errors import DataNotFound, InvalidOption
 
 pytest.importorskip("obstore")
 
-from obstore.store import LocalStore
-
-from bcmdist.storage import s3
+from bcmdist.storage.locate import open_storage
+from servers import set_s3, small_s3
 
 MODELS = "s3://bucket/models"
 
 
 @pytest.fixture
-def objects(monkeypatch, wave, tmp_path):
+def objects(monkeypatch, wave):
     """A store of objects with a model `wave` below `MODELS`."""
-
-    @functools.cache
-    def opened(url, environment):
-        return s3.ObjectStorage(url, LocalStore(tmp_path / url.removeprefix("s3://"), mkdir=True))
-
-    monkeypatch.setattr(s3, "_opened", opened)
-    GBCM.fit(wave[0], Settings(**QUICK), model=f"{MODELS}/wave")
+    with small_s3() as server:
+        set_s3(monkeypatch, server.url)
+        GBCM.fit(wave[0], Settings(**QUICK), model=f"{MODELS}/wave")
+        yield server
 
 
 @pytest.mark.filterwarnings("ignore:(?s).*what arrives is far worse:bcmdist.errors.BcmdistWarning")
 @pytest.mark.parametrize("rows_folder", [None, "rows"])
 def test_models_of_an_object_store_are_served_and_absorb_rows(objects, tmp_path, rows_folder):
     """Rows of requests are stored on a disk, or beside the models; sent to another service they count once."""
-    s3.open_objects(MODELS).put_if_absent("other/notes.txt", b"no model")
-    place, rows, answers = tmp_path / (rows_folder or "models/.rows"), new_rows(), []
+    open_storage(MODELS).put_if_absent("other/notes.txt", b"no model")
+    rows, answers = new_rows(), []
+    place = str(tmp_path / "rows") if rows_folder else f"{MODELS}/.rows"
     for _ in range(2):
-        work = {"rows": rows_folder and str(place)}
+        work = {"rows": place if rows_folder else None}
         with asked(tmp_path, models=MODELS, work=work) as client:
             assert [one["name"] for one in client.get("/models").json()["models"]] == ["wave"]
             before = client.post("/models/wave/predict", json={"X": rows["X"]})
@@ -50,8 +45,8 @@ def test_models_of_an_object_store_are_served_and_absorb_rows(objects, tmp_path,
     assert [one.headers["Idempotent-Replayed"] for one in answers] == ["false", "true", "true", "true"]
     model = GBCM.load(f"{MODELS}/wave")
     assert model.committee.total.rows == 240 + 30
-    stored = list((tmp_path / ("rows" if rows_folder else "bucket/models/.rows")).glob("wave/*/*.zarr.zip"))
-    assert len(stored) == 1
+    stored = open_storage(f"{place}/wave/{model.snapshot.identity}").names("")
+    assert [name.endswith(".zarr.zip") for name in stored] == [True]
     model.forget([model.ledger[0].key])
     assert GBCM.load(f"{MODELS}/wave").committee.total.rows == 240 + 30 - model.ledger[0].rows
 
@@ -71,12 +66,17 @@ def test_a_newer_commit_is_served(objects, tmp_path):
 @pytest.mark.parametrize(
     ("folder", "rows", "error", "words"),
     [
-        (MODELS, "https://host/rows", InvalidOption, "--rows: expected a directory on a disk or s3://.*, got https://"),
+        (
+            MODELS,
+            "https://host/rows",
+            InvalidOption,
+            "--rows: expected a directory on a disk or an obj.*, got https://",
+        ),
         (
             "https://host/models",
             "rows",
             InvalidOption,
-            "MODELS_DIR: expected a directory on a disk or s3://.*, got https://",
+            "MODELS_DIR: expected a directory on a disk or .*, got https://",
         ),
         ("nowhere", None, DataNotFound, "expected a directory of models"),
     ],

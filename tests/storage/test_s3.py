@@ -50,10 +50,10 @@ obstore = pytest.importorskip("obstore")
 from obstore.store import MemoryStore  # noqa: E402
 from processes import finish, start_ingesting  # noqa: E402
 
-from bcmdist.storage import s3  # noqa: E402
-from bcmdist.storage.s3 import ObjectStorage  # noqa: E402
+from bcmdist.storage import objects  # noqa: E402
+from bcmdist.storage.objects import ObjectStorage  # noqa: E402
 from problems import assert_as_in_its_ledger, assert_same_committee  # noqa: E402
-from servers import installed, served, small_s3  # noqa: E402
+from servers import azurite, installed, served, set_azure, set_gcs, set_s3, small_gcs, small_s3  # noqa: E402
 
 pytestmark = pytest.mark.alone
 
@@ -63,17 +63,8 @@ SETTINGS = Settings(partition="chunks", kernel="se", query=20, rows_per_expert=5
 @pytest.fixture
 def environment(monkeypatch):
     """Sets where S3 is, with credentials."""
-    for name in [name for name in os.environ if name.startswith("AWS_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    s3._opened.cache_clear()  # a port may come again
-
-    def at(url):
-        secrets = {"AWS_ACCESS_KEY_ID": "testkey", "AWS_SECRET_ACCESS_KEY": "testsecret", "AWS_REGION": "us-east-1"}
-        for name, value in ({"AWS_ENDPOINT_URL": url} | secrets).items():
-            monkeypatch.setenv(name, value)
-
-    return at
+    objects._opened.cache_clear()  # a port may come again
+    return functools.partial(set_s3, monkeypatch)
 
 
 @pytest.fixture
@@ -84,7 +75,7 @@ def memory(monkeypatch):
     def opened(url, environment):
         return ObjectStorage(url, MemoryStore())
 
-    monkeypatch.setattr(s3, "_opened", opened)
+    monkeypatch.setattr(objects, "_opened", opened)
 
 
 @pytest.fixture(scope="session")
@@ -118,21 +109,57 @@ def rclone(programs, environment, tmp_path):
         yield "s3://bucket/place", tmp_path / "files/bucket"
 
 
-@pytest.fixture(params=["disk", "memory", pytest.param("moto", marks=pytest.mark.slow)])
+@pytest.fixture
+def small(environment):
+    """A prefix on an S3 of our own."""
+    with small_s3() as server:
+        environment(server.url)
+        yield "s3://bucket/place"
+
+
+@pytest.fixture
+def small_google(monkeypatch):
+    """A prefix on a Google Cloud Storage of our own."""
+    with small_gcs() as server:
+        set_gcs(monkeypatch, server.url)
+        yield "gs://bucket/place"
+
+
+@pytest.fixture(scope="session")
+def azure_server(request, tmp_path_factory):
+    """URL of an Azurite with a container, and the key to it."""
+    with azurite(Path(request.config.cache.mkdir("azurite")), tmp_path_factory.mktemp("azurite")) as found:
+        yield found
+
+
+@pytest.fixture
+def azure(azure_server, monkeypatch, request):
+    """A prefix on an Azurite."""
+    set_azure(monkeypatch, *azure_server)
+    return f"az://container/{request.node.name}"
+
+
+SERVERS = ["small", "small_google", *(pytest.param(name, marks=pytest.mark.slow) for name in ("moto", "azure"))]
+
+
+@pytest.fixture(params=["disk", "memory", *SERVERS])
 def storage(request, tmp_path):
     """An empty storage of every kind."""
     if request.param == "disk":
         return LocalStorage(tmp_path / "model")
     if request.param == "memory":
         return ObjectStorage("memory://model", MemoryStore())
-    return open_storage(request.getfixturevalue("moto"))
+    return open_storage(request.getfixturevalue(request.param))
 
 
 def test_a_name_is_written_once(storage):
     data = bytes(range(256)) * 5
     assert storage.put_if_absent("commits/1", data)
-    assert not storage.put_if_absent("commits/1", b"other")
+    for other in (b"other", data):
+        assert not storage.put_if_absent("commits/1", other)
     assert storage.get("commits/1") == data
+    storage.put_own("holds/1", data)
+    assert storage.get("holds/1") == data
     assert storage.put_if_absent("empty", b"")
     assert storage.get("empty") == b""
 
@@ -179,6 +206,40 @@ def test_of_eight_writers_one_wins(storage):
     assert storage.get("commits/1") == b"%d" % won[0]
 
 
+@pytest.fixture
+def object_store(storage):
+    """An empty object store of every kind."""
+    if isinstance(storage, LocalStorage):
+        pytest.skip("a disk lists folders")
+    return storage
+
+
+def test_names_between_two_are_listed_with_their_versions(object_store):
+    names = ["a/1", "commits/1", "commits/10", "commits/2", "commits/2/x", "commits0", "holds/1"]
+    for name in names:
+        object_store.put_own(name, name.encode())
+    before = object_store.between("commits/10", "holds/1")
+    assert list(before) == sorted(names)[2:6]
+    assert object_store.between("commits/10", "holds/1") == before
+    object_store.put_own("commits/2", b"other")
+    after = object_store.between("commits/10", "holds/1")
+    assert [name for name in before if after[name] != before[name]] == ["commits/2"]
+    object_store.remove("commits/10")
+    assert list(object_store.between("commits/", "commits0")) == ["commits/1", "commits/2", "commits/2/x"]
+    assert object_store.between("x", "y") == {}
+
+
+def test_a_list_of_more_than_a_page_is_whole(environment, monkeypatch):
+    monkeypatch.setattr("servers.PAGE", 7)
+    with small_s3() as server:
+        environment(server.url)
+        storage, names = open_storage("s3://bucket/model"), [f"commits/{number:03d}" for number in range(30)]
+        for name in names:
+            storage.put_own(name, b"x")
+        assert list(storage.between("commits/002", "commits/027")) == names[2:27]
+        assert storage.names("commits") == [name.removeprefix("commits/") for name in names]
+
+
 def test_a_model_store_on_every_storage(storage):
     store, entry = ModelStore(storage), Entry("d/X[0:1]", "0" * 64, 1)
     with store.canary() as probe:
@@ -208,7 +269,7 @@ def test_a_storage_travels_as_its_url_without_secrets(environment):
 @pytest.mark.parametrize("retries", [0, 2])  # by us, by the client
 @pytest.mark.parametrize("fault", ["503 before", "503 after", "dropped before", "dropped after"])
 def test_a_put_whose_answer_was_lost_has_still_won(environment, monkeypatch, fault, retries):
-    monkeypatch.setattr(s3, "RETRIES", retries)
+    monkeypatch.setattr(objects, "RETRIES", retries)
     with small_s3() as server:
         environment(server.url)
         storage = open_storage("s3://bucket/model")
@@ -231,11 +292,15 @@ def test_a_name_that_somebody_else_takes_before_we_repeat_is_lost(environment):
         assert not storage.put_if_absent("commits/1", b"ours")
         assert server.puts == before + 2
         assert storage.get("commits/1") == b"theirs"
+        server.faults = ["dropped, theirs"]
+        assert not storage.put_if_absent("commits/2", b"theirs")  # equal bytes, and not ours
+        server.about["/bucket/model/commits/2"].clear()  # a store that keeps no metadata
+        assert not storage.put_if_absent("commits/2", b"theirs")
 
 
 def test_nobody_answers(environment, monkeypatch):
-    monkeypatch.setattr(s3, "WAITS", (0.01,))
-    monkeypatch.setattr(s3, "RETRIES", 0)
+    monkeypatch.setattr(objects, "WAITS", (0.01,))
+    monkeypatch.setattr(objects, "RETRIES", 0)
     with small_s3() as server:
         environment(server.url)
     storage = open_storage("s3://bucket/model")
@@ -272,10 +337,10 @@ def test_urls_that_name_no_bucket():
 
 def test_without_obstore(monkeypatch):
     monkeypatch.setitem(sys.modules, "obstore", None)
-    monkeypatch.delitem(sys.modules, "bcmdist.storage.s3")
-    monkeypatch.delattr(bcmdist.storage, "s3")
+    monkeypatch.delitem(sys.modules, "bcmdist.storage.objects")
+    monkeypatch.delattr(bcmdist.storage, "objects")
     for work in (open_storage, open_group):
-        with pytest.raises(MissingExtra, match=r"pip install 'bcmdist\[s3\]'"):
+        with pytest.raises(MissingExtra, match=r"pip install 'bcmdist\[cloud\]'"):
             work("s3://bucket/model")
 
 
@@ -520,7 +585,7 @@ def test_users_of_endpoints_are_not_printed(environment, capfd):
 ENDS = """
 import asyncio, threading, obstore
 from obstore.store import MemoryStore
-import bcmdist.storage.s3
+import bcmdist.storage.objects
 store, loop = MemoryStore(), asyncio.new_event_loop()
 threading.Thread(target=loop.run_forever, daemon=True).start()
 async def puts():

@@ -106,7 +106,7 @@ SCOPES = ("read", "ingest", "admin")
     "--rows",
     "rows_folder",
     metavar="DIR",
-    help="Directory, or s3:// prefix, for the rows of requests [default: MODELS_DIR/.rows].",
+    help="Directory, or prefix of an object store, for the rows of requests [default: MODELS_DIR/.rows].",
 )
 @click.option(
     "--keep-rows",
@@ -154,10 +154,10 @@ def serve(
     Listens on this machine only, unless there are tokens and TLS. SIGTERM ends it, when all requests are answered.
     Rows of requests are kept, a file each, while the ledger of their model names them: forgetting, reweighting and
     further passes read them again. Remove them only if that is not wanted; predictions do not need them.
-    MODELS_DIR may be s3://BUCKET/PREFIX. Several services, also on several hosts, may serve one MODELS_DIR: they share
-    the rows of requests and their keys; with --workers, also the rates of clients and metrics. A scheduler that asks
-    for another certificate than those who ask us is shown the one of Dask's configuration. See /openapi.json for what
-    can be asked.
+    MODELS_DIR may be on an object store (s3://, gs:// or az://). Several services, also on several hosts, may serve one
+    MODELS_DIR: they share the rows of requests and their keys; with --workers, also the rates of clients and metrics. A
+    scheduler that asks for another certificate than those who ask us is shown the one of Dask's configuration. /docs
+    describes what can be asked.
 
     Example: bcmdist serve models --port 8080 --token-file tokens.json
     """

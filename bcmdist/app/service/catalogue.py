@@ -1,5 +1,6 @@
 """The catalogue: the models of a directory by name, loaded when they appear and reloaded when they change."""
 
+import itertools
 import logging
 import math
 import os
@@ -20,6 +21,7 @@ RENEW_SECONDS = 0.5
 KEEP_DAYS = 30.0  # for which rows that are in no ledger are kept
 SWEEP_SECONDS = 3600.0
 SELDOM = 4  # factor on RENEW_SECONDS for an object store, where each request costs money
+OTHER = 5  # looks at an object store of which one is for new models, aliases and ingesters too
 MODEL = {"commits", "mixture.json"}  # a model's folder has one of these
 log = logging.getLogger("bcmdist.app.service")
 
@@ -30,20 +32,21 @@ def refuse_unusable(folder, rows) -> None:
         if "://" in str(place or "") and not on_objects(place):
             scheme = str(place).partition("://")[0]
             raise InvalidOption(
-                f"{name}: expected a directory on a disk or s3://BUCKET/PREFIX, got {scheme}://; name one of these"
+                f"{name}: expected a directory on a disk or an object store (s3://, gs:// or az://), got {scheme}://; "
+                "name one of these"
             )
     if not on_objects(folder) and not os.path.isdir(folder):
         raise DataNotFound(f"MODELS_DIR: expected a directory of models, {folder} is none; check the path")
 
 
 class Catalogue:
-    """The models in a directory or below an s3:// prefix.
+    """The models in a directory or below a prefix of an object store.
 
     Each subfolder that holds commits or a mixture is a model; symbolic links are not followed.
 
     Parameters
     ----------
-    rows : directory, or s3:// prefix, for the rows of requests; by default a subfolder of `folder`
+    rows : directory, or prefix of an object store, for the rows of requests; by default a subfolder of `folder`
     keep_rows : days for which rows that are not in the ledger of their model are kept
 
     Raises
@@ -62,7 +65,7 @@ class Catalogue:
         self._served: dict[str, Served] = {}
         self.unreadable: dict[str, str] = {}
         """error class by name of each model that could not be loaded or reloaded"""
-        self._closing = threading.Event()
+        self._closing, self._looks = threading.Event(), itertools.count(1)
         self.look()
         self._thread = in_background(self._renew, "renewal of models")
 
@@ -99,15 +102,25 @@ class Catalogue:
         """Number of sources whose ingester should wait for rows but is dead, over all models."""
         return sum(served.dead_ingesters for _, served in self)
 
-    def look(self) -> None:
-        """Load new models, close removed ones and reload changed ones."""
-        found = set(self._found())
+    def look_again(self) -> None:
+        """As `look`; on an object store only for changed models, except in each `OTHER`th look."""
+        self.look(only_changed=self._on_objects and next(self._looks) % OTHER != 0)
+
+    def look(self, *, only_changed=False) -> None:
+        """Load new models, close removed ones and reload changed ones; read aliases and heartbeats.
+
+        only_changed : only reload changed models
+        """
+        found = self._served.keys() | self.unreadable.keys() if only_changed else set(self._found())
         for name in self._served.keys() - found:
             self._served.pop(name).close()
         self.unreadable = {name: why for name, why in self.unreadable.items() if name in found}
         for name in sorted(found):
             try:
                 self._load(name)
+                if not only_changed:
+                    self._served[name].look_at_ingesters()
+                    self._served[name].commits.look()
                 self.unreadable.pop(name, None)
             except (BcmdistError, OSError) as error:
                 if self.unreadable.get(name) != type(error).__name__:
@@ -118,7 +131,8 @@ class Catalogue:
         if self._on_objects:
             storage = open_storage(self.folder)
             named = filter(NAME.fullmatch, storage.names(""))
-            yield from (name for name in named if MODEL & set(storage.names(name)))
+            readable = self._served.keys() - self.unreadable.keys()  # a model that is gone becomes unreadable
+            yield from (name for name in named if name in readable or MODEL & set(storage.names(name)))
             return
         with os.scandir(self.folder) as entries:
             for entry in entries:
@@ -132,13 +146,11 @@ class Catalogue:
             log.info("model %s is served", name)
         elif self._served[name].renew():
             log.info("model %s was renewed", name)
-        self._served[name].look_at_ingesters()
-        self._served[name].commits.look()
 
     def _renew(self):
         while not self._closing.wait(RENEW_SECONDS * (SELDOM if self._on_objects else 1)):
             try:
-                self.look()
+                self.look_again()
                 self._sweep()
             except Exception as error:  # the next attempt may succeed
                 log.warning("models cannot be looked at: %s", type(error).__name__)

@@ -11,16 +11,20 @@ from bcmdist.api.mixture import Mixture, is_mixture, opened
 from bcmdist.app.service.answers import Refused
 from bcmdist.committee.facts import Lag
 from bcmdist.committee.ingest.lag_meter import lags
-from bcmdist.committee.mixture_commits import Contents, contents_of, revision_store
+from bcmdist.committee.mixture_commits import REVISIONS, Contents, contents_of, revision_store
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.errors import InvalidOption
 from bcmdist.prediction.errors.drift import drift_in
 from bcmdist.prediction.in_memory import predict_by
 from bcmdist.prediction.predictive_model import PREDICTORS, RowPredictor
 from bcmdist.prediction.scoring.excess_loss import from_facts
-from bcmdist.storage.commits import Reference, open_store
+from bcmdist.storage.commits import MIXTURE, Reference, open_store
+from bcmdist.storage.locate import open_objects
+from bcmdist.storage.records import record_name
+from bcmdist.storage.urls import on_objects
 
 Version = Reference | Contents
+MOST_LISTS = 30  # between two full looks for the newest state: a minute
 
 
 class Loaded:
@@ -81,6 +85,45 @@ class Loaded:
     def close(self) -> None:
         """Release the lease of the commit."""
         self._lease.close()
+
+
+class Changes:
+    """Whether a model directory may hold another state than the one that is loaded.
+
+    On an object store one list answers, from the record of the loaded commit on. While it is the same as when the
+    newest state was last looked for, and that was the loaded one, nothing was committed or replaced. Only the loss of a
+    later record does not show: after `MOST_LISTS` lists the newest state is looked for again. On a disk, where looking
+    costs nothing, the answer is always yes.
+    """
+
+    def __init__(self, url):
+        self._objects = open_objects(url) if on_objects(url) else None
+        self._listed: dict[str, str] = {}
+        self._confirmed: dict[str, str] = {}
+        self._left = 0
+
+    def since(self, version: Version | None) -> bool:
+        """Whether the newest state must be looked for, because it may not be `version`."""
+        if self._objects is None or version is None:
+            return True
+        self._listed = self._objects.between(*_names_since(version))
+        self._left -= 1
+        return self._left < 0 or not self._listed or self._listed != self._confirmed
+
+    def confirm(self, version: Version | None) -> None:
+        """Record that the newest state, as looked for after the last `since`, is `version`."""
+        if version is None:
+            return
+        first, _ = _names_since(version)
+        found = {name: stored for name, stored in self._listed.items() if name >= first}
+        self._confirmed, self._left = found if first in found else {}, MOST_LISTS
+
+
+def _names_since(version: Version) -> tuple[str, str]:
+    """First name and end of the names of the records from a version on."""
+    if isinstance(version, Contents):
+        return MIXTURE, f"{REVISIONS}/commits0"
+    return record_name(version.number), "commits0"
 
 
 def newest_version(url) -> Version:

@@ -22,7 +22,7 @@ from bcmdist.api.gbcm import GBCM
 from bcmdist.api.mixture import Mixture
 from bcmdist.app.service.commits_by_name import CommitsByName, ServedState
 from bcmdist.app.service.inbox import Inbox, Received
-from bcmdist.app.service.loaded import Loaded, hold, load, newest_version
+from bcmdist.app.service.loaded import Changes, Loaded, hold, load, newest_version
 from bcmdist.app.service.metrics import Metrics
 from bcmdist.app.service.reverts import revert
 from bcmdist.app.service.writer import Writer, not_served
@@ -70,6 +70,7 @@ class Served:
         """number of references to each open state: running requests, and one for the newest state"""
         self._newest = load(url)
         self._users[self._newest] = 1  # reference of this object
+        self._changes = Changes(url)
         self.inbox = Inbox(rows_url)
         self.writer = Writer(name, self._absorb, functools.partial(metrics.set_waiting, name))
         self.renewed_at = time.time()
@@ -207,10 +208,13 @@ class Served:
         """As `renew`, for a caller that holds the lock `_changing`."""
         with self.using() as loaded:
             version = loaded.version
-        if newest_version(self.url) == version:
+        if not self._changes.since(version):
             return False
-        self._take(load(self.url))
-        return True
+        changed = newest_version(self.url) != version
+        if changed:
+            self._take(load(self.url))
+        self._changes.confirm(self._newest.version)
+        return changed
 
     def submit(self, key: str, X, y, **companions) -> tuple[dict, Future]:
         """Store the rows of a request, and queue them for the writer unless they are committed already.
