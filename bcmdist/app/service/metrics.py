@@ -1,6 +1,9 @@
-"""Metrics of the service in Prometheus' text format (version 0.0.4), in a registry of each application's own."""
+"""Metrics of the service in Prometheus' text format (version 0.0.4), in a registry of each application's own.
 
-from collections.abc import Iterator
+`bcmdist ingest --metrics` writes its own in the same way.
+"""
+
+from collections.abc import Iterator, Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
@@ -29,25 +32,37 @@ GAUGES = {
     "bcmdist_model_renewed_timestamp_seconds": "When the state that is served was loaded.",
     "bcmdist_models_unreadable": "Models that cannot be read.",
 }
-SECONDS = "bcmdist_request_seconds", "Seconds from the first byte of a request to the last of its answer."
+SECONDS = "bcmdist_request_seconds", "Seconds from the first byte of a request to the last of its answer.", ("route",)
 
 
 class Metrics:
-    """Counters and request durations since the start of the service; callable from any thread."""
+    """Counters and durations since the start of a process; callable from any thread.
 
-    def __init__(self):
-        self._registry = CollectorRegistry()
+    Parameters
+    ----------
+    counters : texts and names of labels by name
+    gauges : texts by name
+    seconds : name, text and names of labels of the durations
+    """
+
+    def __init__(
+        self,
+        counters: Mapping[str, tuple[str, tuple[str, ...]]] = COUNTERS,
+        gauges: Mapping[str, str] = GAUGES,
+        seconds: tuple[str, str, tuple[str, ...]] = SECONDS,
+    ):
+        self._registry, self._gauges = CollectorRegistry(), gauges
         self._counters = {
-            name: Counter(name, about, labels, registry=self._registry) for name, (about, labels) in COUNTERS.items()
+            name: Counter(name, about, labels, registry=self._registry) for name, (about, labels) in counters.items()
         }
-        self._seconds = Histogram(*SECONDS, ("route",), buckets=BUCKETS, registry=self._registry)
+        self._seconds = Histogram(*seconds, buckets=BUCKETS, registry=self._registry)
 
     def count(self, name: str, amount: float = 1.0, **labels: str) -> None:
         """Add to a counter."""
         self._counters[name].labels(**labels).inc(amount)
 
     def took(self, seconds: float, **labels: str) -> None:
-        """Record the duration of a request."""
+        """Record a duration."""
         self._seconds.labels(**labels).observe(seconds)
 
     def text(self, gauges: dict[str, list[tuple[dict[str, str], float]]]) -> str:
@@ -55,23 +70,24 @@ class Metrics:
 
         Parameters
         ----------
-        gauges : labels and values, by names in `GAUGES`
+        gauges : labels and values, by name
         """
-        return generate_latest(_Scrape(self._registry, gauges)).decode()
+        families = [(name, about, gauges.get(name, [])) for name, about in self._gauges.items()]
+        return generate_latest(_Scrape(self._registry, families)).decode()
 
 
 class _Scrape(Collector):
     """The metrics of a registry, without the times of creation of their series, and gauges measured now."""
 
-    def __init__(self, registry, gauges):
-        self.registry, self.gauges = registry, gauges
+    def __init__(self, registry, families):
+        self.registry, self.families = registry, families
 
     def collect(self) -> Iterator[Metric]:
         for metric in self.registry.collect():
             metric.samples = [one for one in metric.samples if not one.name.endswith("_created")]
             yield metric
-        for name, about in GAUGES.items():
+        for name, about, measured in self.families:
             metric = GaugeMetricFamily(name, about)
-            for labels, value in self.gauges.get(name, []):
+            for labels, value in measured:
                 metric.add_sample(name, labels, value)
             yield metric
