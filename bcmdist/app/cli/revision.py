@@ -44,13 +44,31 @@ def ingest(make_runtime, as_json, metrics, **options) -> dict[str, int]:
     Example: bcmdist ingest model new.zarr
     """
     request = request_of(IngestRequest, options)
-    with contextlib.nullcontext(request) if metrics is None else _observed(request, metrics) as request:
+    observers = _spans()
+
+    def observe(event):
+        for one in observers:
+            one(event)
+
+    with contextlib.ExitStack() as stack:
+        if metrics is not None:
+            observers.append(stack.enter_context(_metrics(request, metrics)))
+        request = replace(request, options=replace(request.options, observe=observe)) if observers else request
         return _carried_out(request, make_runtime, as_json)
 
 
+def _spans():
+    """The observer that makes spans of commits; none without the extra `otel`."""
+    try:
+        from bcmdist.app.tracing import commit_span  # optional
+    except ImportError:
+        return []
+    return [commit_span]
+
+
 @contextlib.contextmanager
-def _observed(request, place):
-    """Context in which the metrics of a request to ingest can be asked for; yields the request with their observer."""
+def _metrics(request, place):
+    """Context in which the metrics of a request to ingest can be asked for; yields their observer."""
     try:
         from bcmdist.app.ingest_metrics import IngestMetrics, answering  # optional
     except ImportError as error:
@@ -60,7 +78,7 @@ def _observed(request, place):
     metrics = IngestMetrics(request.model, request.source)
     with answering(place, metrics) as url:
         click.echo(f"bcmdist: metrics at {url}", err=True)
-        yield replace(request, options=replace(request.options, observe=metrics.observe))
+        yield metrics.observe
 
 
 @click.command(cls=Command)
