@@ -103,8 +103,8 @@ def _gauges(event: IngestEvent, now: float) -> dict[str, dict[Labels, float]]:
         "active_timestamp_seconds": now,
         "worker_threads": event.threads,
     }
-    lag: Mapping[str, object] = event.lag or {}
-    found |= {f"lag_{name}": lag.get(name) for name in ("partitions", "rows", "seconds")}  # type: ignore[misc]
+    lag: Mapping[str, float] = event.lag or {}
+    found |= {f"lag_{name}": lag.get(name) for name in ("partitions", "rows", "seconds")}
     if event.seconds is not None:
         found |= {"last_commit_seconds": event.seconds, "last_commit_timestamp_seconds": now}
     return {f"bcmdist_ingest_{name}": {} if value is None else {(): float(value)} for name, value in found.items()}

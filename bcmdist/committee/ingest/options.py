@@ -1,10 +1,9 @@
 """Options, report and events of an ingestion."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
-from bcmdist.committee.facts import Lag
 from bcmdist.errors import InvalidOption
 from bcmdist.storage.bounds import COUNT, Bounds, option_name, refuse_outside
 
@@ -42,8 +41,8 @@ class IngestEvent:
     """partitions that failed, skipped or not, by class of their error"""
     seconds: float | None
     """duration of the commit; None where there was nothing to commit"""
-    lag: Lag | None
-    """lag behind the source; None where it is unknown"""
+    lag: Mapping[str, Any] | None
+    """lag behind the source, as `Lag` of `committee.facts`; None where it is unknown"""
     threads: int
     """worker threads in use"""
 
