@@ -23,9 +23,9 @@ def request_span(found: dict[str, Any], traceparent: str | None) -> None:
         "http.request.method": found["method"],
         "http.route": found["path"],
         "http.response.status_code": found["status"],
-        "bcmdist.request_id": found["id"],
     }
-    attributes |= {f"bcmdist.{name}": found[name] for name in ("model", "rows") if found[name] is not None}
+    own = {"request_id": found["id"], "model": found["model"], "rows": found["rows"]}
+    attributes |= {f"bcmdist.{name}": value for name, value in own.items() if value is not None}
     name, start = f"{found['method']} {found['path']}", now - int(found["ms"] * 1e-3 * NANOSECONDS)
     span = TRACER.start_span(
         name, _context(traceparent), trace.SpanKind.SERVER, attributes=attributes, start_time=start
@@ -40,9 +40,10 @@ def commit_span(event: IngestEvent) -> None:
     if event.seconds is None:
         return
     now = time.time_ns()
-    counts = {f"bcmdist.{name}": event.counts[name] for name in ("partitions", "rows", "retries", "skipped")}
+    own = {name: event.counts[name] for name in ("partitions", "rows", "retries", "skipped")} | {"commit": event.commit}
+    attributes = {f"bcmdist.{name}": value for name, value in own.items()}
     start = now - int(event.seconds * NANOSECONDS)
-    span = TRACER.start_span("commit", attributes=counts | {"bcmdist.commit": event.commit}, start_time=start)
+    span = TRACER.start_span("commit", attributes=attributes, start_time=start)
     for error, partitions in event.failed.items():
         span.add_event("partitions failed", {"error.type": error, "bcmdist.partitions": partitions})
     span.end(now)
