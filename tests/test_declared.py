@@ -18,7 +18,7 @@ PROJECT = tomllib.loads((ROOT.parent / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 OURS_ONLY = {"benchmark", "docs", "interop", "test"}  # extras that no module of the package imports
 # Where the name to install is another one, also where it is not installed here.
-NAMES = {"sklearn": "scikit-learn", "mlflow": "mlflow-skinny"}
+NAMES = {"sklearn": "scikit-learn", "mlflow": "mlflow-skinny", "opentelemetry": "opentelemetry-api"}
 # The folders that use more than the core, and the extra that brings it; a method may have been deleted.
 FOLDERS = {
     "app/service": "serve",
@@ -26,6 +26,7 @@ FOLDERS = {
     "data/redis.py": "redis",
     "runtime/ray.py": "ray",
     "api/pictures": "plot",
+    "app/tracing.py": "otel",
     "methods/fourier": "fourier",
     "api/interop/onnx_graph.py": "onnx",
 }

@@ -1,20 +1,19 @@
 #!/usr/bin/env bash
 # Checks the compose file, builds the image, runs the package in it and all of the compose file (compose.sh), with what
 # is installed here of docker, or of buildah, podman and podman-compose.
-# From the environment: BASE (python:3.12-slim), or BASE=debootstrap for one of Debian's packages, by buildah, where no
+# From the environment: BASE (that of the Dockerfile), or BASE=debootstrap for one of Debian's packages, by buildah, where no
 # registry can be reached; BUILD (nothing), options of the build, as "--volume /etc/pip.conf:/etc/pip.conf:ro";
 # COMPOSE_SCHEMA, a copy of compose-spec.json of the Compose specification, checked by jsonschema and PyYAML.
 [[ $0 != */* ]] || cd "${0%/*}"
 . ../processes.sh
-base=${BASE:-python:3.12-slim}
+base=${BASE:-$(sed -n 's/^ARG BASE=//p' Dockerfile)}
 read -r -a options <<<"${BUILD:-}"
 run=()
 
-# debian_base: an image of Debian with Python and pip, which may install beside its packages: it is there for one thing.
+# debian_base: an image of Debian with Python.
 debian_base() {
-    debootstrap --variant=minbase --include=python3,python3-pip,ca-certificates,redis-server "${SUITE:-bookworm}" "$scratch/debian" \
+    debootstrap --variant=minbase --include=python3,python3-venv,ca-certificates,redis-server "${SUITE:-bookworm}" "$scratch/debian" \
         ${MIRROR:+"$MIRROR"} >"$scratch/debootstrap.log" 2>&1 || { tail -n 5 "$scratch/debootstrap.log" >&2; exit 1; }
-    rm -f "$scratch"/debian/usr/lib/python3*/EXTERNALLY-MANAGED
     ln -sf python3 "$scratch/debian/usr/bin/python"
     local container
     container=$(buildah from scratch)
@@ -66,7 +65,7 @@ elif command -v buildah >/dev/null; then
     elif ! buildah pull -q "$base" >"$scratch/pull.log" 2>&1; then
         skip "the image $base, which no registry gave (BASE=debootstrap makes a base of Debian's packages)"
     fi
-    buildah build -q -f Dockerfile --build-arg "BASE=$base" "${options[@]}" -t bcmdist ../..
+    buildah build -q --format docker -f Dockerfile --build-arg "BASE=$base" "${options[@]}" -t bcmdist ../..
     container=$(buildah from bcmdist)
     run=(buildah run "$container" --)
 else

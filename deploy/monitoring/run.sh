@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks the files with promtool (Debian: prometheus), and that a service exposes each metric that they name.
+# Checks the files with promtool (Debian: prometheus), and that a service and an ingester expose each metric that they name.
 [[ $0 != */* ]] || cd "${0%/*}"
 . ../processes.sh
 need curl python bcmdist
@@ -23,6 +23,15 @@ predict() { curl -sf -H 'Content-Type: application/json' -d '{"X": [[0.5, 1.0]]}
 until_true 30 "a prediction" predict
 curl -sf "$url/metrics" >"$scratch/metrics"
 
+add_rows "$scratch/more.zarr" 200 1
+start ingest bcmdist ingest "$scratch/models/wave" "$scratch/more.zarr" --watch --serial --metrics 0
+until_true 60 "an ingester" grep -q "metrics at" "$scratch/ingest.log"
+ingester=$(grep -o 'http://[^ ]*' "$scratch/ingest.log" | head -n 1)
+absorbed() { curl -sf "$ingester" | grep -q '^bcmdist_ingest_rows_total{.*} [1-9]'; }
+until_true 60 "rows in the ingester's metrics" absorbed
+curl -sf "${ingester%/metrics}/health" >/dev/null
+curl -sf "$ingester" >>"$scratch/metrics"
+
 python - "$scratch/metrics" <<'PYTHON'
 import json
 import re
@@ -33,8 +42,8 @@ exposed = set(re.findall(r"^# TYPE (\w+)", Path(sys.argv[1]).read_text(), re.MUL
 board = json.loads(Path("dashboard.json").read_text())
 asked = [target["expr"] for panel in board["panels"] for target in panel.get("targets", [])]
 text = "\n".join([*asked, Path("alerts.yml").read_text()])
-names = {name.removesuffix("_bucket") for name in re.findall(r"\bbcmdist_\w+", text)}
-assert names <= exposed, f"no metrics of the service: {sorted(names - exposed)}"
+names = {re.sub("_bucket$|_count$", "", name) for name in re.findall(r"\bbcmdist_\w+", text)}
+assert names <= exposed, f"no metrics of the service or the ingester: {sorted(names - exposed)}"
 numbers = [panel["id"] for panel in board["panels"]]
 assert len(set(numbers)) == len(numbers)
 print(f"ok: {len(names)} metrics in {len(asked)} questions of the dashboard and the alerts")

@@ -69,6 +69,32 @@ def test_a_request_is_one_object_with_its_id(tmp_path, lines, monkeypatch):
         assert "RuntimeError at wrong" in error["message"]
 
 
+TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
+
+
+@pytest.mark.parametrize(
+    ("given", "logged"),
+    [
+        ([f"00-{TRACE}-00f067aa0ba902b7-01"], TRACE),
+        ([f"cc-{TRACE}-00f067aa0ba902b7-01-later"], TRACE),  # of a version to come
+        ([f"00-{TRACE}-00f067aa0ba902b7-01-later"], None),
+        ([f"ff-{TRACE}-00f067aa0ba902b7-01"], None),
+        ([f"00-{'0' * 32}-00f067aa0ba902b7-01"], None),
+        ([f"00-{TRACE}-{'0' * 16}-01"], None),
+        ([f"00-{TRACE.upper()}-00f067aa0ba902b7-01"], None),
+        ([f"00-{TRACE}-00f067aa0ba902b7-01"] * 2, None),
+        ([], None),
+    ],
+)
+def test_the_trace_of_a_request_is_logged(tmp_path, lines, given, logged):
+    (tmp_path / "models").mkdir()
+    with asked(tmp_path / "models") as client:
+        client.get("/models", headers=[("traceparent", one) for one in given])
+    (found,) = lines()
+    assert found.get("trace_id") == logged
+    assert logged or "trace_id" not in found
+
+
 def test_the_log_of_the_command_is_json(tmp_path):
     fitted(tmp_path / "models")
     server = Server(tmp_path / "models", "--log-format", "json")

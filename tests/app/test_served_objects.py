@@ -5,7 +5,7 @@ from services import QUICK, asked, new_rows, send
 
 from bcmdist import GBCM, Settings
 from bcmdist.app.service.catalogue import Catalogue
-from bcmdist.app.service.metrics import Metrics
+from bcmdist.app.service.waiting import WaitingRows
 from bcmdist.errors import DataNotFound, InvalidOption
 
 pytest.importorskip("obstore")
@@ -52,7 +52,7 @@ def test_models_of_an_object_store_are_served_and_absorb_rows(objects, tmp_path,
 
 
 def test_a_newer_commit_is_served(objects, tmp_path):
-    catalogue = Catalogue(MODELS, Metrics(), tmp_path / "rows")
+    catalogue = Catalogue(MODELS, WaitingRows(), tmp_path / "rows")
     try:
         gbcm = GBCM.load(f"{MODELS}/wave")
         gbcm.forget([gbcm.ledger[0].key])
@@ -83,4 +83,4 @@ def test_a_newer_commit_is_served(objects, tmp_path):
 )
 def test_what_cannot_be_served(folder, rows, error, words):
     with pytest.raises(error, match=words):
-        Catalogue(folder, Metrics(), rows)
+        Catalogue(folder, WaitingRows(), rows)

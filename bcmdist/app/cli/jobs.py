@@ -206,7 +206,7 @@ def _submitting(command, kind):
         report({"id": journal.id, **_brief(journal), "scheduler": scheduler, "jobs": journal.storage.url}, as_json)
 
     text = command.help.replace("Example: bcmdist", "Example: bcmdist submit") + " --scheduler tcp://HOST:8786"
-    params = [one for one in command.params if one.name != "picture"]  # drawn by the process that asks
+    params = [one for one in command.params if one.name not in ("picture", "metrics")]  # of the process that asks
     named = {one.name for one in params}
     params += [one for one in _params(runtime_options) if one.name not in named]
     params += _params(jobs_option)

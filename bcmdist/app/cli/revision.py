@@ -1,7 +1,9 @@
 """The commands that change the contents of models: `ingest`, `forget`, `merge`, `refit`, `revert`, `prune`,
 and `backup`."""
 
+import contextlib
 import time
+from dataclasses import replace
 
 import click
 
@@ -9,6 +11,7 @@ from bcmdist.api.requests import ForgetRequest, IngestRequest, MergeRequest, Ref
 from bcmdist.app.cli.fields import options_of
 from bcmdist.app.cli.options import COMMIT, SEED_TYPE, Command, WholeWithin, json_option, runtime_options
 from bcmdist.app.cli.output import report
+from bcmdist.errors import MissingExtra
 
 
 def _skip(_, __, on_error):
@@ -26,16 +29,56 @@ def _skip(_, __, on_error):
     callback=_skip,
     help="Partitions or data sets that fail: stop with an error after the others, or skip and record them.",
 )
+@click.option(
+    "--metrics",
+    metavar="[HOST:]PORT",
+    help="Answer /metrics, for Prometheus, and /health at this address while rows are absorbed [HOST: 127.0.0.1].",
+)
 @runtime_options
 @json_option
-def ingest(make_runtime, as_json, **options) -> dict[str, int]:
+def ingest(make_runtime, as_json, metrics, **options) -> dict[str, int]:
     """Absorb the rows of SOURCE into MODEL, once each; partitions in its ledger are skipped.
 
     SOURCE is a Zarr data set, a directory of them, or redis://HOST:PORT/STREAM; the arrays are named as in training.
 
     Example: bcmdist ingest model new.zarr
     """
-    return _carried_out(IngestRequest, options, make_runtime, as_json)
+    request = request_of(IngestRequest, options)
+    observers = _spans()
+
+    def observe(event):
+        for one in observers:
+            one(event)
+
+    with contextlib.ExitStack() as stack:
+        if metrics is not None:
+            observers.append(stack.enter_context(_metrics(request, metrics)))
+        request = replace(request, options=replace(request.options, observe=observe)) if observers else request
+        return _carried_out(request, make_runtime, as_json)
+
+
+def _spans():
+    """The observer that makes spans of commits; none without the extra `otel`."""
+    try:
+        from bcmdist.app.tracing import commit_span  # optional
+    except ImportError:
+        return []
+    return [commit_span]
+
+
+@contextlib.contextmanager
+def _metrics(request, place):
+    """Context in which the metrics of a request to ingest can be asked for; yields their observer."""
+    try:
+        from bcmdist.app.ingest_metrics import IngestMetrics, answering  # optional
+    except ImportError as error:
+        raise MissingExtra(
+            f"--metrics: expected the package {error.name}, it is not installed; `pip install 'bcmdist[serve]'`"
+        ) from error
+    metrics = IngestMetrics(request.model, request.source)
+    with answering(place, metrics) as url:
+        click.echo(f"bcmdist: metrics at {url}", err=True)
+        yield metrics.observe
 
 
 @click.command(cls=Command)
@@ -47,7 +90,7 @@ def forget(make_runtime, as_json, **options) -> dict:
 
     Example: bcmdist forget model '/data/train.zarr/X[0:1000]'
     """
-    return _carried_out(ForgetRequest, options, make_runtime, as_json)
+    return _carried_out(request_of(ForgetRequest, options), make_runtime, as_json)
 
 
 @click.command(cls=Command)
@@ -63,7 +106,7 @@ def merge(make_runtime, as_json, **options) -> dict:
 
     Example: bcmdist merge north south --model both
     """
-    return _carried_out(MergeRequest, options, make_runtime, as_json)
+    return _carried_out(request_of(MergeRequest, options), make_runtime, as_json)
 
 
 @click.command(cls=Command)
@@ -78,15 +121,15 @@ def refit(make_runtime, as_json, **options) -> dict:
 
     Example: bcmdist refit live --newest 20000
     """
-    return _carried_out(RefitRequest, options, make_runtime, as_json)
+    return _carried_out(request_of(RefitRequest, options), make_runtime, as_json)
 
 
-def _carried_out(kind, options, make_runtime, as_json):
-    """Carry out the request that the options of a command describe, and report its figures."""
+def _carried_out(request, make_runtime, as_json):
+    """Carry out a request, and report its figures."""
     started = time.perf_counter()
     from bcmdist.api.carry_out import carry_out  # quick start
 
-    return report(carry_out(request_of(kind, options), make_runtime, started=started), as_json)
+    return report(carry_out(request, make_runtime, started=started), as_json)
 
 
 @click.command(cls=Command)

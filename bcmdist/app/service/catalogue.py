@@ -9,9 +9,9 @@ import time
 
 from bcmdist.app.service.answers import Refused
 from bcmdist.app.service.background import in_background
-from bcmdist.app.service.metrics import Metrics
 from bcmdist.app.service.names import NAME
 from bcmdist.app.service.served import Served
+from bcmdist.app.service.waiting import WaitingRows
 from bcmdist.errors import BcmdistError, DataNotFound, InvalidOption
 from bcmdist.storage.locate import open_storage
 from bcmdist.storage.urls import normal_url, on_objects
@@ -54,11 +54,11 @@ class Catalogue:
     DataNotFound, InvalidOption, StorageUnreachable
     """
 
-    def __init__(self, folder, metrics: Metrics, rows=None, keep_rows: float = KEEP_DAYS):
+    def __init__(self, folder, waiting: WaitingRows, rows=None, keep_rows: float = KEEP_DAYS):
         self.folder = normal_url(folder) if on_objects(folder) else os.path.realpath(folder)
         self._on_objects = on_objects(folder)
         refuse_unusable(folder, rows)
-        self._metrics = metrics
+        self._waiting = waiting
         rows = rows or f"{self.folder}/{ROWS}"
         self._rows = normal_url(rows) if on_objects(rows) else os.path.realpath(rows)
         self._keep_rows, self._swept = keep_rows, -math.inf
@@ -142,7 +142,7 @@ class Catalogue:
 
     def _load(self, name):
         if name not in self._served:
-            self._served[name] = Served(name, f"{self.folder}/{name}", f"{self._rows}/{name}", self._metrics)
+            self._served[name] = Served(name, f"{self.folder}/{name}", f"{self._rows}/{name}", self._waiting)
             log.info("model %s is served", name)
         elif self._served[name].renew():
             log.info("model %s was renewed", name)

@@ -1,5 +1,6 @@
 """The log of the service on stderr: lines of text, or one JSON object a line; each request has an id."""
 
+import functools
 import json
 import logging
 import re
@@ -17,6 +18,7 @@ from bcmdist.errors import BcmdistWarning
 LogFormat = Literal["text", "json"]
 HEADER = b"x-request-id"
 ID = re.compile(rb"[A-Za-z0-9._:=/+-]{1,128}")  # others could forge lines of the log
+TRACE_PARENT = re.compile(rb"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(-.*)?")  # W3C
 METHODS = ("GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH")
 log = logging.getLogger("bcmdist.app.service")
 request_id: ContextVar[str] = ContextVar("request_id", default="")
@@ -29,11 +31,20 @@ def id_of(scope) -> str:
     return given[0].decode() if len(given) == 1 and ID.fullmatch(given[0]) else uuid.uuid4().hex
 
 
+def trace_parent_of(scope) -> str | None:
+    """Return a request's `traceparent` (W3C Trace Context); None without a valid one."""
+    given = [value for name, value in scope["headers"] if name.lower() == b"traceparent"]
+    match = TRACE_PARENT.fullmatch(given[0]) if len(given) == 1 else None
+    return given[0].decode() if match and (match[1] is None or not given[0].startswith(b"00")) else None
+
+
 def described(scope, status: int, seconds: float) -> dict[str, Any]:
     """Return what the log says of a request.
 
     The path is that of the route; `model`, and the `rows` predicted or absorbed, are None if the request has none.
+    `traceparent` and `trace_id` are there only where the request is part of a trace.
     """
+    parent = trace_parent_of(scope)
     model = scope.get("path_params", {}).get("name")
     return {
         "id": request_id.get(),
@@ -43,13 +54,25 @@ def described(scope, status: int, seconds: float) -> dict[str, Any]:
         "ms": round(1e3 * seconds, 1),
         "model": model if model and NAME.fullmatch(model) else None,
         "rows": scope.get("rows"),
-    }
+    } | ({"traceparent": parent, "trace_id": parent.split("-")[1]} if parent else {})
 
 
 def log_request(found: dict[str, Any]) -> None:
-    """Log an answered request, `described`."""
+    """Log an answered request, `described`, and make its span."""
     line = "{id} {method} {path} {status} {ms:.1f} ms".format(**found)
-    log.info("%s", line, extra={"request": found})
+    log.info("%s", line, extra={"request": {name: one for name, one in found.items() if name != "traceparent"}})
+    if spans := _spans():
+        spans(found, found.get("traceparent"))
+
+
+@functools.cache
+def _spans():
+    """The function that makes spans of requests; None without the extra `otel`."""
+    try:
+        from bcmdist.app.tracing import request_span  # optional
+    except ImportError:
+        return None
+    return request_span
 
 
 def log_error(text: str) -> None:

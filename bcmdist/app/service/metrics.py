@@ -1,15 +1,13 @@
 """Metrics of the service in Prometheus' text format (version 0.0.4), in a registry of each application's own.
 
 Worker processes of one service share the directory that `PROMETHEUS_MULTIPROC_DIR` names before this module is
-imported: each reports the metrics of all.
+imported: each reports the metrics of all. `bcmdist ingest --metrics` writes its own in the same way.
 """
 
-import math
 import os
-import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
@@ -37,74 +35,74 @@ GAUGES = {
     "bcmdist_model_renewed_timestamp_seconds": "When the state that is served was loaded.",
     "bcmdist_models_unreadable": "Models that cannot be read.",
 }
+SECONDS = "bcmdist_request_seconds", "Seconds from the first byte of a request to the last of its answer.", ("route",)
 SHARED = "PROMETHEUS_MULTIPROC_DIR"  # environment variable of prometheus_client
-WAITING_ROWS, WAITING_SINCE = "bcmdist_waiting_rows", "bcmdist_waiting_since"  # of each process; not shown
-SECONDS = "bcmdist_request_seconds", "Seconds from the first byte of a request to the last of its answer."
+UNSHOWN = "bcmdist_unshown_"  # first part of the names of metrics that are only shared among processes
+
+
+def of_all_processes(registry: CollectorRegistry) -> CollectorRegistry:
+    """Return the metrics of all processes of the service; these are those of `registry` if it is the only one."""
+    if SHARED not in os.environ:
+        return registry
+    together = CollectorRegistry()
+    MultiProcessCollector(together)
+    return together
 
 
 class Metrics:
-    """Counters and request durations since the start of the service; callable from any thread."""
+    """Counters and durations since the start of a process; callable from any thread.
 
-    def __init__(self):
-        self._registry = CollectorRegistry()
+    Parameters
+    ----------
+    counters : texts and names of labels by name
+    gauges : texts by name
+    seconds : name, text and names of labels of the durations
+    """
+
+    def __init__(
+        self,
+        counters: Mapping[str, tuple[str, tuple[str, ...]]] = COUNTERS,
+        gauges: Mapping[str, str] = GAUGES,
+        seconds: tuple[str, str, tuple[str, ...]] = SECONDS,
+    ):
+        self._registry, self._gauges = CollectorRegistry(), gauges
         self._counters = {
-            name: Counter(name, about, labels, registry=self._registry) for name, (about, labels) in COUNTERS.items()
+            name: Counter(name, about, labels, registry=self._registry) for name, (about, labels) in counters.items()
         }
-        self._seconds = Histogram(*SECONDS, ("route",), buckets=BUCKETS, registry=self._registry)
-        self._waiting, self._since = (
-            Gauge(name, "Of one process.", ("model",), registry=self._registry, multiprocess_mode=mode)  # type: ignore
-            for name, mode in ((WAITING_ROWS, "livesum"), (WAITING_SINCE, "livemin"))
-        )
+        self._seconds = Histogram(*seconds, buckets=BUCKETS, registry=self._registry)
 
     def count(self, name: str, amount: float = 1.0, **labels: str) -> None:
         """Add to a counter."""
         self._counters[name].labels(**labels).inc(amount)
 
     def took(self, seconds: float, **labels: str) -> None:
-        """Record the duration of a request."""
+        """Record a duration."""
         self._seconds.labels(**labels).observe(seconds)
-
-    def set_waiting(self, model: str, rows: int, since: float) -> None:
-        """Record the rows of requests to this process that wait to be committed, and when the oldest came (epoch)."""
-        self._waiting.labels(model=model).set(rows)
-        self._since.labels(model=model).set(since)
-
-    def waiting(self, model: str) -> tuple[int, float]:
-        """Return the rows of requests to all processes that wait to be committed, and the seconds the oldest waits."""
-        metrics = self._of_all_processes()
-        rows, since = (metrics.get_sample_value(name, {"model": model}) for name in (WAITING_ROWS, WAITING_SINCE))
-        return int(rows or 0), max(0.0, time.time() - (math.inf if since is None else since))
-
-    def _of_all_processes(self) -> CollectorRegistry:
-        if SHARED not in os.environ:
-            return self._registry
-        together = CollectorRegistry()
-        MultiProcessCollector(together)
-        return together
 
     def text(self, gauges: dict[str, list[tuple[dict[str, str], float]]]) -> str:
         """Return all metrics in the text format.
 
         Parameters
         ----------
-        gauges : labels and values, by names in `GAUGES`
+        gauges : labels and values, by name
         """
-        return generate_latest(_Scrape(self._of_all_processes(), gauges)).decode()
+        families = [(name, about, gauges.get(name, [])) for name, about in self._gauges.items()]
+        return generate_latest(_Scrape(of_all_processes(self._registry), families)).decode()
 
 
 class _Scrape(Collector):
     """The metrics of a registry, without the times of creation of their series, and gauges measured now."""
 
-    def __init__(self, registry, gauges):
-        self.registry, self.gauges = registry, gauges
+    def __init__(self, registry, families):
+        self.registry, self.families = registry, families
 
     def collect(self) -> Iterator[Metric]:
         for metric in self.registry.collect():
             metric.samples = [one for one in metric.samples if not one.name.endswith("_created")]
-            if metric.name not in (WAITING_ROWS, WAITING_SINCE):
+            if not metric.name.startswith(UNSHOWN):
                 yield metric
-        for name, about in GAUGES.items():
+        for name, about, measured in self.families:
             metric = GaugeMetricFamily(name, about)
-            for labels, value in self.gauges.get(name, []):
+            for labels, value in measured:
                 metric.add_sample(name, labels, value)
             yield metric

@@ -23,8 +23,8 @@ from bcmdist.api.mixture import Mixture
 from bcmdist.app.service.commits_by_name import CommitsByName, ServedState
 from bcmdist.app.service.inbox import Inbox, Received
 from bcmdist.app.service.loaded import Changes, Loaded, hold, load, newest_version
-from bcmdist.app.service.metrics import Metrics
 from bcmdist.app.service.reverts import revert
+from bcmdist.app.service.waiting import WaitingRows
 from bcmdist.app.service.writer import Writer, not_served
 from bcmdist.committee.ingest.options import IngestOptions
 from bcmdist.data.partition import Partition
@@ -62,8 +62,8 @@ class Waiting:
 class Served:
     """A model directory served under a name; methods may be called from any thread."""
 
-    def __init__(self, name: str, url: str, rows_url: str, metrics: Metrics):
-        self.name, self.url, self._metrics = name, url, metrics
+    def __init__(self, name: str, url: str, rows_url: str, waiting: WaitingRows):
+        self.name, self.url, self._waiting = name, url, waiting
         self._lock, self._changing = threading.Lock(), threading.Lock()
         self._committing = False
         self._users: dict[Loaded, int] = {}
@@ -72,7 +72,7 @@ class Served:
         self._users[self._newest] = 1  # reference of this object
         self._changes = Changes(url)
         self.inbox = Inbox(rows_url)
-        self.writer = Writer(name, self._absorb, functools.partial(metrics.set_waiting, name))
+        self.writer = Writer(name, self._absorb, functools.partial(waiting.set, name))
         self.renewed_at = time.time()
         """when the state was last replaced, in seconds since the epoch"""
         self.ingesters: list[Heartbeat] = []
@@ -165,7 +165,7 @@ class Served:
             unknown = len(lags) < len(loaded.lag) or self.dead_ingesters
         if unknown:
             return {"rows": None, "seconds": None}
-        rows, seconds = self._metrics.waiting(self.name)
+        rows, seconds = self._waiting.of(self.name)
         return {
             "rows": rows + sum(one["rows"] for one in lags),
             "seconds": max([seconds, *(one["seconds"] for one in lags)]),
@@ -174,7 +174,7 @@ class Served:
     @property
     def waiting_rows(self) -> int:
         """Rows of requests that wait to be committed, in all processes of the service."""
-        return self._metrics.waiting(self.name)[0]
+        return self._waiting.of(self.name)[0]
 
     @property
     def dead_ingesters(self) -> int:

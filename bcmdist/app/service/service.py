@@ -27,6 +27,7 @@ from bcmdist.app.service.names import of_figures
 from bcmdist.app.service.records import fields_of
 from bcmdist.app.service.served import Served
 from bcmdist.app.service.shared import SharedTable
+from bcmdist.app.service.waiting import WaitingRows
 from bcmdist.app.service.work import Work
 from bcmdist.committee.growth import capacity
 from bcmdist.errors import BcmdistError, DataNotFound
@@ -154,7 +155,7 @@ class Service:
     ):
         self.limits, self.metrics, self.closing = limits, Metrics(), False
         self.buckets = SharedTable(buckets)
-        self.catalogue = Catalogue(folder, self.metrics, rows, keep_rows)
+        self.catalogue = Catalogue(folder, WaitingRows(), rows, keep_rows)
         machine = functools.partial(SchedulerMachine, security=security)
         data = data and os.path.realpath(data)
         self.work = Work(absolute(jobs), self.catalogue.folder, data, scheduler, portion, machine)

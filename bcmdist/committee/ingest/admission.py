@@ -18,6 +18,7 @@ source delivers it again.
 """
 
 import itertools
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -130,6 +131,8 @@ class Admission:
         self.known = AbsorbedPartitions(state.ledger)
         self.twins: dict[str, str] = {}
         """keys of new partitions whose rows were absorbed under another key, with that key"""
+        self.failures = Counter[str]()
+        """partitions that failed, by class of their error"""
         self._warned = False
         self._cells = [entry for key, entry in surveyed.items() if key in state.in_cells]
         self._contents = Contents(self._cells, state.ledger)
@@ -252,6 +255,7 @@ class Admission:
 
     def failed(self, keys: Collection[str], error: BcmdistError) -> Instructions:
         """Handle partitions that cannot be absorbed: skip them if the options say so, else return the error."""
+        self.failures[type(error).__name__] += len(keys)
         if not self.options.skip:
             return Instructions(fail=(error,))
         self.report.skipped += keys

@@ -10,6 +10,7 @@ from typing import ClassVar
 
 from bcmdist.committee import passes
 from bcmdist.committee.cells import absorbed_in_cells
+from bcmdist.committee.ingest.events import Events
 from bcmdist.committee.ingest.options import IngestOptions, IngestReport
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.committee.surveyed import refuse_conflict
@@ -72,7 +73,7 @@ class Found:
 # Least number of deliveries that are read, and committed, together.
 GROUP = 4
 # Options that do not change what is absorbed, or in which order.
-ALLOWED = ("keep", "same_rows", "stop")
+ALLOWED = ("keep", "same_rows", "stop", "observe")
 
 
 def ingest_in_turn(
@@ -98,6 +99,7 @@ def ingest_in_turn(
             "with --linearise own"
         )
     report, read_to, twins = IngestReport(), None, dict[str, str]()
+    events = Events(options.observe, source.name)
     digests = {entry.key: entry.digest for entry in snapshot.ledger}
     keys = digests.keys() | absorbed_in_cells(snapshot)
     while deliveries := source.read(read_to, max(GROUP, passes.partitions_at_once(len(keys)))):
@@ -121,6 +123,7 @@ def ingest_in_turn(
         report.partitions += len(fresh)
         report.rows += sum(part.rows for part in fresh)
         source.ack(read_to, [part.key for part in parts])
+        events.happened(report, commit=snapshot.commit, threads=runtime.threads)
     report.same_rows = len(twins)
     if twins and options.same_rows == "warn":
         warnings.warn(BcmdistWarning(same_rows_warning(twins)), stacklevel=2)

@@ -25,12 +25,13 @@ from bcmdist.committee.cells import absorbed_in_cells, arranged_alike, refuse_ab
 from bcmdist.committee.facts import Lag
 from bcmdist.committee.fading import Weighting, chosen_fading, going_on
 from bcmdist.committee.ingest.admission import Admission, Instructions, LedgerState
+from bcmdist.committee.ingest.events import Events
 from bcmdist.committee.ingest.group_size import GROUP, GroupSize, most_partitions
 from bcmdist.committee.ingest.growing import Growth
 from bcmdist.committee.ingest.in_turn import Digests, Found, PartitionMessage
 from bcmdist.committee.ingest.lag_meter import LagMeter, lag_fact
 from bcmdist.committee.ingest.options import IngestOptions
-from bcmdist.committee.ingest.race import absorbed_again, with_weights
+from bcmdist.committee.ingest.race import absorbed_again, version_of, with_weights
 from bcmdist.committee.ingest.source import unfit
 from bcmdist.committee.ingest.successor import CommitDetails, says_more, successor
 from bcmdist.committee.ingest.totals import totalled
@@ -80,8 +81,8 @@ class Loop:
         """how the query set grows, and the new partitions to absorb when it has"""
         misfit = functools.partial(unfit, lambda: self.snapshot, runtime)
         self.admission = Admission(self._ledger_state(fading), snapshot.surveyed, options, misfit)
-        self.watch, self.before = watch, snapshot.ledger
-        """the observer; the ledger when this ingestion began"""
+        self.events, self.watch, self.before = Events(options.observe, source.name), watch, snapshot.ledger
+        """the observer of partitions; the ledger when this ingestion began"""
         self.lag: Lag | None = None  # behind the source at the commit being made
         self.read_to = snapshot.offsets.get(source.name) if options.watch else None
         self.delivered = self.passed_over = 0
@@ -95,7 +96,7 @@ class Loop:
 
     def _use(self, snapshot):
         """Compute messages under the model of a snapshot from now on."""
-        self.expert, self.version = copied(snapshot, snapshot.expert()), _version_of(snapshot)
+        self.expert, self.version = copied(snapshot, snapshot.expert()), version_of(snapshot)
 
     def _refitted(self):
         """Whether another process has replaced the hyper-parameters since messages were computed."""
@@ -204,7 +205,7 @@ class Loop:
             self.commit()  # messages about other points
             self.snapshot = self.growth.reduced(self.snapshot)
         rows = self.growth.new_rows(self.snapshot, parts, self.runtime)
-        if any(map(len, rows.values())) or self.version != _version_of(self.snapshot):
+        if any(map(len, rows.values())) or self.version != version_of(self.snapshot):
             self.commit()  # messages about other points
         if self._refitted():  # then the rows above are in other units
             rows = self.growth.new_rows(self.snapshot, parts, self.runtime)
@@ -273,7 +274,7 @@ class Loop:
 
         last : whether to call `finish` before
         """
-        begun, self.lag = time.monotonic(), self._lag()
+        begun, seconds, self.lag = time.monotonic(), None, self._lag()
         batch, overtaken = totalled(self.admission.take(), self.runtime, self._absorb_again, label=self.label), False
         if self.admission.is_overtaken(batch) or self._refitted():
             batch = self._left_of(batch, again=self._refitted())
@@ -301,10 +302,12 @@ class Loop:
             with contextlib.suppress(ModelNotFound):  # pruned by others: go on predicting from the commit before
                 self.message_task = self.watch.message_task(self.expert, self.snapshot)
             self.unpruned += 1
-            self.commit_seconds = time.monotonic() - begun
+            seconds = self.commit_seconds = time.monotonic() - begun
         self.committed = time.monotonic()
         ledger = self.snapshot.ledger
         self._do(self.admission.committed(batch, self._fading_on(), ledger, overtaken=overtaken))
+        facts = {"commit": self.snapshot.commit, "seconds": seconds, "lag": self.lag, "threads": self.runtime.threads}
+        self.events.happened(self.admission.report, failed=self.admission.failures, **facts)
         if self.unpruned >= self.options.keep:
             self._prune()
         if self.options.watch:  # this may run for long: do not wait for the end to warn
@@ -392,8 +395,3 @@ class Loop:
             self._look()
         total = done if finished else max(self.lag_meter.announced - self.passed_over, self.delivered, done + 1)
         self.runtime.progress(self.label, done, total)
-
-
-def _version_of(snapshot) -> tuple[int | None, int]:
-    """What tells models of a directory apart: the number of refits, and that of the query set."""
-    return snapshot.facts.learning.refits, len(snapshot.model.earlier)

@@ -1,8 +1,8 @@
-"""Options and report of an ingestion."""
+"""Options, report and events of an ingestion."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 from bcmdist.errors import InvalidOption
 from bcmdist.storage.bounds import COUNT, Bounds, option_name, refuse_outside
@@ -28,9 +28,32 @@ so that the weighted samples represent the posterior given all rows (importance 
 SAMPLE_WEIGHTS = get_args(SampleWeights)
 
 
+@dataclass(frozen=True)
+class IngestEvent:
+    """What happened in an ingestion since its event before: a commit, or a look at a source that had nothing new."""
+
+    source: str
+    commit: int
+    """newest commit of the model, or of the first member of a mixture"""
+    counts: dict[str, int]
+    """new partitions, rows, duplicates, same_rows, expired, retries and skipped partitions, as in `IngestReport`"""
+    failed: dict[str, int]
+    """partitions that failed, skipped or not, by class of their error"""
+    seconds: float | None
+    """duration of the commit; None where there was nothing to commit"""
+    lag: Mapping[str, Any] | None
+    """lag behind the source, as `Lag` of `committee.facts`; None where it is unknown"""
+    threads: int
+    """worker threads in use"""
+
+
 def never() -> bool:
     """Return False: the default of `IngestOptions.stop`."""
     return False
+
+
+def unobserved(event: IngestEvent) -> None:
+    """Do nothing: the default of `IngestOptions.observe`."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +99,8 @@ class IngestOptions:
     natural parameters, or kalman, the Kalman filter's step of mean and covariance [default: information, no record]"""
     stop: Callable[[], bool] = never
     """asked between partitions"""
+    observe: Callable[[IngestEvent], None] = unobserved
+    """called after each commit, and while the source has nothing new; must not raise"""
 
     def __post_init__(self):
         refuse_outside(self, named=option_name)

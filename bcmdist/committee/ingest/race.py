@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 from bcmdist.committee.ingest.uncommitted import Batch, remainder_of
+from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.partition import Partition
 from bcmdist.data.row_ranges import RowRanges
 from bcmdist.experts.contributions import Contribution
@@ -18,6 +19,11 @@ from bcmdist.storage.entry import Entry
 def parts_left(batch: Batch, absorbed: RowRanges, dropped: Collection[str]) -> list[Partition]:
     """The partitions of a batch, cut to the rows that were not absorbed, without those with the keys `dropped`."""
     return [left for key, part in batch.parts.items() if key not in dropped for left in absorbed.remaining(part)]
+
+
+def version_of(snapshot: Snapshot) -> tuple[int | None, int]:
+    """What tells models of a directory apart: the number of refits, and that of the query set."""
+    return snapshot.facts.learning.refits, len(snapshot.model.earlier)
 
 
 def with_entry(batch: Batch, part: Partition) -> tuple[Partition, Entry]:
