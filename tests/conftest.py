@@ -85,6 +85,26 @@ def redis_server(tmp_path_factory):
     server.stop()
 
 
+@pytest.fixture
+def kafka_broker():
+    """A Kafka broker of one's own: the mock cluster of librdkafka."""
+    brokers = pytest.importorskip("kafka_broker", reason="Kafka: pip install 'bcmdist[kafka]'", exc_type=ImportError)
+    broker = brokers.KafkaBroker()
+    yield broker
+    broker.stop()
+
+
+@pytest.fixture
+def mqtt_broker(tmp_path_factory):
+    """A mosquitto of one's own."""
+    brokers = pytest.importorskip("mqtt_broker", reason="MQTT: pip install 'bcmdist[mqtt]'", exc_type=ImportError)
+    if brokers.mosquitto() is None:
+        pytest.skip("MQTT: no mosquitto here; apt-get install mosquitto")
+    broker = brokers.MqttBroker(tmp_path_factory.mktemp("mqtt"))
+    yield broker
+    broker.stop()
+
+
 @pytest.fixture(scope="session")
 def real_data():
     """Loads a named real data set, or skips."""
