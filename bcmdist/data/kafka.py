@@ -55,14 +55,24 @@ def entry_of(url) -> re.Match:
 
 
 def consumer_of(brokers) -> Any:
-    """Return a consumer outside all consumer groups; the caller closes it."""
+    """Return a consumer outside all consumer groups; the caller closes it.
+
+    Raises
+    ------
+    InvalidOption, MissingExtra
+    """
     kafka, path = kafka_client(), os.environ.get("BCMDIST_KAFKA")
-    lines = Path(path).read_text().splitlines() if path else []
-    settings = dict(line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
     fixed = {"bootstrap.servers": brokers, "group.id": "bcmdist", "enable.auto.commit": False, "log_level": 0}
     ends = {"auto.offset.reset": "error", "enable.partition.eof": True, "isolation.level": "read_committed"}
-    ends |= {"fetch.wait.max.ms": 10}
-    return kafka.Consumer(settings | fixed | ends)
+    try:
+        lines = Path(path).read_text().splitlines() if path else []
+        settings = dict(line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
+        return kafka.Consumer(settings | fixed | ends | {"fetch.wait.max.ms": 10})
+    except (OSError, ValueError, kafka.KafkaException) as error:
+        raise InvalidOption(
+            f"BCMDIST_KAFKA: expected a file with lines name=value, settings of librdkafka, got {error!s:.200}; "
+            "correct it"
+        ) from error
 
 
 @contextlib.contextmanager
@@ -99,7 +109,7 @@ def _from(consumer, entry, start):
     """Yield the messages of a partition of a topic from an offset on, up to its end."""
     kafka, url = kafka_client(), entry[0]
     consumer.assign([kafka.TopicPartition(entry["topic"], int(entry["partition"]), start)])
-    while message := consumer.poll(PATIENCE):
+    while (message := consumer.poll(PATIENCE)) is not None:  # an empty one is false
         code = message.error() and message.error().code()
         if code == kafka.KafkaError._PARTITION_EOF:
             return

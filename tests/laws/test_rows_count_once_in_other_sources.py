@@ -1,9 +1,8 @@
-"""Kafka topics, tables, snapshots and bridged MQTT messages: a hundred thousand rows and ten kills equal a peaceful run.
+"""Kafka topics, tables, snapshots and bridged MQTT messages: 100,000 rows and ten kills equal a peaceful run.
 
 BCMDIST_ROWS=1000000 for more rows.
 """
 
-import json
 import multiprocessing
 import os
 import random

@@ -11,7 +11,7 @@ from bcmdist.app.cli.output import report
 @click.argument("table")
 @json_option
 def bridge(source, table, as_json) -> dict:
-    """Copy the messages of SOURCE, mqtt://HOST[:PORT]/TOPIC, into TABLE until Ctrl-C, each once; `ingest` absorbs TABLE.
+    """Copy messages of SOURCE, mqtt://HOST[:PORT]/TOPIC, into TABLE until Ctrl-C, each once; `ingest` absorbs TABLE.
 
     A message is a JSON object of numbers, one row, with a whole number "sequence" that its publisher counts, sent with
     QoS 1. User and password of the broker are MQTT_USERNAME and MQTT_PASSWORD.
