@@ -3,6 +3,7 @@
 import contextlib
 import gc
 import os
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -103,6 +104,19 @@ def mqtt_broker(tmp_path_factory):
     broker = brokers.MqttBroker(tmp_path_factory.mktemp("mqtt"))
     yield broker
     broker.stop()
+
+
+@pytest.fixture
+def postgres():
+    """A PostgreSQL server of one's own."""
+    servers = pytest.importorskip("postgres_server")
+    pytest.importorskip("psycopg", reason="PostgreSQL: pip install 'psycopg[binary]'", exc_type=ImportError)
+    if servers.programs() is None:
+        pytest.skip("PostgreSQL: no initdb here; apt-get install postgresql")
+    with tempfile.TemporaryDirectory() as folder:  # which another user may enter
+        server = servers.PostgresServer(Path(folder))
+        yield server
+        server.stop()
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,7 @@ import time
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import parse_qsl, quote, unquote, urlencode
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from bcmdist.errors import DataNotFound, InvalidData, InvalidOption, MissingExtr
 # Seconds for which a database that does not answer is asked again: it may be restarting.
 PATIENCE = 30.0
 
+READABLE = ' ":'  # in keys, where other characters are quoted
 ENTRY = re.compile(r"(?P<table>sql\+.*)\[(?P<after>.*);(?P<rows>\d+)\]", re.DOTALL)
 
 
@@ -89,6 +90,7 @@ class SqlTable:
         name = full._replace(password=None).render_as_string()
         if full.password:
             _logins[name] = full
+            engine_of.cache_clear()
         return cls(name, table, key)
 
     @property
@@ -98,7 +100,7 @@ class SqlTable:
 
     def entry(self, after, rows) -> str:
         """Return the URL of the `rows` rows after a key (None: the first ones)."""
-        return f"{self.url}[{json.dumps(after)};{rows}]"
+        return f"{self.url}[{quote(json.dumps(after), safe=READABLE)};{rows}]"
 
     def check(self) -> None:
         """Check that the table has the key, without nulls.
@@ -107,8 +109,8 @@ class SqlTable:
         ------
         DataNotFound, InvalidData, SourceUnreachable
         """
-        key = self._key
-        sql = sqlalchemy_()
+        self._patiently(lambda link: None, patience=0.0)  # the URL may be wrong
+        sql, key = sqlalchemy_(), self._key
         if self._ask(sql.select(sql.func.count()).select_from(key.table).where(key.is_(None)))[1][0][0]:
             raise InvalidData(f"{self.url}: expected a key in every row, {self.key} is null in some; give another key")
 
@@ -184,9 +186,9 @@ class SqlTable:
 
         return self._patiently(ask)
 
-    def _patiently(self, ask):
-        """Return `ask(connection)`, retried for `PATIENCE` seconds while the database does not answer."""
-        sql, deadline = sqlalchemy_(), time.monotonic() + PATIENCE
+    def _patiently(self, ask, patience=PATIENCE):
+        """Return `ask(connection)`, retried for `patience` seconds while the database does not answer."""
+        sql, deadline = sqlalchemy_(), time.monotonic() + patience
         while True:
             try:
                 with engine_of(self.database).connect() as link:
@@ -222,7 +224,7 @@ class SqlRows:
             raise InvalidOption(
                 f"data: expected a Zarr data set, {SqlTable.of(url).url} is a table; `bcmdist ingest` absorbs it"
             )
-        return SqlTable.of(match["table"]).records(str(url), json.loads(match["after"]), int(match["rows"]))
+        return SqlTable.of(match["table"]).records(str(url), json.loads(unquote(match["after"])), int(match["rows"]))
 
 
 # URLs with passwords, given to this process.

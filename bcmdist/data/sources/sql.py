@@ -16,7 +16,7 @@ from bcmdist.data.dataset import COMPANIONS, entry_data
 from bcmdist.data.partition import Partition
 from bcmdist.data.sources.delivery import Delivery
 from bcmdist.data.sources.entry_names import EntryNames
-from bcmdist.data.sql import ENTRY, SqlRows, SqlTable
+from bcmdist.data.sql import SqlRows, SqlTable
 from bcmdist.errors import BcmdistError, DataChanged, InvalidOption
 
 START: dict[str, Any] = {"after": None, "rows": 0, "last": None, "position": 0}
@@ -71,11 +71,12 @@ class SqlSource:
 
     def _refuse_other_runs(self):
         """Raise `DataChanged` if runs that the model has absorbed do not begin where runs begin now."""
-        arrays = (array.rpartition("/")[0] for array, _, _ in self.options.ledger.arrays(f"{self.name}["))
-        absorbed = {match["after"] for match in map(ENTRY.fullmatch, arrays) if match} - {json.dumps(None)}
-        begins = set(map(json.dumps, self.table.every(self.options.rows_per_expert))) if absorbed else set()
-        if absorbed - begins:
-            raise self._changed(f"a run of rows to begin after the key {min(absorbed - begins)}, as when it was read")
+        size, arrays = self.options.rows_per_expert, self.options.ledger.arrays(f"{self.name}[")
+        absorbed = {array.rpartition("/")[0] for array, _, _ in arrays}
+        if absorbed:
+            absorbed -= {self.table.entry(key, size) for key in [None, *self.table.every(size)]}
+        if absorbed:
+            raise self._changed(f"the run {min(absorbed)}, as when it was read")
 
     def _changed(self, expected):
         return DataChanged(
