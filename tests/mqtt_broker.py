@@ -44,6 +44,9 @@ class MqttBroker:
         program, libraries = mosquitto()
         self._start = {"args": [program, "-c", str(folder / "mosquitto.conf")], "stderr": subprocess.DEVNULL}
         self._start["env"] = os.environ | {"LD_LIBRARY_PATH": libraries}
+        self.start()
+
+    def start(self):
         self.process = subprocess.Popen(**self._start)
         deadline = time.monotonic() + 10
         while True:
@@ -85,6 +88,11 @@ class MqttBroker:
         finally:
             client.disconnect()
             client.loop_stop()
+
+    def restart(self):
+        """End it, which closes all connections, and start it again."""
+        self.stop()
+        self.start()
 
     def stop(self):
         self.process.kill()

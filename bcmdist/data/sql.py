@@ -156,9 +156,6 @@ class SqlTable:
     def _key(self):
         """The column of the key."""
         sql = sqlalchemy_()
-        path = sql.make_url(self.database).database if self.database.startswith("sqlite") else ""
-        if path and not os.path.isfile(path):  # it would be made
-            raise DataNotFound(f"{self.url}: expected a file of SQLite, found none at {path}; check the path")
         schema, _, name = self.table.rpartition(".")
         try:
             table = self._patiently(
@@ -189,6 +186,9 @@ class SqlTable:
     def _patiently(self, ask, patience=PATIENCE):
         """Return `ask(connection)`, retried for `patience` seconds while the database does not answer."""
         sql, deadline = sqlalchemy_(), time.monotonic() + patience
+        path = sql.make_url(self.database).database if self.database.startswith("sqlite") else ""
+        if path and not os.path.isfile(path):  # it would be made
+            raise DataNotFound(f"{self.url}: expected a file of SQLite, found none at {path}; check the path")
         while True:
             try:
                 with engine_of(self.database).connect() as link:

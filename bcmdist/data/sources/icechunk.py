@@ -6,13 +6,14 @@ offset is the last snapshot of which rows were read, and the number of rows of t
 """
 
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from bcmdist.data.dataset import Dataset, check_names, open_data
 from bcmdist.data.groups import chunk_rows, open_group
-from bcmdist.data.icechunk import Repository
+from bcmdist.data.icechunk import Repository, on_icechunk
 from bcmdist.data.partition import Partition, partitions
 from bcmdist.data.sources.delivery import Delivery
 from bcmdist.errors import BcmdistWarning, DataChanged, DataNotFound, InvalidData, InvalidOption
@@ -32,6 +33,7 @@ class SnapshotSource:
             raise InvalidOption(
                 f"source: expected a branch, without --trim and snapshot, got {self.name}; leave them out"
             )
+        self._refuse_other_branch()
         self._absorbed = dict[str, tuple[int, int]]()
         """rows absorbed in each snapshot: the first one, and the one after the last"""
         for array, start, stop in options.ledger.arrays(f"{self.repository.scheme}://{self.repository.place}?"):
@@ -40,6 +42,17 @@ class SnapshotSource:
                 low, high = self._absorbed.get(one.snapshot, (start, stop))
                 self._absorbed[one.snapshot] = (min(start, low), max(stop, high))
         check_names(self._data(self.repository.tip()), options.schema)
+
+    def _refuse_other_branch(self):
+        others = [name for name in self.options.offsets if name != self.name and on_icechunk(name)]
+        same = [
+            name for name in others if replace(Repository.of(name), branch=self.repository.branch) == self.repository
+        ]
+        if same:
+            raise InvalidOption(
+                f"source: expected the branch that the model has absorbed, {same[0]}, got {self.name}, which may "
+                "have other rows in their place; ingest it into a model of its own"
+            )
 
     def read(self, after, most) -> list[Delivery]:
         found = list[Delivery]()
