@@ -1,4 +1,4 @@
-"""An MQTT broker for tests: mosquitto on loopback, of the machine or unpacked from Debian's packages."""
+"""An MQTT broker for tests: mosquitto on loopback, installed or unpacked."""
 
 import contextlib
 import json
@@ -6,23 +6,13 @@ import os
 import shutil
 import socket
 import subprocess
-import tempfile
 import time
 from pathlib import Path
 
 import paho.mqtt.client as mqtt
 
+# Where `.ci/run` unpacks it.
 FOLDER = Path(".pytest_cache/d/servers/mosquitto").resolve()
-PACKAGES = ("mosquitto", "libmosquitto1", "libcjson1", "libdlt2", "libwrap0")
-
-
-def installed(folder=FOLDER):
-    """Unpack Debian's packages into a folder, without the service that they would start."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as scratch:
-        subprocess.run(["apt-get", "download", *PACKAGES], cwd=scratch, check=True, capture_output=True)
-        for package in Path(scratch).glob("*.deb"):
-            subprocess.run(["dpkg", "-x", package, folder], check=True)
 
 
 def mosquitto():
