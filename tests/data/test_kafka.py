@@ -5,8 +5,10 @@ import sys
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 from bcmdist import GBCM, IngestOptions, Settings
+from bcmdist.app.cli.main import cli
 from bcmdist.data import kafka as access
 from bcmdist.data.dataset import open_data
 from bcmdist.data.partition import from_key
@@ -185,6 +187,19 @@ def test_columns_that_are_missing_or_not_used(kafka_broker, url):
         (one,) = source.read(None, 5)
     assert one.parts[0].data.inputs == 2
     source.close()
+
+
+def test_the_command(prepared, kafka_broker, url, wave):
+    publish(kafka_broker, wave[1], wave[2])
+    done = CliRunner().invoke(cli, ["ingest", prepared.url, url, "--serial", "--json"])
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["rows"] == 240
+    kafka_broker.publish("rows", {"a": 1.0, "b": "warm", "y": 2.0})
+    kafka_broker.producer.flush()
+    done = CliRunner().invoke(cli, ["ingest", prepared.url, url, "--serial"])
+    assert done.exit_code == 1
+    assert "InvalidData: " in done.stderr
+    assert "expected a number in b, got 'warm' at offset 240" in done.stderr
 
 
 def test_bad_windows_are_left_out_if_asked(prepared, kafka_broker, url, wave):

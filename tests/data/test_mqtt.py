@@ -1,11 +1,12 @@
 """The bridge from MQTT into a table, with a real broker: duplicates, losses, messages that are no rows."""
 
 import json
+import signal
 import sqlite3
 import sys
 
 import pytest
-from processes import wait_until
+from processes import Commands, finish, wait_until
 
 from bcmdist.data.mqtt import Bridge
 from bcmdist.data.sources.open import open_source
@@ -138,6 +139,20 @@ def test_a_broker_that_goes_away_and_comes_back(mqtt_broker, table, tmp_path):
 
     wait_until(lambda: bridge.run(stop), "a row")
     assert stored(tmp_path) == [(1, 1.5, -2.0)]
+
+
+@pytest.mark.slow
+def test_the_command_copies_until_it_is_told_to_end(mqtt_broker, table, tmp_path):
+    source = f"mqtt://127.0.0.1:{mqtt_broker.port}/rows"
+    mqtt_broker.subscribe(source, table)
+    process = Commands(tmp_path).bcmdist("bridge", source, table)
+    with mqtt_broker.publisher() as publish:
+        for k in range(50):
+            publish("rows", ROW | {"sequence": k})
+    there = "count(*) from sqlite_master where name = 'rows'"
+    wait_until(lambda: stored(tmp_path, there) == [(1,)] and len(stored(tmp_path)) == 50, "50 rows")
+    process.send_signal(signal.SIGTERM)
+    assert finish(process) == {"rows": 50, "duplicates": 0, "refused": 0, "missing": 0}
 
 
 def test_messages_that_may_be_lost_are_refused(mqtt_broker, table):
