@@ -3,6 +3,7 @@
 import contextlib
 import gc
 import os
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -83,6 +84,39 @@ def redis_server(tmp_path_factory):
     server = servers.RedisServer(tmp_path_factory.mktemp("redis"))
     yield server
     server.stop()
+
+
+@pytest.fixture
+def kafka_broker():
+    """A Kafka broker of one's own: the mock cluster of librdkafka."""
+    brokers = pytest.importorskip("kafka_broker", reason="Kafka: pip install 'bcmdist[kafka]'", exc_type=ImportError)
+    broker = brokers.KafkaBroker()
+    yield broker
+    broker.stop()
+
+
+@pytest.fixture
+def mqtt_broker(tmp_path_factory):
+    """A mosquitto of one's own."""
+    brokers = pytest.importorskip("mqtt_broker", reason="MQTT: pip install 'bcmdist[mqtt]'", exc_type=ImportError)
+    if brokers.mosquitto() is None:
+        pytest.skip("MQTT: no mosquitto here; apt-get install mosquitto")
+    broker = brokers.MqttBroker(tmp_path_factory.mktemp("mqtt"))
+    yield broker
+    broker.stop()
+
+
+@pytest.fixture
+def postgres():
+    """A PostgreSQL server of one's own."""
+    servers = pytest.importorskip("postgres_server")
+    pytest.importorskip("psycopg", reason="PostgreSQL: pip install 'psycopg[binary]'", exc_type=ImportError)
+    if servers.programs() is None:
+        pytest.skip("PostgreSQL: no initdb here; apt-get install postgresql")
+    with tempfile.TemporaryDirectory() as folder:  # which another user may enter
+        server = servers.PostgresServer(Path(folder))
+        yield server
+        server.stop()
 
 
 @pytest.fixture(scope="session")

@@ -18,13 +18,22 @@ PROJECT = tomllib.loads((ROOT.parent / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 OURS_ONLY = {"benchmark", "docs", "interop", "test"}  # extras that no module of the package imports
 # Where the name to install is another one, also where it is not installed here.
-NAMES = {"sklearn": "scikit-learn", "mlflow": "mlflow-skinny", "opentelemetry": "opentelemetry-api"}
+NAMES = {
+    "sklearn": "scikit-learn",
+    "mlflow": "mlflow-skinny",
+    "opentelemetry": "opentelemetry-api",
+    "paho": "paho-mqtt",
+}
 # The folders that use more than the core, and the extra that brings it; a method may have been deleted.
 FOLDERS = {
     "app/service": "serve",
     "storage/objects.py": "cloud",
     "data/redis.py": "redis",
     "runtime/ray.py": "ray",
+    "data/kafka.py": "kafka",
+    "data/mqtt.py": "mqtt",
+    "data/icechunk.py": "icechunk",
+    "data/sql.py": "sql",
     "api/pictures": "plot",
     "app/tracing.py": "otel",
     "methods/fourier": "fourier",

@@ -24,7 +24,10 @@ from bcmdist.storage.locate import open_storage
 
 PACKAGES = ("numpy", "scipy", "zarr", "dask", "distributed", "scikit-learn", "threadpoolctl")
 MEASURED_ORDER, MEASURED_TIMES = 1500, 3  # order of the matrix factored to time BLAS threads, and repetitions
-OPTIONAL = ("matplotlib", "pandas", "pyarrow", "obstore", "finufft")
+OPTIONAL = (
+    *("matplotlib", "pandas", "pyarrow", "obstore", "finufft"),
+    *("redis", "confluent-kafka", "sqlalchemy", "icechunk", "paho-mqtt"),  # sources
+)
 
 
 def examine() -> list[dict]:

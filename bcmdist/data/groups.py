@@ -12,6 +12,7 @@ from zarr.storage import LocalStore
 
 from bcmdist.data.archive import SUFFIX, unpacked
 from bcmdist.data.checks.checked_store import CheckedStore, safe_name
+from bcmdist.data.icechunk import Repository, on_icechunk
 from bcmdist.data.schema import MOST_COLUMNS
 from bcmdist.data.schemes import reader_of
 from bcmdist.data.values import since
@@ -42,6 +43,8 @@ def absolute_url(url) -> str:
     if on_objects(url):
         return normal_url(url)
     refuse_secrets(url)
+    if on_icechunk(url):
+        return Repository.of(url).tip().url
     return url if "://" in url else os.path.abspath(url)
 
 
@@ -67,6 +70,10 @@ def open_group(url) -> zarr.Group:
         raise UnsafeData(f"data: expected a path or URL without NUL and '..', got {where!r}; give the place itself")
     try:
         with answering(url):
+            if on_icechunk(where):
+                snapshot = Repository.of(where)
+                checked = CheckedStore(snapshot.store(), where)
+                return zarr.open_group(checked, path=snapshot.group, mode="r", use_consolidated=False)
             if os.path.isdir(where):
                 checked = CheckedStore(LocalStore(where, read_only=True))
                 return zarr.open_group(checked, mode="r", use_consolidated=False)

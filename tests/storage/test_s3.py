@@ -600,3 +600,26 @@ def test_a_process_does_not_abort_at_its_end():
     for _ in range(20):
         running = [subprocess.Popen([sys.executable, "-c", ENDS]) for _ in range(3)]
         assert [one.wait(120) for one in running] == [0, 0, 0]
+
+
+@pytest.mark.slow
+def test_a_branch_of_icechunk_on_s3_is_a_source(moto, halves, tmp_path):
+    data = pytest.importorskip(
+        "icechunk_data", reason="Icechunk: pip install 'bcmdist[icechunk]'", exc_type=ImportError
+    )
+    from bcmdist.data.icechunk import _opened
+
+    _opened.cache_clear()
+    bucket, _, prefix = moto.removeprefix("s3://").partition("/")
+    where = {"endpoint_url": os.environ["AWS_ENDPOINT_URL"], "allow_http": True, "force_path_style": True}
+    storage = data.icechunk.s3_storage(bucket=bucket, prefix=prefix, region="us-east-1", from_env=True, **where)
+    repository, rng = data.icechunk.Repository.create(storage), np.random.default_rng(0)
+    write_dataset(tmp_path / "first.zarr", halves["one"])
+    gbcm = GBCM.prepare(tmp_path / "first.zarr", SETTINGS, model=tmp_path / "model")
+    for rows in (120, 30):
+        X = rng.uniform(-2, 2, (rows, 2))
+        snapshot = data.append(repository, X, X[:, 0])
+        gbcm, report = gbcm.ingest(gbcm.source(f"icechunk+{moto}"))
+        assert report.rows == rows
+    assert gbcm.offsets == {f"icechunk+{moto}": {"snapshot": snapshot, "row": 150, "more": False}}
+    assert gbcm.forget([gbcm.ledger[-1].key]).committee.total.rows == 120

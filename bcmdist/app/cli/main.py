@@ -18,6 +18,7 @@ from bcmdist import __version__
 from bcmdist.app import failures
 from bcmdist.app.cli import jobs
 from bcmdist.app.cli.alias import alias
+from bcmdist.app.cli.bridge import bridge
 from bcmdist.app.cli.config import read_defaults
 from bcmdist.app.cli.demo import demo
 from bcmdist.app.cli.doctor import doctor
@@ -114,6 +115,7 @@ COMMANDS = (
     plot,
     report,
     ingest,
+    bridge,
     forget,
     merge,
     prune,

@@ -39,7 +39,9 @@ def _skip(_, __, on_error):
 def ingest(make_runtime, as_json, metrics, **options) -> dict[str, int]:
     """Absorb the rows of SOURCE into MODEL, once each; partitions in its ledger are skipped.
 
-    SOURCE is a Zarr data set, a directory of them, or redis://HOST:PORT/STREAM; the arrays are named as in training.
+    SOURCE is a Zarr data set, a directory of them, redis://HOST:PORT/STREAM, kafka://HOST:PORT/TOPIC, a branch
+    icechunk:///PATH (or icechunk+s3://BUCKET/PREFIX), or a table sql+sqlite:///FILE.db?table=NAME&key=COLUMN (or of
+    another database of SQLAlchemy); arrays and columns are named as in training.
 
     Example: bcmdist ingest model new.zarr
     """

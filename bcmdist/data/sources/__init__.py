@@ -1,1 +1,1 @@
-"""Sources of new partitions: growing data sets, directories of data sets, and streams."""
+"""Sources of new partitions: growing data sets, directories of data sets, streams, tables and snapshots."""

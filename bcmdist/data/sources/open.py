@@ -1,4 +1,4 @@
-"""Sources of new partitions: a growing data set, a directory of data sets, a stream, or a registered scheme.
+"""Sources of new partitions: a data set or a directory of them that grows, a stream, a table, or a registered scheme.
 
 Delivery is at least once, in any order, possibly late: the ledger of the model, a set of keys, decides which partitions
 are new. The offset up to which everything was absorbed is committed with the model, and partitions are acknowledged
@@ -11,13 +11,17 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from bcmdist.data.groups import absolute_url
+from bcmdist.data.mqtt import refuse_broker
 from bcmdist.data.reader import Reader
 from bcmdist.data.registry import Registry
 from bcmdist.data.schema import UNNAMED, Schema
 from bcmdist.data.schemes import READERS, scheme_of
 from bcmdist.data.sources.delivery import Delivery
 from bcmdist.data.sources.directory import Directory, GrownArray
+from bcmdist.data.sources.icechunk import SnapshotSource
+from bcmdist.data.sources.kafka import KafkaTopic
 from bcmdist.data.sources.redis import IDLE_SECONDS, RedisStream
+from bcmdist.data.sources.sql import SqlSource
 from bcmdist.errors import InvalidOption
 from bcmdist.storage.ledger import Ledger
 
@@ -99,7 +103,8 @@ Opener = Callable[[str, SourceOptions], Source]
 
 
 def open_source(url, **options) -> Source:
-    """Open the source at a URL: a Zarr data set, a directory of them, a Redis Stream, or a registered scheme.
+    """Open the source at a URL: a Zarr data set, a directory of them, a Redis Stream, a Kafka topic, a table of a
+    database, a repository of Icechunk, or a registered scheme.
 
     Parameters
     ----------
@@ -115,7 +120,8 @@ def open_source(url, **options) -> Source:
 
 
 def register_source(scheme: str, opener: Opener, reader: Reader | None = None) -> None:
-    """Register a source for a URL scheme, such as "kafka" in kafka://HOST/TOPIC.
+    """Register a source for a URL scheme, such as "pulsar" in pulsar://HOST/TOPIC; what follows a "+" in
+    it is up to the source.
 
     Workers and the command line find it if its module is listed under the entry points of `bcmdist.data.registry`.
 
@@ -170,3 +176,8 @@ def _open_redis(url, options: SourceOptions) -> Source:
 SOURCES: Registry[Opener] = Registry("source")
 SOURCES.add("redis", _open_redis)
 SOURCES.add("rediss", _open_redis)
+SOURCES.add("icechunk", SnapshotSource)
+SOURCES.add("kafka", KafkaTopic)
+SOURCES.add("mqtt", refuse_broker)
+SOURCES.add("mqtts", refuse_broker)
+SOURCES.add("sql", SqlSource)

@@ -17,8 +17,9 @@ from bcmdist.data.dataset import COMPANIONS, Dataset, entry_data
 from bcmdist.data.entries import shape_of
 from bcmdist.data.partition import Partition
 from bcmdist.data.redis import ENTRY, patiently, redis_errors, redis_stream
-from bcmdist.data.schema import UNNAMED, Schema, warn_of_columns
+from bcmdist.data.schema import UNNAMED
 from bcmdist.data.sources.delivery import Delivery
+from bcmdist.data.sources.entry_names import EntryNames
 from bcmdist.data.sources.stream_state import Claims, Offset, StreamState, following, order, position_of
 from bcmdist.errors import BcmdistWarning, InvalidData, InvalidOption, MissingChunk, UnsafeData
 from bcmdist.storage.entry import named_range
@@ -94,8 +95,7 @@ class RedisStream:
         """in ascending order of ids"""
         self._looked_at = -math.inf
         """time of the last check that the stream has not been replaced"""
-        self._warned_of: set[tuple[str, ...]] = set()
-        """sets of columns already warned about"""
+        self._names = EntryNames(self.name, y, schema)
         self._read_before = Offset.of((offsets or {}).get(self.name))
         """offset in the newest commit, perhaps of another ingester"""
         self._committed: dict[str, int] = {}
@@ -253,25 +253,10 @@ class RedisStream:
             shape = shape_of(fields, url, self.x, self.y, COMPANIONS)
             data = replace(data, rows=shape.rows, chunk_rows=shape.rows)
             data = entry_data(url, self.x, self.y, shape, self.schema)
-            self._warn(shape)
+            self._names.warn(shape)
         except (InvalidData, MissingChunk, UnsafeData):
             pass
         return Partition(data, 0, data.rows)
-
-    def _warn(self, shape):
-        """Warn once of unused columns, and of columns or classes without names."""
-        if (*shape.columns, *shape.unused) in self._warned_of:
-            return
-        self._warned_of.add((*shape.columns, *shape.unused))
-        if shape.unused:
-            names = ", ".join(map(repr, shape.unused))
-            text = f"{self.name}: {names} not used, of a type that is no number; publish numbers"
-            warnings.warn(BcmdistWarning(text), stacklevel=2)
-        warn_of_columns(Schema(shape.columns), self.schema, self.name)
-        if self.schema.classes:
-            names = ", ".join(map(repr, self.schema.classes))
-            text = f"{self.name}: numbers in {self.y} are taken for the classes {names}, from 0 on"
-            warnings.warn(BcmdistWarning(text), stacklevel=2)
 
     # --- Commits and lag ---
 
