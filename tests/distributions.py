@@ -78,12 +78,17 @@ def built(folder) -> tuple[Path, Path]:
     return sdist, wheel
 
 
+def install(python, what) -> None:
+    """Install into the environment of an interpreter, by the pip of this one."""
+    run(sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-compile", what)
+
+
 def use(distribution, folder) -> Path:
     """Install a distribution in a new environment in a folder and use it there; the interpreter of the environment."""
-    venv.create(folder / "venv", with_pip=True)
+    venv.create(folder / "venv")
     programs = folder / "venv" / ("Scripts" if sys.platform == "win32" else "bin")
     python = programs / "python"
-    run(python, "-m", "pip", "install", "--quiet", "--no-compile", distribution)
+    install(python, distribution)
     version = run(programs / "bcmdist", "--version", cwd=folder).strip()
     run(python, "-W", "error", "-c", FIT, cwd=folder)
     print(f"{distribution.name}: {version}, installed; a fit predicts")
@@ -92,7 +97,7 @@ def use(distribution, folder) -> Path:
 
 def test(sdist, python, folder) -> None:
     """The quick tests of an unpacked sdist."""
-    run(python, "-m", "pip", "install", "--quiet", f"{sdist}[test]")
+    install(python, f"{sdist}[test]")
     with tarfile.open(sdist) as archive:
         archive.extractall(folder, filter="data")
     subprocess.run([python, "-m", "pytest", "-rs"], cwd=folder / sdist.name.removesuffix(".tar.gz"), check=True)
