@@ -146,7 +146,8 @@ def serve(
     Rows of requests are kept, a file each, while the ledger of their model names them: forgetting, reweighting and
     further passes read them again. Remove them only if that is not wanted; predictions do not need them.
     MODELS_DIR may be on an object store (s3://, gs:// or az://), with --rows DIR for the rows of requests. A scheduler
-    that asks for another certificate than those who ask us is shown the one of Dask's configuration. See /openapi.json for what can be asked.
+    that asks for another certificate than those who ask us is shown the one of Dask's configuration. See
+    /openapi.json for what can be asked.
 
     Example: bcmdist serve models --port 8080 --token-file tokens.json
     """
