@@ -9,6 +9,7 @@ import pytest
 import snippets
 from test_layout import names_missing
 
+import bcmdist
 from bcmdist import errors
 
 EXAMPLES = Path(errors.__file__).parent.parent / "examples"
@@ -29,8 +30,17 @@ def test_every_error_has_one_entry():
 
 
 def test_every_page_is_listed():
-    listed = re.findall(r"^  - .*: (\w+\.md)$", (EXAMPLES / "mkdocs.yml").read_text(), re.MULTILINE)
+    listed = re.findall(r"^ +- .*: (\w+\.md)$", (EXAMPLES / "mkdocs.yml").read_text(), re.MULTILINE)
     assert sorted(listed) == [page.name for page in PAGES]
+
+
+def test_the_api_page_has_every_public_name():
+    """By its home; the errors are those of a whole module."""
+    shown = set(re.findall(r"^::: ([\w.]+)$", (EXAMPLES / "guide" / "api.md").read_text(), re.MULTILINE))
+    homes = {f"{home}.{name}" for name, home in bcmdist._HOME.items() if home not in shown}
+    homes |= {"bcmdist.client.Client", "bcmdist.api.maps.maps.Accessor", "bcmdist.testing", "bcmdist.errors"}
+    assert homes - shown == set()
+    assert set(bcmdist._HOME) == set(bcmdist.__all__)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
