@@ -340,3 +340,9 @@ def test_what_would_be_found():
     assert against_the_order(side_by_side) == ["bcmdist.runtime.a imports bcmdist.model.b"]
     hidden = ast.parse("from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from bcmdist.api.gbcm import GBCM")
     assert guarded(hidden) == ["bcmdist.api.gbcm.GBCM"]
+
+
+def test_no_two_test_files_have_one_name():
+    """pytest imports them by their names alone."""
+    names = [path.name for path in Path(__file__).parent.rglob("test_*.py")]
+    assert sorted({name for name in names if names.count(name) > 1}) == []
