@@ -10,6 +10,7 @@ taken from `JITTER_LADDER` times the mean diagonal; it is part of the model and 
 """
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -34,13 +35,13 @@ LEAST_SOLVED = 64  # least size of a triangular system solved by recursive halvi
 SINGLE, DOUBLE = Routines(np.float32), Routines(np.float64)
 
 
-def _routines(A, B=None) -> Routines:
+def _routines(A: np.ndarray, B: np.ndarray | None = None) -> Routines:
     """Routines for one or two arrays: single precision if all arrays are float32."""
     single = A.dtype == SINGLE.dtype and (B is None or B.dtype == SINGLE.dtype)
     return SINGLE if single else DOUBLE
 
 
-def cholesky(A, *, name) -> np.ndarray:
+def cholesky(A: np.ndarray, *, name: str) -> np.ndarray:
     """Return the lower Cholesky factor of the symmetric `A`, with zeros above the diagonal; reads the lower triangle
     only.
 
@@ -64,7 +65,9 @@ def cholesky(A, *, name) -> np.ndarray:
     )
 
 
-def cholesky_with_jitter(K, *, name, ladder=JITTER_LADDER) -> tuple[np.ndarray, float]:
+def cholesky_with_jitter(
+    K: np.ndarray, *, name: str, ladder: Sequence[float] = JITTER_LADDER
+) -> tuple[np.ndarray, float]:
     """Factor of `K + jitter I` with the smallest safe jitter of the ladder (shares of the mean diagonal).
 
     Safe means that the factorisation succeeds and that its smallest squared pivot is above what rounding can produce,
@@ -94,7 +97,7 @@ def cholesky_with_jitter(K, *, name, ladder=JITTER_LADDER) -> tuple[np.ndarray, 
     )
 
 
-def independent_rows(K, share=DUPLICATE_SHARE) -> np.ndarray:
+def independent_rows(K: np.ndarray, share: float = DUPLICATE_SHARE) -> np.ndarray:
     """Indices, ascending, of the rows of `K` that are not determined by other rows, by pivoted Cholesky.
 
     A row is determined if its remaining variance is below `share` of the mean variance.
@@ -104,12 +107,12 @@ def independent_rows(K, share=DUPLICATE_SHARE) -> np.ndarray:
     return np.sort(pivots[:rank] - 1)
 
 
-def semidefinite_factor(A, *, name) -> np.ndarray:
+def semidefinite_factor(A: np.ndarray, *, name: str) -> np.ndarray:
     """F (n, r) of `pivoted_factor`."""
     return pivoted_factor(A, name=name)[0]
 
 
-def pivoted_factor(A, *, name) -> tuple[np.ndarray, np.ndarray]:
+def pivoted_factor(A: np.ndarray, *, name: str) -> tuple[np.ndarray, np.ndarray]:
     """F (n, r) with `F F' = A` for a positive semi-definite `A` of rank r, by pivoted Cholesky; and its pivots (r,).
 
     The rows of F at the pivots are a lower triangle. Stops when the largest remaining pivot is at rounding level,
@@ -134,7 +137,7 @@ def pivoted_factor(A, *, name) -> tuple[np.ndarray, np.ndarray]:
     return F, pivots[:rank] - 1
 
 
-def solve_lower(L, B) -> np.ndarray:
+def solve_lower(L: np.ndarray, B: np.ndarray) -> np.ndarray:
     """`L^-1 B` for a lower factor; overwrites `B`, which may be a vector. Large results are C-ordered."""
     if B.ndim == 1:
         return _routines(L, B).trsv(L, B, lower=1)
@@ -145,7 +148,7 @@ def solve_lower(L, B) -> np.ndarray:
     return solve_right_transposed(L, B.T).T
 
 
-def solve_lower_transposed(L, B) -> np.ndarray:
+def solve_lower_transposed(L: np.ndarray, B: np.ndarray) -> np.ndarray:
     """`L^-T B` for a lower factor; overwrites `B`, which may be a vector. Large results are C-ordered."""
     if B.ndim == 1:
         return _routines(L, B).trsv(L, B, lower=1, trans=1)
@@ -159,7 +162,7 @@ def solve_lower_transposed(L, B) -> np.ndarray:
     return X.T
 
 
-def solve_right_transposed(L, B) -> np.ndarray:
+def solve_right_transposed(L: np.ndarray, B: np.ndarray) -> np.ndarray:
     """`B L^-T` for a lower factor; overwrites `B`."""
     if len(B) == 1:
         return solve_lower(L, B[0])[None]
@@ -171,69 +174,70 @@ def solve_right_transposed(L, B) -> np.ndarray:
     return X
 
 
-def cholesky_solve(L, b) -> np.ndarray:
+def cholesky_solve(L: np.ndarray, b: np.ndarray) -> np.ndarray:
     """`(L L')^-1 b` for a vector or a matrix."""
     return solve_lower_transposed(L, solve_lower(L, np.array(b, order="F")))
 
 
-def subtract_outer_lower(A, V) -> np.ndarray:
+def subtract_outer_lower(A: np.ndarray, V: np.ndarray) -> np.ndarray:
     """Lower triangle of `A - V V'`; overwrites the lower triangle of `A`."""
     return _routines(A, V).syrk(-1.0, V, C=A)
 
 
-def add_outer_lower(A, V) -> np.ndarray:
+def add_outer_lower(A: np.ndarray, V: np.ndarray) -> np.ndarray:
     """Lower triangle of `A + V V'`; overwrites the lower triangle of `A`."""
     return _routines(A, V).syrk(1.0, V, C=A)
 
 
-def identity_plus_scaled(K, root) -> np.ndarray:
+def identity_plus_scaled(K: np.ndarray, root: np.ndarray) -> np.ndarray:
     """`I + diag(root) K diag(root)`, a new matrix, for a symmetric K."""
-    B = np.multiply(root[:, None], K if K.flags.f_contiguous else K.T, order="F")  # keeps the memory order
+    B: np.ndarray = np.multiply(root[:, None], K if K.flags.f_contiguous else K.T, order="F")  # keeps the memory order
     B *= root
     B[np.diag_indices_from(B)] += 1.0
     return B
 
 
-def add_outer(A, scale, x) -> np.ndarray:
+def add_outer(A: np.ndarray, scale: float, x: np.ndarray) -> np.ndarray:
     """`A + scale x x'`; overwrites A."""
     return _routines(A, x).ger(scale, x, x, a=A, overwrite_a=1, overwrite_x=0, overwrite_y=0)
 
 
-def gram(W) -> np.ndarray:
+def gram(W: np.ndarray) -> np.ndarray:
     """`W' W`, full, for W (n, S) of either order."""
     return mirror(gram_lower(W))
 
 
-def gram_lower(W) -> np.ndarray:
+def gram_lower(W: np.ndarray) -> np.ndarray:
     """Lower triangle of `W' W`, with zeros above it, for W (n, S) of either order."""
     by_column = W.flags.f_contiguous
     return _routines(W).syrk(1.0, W if by_column else W.T, trans=int(by_column))
 
 
-def add_gram_lower(A, W) -> np.ndarray:
+def add_gram_lower(A: np.ndarray, W: np.ndarray) -> np.ndarray:
     """Lower triangle of `A + W' W` for W (n, S); overwrites the lower triangle of `A`."""
     return _routines(A, W).syrk(1.0, W, C=A, trans=1)
 
 
-def inverse(L) -> np.ndarray:
+def inverse(L: np.ndarray) -> np.ndarray:
     """`(L L')^-1`, full; keeps `L`."""
     routines = _routines(L)
     return mirror(routines.lauum(routines.triangle_inverse(L)))
 
 
-def log_determinant(L) -> float:
+def log_determinant(L: np.ndarray) -> float:
     """`log |L L'|`, summed over leading axes, in double precision."""
-    return 2.0 * np.log(np.diagonal(L, axis1=-2, axis2=-1)).sum(dtype=float)
+    half: float = np.log(np.diagonal(L, axis1=-2, axis2=-1)).sum(dtype=float)
+    return 2.0 * half
 
 
-def packed(A) -> np.ndarray:
+def packed(A: np.ndarray) -> np.ndarray:
     """Lower triangles, column by column, of symmetric matrices (..., n, n): (..., n (n + 1) / 2)."""
     if A.ndim > 2:
         return np.array([packed(one) for one in A])
     return _routines(A).trttp(A if A.flags.f_contiguous else A.T, uplo="L")[0]
 
 
-def unpacked(triangles) -> np.ndarray:
+def unpacked(triangles: np.ndarray) -> np.ndarray:
     """Symmetric matrices (..., n, n) from lower triangles as returned by `packed`."""
     if triangles.ndim > 1:
         return np.array([unpacked(one) for one in triangles])
