@@ -1,9 +1,9 @@
 """Two services of one model directory, and two ingesters of one stream, while processes are killed.
 
-    python tests/benchmarks/replicas.py [--quick] [--json]
+    python tests/benchmarks/replicas.py [--quick] [--rate R] [--json]
 
 Each service has two worker processes. Clients, which know both services, ask for single points at random times, at half
-the rate that was answered before without pause, and send rows under keys, each key by two clients at once. Rows also
+the rate that was answered before without pause (or R a second), and send rows under keys, each key by two clients at once. Rows also
 arrive in a Redis stream. Every few seconds a process is killed and started again: a worker, a whole service, or an
 ingester; or a service replaces its workers (SIGHUP). At the end the model must have each row once, and no request may
 have failed: a client repeats those that a killed process has cut off. A time is that from when a client meant to ask
@@ -163,7 +163,7 @@ def answers(url):
         return False
 
 
-def figures(folder, stream, seconds, every):
+def figures(folder, stream, seconds, every, rate):
     X, y = rows(np.random.default_rng(0), FIRST_ROWS)
     settings = Settings(partition="chunks", query=200, learn=False, kernel="se", rows_per_expert=200)
     GBCM.fit((X, y), settings, model=folder / "models/wave")
@@ -184,13 +184,9 @@ def figures(folder, stream, seconds, every):
         wait_until(lambda: all(map(answers, urls)))
         clients = Clients(urls)
         own = np.median([own_seconds(urls[0]) for _ in range(40)][20:])
+        full = saturated(clients, min(20.0, seconds / 3))
         for number in range(ASKERS):
-            clients.start(clients.ask, number, None)
-        time.sleep(min(20.0, seconds / 3))
-        clients.join()
-        full, clients.seconds = len(clients.seconds) / min(20.0, seconds / 3), []
-        for number in range(ASKERS):
-            clients.start(clients.ask, number, 0.5 * full / ASKERS)
+            clients.start(clients.ask, number, (rate or 0.5 * full) / ASKERS)
         for number in range(SENDERS):
             clients.start(clients.send, number)
         clients.start(clients.publish, stream)
@@ -219,6 +215,16 @@ def figures(folder, stream, seconds, every):
     }
 
 
+def saturated(clients, seconds):
+    """Requests a second that are answered when clients ask without pause."""
+    for number in range(ASKERS):
+        clients.start(clients.ask, number, None)
+    time.sleep(seconds)
+    clients.join()
+    found, clients.seconds = len(clients.seconds) / seconds, []
+    return found
+
+
 def own_seconds(url):
     """Seconds of computing a single point, as the service tells it."""
     body, kind = json.dumps({"X": [[0.1] * INPUTS]}).encode(), {"Content-Type": "application/json"}
@@ -236,13 +242,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--rate", type=float, help="single points a second [default: half of what can be answered]")
     given = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = "1"
     with tempfile.TemporaryDirectory() as folder:
         server = RedisServer(folder)
         try:
             seconds, every = (24.0, 4.0) if given.quick else (600.0, 6.0)
-            found = figures(Path(folder), server.url("rows"), seconds, every)
+            found = figures(Path(folder), server.url("rows"), seconds, every, given.rate)
         finally:
             server.stop()
     if given.json:
