@@ -3,12 +3,12 @@
     python tests/benchmarks/replicas.py [--quick] [--rate R] [--json]
 
 Each service has two worker processes. Clients, which know both services, ask for single points at random times, at half
-the rate that was answered before without pause (or R a second), and send rows under keys, each key by two clients at once. Rows also
-arrive in a Redis stream. Every few seconds a process is killed and started again: a worker, a whole service, or an
-ingester; or a service replaces its workers (SIGHUP). At the end the model must have each row once, and no request may
-have failed: a client repeats those that a killed process has cut off. A time is that from when a client meant to ask
-until it has its answer; the model's own compute time is that of single points before, as services tell it by
-`Server-Timing`, a median. Full mode takes 11 minutes and is run by hand on a quiet machine; needs redis.
+the rate that was answered before without pause (or R a second), and send rows under keys, each key by two clients at
+once. Rows also arrive in a Redis stream. Every few seconds a process is killed and started again: a worker, a service
+or an ingester; or a service replaces its workers (SIGHUP). At the end the model must have each row once, and no
+request may have failed: a client repeats those that a killed process has cut off. A time is that from when a client
+meant to ask until it has its answer; the model's own compute time is that of single points before, as services tell it
+by `Server-Timing`, a median. Full mode takes 11 minutes and is run by hand on a quiet machine; needs redis.
 """
 
 import argparse
