@@ -48,8 +48,14 @@ def running(runtime: Where) -> Iterator[Runtime]:
 
 @contextlib.contextmanager
 def running_for(runtime: Where, rows: int) -> Iterator[Runtime]:
-    """As `running`, but None starts a local cluster where `worth_a_cluster(rows)` and no Dask client is active."""
-    if runtime is None and worth_a_cluster(rows) and _active() is None:
+    """As `running`, for rows in memory, which workers read from this machine's directory for temporary files.
+
+    None starts a local cluster where `worth_a_cluster(rows)` and no Dask client is active; it is an active client only
+    if its workers run on this machine.
+    """
+    if runtime is None and (client := _active()) is not None:
+        runtime = client if _is_near(client) else SerialRuntime()
+    if runtime is None and worth_a_cluster(rows):
         from bcmdist.runtime.dask.cluster import DaskRuntime  # quick start
 
         with DaskRuntime() as ours:
@@ -81,6 +87,12 @@ def _active():
     from bcmdist.runtime.dask.existing import active_client  # quick start
 
     return active_client()
+
+
+def _is_near(client):
+    from bcmdist.runtime.dask.existing import on_this_machine  # quick start
+
+    return on_this_machine(client)
 
 
 def address_of(runtime: Where) -> str:

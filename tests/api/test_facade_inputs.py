@@ -12,7 +12,7 @@ import pytest
 from scipy import sparse
 from sklearn.model_selection import cross_val_score
 
-from bcmdist import GBCM, DaskRuntime, GBCMClassifier, GBCMRegressor, Settings
+from bcmdist import GBCM, DaskRuntime, GBCMClassifier, GBCMRegressor, SerialRuntime, Settings
 from bcmdist.api import running
 from bcmdist.data.tables.importing import import_file
 from bcmdist.errors import BcmdistWarning, InvalidData, InvalidDtype, InvalidOption
@@ -273,6 +273,10 @@ def test_the_active_dask_client_of_a_notebook_is_used(cluster, wave, monkeypatch
         assert used
         with running.running_for(None, 10**7) as runtime:
             assert runtime._client.scheduler.address == address
+        far = {"workers": {"tcp://10.9.8.7:1234": {"host": "10.9.8.7"}}}
+        monkeypatch.setattr(client, "scheduler_info", lambda **_: far)  # workers cannot read what is in memory here
+        with running.running_for(None, 100) as runtime:
+            assert isinstance(runtime, SerialRuntime)
         assert client.status == "running"
     used.clear()
     fit()

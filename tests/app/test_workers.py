@@ -150,8 +150,12 @@ def test_a_killed_worker_is_replaced_and_none_outlives_its_supervisor(served):
     assert second in ready(served)
     assert httpx.post(f"{served.url}/models/wave/predict", json=POINT).status_code == 200
     left = ready(served)
+    os.kill(left[0], signal.SIGSTOP)  # keeps the address for a while
     served.end(signal.SIGKILL)
+    threading.Timer(4.0, os.kill, (left[0], signal.SIGCONT)).start()
+    served.start()  # waits for the address
     wait_until(lambda: all(map(gone, left)), "the end of the workers")
+    assert httpx.post(f"{served.url}/models/wave/predict", json=POINT).status_code == 200
 
 
 @pytest.mark.slow

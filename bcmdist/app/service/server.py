@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import ctypes
+import errno
 import functools
 import logging
 import os
@@ -34,6 +35,7 @@ from bcmdist.storage.locks import CAN_LOCK
 
 log = logging.getLogger("bcmdist.app.service")
 STOP_SECONDS = 30  # for running requests to end at shutdown
+ORPHANED_SECONDS = 30.0  # in which workers whose supervisor was killed let go of its address
 REST_SECONDS, LOOK_SECONDS = 1.0, 0.02  # until connections at rest are closed at shutdown; between looks at them
 WAITING = 1024  # connections in the listen queue
 MAPPED_THRESHOLD, MAPPED_BYTES = -3, 2**22  # M_MMAP_THRESHOLD, which glibc otherwise raises up to 2**25
@@ -96,8 +98,8 @@ def serve(
         raise InvalidOption(f"--workers: expected 1 on a system without locks of files, got {workers}; leave it out")
     if where.tls_cert:
         refuse_unusable(where.tls_cert, where.tls_key)
-    with _bound(where.host, where.port) as listening:
-        log_to_stderr(log_format)
+    log_to_stderr(log_format)
+    with _bound(where.host, where.port, seconds=0.0 if workers == 1 else ORPHANED_SECONDS) as listening:
         address = f"{'https' if where.tls_cert else 'http'}://{where.host}:{listening.getsockname()[1]}"
         started = functools.partial(log.info, "listening on %s", address)
         if workers == 1:
@@ -185,8 +187,8 @@ class _Server(uvicorn.Server):
         super().handle_exit(sig, frame)
 
 
-def _bound(host, port):
-    """Return a listening socket.
+def _bound(host, port, *, seconds=0.0):
+    """Return a listening socket; wait for the address for some seconds if it is taken.
 
     Raises
     ------
@@ -196,15 +198,23 @@ def _bound(host, port):
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # then asyncio sets TCP_NODELAY
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listening.bind((host, port))
-        listening.listen(WAITING)
-    except OSError as error:
-        listening.close()
-        raise InvalidOption(
-            f"--host, --port: expected an address that is free, {host} {port} is not ({error.strerror}); give another"
-        ) from error
-    return listening
+    deadline, waits = time.monotonic() + seconds, False
+    while True:
+        try:
+            listening.bind((host, port))
+            listening.listen(WAITING)
+            return listening
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE or time.monotonic() >= deadline:
+                listening.close()
+                raise InvalidOption(
+                    f"--host, --port: expected an address that is free, {host} {port} is not ({error.strerror}); give "
+                    "another"
+                ) from error
+            if not waits:
+                log.warning("%s %d is taken, by workers of a service that was killed: waiting", host, port)
+        waits = True
+        time.sleep(LOOK_SECONDS)
 
 
 def _give_back_memory():

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import distributed
+import psutil
 
 from bcmdist.errors import InvalidOption
 
@@ -61,3 +62,10 @@ def active_client() -> distributed.Client | None:
         return distributed.default_client()
     except ValueError:
         return None
+
+
+def on_this_machine(client: distributed.Client) -> bool:
+    """Whether all workers of a client's cluster run on this machine; True while there are none."""
+    workers = client.scheduler_info(n_workers=-1)["workers"].values()
+    ours = {address.address for addresses in psutil.net_if_addrs().values() for address in addresses}
+    return {worker["host"] for worker in workers} <= ours
