@@ -179,4 +179,4 @@ def test_a_service_that_is_ended_while_it_starts_ends_in_peace(tmp_path):
     assert process.returncode == 0, log
     assert "Traceback" not in log
     assert START not in log
-    assert all(gone(child.pid) for child in children)
+    wait_until(lambda: all(gone(child.pid) for child in children), "the end of the workers")
