@@ -24,8 +24,8 @@ def request_span(found: dict[str, Any], traceparent: str | None) -> None:
         "http.route": found["path"],
         "http.response.status_code": found["status"],
     }
-    own = {"request_id": found["id"], "model": found["model"], "rows": found["rows"]}
-    attributes |= {f"bcmdist.{name}": value for name, value in own.items() if value is not None}
+    ours = {"request_id": found["id"], "model": found["model"], "rows": found["rows"]}
+    attributes |= {f"bcmdist.{name}": value for name, value in ours.items() if value is not None}
     name, start = f"{found['method']} {found['path']}", now - int(found["ms"] * 1e-3 * NANOSECONDS)
     span = TRACER.start_span(
         name, _context(traceparent), trace.SpanKind.SERVER, attributes=attributes, start_time=start
@@ -40,8 +40,10 @@ def commit_span(event: IngestEvent) -> None:
     if event.seconds is None:
         return
     now = time.time_ns()
-    own = {name: event.counts[name] for name in ("partitions", "rows", "retries", "skipped")} | {"commit": event.commit}
-    attributes = {f"bcmdist.{name}": value for name, value in own.items()}
+    facts = {name: event.counts[name] for name in ("partitions", "rows", "retries", "skipped")} | {
+        "commit": event.commit
+    }
+    attributes = {f"bcmdist.{name}": value for name, value in facts.items()}
     start = now - int(event.seconds * NANOSECONDS)
     span = TRACER.start_span("commit", attributes=attributes, start_time=start)
     for error, partitions in event.failed.items():

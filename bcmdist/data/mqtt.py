@@ -1,4 +1,4 @@
-"""A bridge from MQTT to a table that can be ingested (`bcmdist.data.sql_inbox`).
+"""A bridge from MQTT to a table that can be ingested (`bcmdist.data.message_table`).
 
 MQTT brokers number no messages and keep none that was acknowledged, so nothing could be read again: by a worker, after
 a crash, or to forget it. The bridge has a session that outlives its process, receives with QoS 1 (at least once), and
@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from bcmdist.data.sql_inbox import Inbox
+from bcmdist.data.message_table import MessageTable
 from bcmdist.errors import InvalidOption, MissingExtra, SourceUnreachable
 
 # Seconds for which a broker that does not answer is tried again: it may be restarting.
@@ -42,10 +42,10 @@ class Bridge:
                 f"bridge: expected mqtt://HOST[:PORT]/TOPIC, got {re.sub('//.*@', '//', str(url)):.80}; correct the "
                 "URL (user and password are MQTT_USERNAME and MQTT_PASSWORD)"
             )
-        mqtt, self.url, self._topic, self.inbox = _paho(), match[0], match["topic"], Inbox(table)
+        mqtt, self.url, self._topic, self.table = _paho(), match[0], match["topic"], MessageTable(table)
         self.counts = {"rows": 0, "duplicates": 0, "refused": 0}
         self._received: list[Any] = []
-        name = hashlib.sha256(f"{self._topic} {self.inbox.url}".encode()).hexdigest()[:16]
+        name = hashlib.sha256(f"{self._topic} {self.table.url}".encode()).hexdigest()[:16]
         version = mqtt.CallbackAPIVersion.VERSION2
         self._client = mqtt.Client(version, f"bcmdist-{name}", clean_session=False, manual_ack=True)
         self._client.username_pw_set(os.environ.get("MQTT_USERNAME"), os.environ.get("MQTT_PASSWORD"))
@@ -71,7 +71,7 @@ class Bridge:
                 pass
             self._store()
         self._client.disconnect()
-        return self.counts | {"missing": self.inbox.missing()}
+        return self.counts | {"missing": self.table.missing()}
 
     def _more(self):
         """Return whether another message has come, without waiting."""
@@ -89,7 +89,7 @@ class Bridge:
                 f"{self.url}: expected messages published with QoS 1, which are delivered again until they are stored, "
                 f"got one of {unsafe.topic} with QoS 0, which may be lost; publish with QoS 1"
             )
-        for name, count in self.inbox.add([(one.topic, one.payload) for one in messages]).items():
+        for name, count in self.table.add([(one.topic, one.payload) for one in messages]).items():
             self.counts[name] += count
         for one in messages:
             self._client.ack(one.mid, one.qos)

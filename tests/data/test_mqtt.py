@@ -8,9 +8,9 @@ import sys
 import pytest
 from processes import Commands, finish, wait_until
 
+from bcmdist.data.message_table import MessageTable
 from bcmdist.data.mqtt import Bridge
 from bcmdist.data.sources.open import open_source
-from bcmdist.data.sql_inbox import Inbox
 from bcmdist.errors import BcmdistWarning, InvalidOption, MissingExtra, SourceUnreachable
 
 pytest.importorskip("paho.mqtt.client", reason="MQTT: pip install 'bcmdist[mqtt]'")
@@ -40,8 +40,8 @@ def sent(*rows, topic="t"):
 
 def test_a_message_is_one_row_however_often_it_comes(table, tmp_path):
     first = sent(ROW, ROW | {"sequence": 1}, ROW)
-    assert Inbox(table).add(first) == {"rows": 2, "duplicates": 1, "refused": 0}
-    inbox = Inbox(table)  # as after a crash
+    assert MessageTable(table).add(first) == {"rows": 2, "duplicates": 1, "refused": 0}
+    inbox = MessageTable(table)  # as after a crash
     assert inbox.add(first) == {"rows": 0, "duplicates": 3, "refused": 0}
     assert inbox.add(sent(ROW, topic="other")) == {"rows": 1, "duplicates": 0, "refused": 0}
     assert inbox.add(sent(ROW | {"publisher": "p", "sequence": 7})) == {"rows": 1, "duplicates": 0, "refused": 0}
@@ -52,13 +52,13 @@ def test_a_message_is_one_row_however_often_it_comes(table, tmp_path):
 
 
 def test_rows_and_their_names_are_stored_in_one_transaction(table, tmp_path, monkeypatch):
-    inbox = Inbox(table)
+    inbox = MessageTable(table)
     inbox.add(sent(ROW))
     monkeypatch.setattr(inbox, "_received", None)
     with pytest.raises(AttributeError):
         inbox.add(sent(ROW | {"sequence": 1}))
     assert len(stored(tmp_path)) == 1
-    assert Inbox(table).add(sent(ROW, ROW | {"sequence": 1})) == {"rows": 1, "duplicates": 1, "refused": 0}
+    assert MessageTable(table).add(sent(ROW, ROW | {"sequence": 1})) == {"rows": 1, "duplicates": 1, "refused": 0}
 
 
 REFUSED = {
@@ -76,7 +76,7 @@ REFUSED = {
 @pytest.mark.parametrize("case", REFUSED)
 def test_messages_that_are_no_rows_are_kept_with_the_reason(table, tmp_path, case):
     row, reason = REFUSED[case]
-    inbox = Inbox(table)
+    inbox = MessageTable(table)
     assert inbox.add(sent(ROW, row, ROW | {"sequence": 1})) == {"rows": 2, "duplicates": 0, "refused": 1}
     ((topic, found),) = stored(tmp_path, "topic, reason from rows_refused")
     assert (topic, found.startswith(reason)) == ("t", True), found

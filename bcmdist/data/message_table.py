@@ -1,4 +1,4 @@
-"""An inbox: a table of a database to which messages are added once each, whatever is delivered again.
+"""A table of a database to which messages are added once each, whatever is delivered again.
 
 A message is a JSON object of numbers, one row, with a whole number `sequence` that its publisher counts, and a text
 `publisher` [default: the topic]. Beside TABLE, with the rows and a key `id` that only grows, there are TABLE_received,
@@ -17,7 +17,7 @@ from bcmdist.errors import InvalidOption
 SEQUENCE, PUBLISHER = "sequence", "publisher"
 
 
-class Inbox:
+class MessageTable:
     """The table of a URL (`bcmdist.data.sql`), made with the first row if there is none.
 
     Retries, duplicates and loss: `add` may be repeated after a crash; a message with the publisher, number and values
@@ -48,13 +48,13 @@ class Inbox:
             for topic, payload, (name, row, reason) in parsed:
                 reason = reason or self._misfit(link, row)
                 digest = hashlib.sha256(json.dumps(row, sort_keys=True).encode()).hexdigest()
-                known = before.get(name, received.get(name))
-                if known not in (None, digest):
+                stored = before.get(name, received.get(name))
+                if stored not in (None, digest):
                     reason = f"{name[0]} has sent other values as number {name[1]}: it must not begin to count anew"
                 if reason:
                     text = payload.decode(errors="replace").replace("\0", "")
                     refused.append({"topic": topic, "payload": text, "reason": reason})
-                elif known is None:
+                elif stored is None:
                     received[name] = digest
                     rows.append(row)
             names = [{PUBLISHER: one[0], SEQUENCE: one[1], "hash": digest} for one, digest in received.items()]
