@@ -9,6 +9,7 @@ from bcmdist.api.mixture import opened
 from bcmdist.app.service import loaded, served
 from bcmdist.app.service.catalogue import OTHER, Catalogue
 from bcmdist.app.service.loaded import Changes
+from bcmdist.app.service.waiting import WaitingRows
 from bcmdist.committee.ingest.options import IngestOptions
 from bcmdist.committee.mixture_commits import contents_of, revision_store
 from bcmdist.errors import ModelDamaged
@@ -49,7 +50,7 @@ def fit(name, seed):
 @pytest.fixture
 def catalogue(server, tmp_path):
     """The served models; nobody looks at the store but the test."""
-    made = Catalogue(MODELS, tmp_path / "rows")
+    made = Catalogue(MODELS, WaitingRows(), tmp_path / "rows")
     made._closing.set()
     made._thread.join()
     yield made
