@@ -1,6 +1,6 @@
 """Two services of one model directory, and two ingesters of one stream, while processes are killed.
 
-    python tests/benchmarks/replicas.py [--quick] [--rate R] [--json]
+    python tests/benchmarks/replicas.py [--quick] [--rate R] [--seconds S] [--json]
 
 Each service has two worker processes. Clients, which know both services, ask for single points at random times, at half
 the rate that was answered before without pause (or R a second), and send rows under keys, each key by two clients at
@@ -134,6 +134,9 @@ def disturb(services, ingesters, seconds, every):
     done, rng, end = Counter(), np.random.default_rng(3), time.monotonic() + seconds
     while time.monotonic() + every < end:
         time.sleep(every)
+        for one in (*services, *ingesters):
+            if one.process.poll() is not None:
+                raise SystemExit(f"{one.name} has ended by itself: {one.log.read_text()[-2000:]}")
         kind = ("worker", "service", "ingester", "renewal")[sum(done.values()) % 4]
         service, ingester = services[rng.integers(2)], ingesters[rng.integers(2)]
         if kind == "worker" and service.children:
@@ -242,13 +245,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--seconds", type=float, default=600.0, help="for which processes are killed")
     parser.add_argument("--rate", type=float, help="single points a second [default: half of what can be answered]")
     given = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = "1"
     with tempfile.TemporaryDirectory() as folder:
         server = RedisServer(folder)
         try:
-            seconds, every = (24.0, 4.0) if given.quick else (600.0, 6.0)
+            seconds, every = (24.0, 4.0) if given.quick else (given.seconds, 6.0)
             found = figures(Path(folder), server.url("rows"), seconds, every, given.rate)
         finally:
             server.stop()
