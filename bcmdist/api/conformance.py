@@ -42,6 +42,7 @@ SETTINGS = Settings(
 )
 WAIT_SECONDS = 30.0  # for tasks to begin, and for threads and processes to end
 LOOK_SECONDS = 0.02  # between two looks
+CANCEL_SECONDS = 2.0  # in which a cancellation reaches the workers, while no task can end
 MOST_READ = 100  # pairs that a runtime may take per thread before it returns the first outcome
 HELPERS = ("resource_tracker", "forkserver")  # processes of multiprocessing, which live as long as the interpreter
 
@@ -348,6 +349,7 @@ def _check_cancelled(checked, runtime, folder):
     outcomes = runtime.each(itertools.islice(work, MOST_READ * (1 + threads)), label="check")
     next(outcomes)
     outcomes.close()
+    time.sleep(CANCEL_SECONDS)
     Path(folder, "end").touch()
     spans = [Span(k, k + 1) for k in range(8 * threads)]
     checked.equal("`sum` after `close`", runtime.sum(One(), spans, label="check"), len(spans))
