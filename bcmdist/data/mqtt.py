@@ -23,10 +23,10 @@ URL = re.compile(r"(?P<scheme>mqtts?)://(?P<host>[^/:@\s]+)(:(?P<port>\d{1,5}))?
 
 
 class Bridge:
-    """Copies the messages of a topic into an inbox.
+    """Copies the messages of a topic into a table.
 
     Retries, duplicates and loss: a killed bridge, and one that lost its broker, receives again what it had not
-    acknowledged; the inbox recognises it. Messages that the broker drops (a full queue, an expired session) are counted
+    acknowledged; the table recognises it. Messages that the broker drops (a full queue, an expired session) are counted
     as missing numbers. Messages published with QoS 0 are refused.
 
     Parameters
@@ -79,7 +79,7 @@ class Bridge:
         return self._client.loop(0) == 0 and len(self._received) > before
 
     def _store(self):
-        """Add what was received to the inbox, and then acknowledge it."""
+        """Add what was received to the table, and then acknowledge it."""
         messages, self._received = self._received, []
         if not messages:
             return

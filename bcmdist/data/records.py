@@ -23,7 +23,7 @@ class Records:
     """columns, in the order in which a model without names takes its inputs"""
     rows: Sequence[Sequence[Any]]
     """(n, names)"""
-    place: Callable[[int], str]
+    label: Callable[[int], str]
     """names a row in errors, by its number: "offset 17" """
 
     def shape(self, x, y, companions) -> EntryShape:
@@ -65,7 +65,7 @@ class Records:
         if bad is not None:
             got = "null" if values[bad] is None else repr(values[bad])
             raise InvalidData(
-                f"{self.url}: expected a number in {name}, got {got:.80} at {self.place(bad)}; correct or leave out "
+                f"{self.url}: expected a number in {name}, got {got:.80} at {self.label(bad)}; correct or leave out "
                 "the row where it is written, or go on without these rows (--on-error skip)"
             )
         return as_float(np.asarray(values), f"{self.url}: {name}")

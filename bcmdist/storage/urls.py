@@ -21,7 +21,7 @@ class Provider:
     """variables with the URL of the store; the first that is set holds"""
     keys: str
     """variables with credentials, for errors"""
-    place: str
+    location: str
     """further variables, for errors"""
 
     @property
@@ -36,7 +36,7 @@ S3 = Provider(
     environment=("AWS_",),
     endpoints=("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"),
     keys="AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
-    place="AWS_ENDPOINT_URL, AWS_REGION",
+    location="AWS_ENDPOINT_URL, AWS_REGION",
 )
 GCS = Provider(
     form="gs://BUCKET/PREFIX",
@@ -44,7 +44,7 @@ GCS = Provider(
     environment=("GOOGLE_",),
     endpoints=("GOOGLE_BASE_URL",),
     keys="GOOGLE_APPLICATION_CREDENTIALS or GOOGLE_SERVICE_ACCOUNT",
-    place="GOOGLE_BASE_URL",
+    location="GOOGLE_BASE_URL",
 )
 AZURE = Provider(
     form="az://CONTAINER/PREFIX",
@@ -52,7 +52,7 @@ AZURE = Provider(
     environment=("AZURE_", "AZURITE_", "IDENTITY_", "MSI_"),
     endpoints=("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"),
     keys="AZURE_STORAGE_ACCOUNT_KEY or AZURE_CLIENT_ID, AZURE_CLIENT_SECRET and AZURE_TENANT_ID",
-    place="AZURE_STORAGE_ACCOUNT_NAME",
+    location="AZURE_STORAGE_ACCOUNT_NAME",
 )
 PROVIDERS = {scheme: provider for provider in (S3, GCS, AZURE) for scheme in provider.schemes}
 FORMS = "s3://BUCKET/PREFIX, gs://BUCKET/PREFIX or az://CONTAINER/PREFIX"
@@ -92,7 +92,7 @@ def refuse_secrets(url) -> None:
     place, provider = after.partition("/")[0], provider_of(url)
     if "@" in place or (provider and ":" in place):
         remedy = provider.keys if provider else "the environment of its protocol"
-        account = f" ({provider.place} and {provider.form})" if provider is AZURE else ""
+        account = f" ({provider.location} and {provider.form})" if provider is AZURE else ""
         raise InvalidOption(
             f"{scheme}://...: expected a URL without user and password, which would be kept with models and jobs, got "
             f"one with them; leave them out and set {remedy} on every machine{account}"
@@ -124,5 +124,5 @@ def answering(url) -> Iterator[None]:
         provider = provider_of(url) or S3
         raise StorageUnreachable(
             f"{url}: expected the object store to answer, got {line} {code}; check that it runs and holds the "
-            f"{provider.form.split('/')[2].lower()}, and {provider.place}, {provider.keys} on this machine"
+            f"{provider.form.split('/')[2].lower()}, and {provider.location}, {provider.keys} on this machine"
         ) from (error if text == str(error) else None)

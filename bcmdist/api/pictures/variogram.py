@@ -66,12 +66,12 @@ def semivariances(model, rows, noise) -> tuple[np.ndarray, np.ndarray]:
     """
     scale, Z = model.likelihood.units.latent_length(model.scaling.y_scale), model.scaling.inputs(rows.X)
     design, y = model.shared.mean.design(Z), rows.obs.y
-    rest = scale * (y - design @ np.linalg.lstsq(design, y, rcond=None)[0]) if design.shape[1] else scale * y
+    residual = scale * (y - design @ np.linalg.lstsq(design, y, rcond=None)[0]) if design.shape[1] else scale * y
     kernel = model.shared.kernel
     sill = scale**2 * kernel.diagonal(Z) + noise
     first, second = np.triu_indices(len(rows), 1)
     expected = 0.5 * (sill[first] + sill[second]) - scale**2 * kernel.cross(Z, Z)[first, second]
-    return 0.5 * (rest[first] - rest[second]) ** 2, expected
+    return 0.5 * (residual[first] - residual[second]) ** 2, expected
 
 
 def directions(model, X) -> dict[str, np.ndarray]:
