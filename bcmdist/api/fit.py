@@ -127,10 +127,10 @@ def absorb_without_errors(
 
 def _absorbed(snapshot, parts, runtime, finish, options):
     """Absorb new partitions, call `finish` with the number of rows `since` when it was last called, and commit."""
-    absorbed = {entry.key for entry in snapshot.ledger} | absorbed_in_cells(snapshot)
-    parts = [part for part in dict.fromkeys(snapshot.named(parts)) if part.key not in absorbed]
+    in_cells, ledger = absorbed_in_cells(snapshot), snapshot.ledger
+    parts = [p for p in dict.fromkeys(snapshot.named(parts)) if not (p.key in in_cells or ledger.holds(p.key))]
     snapshot.refuse_unlike(parts)
-    refuse_overlap(parts, absorbed)
+    refuse_overlap(parts, {entry.key for entry in ledger} | in_cells)
     if not parts:
         return finish(snapshot, since=0).committed_or_newest()
     finish = functools.partial(finish, since=snapshot.committee.total.rows)

@@ -23,12 +23,24 @@ def partitions_of(snapshot: Snapshot, entries: Sequence[Entry], counts: Mapping[
     Raises
     ------
     DataNotFound, InvalidData
-        Of rows without a copy, as `from_keys`.
+        Of rows without a copy, as `from_keys`; or an entry was compacted.
     """
     model = snapshot.model
+    refuse_compacted(snapshot, entries)
     sources = iter(from_keys([e.key for e in entries if not e.copy], y=model.y_name, schema=model.schema))
     copies = iter(_copies(snapshot, [e for e in entries if e.copy]))
     return [as_absorbed(next(copies if e.copy else sources), e, counts[e.key]) for e in entries]
+
+
+def refuse_compacted(snapshot: Snapshot, entries: Sequence[Entry]) -> None:
+    """Raise `DataNotFound` if entries were compacted."""
+    compacted = [entry.key for entry in entries if entry.compacted]
+    if compacted:
+        raise DataNotFound(
+            f"{snapshot.url}: expected ledger entries of single partitions, of {len(compacted)} ranges such as "
+            f"{compacted[0]} only the rows are known since `prune --keep-ledger`: they can neither be forgotten nor "
+            "absorbed anew; fit a new model to the data, or go on with a backup made before"
+        )
 
 
 def _copies(snapshot, entries) -> list[Partition]:
@@ -55,11 +67,13 @@ def absorbed_partitions(snapshot: Snapshot) -> list[Partition]:
 def readable_partitions(snapshot: Snapshot) -> list[Partition]:
     """Absorbed partitions whose rows can be read again, ordered by array and first row, with their current weights.
 
-    Left out are those without a copy whose key names no location (`names_location`), or whose data set is gone.
+    Left out are those without a copy whose key names no location (`names_location`), or whose data set is gone, and
+    those in compacted entries.
     """
     counts = weights(snapshot.facts.fading, snapshot.ledger)
     found: list[Partition] = []
-    placed = sorted((entry for entry in snapshot.ledger if names_location(entry.key)), key=_array_and_start)
+    single = (entry for entry in snapshot.ledger if names_location(entry.key) and not entry.compacted)
+    placed = sorted(single, key=_array_and_start)
     for _, entries in itertools.groupby(placed, key=lambda entry: (_array_and_start(entry)[0], bool(entry.copy))):
         with contextlib.suppress(DataNotFound):
             found += partitions_of(snapshot, list(entries), counts)

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from bcmdist.committee import passes
-from bcmdist.committee.absorbed import partitions_of
+from bcmdist.committee.absorbed import partitions_of, refuse_compacted
 from bcmdist.committee.cells import absorbed_in_cells
 from bcmdist.committee.committee import Committee
 from bcmdist.committee.facts import Cells
@@ -183,6 +183,8 @@ def entries_of(snapshot: Snapshot, keys: Iterable[str]) -> list[Entry]:
     by_key = {entry.key: entry for entry in snapshot.ledger}
     keys = list(dict.fromkeys(keys))
     missing = [key for key in keys if key not in by_key]
+    if missing and snapshot.ledger.holds(missing[0]):
+        refuse_compacted(snapshot, [entry for entry in by_key.values() if entry.compacted])
     if missing or not keys:
         shown = next(iter(by_key), "none")
         raise InvalidOption(
@@ -294,7 +296,7 @@ def new_store(model) -> ModelStore:
 
 def _refuse_shared_rows(one, other):
     """Raise `ModelsDiffer` or `InvalidData` where two committees have absorbed the same rows."""
-    shared = {entry.digest: entry.key for entry in one.ledger}
+    shared = {entry.digest: entry.key for entry in one.ledger if not entry.compacted}
     for entry in other.ledger:
         if entry.digest in shared:
             raise ModelsDiffer(

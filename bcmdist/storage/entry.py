@@ -10,6 +10,8 @@ from bcmdist.storage.fields import Count, NotNegative, Number
 
 # `Entry.at` of a message that is linearised at the posterior of its moment, so that it depends on earlier partitions.
 RUNNING = "running"
+# `Entry.digest` of a range of rows whose partitions are no longer known (`bcmdist.committee.compaction`).
+COMPACTED = "0" * 64
 # Scores of a partition before it is absorbed, in the order of `Entry.arrival`: for numeric targets, and for classes.
 NUMBER_SCORES = ("log_score", "coverage95", "pit_mean")
 CLASS_SCORES = ("log_score", "accuracy")
@@ -74,6 +76,11 @@ class Entry:
     """hash of the blob with a copy of its rows, for local predictions (`bcmdist.committee.row_copies`)"""
     residuals: ResidualRecord | None = field(default=None, compare=False, repr=False)
     """residuals at some of its rows; stored separately (`bcmdist.storage.residual_records`)"""
+
+    @property
+    def compacted(self) -> bool:
+        """Whether it stands for several partitions, of which only the range of their rows is known."""
+        return self.digest == COMPACTED
 
 
 STORED = tuple(name for name in Entry.__dataclass_fields__ if name != "residuals")

@@ -5,8 +5,10 @@ segment. Lookups search each segment, in about log n steps. `put_segment`, `get_
 `stored` and `extended` are methods of `ModelStore`.
 """
 
+import bisect
 import functools
 import itertools
+import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -19,7 +21,7 @@ from zict import LRU
 from bcmdist.errors import ModelDamaged
 from bcmdist.storage.blobs import blob_label
 from bcmdist.storage.cache import get_or_make, least_recently_used
-from bcmdist.storage.entry import STORED, Entry
+from bcmdist.storage.entry import STORED, Entry, named_range
 from bcmdist.storage.fields import damaged, read_back
 from bcmdist.storage.mapped import forget_pages, mapped
 from bcmdist.storage.segment import AT_ONCE, Segment, SegmentSummary, encode, joined_segments
@@ -147,6 +149,11 @@ class Ledger(Sequence[Entry]):
         return sum(part.summary.rows for part in self.parts)
 
     @property
+    def compacted_rows(self) -> int:
+        """Number of rows in compacted entries."""
+        return sum(part.summary.compacted for part in self.parts)
+
+    @property
     def queries(self) -> set[int]:
         """Numbers of the query sets of entries."""
         return {number for part in self.parts for number in part.summary.queries}
@@ -170,6 +177,14 @@ class Ledger(Sequence[Entry]):
             if found is not None:
                 return self._with_record(found)
         return None
+
+    def holds(self, key: str) -> bool:
+        """Return whether the rows of a partition were absorbed, under this key or in a compacted entry."""
+        if self.find(key):
+            return True
+        array, start, stop = named_range(key) if self.compacted_rows else ("", 0, 0)
+        ranges = [named_range(e.key) for e in self.overlapping(array, start, stop) if e.compacted] if array else []
+        return any(low <= start and stop <= high for _, low, high in ranges)
 
     def knows(self, array: str) -> bool:
         """Return whether any rows of an array were absorbed."""
@@ -232,10 +247,12 @@ class Ledger(Sequence[Entry]):
         return Ledger([_in_memory(entries)] if entries else [], recorded)
 
     def left_by(self, later: "Ledger") -> list[Entry]:
-        """Return the entries that a later ledger lacks."""
+        """Return the entries whose rows a later ledger lacks."""
         shared = set(self.digests) & set(later.digests) - {""}
-        keys = {entry.key for part in later.parts if part.digest not in shared for entry in part.segment}
-        return [e for part in self.parts if part.digest not in shared for e in part.segment if e.key not in keys]
+        new = [entry for part in later.parts if part.digest not in shared for entry in part.segment]
+        keys, ranges = {entry.key for entry in new}, sorted(named_range(e.key) for e in new if e.compacted)
+        old = (entry for part in self.parts if part.digest not in shared for entry in part.segment)
+        return [entry for entry in old if entry.key not in keys and not _lies_in(entry.key, ranges)]
 
     def _with_record(self, entry):
         return self.recorded.get(entry.key, entry) if self.recorded else entry
@@ -245,6 +262,13 @@ class Ledger(Sequence[Entry]):
 
 
 EMPTY = Ledger()
+
+
+def _lies_in(key, ranges) -> bool:
+    """Whether the rows of a key are in one of these disjoint ranges, which are sorted."""
+    array, start, stop = named_range(key) if ranges else ("", 0, 0)
+    place = bisect.bisect_right(ranges, (array, start, math.inf)) - 1
+    return place >= 0 and ranges[place][0] == array and stop <= ranges[place][2]
 
 
 def _in_memory(entries) -> LedgerPart:

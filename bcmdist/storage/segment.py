@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from bcmdist.storage.columns import Columns, Texts, decoded, encoded, joined
-from bcmdist.storage.entry import KEY, STORED, Entry
+from bcmdist.storage.entry import COMPACTED, KEY, STORED, Entry
 from bcmdist.storage.fields import Count, damaged
 from bcmdist.storage.json_segments import entries_of_json
 
@@ -52,6 +52,8 @@ class SegmentSummary(msgspec.Struct, frozen=True):
     """number of entries with `Entry.arrival`"""
     blobs: bool
     """whether an entry names a blob"""
+    compacted: Count = 0
+    """number of rows in compacted entries"""
 
 
 class Segment:
@@ -88,6 +90,7 @@ class Segment:
             _occurring(_distinct(lengths)),
             int((lengths > 0).sum()),
             not unnamed,
+            sum(entry.rows for entry in self.of_digest(COMPACTED)),
         )
 
     # --- Entries ---

@@ -181,14 +181,30 @@ def backup(model, to, commit, as_json) -> dict:
 @click.option(
     "--keep", type=click.IntRange(1, 10**8 - 1), required=True, metavar="N", help="Number of newest commits to keep."
 )
+@click.option(
+    "--keep-ledger",
+    type=click.IntRange(1, 10**9),
+    metavar="N",
+    help="Number of newest partitions to keep in the ledger one by one. Of older ones only the ranges of their rows "
+    "stay: these rows are still recognised and counted once, but can no longer be forgotten, refitted, or checked "
+    "for changes. By default all stay.",
+)
 @json_option
-def prune(model, keep, as_json) -> dict:
+def prune(model, keep, keep_ledger, as_json) -> dict:
     """Remove old commits of MODEL and the files only they need; commits in use by a job or a prediction, and those
     that an alias names, stay.
 
-    Example: bcmdist prune model --keep 10
+    Example: bcmdist prune model --keep 10 --keep-ledger 100000
     """
-    from bcmdist.api.mixture import Mixture, is_mixture  # quick start
+    from bcmdist.api.mixture import Mixture, is_mixture, refuse_mixture  # quick start
+    from bcmdist.committee.compaction import compact
+    from bcmdist.committee.snapshot import Snapshot
     from bcmdist.storage.commits import open_store
 
-    return report(Mixture.load(model).prune(keep) if is_mixture(model) else open_store(model).prune(keep), as_json)
+    ledger = {}
+    if keep_ledger is not None:
+        refuse_mixture(model, "prune the ledger of")
+        found = compact(Snapshot.load(model), keep_ledger).ledger
+        ledger = {"ledger": {"entries": len(found), "rows": found.rows, "compacted_rows": found.compacted_rows}}
+    pruned = Mixture.load(model).prune(keep) if is_mixture(model) else open_store(model).prune(keep)
+    return report(pruned | ledger, as_json)

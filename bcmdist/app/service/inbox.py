@@ -105,7 +105,7 @@ class Inbox:
                     "key of their own"
                 )
             parts = _parts(gbcm, url)
-            absorbed = all(part.key in gbcm.snapshot.absorbed for part in parts)
+            absorbed = all(gbcm.snapshot.ledger.holds(part.key) for part in parts)
             if not absorbed:
                 _refuse_unfit(gbcm, parts, storage, url, new=written)
         answer = {"rows": len(columns[gbcm.model.y_name]), "partitions": len(parts), "digest": digest}

@@ -127,7 +127,7 @@ def _committees(model) -> list[GBCM]:
 def _same(one, other) -> bool:
     """Whether two snapshots have absorbed the same partitions with the same messages."""
     totals = zip(*((each.committee.total.eta, each.committee.total.precision) for each in (one, other)), strict=True)
-    return one.absorbed.keys() == other.absorbed.keys() and all(np.array_equal(*pair) for pair in totals)
+    return one.ledger == other.ledger and all(np.array_equal(*pair) for pair in totals)
 
 
 def _figures(model) -> dict[str, Any]:

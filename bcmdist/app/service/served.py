@@ -275,9 +275,9 @@ class Served:
         with self.using() as loaded, SerialRuntime() as runtime:
             fitted = loaded.fitted
             refuse_other_model(fitted, requests)
-            absorbed, parts, before = fitted.snapshot.absorbed, dict[Partition, None](), list[bool]()
+            ledger, parts, before = fitted.snapshot.ledger, dict[Partition, None](), list[bool]()
             for request in requests:
-                new = [part for part in request.parts if part.key not in absorbed and part not in parts]
+                new = [part for part in request.parts if part not in parts and not ledger.holds(part.key)]
                 parts |= dict.fromkeys(new)
                 before.append(not new)
             if parts:

@@ -65,7 +65,7 @@ class AbsorbedPartitions(Mapping[str, str]):
 
     def __getitem__(self, key: str) -> str:
         found = self.ledger.find(key)
-        return self._forgotten[key] if found is None else found.digest
+        return self._forgotten[key] if found is None or found.compacted else found.digest
 
     def __iter__(self) -> Iterator[str]:
         return itertools.chain((entry.key for entry in self.ledger), self._forgotten)
@@ -74,8 +74,9 @@ class AbsorbedPartitions(Mapping[str, str]):
         return len(self.ledger) + len(self._forgotten)
 
     def overlapping(self, part: Partition) -> list[str]:
-        """Return the keys of the ledger that share rows with a partition."""
-        return [entry.key for entry in self.ledger.overlapping(named_range(part.key)[0], part.start, part.stop)]
+        """Return the keys of the ledger that share rows with a partition, without compacted entries."""
+        found = self.ledger.overlapping(named_range(part.key)[0], part.start, part.stop)
+        return [entry.key for entry in found if not entry.compacted]
 
 
 @dataclass(frozen=True)

@@ -100,14 +100,14 @@ def ingest_in_turn(
         )
     report, read_to, twins = IngestReport(), None, dict[str, str]()
     events = Events(options.observe, source.name)
-    digests = {entry.key: entry.digest for entry in snapshot.ledger}
-    keys = digests.keys() | absorbed_in_cells(snapshot)
+    digests = _digests(snapshot)
+    keys = {entry.key for entry in snapshot.ledger} | absorbed_in_cells(snapshot)
     while deliveries := source.read(read_to, max(GROUP, passes.partitions_at_once(len(keys)))):
         read_to = deliveries[-1].offset
         for error in (delivery.bad[1] for delivery in deliveries if delivery.bad):
             raise error
         parts = [part for delivery in deliveries for part in delivery.parts]
-        fresh = [part for part in parts if part.key not in keys]
+        fresh = [part for part in parts if not (part.key in keys or snapshot.ledger.holds(part.key))]
         report.duplicates += len(parts) - len(fresh)
         again = [part for part in parts if part.key in digests]
         if again:
@@ -118,7 +118,7 @@ def ingest_in_turn(
             refuse_large_expert(fresh, snapshot.model.shared, runtime, snapshot.model.likelihood)
             twins |= _twins(snapshot, fresh, runtime, options)
             snapshot = passes.absorb_in_turn(snapshot, fresh, runtime)
-            digests = {entry.key: entry.digest for entry in snapshot.ledger}
+            digests = _digests(snapshot)
             keys |= digests.keys()
         report.partitions += len(fresh)
         report.rows += sum(part.rows for part in fresh)
@@ -128,6 +128,11 @@ def ingest_in_turn(
     if twins and options.same_rows == "warn":
         warnings.warn(BcmdistWarning(same_rows_warning(twins)), stacklevel=2)
     return snapshot, report
+
+
+def _digests(snapshot) -> dict[str, str]:
+    """Hashes of absorbed rows by key, without compacted entries."""
+    return {entry.key: entry.digest for entry in snapshot.ledger if not entry.compacted}
 
 
 def _twins(snapshot, fresh: list[Partition], runtime, options) -> dict[str, str]:

@@ -224,7 +224,7 @@ def calibration(snapshot: Snapshot, *, allowed_bytes, seed=0) -> dict:
             f"{likelihood.name}; score held-out rows instead"
         )
     rng = np.random.default_rng(seed)
-    chosen = _whole_partitions(snapshot.ledger, rng)
+    chosen = _whole_partitions([entry for entry in snapshot.ledger if not entry.compacted], rng)
     rows, largest = sum(entry.rows for entry in chosen), max(entry.rows for entry in chosen)
     count = min(rows, CALIBRATION_POINTS)
     memory.refuse_above(

@@ -1,0 +1,120 @@
+"""Compaction of the ledger: of old partitions only the ranges of their rows are kept, adjacent ones as one entry.
+
+Rows in a compacted range are recognised, and never absorbed again; rows and target densities are still counted. What
+needs a single partition is lost: to forget it, to see that its rows have changed, or that a copy has the same rows.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from bcmdist.committee.fading import Weighting
+from bcmdist.committee.snapshot import Snapshot
+from bcmdist.errors import CommitConflict, InvalidOption
+from bcmdist.storage.entry import COMPACTED, Entry, named_range
+from bcmdist.storage.ledger import Ledger, LedgerPart
+
+
+def compact(snapshot: Snapshot, keep: int) -> Snapshot:
+    """Commit the same committee with a ledger whose older entries are compacted, and return its snapshot.
+
+    Others may commit meanwhile: their partitions stay in the ledger.
+
+    Parameters
+    ----------
+    keep : number of newest entries that stay as they are, at least 1
+
+    Raises
+    ------
+    InvalidOption
+        `keep` is less than 1, or rows leave the model by a window, for which they are read again.
+    """
+    if keep < 1:
+        raise InvalidOption(f"keep_ledger: expected at least 1 partition, got {keep}; give 1 or more")
+    fading = snapshot.facts.fading
+    if fading.window is not None:
+        raise InvalidOption(
+            f"{snapshot.url}: expected a model without --window for keep_ledger, since rows that leave a window are "
+            "read again, each partition by its ledger entry; leave keep_ledger out: entries leave with their rows"
+        )
+    compaction = LedgerCompaction(keep, fading)
+    while True:
+        ledger = compaction(snapshot.ledger)
+        if len(ledger) == len(snapshot.ledger) and ledger.compacted_rows == snapshot.ledger.compacted_rows:
+            return snapshot
+        try:
+            return replace(snapshot.changed(), ledger=ledger).committed()
+        except CommitConflict:
+            snapshot = snapshot.newest()
+
+
+class LedgerCompaction:
+    """Compacts ledgers of one model; a stored segment is read once, also for the ledgers of later commits.
+
+    Parameters
+    ----------
+    keep : number of newest entries that stay as they are
+    fading : how rows of the model lose weight
+    """
+
+    def __init__(self, keep: int, fading: Weighting):
+        self.keep, self._fading = keep, fading
+        self._of_segments: dict[str, list[Entry]] = {}
+
+    def __call__(self, ledger: Ledger) -> Ledger:
+        """Return a ledger in which all entries but the newest `keep` are compacted.
+
+        Entries with residual records or copies of rows, which predictions use, stay as they are.
+        """
+        old, newest, kept, left = list[Entry](), list[Entry](), list[LedgerPart](), len(ledger)
+        for part in ledger.parts:
+            count, left = max(0, left - self.keep), left - part.summary.entries
+            if count >= part.summary.entries:
+                old += self._of_segment(part, ledger)
+            elif count:
+                old += self._merged(part.segment.some(slice(count)), ledger)
+                newest = part.segment.some(slice(count, None))
+            else:
+                kept.append(part)
+        return Ledger([*Ledger.of([*self._merged(old, ledger), *newest]).parts, *kept], ledger.recorded)
+
+    def _of_segment(self, part: LedgerPart, ledger: Ledger) -> list[Entry]:
+        if not part.digest or part.digest not in self._of_segments:
+            self._of_segments[part.digest] = self._merged(part.segment, ledger)
+        return self._of_segments[part.digest]
+
+    def _merged(self, entries: Iterable[Entry], ledger: Ledger) -> list[Entry]:
+        """The entries that stay, in order, and then the ranges of the others, by array and rows."""
+        stay, others = list[Entry](), list[Entry]()
+        for entry in entries:
+            (stay if entry.copy or entry.key in ledger.recorded else others).append(entry)
+        ranges = list[Entry]()
+        for entry in sorted(others, key=lambda entry: named_range(entry.key)):
+            if ranges and _are_adjacent(ranges[-1], entry):
+                ranges[-1] = self._joined(ranges[-1], entry)
+            else:
+                ranges.append(replace(entry, digest=COMPACTED, state="", arrival=(), excess_loss=()))
+        return [*stay, *ranges]
+
+    def _joined(self, one: Entry, other: Entry) -> Entry:
+        """One entry for the rows of two; densities count by their weights at the later position."""
+        array, start, _ = named_range(one.key)
+        latest, densities = max(one.position or 0, other.position or 0), None
+        if one.densities is not None and other.densities is not None:
+            fading = replace(self._fading, position=latest)
+            densities = one.densities * fading.weight(one.position) + other.densities * fading.weight(other.position)
+        return replace(
+            one,
+            key=f"{array}[{start}:{named_range(other.key)[2]}]",
+            rows=one.rows + other.rows,
+            position=None if one.position is None else latest,
+            densities=densities,
+        )
+
+
+def _are_adjacent(one: Entry, other: Entry) -> bool:
+    """Whether the rows of one entry follow those of the other, and count in the same way."""
+    (array, _, stop), (second, start, _) = named_range(one.key), named_range(other.key)
+    return (array, stop) == (second, start) and all(
+        [getattr(one, name) == getattr(other, name) for name in ("query", "at", "weight")]
+        + [(getattr(one, name) is None) == (getattr(other, name) is None) for name in ("position", "densities")]
+    )
