@@ -180,3 +180,36 @@ def test_a_service_that_is_ended_while_it_starts_ends_in_peace(tmp_path):
     assert "Traceback" not in log
     assert START not in log
     wait_until(lambda: all(gone(child.pid) for child in children), "the end of the workers")
+
+
+PROGRAM = """
+import functools, os, signal, socket
+from bcmdist.app.service.workers import Supervisor, Worker
+
+
+def work(listening, is_ready):  # of all workers that are started the first TIMES kill themselves
+    with open("starts", "ab") as file:
+        file.write(b"x")
+        file.flush()
+        count = file.tell()
+    if count <= TIMES:
+        os.kill(os.getpid(), signal.SIGKILL)
+    is_ready()
+    signal.pause()
+
+
+if __name__ == "__main__":
+    with socket.socket() as listening:
+        end = functools.partial(os.kill, os.getpid(), signal.SIGTERM)
+        Supervisor(functools.partial(Worker, work, listening), 2, end, lambda pid: None).run()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("times", "starts"), [(2, True), (3, False)])
+def test_workers_that_are_killed_while_the_service_starts_are_started_again(tmp_path, times, starts):
+    (tmp_path / "program.py").write_text(PROGRAM.replace("TIMES", str(times)))
+    command = [sys.executable, "program.py"]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=LONG)
+    assert (ended.returncode == 0) is starts, ended.stderr
+    assert starts or "--workers: expected each to become ready, one ended with code -9" in ended.stderr

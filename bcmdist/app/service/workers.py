@@ -23,6 +23,7 @@ from bcmdist.runtime.signals import withheld
 
 END, RENEW = (signal.SIGTERM, signal.SIGINT), getattr(signal, "SIGHUP", None)
 AGAIN_SECONDS = 1.0  # until the next worker is started after one that ended before it was ready; arbitrary
+FIRST_TRIES = 3  # workers killed before all were ready for the first time, after which the service gives up; arbitrary
 Work = Callable[[socket.socket, Callable[[], None]], None]
 log = logging.getLogger("bcmdist.app.service")
 
@@ -97,8 +98,8 @@ class Supervisor:
         """workers still to be replaced"""
         self._not_before = 0.0
         """when the next worker may be started, by `time.monotonic`"""
-        self._were_ready = False
-        """whether all workers were ready at once"""
+        self._were_ready, self._killed = False, 0
+        """whether all workers were ready at once; workers that were killed before that"""
 
     def run(self) -> None:
         """Run until a signal arrives and all workers have ended.
@@ -106,7 +107,7 @@ class Supervisor:
         Raises
         ------
         BcmdistError
-            A worker could not become ready before all were for the first time.
+            Before all were ready for the first time, a worker ended by itself, or several were killed.
         """
         with _received(*END, *filter(None, [RENEW])) as signals:
             try:
@@ -163,14 +164,17 @@ class Supervisor:
             log.info("worker %d ended with code %s", *found)
         elif worker.ready:
             log.error("worker %d ended with code %s, another is started", *found)
-        elif not self._were_ready:
-            raise worker.error or WorkerLost(
-                f"--workers: expected each to become ready, one ended with code {found[1]}; see the log"
-            )
         else:
+            self._killed += found[1] < 0
+            if not self._were_ready and (found[1] >= 0 or self._killed >= FIRST_TRIES):
+                raise worker.error or WorkerLost(
+                    f"--workers: expected each to become ready, one ended with code {found[1]}; see the log, and "
+                    "whether there is memory for so many"
+                )
             self._not_before = time.monotonic() + AGAIN_SECONDS
             self._renewing.clear()
-            log.error("worker %d ended with code %s before it was ready: %s", *found, type(worker.error).__name__)
+            why = type(worker.error).__name__ if worker.error else "no error was reported"
+            log.error("worker %d ended with code %s before it was ready: %s", *found, why)
 
 
 @contextlib.contextmanager
