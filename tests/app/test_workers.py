@@ -212,4 +212,4 @@ def test_workers_that_are_killed_while_the_service_starts_are_started_again(tmp_
     command = [sys.executable, "program.py"]
     ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=LONG)
     assert (ended.returncode == 0) is starts, ended.stderr
-    assert starts or "--workers: expected each to become ready, one ended with code -9" in ended.stderr
+    assert starts or "workers: expected each to become ready, one ended with code -9" in ended.stderr
