@@ -6,12 +6,15 @@ needs a single partition is lost: to forget it, to see that its rows have change
 
 from collections.abc import Iterable
 from dataclasses import replace
+from operator import itemgetter
 
 from bcmdist.committee.fading import Weighting
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.errors import CommitConflict, InvalidOption
 from bcmdist.storage.entry import COMPACTED, Entry, named_range
 from bcmdist.storage.ledger import Ledger, LedgerPart
+
+Rows = tuple[str, int, int]  # array, start and stop
 
 
 def compact(snapshot: Snapshot, keep: int) -> Snapshot:
@@ -87,34 +90,39 @@ class LedgerCompaction:
         stay, others = list[Entry](), list[Entry]()
         for entry in entries:
             (stay if entry.copy or entry.key in ledger.recorded else others).append(entry)
-        ranges = list[Entry]()
-        for entry in sorted(others, key=lambda entry: named_range(entry.key)):
-            if ranges and _are_adjacent(ranges[-1], entry):
-                ranges[-1] = self._joined(ranges[-1], entry)
+        runs = list[list[tuple[Rows, Entry]]]()
+        for line in sorted(((named_range(entry.key), entry) for entry in others), key=itemgetter(0)):
+            if runs and _are_adjacent(runs[-1][-1], line):
+                runs[-1].append(line)
             else:
-                ranges.append(replace(entry, digest=COMPACTED, state="", arrival=(), excess_loss=()))
-        return [*stay, *ranges]
+                runs.append([line])
+        return [*stay, *map(self._joined, runs)]
 
-    def _joined(self, one: Entry, other: Entry) -> Entry:
-        """One entry for the rows of two; densities count by their weights at the later position."""
-        array, start, _ = named_range(one.key)
-        latest, densities = max(one.position or 0, other.position or 0), None
-        if one.densities is not None and other.densities is not None:
-            fading = replace(self._fading, position=latest)
-            densities = one.densities * fading.weight(one.position) + other.densities * fading.weight(other.position)
+    def _joined(self, run: list[tuple[Rows, Entry]]) -> Entry:
+        """One entry for adjacent rows; densities count by their weights at the last position."""
+        entries, ((array, start, _), first), ((_, _, stop), _) = [entry for _, entry in run], run[0], run[-1]
+        position = max(entry.position or 0 for entry in entries)
+        fading = replace(self._fading, position=position)
         return replace(
-            one,
-            key=f"{array}[{start}:{named_range(other.key)[2]}]",
-            rows=one.rows + other.rows,
-            position=None if one.position is None else latest,
-            densities=densities,
+            first,
+            key=f"{array}[{start}:{stop}]",
+            digest=COMPACTED,
+            rows=sum(entry.rows for entry in entries),
+            position=None if first.position is None else position,
+            densities=None
+            if first.densities is None
+            else sum((entry.densities or 0.0) * fading.weight(entry.position) for entry in entries),
+            state="",
+            arrival=(),
+            excess_loss=(),
         )
 
 
-def _are_adjacent(one: Entry, other: Entry) -> bool:
+def _are_adjacent(one: tuple[Rows, Entry], other: tuple[Rows, Entry]) -> bool:
     """Whether the rows of one entry follow those of the other, and count in the same way."""
-    (array, _, stop), (second, start, _) = named_range(one.key), named_range(other.key)
-    return (array, stop) == (second, start) and all(
-        [getattr(one, name) == getattr(other, name) for name in ("query", "at", "weight")]
-        + [(getattr(one, name) is None) == (getattr(other, name) is None) for name in ("position", "densities")]
-    )
+    ((array, _, stop), _), ((second, start, _), _) = one, other
+    return array == second and stop == start and _counting(one[1]) == _counting(other[1])
+
+
+def _counting(entry: Entry) -> tuple:
+    return entry.query, entry.at, entry.weight, entry.position is None, entry.densities is None
