@@ -7,6 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 FloatArray = NDArray[np.float64]
+FloatOrArray = float | FloatArray
+"""One number for all, or one for each."""
 IntArray = NDArray[np.intp]
 """Indices and numbers of things."""
 BoolArray = NDArray[np.bool_]
