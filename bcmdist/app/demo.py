@@ -160,7 +160,8 @@ def draw(out, figures) -> list[str]:
     curve, reliability = str(out / "learning_curve.png"), str(out / "reliability.png")
     details = {name: figures.get(name) for name in ("majority_share", "test_rows")}
     learning_curve(curve, figures["curve"], **details)
-    probability = open_group(out / "predictions.zarr")["probability"][...]  # type: ignore[index]
-    scores = class_scores(open_group(out / "test.zarr")["y"][...], {"probability": probability})  # type: ignore[index]
+    probability = np.asarray(open_group(out / "predictions.zarr")["probability"][...])  # type: ignore[index]
+    y = np.asarray(open_group(out / "test.zarr")["y"][...])  # type: ignore[index]
+    scores = class_scores(y, {"probability": probability})
     score_picture(reliability, scores)
     return [curve, reliability]

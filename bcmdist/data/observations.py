@@ -1,8 +1,10 @@
 """Observations: targets of rows with their weights, exposures, trials, censoring and known error variances."""
 
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 # Name of the array of known error variances of the targets, in their squared unit.
 TARGET_VARIANCE = "target_variance"
@@ -17,22 +19,22 @@ class Observations:
     w is a relative precision. The known variance of a row is added to that, whatever its weight.
     """
 
-    y: np.ndarray
+    y: NDArray[np.float64]
     """Targets, (n,)."""
-    weight: np.ndarray
+    weight: NDArray[np.float64]
     """Multiplicity of each row, (n,), positive."""
-    exposure: np.ndarray | None = None
+    exposure: NDArray[np.float64] = None  # type: ignore[assignment]  # None becomes an array, here and below
     """Time or area over which counts were taken, (n,), positive."""
-    trials: np.ndarray | None = None
+    trials: NDArray[np.float64] = None  # type: ignore[assignment]
     """Number of trials of which `y` succeeded, (n,)."""
-    event: np.ndarray | None = None
+    event: NDArray[np.float64] = None  # type: ignore[assignment]
     """1 if a lifetime ended at `y`, 0 if it is right-censored at `y`, (n,)."""
-    target_variance: np.ndarray = None  # type: ignore[assignment]  # None becomes an array
+    target_variance: NDArray[np.float64] = None  # type: ignore[assignment]
     """Known variance of the error of `y`, in its squared unit, (n,), at least 0."""
-    output: np.ndarray | None = None
+    output: NDArray[np.intp] = None  # type: ignore[assignment]
     """Number of the output that the row observes, (n,), where there are several; 0 by default."""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.output is None:
             object.__setattr__(self, "output", np.zeros(np.shape(self.y), dtype=int))
         for field in fields(self):
@@ -44,18 +46,18 @@ class Observations:
         """Whether all values are equal."""
         return all(np.array_equal(getattr(self, field.name), getattr(other, field.name)) for field in fields(self))
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self.y)
 
-    def __getitem__(self, rows):
+    def __getitem__(self, rows: Any) -> "Observations":
         return Observations(*(getattr(self, field.name)[rows] for field in fields(self)))
 
     @property
-    def reliability(self) -> np.ndarray:
+    def reliability(self) -> NDArray[np.float64]:
         """Share of the variance of each target that is not known error, (n,), for targets of variance 1 without it."""
         return 1.0 / (1.0 + self.target_variance)
 
-    def repeated(self, times) -> "Observations":
+    def repeated(self, times: float | NDArray[np.float64]) -> "Observations":
         """These rows as if each had been observed `times` times, a positive number or one for each row, (n,).
 
         Of Gaussian rows that divides the whole variance of the noise, known or learned.
@@ -68,6 +70,7 @@ def joined(*several: Observations) -> Observations:
     return Observations(*(np.concatenate([getattr(obs, f.name) for obs in several]) for f in fields(Observations)))
 
 
-def unweighted(y) -> "Observations":
+def unweighted(y: ArrayLike) -> Observations:
     """Return observations of weight one from targets (n,)."""
-    return Observations(np.asarray(y, dtype=float), np.ones(len(y)))
+    targets: NDArray[np.float64] = np.asarray(y, dtype=float)
+    return Observations(targets, np.ones(len(targets)))

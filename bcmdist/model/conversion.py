@@ -13,6 +13,7 @@ from typing import cast
 import numpy as np
 
 from bcmdist.data.observations import unweighted
+from bcmdist.linalg.arrays import FloatArray, IntArray
 from bcmdist.model.kernel_columns import KernelColumns
 from bcmdist.model.model import Model
 from bcmdist.model.query_sets import QuerySets
@@ -49,7 +50,7 @@ def converted(model: Model, like: Model) -> Model | None:
     return replace(prior, shared=moved(cast(Query, model.shared)), earlier=earlier)
 
 
-def moved_inputs(X, model: Model, like: Model) -> np.ndarray:
+def moved_inputs(X: FloatArray, model: Model, like: Model) -> FloatArray:
     """Inputs (n, D) in the scaled units of `model`, in those of `like`; both warp inputs alike."""
     a, b = model.scaling, like.scaling
     original = a.x_mean + a.x_scale * X
@@ -96,44 +97,46 @@ def differences(one: Model, other: Model) -> list[str]:
     return [f"{text} (original units)" for text in found] or ["the prior covariance of f"]
 
 
-def _columns_of(columns, k, count) -> list:
+def _columns_of(columns: IntArray | None, k: int, count: int) -> list[int | None]:
     """Columns that entry `k` of `count` entries of a parameter divides; [None] for one that is no lengthscale."""
     if columns is None:
         return [None]
     return list(columns) if count == 1 else [columns[k]]
 
 
-def _texts(what, value, second) -> list[str]:
+def _texts(what: str, value: float, second: float) -> list[str]:
     return [] if np.isclose(value, second, rtol=TOLERANCE, atol=0.0) else [f"{what} {_pair(value, second)}"]
 
 
-def _pair(a, b) -> str:
+def _pair(a: float, b: float) -> str:
     digits = next((k for k in range(3, 17) if f"{a:.{k}g}" != f"{b:.{k}g}"), 17)
     return f"{a:.{digits}g} and {b:.{digits}g}"
 
 
-def _comparable(one, other) -> bool:
+def _comparable(one: Model, other: Model) -> bool:
     """Whether two models are of the same form: shared values at query points, likelihood, transforms and warps."""
     return all(isinstance(model.shared, Query) for model in (one, other)) and _form(one) == _form(other)
 
 
-def _form(model) -> tuple:
+def _form(model: Model) -> tuple[object, ...]:
     scaling, transform = model.scaling, model.scaling.transform
     changed = transform and (transform.power, transform.floor), scaling.warping.to_array().tolist(), scaling.outputs
     return (model.inputs, model.likelihood.name, model.shared.mean, *changed)
 
 
-def _unit(model) -> tuple[float, float]:
+def _unit(model: Model) -> tuple[float, float]:
     """Offset and length of scaled f in the unit of targets, or of their logarithm."""
     units, scaling = model.likelihood.units, model.scaling
     if scaling.outputs is not None:  # each output has its own
         return 0.0, 1.0
-    return float(units.latent(0.0, scaling.y_mean, scaling.y_scale)), float(units.latent_length(scaling.y_scale))
+    offset = units.latent(np.zeros(()), scaling.y_mean, scaling.y_scale)
+    return float(offset), float(units.latent_length(scaling.y_scale))
 
 
-def _same_prior(model, like) -> bool:
+def _same_prior(model: Model, like: Model) -> bool:
     (a, r), (b, s) = _unit(model), _unit(like)
-    own, other = (query.points[:: -(-len(query.points) // COMPARED_POINTS)] for query in (model.shared, like.shared))
+    queries = (cast(Query, one.shared) for one in (model, like))
+    own, other = (query.points[:: -(-len(query.points) // COMPARED_POINTS)] for query in queries)
     X = np.vstack([moved_inputs(own, model, like), other])
     if model.scaling.outputs is None:  # else rows name their output
         X = np.vstack([X, np.random.default_rng(0).standard_normal((RANDOM_POINTS, like.inputs))])
@@ -145,7 +148,7 @@ def _same_prior(model, like) -> bool:
     return bool(abs(a - b) <= TOLERANCE * s and near.all() and np.allclose(*means, rtol=TOLERANCE, atol=TOLERANCE * s))
 
 
-def _same_likelihood(model, like) -> bool:
+def _same_likelihood(model: Model, like: Model) -> bool:
     r, s = (np.exp(log_length(one)) for one in (model, like))
     if np.isclose(r, s, rtol=TOLERANCE, atol=0.0):
         ours, theirs = model.likelihood.parameters, like.likelihood.parameters

@@ -4,10 +4,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import numpy as np
-
+from bcmdist.data.dataset import Dataset
+from bcmdist.data.partition import Partition
 from bcmdist.data.registry import Registry
+from bcmdist.data.rows import Rows
 from bcmdist.errors import InvalidData
+from bcmdist.linalg.arrays import FloatArray
+from bcmdist.model.scaling import Scaling
+from bcmdist.storage.commits import Reference
 from bcmdist.storage.fields import damaged, decode, shown
 
 
@@ -24,7 +28,7 @@ class InputErrors(ABC):
     """learned error variance of each scaled input, (D,); None: rows have an array X_variance"""
 
     @abstractmethod
-    def expert(self, model) -> Callable[[Any, Any], Any]:
+    def expert(self, model: Reference) -> Callable[[Partition, Rows], Any]:
         """Return the task that computes the message of a partition.
 
         Parameters
@@ -33,7 +37,7 @@ class InputErrors(ABC):
         """
 
     @abstractmethod
-    def roots(self, data, X, X_variance, scaling) -> np.ndarray:
+    def roots(self, data: Dataset, X: FloatArray, X_variance: FloatArray | None, scaling: Scaling) -> FloatArray:
         """Root R of each row, (n, D, D): R R' is the covariance of the errors of its scaled inputs.
 
         Parameters
@@ -48,7 +52,7 @@ class InputErrors(ABC):
             As in `refuse_unknown`.
         """
 
-    def refuse_unknown(self, data) -> None:
+    def refuse_unknown(self, data: Dataset) -> None:
         """Raise `InvalidData` where error variances are neither learned nor stored with a data set."""
         if self.variance is None:
             refuse_unknown_errors(data)
@@ -57,7 +61,7 @@ class InputErrors(ABC):
 INPUT_ERRORS: Registry[type[InputErrors]] = Registry("noisy_inputs")
 
 
-def refuse_unknown_errors(data) -> None:
+def refuse_unknown_errors(data: Dataset) -> None:
     """Raise `InvalidData` where a data set has no error variances of its inputs."""
     if not data.variance:
         raise InvalidData(
@@ -78,7 +82,7 @@ def load_input_errors(value: Mapping[str, Any], inputs: int, where: str) -> Inpu
     way = value.get("way")
     if not isinstance(way, str) or way not in INPUT_ERRORS:
         raise damaged(where, "input_errors of a method that is known here", shown(way))
-    found = decode(INPUT_ERRORS[way], value, f"{where}: input_errors")
+    found: InputErrors = decode(INPUT_ERRORS[way], value, f"{where}: input_errors")
     if found.variance is not None and len(found.variance) != inputs:
         raise damaged(where, f"{inputs} variances of input_errors", shown(found.variance))
     return found

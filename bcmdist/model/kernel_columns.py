@@ -6,15 +6,16 @@ where the table's column `district` became three one-hot inputs, and `hour` is d
 """
 
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-
-import numpy as np
 
 from bcmdist.data.schema import UNNAMED, Schema, few
 from bcmdist.data.tables.coding import Category
 from bcmdist.errors import InvalidOption
+from bcmdist.linalg.arrays import FloatArray
 from bcmdist.model.kernels import KERNELS, Coregionalised, Levels, OneHot, check_expression, option_value
 from bcmdist.model.kernels.grammar import LEARNED, Factor, parsed, quoted, written
+from bcmdist.model.model import Model
 
 # A kernel with numbers of columns, alone or within an expression or the name of a parameter.
 NUMBERED = re.compile(r"([a-z][a-z0-9_]*)((?:-iso)?)\((\d+(?:, \d+)*)((?:, [a-z]+=~?[0-9.e+-]+)*)\)")
@@ -27,7 +28,7 @@ class KernelColumns:
     inputs: int
     """number D of inputs"""
     schema: Schema = UNNAMED
-    scale: np.ndarray | None = None
+    scale: FloatArray | None = None
     """(D,) divisors of the inputs; None where they are not known yet"""
 
     @property
@@ -68,7 +69,7 @@ class KernelColumns:
         """An expression, or the name of a parameter, with names and original units in place of those of the model."""
         return NUMBERED.sub(self._shown, text)
 
-    def _numbered(self, factor) -> Factor:
+    def _numbered(self, factor: Factor) -> Factor:
         base = KERNELS[factor.name]
         if factor.columns is None and not base.options:
             return factor
@@ -93,7 +94,7 @@ class KernelColumns:
             name = OneHot.name if coded == {True} else name
         return replace(factor, name=name, columns=columns, options=tuple(self._scaled(factor, columns)))
 
-    def _scaled(self, factor, columns):
+    def _scaled(self, factor: Factor, columns: Sequence[int]) -> Iterator[tuple[str, str]]:
         for name, value in factor.options:
             if name in KERNELS[factor.name].counts:
                 yield name, value
@@ -101,7 +102,7 @@ class KernelColumns:
             number = option_value(name, value, factor.name) / (1.0 if self.scale is None else self.scale[columns[0]])
             yield name, LEARNED * value.startswith(LEARNED) + repr(float(number))
 
-    def _inputs_of(self, word, factor, *, single) -> tuple[int, ...]:
+    def _inputs_of(self, word: str | int, factor: Factor, *, single: bool) -> tuple[int, ...]:
         """Numbers of the inputs of a column: of a table's column all inputs that it became."""
         if isinstance(word, int) and word < self.inputs:
             return (word,)
@@ -126,10 +127,10 @@ class KernelColumns:
             first += len(numbers)
         return found
 
-    def _is_one_hot(self, group) -> bool:
+    def _is_one_hot(self, group: Sequence[int]) -> bool:
         return any(set(group) <= set(numbers) for _, numbers, one_hot in self._codes() if one_hot)
 
-    def _shown(self, found) -> str:
+    def _shown(self, found: re.Match[str]) -> str:
         name, iso, text, options = found.groups()
         left = list(map(int, text.split(", ")))
         columns, categories, first = [], True, left[0]
@@ -143,7 +144,7 @@ class KernelColumns:
         shown = self._original(options, first) if KERNELS[name].options else filter(None, options.split(", "))
         return f"{name}{iso}({', '.join([*columns, *shown])})"
 
-    def _name(self, number, *, single) -> str:
+    def _name(self, number: int, *, single: bool) -> str:
         """Name of one input; its number where the name means several."""
         if number >= len(self.names):
             return str(number)
@@ -151,7 +152,7 @@ class KernelColumns:
         several = not single and any(name == of and len(numbers) > 1 for of, numbers, _ in self._codes())
         return str(number) if several else quoted(name)
 
-    def _original(self, options, column):
+    def _original(self, options: str, column: int) -> Iterator[str]:
         """Options in original units, to ten digits."""
         for option in filter(None, options.split(", ")):
             name, value = option.split("=")
@@ -159,6 +160,6 @@ class KernelColumns:
             yield f"{name}={LEARNED * value.startswith(LEARNED)}{float(value.removeprefix(LEARNED)) * scale:.10g}"
 
 
-def kernel_columns(model) -> KernelColumns:
+def kernel_columns(model: Model) -> KernelColumns:
     """The columns of a `Model`."""
     return KernelColumns(model.inputs, model.schema, model.scaling.x_scale)

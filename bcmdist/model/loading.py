@@ -8,8 +8,9 @@ variables has a method `check`.
 
 import itertools
 import json
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -19,9 +20,10 @@ from bcmdist.data.cell_tree import CellTree
 from bcmdist.data.schema import Schema
 from bcmdist.data.tables.coding import from_json
 from bcmdist.errors import BcmdistError, DataDamaged
+from bcmdist.linalg.arrays import FloatArray
 from bcmdist.model.input_errors import load_input_errors
-from bcmdist.model.kernels import parse_kernel
-from bcmdist.model.likelihoods import LIKELIHOODS, make_likelihood
+from bcmdist.model.kernels import Kernel, parse_kernel
+from bcmdist.model.likelihoods import LIKELIHOODS, Likelihood, make_likelihood
 from bcmdist.model.likelihoods.interface import CLASSES
 from bcmdist.model.mean import MEAN_NAMES, Mean, mean_of_outputs
 from bcmdist.model.model import (
@@ -38,6 +40,7 @@ from bcmdist.model.model import (
 from bcmdist.model.outputs import Outputs
 from bcmdist.model.query_sets import QuerySets, StoredQuery, query_sets_from_arrays
 from bcmdist.model.scaling import CONSTANT_SHARE, Scaling, scaling_from_array
+from bcmdist.model.shared.interface import Arrays, Shared
 from bcmdist.model.shared.query import Query
 from bcmdist.model.target_transform import TargetTransform
 from bcmdist.model.warping import UNWARPED, WARPS, Log, Rank, Warping, warping_from_array
@@ -46,6 +49,7 @@ from bcmdist.storage.commits import BlobReference, Reference, load_record, open_
 from bcmdist.storage.fields import NotNegative, Number, Positive, damaged, decode, shown
 from bcmdist.storage.residual_records import RESIDUAL_ARRAYS
 
+Parametrised = TypeVar("Parametrised", Kernel, Likelihood)
 Scale = Annotated[float, Meta(gt=2.3e-162, lt=1.34e154)]  # the square is positive and finite
 
 
@@ -75,19 +79,19 @@ class ModelFacts(msgspec.Struct):
     earlier: list[StoredQuery] = []
 
 
-def sound_model(arrays, facts, where: str) -> Model:
+def sound_model(arrays: Arrays, facts: dict[str, Any], where: str) -> Model:
     """Restore the model of a commit from its arrays and facts (`Model.to_arrays`), after checking them.
 
     Raises
     ------
     ModelDamaged
     """
-    stored = decode(ModelFacts, facts, where)
+    stored: ModelFacts = decode(ModelFacts, facts, where)
     require_arrays(arrays, SCALING_ARRAYS, where)
     D = arrays["x_mean"].size
     classes = _classes(stored, where)
     kernel = _with_parameters(_kernel(stored.kernel, D, where), stored.kernel_parameters, "kernel_parameters", where)
-    likelihood = make_likelihood(stored.likelihood, classes and len(classes))
+    likelihood = make_likelihood(stored.likelihood, len(classes) if classes else None)
     if stored.outputs:
         likelihood = likelihood.for_outputs(len(stored.outputs))
     likelihood = _with_parameters(likelihood, stored.likelihood_parameters, "likelihood_parameters", where)
@@ -126,20 +130,22 @@ def sound_model(arrays, facts, where: str) -> Model:
     )
 
 
-def _earlier(arrays, stored, shared, where) -> QuerySets:
-    if stored.earlier and not isinstance(shared, Query):
+def _earlier(arrays: Arrays, stored: ModelFacts, shared: Shared, where: str) -> QuerySets:
+    if not stored.earlier:
+        return QuerySets()
+    if not isinstance(shared, Query):
         raise damaged(where, "no earlier query sets of shared variables of this kind", shown(stored.shared))
     return query_sets_from_arrays(arrays, stored.earlier, shared, where)
 
 
-def _kernel(expression, inputs, where):
+def _kernel(expression: str, inputs: int, where: str) -> Kernel:
     try:
         return parse_kernel(expression, inputs=inputs)
     except BcmdistError as error:
         raise damaged(where, "the name of a kernel as kernel", shown(expression)) from error
 
 
-def _mean(stored, where):
+def _mean(stored: ModelFacts, where: str) -> Mean:
     """Return the prior mean, after checking that it is that of the outputs, if there are several."""
     columns = stored.outputs.columns if stored.outputs else ()
     allowed = {mean_of_outputs(name, columns): name for name in MEAN_NAMES}
@@ -148,7 +154,7 @@ def _mean(stored, where):
     return Mean(stored.mean)
 
 
-def _outputs(stored, schema, inputs, where):
+def _outputs(stored: ModelFacts, schema: Schema, inputs: int, where: str) -> Outputs | None:
     """Return the scaling of several outputs, after checking that they are the levels of a column."""
     found = stored.outputs
     if found is None:
@@ -160,7 +166,7 @@ def _outputs(stored, schema, inputs, where):
     return found
 
 
-def _with_parameters(made, values, field, where):
+def _with_parameters(made: Parametrised, values: Mapping[str, Sequence[float]], field: str, where: str) -> Parametrised:
     """Return a kernel or likelihood with its stored parameters, after checking their names and lengths."""
     own, found = ({n: len(value) for n, value in some.items()} for some in (made.parameters, values))
     if own != found:
@@ -168,7 +174,7 @@ def _with_parameters(made, values, field, where):
     return made.with_parameters({name: np.array(value, dtype=float) for name, value in values.items()})
 
 
-def _classes(stored, where):
+def _classes(stored: ModelFacts, where: str) -> tuple[float, ...] | None:
     """Return the class labels as a tuple, or None, after checking that they suit the likelihood."""
     if stored.likelihood not in LIKELIHOODS:
         raise damaged(where, "the name of a known likelihood as likelihood", shown(stored.likelihood))
@@ -178,10 +184,10 @@ def _classes(stored, where):
     needed = classes is not None or not likelihood.per_class
     if not (ascending and fitting and needed) or (classes and likelihood.columns != CLASSES):
         raise damaged(where, f"the labels of {likelihood.name} as classes", shown(classes))
-    return classes and tuple(classes)
+    return None if classes is None else tuple(classes)
 
 
-def _schema(stored, inputs, where):
+def _schema(stored: ModelFacts, inputs: int, where: str) -> Schema:
     """Return the schema, after checking that all inputs have different names or none has, and the same for classes."""
     columns, names = stored.columns, stored.class_names
     if len(columns) not in (0, inputs) or len(set(columns)) < len(columns):
@@ -198,7 +204,7 @@ def _schema(stored, inputs, where):
     return Schema(tuple(columns), tuple(names), coding)
 
 
-def _warping(arrays, inputs, where) -> Warping:
+def _warping(arrays: Arrays, inputs: int, where: str) -> Warping:
     """Return the warps of inputs: columns ascend in the table (`Warping.to_array`), and knots of a column in both."""
     if WARPING_ARRAY not in arrays:
         return UNWARPED
@@ -217,7 +223,7 @@ def _warping(arrays, inputs, where) -> Warping:
     return warping_from_array(table)
 
 
-def _check_inputs(mean, scale, where):
+def _check_inputs(mean: FloatArray, scale: FloatArray, where: str) -> None:
     """Check that scales exceed rounding of the means; constant columns have scale 1 (`scaling.Moments`)."""
     far = np.flatnonzero((scale != 1.0) & (np.abs(mean) * CONSTANT_SHARE > 2.0 * scale))
     if len(far):
@@ -225,7 +231,7 @@ def _check_inputs(mean, scale, where):
         raise damaged(where, "a scale above the rounding error of the mean of each column in x_mean", found)
 
 
-def _cell_tree(arrays, inputs, where):
+def _cell_tree(arrays: Arrays, inputs: int, where: str) -> CellTree:
     """Return the tree of cells, after checking that it is a binary tree numbered as in `cell_tree.grow`: children after
     their node, cells from left to right."""
     require_arrays(arrays, CELL_ARRAYS, where)
@@ -260,7 +266,7 @@ def load_model(reference: Reference) -> Model:
 
 
 @lru_cache(maxsize=2)
-def _model(url, hashes, facts) -> Model:
+def _model(url: str, hashes: tuple[tuple[str, str], ...], facts: str) -> Model:
     """Model by content: commits with the same model share one copy in memory."""
     store = open_store(url)
     return sound_model({name: store.get_array(digest) for name, digest in hashes}, json.loads(facts), url)

@@ -16,6 +16,7 @@ from functools import cached_property
 import numpy as np
 
 from bcmdist.errors import InvalidOption
+from bcmdist.linalg.arrays import FloatArray
 
 # Prior standard deviation of each weight, in units of the scaled target (or of the latent f) per
 # standard deviation of an input. Vague on that scale; arbitrary.
@@ -39,13 +40,13 @@ class Mean:
 
     name: str
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.kind not in MEAN_NAMES:
             raise InvalidOption(
                 f"mean: expected one of {', '.join(MEAN_NAMES)}, got {self.name!r}; give one of these names"
             )
 
-    def weights(self, inputs) -> int:
+    def weights(self, inputs: int) -> int:
         """Number P of shared weights for D inputs."""
         each, P = max(1, len(self.outputs)), len(self.outputs)
         return each * {"zero": 0, "constant": 1, "linear": 1 + inputs - P}[self.kind]
@@ -62,7 +63,7 @@ class Mean:
         found = NUMBERED.fullmatch(self.name)
         return tuple(map(int, found[2].split(", "))) if found else ()
 
-    def design(self, X) -> np.ndarray:
+    def design(self, X: FloatArray) -> FloatArray:
         """Basis at the rows of X times the prior standard deviation: (n, D) -> (n, P)."""
         if self.outputs:
             of_outputs, others = X[:, self.outputs], np.delete(X, self.outputs, axis=1)
@@ -72,7 +73,7 @@ class Mean:
             columns = np.column_stack([np.ones(len(X)), X]) if self.kind == "linear" else np.ones((len(X), 1))
         return WEIGHT_SD * columns[:, : self.weights(X.shape[1])]
 
-    def input_gradient(self, X, G) -> np.ndarray:
+    def input_gradient(self, X: FloatArray, G: FloatArray) -> FloatArray:
         """Gradient in X of the sum of `G_ij h(x_i)'h(x_j)`, h the rows of the design: (n, D), (n, n) -> (n, D)."""
         gradient, linear, S = np.zeros_like(X), self.kind == "linear", WEIGHT_SD**2 * (G + G.T)
         if not self.outputs:
@@ -85,7 +86,7 @@ class Mean:
         return gradient
 
 
-def prior_covariance(K, mean, X) -> np.ndarray:
+def prior_covariance(K: FloatArray, mean: Mean, X: FloatArray) -> FloatArray:
     """cov(f) = K + H H' of a partition, including the weights of the mean; a new full matrix."""
     H = mean.design(X)
     return K + H @ H.T

@@ -10,19 +10,20 @@ from functools import cached_property
 from typing import Any, cast
 
 import msgspec
-import numpy as np
 from zict import LRU
 
 from bcmdist.data.cell_tree import CellTree
+from bcmdist.data.dataset import Dataset
 from bcmdist.data.registry import Registry
 from bcmdist.data.schema import UNNAMED, Schema
 from bcmdist.errors import InvalidOption
+from bcmdist.linalg.arrays import FloatArray
 from bcmdist.model.input_errors import InputErrors
 from bcmdist.model.kernels import Kernel
 from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.query_sets import EarlierQuery, Lift, QuerySets
 from bcmdist.model.scaling import Scaling
-from bcmdist.model.shared.interface import Shared
+from bcmdist.model.shared.interface import Arrays, Shared
 from bcmdist.model.shared.query import Query
 from bcmdist.model.shared.weights import Weights
 from bcmdist.storage.cache import get_or_make, least_recently_used
@@ -93,7 +94,7 @@ class Model:
         transform = self.scaling.transform
         return self.likelihood.name + (f" of targets transformed by {transform.kind}" if transform else "")
 
-    def refuse_unknown_errors(self, data) -> None:
+    def refuse_unknown_errors(self, data: Dataset) -> None:
         """Raise `InvalidData` where training rows lack the input error variances that experts need."""
         if self.input_errors is not None:
             self.input_errors.refuse_unknown(data)
@@ -169,7 +170,7 @@ class Model:
             )
         return cast(Query, self.shared)
 
-    def to_arrays(self) -> tuple[dict[str, np.ndarray], dict]:
+    def to_arrays(self) -> tuple[Arrays, dict[str, Any]]:
         """Arrays and JSON-ready facts from which `loading.sound_model` restores the same model, bit for bit."""
         arrays, own = self.shared.to_arrays()
         arrays = arrays | {"x_mean": self.scaling.x_mean, "x_scale": self.scaling.x_scale}
@@ -208,7 +209,7 @@ class Model:
         return arrays, facts | own
 
 
-def described(kernel: Kernel, likelihood: Likelihood) -> dict:
+def described(kernel: Kernel, likelihood: Likelihood) -> dict[str, Any]:
     """Names and natural parameters of a kernel and a likelihood, JSON-ready, as in every stored or reported form."""
     return {
         "kernel": kernel.expression,
@@ -218,16 +219,16 @@ def described(kernel: Kernel, likelihood: Likelihood) -> dict:
     }
 
 
-def named_parameters(kernel: Kernel, likelihood: Likelihood) -> dict[str, np.ndarray]:
+def named_parameters(kernel: Kernel, likelihood: Likelihood) -> dict[str, FloatArray]:
     """All natural parameters under the names used by `--set` and `info`."""
     named = {f"kernel.{n}": v for n, v in kernel.parameters.items()}
     return named | {f"likelihood.{n}": v for n, v in likelihood.parameters.items()}
 
 
-def with_named(kernel: Kernel, likelihood: Likelihood, values: dict[str, np.ndarray]) -> tuple[Kernel, Likelihood]:
+def with_named(kernel: Kernel, likelihood: Likelihood, values: dict[str, FloatArray]) -> tuple[Kernel, Likelihood]:
     """Kernel and likelihood with the natural parameters `values`, named as in `named_parameters`."""
 
-    def under(prefix):
+    def under(prefix: str) -> dict[str, FloatArray]:
         return {n.removeprefix(prefix): v for n, v in values.items() if n.startswith(prefix)}
 
     return kernel.with_parameters(under("kernel.")), likelihood.with_parameters(under("likelihood."))

@@ -3,6 +3,7 @@
 Targets of each output have a unit of their own, and so a mean and a scale.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -10,6 +11,7 @@ import numpy as np
 from msgspec import Meta
 
 from bcmdist.errors import InvalidData
+from bcmdist.linalg.arrays import FloatArray, IntArray
 from bcmdist.storage.fields import Number, Positive
 
 _Column = Annotated[int, Meta(ge=0)]
@@ -31,7 +33,7 @@ class Outputs:
     def __len__(self) -> int:
         return len(self.columns)
 
-    def number(self, X) -> np.ndarray:
+    def number(self, X: FloatArray) -> IntArray:
         """Number of the output of each row of X (n, D), scaled or not: (n,).
 
         Raises
@@ -42,7 +44,7 @@ class Outputs:
         return output_numbers(X, self.columns)
 
 
-def output_numbers(X, columns) -> np.ndarray:
+def output_numbers(X: FloatArray, columns: Sequence[int]) -> IntArray:
     """Position in `columns`, of one-hot inputs, of the output of each row of X (n, D): (n,).
 
     Raises
@@ -57,4 +59,5 @@ def output_numbers(X, columns) -> np.ndarray:
             f"rows: expected one of the {len(columns)} outputs that the model was fitted to in each row, got another "
             f"at row {bad[0]} of {len(X)} ({len(bad)} such rows); leave these rows out, or fit a new model with them"
         )
-    return coded.argmax(axis=1)
+    numbers: IntArray = coded.argmax(axis=1)
+    return numbers

@@ -12,12 +12,14 @@ f at these points as its conditional mean.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any, cast
 
 import msgspec
 import numpy as np
 import scipy.linalg
 
 from bcmdist import linalg
+from bcmdist.linalg.arrays import FloatArray, IntArray
 from bcmdist.model.shared.belief import Belief, Factored
 from bcmdist.model.shared.interface import Arrays
 from bcmdist.model.shared.query import Query
@@ -47,7 +49,7 @@ class EarlierQuery:
 class Lift:
     """The linear map from the present shared variables to those of an earlier query set (module docstring)."""
 
-    matrix: np.ndarray
+    matrix: FloatArray
     """T, (S_c, S); the weights of the mean, which follow the query values, are the same in both"""
     exact: bool = False
     """whether v_c = T v, since the earlier points are among the present ones"""
@@ -56,12 +58,12 @@ class Lift:
         """The map through two sets: this one from the second to the first, `other` from the third to the second."""
         return Lift(self.matrix @ other.matrix, self.exact and other.exact)
 
-    def eta(self, eta) -> np.ndarray:
+    def eta(self, eta: FloatArray) -> FloatArray:
         """T' eta for each process: (..., S_c) or, of coupled processes, (C S_c,) -> (..., S) or (C S,)."""
         T = self.matrix
         return (eta.reshape(-1, len(T)) @ T).reshape(*eta.shape[:-1], -1)
 
-    def precision(self, precision) -> np.ndarray:
+    def precision(self, precision: FloatArray) -> FloatArray:
         """T' precision T for each process: (..., S_c, S_c) or, of coupled processes, (C S_c, C S_c)."""
         T = self.matrix
         C = precision.shape[-1] // len(T)
@@ -77,20 +79,20 @@ class Lift:
         means = belief.mean.reshape(*belief.mean.shape[:-1], blocks, -1) @ T.T
         residual = np.zeros((len(T), 0)) if self.exact else _root(np.eye(len(T)) - T @ T.T)
         if blocks > 1:
-            T, residual = (np.kron(np.eye(blocks), one) for one in (T, residual))
+            T, residual = (cast(FloatArray, np.kron(np.eye(blocks), one)) for one in (T, residual))
         factors = belief.factor.reshape(-1, *belief.factor.shape[-2:])
         found = np.stack([_marginal_factor(np.asfortranarray(L), T, residual) for L in factors])
         shape = (*belief.factor.shape[:-2], len(T), len(T))
         return Factored(means.reshape(*belief.mean.shape[:-1], -1), np.asfortranarray(found.reshape(shape)))
 
 
-def _root(A) -> np.ndarray:
+def _root(A: FloatArray) -> FloatArray:
     """W with W W' = A, for A (n, n) that is positive semidefinite up to rounding."""
     values, vectors = np.linalg.eigh(A)
-    return vectors * np.sqrt(np.maximum(values, 0.0))
+    return cast(FloatArray, vectors * np.sqrt(np.maximum(values, 0.0)))
 
 
-def _marginal_factor(factor, T, residual) -> np.ndarray:
+def _marginal_factor(factor: FloatArray, T: FloatArray, residual: FloatArray) -> FloatArray:
     """Cholesky factor of the precision of T v + residual u, from that of v (S, S).
 
     T is (S_c, S), residual (S_c, R); u is standard normal.
@@ -135,7 +137,7 @@ def beginning(query: Query, count: int) -> Query:
     return replace(query, points=query.points[:count], factor=np.asfortranarray(query.factor[:count, :count]))
 
 
-def _places(points, among) -> np.ndarray:
+def _places(points: FloatArray, among: FloatArray) -> FloatArray:
     """For each of some points (n, D), its row among others (m, D), or -1; rows are used once."""
     rows: dict[bytes, list[int]] = {}
     for row in reversed(range(len(among))):
@@ -144,7 +146,7 @@ def _places(points, among) -> np.ndarray:
     return np.array([place.pop() if place else -1 for place in found])
 
 
-def appended(query: Query, points, *, most: int | None = None, share=LEAST_SHARE) -> Query:
+def appended(query: Query, points: FloatArray, *, most: int | None = None, share: float = LEAST_SHARE) -> Query:
     """The query set with further points, of those (n, D) that the set does not determine; the factor of the first
     points stays as it is.
 
@@ -182,21 +184,21 @@ def appended(query: Query, points, *, most: int | None = None, share=LEAST_SHARE
     return replace(query, points=np.vstack([query.points, points[chosen]]), factor=factor)
 
 
-def remaining(query: Query, kept) -> Query:
+def remaining(query: Query, kept: IntArray) -> Query:
     """The query set of some of its points, by their positions, ascending (k,)."""
     rows = np.tril(query.factor)[kept]
     factor = linalg.cholesky(np.asfortranarray(rows @ rows.T), name="covariance of the remaining query points")
     return replace(query, points=query.points[kept], factor=factor)
 
 
-def unexplained(query: Query, X, share) -> np.ndarray:
+def unexplained(query: Query, X: FloatArray, share: float) -> IntArray:
     """Indices of the rows of X (n, D) with a variance of f given the query values above a share of the prior's."""
     prior, V = query.kernel.diagonal(X), np.empty((len(X), query.functions), order="F")
     query.fill(X, V)
     return np.flatnonzero(prior - np.einsum("ij,ij->i", V, V) > share * prior)
 
 
-def shares_by_others(query: Query) -> np.ndarray:
+def shares_by_others(query: Query) -> FloatArray:
     """Variance of f at each query point given its values at the others, as a share of the prior variance, (Q,)."""
     inverse = linalg.inverse(np.array(query.factor, order="F"))
     return 1.0 / (np.diagonal(inverse) * (query.kernel.diagonal(query.points) + query.jitter))
@@ -249,17 +251,17 @@ class QuerySets(tuple[EarlierQuery, ...]):
         """Whether the points of the set of this number are not known any more."""
         return number < len(self) and self[number].gone
 
-    def _end(self, number) -> int | None:
+    def _end(self, number: int) -> int | None:
         """Number of the first set with points of its own that followed this one; None: the present one."""
         into = self[number].into
         while into is not None and self[into].stored is None:
             into = self[into].into
         return into
 
-    def _query_or_present(self, number, present) -> Query:
+    def _query_or_present(self, number: int | None, present: Query) -> Query:
         return present if number is None else self.query(number, present)
 
-    def to_arrays(self) -> tuple[Arrays, list[dict]]:
+    def to_arrays(self) -> tuple[Arrays, list[dict[str, Any]]]:
         """Arrays and JSON-ready facts for `query_sets_from_arrays`."""
         arrays: Arrays = {}
         facts = []
@@ -273,7 +275,7 @@ class QuerySets(tuple[EarlierQuery, ...]):
         return arrays, facts
 
 
-def _array_names(number):
+def _array_names(number: int) -> tuple[str, str]:
     return f"earlier_points_{number}", f"earlier_factor_{number}"
 
 
@@ -300,7 +302,7 @@ def query_sets_from_arrays(arrays: Arrays, facts: Sequence[StoredQuery], present
     return QuerySets(reversed(found))
 
 
-def _stored_query(arrays, number, count, jitter, like: Query, where) -> Query:
+def _stored_query(arrays: Arrays, number: int, count: int, jitter: float, like: Query, where: str) -> Query:
     names = _array_names(number)
     require_arrays(arrays, names, where)
     points, factor = (arrays[name] for name in names)

@@ -6,13 +6,14 @@ Moments are merged by the pairwise update of Chan, Golub & LeVeque (1983), which
 zero. They form a commutative monoid up to rounding, like messages.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from scipy.optimize import minimize_scalar
 
 from bcmdist.data.observations import Observations
+from bcmdist.linalg.arrays import BoolArray, FloatArray, FloatOrArray
 from bcmdist.model.outputs import Outputs
 from bcmdist.model.target_transform import TargetTransform
 from bcmdist.model.units import Units
@@ -38,10 +39,10 @@ class Moments:
     """Count, means, centred sums of squares, minima and maxima of K columns."""
 
     count: int
-    mean: np.ndarray
-    squares: np.ndarray
-    low: np.ndarray
-    high: np.ndarray
+    mean: FloatArray
+    squares: FloatArray
+    low: FloatArray
+    high: FloatArray
 
     def __add__(self, other: "Moments") -> "Moments":
         count = self.count + other.count
@@ -56,20 +57,21 @@ class Moments:
         )
 
     @property
-    def scale(self) -> np.ndarray:
+    def scale(self) -> FloatArray:
         """Standard deviations, with 1 for constant columns, (K,)."""
         sd = np.sqrt(self.squares / self.count)
         return np.where(self.constant, 1.0, sd)
 
     @property
-    def constant(self) -> np.ndarray:
+    def constant(self) -> BoolArray:
         """True for columns that do not vary, (K,)."""
         sd = np.sqrt(self.squares / self.count)
         rounding = CONSTANT_SHARE * np.maximum(np.abs(self.low), np.abs(self.high))
-        return (self.low == self.high) | (sd <= rounding)
+        constant: BoolArray = (self.low == self.high) | (sd <= rounding)
+        return constant
 
     @property
-    def input_scale(self) -> np.ndarray:
+    def input_scale(self) -> FloatArray:
         """Divisors of inputs, (K,): `scale`, with a lower limit for two-valued columns.
 
         Divided by its standard deviation, a column that is 1 in one of 1000 rows and 0 in the others would move that
@@ -79,13 +81,14 @@ class Moments:
         return np.where(self.two_valued, np.maximum(self.scale, RARE_SHARE * (self.high - self.low)), self.scale)
 
     @property
-    def two_valued(self) -> np.ndarray:
+    def two_valued(self) -> BoolArray:
         """True for columns of two different values, (K,).
 
         No variance exceeds (high - mean) (mean - low), and only two values reach it (Bhatia & Davis 2000).
         """
         most = self.count * (self.high - self.mean) * (self.mean - self.low)
-        return ~self.constant & (self.squares >= (1.0 - TWO_VALUED_SHARE) * most)
+        two_valued: BoolArray = ~self.constant & (self.squares >= (1.0 - TWO_VALUED_SHARE) * most)
+        return two_valued
 
 
 def without_errors(y: Moments, obs: Observations) -> Moments:
@@ -102,7 +105,7 @@ def without_errors(y: Moments, obs: Observations) -> Moments:
     return replace(y, mean=np.array([np.average(obs.y, weights=1.0 / (v + t))]), squares=np.array([y.count * v]))
 
 
-def likeliest_variance(e, t, *, centred=True) -> float:
+def likeliest_variance(e: FloatArray, t: FloatArray, *, centred: bool = True) -> float:
     """The v of largest likelihood for e_i ~ N(m, v + t_i), (n,) each, with m = 0 or, not `centred`, the likeliest m.
 
     The mean square of e where t is 0; positive, and at least the standard error of v at 0, sqrt(2 / sum t_i^-2).
@@ -117,17 +120,17 @@ def likeliest_variance(e, t, *, centred=True) -> float:
         return most
     grid = np.geomspace(least, most, GRID_POINTS)
 
-    def loss(v):
+    def loss(v: float) -> float:
         w = 1.0 / (v + t)
         m = 0.0 if centred else w @ e / w.sum()
-        return w @ (e - m) ** 2 - np.log(w).sum()
+        return float(w @ (e - m) ** 2 - np.log(w).sum())
 
     best = int(np.argmin([loss(v) for v in grid]))
     ends = np.log(grid[[max(best - 1, 0), min(best + 1, GRID_POINTS - 1)]])
     return float(np.exp(minimize_scalar(lambda x: loss(np.exp(x)), bounds=ends, method="bounded").x))
 
 
-def column_moments(table) -> Moments:
+def column_moments(table: FloatArray) -> Moments:
     """Moments of the columns of (n, K), n >= 1."""
     mean = table.mean(axis=0)
     return Moments(len(table), mean, ((table - mean) ** 2).sum(axis=0), table.min(axis=0), table.max(axis=0))
@@ -141,12 +144,13 @@ class Scaling:
     as if targets were not transformed (see `bcmdist.prediction.transformed_moments`).
     """
 
-    x_mean: np.ndarray
+    x_mean: FloatArray
     """means of warped inputs, (D,)"""
-    x_scale: np.ndarray
+    x_scale: FloatArray
     """divisors of warped inputs, (D,)"""
-    y_mean: float
-    y_scale: float
+    y_mean: FloatOrArray
+    y_scale: FloatOrArray
+    """numbers, or (n,) in the scaling `of_rows`"""
     warping: Warping = UNWARPED
     transform: TargetTransform | None = None
     """of targets, before they are scaled by `y_mean` and `y_scale`"""
@@ -160,32 +164,35 @@ class Scaling:
         """
         if self.outputs is None:
             return self
-        mean: Any = np.array(self.outputs.mean)[obs.output]
-        scale: Any = np.array(self.outputs.scale)[obs.output]
+        mean, scale = np.array(self.outputs.mean)[obs.output], np.array(self.outputs.scale)[obs.output]
         return replace(self, y_mean=mean, y_scale=scale)
 
-    def with_outputs(self, obs: Observations, X) -> Observations:
+    def with_outputs(self, obs: Observations, X: FloatArray | None) -> Observations:
         """Observations with the number of each row's output, from inputs X (n, D), scaled or not."""
-        return obs if self.outputs is None else replace(obs, output=self.outputs.number(X))
+        if self.outputs is None:
+            return obs
+        assert X is not None, "rows of several outputs have inputs that name them"
+        return replace(obs, output=self.outputs.number(X))
 
-    def inputs(self, X) -> np.ndarray:
+    def inputs(self, X: FloatArray) -> FloatArray:
         """Scaled inputs, (n, D)."""
         return (self.warping(X) - self.x_mean) / self.x_scale
 
-    def original_inputs(self, X) -> np.ndarray:
+    def original_inputs(self, X: FloatArray) -> FloatArray:
         """Scaled inputs back in original units, (n, D)."""
         return self.warping.inverse(self.x_mean + self.x_scale * X)
 
-    def slopes(self, X) -> np.ndarray:
+    def slopes(self, X: FloatArray) -> FloatArray:
         """Derivative of each scaled input by its original, (n, D), at inputs (n, D) in original units."""
         return self.warping.slopes(X) / self.x_scale
 
     @property
-    def input_units(self) -> np.ndarray:
+    def input_units(self) -> FloatArray:
         """Lengths of one scaled unit along each input, (D,), in original units; of warped inputs at their mean."""
-        return 1.0 / self.slopes(self.original_inputs(np.zeros((1, len(self.x_mean)))))[0]
+        slopes = self.slopes(self.original_inputs(np.zeros((1, len(self.x_mean)))))
+        return 1.0 / slopes[0, :]
 
-    def input_covariances(self, X, variance) -> np.ndarray:
+    def input_covariances(self, X: FloatArray, variance: FloatArray) -> FloatArray:
         """Covariances of scaled inputs, (n, D, D), from variances (n, D) or covariances (n, D, D) of inputs X (n, D).
 
         All in original units. Exact for inputs that are not warped, otherwise to first order.
@@ -195,7 +202,7 @@ class Scaling:
             return variance * (slopes[:, :, None] * slopes[:, None, :])
         return (variance * slopes**2)[:, None, :] * np.eye(len(self.x_scale))
 
-    def observations(self, obs, units: Units, X=None) -> Observations:
+    def observations(self, obs: Observations, units: Units, X: FloatArray | None = None) -> Observations:
         """Observations in model units.
 
         X (n, D): their inputs, scaled or not, needed where there are several outputs.
@@ -211,12 +218,12 @@ class Scaling:
         own = self.of_rows(obs)
         return units.observations(obs, own.y_mean, own.y_scale)
 
-    def targets(self, y, units: Units) -> np.ndarray:
+    def targets(self, y: FloatArray, units: Units) -> FloatArray:
         """Targets in original units."""
         found = units.target(y, self.y_mean, self.y_scale)
         return self.transform.inverse(found) if self.transform else found
 
-    def with_transform(self, transform: TargetTransform, y, X=None) -> "Scaling":
+    def with_transform(self, transform: TargetTransform, y: FloatArray, X: FloatArray | None = None) -> "Scaling":
         """This scaling with targets that are transformed, and scaled by their moments in a sample y (n,).
 
         X (n, D): inputs of the sample, needed where there are several outputs.
@@ -225,6 +232,7 @@ class Scaling:
         found = replace(self, transform=transform, y_mean=float(images.mean[0]), y_scale=float(images.scale[0]))
         if self.outputs is None:
             return found
+        assert X is not None, "rows of several outputs have inputs that name them"
         number, P = self.outputs.number(X), len(self.outputs)
         each = [column_moments(transform(y[number == k])[:, None]) if np.any(number == k) else images for k in range(P)]
         mean, scale = (tuple(float(getattr(one, name)[0]) for one in each) for name in ("mean", "scale"))
@@ -234,25 +242,26 @@ class Scaling:
         """Mean of the training targets in original units; see `Units.training_mean`."""
         if self.transform:
             return self.transform.mean
-        return units.training_mean(self.y_mean, self.y_scale)
+        return units.training_mean(float(self.y_mean), float(self.y_scale))
 
-    def length(self, units: Units) -> float:
+    def length(self, units: Units) -> FloatOrArray:
         """Factor for lengths along targets from model to original units, or to those of transformed targets."""
         return units.length(self.y_scale)
 
-    def log_jacobian(self, units: Units) -> float:
+    def log_jacobian(self, units: Units) -> FloatOrArray:
         """Term to add to the log density of an observation on conversion to its units, transformed if targets are.
 
         (n,) for the scaling of rows.
         """
-        return 0.0 - np.log(self.length(units))
+        logs: FloatOrArray = 0.0 - np.log(self.length(units))
+        return logs
 
-    def log_jacobians(self, y, units: Units) -> np.ndarray | float:
+    def log_jacobians(self, y: FloatArray, units: Units) -> FloatOrArray:
         """Terms to add to the log densities of targets y (n,), in original units, on conversion to these; or the same
         for all."""
         return self.log_jacobian(units) + (self.transform.log_slope(y) if self.transform else 0.0)
 
-    def original(self, name, values, units: Units) -> np.ndarray:
+    def original(self, name: str, values: np.ndarray, units: Units) -> np.ndarray:
         """Convert a predicted quantity, given by name, to original units."""
         match name:
             case "probability" | "label":
@@ -269,7 +278,13 @@ class Scaling:
 
 
 def scaling_from(
-    x: Moments, y: Moments, exposure: Moments, units: Units, groups=(), warping: Warping = UNWARPED, gaps=()
+    x: Moments,
+    y: Moments,
+    exposure: Moments,
+    units: Units,
+    groups: Sequence[int] = (),
+    warping: Warping = UNWARPED,
+    gaps: Sequence[int] = (),
 ) -> Scaling:
     """Scaling of inputs to mean 0 and `Moments.input_scale`, and of targets by their units.
 
@@ -290,7 +305,7 @@ def scaling_from(
     return Scaling(mean, scale, *units.found(y, exposure), warping)
 
 
-def scaling_to_array(scaling: Scaling) -> np.ndarray:
+def scaling_to_array(scaling: Scaling) -> FloatArray:
     """Store a scaling in one vector (2 D + 3 + 4 K,) with K knots of warps; inverse of `scaling_from_array`.
 
     The transform of targets is four more numbers, beginning with `OF_TARGET`, and each output is eight.
@@ -307,7 +322,7 @@ def scaling_to_array(scaling: Scaling) -> np.ndarray:
     return np.concatenate([numbers, scaling.x_mean, scaling.x_scale, *tables])
 
 
-def scaling_from_array(vector) -> Scaling:
+def scaling_from_array(vector: FloatArray) -> Scaling:
     """Scaling from the vector of `scaling_to_array`."""
     D, y_mean, y_scale = int(vector[0]), float(vector[1]), float(vector[2])
     x_mean, x_scale, table = np.split(vector[3:], [D, 2 * D])

@@ -1,18 +1,22 @@
 """Convert targets to model units: check their support, number the classes, and scale."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from bcmdist.data.dataset import read_schema
+from bcmdist.data.dataset import Dataset, read_schema
 from bcmdist.data.observations import TARGET_VARIANCE, Observations
+from bcmdist.data.partition import Partition
+from bcmdist.data.rows import Rows
 from bcmdist.data.schema import merged_classes
 from bcmdist.errors import InvalidOption, UnsupportedTarget
+from bcmdist.linalg.arrays import FloatArray
 from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.model import Model
 
 
-def check_support(likelihood, part, obs) -> None:
+def check_support(likelihood: Likelihood, part: Partition, obs: Observations) -> None:
     """Raise `UnsupportedTarget` naming the first row outside the support of the likelihood."""
     bad = np.flatnonzero(likelihood.unsupported(obs))
     if len(bad):
@@ -43,12 +47,12 @@ def refuse_target_variance(model: Model, where: str) -> None:
         )
 
 
-def model_rows(model: Model, part, rows) -> tuple[np.ndarray, Observations]:
+def model_rows(model: Model, part: Partition, rows: Rows) -> tuple[FloatArray, Observations]:
     """Inputs (n, D) and observations of a partition in model units, checked as in `model_observations`."""
     return model.scaling.inputs(rows.X), model_observations(model, part, rows.obs, rows.X)
 
 
-def model_observations(model: Model, part, obs, X) -> Observations:
+def model_observations(model: Model, part: Partition, obs: Observations, X: FloatArray) -> Observations:
     """Observations of rows with inputs X (n, D) in model units, checked.
 
     Raises
@@ -77,12 +81,13 @@ def model_observations(model: Model, part, obs, X) -> Observations:
     return model.scaling.observations(obs, model.likelihood.units, X)
 
 
-def _refuse_negative(model, part, obs):
+def _refuse_negative(model: Model, part: Partition, obs: Observations) -> None:
     """Raise `UnsupportedTarget` for negative targets of a model that transforms positive ones: their images would be
     far away from all others."""
-    bad = np.flatnonzero(obs.y < 0.0) if model.scaling.transform else np.zeros(0, int)
-    if len(bad):
-        row, kind = bad[0], model.scaling.transform.kind
+    transform = model.scaling.transform
+    bad = np.flatnonzero(obs.y < 0.0) if transform else np.zeros(0, int)
+    if transform and len(bad):
+        row, kind = bad[0], transform.kind
         raise UnsupportedTarget(
             f"{part.data.url}: expected targets of at least 0 in {part.data.y}, as the model was fitted to the "
             f"{kind} of positive ones, got {obs.y[row]:g} at row {part.start + row} ({len(bad)} "
@@ -90,7 +95,7 @@ def _refuse_negative(model, part, obs):
         )
 
 
-def _class_names(model, data):
+def _class_names(model: Model, data: Dataset) -> Callable[[float], str]:
     """Return a function from class labels to class names of a data set, with labels numbered as in the model."""
     if not model.schema.classes:
         return "{:g}".format
@@ -98,6 +103,6 @@ def _class_names(model, data):
     return lambda number: merged[int(number)] if 0 <= number < len(merged) else f"{number:g}"
 
 
-def class_numbers(obs, classes) -> Observations:
+def class_numbers(obs: Observations, classes: Sequence[float] | None) -> Observations:
     """Replace class labels by class numbers 0 to C - 1; without classes, return the observations unchanged."""
     return obs if classes is None else replace(obs, y=np.searchsorted(classes, obs.y).astype(float))

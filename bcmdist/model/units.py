@@ -6,15 +6,27 @@ model stores the two numbers `mean` and `scale` that the units computed from the
 
 from abc import ABC, abstractmethod
 from dataclasses import replace
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 import numpy as np
-from scipy.special import expit, logit
 
 from bcmdist.data.observations import Observations
+from bcmdist.linalg.arrays import FloatArray, FloatOrArray
+from bcmdist.model.special import expit, logit
 
 # Positions (`Units.place`) are clipped here before exp, so that every target is finite.
 LARGEST_PLACE = 600.0
+
+
+class ColumnMoments(Protocol):
+    """What units need of the moments of one column, (1,) each (`model.scaling.Moments`)."""
+
+    @property
+    def mean(self) -> FloatArray: ...
+
+    @property
+    def scale(self) -> FloatArray:
+        """Standard deviation, 1 for a constant column."""
 
 
 class Units(ABC):
@@ -25,39 +37,39 @@ class Units(ABC):
     """True where targets have a unit of measurement, so that their densities have one too"""
 
     @abstractmethod
-    def found(self, y, exposure) -> tuple[float, float]:
-        """Return `mean` and `scale` from the moments of targets and of exposures (`model.scaling.Moments`)."""
+    def found(self, y: ColumnMoments, exposure: ColumnMoments) -> tuple[float, float]:
+        """Return `mean` and `scale` from the moments of targets and of exposures."""
 
-    def observations(self, obs, mean, scale) -> Observations:
+    def observations(self, obs: Observations, mean: FloatOrArray, scale: FloatOrArray) -> Observations:
         """Observations in model units."""
         return obs
 
-    def latent(self, f, mean, scale) -> np.ndarray:
+    def latent(self, f: FloatArray, mean: FloatOrArray, scale: FloatOrArray) -> FloatArray:
         """Latent values in original units."""
         return f
 
-    def latent_length(self, scale) -> float:
+    def latent_length(self, scale: FloatOrArray) -> FloatOrArray:
         """Factor for standard deviations of f from model to original units; square it for variances."""
         return 1.0
 
-    def target(self, y, mean, scale) -> np.ndarray:
+    def target(self, y: FloatArray, mean: FloatOrArray, scale: FloatOrArray) -> FloatArray:
         """Targets, or summaries such as their quantiles, in original units."""
         return y
 
-    def length(self, scale) -> float:
+    def length(self, scale: FloatOrArray) -> FloatOrArray:
         """Factor for standard deviations of targets from model to original units; square it for variances."""
         return 1.0
 
-    def training_mean(self, mean, scale) -> float:
+    def training_mean(self, mean: float, scale: float) -> float:
         """Mean of the training targets in original units, where predictions are compared with it."""
         return mean
 
     @abstractmethod
-    def place(self, y) -> np.ndarray:
+    def place(self, y: FloatArray) -> FloatArray:
         """Position of targets on a scale on which distributions are roughly symmetric, for the search of quantiles."""
 
     @abstractmethod
-    def at(self, place) -> np.ndarray:
+    def at(self, place: FloatArray) -> FloatArray:
         """Targets at positions on that scale, the inverse of `place`; finite for every finite position."""
 
 
@@ -67,28 +79,28 @@ class _Affine(Units):
     name = "affine"
     dimensional = True
 
-    def found(self, y, exposure):
+    def found(self, y: ColumnMoments, exposure: ColumnMoments) -> tuple[float, float]:
         return float(y.mean[0]), float(y.scale[0])
 
-    def observations(self, obs, mean, scale):
+    def observations(self, obs: Observations, mean: FloatOrArray, scale: FloatOrArray) -> Observations:
         return replace(obs, y=(obs.y - mean) / scale, target_variance=obs.target_variance / scale**2)
 
-    def latent(self, f, mean, scale) -> np.ndarray:
+    def latent(self, f: FloatArray, mean: FloatOrArray, scale: FloatOrArray) -> FloatArray:
         return f * scale + mean
 
-    def latent_length(self, scale) -> float:
+    def latent_length(self, scale: FloatOrArray) -> FloatOrArray:
         return scale
 
-    def target(self, y, mean, scale) -> np.ndarray:
+    def target(self, y: FloatArray, mean: FloatOrArray, scale: FloatOrArray) -> FloatArray:
         return y * scale + mean
 
-    def length(self, scale) -> float:
+    def length(self, scale: FloatOrArray) -> FloatOrArray:
         return scale
 
-    def place(self, y) -> np.ndarray:
+    def place(self, y: FloatArray) -> FloatArray:
         return y
 
-    def at(self, place) -> np.ndarray:
+    def at(self, place: FloatArray) -> FloatArray:
         return place
 
 
@@ -98,28 +110,28 @@ class _Positive(Units):
     name = "scale"
     dimensional = True
 
-    def found(self, y, exposure):
+    def found(self, y: ColumnMoments, exposure: ColumnMoments) -> tuple[float, float]:
         return 0.0, _positive(y.mean[0])
 
-    def observations(self, obs, mean, scale):
+    def observations(self, obs: Observations, mean: FloatOrArray, scale: FloatOrArray) -> Observations:
         return replace(obs, y=obs.y / scale)
 
-    def latent(self, f, mean, scale) -> np.ndarray:
+    def latent(self, f: FloatArray, mean: FloatOrArray, scale: FloatOrArray) -> FloatArray:
         return f + np.log(scale)
 
-    def target(self, y, mean, scale) -> np.ndarray:
+    def target(self, y: FloatArray, mean: FloatOrArray, scale: FloatOrArray) -> FloatArray:
         return y * scale
 
-    def length(self, scale) -> float:
+    def length(self, scale: FloatOrArray) -> FloatOrArray:
         return scale
 
-    def training_mean(self, mean, scale) -> float:
+    def training_mean(self, mean: float, scale: float) -> float:
         return scale
 
-    def place(self, y) -> np.ndarray:
+    def place(self, y: FloatArray) -> FloatArray:
         return np.log(y)
 
-    def at(self, place) -> np.ndarray:
+    def at(self, place: FloatArray) -> FloatArray:
         return np.exp(np.clip(place, -LARGEST_PLACE, LARGEST_PLACE))
 
 
@@ -128,13 +140,13 @@ class _Counted(Units):
 
     name = "none"
 
-    def found(self, y, exposure):
+    def found(self, y: ColumnMoments, exposure: ColumnMoments) -> tuple[float, float]:
         return 0.0, 1.0
 
-    def place(self, y):
+    def place(self, y: FloatArray) -> FloatArray:
         return _place_of_count(y)
 
-    def at(self, place) -> np.ndarray:
+    def at(self, place: FloatArray) -> FloatArray:
         return _count_at(place)
 
 
@@ -143,19 +155,19 @@ class _Rate(Units):
 
     name = "exposure"
 
-    def found(self, y, exposure):
+    def found(self, y: ColumnMoments, exposure: ColumnMoments) -> tuple[float, float]:
         return 0.0, _positive(y.mean[0] / exposure.mean[0])
 
-    def observations(self, obs, mean, scale):
+    def observations(self, obs: Observations, mean: FloatOrArray, scale: FloatOrArray) -> Observations:
         return replace(obs, exposure=obs.exposure * scale)
 
-    def latent(self, f, mean, scale) -> np.ndarray:
+    def latent(self, f: FloatArray, mean: FloatOrArray, scale: FloatOrArray) -> FloatArray:
         return f + np.log(scale)
 
-    def place(self, y):
+    def place(self, y: FloatArray) -> FloatArray:
         return _place_of_count(y)
 
-    def at(self, place) -> np.ndarray:
+    def at(self, place: FloatArray) -> FloatArray:
         return _count_at(place)
 
 
@@ -164,25 +176,25 @@ class _Share(Units):
 
     name = "share"
 
-    def found(self, y, exposure):
+    def found(self, y: ColumnMoments, exposure: ColumnMoments) -> tuple[float, float]:
         return float(y.mean[0]), 1.0
 
-    def place(self, y) -> np.ndarray:
+    def place(self, y: FloatArray) -> FloatArray:
         return logit(y)
 
-    def at(self, place) -> np.ndarray:
+    def at(self, place: FloatArray) -> FloatArray:
         return expit(place)
 
 
-def _place_of_count(y):
+def _place_of_count(y: FloatArray) -> FloatArray:
     return np.log(y + 2.0)  # starts at -1, below all counts
 
 
-def _count_at(place):
+def _count_at(place: FloatArray) -> FloatArray:
     return np.exp(np.clip(place, -LARGEST_PLACE, LARGEST_PLACE)) - 2.0
 
 
-def _positive(base) -> float:
+def _positive(base: float) -> float:
     return float(base) if base > 0 else 1.0
 
 

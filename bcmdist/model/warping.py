@@ -17,6 +17,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from bcmdist.errors import InvalidOption
+from bcmdist.linalg.arrays import FloatArray
 
 # Kinds that users name: `log` is log, log1p or signed-log, by the values of the column; `auto` leaves it to learning.
 AUTO = "auto"
@@ -34,17 +35,17 @@ class Warp(Protocol):
 
     kind: ClassVar[str]
 
-    def __call__(self, x: np.ndarray) -> np.ndarray:
+    def __call__(self, x: FloatArray) -> FloatArray:
         """Return the images of values x, (n,)."""
 
-    def inverse(self, z: np.ndarray) -> np.ndarray:
+    def inverse(self, z: FloatArray) -> FloatArray:
         """Return the values with images z, (n,)."""
 
-    def slope(self, x: np.ndarray) -> np.ndarray:
+    def slope(self, x: FloatArray) -> FloatArray:
         """Return the derivative at x, (n,)."""
 
     @property
-    def knots(self) -> np.ndarray:
+    def knots(self) -> FloatArray:
         """Values and their images from which `from_knots` makes the same map, (k, 2), k >= 1."""
 
 
@@ -55,22 +56,22 @@ class Log:
     kind: ClassVar[str] = "log"
     floor: float
 
-    def __call__(self, x) -> np.ndarray:
+    def __call__(self, x: FloatArray) -> FloatArray:
         return np.log(np.maximum(x, self.floor)) + np.minimum(x - self.floor, 0.0) / self.floor
 
-    def inverse(self, z) -> np.ndarray:
+    def inverse(self, z: FloatArray) -> FloatArray:
         level = np.log(self.floor)
         return np.where(z < level, self.floor * (1.0 + z - level), np.exp(np.maximum(z, level)))
 
-    def slope(self, x) -> np.ndarray:
+    def slope(self, x: FloatArray) -> FloatArray:
         return 1.0 / np.maximum(x, self.floor)
 
     @property
-    def knots(self) -> np.ndarray:
+    def knots(self) -> FloatArray:
         return np.array([[self.floor, np.log(self.floor)]])
 
     @classmethod
-    def from_knots(cls, knots) -> "Log":
+    def from_knots(cls, knots: FloatArray) -> "Log":
         return cls(float(knots[0, 0]))
 
 
@@ -80,21 +81,21 @@ class Log1p:
 
     kind: ClassVar[str] = "log1p"
 
-    def __call__(self, x) -> np.ndarray:
+    def __call__(self, x: FloatArray) -> FloatArray:
         return np.log1p(np.maximum(x, 0.0)) + np.minimum(x, 0.0)
 
-    def inverse(self, z) -> np.ndarray:
+    def inverse(self, z: FloatArray) -> FloatArray:
         return np.expm1(np.maximum(z, 0.0)) + np.minimum(z, 0.0)
 
-    def slope(self, x) -> np.ndarray:
+    def slope(self, x: FloatArray) -> FloatArray:
         return 1.0 / (1.0 + np.maximum(x, 0.0))
 
     @property
-    def knots(self) -> np.ndarray:
+    def knots(self) -> FloatArray:
         return np.zeros((1, 2))
 
     @classmethod
-    def from_knots(cls, knots) -> "Log1p":
+    def from_knots(cls, knots: FloatArray) -> "Log1p":
         return cls()
 
 
@@ -104,21 +105,21 @@ class SignedLog:
 
     kind: ClassVar[str] = SIGNED_LOG
 
-    def __call__(self, x) -> np.ndarray:
+    def __call__(self, x: FloatArray) -> FloatArray:
         return np.sign(x) * np.log1p(np.abs(x))
 
-    def inverse(self, z) -> np.ndarray:
+    def inverse(self, z: FloatArray) -> FloatArray:
         return np.sign(z) * np.expm1(np.abs(z))
 
-    def slope(self, x) -> np.ndarray:
+    def slope(self, x: FloatArray) -> FloatArray:
         return 1.0 / (1.0 + np.abs(x))
 
     @property
-    def knots(self) -> np.ndarray:
+    def knots(self) -> FloatArray:
         return np.zeros((1, 2))
 
     @classmethod
-    def from_knots(cls, knots) -> "SignedLog":
+    def from_knots(cls, knots: FloatArray) -> "SignedLog":
         return cls()
 
 
@@ -127,22 +128,24 @@ class Rank:
     """Piecewise linear between knots; beyond them with the mean slope from the middle knot to the last one."""
 
     kind: ClassVar[str] = RANK
-    knots: np.ndarray
+    knots: FloatArray
     """values and their normal scores, ascending in both, (k, 2), k >= 2"""
 
-    def __call__(self, x) -> np.ndarray:
+    def __call__(self, x: FloatArray) -> FloatArray:
         values, scores = self.knots.T
         below, above = self.tails
-        beyond = below * np.minimum(x - values[0], 0.0) + above * np.maximum(x - values[-1], 0.0)
-        return np.interp(x, values, scores) + beyond
+        beyond: FloatArray = below * np.minimum(x - values[0], 0.0) + above * np.maximum(x - values[-1], 0.0)
+        between: FloatArray = np.interp(x, values, scores)
+        return between + beyond
 
-    def inverse(self, z) -> np.ndarray:
+    def inverse(self, z: FloatArray) -> FloatArray:
         values, scores = self.knots.T
         below, above = self.tails
-        beyond = np.minimum(z - scores[0], 0.0) / below + np.maximum(z - scores[-1], 0.0) / above
-        return np.interp(z, scores, values) + beyond
+        beyond: FloatArray = np.minimum(z - scores[0], 0.0) / below + np.maximum(z - scores[-1], 0.0) / above
+        between: FloatArray = np.interp(z, scores, values)
+        return between + beyond
 
-    def slope(self, x) -> np.ndarray:
+    def slope(self, x: FloatArray) -> FloatArray:
         below, above = self.tails
         slopes = np.concatenate([[below], np.divide(*np.diff(self.knots, axis=0).T[::-1]), [above]])
         return slopes[np.searchsorted(self.knots[:, 0], x, side="right")]
@@ -156,11 +159,11 @@ class Rank:
         return rise_below / run_below, rise_above / run_above
 
     @classmethod
-    def from_knots(cls, knots) -> "Rank":
+    def from_knots(cls, knots: FloatArray) -> "Rank":
         return cls(knots)
 
     @classmethod
-    def of_sample(cls, x: np.ndarray) -> "Rank | None":
+    def of_sample(cls, x: FloatArray) -> "Rank | None":
         """Return the map of a sample's values (n,) to normal scores; None if they are all equal.
 
         A value that occurs k times, with l smaller ones, has the score of its mean rank, Phi^-1((l + k / 2) / n). Knots
@@ -187,25 +190,25 @@ class Warping:
 
     warps: Mapping[int, Warp]
 
-    def __bool__(self):
+    def __bool__(self) -> bool:
         return bool(self.warps)
 
-    def __call__(self, X) -> np.ndarray:
+    def __call__(self, X: FloatArray) -> FloatArray:
         """Return warped inputs, (..., D), of inputs in original units."""
         return self._by_column(X, lambda warp: warp)
 
-    def inverse(self, Z) -> np.ndarray:
+    def inverse(self, Z: FloatArray) -> FloatArray:
         """Return the inputs (..., D) in original units that become Z."""
         return self._by_column(Z, lambda warp: warp.inverse)
 
-    def slopes(self, X) -> np.ndarray:
+    def slopes(self, X: FloatArray) -> FloatArray:
         """Return the derivative of each warped input by its original, (..., D), at inputs in original units."""
         slopes = np.ones(np.shape(X))
         for k, warp in self.warps.items():
             slopes[..., k] = warp.slope(np.asarray(X)[..., k])
         return slopes
 
-    def _by_column(self, X, map_of: Callable[[Warp], Callable[[np.ndarray], np.ndarray]]):
+    def _by_column(self, X: FloatArray, map_of: Callable[[Warp], Callable[[FloatArray], FloatArray]]) -> FloatArray:
         if not self.warps:
             return X
         X = np.array(X, dtype=float)
@@ -217,7 +220,7 @@ class Warping:
         """Return the kind of each warped column, by number."""
         return {k: warp.kind for k, warp in sorted(self.warps.items())}
 
-    def to_array(self) -> np.ndarray:
+    def to_array(self) -> FloatArray:
         """Store all warps in one table (K, 4) of column, index of the kind in `WARPS`, value and image of each knot."""
         tables = [np.zeros((0, 4))]
         for k, warp in sorted(self.warps.items()):
@@ -229,7 +232,7 @@ class Warping:
 UNWARPED = Warping({})
 
 
-def warping_from_array(table: np.ndarray) -> Warping:
+def warping_from_array(table: FloatArray) -> Warping:
     """Restore warps from the table of `Warping.to_array`."""
     columns = np.unique(table[:, 0]).astype(int).tolist()
     rows = {k: table[table[:, 0] == k] for k in columns}

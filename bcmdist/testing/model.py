@@ -80,7 +80,7 @@ def check_likelihood(
 def _observations(likelihood, f):
     """Return targets at quantiles of its own distribution, or all classes in turn; companions take several values."""
     n = len(f)
-    weight, exposure, trials = np.linspace(0.5, 2.0, n), np.linspace(1.0, 3.0, n), np.arange(n) + 2.0
+    weight, exposure, trials = np.linspace(0.5, 2.0, n), np.linspace(1.0, 3.0, n), np.arange(n, dtype=float) + 2.0
     if likelihood.per_class:
         return Observations(np.arange(n) % likelihood.processes * 1.0, weight)
     event = (np.arange(n) % 3 != 1) * 1.0 if "event" in likelihood.companions else np.ones(n)

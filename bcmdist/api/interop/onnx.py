@@ -253,7 +253,7 @@ def _outputs(fitted: Fitted, graph: Graph) -> dict[str, Value]:
     scaling, units = model.scaling, likelihood.units
     X = (warped(graph.rows, scaling.warping) - scaling.x_mean) / scaling.x_scale
     mean, variance = _latent(fitted, X)
-    length, at_zero = units.latent_length(scaling.y_scale), units.latent(0.0, scaling.y_mean, scaling.y_scale)
+    length, at_zero = units.latent_length(scaling.y_scale), units.latent(np.zeros(()), scaling.y_mean, scaling.y_scale)
     outputs = {"mean": mean * length + at_zero, "std": variance.sqrt() * length}
     if not model.normal:
         return outputs

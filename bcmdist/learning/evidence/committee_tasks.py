@@ -73,8 +73,8 @@ class _Prior:
 @lru_cache(maxsize=2)
 def _query(prior: _Prior):
     located = open_store(prior.points.url).get_array(prior.points.digest)
-    how = {"mean": Mean(prior.mean), "residual": prior.residual, "jitters": (prior.jitter,)}
-    return prepare(located, kernel=prior.kernel, **how)
+    mean, jitters = Mean(prior.mean), (prior.jitter,)
+    return prepare(located, kernel=prior.kernel, mean=mean, residual=prior.residual, jitters=jitters)
 
 
 @dataclass(frozen=True)

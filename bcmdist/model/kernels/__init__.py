@@ -17,12 +17,14 @@ import numpy as np
 
 from bcmdist.data.registry import Registry
 from bcmdist.errors import InvalidOption
+from bcmdist.linalg.arrays import FloatArray
 from bcmdist.model.kernels.basis import Constant, Cubic, Linear, Quadratic
 from bcmdist.model.kernels.columns import OnColumns
 from bcmdist.model.kernels.combined import Product, Sum
 from bcmdist.model.kernels.coregionalised import Coregionalised
-from bcmdist.model.kernels.grammar import LEARNED, MOST_NAMES, ONE_LENGTHSCALE, Terms, parsed
+from bcmdist.model.kernels.grammar import LEARNED, MOST_NAMES, ONE_LENGTHSCALE, Factor, Terms, parsed
 from bcmdist.model.kernels.interface import (
+    Bounds,
     Kernel,
     Leaf,
     Pullback,
@@ -125,7 +127,7 @@ def register_kernel(kernel: type[Leaf]) -> type[Leaf]:
     return KERNELS.add(name, kernel)
 
 
-def _perturbed(kernel):
+def _perturbed(kernel: Leaf) -> Kernel:
     """Kernel at parameters that differ from the defaults (often 1), within bounds."""
     values = {
         name: np.clip(value * np.linspace(1.2, 1.4, len(value)), *kernel.bounds[name])
@@ -134,12 +136,12 @@ def _perturbed(kernel):
     return kernel.with_parameters(values)
 
 
-def _numbered(name, other):
+def _numbered(name: str, other: str) -> bool:
     """Whether `other` is `name` with a number appended, like the label of a repeated part of a sum."""
     return re.fullmatch(re.escape(name) + "[0-9]+", other) is not None
 
 
-def _check_parameter(kernel, name, default, bounds):
+def _check_parameter(kernel: type[Leaf], name: str, default: FloatArray | None, bounds: Bounds | None) -> None:
     low, high = bounds or (np.nan, np.nan)
     if default is None or not (np.all((low <= default) & (default <= high)) and low > 0 and high < np.inf):
         raise InvalidOption(
@@ -153,14 +155,14 @@ for own in (*STATIONARY, Arcsine, Linear, Quadratic, Cubic, Constant, White, Per
     KERNELS.add(own.name, own)  # checked by the tests, not at import
 
 
-def _suggested(name) -> str:
+def _suggested(name: str) -> str:
     """Return what to give in place of an unknown kernel: by its name in other packages, or the most similar name."""
     if other := OTHER_NAMES.get(name.lower()):
         return f"{other} (the name of {name} here)"
     return next(iter(get_close_matches(name, KERNEL_NAMES, 1)), "one of these names")
 
 
-def check_expression(expression) -> Terms:
+def check_expression(expression: str) -> Terms:
     """Return the terms of an expression whose kernels exist and have their options; columns are not checked.
 
     Raises
@@ -188,14 +190,14 @@ def check_expression(expression) -> Terms:
     return terms
 
 
-def count_value(name, text, kernel) -> int:
+def count_value(name: str, text: str, kernel: str) -> int:
     """Whole number of an option such as `rank=2`; raises `InvalidOption`."""
     if not (re.fullmatch("[0-9]{1,3}", text, re.ASCII) and int(text)):
         raise InvalidOption(f"kernel {kernel}: expected {name} as a whole number from 1, got {text!r:.80}; correct it")
     return int(text)
 
 
-def option_value(name, text, kernel) -> float:
+def option_value(name: str, text: str, kernel: str) -> float:
     """Positive number of an option such as `period=24`, or `period=~24`; raises `InvalidOption`."""
     try:
         value = float(text.removeprefix(LEARNED))
@@ -209,7 +211,7 @@ def option_value(name, text, kernel) -> float:
     return value
 
 
-def parse_kernel(expression, *, inputs) -> Kernel:
+def parse_kernel(expression: str, *, inputs: int) -> Kernel:
     """Kernel from an expression such as `"matern32"`, `"se(0, 1)*linear(2) + constant"`, for D inputs.
 
     Columns are numbers here: `bcmdist.model.kernel_columns` replaces names.
@@ -225,7 +227,7 @@ def parse_kernel(expression, *, inputs) -> Kernel:
     return products[0] if len(products) == 1 else Sum(tuple(products))
 
 
-def _kernel(factor, inputs) -> Kernel:
+def _kernel(factor: Factor, inputs: int) -> Kernel:
     """Single kernel of an expression, at default parameters; ARD unless the name ends in `-iso`."""
     base = KERNELS[factor.name]
     columns = range(inputs) if factor.columns is None else factor.columns
@@ -254,4 +256,4 @@ def _kernel(factor, inputs) -> Kernel:
     if factor.columns is None and not factor.options:
         return leaf
     fixed = tuple(name for name, value in options if not value.startswith(LEARNED))
-    return OnColumns(leaf, tuple(columns), fixed)
+    return OnColumns(leaf, tuple(one for one in columns if isinstance(one, int)), fixed)

@@ -14,16 +14,17 @@ from typing import ClassVar
 
 import numpy as np
 
+from bcmdist.linalg.arrays import BoolArray, FloatArray
 from bcmdist.model.kernels.expected import Form
 from bcmdist.model.kernels.interface import Leaf, Pullback, per_lengthscale
 
 
-def inner_products(X, Z, lengthscale) -> np.ndarray:
+def inner_products(X: FloatArray, Z: FloatArray, lengthscale: FloatArray) -> FloatArray:
     """Sums over d of `x_d z_d / lengthscale_d^2`, (n, m), Fortran-ordered."""
     return ((Z / lengthscale) @ (X / lengthscale).T).T
 
 
-def inner_pullback(X, Z, H, lengthscale) -> np.ndarray:
+def inner_pullback(X: FloatArray, Z: FloatArray, H: FloatArray, lengthscale: FloatArray) -> FloatArray:
     """Derivatives of the sum of `H_ij inner_ij` with respect to the log lengthscales."""
     per_input = ((X / lengthscale) * (H @ (Z / lengthscale))).sum(axis=0)
     return -2.0 * per_lengthscale(per_input, lengthscale)
@@ -33,26 +34,27 @@ def inner_pullback(X, Z, H, lengthscale) -> np.ndarray:
 class Linear(Leaf):
     """`sum_d x_d z_d / lengthscale_d^2`: a plane through the origin of the scaled inputs."""
 
-    lengthscale: np.ndarray
+    lengthscale: FloatArray
     name = "linear"
 
-    def cross(self, X, Z) -> np.ndarray:
+    def cross(self, X: FloatArray, Z: FloatArray) -> FloatArray:
         return inner_products(X, Z, self.lengthscale)
 
-    def diagonal(self, X) -> np.ndarray:
-        return ((X / self.lengthscale) ** 2).sum(axis=1)
+    def diagonal(self, X: FloatArray) -> FloatArray:
+        squares: FloatArray = ((X / self.lengthscale) ** 2).sum(axis=1)
+        return squares
 
-    def cross_and_pullback(self, X, Z) -> tuple[np.ndarray, Pullback]:
+    def cross_and_pullback(self, X: FloatArray, Z: FloatArray) -> tuple[FloatArray, Pullback]:
         return self.cross(X, Z), lambda G: inner_pullback(X, Z, G, self.lengthscale)
 
-    def input_gradient(self, X, Z, G) -> np.ndarray:
+    def input_gradient(self, X: FloatArray, Z: FloatArray, G: FloatArray) -> FloatArray:
         return G.T @ X / self.lengthscale**2
 
-    def random_function(self, rng, count, inputs) -> Callable[[np.ndarray], np.ndarray]:
+    def random_function(self, rng: np.random.Generator, count: int, inputs: int) -> Callable[[FloatArray], FloatArray]:
         slopes = rng.standard_normal(inputs) / self.lengthscale
         return lambda X: X @ slopes
 
-    def forms(self, inputs) -> tuple[Form, ...]:
+    def forms(self, inputs: int) -> tuple[Form, ...]:
         return (Form("plane", 1.0, np.broadcast_to(self.lengthscale**-2.0, inputs)),)
 
 
@@ -63,32 +65,33 @@ class Polynomial(Leaf):
     Their number is B = (D + degree)! / (D! degree!).
     """
 
-    variance: np.ndarray
-    lengthscale: np.ndarray
+    variance: FloatArray
+    lengthscale: FloatArray
     degree: ClassVar[int]
 
-    def cross(self, X, Z) -> np.ndarray:
+    def cross(self, X: FloatArray, Z: FloatArray) -> FloatArray:
         base = 1.0 + inner_products(X, Z, self.lengthscale)
         K = base ** (self.degree - 1)
         K *= base
         K *= self.variance
         return K
 
-    def diagonal(self, X) -> np.ndarray:
-        return self.variance * (1.0 + ((X / self.lengthscale) ** 2).sum(axis=1)) ** self.degree
+    def diagonal(self, X: FloatArray) -> FloatArray:
+        squares: FloatArray = ((X / self.lengthscale) ** 2).sum(axis=1)
+        return self.variance * (1.0 + squares) ** self.degree
 
-    def cross_and_pullback(self, X, Z) -> tuple[np.ndarray, Pullback]:
+    def cross_and_pullback(self, X: FloatArray, Z: FloatArray) -> tuple[FloatArray, Pullback]:
         base = 1.0 + inner_products(X, Z, self.lengthscale)
         slope = self.variance * base ** (self.degree - 1)
         K = slope * base
 
-        def pullback(G):
+        def pullback(G: FloatArray) -> FloatArray:
             lengthscale = inner_pullback(X, Z, G * slope, self.lengthscale)
             return np.concatenate([[np.vdot(G.T, K.T)], self.degree * lengthscale])
 
         return K, pullback
 
-    def input_gradient(self, X, Z, G) -> np.ndarray:
+    def input_gradient(self, X: FloatArray, Z: FloatArray, G: FloatArray) -> FloatArray:
         base = 1.0 + inner_products(X, Z, self.lengthscale)
         slope = self.degree * self.variance * base ** (self.degree - 1)
         return (G * slope).T @ X / self.lengthscale**2
@@ -112,26 +115,26 @@ class Cubic(Polynomial):
 class Constant(Leaf):
     """`variance` everywhere: a constant offset."""
 
-    variance: np.ndarray
+    variance: FloatArray
     name = "constant"
 
-    def covered(self, inputs) -> np.ndarray:
+    def covered(self, inputs: int) -> BoolArray:
         return np.zeros(inputs, dtype=bool)
 
-    def random_frequencies(self, rng, count, inputs) -> np.ndarray:
+    def random_frequencies(self, rng: np.random.Generator, count: int, inputs: int) -> FloatArray:
         return np.zeros((count, inputs))
 
-    def forms(self, inputs) -> tuple[Form, ...]:
+    def forms(self, inputs: int) -> tuple[Form, ...]:
         return (Form("level", float(self.variance[0]), np.zeros(inputs)),)
 
-    def cross(self, X, Z) -> np.ndarray:
+    def cross(self, X: FloatArray, Z: FloatArray) -> FloatArray:
         return np.full((len(X), len(Z)), self.variance[0], order="F")
 
-    def diagonal(self, X) -> np.ndarray:
+    def diagonal(self, X: FloatArray) -> FloatArray:
         return np.full(len(X), self.variance[0])
 
-    def cross_and_pullback(self, X, Z) -> tuple[np.ndarray, Pullback]:
+    def cross_and_pullback(self, X: FloatArray, Z: FloatArray) -> tuple[FloatArray, Pullback]:
         return self.cross(X, Z), lambda G: self.variance * G.sum()
 
-    def input_gradient(self, X, Z, G) -> np.ndarray:
+    def input_gradient(self, X: FloatArray, Z: FloatArray, G: FloatArray) -> FloatArray:
         return np.zeros_like(Z)

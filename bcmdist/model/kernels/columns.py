@@ -1,12 +1,13 @@
 """A kernel on some columns of the inputs; other columns do not change it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
 
 from bcmdist.errors import InvalidOption
+from bcmdist.linalg.arrays import BoolArray, FloatArray, IntArray
 from bcmdist.model.kernels.basis import Constant
 from bcmdist.model.kernels.expected import Form
 from bcmdist.model.kernels.grammar import LEARNED
@@ -39,34 +40,34 @@ class OnColumns(Kernel):
         return (self,)
 
     @property
-    def parameters(self) -> dict[str, np.ndarray]:
+    def parameters(self) -> dict[str, FloatArray]:
         return {name: value for name, value in self.kernel.parameters.items() if name not in self.fixed}
 
-    def with_parameters(self, values) -> Self:
+    def with_parameters(self, values: Mapping[str, FloatArray]) -> Self:
         return self._with(self.kernel.with_parameters(values))
 
     @property
     def bounds(self) -> dict[str, Bounds]:
         return dict(self.kernel.bounds)
 
-    def lengthscale_columns(self, inputs) -> dict[str, np.ndarray]:
+    def lengthscale_columns(self, inputs: int) -> dict[str, IntArray]:
         return dict.fromkeys(self.kernel.lengthscales, np.array(self.columns))
 
-    def along(self, d) -> Kernel:
+    def along(self, d: int) -> Kernel:
         if d in self.columns:
             return self.kernel.along(self.columns.index(d))
         return Constant(self.kernel.diagonal(np.zeros((1, len(self.columns)))))
 
-    def level_columns(self, inputs) -> np.ndarray:
+    def level_columns(self, inputs: int) -> IntArray:
         return np.array(self.columns, dtype=int)[self.kernel.level_columns(len(self.columns))]
 
-    def output_columns(self, inputs) -> np.ndarray:
+    def output_columns(self, inputs: int) -> IntArray:
         return np.array(self.columns, dtype=int)[self.kernel.output_columns(len(self.columns))]
 
-    def covered(self, inputs) -> np.ndarray:
+    def covered(self, inputs: int) -> BoolArray:
         return np.isin(np.arange(inputs), self.columns)
 
-    def metric(self, inputs) -> np.ndarray | None:
+    def metric(self, inputs: int) -> FloatArray | None:
         own = self.kernel.metric(len(self.columns))
         if own is None:
             return None
@@ -74,13 +75,13 @@ class OnColumns(Kernel):
         lengths[list(self.columns)] = own
         return lengths
 
-    def cross(self, X, Z) -> np.ndarray:
+    def cross(self, X: FloatArray, Z: FloatArray) -> FloatArray:
         return self.kernel.cross(self._of(X), self._of(Z))
 
-    def diagonal(self, X) -> np.ndarray:
+    def diagonal(self, X: FloatArray) -> FloatArray:
         return self.kernel.diagonal(self._of(X))
 
-    def cross_and_pullback(self, X, Z) -> tuple[np.ndarray, Pullback]:
+    def cross_and_pullback(self, X: FloatArray, Z: FloatArray) -> tuple[FloatArray, Pullback]:
         K, whole = self.kernel.cross_and_pullback(self._of(X), self._of(Z))
         free = np.repeat(
             [name not in self.fixed for name in self.kernel.parameters],
@@ -88,7 +89,7 @@ class OnColumns(Kernel):
         )
         return K, lambda G: whole(G)[free]
 
-    def input_gradient(self, X, Z, G) -> np.ndarray:
+    def input_gradient(self, X: FloatArray, Z: FloatArray, G: FloatArray) -> FloatArray:
         gradient = np.zeros_like(Z)
         gradient[:, list(self.columns)] = self.kernel.input_gradient(self._of(X), self._of(Z), G)
         return gradient
@@ -96,7 +97,7 @@ class OnColumns(Kernel):
     def isotropic(self) -> Self:
         return self._with(self.kernel.isotropic())
 
-    def spectral_density(self, W) -> np.ndarray:
+    def spectral_density(self, W: FloatArray) -> FloatArray:
         if not self.covered(W.shape[1]).all():
             raise InvalidOption(
                 f"kernel: expected terms of all {W.shape[1]} columns for a spectral density, got {self.expression}, "
@@ -104,20 +105,20 @@ class OnColumns(Kernel):
             )
         return self.kernel.spectral_density(self._of(W))
 
-    def random_frequencies(self, rng, count, inputs) -> np.ndarray:
+    def random_frequencies(self, rng: np.random.Generator, count: int, inputs: int) -> FloatArray:
         W = np.zeros((count, inputs))
         W[:, list(self.columns)] = self.kernel.random_frequencies(rng, count, len(self.columns))
         return W
 
-    def random_function(self, rng, count, inputs) -> Callable[[np.ndarray], np.ndarray]:
+    def random_function(self, rng: np.random.Generator, count: int, inputs: int) -> Callable[[FloatArray], FloatArray]:
         function = self.kernel.random_function(rng, count, len(self.columns))
         return lambda X: function(self._of(X))
 
-    def forms(self, inputs) -> tuple[Form, ...]:
+    def forms(self, inputs: int) -> tuple[Form, ...]:
         return tuple(form.on(self.columns, inputs) for form in self.kernel.forms(len(self.columns)))
 
-    def _with(self, kernel):
+    def _with(self, kernel: Leaf) -> Self:
         return type(self)(kernel, self.columns, self.fixed)
 
-    def _of(self, X):
+    def _of(self, X: FloatArray) -> FloatArray:
         return X[:, list(self.columns)]

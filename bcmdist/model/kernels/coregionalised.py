@@ -18,6 +18,7 @@ from typing import ClassVar, Self
 
 import numpy as np
 
+from bcmdist.linalg.arrays import FloatArray, IntArray
 from bcmdist.model.kernels.interface import Leaf, Pullback
 
 # Angles from which learning starts: half of the variance is common, and further factors are small and different.
@@ -30,9 +31,9 @@ LEAST_ANGLE = 0.02
 class Coregionalised(Leaf):
     """`x'B z` for inputs that are one-hot, 1 in the input of the row's output: B[a, b] of two outputs."""
 
-    output_variance: np.ndarray
+    output_variance: FloatArray
     """s^2, (P,): the diagonal of B"""
-    loading_angle: np.ndarray
+    loading_angle: FloatArray
     """(P R,), output by output"""
     name = "coregionalised"
     bounds = Leaf.bounds | {
@@ -42,11 +43,11 @@ class Coregionalised(Leaf):
     counts: ClassVar[tuple[str, ...]] = ("rank",)
 
     @classmethod
-    def defaults(cls, inputs) -> dict[str, np.ndarray]:
+    def defaults(cls, inputs: int) -> dict[str, FloatArray]:
         return {"output_variance": np.ones(inputs), "loading_angle": first_angles(inputs, 1).ravel()}
 
     @classmethod
-    def made(cls, inputs, **counts) -> Self:
+    def made(cls, inputs: int, **counts: int) -> Self:
         return cls(np.ones(inputs), first_angles(inputs, counts.get("rank", 1)).ravel())
 
     @property
@@ -58,47 +59,48 @@ class Coregionalised(Leaf):
         return {"rank": self.rank} if self.rank > 1 else {}
 
     @property
-    def loadings(self) -> np.ndarray:
+    def loadings(self) -> FloatArray:
         """W, (P, R)."""
         return np.sqrt(self.output_variance)[:, None] * self._directions[:, :-1]
 
     @property
-    def own_variance(self) -> np.ndarray:
+    def own_variance(self) -> FloatArray:
         """kappa, (P,)."""
         return self.output_variance * self._directions[:, -1] ** 2
 
     @property
-    def covariance(self) -> np.ndarray:
+    def covariance(self) -> FloatArray:
         """B, (P, P)."""
         return self.loadings @ self.loadings.T + np.diag(self.own_variance)
 
     @property
-    def _angles(self):
+    def _angles(self) -> FloatArray:
         return self.loading_angle.reshape(len(self.output_variance), -1)
 
     @property
-    def _directions(self):
+    def _directions(self) -> FloatArray:
         """Unit vectors (l_a, u_a), (P, R + 1)."""
         ones = np.ones((len(self.output_variance), 1))
         return np.hstack([np.cos(self._angles), ones]) * np.cumprod(np.hstack([ones, np.sin(self._angles)]), axis=1)
 
-    def output_columns(self, inputs) -> np.ndarray:
+    def output_columns(self, inputs: int) -> IntArray:
         return np.arange(inputs)
 
-    def along(self, d) -> "Coregionalised":
+    def along(self, d: int) -> "Coregionalised":
         """The kernel of one output."""
         return type(self)(self.output_variance[d : d + 1], self._angles[d])
 
-    def cross(self, X, Z) -> np.ndarray:
+    def cross(self, X: FloatArray, Z: FloatArray) -> FloatArray:
         return (Z @ self.covariance @ X.T).T
 
-    def diagonal(self, X) -> np.ndarray:
-        return np.einsum("ia,ab,ib->i", X, self.covariance, X)
+    def diagonal(self, X: FloatArray) -> FloatArray:
+        variances: FloatArray = np.einsum("ia,ab,ib->i", X, self.covariance, X)
+        return variances
 
-    def cross_and_pullback(self, X, Z) -> tuple[np.ndarray, Pullback]:
+    def cross_and_pullback(self, X: FloatArray, Z: FloatArray) -> tuple[FloatArray, Pullback]:
         return self.cross(X, Z), lambda G: self._gradient(X.T @ G @ Z)
 
-    def _gradient(self, G):
+    def _gradient(self, G: FloatArray) -> FloatArray:
         """Derivatives of the sum of G_ab B_ab, (P, P), in the log parameters."""
         B, U, angles = self.covariance, self._directions, self._angles
         G = G + G.T
@@ -117,11 +119,11 @@ class Coregionalised(Leaf):
             of_angle[:, r] = (to_direction * slope).sum(axis=1)
         return np.concatenate([of_variance, (of_angle * angles).ravel()])
 
-    def input_gradient(self, X, Z, G) -> np.ndarray:
+    def input_gradient(self, X: FloatArray, Z: FloatArray, G: FloatArray) -> FloatArray:
         return G.T @ X @ self.covariance
 
 
-def first_angles(outputs, rank) -> np.ndarray:
+def first_angles(outputs: int, rank: int) -> FloatArray:
     """Angles from which learning starts, (P, R): equal first loadings, and small further ones of different signs."""
     found = np.full((outputs, rank), FIRST_ANGLE)
     place = (np.arange(outputs) + 0.5) / outputs

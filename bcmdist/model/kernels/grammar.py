@@ -84,7 +84,7 @@ def parsed(expression: str) -> Terms:
     return tuple(map(tuple, terms))
 
 
-def _factor(expression, place):
+def _factor(expression: str, place: int) -> tuple[Factor, int]:
     """The factor that begins at `place`, and where it ends."""
     found = NAME.match(expression, place)
     if found is None:
@@ -113,7 +113,7 @@ def _factor(expression, place):
     return Factor(plain, plain != name, tuple(columns) or None, tuple(options)), place
 
 
-def _word(expression, place):
+def _word(expression: str, place: int) -> tuple[str | int, int]:
     """A column, or one side of an option, that begins at `place`, and where it ends; whole numbers as int."""
     found = WORD.match(expression, place)
     if found is None:
@@ -123,7 +123,7 @@ def _word(expression, place):
     return next(text for text in found.groups() if text is not None), found.end()
 
 
-def _wrong(expression, place, expected):
+def _wrong(expression: str, place: int, expected: str) -> InvalidOption:
     got = f"{expression[place : place + 20]!r}" if place < len(expression) else "its end"
     return InvalidOption(
         f"kernel: expected {expected} after {expression[:place].strip()[-40:]!r}, got {got}; write it like "

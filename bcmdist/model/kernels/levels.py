@@ -6,6 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from bcmdist.linalg.arrays import FloatArray, IntArray
 from bcmdist.model.kernels.interface import Leaf, Pullback
 from bcmdist.model.kernels.stationary import distance_gradient, squared_distance
 
@@ -17,25 +18,25 @@ CORRELATIONS = (1e-3, 0.999)
 class Exchangeable(Leaf):
     """`variance * correlation^d` of rows that differ in d categories: any two levels are equally alike."""
 
-    variance: np.ndarray
-    correlation: np.ndarray
+    variance: FloatArray
+    correlation: FloatArray
     bounds = Leaf.bounds | {"correlation": CORRELATIONS}
 
     @classmethod
-    def defaults(cls, inputs) -> dict[str, np.ndarray]:
+    def defaults(cls, inputs: int) -> dict[str, FloatArray]:
         return {"variance": np.ones(1), "correlation": np.array([0.5])}
 
     @abstractmethod
-    def differences(self, X, Z) -> np.ndarray:
+    def differences(self, X: FloatArray, Z: FloatArray) -> FloatArray:
         """The number d of categories in which rows differ: (n, D), (m, D) -> (n, m), Fortran-ordered."""
 
-    def cross(self, X, Z) -> np.ndarray:
+    def cross(self, X: FloatArray, Z: FloatArray) -> FloatArray:
         return self.variance * self.correlation ** self.differences(X, Z)
 
-    def diagonal(self, X) -> np.ndarray:
+    def diagonal(self, X: FloatArray) -> FloatArray:
         return np.full(len(X), self.variance[0])
 
-    def cross_and_pullback(self, X, Z) -> tuple[np.ndarray, Pullback]:
+    def cross_and_pullback(self, X: FloatArray, Z: FloatArray) -> tuple[FloatArray, Pullback]:
         d = self.differences(X, Z)
         K = self.variance * self.correlation**d
         return K, lambda G: np.array([np.vdot(G.T, K.T), np.vdot(G.T, (K * d).T)])
@@ -46,16 +47,16 @@ class Levels(Exchangeable):
 
     name = "category"
 
-    def level_columns(self, inputs) -> np.ndarray:
+    def level_columns(self, inputs: int) -> IntArray:
         return np.arange(inputs)
 
-    def differences(self, X, Z) -> np.ndarray:
+    def differences(self, X: FloatArray, Z: FloatArray) -> FloatArray:
         count = np.zeros((len(X), len(Z)), order="F")
         for x, z in zip(X.T, Z.T, strict=True):
             count += x[:, None] != z
         return count
 
-    def input_gradient(self, X, Z, G) -> np.ndarray:
+    def input_gradient(self, X: FloatArray, Z: FloatArray, G: FloatArray) -> FloatArray:
         return np.zeros_like(Z)
 
 
@@ -68,13 +69,13 @@ class OneHot(Exchangeable):
 
     name = "onehot"
 
-    def metric(self, inputs) -> np.ndarray:
+    def metric(self, inputs: int) -> FloatArray:
         return np.full(inputs, 1.0 / np.sqrt(-np.log(np.minimum(self.correlation, CORRELATIONS[1]))))
 
-    def differences(self, X, Z) -> np.ndarray:
+    def differences(self, X: FloatArray, Z: FloatArray) -> FloatArray:
         return 0.5 * squared_distance(X, Z, 1.0)
 
-    def input_gradient(self, X, Z, G) -> np.ndarray:
+    def input_gradient(self, X: FloatArray, Z: FloatArray, G: FloatArray) -> FloatArray:
         return distance_gradient(X, Z, 0.5 * np.log(self.correlation) * self.cross(X, Z) * G, 1.0)
 
 
@@ -82,10 +83,10 @@ class OneHot(Exchangeable):
 class White(Leaf):
     """`variance` of equal rows, else 0: independent values at distinct inputs, as of noise; equal rows share theirs."""
 
-    variance: np.ndarray
+    variance: FloatArray
     name = "white"
 
-    def cross(self, X, Z) -> np.ndarray:
+    def cross(self, X: FloatArray, Z: FloatArray) -> FloatArray:
         equal = np.ones((len(Z), len(X)), dtype=bool)  # transposed, which numpy compares without a change of order
         for x, z in zip(X.T, Z.T, strict=True):
             equal &= z[:, None] == x
@@ -93,14 +94,14 @@ class White(Leaf):
                 break
         return (self.variance * equal).T
 
-    def diagonal(self, X) -> np.ndarray:
+    def diagonal(self, X: FloatArray) -> FloatArray:
         return np.full(len(X), self.variance[0])
 
-    def cross_and_pullback(self, X, Z) -> tuple[np.ndarray, Pullback]:
+    def cross_and_pullback(self, X: FloatArray, Z: FloatArray) -> tuple[FloatArray, Pullback]:
         K = self.cross(X, Z)
         return K, lambda G: np.array([np.vdot(G.T, K.T)])
 
-    def input_gradient(self, X, Z, G) -> np.ndarray:
+    def input_gradient(self, X: FloatArray, Z: FloatArray, G: FloatArray) -> FloatArray:
         return np.zeros_like(Z)
 
 
@@ -112,27 +113,27 @@ class Periodic(Leaf):
     period apart have the correlation exp(-1/2), nearly.
     """
 
-    variance: np.ndarray
-    angle: np.ndarray
-    period: np.ndarray
+    variance: FloatArray
+    angle: FloatArray
+    period: FloatArray
     name = "periodic"
     bounds = Leaf.bounds | {"angle": (0.03, 100.0), "period": (1e-6, 1e6)}
     options: ClassVar[tuple[str, ...]] = ("period",)
 
     @classmethod
-    def defaults(cls, inputs) -> dict[str, np.ndarray]:
+    def defaults(cls, inputs: int) -> dict[str, FloatArray]:
         return {"variance": np.ones(1), "angle": np.ones(1), "period": np.ones(1)}
 
-    def cross(self, X, Z) -> np.ndarray:
+    def cross(self, X: FloatArray, Z: FloatArray) -> FloatArray:
         return self._with_turns(X, Z)[0]
 
-    def diagonal(self, X) -> np.ndarray:
+    def diagonal(self, X: FloatArray) -> FloatArray:
         return np.full(len(X), self.variance[0])
 
-    def cross_and_pullback(self, X, Z) -> tuple[np.ndarray, Pullback]:
+    def cross_and_pullback(self, X: FloatArray, Z: FloatArray) -> tuple[FloatArray, Pullback]:
         K, turns, square = self._with_turns(X, Z)
 
-        def pullback(G):
+        def pullback(G: FloatArray) -> FloatArray:
             GK = G * K
             angle = 2.0 * np.vdot(GK.T, square.T)
             period = 2.0 / self.angle[0] ** 2 * np.vdot(GK.T, (turns * np.sin(2.0 * turns)).T)
@@ -140,12 +141,13 @@ class Periodic(Leaf):
 
         return K, pullback
 
-    def input_gradient(self, X, Z, G) -> np.ndarray:
+    def input_gradient(self, X: FloatArray, Z: FloatArray, G: FloatArray) -> FloatArray:
         K, turns, _ = self._with_turns(X, Z)
         slope = 2.0 * np.pi / (self.period * self.angle**2) * np.sin(2.0 * turns) * K  # dk / d(x - z) = -slope
-        return (G * slope).sum(axis=0)[:, None]
+        gradient: FloatArray = (G * slope).sum(axis=0)
+        return gradient[:, None]
 
-    def _with_turns(self, X, Z):
+    def _with_turns(self, X: FloatArray, Z: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Covariances, pi (x - z) / period, and 2 sin^2 of it over angle^2, (n, m) each."""
         turns = np.asfortranarray(np.pi * (X - Z.T) / self.period)
         square = 2.0 * np.sin(turns) ** 2 / self.angle**2

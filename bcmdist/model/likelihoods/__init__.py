@@ -8,7 +8,7 @@ process per class, all with the interface `interface.Likelihood`. To add a likel
     @register_likelihood
     @dataclass(frozen=True)
     class Beta(OneProcess):
-        precision: np.ndarray = parameter(8.0, (1e-1, 1e5), widens=-1.0)
+        precision: FloatArray = parameter(8.0, (1e-1, 1e5), widens=-1.0)
         name, task, units = "beta", "regression", SHARE
         ...
 

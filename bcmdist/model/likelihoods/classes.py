@@ -2,14 +2,16 @@
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from scipy import stats
-from scipy.special import erfcx, expit, log_expit, log_ndtr, ndtr, roots_hermitenorm
 
+from bcmdist.data.observations import Observations
+from bcmdist.linalg.arrays import BoolArray, FloatArray
+from bcmdist.model.likelihoods.distribution import Distribution
 from bcmdist.model.likelihoods.interface import CLASSES, LARGEST_EXPONENT, OneProcess
 from bcmdist.model.likelihoods.multiclass import OneHot
+from bcmdist.model.special import erfcx, expit, log_expit, log_ndtr, ndtr, roots_hermitenorm
 from bcmdist.model.units import COUNTED
 
 # Averages of the logistic function. For standard deviations of the latent below 1, Gauss-Hermite quadrature over the
@@ -35,29 +37,31 @@ class TwoClass(OneProcess):
     columns = CLASSES
     discrete = True
 
-    def unsupported(self, obs) -> np.ndarray:
-        return (obs.y != 0) & (obs.y != 1)
+    def unsupported(self, obs: Observations) -> BoolArray:
+        other: BoolArray = (obs.y != 0) & (obs.y != 1)
+        return other
 
-    def saturated(self, obs) -> np.ndarray:
+    def saturated(self, obs: Observations) -> FloatArray:
         return LARGEST_EXPONENT * sign(obs)
 
-    def distribution(self, obs, f) -> Any:
-        return stats.bernoulli(self.probability(f))
+    def distribution(self, obs: Observations, f: FloatArray) -> Distribution:
+        law: Distribution = stats.bernoulli(self.probability(f))
+        return law
 
-    def class_probability(self, mean, variance) -> np.ndarray:
+    def class_probability(self, mean: FloatArray, variance: FloatArray) -> FloatArray:
         # Average both: 1 - p would lose a small probability of class 0. Quadrature exceeds 1 by rounding.
         return np.minimum(np.column_stack([self.average(-mean, variance), self.average(mean, variance)]), 1.0)
 
     @abstractmethod
-    def probability(self, f) -> np.ndarray:
+    def probability(self, f: FloatArray) -> FloatArray:
         """P(y = 1 | f)."""
 
     @abstractmethod
-    def average(self, mean, variance) -> np.ndarray:
+    def average(self, mean: FloatArray, variance: FloatArray) -> FloatArray:
         """P(y = 1) averaged over f ~ N(mean, variance), (n,)."""
 
 
-def sign(obs) -> np.ndarray:
+def sign(obs: Observations) -> FloatArray:
     """-1 for class 0 and +1 for class 1."""
     return 2.0 * obs.y - 1.0
 
@@ -68,22 +72,22 @@ class Bernoulli(TwoClass):
 
     name = "bernoulli"
 
-    def log_density(self, obs, f) -> np.ndarray:
+    def log_density(self, obs: Observations, f: FloatArray) -> FloatArray:
         return obs.weight * log_expit(sign(obs) * f)
 
-    def score(self, obs, f) -> np.ndarray:
+    def score(self, obs: Observations, f: FloatArray) -> FloatArray:
         return obs.weight * (obs.y - expit(f))
 
-    def curvature(self, obs, f) -> np.ndarray:
+    def curvature(self, obs: Observations, f: FloatArray) -> FloatArray:
         return obs.weight * expit(f) * expit(-f)
 
-    def third(self, obs, f) -> np.ndarray:
+    def third(self, obs: Observations, f: FloatArray) -> FloatArray:
         return -obs.weight * expit(f) * expit(-f) * (1.0 - 2.0 * expit(f))
 
-    def probability(self, f) -> np.ndarray:
+    def probability(self, f: FloatArray) -> FloatArray:
         return expit(f)
 
-    def average(self, mean, variance) -> np.ndarray:
+    def average(self, mean: FloatArray, variance: FloatArray) -> FloatArray:
         return logistic_average(mean, variance)
 
 
@@ -97,32 +101,33 @@ class Probit(TwoClass):
 
     name = "probit"
 
-    def log_density(self, obs, f) -> np.ndarray:
+    def log_density(self, obs: Observations, f: FloatArray) -> FloatArray:
         return obs.weight * log_ndtr(sign(obs) * f)
 
-    def score(self, obs, f) -> np.ndarray:
+    def score(self, obs: Observations, f: FloatArray) -> FloatArray:
         return obs.weight * sign(obs) * _mills(sign(obs) * f)
 
-    def curvature(self, obs, f) -> np.ndarray:
+    def curvature(self, obs: Observations, f: FloatArray) -> FloatArray:
         z = sign(obs) * f
         r = _mills(z)
         return obs.weight * r * (r + z)
 
-    def third(self, obs, f) -> np.ndarray:
+    def third(self, obs: Observations, f: FloatArray) -> FloatArray:
         z = sign(obs) * f
         r = _mills(z)
         return obs.weight * sign(obs) * r * ((r + z) * (2.0 * r + z) - 1.0)
 
-    def probability(self, f) -> np.ndarray:
+    def probability(self, f: FloatArray) -> FloatArray:
         return ndtr(f)
 
-    def average(self, mean, variance) -> np.ndarray:
+    def average(self, mean: FloatArray, variance: FloatArray) -> FloatArray:
         return ndtr(mean / np.sqrt(1.0 + variance))
 
 
-def _mills(z):
+def _mills(z: FloatArray) -> FloatArray:
     """phi(z) / Phi(z)."""
-    return np.sqrt(2.0 / np.pi) / erfcx(-z / np.sqrt(2.0))
+    ratio: FloatArray = np.sqrt(2.0 / np.pi) / erfcx(-z / np.sqrt(2.0))
+    return ratio
 
 
 @dataclass(frozen=True)
@@ -142,47 +147,48 @@ class SVM(TwoClass):
     name = "svm"
     needs_calibration = True
 
-    def log_density(self, obs, f) -> np.ndarray:
+    def log_density(self, obs: Observations, f: FloatArray) -> FloatArray:
         return -obs.weight * self.cost * _hinge(1.0 - sign(obs) * f)
 
-    def score(self, obs, f) -> np.ndarray:
+    def score(self, obs: Observations, f: FloatArray) -> FloatArray:
         u = 1.0 - sign(obs) * f
         return obs.weight * self.cost * sign(obs) * (0.5 + 0.5 * u / _floored(u))
 
-    def curvature(self, obs, f) -> np.ndarray:
+    def curvature(self, obs: Observations, f: FloatArray) -> FloatArray:
         return obs.weight * self.cost * 0.5 / _floored(1.0 - sign(obs) * f)
 
-    def third(self, obs, f) -> np.ndarray:
+    def third(self, obs: Observations, f: FloatArray) -> FloatArray:
         u = 1.0 - sign(obs) * f
         outside = np.abs(u) > FLOOR
         return -obs.weight * self.cost * sign(obs) * np.sign(u) * outside * 0.5 / _floored(u) ** 2
 
-    def hessian(self, obs, f) -> np.ndarray:
+    def hessian(self, obs: Observations, f: FloatArray) -> FloatArray:
         inside = np.abs(1.0 - sign(obs) * f) < FLOOR
         return obs.weight * self.cost * inside * 0.5 / FLOOR
 
     def learned_as(self) -> OneHot:
         return OneHot.default(2)
 
-    def probability(self, f) -> np.ndarray:
+    def probability(self, f: FloatArray) -> FloatArray:
         return expit(self.cost * (_hinge(1.0 + f) - _hinge(1.0 - f)))
 
-    def average(self, mean, variance) -> np.ndarray:
+    def average(self, mean: FloatArray, variance: FloatArray) -> FloatArray:
         nodes, weights = roots_hermitenorm(HERMITE_NODES)
         f = np.sqrt(variance)[:, None] * nodes + np.asarray(mean)[:, None]
-        return self.probability(f) @ (weights / weights.sum())
+        shares: FloatArray = weights / weights.sum()
+        return self.probability(f) @ shares
 
 
-def _floored(u):
+def _floored(u: FloatArray) -> FloatArray:
     return np.maximum(np.abs(u), FLOOR)
 
 
-def _hinge(u):
+def _hinge(u: FloatArray) -> FloatArray:
     z = _floored(u)
     return 0.5 * u + 0.25 * u**2 / z + 0.25 * z
 
 
-def logistic_average(mean, variance) -> np.ndarray:
+def logistic_average(mean: FloatArray, variance: FloatArray) -> FloatArray:
     """Average of 1 / (1 + exp(-f)) over f ~ N(mean, variance), (n,), by quadrature.
 
     Narrow Gaussians are integrated by Gauss-Hermite quadrature. For wide ones the logistic function is nearly a step,

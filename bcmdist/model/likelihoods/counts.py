@@ -1,12 +1,13 @@
 """Likelihoods of counts: Poisson, negative binomial (over-dispersed), and successes among trials."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from scipy import stats
-from scipy.special import betaln, expit, gammaln, log_expit, logit
 
+from bcmdist.data.observations import Observations
+from bcmdist.linalg.arrays import BoolArray, FloatArray
+from bcmdist.model.likelihoods.distribution import Distribution
 from bcmdist.model.likelihoods.interface import (
     LARGEST_EXPONENT,
     NUMBERS,
@@ -19,6 +20,7 @@ from bcmdist.model.likelihoods.interface import (
     positive,
     whole,
 )
+from bcmdist.model.special import betaln, expit, gammaln, log_expit, logit
 from bcmdist.model.units import COUNTED, RATE
 
 
@@ -33,13 +35,13 @@ class Counts(OneProcess):
     events = True
     discrete = True
 
-    def unsupported(self, obs) -> np.ndarray:
+    def unsupported(self, obs: Observations) -> BoolArray:
         return ~(whole(obs.y) & positive(obs.exposure))
 
-    def saturated(self, obs) -> np.ndarray:
+    def saturated(self, obs: Observations) -> FloatArray:
         return bounded_log(obs.y / obs.exposure)
 
-    def link(self, obs, mean) -> np.ndarray:
+    def link(self, obs: Observations, mean: FloatArray) -> FloatArray:
         return bounded_log(mean / obs.exposure)
 
 
@@ -49,25 +51,26 @@ class Poisson(Counts):
 
     name = "poisson"
 
-    def log_density(self, obs, f) -> np.ndarray:
+    def log_density(self, obs: Observations, f: FloatArray) -> FloatArray:
         eta = np.log(obs.exposure) + f
         return obs.weight * (obs.y * eta - bounded_exp(eta) - gammaln(obs.y + 1.0))
 
-    def score(self, obs, f) -> np.ndarray:
+    def score(self, obs: Observations, f: FloatArray) -> FloatArray:
         return obs.weight * (obs.y - self.mean(obs, f))
 
-    def curvature(self, obs, f) -> np.ndarray:
+    def curvature(self, obs: Observations, f: FloatArray) -> FloatArray:
         return obs.weight * self.mean(obs, f)
 
-    def third(self, obs, f) -> np.ndarray:
+    def third(self, obs: Observations, f: FloatArray) -> FloatArray:
         return -obs.weight * self.mean(obs, f)
 
-    def mean(self, obs, f) -> np.ndarray:
+    def mean(self, obs: Observations, f: FloatArray) -> FloatArray:
         """mu, (n,)."""
         return bounded_exp(np.log(obs.exposure) + f)
 
-    def distribution(self, obs, f) -> Any:
-        return stats.poisson(self.mean(aligned(obs, f), f))
+    def distribution(self, obs: Observations, f: FloatArray) -> Distribution:
+        law: Distribution = stats.poisson(self.mean(aligned(obs, f), f))
+        return law
 
 
 @dataclass(frozen=True)
@@ -78,32 +81,33 @@ class NegativeBinomial(Counts):
     p = binom(y + shape - 1, y) q^y (1 - q)^shape,  score y (1 - q) - shape q,  curvature (y + shape) q (1 - q)
     """
 
-    shape: np.ndarray = parameter(1.0, SHAPE_BOUNDS, widens=-1.0)
+    shape: FloatArray = parameter(1.0, SHAPE_BOUNDS, widens=-1.0)
     name = "negative_binomial"
 
-    def log_odds(self, obs, f) -> np.ndarray:
+    def log_odds(self, obs: Observations, f: FloatArray) -> FloatArray:
         """log(mu / shape), the log odds of q."""
         return np.log(obs.exposure) + f - np.log(self.shape)
 
-    def log_density(self, obs, f) -> np.ndarray:
+    def log_density(self, obs: Observations, f: FloatArray) -> FloatArray:
         eta = self.log_odds(obs, f)
         constant = -betaln(self.shape, obs.y + 1.0) - np.log(self.shape + obs.y)
         return obs.weight * (constant + obs.y * log_expit(eta) + self.shape * log_expit(-eta))
 
-    def score(self, obs, f) -> np.ndarray:
+    def score(self, obs: Observations, f: FloatArray) -> FloatArray:
         eta = self.log_odds(obs, f)
         return obs.weight * (obs.y * expit(-eta) - self.shape * expit(eta))
 
-    def curvature(self, obs, f) -> np.ndarray:
+    def curvature(self, obs: Observations, f: FloatArray) -> FloatArray:
         eta = self.log_odds(obs, f)
         return obs.weight * (obs.y + self.shape) * expit(eta) * expit(-eta)
 
-    def third(self, obs, f) -> np.ndarray:
+    def third(self, obs: Observations, f: FloatArray) -> FloatArray:
         return -self.curvature(obs, f) * (1.0 - 2.0 * expit(self.log_odds(obs, f)))
 
-    def distribution(self, obs, f) -> Any:
+    def distribution(self, obs: Observations, f: FloatArray) -> Distribution:
         eta = np.clip(self.log_odds(aligned(obs, f), f), -LARGEST_EXPONENT, LARGEST_EXPONENT)
-        return stats.nbinom(self.shape, expit(-eta))
+        law: Distribution = stats.nbinom(self.shape, expit(-eta))
+        return law
 
     def compared(self) -> "Poisson":
         return Poisson()  # the deviance of the negative binomial decreases with its shape
@@ -122,30 +126,31 @@ class Binomial(OneProcess):
     events = True
     discrete = True
 
-    def unsupported(self, obs) -> np.ndarray:
+    def unsupported(self, obs: Observations) -> BoolArray:
         return ~(whole(obs.y) & whole(obs.trials) & (obs.trials >= obs.y))
 
-    def log_density(self, obs, f) -> np.ndarray:
+    def log_density(self, obs: Observations, f: FloatArray) -> FloatArray:
         fails = obs.trials - obs.y
         constant = -betaln(fails + 1.0, obs.y + 1.0) - np.log(obs.trials + 1.0)
         return obs.weight * (constant + obs.y * log_expit(f) + fails * log_expit(-f))
 
-    def score(self, obs, f) -> np.ndarray:
+    def score(self, obs: Observations, f: FloatArray) -> FloatArray:
         return obs.weight * (obs.y * expit(-f) - (obs.trials - obs.y) * expit(f))
 
-    def curvature(self, obs, f) -> np.ndarray:
+    def curvature(self, obs: Observations, f: FloatArray) -> FloatArray:
         return obs.weight * obs.trials * expit(f) * expit(-f)
 
-    def third(self, obs, f) -> np.ndarray:
+    def third(self, obs: Observations, f: FloatArray) -> FloatArray:
         return -self.curvature(obs, f) * (1.0 - 2.0 * expit(f))
 
-    def distribution(self, obs, f) -> Any:
-        return stats.binom(aligned(obs, f).trials.astype(int), expit(f))  # type: ignore[union-attr]
+    def distribution(self, obs: Observations, f: FloatArray) -> Distribution:
+        law: Distribution = stats.binom(aligned(obs, f).trials.astype(int), expit(f))
+        return law
 
-    def saturated(self, obs) -> np.ndarray:
+    def saturated(self, obs: Observations) -> FloatArray:
         odds = bounded_log(obs.y) - bounded_log(obs.trials - obs.y)
         return np.clip(odds, -LARGEST_EXPONENT, LARGEST_EXPONENT)
 
-    def link(self, obs, mean) -> np.ndarray:
+    def link(self, obs: Observations, mean: FloatArray) -> FloatArray:
         # Rows without trials carry no information, whatever their share.
         return logit(np.clip(mean / np.maximum(np.asarray(obs.trials), 1.0), 1e-15, 1.0 - 1e-15))

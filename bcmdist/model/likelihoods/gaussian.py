@@ -1,13 +1,16 @@
 """Likelihoods of real targets: Gaussian noise, and Student's t for data with outliers."""
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import cast
 
 import numpy as np
 from scipy import stats
-from scipy.special import betaln
 
+from bcmdist.data.observations import Observations
+from bcmdist.linalg.arrays import BoolArray, FloatArray
+from bcmdist.model.likelihoods.distribution import Distribution
 from bcmdist.model.likelihoods.interface import NOISE_BOUNDS, OneProcess, aligned, parameter
+from bcmdist.model.special import betaln
 from bcmdist.model.units import AFFINE
 
 
@@ -18,7 +21,7 @@ class Gaussian(OneProcess):
     Where there are several outputs, each has a noise variance of its own.
     """
 
-    noise_variance: np.ndarray = parameter(0.1, NOISE_BOUNDS, widens=1.0)
+    noise_variance: FloatArray = parameter(0.1, NOISE_BOUNDS, widens=1.0)
     """(1,), or (P,) for P outputs"""
     name = "gaussian"
     task = "regression"
@@ -27,47 +30,49 @@ class Gaussian(OneProcess):
     units = AFFINE
     companions = ("target_variance",)
 
-    def unsupported(self, obs) -> np.ndarray:
+    def unsupported(self, obs: Observations) -> BoolArray:
         return ~np.isfinite(obs.y)
 
-    def targets(self, obs) -> np.ndarray:
+    def targets(self, obs: Observations) -> FloatArray:
         return obs.y
 
-    def noise(self, obs) -> np.ndarray:
+    def noise(self, obs: Observations) -> FloatArray:
         return self.learned_noise(obs) + obs.target_variance
 
-    def learned_noise(self, obs) -> np.ndarray:
+    def learned_noise(self, obs: Observations) -> FloatArray:
         several = len(self.noise_variance) > 1
         return (self.noise_variance[obs.output] if several else self.noise_variance) / obs.weight
 
-    def noise_slopes(self, obs, g) -> np.ndarray:
+    def noise_slopes(self, obs: Observations, g: FloatArray) -> FloatArray:
         if len(self.noise_variance) == 1:
             return super().noise_slopes(obs, g)
-        return np.bincount(obs.output, g * self.learned_noise(obs), minlength=len(self.noise_variance))
+        sums = np.bincount(obs.output, g * self.learned_noise(obs), minlength=len(self.noise_variance))
+        return cast(FloatArray, sums)  # numpy declares counts, even of weights
 
-    def for_outputs(self, count) -> "Gaussian":
+    def for_outputs(self, count: int) -> "Gaussian":
         return replace(self, noise_variance=np.broadcast_to(self.noise_variance, count).copy())
 
-    def densities(self, obs) -> np.ndarray:
+    def densities(self, obs: Observations) -> FloatArray:
         return np.ones(len(obs))  # independent of the weight, which divides the noise
 
-    def log_density(self, obs, f) -> np.ndarray:
+    def log_density(self, obs: Observations, f: FloatArray) -> FloatArray:
         noise = self.noise(obs)
         return -0.5 * ((obs.y - f) ** 2 / noise + np.log(2.0 * np.pi * noise))
 
-    def score(self, obs, f) -> np.ndarray:
+    def score(self, obs: Observations, f: FloatArray) -> FloatArray:
         return (obs.y - f) / self.noise(obs)
 
-    def curvature(self, obs, f) -> np.ndarray:
+    def curvature(self, obs: Observations, f: FloatArray) -> FloatArray:
         return 1.0 / self.noise(obs) + np.zeros_like(f)
 
-    def third(self, obs, f) -> np.ndarray:
+    def third(self, obs: Observations, f: FloatArray) -> FloatArray:
         return np.zeros_like(obs.y * f)
 
-    def distribution(self, obs, f) -> Any:
-        return stats.norm(f, np.sqrt(self.noise(aligned(obs, f))))
+    def distribution(self, obs: Observations, f: FloatArray) -> Distribution:
+        law: Distribution = stats.norm(f, np.sqrt(self.noise(aligned(obs, f))))
+        return law
 
-    def saturated(self, obs) -> np.ndarray:
+    def saturated(self, obs: Observations) -> FloatArray:
         return obs.y
 
 
@@ -79,9 +84,9 @@ class StudentT(OneProcess):
     (nu + 1) / ((nu + 3) s^2) (Lange, Little & Taylor 1989).
     """
 
-    noise_variance: np.ndarray = parameter(0.1, NOISE_BOUNDS, widens=1.0)
+    noise_variance: FloatArray = parameter(0.1, NOISE_BOUNDS, widens=1.0)
     """s^2, the squared scale; the variance is nu / (nu - 2) times s^2"""
-    degrees_of_freedom: np.ndarray = parameter(4.0, (2.1, 1e3))  # the variance is infinite up to 2
+    degrees_of_freedom: FloatArray = parameter(4.0, (2.1, 1e3))  # the variance is infinite up to 2
     """nu"""
     name = "student_t"
     task = "regression"
@@ -89,35 +94,36 @@ class StudentT(OneProcess):
     units = AFFINE
     log_concave = False
 
-    def unsupported(self, obs) -> np.ndarray:
+    def unsupported(self, obs: Observations) -> BoolArray:
         return ~np.isfinite(obs.y)
 
-    def log_density(self, obs, f) -> np.ndarray:
+    def log_density(self, obs: Observations, f: FloatArray) -> FloatArray:
         nu, scale = self.degrees_of_freedom, self.degrees_of_freedom * self.noise_variance
         constant = -betaln(0.5 * nu, 0.5) - 0.5 * np.log(scale)
         return obs.weight * (constant - 0.5 * (nu + 1.0) * np.log1p((obs.y - f) ** 2 / scale))
 
-    def score(self, obs, f) -> np.ndarray:
+    def score(self, obs: Observations, f: FloatArray) -> FloatArray:
         nu, gap = self.degrees_of_freedom, obs.y - f
         return obs.weight * (nu + 1.0) * gap / (nu * self.noise_variance + gap**2)
 
-    def curvature(self, obs, f) -> np.ndarray:
+    def curvature(self, obs: Observations, f: FloatArray) -> FloatArray:
         nu = self.degrees_of_freedom
         return obs.weight * (nu + 1.0) / ((nu + 3.0) * self.noise_variance) + np.zeros_like(f)
 
-    def third(self, obs, f) -> np.ndarray:
+    def third(self, obs: Observations, f: FloatArray) -> FloatArray:
         return np.zeros_like(obs.y * f)
 
-    def hessian(self, obs, f) -> np.ndarray:
+    def hessian(self, obs: Observations, f: FloatArray) -> FloatArray:
         nu, scale = self.degrees_of_freedom, self.degrees_of_freedom * self.noise_variance
         square = (obs.y - f) ** 2
         return obs.weight * (nu + 1.0) * (scale - square) / (scale + square) ** 2
 
-    def distribution(self, obs, f) -> Any:
-        return stats.t(self.degrees_of_freedom, f, np.sqrt(self.noise_variance))
+    def distribution(self, obs: Observations, f: FloatArray) -> Distribution:
+        law: Distribution = stats.t(self.degrees_of_freedom, f, np.sqrt(self.noise_variance))
+        return law
 
-    def saturated(self, obs) -> np.ndarray:
+    def saturated(self, obs: Observations) -> FloatArray:
         return obs.y
 
-    def typical(self, obs, f) -> np.ndarray:
+    def typical(self, obs: Observations, f: FloatArray) -> FloatArray:
         return f  # the mean does not exist up to one degree of freedom

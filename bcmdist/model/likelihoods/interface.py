@@ -10,11 +10,13 @@ latents (n, K) with `obs[:, None]`.
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypedDict
 
 import numpy as np
 
 from bcmdist.data.observations import Observations
+from bcmdist.linalg.arrays import BoolArray, FloatArray
+from bcmdist.model.likelihoods.distribution import Distribution
 from bcmdist.model.units import Units
 
 # Exponents are clipped here, so that densities and derivatives are finite for any latent: exp(300) = 1e130 can be
@@ -53,6 +55,14 @@ def parameter(default: float, bounds: tuple[float, float], *, widens: float = 0.
     return field(default_factory=lambda: np.full(1, default), metadata={"bounds": bounds, "widens": widens})
 
 
+class ExpertMemory(TypedDict):
+    """How many matrices an expert needs: arguments of `Residual.expert_bytes`."""
+
+    laplace: bool
+    classes: int
+    coupled: bool
+
+
 @dataclass(frozen=True)
 class Likelihood(ABC):
     """log p(y | f) row by row, with all its constants, so that families can be compared."""
@@ -84,7 +94,7 @@ class Likelihood(ABC):
     zero_counts_as: ClassVar[float | None] = None
     """value, in units of the mean, that replaces targets of 0; None where they are not replaced"""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for name in self.bounds:
             object.__setattr__(self, name, np.atleast_1d(np.asarray(getattr(self, name), dtype=float)))
 
@@ -99,7 +109,7 @@ class Likelihood(ABC):
         """Number of latent processes."""
 
     @property
-    def parameters(self) -> dict[str, np.ndarray]:
+    def parameters(self) -> dict[str, FloatArray]:
         """Natural parameters by name, all positive, each 1-D; may be empty."""
         return {name: getattr(self, name) for name in self.bounds}
 
@@ -114,7 +124,7 @@ class Likelihood(ABC):
         powers = {one.name: one.metadata["widens"] for one in fields(self) if one.metadata}
         return {name: power for name, power in powers.items() if power}
 
-    def with_parameters(self, values: dict[str, np.ndarray]) -> Self:
+    def with_parameters(self, values: dict[str, FloatArray]) -> Self:
         """The same likelihood with other parameter values."""
         return replace(self, **values)
 
@@ -164,11 +174,11 @@ class Likelihood(ABC):
         return self.exact or self.needs_calibration
 
     @property
-    def memory(self) -> dict[str, Any]:
+    def memory(self) -> ExpertMemory:
         """How many matrices an expert of these rows needs, as arguments of `Residual.expert_bytes`."""
         return {"laplace": not self.exact, "classes": self.each.copies, "coupled": self.coupled}
 
-    def replace_zeros(self, y) -> np.ndarray:
+    def replace_zeros(self, y: FloatArray) -> FloatArray:
         """Targets in units of the mean, with `zero_counts_as` in place of 0."""
         return y if self.zero_counts_as is None else np.where(y == 0.0, self.zero_counts_as, y)
 
@@ -187,29 +197,29 @@ class Likelihood(ABC):
         """Number of copies of an expert's matrices: 1 where all processes share them, otherwise one per process."""
         return 1 if self.exact else self.processes
 
-    def zeros(self, obs: Observations) -> np.ndarray:
+    def zeros(self, obs: Observations) -> FloatArray:
         """Latents of 0, (n,) or (n, C)."""
         return np.zeros((len(obs), self.processes) if self.per_class else len(obs))
 
     # --- Functions of rows ---
 
     @abstractmethod
-    def unsupported(self, obs: Observations) -> np.ndarray:
+    def unsupported(self, obs: Observations) -> BoolArray:
         """True for rows whose target or companions lie outside the support, (n,)."""
 
     @abstractmethod
-    def log_density(self, obs: Observations, f) -> np.ndarray:
+    def log_density(self, obs: Observations, f: FloatArray) -> FloatArray:
         """log p(y | f) times the weight, (n,)."""
 
     @abstractmethod
-    def score(self, obs: Observations, f) -> np.ndarray:
+    def score(self, obs: Observations, f: FloatArray) -> FloatArray:
         """d log p / df, shaped like f."""
 
     @abstractmethod
-    def curvature(self, obs: Observations, f) -> np.ndarray:
+    def curvature(self, obs: Observations, f: FloatArray) -> FloatArray:
         """-d2 log p / df2 where that is never negative, otherwise its expectation over y; shaped like f."""
 
-    def noise(self, obs: Observations) -> np.ndarray:
+    def noise(self, obs: Observations) -> FloatArray:
         """Noise variance of each row as a regression, (n,).
 
         Where not exact: 1 / w, with w the curvature of the first process at latents of 0.
@@ -217,14 +227,14 @@ class Likelihood(ABC):
         w = self.curvature(obs, self.zeros(obs)).reshape(len(obs), -1)[:, 0]
         return 1.0 / np.maximum(w, np.finfo(float).tiny)
 
-    def learned_noise(self, obs: Observations) -> np.ndarray:
+    def learned_noise(self, obs: Observations) -> FloatArray:
         """The part of `noise` that is proportional to the noise parameter, where exact: all but known variances, (n,).
 
         It is the derivative of `noise` in the log of that parameter.
         """
         return self.noise(obs)
 
-    def noise_slopes(self, obs: Observations, g) -> np.ndarray:
+    def noise_slopes(self, obs: Observations, g: FloatArray) -> FloatArray:
         """Derivatives in the log parameters of the sum of `g_i noise_i`, g (n,) fixed; for normal errors."""
         return np.atleast_1d(g @ self.learned_noise(obs))
 
@@ -232,16 +242,16 @@ class Likelihood(ABC):
         """The likelihood of rows that observe one of `count` outputs each, in units of their own; by default self."""
         return self
 
-    def targets(self, obs: Observations) -> np.ndarray:
+    def targets(self, obs: Observations) -> FloatArray:
         """Targets of the equivalent regression, shaped like f; where not exact, score / w at latents of 0."""
         f = self.zeros(obs)
         return self.score(obs, f) * self.noise(obs).reshape(-1, *[1] * (f.ndim - 1))
 
-    def densities(self, obs: Observations) -> np.ndarray:
+    def densities(self, obs: Observations) -> FloatArray:
         """Number of target densities in each row's log p, (n,); a change of units adds its log to each."""
         return obs.weight
 
-    def class_probability(self, mean, variance) -> np.ndarray:
+    def class_probability(self, mean: FloatArray, variance: FloatArray) -> FloatArray:
         """Probability of each class, averaged over f ~ N(mean, variance): (n, C).
 
         Shape (n, 0) where targets are not classes or the likelihood gives no probabilities.
@@ -265,7 +275,7 @@ class OneProcess(Likelihood):
     """True where observations are whole numbers"""
 
     @classmethod
-    def default(cls, classes=None) -> Self:
+    def default(cls, classes: int | None = None) -> Self:
         return cls()
 
     @property
@@ -273,39 +283,39 @@ class OneProcess(Likelihood):
         return 1
 
     @abstractmethod
-    def third(self, obs: Observations, f) -> np.ndarray:
+    def third(self, obs: Observations, f: FloatArray) -> FloatArray:
         """-d curvature / df: d3 log p / df3 where the curvature is the observed one."""
 
-    def hessian(self, obs: Observations, f) -> np.ndarray:
+    def hessian(self, obs: Observations, f: FloatArray) -> FloatArray:
         """-d2 log p / df2."""
         return self.curvature(obs, f)
 
-    def step_weight(self, obs: Observations, f) -> np.ndarray:
+    def step_weight(self, obs: Observations, f: FloatArray) -> FloatArray:
         """Positive weights of a Newton step: the Hessian, with a lower bound where it may be negative."""
         weight = self.hessian(obs, f)
         return weight if self.log_concave else np.maximum(weight, LEAST_STEP_WEIGHT * self.curvature(obs, f))
 
     @abstractmethod
-    def distribution(self, obs: Observations, f) -> Any:
+    def distribution(self, obs: Observations, f: FloatArray) -> Distribution:
         """Frozen scipy distribution of one new observation with the companions of a row; f (n,) or (n, K).
 
         Stochastically increasing in f. It does not depend on the weight, except for a Gaussian row, where the
         observation is an average of `weight` values, with an error of known variance.
         """
 
-    def previous(self, y) -> np.ndarray | None:
+    def previous(self, y: FloatArray) -> FloatArray | None:
         """The largest possible observation below y, for whole numbers; None for continuous observations."""
         return y - 1.0 if self.discrete else None
 
     @abstractmethod
-    def saturated(self, obs: Observations) -> np.ndarray:
+    def saturated(self, obs: Observations) -> FloatArray:
         """The f that maximises log p of each row, with +-`LARGEST_EXPONENT` for infinity."""
 
-    def typical(self, obs: Observations, f) -> np.ndarray:
+    def typical(self, obs: Observations, f: FloatArray) -> FloatArray:
         """A typical new observation, (n,), the starting point of the search for quantiles."""
         return self.distribution(obs, f).mean()
 
-    def link(self, obs: Observations, mean) -> np.ndarray:
+    def link(self, obs: Observations, mean: FloatArray) -> FloatArray:
         """The f at which a new observation has the mean `mean`, (n,), within +-`LARGEST_EXPONENT`.
 
         By bisection, unless a subclass has a formula.
@@ -315,46 +325,51 @@ class OneProcess(Likelihood):
             f = 0.5 * (low + high)
             above = self.distribution(obs, f).mean() > mean
             low, high = np.where(above, low, f), np.where(above, f, high)
-        return 0.5 * (low + high)
+        middle: FloatArray = 0.5 * (low + high)
+        return middle
 
     def compared(self) -> "OneProcess":
         """The likelihood whose deviance is used to compare models of the same targets."""
         return self
 
 
-def aligned(obs, f) -> Observations:
+def aligned(obs: Observations, f: FloatArray) -> Observations:
     """Reshape observations to broadcast with latents (n,) or (n, K)."""
     return obs[:, None] if np.ndim(f) == 2 else obs
 
 
-def bounded_exp(exponent) -> np.ndarray:
+def bounded_exp(exponent: FloatArray) -> FloatArray:
     """exp, with exponents clipped at +-`LARGEST_EXPONENT`."""
     return np.exp(np.clip(exponent, -LARGEST_EXPONENT, LARGEST_EXPONENT))
 
 
-def bounded_log(x) -> np.ndarray:
+def bounded_log(x: FloatArray) -> FloatArray:
     """log of x >= 0, clipped at +-`LARGEST_EXPONENT`."""
-    return np.log(np.clip(x, np.exp(-LARGEST_EXPONENT), np.exp(LARGEST_EXPONENT)))
+    logs: FloatArray = np.log(np.clip(x, np.exp(-LARGEST_EXPONENT), np.exp(LARGEST_EXPONENT)))
+    return logs
 
 
-def whole(x, *, least=0) -> np.ndarray:
+def whole(x: FloatArray, *, least: float = 0) -> BoolArray:
     """True for whole numbers not below `least`."""
-    return np.isfinite(x) & (x >= least) & (x == np.floor(x))
+    numbers: BoolArray = np.isfinite(x) & (x >= least) & (x == np.floor(x))
+    return numbers
 
 
-def positive(x) -> np.ndarray:
+def positive(x: FloatArray) -> BoolArray:
     """True for finite positive numbers."""
     return np.isfinite(x) & (x > 0)
 
 
-def slopes(likelihood: OneProcess, obs, f, name) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def slopes(
+    likelihood: OneProcess, obs: Observations, f: FloatArray, name: str
+) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Derivatives of log density, score and curvature in the log of one parameter, at fixed f: three arrays (n,).
 
     Uses the central five-point stencil, accurate to about 1e-11 of the summed terms.
     """
     value = likelihood.parameters[name]
 
-    def at(steps):
+    def at(steps: int) -> FloatArray:
         moved = likelihood.with_parameters({name: value * np.exp(steps * SLOPE_STEP)})
         return np.array([moved.log_density(obs, f), moved.score(obs, f), moved.curvature(obs, f)])
 

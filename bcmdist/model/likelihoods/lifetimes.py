@@ -6,12 +6,13 @@ its derivative: log p = event log h(t) - H(t). A time of 0 is replaced by `LEAST
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from scipy import stats
-from scipy.special import gammaln
 
+from bcmdist.data.observations import Observations
+from bcmdist.linalg.arrays import BoolArray, FloatArray
+from bcmdist.model.likelihoods.distribution import Distribution
 from bcmdist.model.likelihoods.interface import (
     LARGEST_EXPONENT,
     NUMBERS,
@@ -21,6 +22,7 @@ from bcmdist.model.likelihoods.interface import (
     bounded_log,
     parameter,
 )
+from bcmdist.model.special import gammaln
 from bcmdist.model.units import POSITIVE
 
 # Times are scaled to mean 1. A recorded 0 (died on the day of entry) means a time below the unit of the clock; at 0
@@ -31,7 +33,7 @@ LEAST_TIME = 1e-4
 COLUMNS = (*NUMBERS, "median")
 
 
-def _log_time(obs):
+def _log_time(obs: Observations) -> FloatArray:
     """Logs of the times, (n,), with zeros replaced by `LEAST_TIME`."""
     return np.log(np.where(obs.y > 0, obs.y, LEAST_TIME))
 
@@ -48,17 +50,18 @@ class Lifetime(OneProcess):
     events = True
     zero_counts_as = LEAST_TIME
 
-    def unsupported(self, obs) -> np.ndarray:
-        return ~(np.isfinite(obs.y) & (obs.y >= 0) & ((obs.event == 0) | (obs.event == 1)))
+    def unsupported(self, obs: Observations) -> BoolArray:
+        supported: BoolArray = np.isfinite(obs.y) & (obs.y >= 0) & ((obs.event == 0) | (obs.event == 1))
+        return ~supported
 
-    def densities(self, obs) -> np.ndarray:
+    def densities(self, obs: Observations) -> FloatArray:
         return obs.weight * obs.event  # a censored row contributes a probability, not a density
 
     @abstractmethod
-    def cumulative_hazard(self, obs, f) -> np.ndarray:
+    def cumulative_hazard(self, obs: Observations, f: FloatArray) -> FloatArray:
         """H, (n,)."""
 
-    def saturated(self, obs) -> np.ndarray:
+    def saturated(self, obs: Observations) -> FloatArray:
         """H = 1 for an observed event, and +`LARGEST_EXPONENT` (never) for a censored row."""
         return np.where(obs.event == 1, _log_time(obs), LARGEST_EXPONENT)
 
@@ -69,25 +72,26 @@ class Exponential(Lifetime):
 
     name = "exponential"
 
-    def log_density(self, obs, f) -> np.ndarray:
+    def log_density(self, obs: Observations, f: FloatArray) -> FloatArray:
         return obs.weight * (-obs.event * f - self.cumulative_hazard(obs, f))
 
-    def score(self, obs, f) -> np.ndarray:
+    def score(self, obs: Observations, f: FloatArray) -> FloatArray:
         return obs.weight * (self.cumulative_hazard(obs, f) - obs.event)
 
-    def curvature(self, obs, f) -> np.ndarray:
+    def curvature(self, obs: Observations, f: FloatArray) -> FloatArray:
         return obs.weight * self.cumulative_hazard(obs, f)
 
-    def third(self, obs, f) -> np.ndarray:
+    def third(self, obs: Observations, f: FloatArray) -> FloatArray:
         return self.curvature(obs, f)
 
-    def cumulative_hazard(self, obs, f) -> np.ndarray:
+    def cumulative_hazard(self, obs: Observations, f: FloatArray) -> FloatArray:
         return bounded_exp(_log_time(obs) - f)
 
-    def distribution(self, obs, f) -> Any:
-        return stats.expon(scale=bounded_exp(f))
+    def distribution(self, obs: Observations, f: FloatArray) -> Distribution:
+        law: Distribution = stats.expon(scale=bounded_exp(f))
+        return law
 
-    def link(self, obs, mean) -> np.ndarray:
+    def link(self, obs: Observations, mean: FloatArray) -> FloatArray:
         return bounded_log(mean)
 
 
@@ -98,28 +102,29 @@ class Weibull(Lifetime):
     log p = event (log k - k f + (k - 1) log t) - H,  H = (t exp(-f))^k.
     """
 
-    shape: np.ndarray = parameter(1.0, SHAPE_BOUNDS, widens=-1.0)
+    shape: FloatArray = parameter(1.0, SHAPE_BOUNDS, widens=-1.0)
     name = "weibull"
 
-    def log_density(self, obs, f) -> np.ndarray:
+    def log_density(self, obs: Observations, f: FloatArray) -> FloatArray:
         k, log_t = self.shape, _log_time(obs)
         log_hazard = np.log(k) - k * f + (k - 1.0) * log_t
         return obs.weight * (obs.event * log_hazard - self.cumulative_hazard(obs, f))
 
-    def score(self, obs, f) -> np.ndarray:
+    def score(self, obs: Observations, f: FloatArray) -> FloatArray:
         return obs.weight * self.shape * (self.cumulative_hazard(obs, f) - obs.event)
 
-    def curvature(self, obs, f) -> np.ndarray:
+    def curvature(self, obs: Observations, f: FloatArray) -> FloatArray:
         return obs.weight * self.shape**2 * self.cumulative_hazard(obs, f)
 
-    def third(self, obs, f) -> np.ndarray:
+    def third(self, obs: Observations, f: FloatArray) -> FloatArray:
         return self.shape * self.curvature(obs, f)
 
-    def cumulative_hazard(self, obs, f) -> np.ndarray:
+    def cumulative_hazard(self, obs: Observations, f: FloatArray) -> FloatArray:
         return bounded_exp(self.shape * (_log_time(obs) - f))
 
-    def distribution(self, obs, f) -> Any:
-        return stats.weibull_min(self.shape, scale=bounded_exp(f))
+    def distribution(self, obs: Observations, f: FloatArray) -> Distribution:
+        law: Distribution = stats.weibull_min(self.shape, scale=bounded_exp(f))
+        return law
 
-    def link(self, obs, mean) -> np.ndarray:
+    def link(self, obs: Observations, mean: FloatArray) -> FloatArray:
         return bounded_log(mean) - gammaln(1.0 + 1.0 / self.shape)

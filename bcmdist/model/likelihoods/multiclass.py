@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
-from scipy.special import logsumexp, softmax
 from scipy.stats import qmc
 
+from bcmdist.data.observations import Observations
+from bcmdist.linalg.arrays import BoolArray, FloatArray
 from bcmdist.model.likelihoods.interface import CLASSES, Likelihood, parameter
+from bcmdist.model.special import logsumexp, softmax
 from bcmdist.model.units import COUNTED
 
 # Number of Gaussian draws for averages of class probabilities; Sobol points need a power of two. The error of a
@@ -33,21 +35,22 @@ class PerClass(Likelihood):
     per_class = True
 
     @classmethod
-    def default(cls, classes=None) -> Self:
+    def default(cls, classes: int | None = None) -> Self:
         return cls(classes)
 
     @property
     def processes(self) -> int:
         return self.classes or 0
 
-    def unsupported(self, obs) -> np.ndarray:
+    def unsupported(self, obs: Observations) -> BoolArray:
         """True for targets that are not class numbers, (n,); where `classes` is None, not whole numbers."""
-        broken = obs.y != np.floor(obs.y)
+        broken: BoolArray = obs.y != np.floor(obs.y)
         return broken if self.classes is None else broken | (obs.y < 0) | (obs.y >= self.classes)
 
-    def one_hot(self, obs) -> np.ndarray:
+    def one_hot(self, obs: Observations) -> FloatArray:
         """1 for a row's own class and 0 for the others, (n, C)."""
-        return np.eye(self.processes)[obs.y.astype(int)]
+        rows: FloatArray = np.eye(self.processes)[obs.y.astype(int)]
+        return rows
 
 
 @dataclass(frozen=True)
@@ -58,27 +61,27 @@ class AnySoftmax(PerClass):
     messages. All of them use the exact joint mode.
     """
 
-    def log_density(self, obs, f) -> np.ndarray:
+    def log_density(self, obs: Observations, f: FloatArray) -> FloatArray:
         own = np.take_along_axis(f, obs.y.astype(int)[:, None], axis=1)[:, 0]
-        return obs.weight * (own - logsumexp(f, axis=1))
+        return obs.weight * (own - logsumexp(f))
 
-    def score(self, obs, f) -> np.ndarray:
-        return obs.weight[:, None] * (self.one_hot(obs) - softmax(f, axis=1))
+    def score(self, obs: Observations, f: FloatArray) -> FloatArray:
+        return obs.weight[:, None] * (self.one_hot(obs) - softmax(f))
 
-    def probability(self, obs, f) -> np.ndarray:
+    def probability(self, obs: Observations, f: FloatArray) -> FloatArray:
         """Weight times class probability at f, (n, C): the curvature of the Poisson form."""
-        return obs.weight[:, None] * softmax(f, axis=1)
+        return obs.weight[:, None] * softmax(f)
 
     @abstractmethod
-    def curvature(self, obs, f) -> np.ndarray:
+    def curvature(self, obs: Observations, f: FloatArray) -> FloatArray:
         """Diagonal approximation of W in messages that keep classes separate, (n, C)."""
 
-    def class_probability(self, mean, variance) -> np.ndarray:
+    def class_probability(self, mean: FloatArray, variance: FloatArray) -> FloatArray:
         """Softmax averaged over quasi-random draws."""
         total = np.zeros_like(mean)
         for u in _draws(self.processes):
             shift = np.sqrt(variance) * u if variance.ndim == 2 else np.linalg.cholesky(variance) @ u
-            total += softmax(mean + shift, axis=1)
+            total += softmax(mean + shift)
         return np.minimum(total / DRAWS, 1.0)
 
     def learned_as(self) -> "OneHot":
@@ -96,7 +99,7 @@ class Softmax(AnySoftmax):
 
     name = "softmax"
 
-    def curvature(self, obs, f) -> np.ndarray:
+    def curvature(self, obs: Observations, f: FloatArray) -> FloatArray:
         return self.probability(obs, f)
 
 
@@ -109,8 +112,8 @@ class SoftmaxFisher(AnySoftmax):
 
     name = "softmax_fisher"
 
-    def curvature(self, obs, f) -> np.ndarray:
-        p = softmax(f, axis=1)
+    def curvature(self, obs: Observations, f: FloatArray) -> FloatArray:
+        p = softmax(f)
         return obs.weight[:, None] * (p * (1.0 - p))
 
 
@@ -121,12 +124,14 @@ class SoftmaxCoupled(AnySoftmax):
     name = "softmax_coupled"
     coupled = True
 
-    def curvature(self, obs, f) -> np.ndarray:
+    def curvature(self, obs: Observations, f: FloatArray) -> FloatArray:
         return self.probability(obs, f)
 
 
-def _draws(classes):
-    return qmc.MultivariateNormalQMC(np.zeros(classes), rng=np.random.default_rng(DRAWS_SEED)).random(DRAWS)
+def _draws(classes: int) -> FloatArray:
+    rule = qmc.MultivariateNormalQMC(np.zeros(classes), rng=np.random.default_rng(DRAWS_SEED))
+    draws: FloatArray = rule.random(DRAWS)
+    return draws
 
 
 # Lower bound of the learned noise variance for targets of +1 and -1. Where equal rows have equal labels, the evidence
@@ -142,24 +147,25 @@ class OneHot(PerClass):
     calibration fitted to held-out predictions (Platt 2000).
     """
 
-    noise_variance: np.ndarray = parameter(0.1, (LEAST_LABEL_NOISE, 10.0), widens=1.0)
+    noise_variance: FloatArray = parameter(0.1, (LEAST_LABEL_NOISE, 10.0), widens=1.0)
     name = "onehot"
     exact = True
     needs_calibration = True
 
-    def targets(self, obs) -> np.ndarray:
+    def targets(self, obs: Observations) -> FloatArray:
         """+1 and -1, (n, C)."""
         return 2.0 * self.one_hot(obs) - 1.0
 
-    def noise(self, obs) -> np.ndarray:
+    def noise(self, obs: Observations) -> FloatArray:
         return self.noise_variance / obs.weight
 
-    def log_density(self, obs, f) -> np.ndarray:
+    def log_density(self, obs: Observations, f: FloatArray) -> FloatArray:
         noise = self.noise(obs)[:, None]
-        return -0.5 * ((self.targets(obs) - f) ** 2 / noise + np.log(2.0 * np.pi * noise)).sum(axis=1)
+        total: FloatArray = ((self.targets(obs) - f) ** 2 / noise + np.log(2.0 * np.pi * noise)).sum(axis=1)
+        return -0.5 * total
 
-    def score(self, obs, f) -> np.ndarray:
+    def score(self, obs: Observations, f: FloatArray) -> FloatArray:
         return (self.targets(obs) - f) / self.noise(obs)[:, None]
 
-    def curvature(self, obs, f) -> np.ndarray:
+    def curvature(self, obs: Observations, f: FloatArray) -> FloatArray:
         return 1.0 / self.noise(obs)[:, None] + np.zeros_like(f)

@@ -4,13 +4,15 @@
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from scipy import stats
-from scipy.special import erfcx, gammaln, ndtr
 
+from bcmdist.data.observations import Observations
+from bcmdist.linalg.arrays import BoolArray, FloatArray
+from bcmdist.model.likelihoods.distribution import Distribution
 from bcmdist.model.likelihoods.interface import SHAPE_BOUNDS, OneProcess, bounded_exp, bounded_log, parameter, positive
+from bcmdist.model.special import erfcx, gammaln, ndtr
 from bcmdist.model.units import POSITIVE
 
 
@@ -21,36 +23,37 @@ class Gamma(OneProcess):
     With u = shape y / mu: log p = shape log u - u - log y - log Gamma(shape), score u - shape, curvature u.
     """
 
-    shape: np.ndarray = parameter(1.0, SHAPE_BOUNDS, widens=-1.0)
+    shape: FloatArray = parameter(1.0, SHAPE_BOUNDS, widens=-1.0)
     name = "gamma"
     task = "regression"
     support = "positive numbers"
     units = POSITIVE
 
-    def unsupported(self, obs) -> np.ndarray:
+    def unsupported(self, obs: Observations) -> BoolArray:
         return ~positive(obs.y)
 
-    def log_ratio(self, obs, f) -> np.ndarray:
+    def log_ratio(self, obs: Observations, f: FloatArray) -> FloatArray:
         """log u, (n,)."""
         return np.log(self.shape * obs.y) - f
 
-    def log_density(self, obs, f) -> np.ndarray:
+    def log_density(self, obs: Observations, f: FloatArray) -> FloatArray:
         log_u = self.log_ratio(obs, f)
         return obs.weight * (self.shape * log_u - bounded_exp(log_u) - np.log(obs.y) - gammaln(self.shape))
 
-    def score(self, obs, f) -> np.ndarray:
+    def score(self, obs: Observations, f: FloatArray) -> FloatArray:
         return obs.weight * (bounded_exp(self.log_ratio(obs, f)) - self.shape)
 
-    def curvature(self, obs, f) -> np.ndarray:
+    def curvature(self, obs: Observations, f: FloatArray) -> FloatArray:
         return obs.weight * bounded_exp(self.log_ratio(obs, f))
 
-    def third(self, obs, f) -> np.ndarray:
+    def third(self, obs: Observations, f: FloatArray) -> FloatArray:
         return self.curvature(obs, f)
 
-    def distribution(self, obs, f) -> Any:
-        return stats.gamma(self.shape, scale=bounded_exp(f) / self.shape)
+    def distribution(self, obs: Observations, f: FloatArray) -> Distribution:
+        law: Distribution = stats.gamma(self.shape, scale=bounded_exp(f) / self.shape)
+        return law
 
-    def saturated(self, obs) -> np.ndarray:
+    def saturated(self, obs: Observations) -> FloatArray:
         return bounded_log(obs.y)
 
 
@@ -62,37 +65,38 @@ class InverseGaussian(OneProcess):
     score (y - mu) / (dispersion mu^2); not log-concave, the curvature is Fisher's 1 / (dispersion mu).
     """
 
-    dispersion: np.ndarray = parameter(1.0, (1e-4, 1e2), widens=1.0)
+    dispersion: FloatArray = parameter(1.0, (1e-4, 1e2), widens=1.0)
     name = "inverse_gaussian"
     task = "regression"
     support = "positive numbers"
     units = POSITIVE
     log_concave = False
 
-    def unsupported(self, obs) -> np.ndarray:
+    def unsupported(self, obs: Observations) -> BoolArray:
         return ~positive(obs.y)
 
-    def log_density(self, obs, f) -> np.ndarray:
+    def log_density(self, obs: Observations, f: FloatArray) -> FloatArray:
         gap = bounded_exp(0.5 * np.log(obs.y) - f) - 1.0 / np.sqrt(obs.y)
         return -0.5 * obs.weight * (gap**2 / self.dispersion + np.log(2.0 * np.pi * self.dispersion * obs.y**3))
 
-    def score(self, obs, f) -> np.ndarray:
+    def score(self, obs: Observations, f: FloatArray) -> FloatArray:
         return obs.weight * (bounded_exp(np.log(obs.y) - 2.0 * f) - bounded_exp(-f)) / self.dispersion
 
-    def curvature(self, obs, f) -> np.ndarray:
+    def curvature(self, obs: Observations, f: FloatArray) -> FloatArray:
         return obs.weight * bounded_exp(-f) / self.dispersion + np.zeros_like(obs.y)
 
-    def third(self, obs, f) -> np.ndarray:
+    def third(self, obs: Observations, f: FloatArray) -> FloatArray:
         return self.curvature(obs, f)
 
-    def hessian(self, obs, f) -> np.ndarray:
+    def hessian(self, obs: Observations, f: FloatArray) -> FloatArray:
         return obs.weight * (2.0 * bounded_exp(np.log(obs.y) - 2.0 * f) - bounded_exp(-f)) / self.dispersion
 
-    def distribution(self, obs, f) -> Any:
+    def distribution(self, obs: Observations, f: FloatArray) -> Distribution:
         relative_variance = self.dispersion * bounded_exp(f)
-        return INVERSE_GAUSSIAN(relative_variance, scale=bounded_exp(f) / relative_variance)
+        law: Distribution = INVERSE_GAUSSIAN(relative_variance, scale=bounded_exp(f) / relative_variance)
+        return law
 
-    def saturated(self, obs) -> np.ndarray:
+    def saturated(self, obs: Observations) -> FloatArray:
         return bounded_log(obs.y)
 
 
@@ -103,21 +107,24 @@ class _InverseGaussian(stats.rv_continuous):
     (b^2 - a^2) / 2, the second term is erfcx(b / sqrt(2)) exp(-a^2 / 2) / 2, which neither overflows nor cancels.
     """
 
-    def _cdf(self, x, mu):
+    def _cdf(self, x: FloatArray, mu: FloatArray) -> FloatArray:
         root = np.sqrt(x)
         a, b = (x / mu - 1.0) / root, (x / mu + 1.0) / root
-        return ndtr(a) + 0.5 * erfcx(b / np.sqrt(2.0)) * np.exp(-0.5 * a**2)
+        second: FloatArray = 0.5 * erfcx(b / np.sqrt(2.0)) * np.exp(-0.5 * a**2)
+        return ndtr(a) + second
 
-    def _logpdf(self, x, mu):
+    def _logpdf(self, x: FloatArray, mu: FloatArray) -> FloatArray:
         return -0.5 * np.log(2.0 * np.pi * x**3) - (x / mu - 1.0) ** 2 / (2.0 * x)
 
-    def _pdf(self, x, mu):
+    def _pdf(self, x: FloatArray, mu: FloatArray) -> FloatArray:
         return np.exp(self._logpdf(x, mu))
 
-    def _stats(self, mu):
+    def _stats(self, mu: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
         return mu, mu**3, 3.0 * np.sqrt(mu), 15.0 * mu
 
-    def _rvs(self, mu, size=None, random_state=None):
+    def _rvs(
+        self, mu: FloatArray, size: int | tuple[int, ...] | None = None, *, random_state: np.random.Generator
+    ) -> FloatArray:
         return random_state.wald(mu, 1.0, size=size)
 
 

@@ -7,8 +7,14 @@ integrand has vanished; a panel is halved until a polynomial fits. (A wide belie
 Gauss-Hermite at the mode would need thousands of nodes.)
 """
 
+from collections.abc import Callable
+
 import numpy as np
 from scipy.special import eval_legendre, roots_legendre
+
+from bcmdist.data.observations import Observations
+from bcmdist.linalg.arrays import FloatArray, IntArray
+from bcmdist.model.likelihoods.interface import OneProcess
 
 PANEL_NODES = 20  # about 180 evaluations per row; logistic rows: errors of 1e-11 up to variance 1e8 (measured)
 # Initial panels, as shares of each side; the short ones resolve narrow features near the mode.
@@ -33,7 +39,9 @@ NARROW = 1e-8
 LOUD = 0.5
 
 
-def tilted(likelihood, obs, mean, variance) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def tilted(
+    likelihood: OneProcess, obs: Observations, mean: FloatArray, variance: FloatArray
+) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Log normaliser, mean and variance of N(f; mean, variance) p(y | f), row by row, each (n,).
 
     Exact to rounding for log-concave likelihoods. Otherwise (Student-t) one of the modes is found, and mass beyond a
@@ -46,7 +54,9 @@ def tilted(likelihood, obs, mean, variance) -> tuple[np.ndarray, np.ndarray, np.
     return log_z, mean + sd * centre, variance * second
 
 
-def tilted_site(likelihood, obs, mean, variance) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def tilted_site(
+    likelihood: OneProcess, obs: Observations, mean: FloatArray, variance: FloatArray
+) -> tuple[FloatArray, FloatArray, FloatArray]:
     """The site exp(nu f - 1/2 tau f^2) that gives N(f; mean, variance) the moments of the tilted density.
 
     tau = 1/var(f) - 1/variance,   nu = E(s) + tau E(f),   with s the score: E(s) = (E(f) - mean) / variance
@@ -77,14 +87,16 @@ def tilted_site(likelihood, obs, mean, variance) -> tuple[np.ndarray, np.ndarray
     return log_z, tau, average + tau * (mean + sd * centre)
 
 
-def _nodes(likelihood, obs, mean, sd):
+def _nodes(
+    likelihood: OneProcess, obs: Observations, mean: FloatArray, sd: FloatArray
+) -> tuple[IntArray, FloatArray, FloatArray, FloatArray]:
     """Nodes of all rows, flat: row index, z and share of the tilted density, each (K,); and the log normaliser (n,)."""
     with np.errstate(over="ignore", invalid="ignore"):
         mode = _mode(likelihood, obs, mean, sd)
         top = likelihood.log_density(obs, mean + sd * mode)
         scale = _scale(likelihood, obs, mean, sd, mode)
 
-        def fall(row, offset):
+        def fall(row: IntArray, offset: FloatArray) -> FloatArray:
             """Log of the integrand at mode + offset relative to the mode."""
             z = mode[row] + offset
             log_p = likelihood.log_density(obs[row], mean[row] + sd[row] * z)
@@ -99,12 +111,12 @@ def _nodes(likelihood, obs, mean, sd):
     return row, mode[row] + offset, mass / total[row], log_z
 
 
-def _scale(likelihood, obs, mean, sd, z):
+def _scale(likelihood: OneProcess, obs: Observations, mean: FloatArray, sd: FloatArray, z: FloatArray) -> FloatArray:
     """1 / sqrt(-d2/dz2 log p(y | mean + sd z) N(z; 0, 1)), (n,)."""
     return 1.0 / np.sqrt(1.0 + sd**2 * likelihood.curvature(obs, mean + sd * z))
 
 
-def _mode(likelihood, obs, mean, sd):
+def _mode(likelihood: OneProcess, obs: Observations, mean: FloatArray, sd: FloatArray) -> FloatArray:
     """Mode of p(y | mean + sd z) N(z; 0, 1), (n,), to `MODE_SHARE` of its scale, by alternating Newton and bisection.
 
     The mode is the zero of g(z) = sd score - z, where g changes from plus to minus. With a decreasing score it lies
@@ -127,7 +139,7 @@ def _mode(likelihood, obs, mean, sd):
     return 0.5 * (low + high)
 
 
-def _cut(fall, scale):
+def _cut(fall: Callable[[FloatArray], FloatArray], scale: FloatArray) -> FloatArray:
     """Distance (n,) just beyond the point where `fall` drops below -LOG_DROP: doubling, then halving."""
     low, high, r = np.zeros(len(scale)), np.full(len(scale), np.inf), scale
     for _ in range(SEARCH_STEPS):
@@ -140,7 +152,9 @@ def _cut(fall, scale):
     return high
 
 
-def _panels(fall, left, right):
+def _panels(
+    fall: Callable[[IntArray, FloatArray], FloatArray], left: FloatArray, right: FloatArray
+) -> tuple[IntArray, FloatArray, FloatArray]:
     """Adaptive Gauss-Legendre for exp(fall) on (left, 0) and (0, right): row, offset, mass of all nodes, flat.
 
     By concavity of `fall` a row has at least the mass (right - left) / (CUT_FACTOR^2 LOG_DROP).
@@ -168,4 +182,5 @@ def _panels(fall, left, right):
             break
         middle = 0.5 * (a + b)
         row, a, b = np.tile(row, 2), np.concatenate([a, middle]), np.concatenate([middle, b])
-    return tuple(np.concatenate(parts) for parts in zip(*done, strict=True))
+    rows, offsets, masses = (np.concatenate(parts) for parts in zip(*done, strict=True))
+    return rows, offsets, masses

@@ -7,14 +7,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from bcmdist import linalg
+from bcmdist.linalg.arrays import FloatArray
 
 
 class Belief(ABC):
     """The Gaussian posterior N(mean, Lambda^-1) of the shared variables v, independent between processes."""
 
-    mean: np.ndarray
+    mean: FloatArray
     """(..., S)"""
-    factor: np.ndarray
+    factor: FloatArray
     """L, lower Cholesky factor of the posterior *precision* Lambda = L L', (S, S) or (..., S, S); beliefs without a
     factor raise `InvalidOption`"""
 
@@ -29,14 +30,14 @@ class Belief(ABC):
         """tr(I - Lambda^-1), mean over processes: how many shared variables the data determine (SYSTEMS I.8)."""
 
     @abstractmethod
-    def length(self, move) -> float:
+    def length(self, move: FloatArray) -> float:
         """Length (move' Lambda move)^1/2 of a change of the shared variables, (..., S), in the metric of the precision.
 
         An upper bound of the change of every prediction in units of its standard deviation.
         """
 
     @abstractmethod
-    def __getitem__(self, k) -> "Belief":
+    def __getitem__(self, k: int) -> "Belief":
         """Belief about process or member k."""
 
     @property
@@ -49,8 +50,8 @@ class Belief(ABC):
 class Factored(Belief):
     """A belief with the Cholesky factor of its precision."""
 
-    mean: np.ndarray
-    factor: np.ndarray
+    mean: FloatArray
+    factor: FloatArray
 
     @property
     def log_determinant(self) -> float:
@@ -63,12 +64,12 @@ class Factored(Belief):
         factors = self.factor.reshape(-1, shared, shared)
         return float(shared - np.mean([np.trace(linalg.inverse(np.asfortranarray(L))) for L in factors]))
 
-    def length(self, move) -> float:
+    def length(self, move: FloatArray) -> float:
         if self.factor.ndim == 2:
             return float(np.linalg.norm(move @ self.factor))
         return float(np.linalg.norm([m @ L for m, L in zip(move, self.factor, strict=True)]))
 
-    def __getitem__(self, k) -> "Factored":
+    def __getitem__(self, k: int) -> "Factored":
         """Belief about process k; needs one factor per process."""
         return Factored(self.mean[k], self.factor[k])
 
@@ -77,7 +78,7 @@ class Factored(Belief):
         return {}
 
 
-def factored(eta, precision) -> Factored:
+def factored(eta: FloatArray, precision: FloatArray) -> Factored:
     """N(Lambda^-1 eta, Lambda^-1) with Lambda = I + precision (GBCM paper, eqs. 14-15).
 
     Parameters
@@ -91,11 +92,11 @@ def factored(eta, precision) -> Factored:
     return Factored(np.stack([linalg.cholesky_solve(L, h) for L, h in zip(factors, eta, strict=True)]), factors)
 
 
-def _factor(precision):
+def _factor(precision: FloatArray) -> FloatArray:
     shared = len(precision)
     return linalg.cholesky(np.asfortranarray(np.eye(shared) + precision), name="committee precision")
 
 
-def _blocks(array, axes):
+def _blocks(array: FloatArray, axes: int) -> int:
     """Number of processes along the leading axes."""
     return math.prod(array.shape[: array.ndim - axes])

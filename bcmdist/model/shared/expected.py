@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bcmdist.linalg.arrays import FloatArray
 from bcmdist.model.mean import WEIGHT_SD, Mean
 
 
@@ -11,17 +12,25 @@ from bcmdist.model.mean import WEIGHT_SD, Mean
 class ExpectedDesign:
     """Expectations of the whitened design b(x) over x ~ N(u, S)."""
 
-    single: np.ndarray
+    single: FloatArray
     """E b, (S,)"""
-    covariance: np.ndarray
+    covariance: FloatArray
     """cov(b, b), (S, S)"""
-    with_inputs: np.ndarray
+    with_inputs: FloatArray
     """cov(b, x), (S, D)"""
     left: float
     """E k(x, x) - E b_g'b_g: the variance of the process that the shared variables do not explain"""
 
 
-def expected_design(single, covariance, with_inputs, prior, mean: Mean, u, S) -> ExpectedDesign:
+def expected_design(
+    single: FloatArray,
+    covariance: FloatArray,
+    with_inputs: FloatArray,
+    prior: float,
+    mean: Mean,
+    u: FloatArray,
+    S: FloatArray,
+) -> ExpectedDesign:
     """Complete the expectations of the process columns with those of the mean's columns.
 
     h(x) = s (1, x); a constant mean has only the first column and a zero mean has none:

@@ -16,22 +16,32 @@ To add a kind, write a class and register it in `bcmdist.model.model.KINDS`. To 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
 from bcmdist import linalg
 from bcmdist.data.observations import Observations
 from bcmdist.errors import InvalidOption, NotPositiveDefinite
+from bcmdist.linalg.arrays import FloatArray, IntArray
 from bcmdist.model.kernels.interface import Kernel
+from bcmdist.model.likelihoods.interface import Likelihood
 from bcmdist.model.mean import Mean
 from bcmdist.model.shared.belief import Belief, factored
 from bcmdist.model.shared.expected import ExpectedDesign
 
 Arrays = dict[str, np.ndarray]
+Moments = tuple[FloatArray, FloatArray]
+"""Mean and variance of f, (n,) or (n, C) each."""
 
 # Share of the prior variance by which rounding may make a residual variance negative.
 NEGATIVE_SHARE = 1e-6
+
+
+class LatentPredictor(Protocol):
+    """What `Shared.predict_draws` needs of a predictor."""
+
+    def latent(self, X: FloatArray) -> Moments: ...
 
 
 class Shared(ABC):
@@ -73,21 +83,21 @@ class Shared(ABC):
         return ()
 
     @abstractmethod
-    def fill(self, X, V) -> None:
+    def fill(self, X: FloatArray, V: FloatArray) -> None:
         """Write the whitened columns b_g at the rows of X (n, D) into V (n, B), Fortran-ordered."""
 
     @abstractmethod
-    def to_arrays(self) -> tuple[Arrays, dict]:
+    def to_arrays(self) -> tuple[Arrays, dict[str, Any]]:
         """Arrays and JSON-ready facts for `from_arrays`, without kernel, mean and residual; exact to the bit."""
 
     @classmethod
     @abstractmethod
-    def from_arrays(cls, arrays: Arrays, facts: dict, kernel: Kernel, mean: Mean, residual: str) -> "Shared":
+    def from_arrays(cls, arrays: Arrays, facts: dict[str, Any], kernel: Kernel, mean: Mean, residual: str) -> "Shared":
         """Restore from the result of `to_arrays`."""
 
     @classmethod
     @abstractmethod
-    def check_arrays(cls, arrays: Arrays, facts: dict, inputs: int, where: str) -> None:
+    def check_arrays(cls, arrays: Arrays, facts: dict[str, Any], inputs: int, where: str) -> None:
         """Check stored arrays and facts before `from_arrays`: presence, shapes, and valid single values.
 
         Agreement between values is checked by `check`, after loading.
@@ -112,7 +122,7 @@ class Shared(ABC):
         """Why fewer variables than requested suffice, as text before the requested number; None where not."""
         return "which determine all" if self.exhaustive else None
 
-    def summary(self, belief: Belief, original: Callable[[np.ndarray], np.ndarray]) -> dict:
+    def summary(self, belief: Belief, original: Callable[[FloatArray], FloatArray]) -> dict[str, Any]:
         """Entries for `info` besides the number of variables, by name, JSON-ready.
 
         Parameters
@@ -127,7 +137,7 @@ class Shared(ABC):
         """Number S of shared variables."""
         return self.functions + max(1, len(self.members)) * self.mean.weights(self.inputs)
 
-    def design(self, X) -> np.ndarray:
+    def design(self, X: FloatArray) -> FloatArray:
         """Rows b(x)' of the whitened design: (n, D) -> (n, S), Fortran-ordered. The columns of the mean are last."""
         B = self.functions
         V = np.empty((len(X), self.size), order="F")
@@ -135,7 +145,7 @@ class Shared(ABC):
         V[:, B:] = np.tile(self.mean.design(X), max(1, len(self.members)))
         return V
 
-    def expected(self, u, S) -> ExpectedDesign:
+    def expected(self, u: FloatArray, S: FloatArray) -> ExpectedDesign:
         """Expectations of the design over a scaled input x ~ N(u, S), with mean (D,) and covariance (D, D).
 
         Raises
@@ -148,70 +158,113 @@ class Shared(ABC):
             f"{self.noun} with the kernel {self.kernel.expression}; give --inputs montecarlo or taylor"
         )
 
-    def belief(self, eta, precision) -> Belief:
+    def belief(self, eta: FloatArray, precision: FloatArray) -> Belief:
         """Posterior N(Lambda^-1 eta, Lambda^-1), Lambda = I + precision, from the sum of messages (`Message`)."""
         return factored(eta, precision)
 
     # Hooks for messages (`bcmdist.experts.expert`). Each gets the default implementation as `general`, a function of
-    # the shared variables and the other arguments.
+    # the shared variables and the other arguments. Messages are types of `bcmdist.experts`, and Any here.
 
-    def expert_message(self, likelihood, X, obs, general: Callable) -> Any:
+    def expert_message(
+        self,
+        likelihood: Likelihood,
+        X: FloatArray,
+        obs: Observations,
+        general: Callable[["Shared", Likelihood, FloatArray, Observations], Any],
+    ) -> Any:
         """Message of the rows X (n, D) with observations `obs`, computed from these rows alone.
 
         general : the default implementation, as for the other hooks
         """
         return general(self, likelihood, X, obs)
 
-    def conditional_message(self, likelihood, X, obs, mean, general: Callable) -> Any:
+    def conditional_message(
+        self,
+        likelihood: Likelihood,
+        X: FloatArray,
+        obs: Observations,
+        mean: FloatArray,
+        general: Callable[["Shared", Likelihood, FloatArray, Observations, FloatArray], Any],
+    ) -> Any:
         """Message of rows linearised at their mode given that the shared variables equal `mean`."""
         return general(self, likelihood, X, obs, mean)
 
-    def running_message(self, likelihood, X, obs, belief, general: Callable) -> Any:
+    def running_message(
+        self,
+        likelihood: Likelihood,
+        X: FloatArray,
+        obs: Observations,
+        belief: Belief,
+        general: Callable[["Shared", Likelihood, FloatArray, Observations, Belief], Any],
+    ) -> Any:
         """Message of rows linearised under the current belief."""
         return general(self, likelihood, X, obs, belief)
 
-    def zero_message(self, likelihood, general: Callable) -> Any:
+    def zero_message(self, likelihood: Likelihood, general: Callable[["Shared", Likelihood], Any]) -> Any:
         """Message of no rows."""
         return general(self, likelihood)
 
     # Hooks for predictions (`bcmdist.prediction`), in the same form. X are scaled rows (n, D).
 
-    def predict_latent(self, belief: Belief, X, general: Callable) -> tuple[np.ndarray, np.ndarray]:
+    def predict_latent(
+        self, belief: Belief, X: FloatArray, general: Callable[["Shared", Belief, FloatArray], Moments]
+    ) -> Moments:
         """Mean and variance of f at the rows X."""
         return general(self, belief, X)
 
-    def predict_draws(self, predictor: Any, X) -> tuple[np.ndarray, np.ndarray]:
+    def predict_draws(self, predictor: LatentPredictor, X: FloatArray) -> Moments:
         """Mean and variance of f at randomly drawn rows, which may lie where a user's rows would be refused."""
         return predictor.latent(X)
 
-    def leave_one_out(self, likelihood, X, obs, belief: Belief, rows, copies, at, general: Callable) -> Any:
+    def leave_one_out(
+        self,
+        likelihood: Likelihood,
+        X: FloatArray,
+        obs: Observations,
+        belief: Belief,
+        rows: slice | IntArray,
+        copies: float,
+        at: FloatArray | None,
+        general: Callable[
+            ["Shared", Likelihood, FloatArray, Observations, Belief, slice | IntArray, float, FloatArray | None],
+            Moments,
+        ],
+    ) -> Moments:
         """Leave-one-out mean and variance of f at some of the rows."""
         return general(self, likelihood, X, obs, belief, rows, copies, at)
 
-    def degrees_share(self, likelihood, X, obs, belief: Belief, general: Callable) -> float:
+    def degrees_share(
+        self,
+        likelihood: Likelihood,
+        X: FloatArray,
+        obs: Observations,
+        belief: Belief,
+        general: Callable[["Shared", Likelihood, FloatArray, Observations, Belief], float],
+    ) -> float:
         """Effective degrees of freedom used by the rows."""
         return general(self, likelihood, X, obs, belief)
 
-    def committee_at_rows(self, belief: Belief, general: Callable) -> Any:
+    def committee_at_rows(self, belief: Belief, general: Callable[["Shared", Belief], Any]) -> Any:
         """The committee in the form that local experts use (`CommitteeAtRows`)."""
         return general(self, belief)
 
-    def residual_lower(self, V, K) -> np.ndarray:
+    def residual_lower(self, V: np.ndarray, K: np.ndarray) -> np.ndarray:
         """Lower triangle of cov(f | v) = K - V V' for K = k(X, X); overwrites the lower triangle of K.
 
         The columns of the mean weights cancel against their part of the prior covariance.
         """
         return linalg.subtract_outer_lower(K, V[:, : self.functions])
 
-    def residual_cross(self, V, X, V2, X2) -> np.ndarray:
+    def residual_cross(self, V: FloatArray, X: FloatArray, V2: FloatArray, X2: FloatArray) -> FloatArray:
         """cov(f, f' | v) between the rows of X (n, D) and X2 (m, D) with designs V and V2: (n, m)."""
         B = self.functions
         return self.kernel.cross(X, X2) - V[:, :B] @ V2[:, :B].T
 
-    def residual_variance(self, V, X) -> np.ndarray:
+    def residual_variance(self, V: FloatArray, X: FloatArray) -> FloatArray:
         """Diagonal of cov(f | v) at the rows of X (n, D) with design V (n, S): (n,)."""
         Vg = V[:, : self.functions]
-        return self.kernel.diagonal(X) - np.einsum("ij,ij->i", Vg, Vg)
+        left: FloatArray = self.kernel.diagonal(X) - np.einsum("ij,ij->i", Vg, Vg)
+        return left
 
 
 @dataclass(frozen=True)
@@ -230,7 +283,7 @@ class Member:
         return replace(obs, y=y, weight=obs.weight / self.noise)
 
 
-def refuse_negative(residual, prior) -> None:
+def refuse_negative(residual: FloatArray, prior: FloatArray) -> None:
     """Raise an error for variances of f given the shared variables (n,) that are negative beyond rounding.
 
     Raises

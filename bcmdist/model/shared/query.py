@@ -9,12 +9,14 @@ with g the process of the kernel, h and w the basis and weights of the mean. The
 explain; its prior covariance is `residual_lower`.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from bcmdist import linalg
+from bcmdist.linalg.arrays import FloatArray
 from bcmdist.model.kernels.interface import Kernel, fill_cross
 from bcmdist.model.mean import Mean
 from bcmdist.model.shared.expected import ExpectedDesign, expected_design
@@ -36,11 +38,11 @@ class Query(Shared):
     noun: ClassVar[str] = "query points"
     exhaustive: ClassVar[bool] = True
     nested: ClassVar[bool] = True
-    points: np.ndarray
+    points: FloatArray
     """Query inputs in scaled units, (Q, D)"""
     kernel: Kernel
     mean: Mean
-    factor: np.ndarray
+    factor: FloatArray
     """L with L L' = k(X^q, X^q) + jitter I, (Q, Q)"""
     jitter: float
     """in units of the kernel"""
@@ -53,19 +55,19 @@ class Query(Shared):
 
     @property
     def inputs(self) -> int:
-        return self.points.shape[1]
+        return int(self.points.shape[1])
 
     @property
     def functions(self) -> int:
         return len(self.points)
 
-    def fill(self, X, V) -> None:
+    def fill(self, X: FloatArray, V: FloatArray) -> None:
         fill_cross(self.kernel, X, self.points, V)
         solved = linalg.solve_right_transposed(self.factor, V)
         if solved is not V:  # usually overwritten in place
             V[:] = solved
 
-    def expected(self, u, S) -> ExpectedDesign:
+    def expected(self, u: FloatArray, S: FloatArray) -> ExpectedDesign:
         moments = self.kernel.expected(u, S, self.points)
         half = linalg.solve_lower(self.factor, np.asfortranarray(moments.covariance))
         covariance = linalg.solve_right_transposed(self.factor, np.asfortranarray(half))
@@ -73,16 +75,16 @@ class Query(Shared):
         with_inputs = linalg.solve_lower(self.factor, np.asfortranarray(moments.with_inputs))
         return expected_design(single, covariance, with_inputs, moments.prior, self.mean, u, S)
 
-    def to_arrays(self) -> tuple[Arrays, dict]:
+    def to_arrays(self) -> tuple[Arrays, dict[str, Any]]:
         return {"query_points": self.points, "query_factor": self.factor}, {}
 
     @classmethod
-    def from_arrays(cls, arrays, facts, kernel, mean, residual) -> "Query":
+    def from_arrays(cls, arrays: Arrays, facts: dict[str, Any], kernel: Kernel, mean: Mean, residual: str) -> "Query":
         factor = np.asfortranarray(arrays["query_factor"])
         return cls(arrays["query_points"], kernel, mean, factor, facts["jitter"], residual)
 
     @classmethod
-    def check_arrays(cls, arrays, facts, inputs, where) -> None:
+    def check_arrays(cls, arrays: Arrays, facts: dict[str, Any], inputs: int, where: str) -> None:
         require_arrays(arrays, ("query_points", "query_factor"), where)
         points = arrays["query_points"]
         if points.ndim != 2 or 0 in points.shape:
@@ -91,7 +93,7 @@ class Query(Shared):
         check_array(points, where, "query_points", shape=(Q, inputs))
         check_array(arrays["query_factor"], where, "query_factor", shape=(Q, Q))
 
-    def check(self, where) -> None:
+    def check(self, where: str) -> None:
         """Check L L' = k(X^q, X^q) + jitter I on the diagonal and in some columns, in O(Q^2)."""
         L, Q = np.tril(self.factor), len(self.points)
         if not np.all(np.diagonal(L) > 0):
@@ -111,7 +113,14 @@ class Query(Shared):
             )
 
 
-def prepare(points, *, kernel, mean, residual="block", jitters=linalg.JITTER_LADDER) -> Query:
+def prepare(
+    points: FloatArray,
+    *,
+    kernel: Kernel,
+    mean: Mean,
+    residual: str = "block",
+    jitters: Sequence[float] = linalg.JITTER_LADDER,
+) -> Query:
     """Prepare the query set at given points, (Q, D) in scaled units.
 
     Parameters

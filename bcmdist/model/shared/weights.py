@@ -9,16 +9,19 @@ To add a basis, write a class with `features`, its arrays and a name, and call `
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from bcmdist.data.registry import Registry
 from bcmdist.errors import InvalidOption
+from bcmdist.linalg.arrays import FloatArray
 from bcmdist.model.kernels.expected import Expected
 from bcmdist.model.kernels.interface import Kernel
 from bcmdist.model.mean import Mean
+from bcmdist.model.shared.belief import Belief
 from bcmdist.model.shared.expected import ExpectedDesign, expected_design
 from bcmdist.model.shared.interface import Arrays, Shared
 from bcmdist.storage.arrays import check_array, require_arrays
@@ -47,7 +50,7 @@ class Basis(ABC):
         """Number B of functions."""
 
     @abstractmethod
-    def features(self, X) -> np.ndarray:
+    def features(self, X: FloatArray) -> FloatArray:
         """Values of the functions at the rows of X: (n, D) -> (n, B)."""
 
     @abstractmethod
@@ -59,7 +62,7 @@ class Basis(ABC):
     def from_arrays(cls, arrays: Arrays) -> "Basis":
         """Restore a basis from the result of `to_arrays`."""
 
-    def expected(self, u, S) -> Expected:
+    def expected(self, u: FloatArray, S: FloatArray) -> Expected:
         """Expectations of the functions (in place of covariances) over a scaled input x ~ N(u, S), (D,) and (D, D).
 
         Raises
@@ -72,7 +75,7 @@ class Basis(ABC):
             f"{self.name}; give --inputs montecarlo or taylor"
         )
 
-    def summary(self, weights) -> dict:
+    def summary(self, weights: FloatArray) -> dict[str, Any]:
         """Entries for `info` besides the number of functions, JSON-ready, given the posterior mean weights (..., B)."""
         return {}
 
@@ -99,7 +102,7 @@ class Weights(Shared):
     noun: ClassVar[str] = "basis functions"
     exhaustive: ClassVar[bool] = False
     basis: Basis
-    scale: np.ndarray
+    scale: FloatArray
     """prior standard deviations of the weights, (B,)"""
     kernel: Kernel
     """kernel that the basis approximates; the residual "diagonal" is its variance minus that of the basis"""
@@ -119,29 +122,29 @@ class Weights(Shared):
     def functions(self) -> int:
         return self.basis.functions
 
-    def fill(self, X, V) -> None:
+    def fill(self, X: FloatArray, V: FloatArray) -> None:
         np.multiply(self.basis.features(X), self.scale, out=V)
 
-    def expected(self, u, S) -> ExpectedDesign:
+    def expected(self, u: FloatArray, S: FloatArray) -> ExpectedDesign:
         moments, s = self.basis.expected(u, S), self.scale
         prior = float(self.kernel.diagonal(u[None])[0])
         covariance = moments.covariance * np.outer(s, s)
         return expected_design(moments.single * s, covariance, moments.with_inputs * s[:, None], prior, self.mean, u, S)
 
-    def summary(self, belief, original) -> dict:
+    def summary(self, belief: Belief, original: Callable[[FloatArray], FloatArray]) -> dict[str, Any]:
         return self.basis.summary(self.scale * belief.mean[..., : self.functions])
 
-    def to_arrays(self) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+    def to_arrays(self) -> tuple[dict[str, FloatArray], dict[str, str]]:
         arrays = {f"{PREFIX}{name}": array for name, array in self.basis.to_arrays().items()}
         return arrays | {SCALE: self.scale}, {"basis": self.basis.name}
 
     @classmethod
-    def from_arrays(cls, arrays, facts, kernel, mean, residual) -> "Weights":
+    def from_arrays(cls, arrays: Arrays, facts: dict[str, Any], kernel: Kernel, mean: Mean, residual: str) -> "Weights":
         basis = BASES[facts["basis"]].from_arrays(_of_basis(arrays))
         return cls(basis, arrays[SCALE], kernel, mean, residual, facts["jitter"])
 
     @classmethod
-    def check_arrays(cls, arrays, facts, inputs, where) -> None:
+    def check_arrays(cls, arrays: Arrays, facts: dict[str, Any], inputs: int, where: str) -> None:
         decode(str, facts.get("basis"), where, "basis")
         require_arrays(arrays, [SCALE], where)
         for name in [SCALE, *(name for name in arrays if name.startswith(PREFIX))]:
@@ -156,12 +159,12 @@ class Weights(Shared):
             found = f"{shape[1]} functions of {shape[0]} inputs and {arrays[SCALE].size} scales"
             raise damaged(where, f"a basis of {inputs} inputs and a scale for each function", found)
 
-    def check(self, where) -> None:
+    def check(self, where: str) -> None:
         design = self.design(np.zeros((1, self.inputs)))
         if design.shape != (1, self.size) or not np.all(np.isfinite(design)):
             raise damaged(where, f"{self.size} finite functions in the basis", f"{design.shape}")
 
 
-def _of_basis(arrays):
+def _of_basis(arrays: Arrays) -> Arrays:
     """Arrays of the basis among those of the model, under the basis's own names."""
     return {name.removeprefix(PREFIX): array for name, array in arrays.items() if name.startswith(PREFIX)}

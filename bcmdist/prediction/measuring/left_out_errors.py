@@ -77,8 +77,8 @@ class LeftOutPredictions:
 
     def __getitem__(self, rows) -> "LeftOutPredictions":
         """Select rows by position."""
-        columns = (self.number, self.X, self.obs, self.mean, self.variance)
-        return LeftOutPredictions(*(values[rows] for values in columns))
+        number, X, obs = self.number[rows], self.X[rows], self.obs[rows]
+        return LeftOutPredictions(number, X, obs, self.mean[rows], self.variance[rows])
 
 
 @dataclass(frozen=True)

@@ -11,14 +11,17 @@ predicted by the committee without that partition (a message is withdrawn exactl
 the first arrival, holds no rows of the stream, and does not change.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 import numpy as np
-from scipy.special import ndtri
+from numpy.typing import ArrayLike
 
+from bcmdist.committee.facts import ExpectedLoss
+from bcmdist.linalg.arrays import FloatArray, IntArray
+from bcmdist.model.special import ndtri
 from bcmdist.prediction.scoring.pit import Places
 from bcmdist.storage.entry import RUNNING, Entry
 
@@ -41,7 +44,7 @@ WITHHELD = 16
 SLACK, LARGEST_STEP, SUM_ALARMED = 1.0, 4.5, 8.0
 
 
-def of_numbers(where: Places) -> tuple[np.ndarray, np.ndarray]:
+def of_numbers(where: Places) -> tuple[FloatArray, FloatArray]:
     """Excess loss of numbers, counts and lifetimes, and its variance under the model, (n,) each.
 
     For an observation known to lie in a range of probability, z^2 is replaced by its mean over that range, 1 - [z
@@ -57,11 +60,12 @@ def of_numbers(where: Places) -> tuple[np.ndarray, np.ndarray]:
     return 0.5 * (squares - 1.0), np.full(len(width), 0.5)
 
 
-def _density(z):
-    return np.exp(-0.5 * z**2) / np.sqrt(2.0 * np.pi)
+def _density(z: FloatArray) -> FloatArray:
+    density: FloatArray = np.exp(-0.5 * z**2) / np.sqrt(2.0 * np.pi)
+    return density
 
 
-def of_classes(p, y) -> tuple[np.ndarray, np.ndarray]:
+def of_classes(p: FloatArray, y: IntArray) -> tuple[FloatArray, FloatArray]:
     """Excess loss of classes y (n,) with probabilities p (n, C), and its variance under the model, (n,) each."""
     loss = np.minimum(-np.log(np.maximum(p, np.finfo(float).tiny)), LARGEST_LOSS)
     entropy = (p * loss).sum(axis=1)
@@ -70,13 +74,13 @@ def of_classes(p, y) -> tuple[np.ndarray, np.ndarray]:
     return own - entropy, np.maximum(variance, LEAST_VARIANCE)
 
 
-def totals(rows) -> dict[str, Any]:
+def totals(rows: tuple[FloatArray, FloatArray]) -> dict[str, Any]:
     """Totals, by name, of the result of `of_numbers` or `of_classes`."""
     loss, variance = rows
     return {"excess_loss": loss.sum(), "excess_loss_variance": variance.sum()}
 
 
-def mean_with_variance(t) -> tuple[float, ...]:
+def mean_with_variance(t: Mapping[str, Any]) -> tuple[float, ...]:
     """Mean excess loss of the rows in some totals and its variance under the model; empty if not finite."""
     n = float(t["rows"])
     found = (float(t["excess_loss"] / n), float(t["excess_loss_variance"] / n**2))
@@ -98,10 +102,11 @@ class Expected:
     figures: tuple[float, ...] = ()
     """means, over withheld rows, of the figures recorded for arrivals (`bcmdist.committee.fading`)"""
 
-    def standardised(self, losses) -> np.ndarray:
+    def standardised(self, losses: ArrayLike) -> FloatArray:
         """Standard deviations by which arrivals (n, 2), as (mean, variance), exceed the baseline, (n,)."""
         mean, variance = np.asarray(losses).T
-        return (mean - self.mean) / np.sqrt(self.dispersion * variance)
+        errors: FloatArray = (mean - self.mean) / np.sqrt(self.dispersion * variance)
+        return errors
 
     @property
     def slack(self) -> float:
@@ -130,9 +135,11 @@ def expected(samples: Sequence[Sequence[tuple[tuple[float, ...], tuple[float, ..
     return Expected(len(samples), level, dispersion, len(found), tuple(figures.mean(axis=0).tolist()))
 
 
-def from_facts(fact) -> Expected | None:
+def from_facts(fact: ExpectedLoss | None) -> Expected | None:
     """Baseline from the fact `expected` of a commit; None if nothing has been withheld yet."""
-    return fact and Expected(**msgspec.structs.asdict(fact) | {"figures": tuple(fact.figures)})
+    if fact is None:
+        return None
+    return Expected(**msgspec.structs.asdict(fact) | {"figures": tuple(fact.figures)})
 
 
 def withheld(ledger: Sequence[Entry]) -> list[Entry]:
@@ -157,7 +164,7 @@ class Change:
     """position after the last one; None: not ended"""
 
 
-def changes(z: Iterable[float], slack=SLACK) -> list[Change]:
+def changes(z: Iterable[float], slack: float = SLACK) -> list[Change]:
     """Ranges in which standardised arrivals are persistently worse than expected (Page 1954, with bounded steps)."""
     bounded = np.minimum(np.asarray(list(z)), slack + LARGEST_STEP)
     found: list[Change] = []
@@ -175,7 +182,7 @@ def changes(z: Iterable[float], slack=SLACK) -> list[Change]:
     return found
 
 
-def outliers(base: Expected, z, among: Iterable[Change]) -> list[int]:
+def outliers(base: Expected, z: FloatArray, among: Iterable[Change]) -> list[int]:
     """Positions of single standardised arrivals z (n,) that reach the alarm level by themselves, outside `among`.
 
     The variance used is at least that of the model. Fewer than 1 % of unchanged sequences of 100 partitions contain a
@@ -186,6 +193,6 @@ def outliers(base: Expected, z, among: Iterable[Change]) -> list[int]:
     return [k for k in far if not any(a <= k and (b is None or k < b) for a, b in ended)]
 
 
-def _begin(z):
+def _begin(z: FloatArray) -> int:
     """Start of the most likely shift among those that last to the end of z: that of most standard errors."""
     return int(np.argmax(z[::-1].cumsum()[::-1] / np.sqrt(np.arange(len(z), 0, -1))))

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bcmdist.data.observations import Observations
+from bcmdist.linalg.arrays import BoolArray, FloatArray, FloatOrArray
 from bcmdist.model.likelihoods import OneProcess
 from bcmdist.prediction.predictive import Predictive
 
@@ -23,11 +24,11 @@ BINS = 20
 class Places:
     """PIT ranges of n observations."""
 
-    low: np.ndarray
+    low: FloatArray
     """(n,)"""
-    high: np.ndarray
+    high: FloatArray
     """(n,), not below `low`"""
-    seen: np.ndarray
+    seen: BoolArray
     """(n,), False for censored lifetimes"""
 
 
@@ -40,7 +41,7 @@ def pit_ranges(likelihood: OneProcess, predicted: Predictive, obs: Observations)
     return Places(np.where(seen, below, at), np.where(seen, at, 1.0), seen)
 
 
-def covered(where: Places, level) -> np.ndarray:
+def covered(where: Places, level: float) -> FloatArray:
     """Whether each observation lies in the central interval of probability `level`, limits included: 1 or 0, (n,).
 
     For a lifetime censored at c only T > c is known: the value is the predictive probability of the interval given T >
@@ -53,7 +54,7 @@ def covered(where: Places, level) -> np.ndarray:
     return np.where(where.seen, inside, share)
 
 
-def histogram(where: Places) -> np.ndarray:
+def histogram(where: Places) -> FloatArray:
     """Number of observations in each of `BINS` equal parts of [0, 1], (BINS,).
 
     An observation with a range is divided among bins in proportion: the nonrandomised histogram of Czado, Gneiting &
@@ -64,14 +65,16 @@ def histogram(where: Places) -> np.ndarray:
     low, high, width = (x[width > 0.0] for x in (where.low, where.high, width))
     edges = np.arange(BINS + 1) / BINS
     inside = _inside(low[:, None], high[:, None], edges[:-1], edges[1:])
-    return points + (inside / width[:, None]).sum(axis=0)
+    counts: FloatArray = points + (inside / width[:, None]).sum(axis=0)
+    return counts
 
 
-def _inside(low, high, start, stop):
+def _inside(low: FloatArray, high: FloatArray, start: FloatOrArray, stop: FloatOrArray) -> FloatArray:
     """Length of the intersection of each range low to high with start to stop."""
-    return np.maximum(np.minimum(high, stop) - np.maximum(low, start), 0.0)
+    length: FloatArray = np.maximum(np.minimum(high, stop) - np.maximum(low, start), 0.0)
+    return length
 
 
-def distance_to_uniform(shares) -> float:
+def distance_to_uniform(shares: FloatArray) -> float:
     """Largest distance, at bin edges, between the cumulative shares of a histogram and the uniform distribution."""
     return float(np.abs(np.cumsum(shares) - np.arange(1, len(shares) + 1) / len(shares)).max())

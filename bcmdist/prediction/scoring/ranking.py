@@ -6,9 +6,13 @@ a standard error; the area under the curve of classes is computed from binned co
 is chosen by row number in the data set, so it does not depend on the partitioning or order.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
+
+from bcmdist.linalg.arrays import BoolArray, FloatArray, IntArray
 
 # Rows of which every pair is compared: 0.6 MB, and one second.
 KEPT_ROWS = 20_000
@@ -17,14 +21,17 @@ BINS = 20_000
 LARGEST_LOG_ODDS = 20.0
 
 
+UnsignedArray = NDArray[np.uint64]
+
+
 @dataclass(frozen=True)
 class Comparable:
     """Rows to rank: all rows, or those of least priority. `+` joins two sets and keeps `most` rows."""
 
     most: int
-    priority: np.ndarray
+    priority: UnsignedArray
     """(n,), uint64, ascending"""
-    rows: np.ndarray
+    rows: FloatArray
     """(n, 3): y, event and predicted"""
 
     def __add__(self, other: "Comparable") -> "Comparable":
@@ -32,7 +39,7 @@ class Comparable:
             self.most, np.concatenate([self.priority, other.priority]), np.vstack([self.rows, other.rows])
         )
 
-    def concordance(self, total) -> tuple[float, float]:
+    def concordance(self, total: float) -> tuple[float, float]:
         """Share of comparable pairs in the right order and its standard error; the rows are a sample of `total` rows.
 
         The error is 0 if all rows were kept. Both are NaN if no pair is comparable. The ratio of two U-statistics has
@@ -47,18 +54,20 @@ class Comparable:
         return float(found), float(standard_error * np.sqrt(1.0 - len(self.rows) / total))
 
 
-def comparable(y, event, predicted, number, *, most=None) -> Comparable:
+def comparable(
+    y: FloatArray, event: FloatArray, predicted: FloatArray, number: IntArray, *, most: int | None = None
+) -> Comparable:
     """Rows to rank, (n,) each, with their numbers in the data set; at most `most`, `KEPT_ROWS` by default."""
     return _of_least_priority(most or KEPT_ROWS, scattered(number), np.column_stack([y, event, predicted]))
 
 
-def _of_least_priority(most, priority, rows):
+def _of_least_priority(most: int, priority: UnsignedArray, rows: FloatArray) -> Comparable:
     """The `most` rows of least priority. Ties (rows of several data sets) are broken by row contents."""
     keep = np.lexsort((*rows.T, priority))[:most]
     return Comparable(most, priority[keep], rows[keep])
 
 
-def scattered(number) -> np.ndarray:
+def scattered(number: IntArray) -> UnsignedArray:
     """Bijective hash of integers (n,) to uint64 (splitmix64; Steele, Lea & Flood 2014)."""
     z = np.asarray(number).astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -66,7 +75,7 @@ def scattered(number) -> np.ndarray:
     return z ^ (z >> np.uint64(31))
 
 
-def concordance_by_row(y, event, predicted) -> tuple[np.ndarray, np.ndarray]:
+def concordance_by_row(y: FloatArray, event: FloatArray, predicted: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Comparable pairs that contain each row, and how many of them are in the right order, (n,) each.
 
     Rows i and j are comparable if y_i < y_j and i is an event (not censored); ties of the prediction count half
@@ -86,7 +95,7 @@ def concordance_by_row(y, event, predicted) -> tuple[np.ndarray, np.ndarray]:
     return pairs, right
 
 
-def concordance_pairs(y, event, predicted) -> tuple[int, float]:
+def concordance_pairs(y: FloatArray, event: FloatArray, predicted: FloatArray) -> tuple[int, float]:
     """Number of comparable pairs, and how many of them are in the right order."""
     pairs, right = concordance_by_row(y, event, predicted)
     return int(pairs.sum() / 2.0), float(right.sum() / 2.0)
@@ -97,9 +106,9 @@ class Ranked:
     """Rows with class probabilities, for ranking each class against the rest; `+` bins more than `most` rows."""
 
     most: int
-    p: np.ndarray
+    p: FloatArray
     """(n, C)"""
-    y: np.ndarray
+    y: IntArray
     """(n,), class numbers"""
 
     def __add__(self, other: "Ranked | Binned") -> "Ranked | Binned":
@@ -111,7 +120,7 @@ class Ranked:
         """Counts per bin of log odds, for each class and for its complement."""
         return Binned(np.array([self._counts(c) for c in self._judged]))
 
-    def _counts(self, c):
+    def _counts(self, c: int) -> list[IntArray]:
         with np.errstate(divide="ignore"):
             log_odds = np.log(self.p[:, c]) - np.log(np.delete(self.p, c, axis=1).sum(axis=1))
         share = (log_odds.clip(-LARGEST_LOG_ODDS, LARGEST_LOG_ODDS) / LARGEST_LOG_ODDS + 1.0) / 2.0
@@ -119,7 +128,7 @@ class Ranked:
         return [np.bincount(bins[mask], minlength=BINS) for mask in (self.y == c, self.y != c)]
 
     @property
-    def _judged(self):
+    def _judged(self) -> range:
         """Classes to rank: the second of two classes, else all classes."""
         return range(1, 2) if self.p.shape[1] == 2 else range(self.p.shape[1])
 
@@ -137,7 +146,7 @@ class Ranked:
 class Binned:
     """As `Ranked`, for more rows: counts of a class and of its complement in bins of the log odds."""
 
-    counts: np.ndarray
+    counts: IntArray
     """(classes, 2, BINS)"""
 
     def __add__(self, other: "Ranked | Binned") -> "Binned":
@@ -161,22 +170,22 @@ class Binned:
         return _mean(areas), _mean(errors)
 
 
-def ranked(p, y, *, most=None) -> Ranked | Binned:
+def ranked(p: FloatArray, y: IntArray, *, most: int | None = None) -> Ranked | Binned:
     """Class probabilities (n, C) and true class numbers y (n,) to rank; binned if there are more than `most` rows."""
     rows = Ranked(most or KEPT_ROWS, p, np.asarray(y))
     return rows if len(p) <= rows.most else rows.binned()
 
 
-def _area(p, positive):
+def _area(p: FloatArray, positive: BoolArray) -> float:
     """Share of (positive, negative) pairs in the right order, ties half; NaN if either kind is missing."""
     yes, no = p[positive], np.sort(p[~positive])
     if not len(yes) or not len(no):
         return float("nan")
     below = np.searchsorted(no, yes, side="left") + np.searchsorted(no, yes, side="right")
-    return below.sum() / (2.0 * len(yes) * len(no))
+    return float(below.sum() / (2.0 * len(yes) * len(no)))
 
 
-def _binned_area(yes, no):
+def _binned_area(yes: IntArray, no: IntArray) -> tuple[float, float]:
     pairs = yes.sum() * no.sum()
     if pairs == 0:
         return float("nan"), float("nan")
@@ -184,6 +193,6 @@ def _binned_area(yes, no):
     return (yes * (below + 0.5 * no)).sum() / pairs, 0.5 * (yes * no).sum() / pairs
 
 
-def _mean(values):
+def _mean(values: Sequence[float]) -> float:
     finite = [value for value in values if np.isfinite(value)]
     return float(np.mean(finite)) if finite else float("nan")

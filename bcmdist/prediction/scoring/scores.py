@@ -4,12 +4,15 @@
 `Scores.summary` turns the grand total into the figures that users read.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from scoringrules import interval_score
 
+from bcmdist.data.observations import Observations
+from bcmdist.linalg.arrays import FloatArray, FloatOrArray, IntArray
 from bcmdist.prediction.scoring import excess_loss, pit
 from bcmdist.prediction.scoring.ranking import comparable, ranked
 from bcmdist.prediction.scoring.ranking import concordance_pairs as concordance_pairs
@@ -70,12 +73,21 @@ class Scores:
         return found
 
 
-def _numbers(scores):
+def _numbers(scores: Scores) -> dict[str, Any]:
     """The scores that are numbers, by name."""
     return {name: value for name, value in scores.summary().items() if not isinstance(value, list)}
 
 
-def real_scores(y, prediction, log_density, where: pit.Places, *, train_mean, crps, reliability=None) -> "Scores":
+def real_scores(
+    y: FloatArray,
+    prediction: Mapping[str, FloatArray],
+    log_density: FloatArray,
+    where: pit.Places,
+    *,
+    train_mean: FloatOrArray,
+    crps: FloatArray,
+    reliability: FloatArray | None = None,
+) -> "Scores":
     """Score totals for real or positive y (n,); all arguments in original units.
 
     `reliability` (n,) of targets with known errors (`Observations.reliability`): their squared errors count with its
@@ -99,7 +111,7 @@ def real_scores(y, prediction, log_density, where: pit.Places, *, train_mean, cr
     )
 
 
-def _regression_summary(t):
+def _regression_summary(t: Mapping[str, Any]) -> dict[str, Any]:
     n = float(t["rows"])
     return {
         "rmse": float(np.sqrt(t["squared"] / n)),
@@ -114,26 +126,36 @@ def _regression_summary(t):
     }
 
 
-def _interval_total(y, prediction):
+def _interval_total(y: FloatArray, prediction: Mapping[str, FloatArray]) -> np.float64:
     """Sum of the interval scores of the 95 % intervals (Gneiting & Raftery 2007, eq. 43)."""
-    return interval_score(y, prediction["lower95"], prediction["upper95"], 0.05, backend="numpy").sum()
+    scores: FloatArray = interval_score(y, prediction["lower95"], prediction["upper95"], 0.05, backend="numpy")
+    total: np.float64 = scores.sum()
+    return total
 
 
-def _place_totals(where):
+def _place_totals(where: pit.Places) -> dict[str, Any]:
     covered = np.array([pit.covered(where, level).sum() for level in pit.LEVELS])
     return {"covered": covered, "pit": pit.histogram(where), **excess_loss.totals(excess_loss.of_numbers(where))}
 
 
-def _coverages(t):
+def _coverages(t: Mapping[str, Any]) -> dict[str, float]:
     return {f"coverage{100 * p:.0f}": float(c / t["rows"]) for p, c in zip(pit.LEVELS, t["covered"], strict=True)}
 
 
-def _place_summary(t):
+def _place_summary(t: Mapping[str, Any]) -> dict[str, Any]:
     shares = t["pit"] / t["rows"]
     return {"pit_distance": pit.distance_to_uniform(shares), "pit": shares.tolist()}
 
 
-def event_scores(obs, prediction, log_density, deviance, where: pit.Places, *, number=None) -> "Scores":
+def event_scores(
+    obs: Observations,
+    prediction: Mapping[str, FloatArray],
+    log_density: FloatArray,
+    deviance: FloatArray,
+    where: pit.Places,
+    *,
+    number: IntArray | None = None,
+) -> "Scores":
     """Score totals for counts or lifetimes; all arguments (n,) or observations of n rows.
 
     Pairs are ranked by rates per exposure and shares of trials, lifetimes by their medians, from which absolute errors
@@ -158,7 +180,7 @@ def event_scores(obs, prediction, log_density, deviance, where: pit.Places, *, n
     )
 
 
-def _event_summary(t):
+def _event_summary(t: Mapping[str, Any]) -> dict[str, Any]:
     n = float(t["rows"])
     concordance, error = t["comparable"].concordance(n)
     return {
@@ -173,7 +195,7 @@ def _event_summary(t):
     }
 
 
-def class_scores(y, prediction) -> "Scores":
+def class_scores(y: FloatArray, prediction: Mapping[str, FloatArray]) -> "Scores":
     """Score totals for class numbers y (n,), 0 to C - 1."""
     p = prediction["probability"]
     C = p.shape[1]
@@ -198,7 +220,7 @@ def class_scores(y, prediction) -> "Scores":
     )
 
 
-def _class_summary(t):
+def _class_summary(t: Mapping[str, Any]) -> dict[str, Any]:
     """Summary of class scores.
 
     `brier` is the mean of (p - y)^2 for two classes, and of its sum over classes for more. `auc` is for each class
@@ -217,6 +239,6 @@ def _class_summary(t):
     }
 
 
-def _error(name, error):
+def _error(name: str, error: float) -> dict[str, float]:
     """The error of a figure computed from a sample or bins; empty if it is exact."""
     return {f"{name}_error": error} if error > 0.0 else {}

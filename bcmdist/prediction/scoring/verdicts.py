@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import entropy
 
+from bcmdist.linalg.arrays import FloatArray
 from bcmdist.prediction.scoring.pit import BINS
 from bcmdist.prediction.scoring.scores import CALIBRATION_BINS, Scores
 
@@ -26,7 +27,7 @@ AS_GOOD = 0.02
 STANDARD_ERRORS = 3.0
 
 
-def verdict(scores: Scores, useless: str | None = None, better: str | None = None, *, far=False) -> str:
+def verdict(scores: Scores, useless: str | None = None, better: str | None = None, *, far: bool = False) -> str:
     """Sentences about the predictions, joined by "; ": first whether others predict as well, then calibration.
 
     Probabilities that are calibrated but useless are not called good.
@@ -70,13 +71,13 @@ def _no_better_than_the_mean(t: dict[str, Any]) -> str | None:
     return None
 
 
-def of_coverages(middle, wide) -> str:
+def of_coverages(middle: float, wide: float) -> str:
     """Verdict on intervals whose 50 and 95 % coverages are `middle` and `wide`, without sampling error."""
-    signs = (
+    narrow, wider = (
         _sign(share - level, TOLERATED_COVERAGE[level], level, np.inf)
         for level, share in zip(TOLERATED_COVERAGE, (middle, wide), strict=True)
     )
-    return _KINDS[tuple(signs)]
+    return _KINDS[narrow, wider]
 
 
 def _of_numbers(t: dict[str, Any]) -> list[str]:
@@ -111,13 +112,13 @@ _KINDS = {
 }
 
 
-def _middle(pit, level):
+def _middle(pit: FloatArray, level: float) -> float:
     """Share of a histogram in its central part of width `level`."""
     out = round(0.5 * (1.0 - level) * BINS)
-    return pit[out : BINS - out].sum()
+    return float(pit[out : BINS - out].sum())
 
 
-def _sign(gap, tolerated, p, n):
+def _sign(gap: float, tolerated: float, p: float, n: float) -> int:
     """-1, 0 or 1: whether a share of n rows deviates from the probability p below, insignificantly, or above."""
     noise = STANDARD_ERRORS * np.sqrt(p * (1.0 - p) / n)
     return 0 if abs(gap) <= max(tolerated, noise) else int(np.sign(gap))
@@ -139,7 +140,7 @@ def _of_classes(t: dict[str, Any]) -> list[str]:
     return found + _worst_bin(rows, p, happened, n)
 
 
-def _worst_bin(rows, p, happened, n):
+def _worst_bin(rows: FloatArray, p: FloatArray, happened: FloatArray, n: float) -> list[str]:
     """Sentence about the bin that deviates most, if the deviation is significant."""
     filled = rows > 0
     gap = np.zeros(CALIBRATION_BINS)
