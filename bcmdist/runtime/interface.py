@@ -168,7 +168,20 @@ class Runtime(Protocol):
 
 
 class SerialRuntime:
-    """Runs one partition after the other with one BLAS thread, as workers do."""
+    """Runs one partition after the other with one BLAS thread, as workers do.
+
+    Parameters
+    ----------
+    progress : called with a label, the number of finished partitions, and the number of all
+    allowed_bytes : largest memory that a task may use; default: what is available now
+
+    Examples
+    --------
+    >>> with bcmdist.SerialRuntime() as runtime:
+    ...     fitted = bcmdist.GBCM.fit(X, y, settings, runtime=runtime)
+    >>> fitted.commit
+    1
+    """
 
     threads = 1
 

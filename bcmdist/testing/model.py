@@ -21,6 +21,17 @@ def check_kernel(kernel: Any, X=None, Z=None, *, tolerance=TOLERANCE, rounding=R
     kernel : an instance, at parameters other than 1 (at 1 a derivative in a parameter equals that in its logarithm)
     X, Z : scaled inputs (n, D) and (m, D); by default seeded ones, with two points in common
     tolerance, rounding : relative, of derivatives and of values
+
+    Raises
+    ------
+    InvalidOption
+        The first violation, with both values and what to do.
+
+    Examples
+    --------
+    >>> from bcmdist.model.kernels import Matern32
+    >>> from bcmdist.testing import check_kernel
+    >>> check_kernel(Matern32(1.4, [0.7, 1.3]))
     """
     checked = Checked(f"kernel {kernel.expression}", type(kernel).__name__, tolerance, rounding)
     X = seeded(6, max(len(value) for value in kernel.parameters.values())) if X is None else X
@@ -54,6 +65,17 @@ def check_likelihood(
     obs, f : observations (n,) and their latent values, (n,), or (n, C) if `per_class`; by default seeded latent values,
         with targets at quantiles of its `distribution`, or classes
     tolerance, rounding : relative, of derivatives and of values
+
+    Raises
+    ------
+    InvalidOption
+        The first violation, with both values and what to do.
+
+    Examples
+    --------
+    >>> from bcmdist.model.likelihoods import StudentT
+    >>> from bcmdist.testing import check_likelihood
+    >>> check_likelihood(StudentT(0.3, 3.5))
     """
     checked = Checked(f"likelihood {likelihood.name}", type(likelihood).__name__, tolerance, rounding)
     f = seeded(len(LEVELS), *[likelihood.processes] * likelihood.per_class) if f is None else f

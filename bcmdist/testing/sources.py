@@ -21,6 +21,17 @@ def check_source(open_source: Callable[[], Any], *, most: int = 2) -> None:
     ----------
     open_source : opens the source, which must have a few deliveries; called several times, to simulate restarts
     most : partitions to request at a time
+
+    Raises
+    ------
+    InvalidOption
+        The first violation, with both values and what to do.
+
+    Examples
+    --------
+    >>> from bcmdist.testing import check_source
+    >>> bcmdist.write_dataset("checked.zarr", {"X": X, "y": y}, rows_per_chunk=20)
+    >>> check_source(lambda: gbcm.source("checked.zarr", rows_per_expert=20))
     """
     source = open_source()
     checked = Checked(f"source {source.name}", type(source).__name__)
@@ -77,6 +88,17 @@ def check_predictor(predictor: Any, snapshot: Any, X=None) -> None:
     predictor : the class
     snapshot : of a committed model that the predictor supports, such as `GBCM.load(...).snapshot`
     X : scaled inputs (n, D); by default seeded ones
+
+    Raises
+    ------
+    InvalidOption
+        The first violation, with both values and what to do.
+
+    Examples
+    --------
+    >>> from bcmdist.prediction.interface import Fitted
+    >>> from bcmdist.testing import check_predictor
+    >>> check_predictor(Fitted, gbcm.snapshot)
     """
     checked = Checked(f"predictor {predictor.__name__}", predictor.__name__)
     X = seeded(5, snapshot.model.inputs) if X is None else X

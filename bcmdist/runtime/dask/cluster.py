@@ -85,6 +85,13 @@ class DaskRuntime:
     Raises
     ------
     SchedulerUnreachable, CertificateRefused, VersionMismatch, InvalidOption
+
+    Examples
+    --------
+    >>> with bcmdist.DaskRuntime(workers=1) as runtime:
+    ...     fitted = bcmdist.GBCM.fit(X, y, settings, runtime=runtime)
+    >>> fitted.ledger.rows
+    80
     """
 
     def __init__(
