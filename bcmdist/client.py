@@ -33,7 +33,23 @@ LONGEST_PAUSE = 30.0
 
 @dataclass(frozen=True)
 class Client:
-    """A service at a URL. Requests that find it busy, or not there, are repeated; rows count once all the same."""
+    """A service at a URL. Requests that find it busy, or not there, are repeated; rows count once all the same.
+
+    Raises
+    ------
+    BcmdistError
+        From each method: the class of the error that the service answers with; `ServiceRefused` for others, and where
+        no service answers.
+
+    Examples
+    --------
+    >>> from bcmdist.client import Client
+    >>> service = Client("http://127.0.0.1:8000")
+    >>> service.predict("wave", X[:3])["mean"].shape
+    (3,)
+    >>> service.absorb("wave", X, y, key="2026-01-03")["rows"]
+    80
+    """
 
     url: str | Sequence[str]
     """URL of the service, or URLs of services of the same models: a request that one cannot answer goes to the next"""

@@ -107,7 +107,7 @@ class Facade(AbstractCommittee):
         --------
         >>> import pandas
         >>> series = np.sin(np.arange(63.0))
-        >>> lags = pandas.DataFrame({f"s_lag{k}": series[3 - k : -k] for k in (1, 2, 3)})
+        >>> lags = pandas.DataFrame({f"s[t-{k}]": series[3 - k : -k] for k in (1, 2, 3)})
         >>> model = bcmdist.GBCM.fit(lags, series[3:], settings)
         >>> model.forecast(lags[-1:], steps=5).mean.shape
         (1, 5)

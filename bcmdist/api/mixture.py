@@ -67,6 +67,18 @@ class Mixture(Facade):
     """A mixture of committees at one commit. Immutable: `ingest` and the like return a new `Mixture`.
 
     Made by `sampling.sample_posterior`, by `load`, or directly from a few members.
+
+    Raises
+    ------
+    InvalidOption
+        There is no member, weights do not add up to 1, or the likelihood cannot be mixed.
+
+    Examples
+    --------
+    >>> other = bcmdist.GBCM.fit(X, y, bcmdist.Settings(kernel="matern52", query=20, effort="quick"))
+    >>> mixture = bcmdist.Mixture([gbcm, other], weights=[0.25, 0.75])
+    >>> mixture.predict(X[:3])["mean"].shape
+    (3,)
     """
 
     members: Sequence[GBCM]

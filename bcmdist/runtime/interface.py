@@ -179,8 +179,8 @@ class SerialRuntime:
     --------
     >>> with bcmdist.SerialRuntime() as runtime:
     ...     fitted = bcmdist.GBCM.fit(X, y, settings, runtime=runtime)
-    >>> fitted.commit
-    1
+    >>> fitted.ledger.rows
+    80
     """
 
     threads = 1

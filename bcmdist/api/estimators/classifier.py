@@ -21,6 +21,12 @@ class GBCMClassifier(ClassifierMixin, Estimator):
     ----------
     classes_ : (C,) labels, numbers or strings, in the order of the columns of `predict_proba`
     gbcm_, n_features_in_, feature_names_in_ : as of `GBCMRegressor`
+
+    Examples
+    --------
+    >>> model = bcmdist.GBCMClassifier(kernel="se", query=20, effort="quick").fit(X, y > 0)
+    >>> model.predict_proba(X[:3]).shape
+    (3, 2)
     """
 
     task = "classification"

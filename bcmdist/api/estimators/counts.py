@@ -19,6 +19,13 @@ class GBCMCountRegressor(NumberEstimator):
     Parameters as of `GBCMRegressor`. `likelihood` None means "negative_binomial"; "poisson" is the alternative. The
     exposure of a row (observed time or area, default 1) is an argument of `fit`, `predict` and `score`. Pipelines and
     searches pass it if it was requested (`set_fit_request(exposure=True)`).
+
+    Examples
+    --------
+    >>> counts, hours = np.round(2.0 * np.exp(y)), np.full(80, 2.0)
+    >>> model = bcmdist.GBCMCountRegressor(kernel="se", query=20, effort="quick").fit(X, counts, exposure=hours)
+    >>> model.predict(X[:3], exposure=1.0).shape
+    (3,)
     """
 
     task = "counts"

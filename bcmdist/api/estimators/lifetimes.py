@@ -18,6 +18,13 @@ class GBCMLifetimeRegressor(NumberEstimator):
     Parameters as of `GBCMRegressor`. `likelihood` None means "weibull"; "exponential" is the alternative. `event`, an
     argument of `fit` and `score`, is 1 where a lifetime ended and 0 where it is right-censored. Pipelines and searches
     pass it if it was requested (`set_fit_request(event=True)`).
+
+    Examples
+    --------
+    >>> years, ended = np.exp(y), np.arange(80) % 4 > 0
+    >>> model = bcmdist.GBCMLifetimeRegressor(kernel="se", query=20, effort="quick").fit(X, years, event=ended)
+    >>> model.predict_interval(X[:3]).shape
+    (3, 2)
     """
 
     task = "lifetimes"

@@ -67,6 +67,18 @@ class GBCMRegressor(NumberEstimator):
         The fitted committee
     n_features_in_ : number of columns of X
     feature_names_in_ : their names, where X is a data frame whose column names are strings
+
+    Raises
+    ------
+    InvalidOption
+        From `fit`: a parameter is outside its bounds, or parameters exclude each other.
+
+    Examples
+    --------
+    >>> model = bcmdist.GBCMRegressor(kernel="se", query=20, effort="quick").fit(X, y)
+    >>> mean, sd = model.predict(X[:3], return_std=True)
+    >>> mean.shape, sd.shape
+    ((3,), (3,))
     """
 
     task = "regression"

@@ -23,8 +23,8 @@ class Accessor:
 
     Examples
     --------
-    >>> fitted = grid.bcm.fit("t", ["lon", "lat"], settings)
-    >>> grid.bcm.predict(fitted)["t"].dims
+    >>> import bcmdist.xarray
+    >>> grid.bcm.predict(field)["t"].dims
     ('lat', 'lon')
     """
 

@@ -126,8 +126,7 @@ def predict(
     Examples
     --------
     >>> import bcmdist.xarray
-    >>> fitted = bcmdist.xarray.fit(grid, "t", ["lon", "lat"], settings)
-    >>> found = bcmdist.xarray.predict(grid, fitted, quantiles=[0.9])
+    >>> found = bcmdist.xarray.predict(grid, field, quantiles=[0.9])
     >>> found["t_quantile0.9"].shape
     (8, 10)
     """
@@ -161,8 +160,7 @@ def fill(
     Examples
     --------
     >>> import bcmdist.xarray
-    >>> fitted = bcmdist.xarray.fit(grid, "t", ["lon", "lat"], settings)
-    >>> int(grid["t"].isnull().sum()), int(bcmdist.xarray.fill(grid, fitted)["t"].isnull().sum())
+    >>> int(grid["t"].isnull().sum()), int(bcmdist.xarray.fill(grid, field)["t"].isnull().sum())
     (9, 0)
     """
     task = predictor_of(model, method)
@@ -215,8 +213,7 @@ def predict_to_zarr(
     Examples
     --------
     >>> import bcmdist.xarray
-    >>> fitted = bcmdist.xarray.fit(grid, "t", ["lon", "lat"], settings)
-    >>> bcmdist.xarray.predict_to_zarr(grid, fitted, "t.zarr")
+    >>> bcmdist.xarray.predict_to_zarr(grid, field, "t.zarr")
     80
     """
     refuse_existing(out)
@@ -263,8 +260,7 @@ def average(
     Examples
     --------
     >>> import bcmdist.xarray
-    >>> fitted = bcmdist.xarray.fit(grid, "t", ["lon", "lat"], settings)
-    >>> bcmdist.xarray.average(grid, fitted, lat=4, lon=5)["t"].shape
+    >>> bcmdist.xarray.average(grid, field, lat=4, lon=5)["t"].shape
     (2, 2)
     """
     gbcm, task = loaded(model), predictor_of(model, method)
@@ -298,7 +294,7 @@ def on_sphere(data: xarray.Dataset, *, lon: str = "lon", lat: str = "lat") -> xa
     --------
     >>> import bcmdist.xarray
     >>> bcmdist.xarray.on_sphere(grid)["x"].shape
-    (10, 8)
+    (8, 10)
     """
     missing = [name for name in (lon, lat) if name not in data.variables]
     if missing:
