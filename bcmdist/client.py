@@ -67,29 +67,30 @@ class Client:
         return [one["name"] for one in self._json("GET", "/models")["models"]]
 
     def describe(self, model: str) -> dict[str, Any]:
-        """Return the figures of a model, as `GBCM.info`; `fields` lists the columns of its table."""
+        """Return the figures of a `model`, by its name, as `GBCM.info`; `fields` lists the columns of its table."""
         return self._json("GET", f"/models/{model}")
 
     def history(self, model: str) -> list[dict[str, Any]]:
-        """Return descriptions of the commits of a model, oldest first."""
+        """Return descriptions of the commits of a `model`, oldest first."""
         return self._json("GET", f"/models/{model}/history")["history"]
 
     def aliases(self, model: str) -> dict[str, int]:
-        """Return the numbers of the commits of a model that have aliases, by alias."""
+        """Return the numbers of the commits of a `model` that have aliases, by alias."""
         return self._json("GET", f"/models/{model}/aliases")["aliases"]
 
     def set_alias(self, model: str, alias: str, commit: int | str | None = None) -> None:
-        """Let an alias, such as "stable", name a commit of a model (default: the newest), which is kept meanwhile."""
+        """Let an `alias`, such as "stable", name a `commit` of a `model`, by default the newest, which is kept."""
         self._json("PUT", f"/models/{model}/aliases/{quote(alias, safe='')}", {"commit": commit})
 
     def remove_alias(self, model: str, alias: str) -> None:
-        """Remove an alias of a model."""
+        """Remove an `alias` of a `model`."""
         self._json("DELETE", f"/models/{model}/aliases/{quote(alias, safe='')}")
 
     def revert(self, model: str, to: int | str, *, key: str | None = None) -> dict[str, Any]:
-        """Return a model to an earlier commit, given by number or alias, as a new commit, exactly once for each `key`.
+        """Return a `model` to an earlier commit, given by number or alias, as a new commit, exactly once for each
+        `key`.
 
-        Returns the receipt, with the number of the new commit as `commit`. `key` as of `absorb`.
+        Returns the receipt, with the number of the new commit as `commit`. `to`: the earlier one. `key` as of `absorb`.
         """
         headers = {"Idempotency-Key": key or uuid.uuid4().hex}
         return self._json("POST", f"/models/{model}/revert", {"to": to}, **headers)
@@ -113,6 +114,7 @@ class Client:
 
         Parameters
         ----------
+        model : name of the model
         X : a data frame, a list of objects by column name, or an array (n, D)
         commit : number or alias of the commit to predict with; default: the newest
         method : "local" or "committee"; default: that of the model
@@ -147,6 +149,7 @@ class Client:
 
         Parameters
         ----------
+        model : name of the model
         X : as of `predict`
         y : targets (n,); default: the column of X with the name of the target in training
         key : names these rows: sent again under the same key, also by another process, they count once; default: a

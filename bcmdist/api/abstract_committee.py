@@ -142,7 +142,7 @@ class AbstractCommittee(ABC):
 
     @abstractmethod
     def predict(self, X: Any, *args: Any, **how: Any) -> dict[str, np.ndarray]:
-        """Predictions by name at rows X."""
+        """Predictions by name at rows X (n, D)."""
 
     def predict_frame(self, X: Any, **how: Any) -> "pandas.DataFrame":
         """Predictions as a data frame with the index of the data frame X (n, D), or 0, 1, ...

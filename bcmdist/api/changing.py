@@ -161,7 +161,7 @@ class ChangingCommittee(PredictingCommittee):
         ----------
         url : path or URL of a Zarr group, of a directory of these, or of a stream
         watch : follow a source that grows
-        options : as of `open_source`, such as `rows_per_expert`
+        options : further fields of `bcmdist.data.sources.open.SourceOptions`, such as `trim`
 
         Returns
         -------

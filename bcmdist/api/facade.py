@@ -61,8 +61,8 @@ class Facade(AbstractCommittee):
         Examples
         --------
         >>> found = gbcm.cross_validate(X, y, folds=4, by="rows")
-        >>> found.summary()["rows"]
-        80
+        >>> found.rows, len(found.folds)
+        (80, 4)
         """
         model = self.single("cross-validate").predictive
         trained = model.snapshot.model

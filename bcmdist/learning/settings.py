@@ -171,7 +171,7 @@ class Settings:
         return self.rows_per_expert
 
     def of(self, kind: type[Options]) -> Options:
-        """Return the options that a method declares as a dataclass, with the defaults of those that are not given."""
+        """Return the options that a method declares as a dataclass, `kind`, with defaults for the others."""
         return kind(**{one.name: self.options[one.name] for one in fields(kind) if one.name in self.options})  # type: ignore[arg-type]
 
     def flat(self) -> dict[str, Any]:

@@ -13,7 +13,14 @@ FAR = 30.0  # latent values that scaled data do not have, but that a mode search
 LEVELS = (0.1, 0.3, 0.5, 0.7, 0.9)  # quantiles at which targets are drawn
 
 
-def check_kernel(kernel: Any, X=None, Z=None, *, tolerance=TOLERANCE, rounding=ROUNDING) -> None:
+def check_kernel(
+    kernel: Any,
+    X: np.ndarray | None = None,
+    Z: np.ndarray | None = None,
+    *,
+    tolerance: float = TOLERANCE,
+    rounding: float = ROUNDING,
+) -> None:
     """Check a `Kernel`: values, symmetry, positive semi-definiteness, and derivatives against finite differences.
 
     Parameters
@@ -55,7 +62,12 @@ def check_kernel(kernel: Any, X=None, Z=None, *, tolerance=TOLERANCE, rounding=R
 
 
 def check_likelihood(
-    likelihood: Any, obs: Observations | None = None, f=None, *, tolerance=TOLERANCE, rounding=ROUNDING
+    likelihood: Any,
+    obs: Observations | None = None,
+    f: np.ndarray | None = None,
+    *,
+    tolerance: float = TOLERANCE,
+    rounding: float = ROUNDING,
 ) -> None:
     """Check a `Likelihood`: derivatives of its log density, its support, its distribution, weights and bounds.
 

@@ -8,7 +8,7 @@ import numpy as np
 from bcmdist.testing.checked import SOLVED, Checked, seeded
 
 
-def check_basis(basis: Any, X=None, scale=1.0) -> None:
+def check_basis(basis: Any, X: np.ndarray | None = None, scale: float | np.ndarray = 1.0) -> None:
     """Check a `Basis`: features that do not depend on other rows, a positive scale, and storage as arrays.
 
     Parameters
@@ -47,7 +47,7 @@ def check_basis(basis: Any, X=None, scale=1.0) -> None:
     checked.equal("`features` after `from_arrays(to_arrays())`", again.features(X), phi)
 
 
-def check_residual(kind: Any, shared: Any, X=None) -> None:
+def check_residual(kind: Any, shared: Any, X: np.ndarray | None = None) -> None:
     """Check the `Kind` of a residual against dense matrices.
 
     Parameters

@@ -30,8 +30,8 @@ def check_source(open_source: Callable[[], Any], *, most: int = 2) -> None:
     Examples
     --------
     >>> from bcmdist.testing import check_source
-    >>> bcmdist.write_dataset("checked.zarr", {"X": X, "y": y}, rows_per_chunk=20)
-    >>> check_source(lambda: gbcm.source("checked.zarr", rows_per_expert=20))
+    >>> bcmdist.write_dataset("checked.zarr", {"X": X, "y": y})
+    >>> check_source(lambda: gbcm.source("checked.zarr"))
     """
     source = open_source()
     checked = Checked(f"source {source.name}", type(source).__name__)
@@ -80,7 +80,7 @@ def _read_on(checked, source, after, most):
     return found
 
 
-def check_predictor(predictor: Any, snapshot: Any, X=None) -> None:
+def check_predictor(predictor: Any, snapshot: Any, X: np.ndarray | None = None) -> None:
     """Check a `Predictor`: row-wise moments, and equal results from a snapshot and from its commit.
 
     Parameters

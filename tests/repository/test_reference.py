@@ -1,11 +1,12 @@
 """The reference of the public names: each parameter, result and error is documented, and each example runs."""
 
+import ast
 import doctest
 import inspect
+import itertools
 import re
 import shutil
 from pathlib import Path
-from typing import get_type_hints
 
 import pytest
 from snippets import blocks
@@ -71,7 +72,7 @@ def parameters(thing):
 def referred(text):
     """The docstrings of public things that a docstring names with "as", such as "as of `fit`": their parameters."""
     everything = PUBLIC | METHODS
-    names = re.findall(r"\b[Aa]s (?:of|in|for)? ?`([\w.]+)`", text)
+    names = re.findall(r"\b[Aa]s(?:\s+(?:of|in))?\s+`([\w.]+)`", text)
     found = [one for name in names for key, one in everything.items() if key.endswith(f".{name}")]
     return [text_of(one) for one in found]
 
@@ -81,6 +82,13 @@ def documented(text):
     listed = sections(text).get("Parameters", "")
     found = {name.strip(" *") for names in ITEM.findall(listed) for name in names.split(",")}
     return found | set(re.findall(r"`(\w+)`", text)) | set(re.findall(r"\b(X|y) \(", text))
+
+
+def fields_with_a_text(kind):
+    """Names of the fields of a dataclass that have a text below them."""
+    body = ast.parse(inspect.getsource(kind)).body[0].body
+    pairs = [(one, below) for one, below in itertools.pairwise(body) if isinstance(one, ast.AnnAssign)]
+    return {one.target.id for one, below in pairs if isinstance(below, ast.Expr)}
 
 
 def annotated(thing):
@@ -127,9 +135,8 @@ def test_classes_are_documented(name):
     if issubclass(kind, Exception):
         return
     assert annotated(kind) == []
-    source = inspect.getsource(inspect.getmodule(kind))
     described = documented(text).union(*map(documented, referred(text)))
-    described |= set(re.findall(r'^    (\w+): [^\n]*\n    """', source, re.MULTILINE))  # fields, with a text below
+    described |= fields_with_a_text(kind)
     assert [one.name for one in parameters(kind) if one.name not in described] == []
     made = getattr(kind, "__post_init__", None)
     assert raised(text) or made is None or "refuse" not in inspect.getsource(made)
@@ -143,7 +150,7 @@ def test_methods_are_documented(name):
     described = documented(text).union(*map(documented, referred(text)))
     assert annotated(method) == []
     assert [one.name for one in parameters(method) if one.name not in described] == []
-    assert get_type_hints(method, include_extras=True) if parameters(method) else text
+    assert text
 
 
 def examples():
@@ -182,8 +189,10 @@ def fresh(model, tmp_path, monkeypatch):
     for registry in registries():
         monkeypatch.setattr(registry, "_things", dict(registry._things))
     monkeypatch.chdir(tmp_path)
+    dask = pytest.importorskip("dask")
     names, folder = model
-    return {**names, "gbcm": bcmdist.GBCM.load(shutil.copytree(folder, tmp_path / "models" / "wave"))}
+    with dask.config.set(scheduler="synchronous"):  # which leaves no threads
+        yield {**names, "gbcm": bcmdist.GBCM.load(shutil.copytree(folder, tmp_path / "models" / "wave"))}
 
 
 def registries():

@@ -53,7 +53,7 @@ def never() -> bool:
 
 
 def unobserved(event: IngestEvent) -> None:
-    """Do nothing: the default of `IngestOptions.observe`."""
+    """Do nothing with an `event`: the default of `IngestOptions.observe`."""
 
 
 @dataclass(frozen=True)
