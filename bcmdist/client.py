@@ -68,15 +68,18 @@ class Client:
 
     def describe(self, model: str) -> dict[str, Any]:
         """Return the figures of a `model`, by its name, as `GBCM.info`; `fields` lists the columns of its table."""
-        return self._json("GET", f"/models/{model}")
+        answer: dict[str, Any] = self._json("GET", f"/models/{model}")
+        return answer
 
     def history(self, model: str) -> list[dict[str, Any]]:
         """Return descriptions of the commits of a `model`, oldest first."""
-        return self._json("GET", f"/models/{model}/history")["history"]
+        answer: list[dict[str, Any]] = self._json("GET", f"/models/{model}/history")["history"]
+        return answer
 
     def aliases(self, model: str) -> dict[str, int]:
         """Return the numbers of the commits of a `model` that have aliases, by alias."""
-        return self._json("GET", f"/models/{model}/aliases")["aliases"]
+        answer: dict[str, int] = self._json("GET", f"/models/{model}/aliases")["aliases"]
+        return answer
 
     def set_alias(self, model: str, alias: str, commit: int | str | None = None) -> None:
         """Let an `alias`, such as "stable", name a `commit` of a `model`, by default the newest, which is kept."""
@@ -93,7 +96,8 @@ class Client:
         Returns the receipt, with the number of the new commit as `commit`. `to`: the earlier one. `key` as of `absorb`.
         """
         headers = {"Idempotency-Key": key or uuid.uuid4().hex}
-        return self._json("POST", f"/models/{model}/revert", {"to": to}, **headers)
+        answer: dict[str, Any] = self._json("POST", f"/models/{model}/revert", {"to": to}, **headers)
+        return answer
 
     def predict(
         self,
@@ -162,7 +166,8 @@ class Client:
         """
         body = rows_of(X) | {name: _plain(v) for name, v in {"y": y, **companions}.items() if v is not None}
         headers = {"Idempotency-Key": key or uuid.uuid4().hex}
-        return self._json("POST", f"/models/{model}/rows", body, **headers)
+        answer: dict[str, Any] = self._json("POST", f"/models/{model}/rows", body, **headers)
+        return answer
 
     def _json(self, verb: str, path: str, body: Any = None, **headers: str) -> Any:
         """Send a request, again while the service is busy, and return the answer."""
@@ -210,28 +215,28 @@ def rows_of(X: Any) -> dict[str, Any]:
     return {"X": np.asarray(X, dtype=float).tolist()}
 
 
-def _value(value):
+def _value(value: Any) -> str | bool | float | None:
     """Return a cell as JSON: gaps as null, dates as ISO 8601."""
     if value is None or value != value:  # nan and NaT differ from themselves
         return None
     if hasattr(value, "isoformat"):
-        return value.isoformat()
+        return str(value.isoformat())
     value = value.item() if hasattr(value, "item") else value
     return value if isinstance(value, (bool, str)) else float(value) if math.isfinite(value) else str(value)
 
 
-def _plain(value):
+def _plain(value: Any) -> Any:
     return np.asarray(value).tolist() if not isinstance(value, str) else value
 
 
-def _pause(seconds):
+def _pause(seconds: str | None) -> float:
     try:
-        return min(float(seconds), LONGEST_PAUSE)
-    except (TypeError, ValueError):
+        return 1.0 if seconds is None else min(float(seconds), LONGEST_PAUSE)
+    except ValueError:
         return 1.0
 
 
-def _refused(answer):
+def _refused(answer: urllib.error.HTTPError) -> errors.BcmdistError:
     """Return the error that an answer tells of, of its class where the package has it."""
     try:
         told = json.load(answer)

@@ -1,5 +1,6 @@
 """Conformance of kernels and likelihoods: values, and derivatives against finite differences."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -111,7 +112,7 @@ def check_likelihood(
         _check_one_process(checked, likelihood, obs, f)
 
 
-def _observations(likelihood, f):
+def _observations(likelihood: Any, f: np.ndarray) -> Observations:
     """Return targets at quantiles of its own distribution, or all classes in turn; companions take several values."""
     n = len(f)
     weight, exposure, trials = np.linspace(0.5, 2.0, n), np.linspace(1.0, 3.0, n), np.arange(n) + 2.0
@@ -123,14 +124,14 @@ def _observations(likelihood, f):
     return Observations(np.asarray(y, dtype=float), weight, exposure, trials, event)
 
 
-def _slope_of_rows(method, obs, f):
+def _slope_of_rows(method: Callable[[Observations, np.ndarray], Any], obs: Observations, f: np.ndarray) -> Any:
     """Return central differences of a row-wise function in its latent values, of the shape of f."""
     if f.ndim == 1:
         return (method(obs, f + STEP) - method(obs, f - STEP)) / (2 * STEP)
     return np.column_stack([(method(obs, f + h) - method(obs, f - h)) / (2 * STEP) for h in STEP * np.eye(f.shape[1])])
 
 
-def _check_one_process(checked, likelihood, obs, f):
+def _check_one_process(checked: Checked, likelihood: Any, obs: Observations, f: np.ndarray) -> None:
     checked.derivative("`hessian`", likelihood.hessian(obs, f), -_slope_of_rows(likelihood.score, obs, f), "score")
     checked.derivative("`third`", likelihood.third(obs, f), -_slope_of_rows(likelihood.curvature, obs, f), "curvature")
     for name in ("log_density", "score", "curvature", "third", "hessian"):

@@ -95,7 +95,7 @@ def check_residual(kind: Any, shared: Any, X: np.ndarray | None = None) -> None:
     checked.holds(needed > 8000, "`expert_bytes` of 1000 rows", "more than a vector of them takes", needed)
 
 
-def _check_factor(checked, name, factor, A, root, B):
+def _check_factor(checked: Checked, name: str, factor: Any, A: np.ndarray, root: np.ndarray, B: np.ndarray) -> None:
     """Check that `factor` is a factor T of A^-1: T'T = A^-1."""
     inverse, (_, log_determinant) = np.linalg.inv(A), np.linalg.slogdet(A)
     T = factor.whiten(np.asfortranarray(np.eye(len(A))))
@@ -108,7 +108,7 @@ def _check_factor(checked, name, factor, A, root, B):
     checked.equal(f"`inverse_diagonal` of {name}", factor.inverse_diagonal(rows), np.diag(inverse)[rows])
 
 
-def _dense(covariance):
+def _dense(covariance: Any) -> Any:
     return covariance @ np.eye(len(covariance))
 
 

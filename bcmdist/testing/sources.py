@@ -64,11 +64,11 @@ def check_source(open_source: Callable[[], Any], *, most: int = 2) -> None:
         one.close()
 
 
-def _keys(delivery):
+def _keys(delivery: Any) -> list[str]:
     return [part.key for part in delivery.parts] or [delivery.bad[0]]
 
 
-def _read_on(checked, source, after, most):
+def _read_on(checked: Checked, source: Any, after: Any, most: int) -> list[Any]:
     """Return all deliveries after an offset; each offset is converted to JSON and back, as in a commit."""
     found: list[Any] = []
     while some := source.read(after, most):
