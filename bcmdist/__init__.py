@@ -89,6 +89,7 @@ if TYPE_CHECKING:
     from bcmdist.api.estimators.regressor import GBCMRegressor as GBCMRegressor
     from bcmdist.api.gbcm import GBCM as GBCM
     from bcmdist.api.mixture import Mixture as Mixture
+    from bcmdist.api.plan.plan import plan as plan
     from bcmdist.api.requests import RefitOptions as RefitOptions
     from bcmdist.api.sampling import sample_posterior as sample_posterior
     from bcmdist.committee.ingest.options import IngestOptions as IngestOptions
@@ -172,14 +173,16 @@ __all__ = [
 ]
 
 
-def __getattr__(name):
-    """Import public names on first use, so that importing bcmdist is fast."""
-    if name in _HOME:
-        return getattr(import_module(_HOME[name]), name)
-    if name in ("arviz", "client", "mlflow", "xarray"):
-        return import_module(f"{__name__}.{name}")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+if not TYPE_CHECKING:  # which lets type checkers find misspelt names
+
+    def __getattr__(name):
+        """Import public names on first use, so that importing bcmdist is fast."""
+        if name in _HOME:
+            return getattr(import_module(_HOME[name]), name)
+        if name in ("arviz", "client", "mlflow", "xarray"):
+            return import_module(f"{__name__}.{name}")
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-def __dir__():
+def __dir__() -> list[str]:
     return sorted([*globals(), *__all__])

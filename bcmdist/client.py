@@ -33,7 +33,23 @@ LONGEST_PAUSE = 30.0
 
 @dataclass(frozen=True)
 class Client:
-    """A service at a URL. Requests that find it busy, or not there, are repeated; rows count once all the same."""
+    """A service at a URL. Requests that find it busy, or not there, are repeated; rows count once all the same.
+
+    Raises
+    ------
+    BcmdistError
+        From each method: the class of the error that the service answers with; `ServiceRefused` for others, and where
+        no service answers.
+
+    Examples
+    --------
+    >>> from bcmdist.client import Client
+    >>> service = Client("http://127.0.0.1:8000")
+    >>> service.predict("wave", X[:3])["mean"].shape
+    (3,)
+    >>> service.absorb("wave", X, y, key="2026-01-03")["rows"]
+    80
+    """
 
     url: str | Sequence[str]
     """URL of the service, or URLs of services of the same models: a request that one cannot answer goes to the next"""
@@ -51,32 +67,37 @@ class Client:
         return [one["name"] for one in self._json("GET", "/models")["models"]]
 
     def describe(self, model: str) -> dict[str, Any]:
-        """Return the figures of a model, as `GBCM.info`; `fields` lists the columns of its table."""
-        return self._json("GET", f"/models/{model}")
+        """Return the figures of a `model`, by its name, as `GBCM.info`; `fields` lists the columns of its table."""
+        answer: dict[str, Any] = self._json("GET", f"/models/{model}")
+        return answer
 
     def history(self, model: str) -> list[dict[str, Any]]:
-        """Return descriptions of the commits of a model, oldest first."""
-        return self._json("GET", f"/models/{model}/history")["history"]
+        """Return descriptions of the commits of a `model`, oldest first."""
+        answer: list[dict[str, Any]] = self._json("GET", f"/models/{model}/history")["history"]
+        return answer
 
     def aliases(self, model: str) -> dict[str, int]:
-        """Return the numbers of the commits of a model that have aliases, by alias."""
-        return self._json("GET", f"/models/{model}/aliases")["aliases"]
+        """Return the numbers of the commits of a `model` that have aliases, by alias."""
+        answer: dict[str, int] = self._json("GET", f"/models/{model}/aliases")["aliases"]
+        return answer
 
     def set_alias(self, model: str, alias: str, commit: int | str | None = None) -> None:
-        """Let an alias, such as "stable", name a commit of a model (default: the newest), which is kept meanwhile."""
+        """Let an `alias`, such as "stable", name a `commit` of a `model`, by default the newest, which is kept."""
         self._json("PUT", f"/models/{model}/aliases/{quote(alias, safe='')}", {"commit": commit})
 
     def remove_alias(self, model: str, alias: str) -> None:
-        """Remove an alias of a model."""
+        """Remove an `alias` of a `model`."""
         self._json("DELETE", f"/models/{model}/aliases/{quote(alias, safe='')}")
 
     def revert(self, model: str, to: int | str, *, key: str | None = None) -> dict[str, Any]:
-        """Return a model to an earlier commit, given by number or alias, as a new commit, exactly once for each `key`.
+        """Return a `model` to an earlier commit, given by number or alias, as a new commit, exactly once for each
+        `key`.
 
-        Returns the receipt, with the number of the new commit as `commit`. `key` as of `absorb`.
+        Returns the receipt, with the number of the new commit as `commit`. `to`: the earlier one. `key` as of `absorb`.
         """
         headers = {"Idempotency-Key": key or uuid.uuid4().hex}
-        return self._json("POST", f"/models/{model}/revert", {"to": to}, **headers)
+        answer: dict[str, Any] = self._json("POST", f"/models/{model}/revert", {"to": to}, **headers)
+        return answer
 
     def predict(
         self,
@@ -97,6 +118,7 @@ class Client:
 
         Parameters
         ----------
+        model : name of the model
         X : a data frame, a list of objects by column name, or an array (n, D)
         commit : number or alias of the commit to predict with; default: the newest
         method : "local" or "committee"; default: that of the model
@@ -131,6 +153,7 @@ class Client:
 
         Parameters
         ----------
+        model : name of the model
         X : as of `predict`
         y : targets (n,); default: the column of X with the name of the target in training
         key : names these rows: sent again under the same key, also by another process, they count once; default: a
@@ -143,7 +166,8 @@ class Client:
         """
         body = rows_of(X) | {name: _plain(v) for name, v in {"y": y, **companions}.items() if v is not None}
         headers = {"Idempotency-Key": key or uuid.uuid4().hex}
-        return self._json("POST", f"/models/{model}/rows", body, **headers)
+        answer: dict[str, Any] = self._json("POST", f"/models/{model}/rows", body, **headers)
+        return answer
 
     def _json(self, verb: str, path: str, body: Any = None, **headers: str) -> Any:
         """Send a request, again while the service is busy, and return the answer."""
@@ -191,28 +215,28 @@ def rows_of(X: Any) -> dict[str, Any]:
     return {"X": np.asarray(X, dtype=float).tolist()}
 
 
-def _value(value):
+def _value(value: Any) -> str | bool | float | None:
     """Return a cell as JSON: gaps as null, dates as ISO 8601."""
     if value is None or value != value:  # nan and NaT differ from themselves
         return None
     if hasattr(value, "isoformat"):
-        return value.isoformat()
+        return str(value.isoformat())
     value = value.item() if hasattr(value, "item") else value
     return value if isinstance(value, (bool, str)) else float(value) if math.isfinite(value) else str(value)
 
 
-def _plain(value):
+def _plain(value: Any) -> Any:
     return np.asarray(value).tolist() if not isinstance(value, str) else value
 
 
-def _pause(seconds):
+def _pause(seconds: str | None) -> float:
     try:
-        return min(float(seconds), LONGEST_PAUSE)
-    except (TypeError, ValueError):
+        return 1.0 if seconds is None else min(float(seconds), LONGEST_PAUSE)
+    except ValueError:
         return 1.0
 
 
-def _refused(answer):
+def _refused(answer: urllib.error.HTTPError) -> errors.BcmdistError:
     """Return the error that an answer tells of, of its class where the package has it."""
     try:
         told = json.load(answer)

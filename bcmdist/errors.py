@@ -50,7 +50,18 @@ def _parameter(option):
 
 
 class BcmdistError(Exception):
-    """Base of all errors of this package."""
+    """Base of all errors of this package.
+
+    Each is also the builtin exception that it resembles, such as ValueError; its only argument is its text.
+
+    Examples
+    --------
+    >>> try:
+    ...     bcmdist.Settings(query=-1)
+    ... except bcmdist.BcmdistError as error:
+    ...     isinstance(error, ValueError)
+    True
+    """
 
     def __str__(self):
         return as_shown(super().__str__())

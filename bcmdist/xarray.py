@@ -1,6 +1,6 @@
 """Fields of xarray data sets; importing this module adds their accessor `bcm`. See `bcmdist.api.maps.maps`."""
 
-from bcmdist.api.maps.maps import Accessor as Accessor
+from bcmdist.api.maps.accessor import Accessor as Accessor
 from bcmdist.api.maps.maps import average as average
 from bcmdist.api.maps.maps import fill as fill
 from bcmdist.api.maps.maps import fit as fit

@@ -37,7 +37,7 @@ BELOW = [
 ORDER = [*BELOW, "methods", "api", "app", "__main__ arviz client mlflow xarray"]
 RANK = {room: rank for rank, rooms in enumerate(ORDER) for room in rooms.split()}
 MOST_ENTRIES = 20
-# Lines, docstrings among them.
+# Lines; docstrings count in those of files.
 LONGEST_FILE, LONGEST_FACADE, LARGEST_MEDIAN, LONGEST_FUNCTION = 400, 300, 150, 60
 # Packages of others, and the only folder or file that may import them: whatever changes in one changes one place.
 DOORS = {
@@ -189,6 +189,12 @@ def test_packages_of_others_stay_behind_their_doors():
     assert {package for _, package in used} >= DOORS.keys() - without
 
 
+def lines_without_docstring(function):
+    first = function.body[0]
+    docstring = first.end_lineno - first.lineno + 1 if ast.get_docstring(function) is not None else 0
+    return function.end_lineno - function.lineno + 1 - docstring
+
+
 def test_files_and_functions_are_short():
     lines = {name: len(path.read_text().splitlines()) for name, path in MODULES.items()}
     assert {name: count for name, count in lines.items() if count > LONGEST_FILE} == {}
@@ -200,7 +206,7 @@ def test_files_and_functions_are_short():
         for node in ast.walk(parsed(path))
         if isinstance(node, ast.FunctionDef)
     )
-    sizes = {f"{name}.{node.name}": node.end_lineno - node.lineno + 1 for name, node in functions}
+    sizes = {f"{name}.{node.name}": lines_without_docstring(node) for name, node in functions}
     assert {name: size for name, size in sizes.items() if size > LONGEST_FUNCTION} == {}
 
 

@@ -151,6 +151,11 @@ def check_runtime(make_runtime: Callable[[], Any], *, folder: Any = None) -> Non
     ------
     InvalidOption
         The first violation, with both values and what to do.
+
+    Examples
+    --------
+    >>> from bcmdist.testing import check_runtime
+    >>> check_runtime(bcmdist.SerialRuntime)
     """
     with contextlib.ExitStack() as opened:
         folder = folder or opened.enter_context(tempfile.TemporaryDirectory(prefix="bcmdist-check-"))

@@ -67,6 +67,17 @@ class Mixture(Facade):
     """A mixture of committees at one commit. Immutable: `ingest` and the like return a new `Mixture`.
 
     Made by `sampling.sample_posterior`, by `load`, or directly from a few members.
+
+    Raises
+    ------
+    InvalidOption
+        There is no member, weights do not add up to 1, or the likelihood cannot be mixed.
+
+    Examples
+    --------
+    >>> other = bcmdist.GBCM.fit(X, y, bcmdist.Settings(kernel="matern52", query=20, effort="quick"))
+    >>> bcmdist.Mixture([gbcm, other], weights=[0.25, 0.75]).predict(X[:3])["mean"].shape
+    (3,)
     """
 
     members: Sequence[GBCM]
@@ -87,7 +98,7 @@ class Mixture(Facade):
     @classmethod
     def load(cls, model: Any, *, commit: int | str | None = None) -> "Mixture":
         """Load a mixture at a commit (default: the newest) from a directory written by `sample_posterior`. Members are
-        loaded when needed.
+        loaded when needed. Arguments as of `GBCM.load`.
 
         Raises
         ------
@@ -165,8 +176,8 @@ class Mixture(Facade):
     def ingest(
         self, source: Any, options: IngestOptions | None = None, *, runtime: Where = None
     ) -> tuple["Mixture", IngestReport]:
-        """Absorb the partitions of a source, or of that at a path or URL, into all members, each once; see
-        `mixtures.ingestion`."""
+        """Absorb the partitions of a source, or of that at a path or URL, into all members, each once, as
+        `GBCM.ingest`; see `mixtures.ingestion`."""
         url, opened = self._stored("ingest").url, as_source(self.predictive.snapshot, source)
         contents, report = ingestion.ingest(url, opened, options, runtime)
         return Mixture._of(contents), report
@@ -204,23 +215,23 @@ class Mixture(Facade):
 
     @runs
     def forget(self, keys: Sequence[str], *, runtime: Where = None) -> "Mixture":
-        """Withdraw the messages of the partitions `keys` from all members, and commit; see `revision.forget`."""
+        """Withdraw the messages of the partitions `keys` from all members, and commit, as `GBCM.forget`."""
         return Mixture._of(changes.forget(self._stored("forget").url, keys, runtime), *self._keep)
 
     @runs
     def reweight(self, weights: Any, *, runtime: Where = None) -> "Mixture":
-        """Set the weights of partitions, by key, in all members, and commit; see `revision.reweight`."""
+        """Set the weights of partitions, by key, in all members, and commit, as `GBCM.reweight`."""
         return Mixture._of(changes.reweight(self._stored("reweight").url, weights, runtime), *self._keep)
 
     @runs
     def refine(self, *, runtime: Where = None, most: int | None = None, tolerance: float = TOLERANCE) -> "Mixture":
-        """Make further passes over the data with each member until its posterior converges; see `passes.refine`."""
+        """Make further passes over the data with each member until its posterior converges, as `GBCM.refine`."""
         url, how = self._stored("refine").url, {"most": most, "tolerance": tolerance}
         return Mixture._of(changes.refine(url, runtime, **how), *self._keep)
 
     @runs
     def revert(self, to: int | str, *, runtime: Where = None) -> "Mixture":
-        """Commit the state of an earlier commit again."""
+        """Commit the state of an earlier commit again, as `GBCM.revert`; `runtime` as there in other changes."""
         return Mixture._of(changes.revert(self._stored("revert").url, to, runtime), *self._keep)
 
     @runs
@@ -232,7 +243,7 @@ class Mixture(Facade):
         query_most: int | None = None,
         runtime: Where = None,
     ) -> "Mixture":
-        """Merge two mixtures of the same samples, member by member, into the new directory `model`; see `GBCM.merge`.
+        """Merge two mixtures of the same samples, member by member, into the new directory `model`, as `GBCM.merge`.
 
         `sample_posterior` with `Settings(like=MODEL)` makes a mixture of the samples of another.
         """

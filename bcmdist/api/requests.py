@@ -93,6 +93,12 @@ class RefitOptions:
     Raises
     ------
     InvalidOption
+        A value is outside its bounds.
+
+    Examples
+    --------
+    >>> bcmdist.RefitOptions(newest=10_000, effort="quick").query
+    'auto'
     """
 
     newest: Annotated[int | None, "ROWS", COUNT] = None

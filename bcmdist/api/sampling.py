@@ -42,6 +42,7 @@ from bcmdist.committee.mixture_commits import (
 )
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.dataset import open_data
+from bcmdist.data.groups import Location
 from bcmdist.errors import InvalidOption, ModelExists
 from bcmdist.experts.hmc import HMC, Chain
 from bcmdist.learning.experts import method_of
@@ -71,12 +72,12 @@ LATER = (
 
 @one_thread()
 def sample_posterior(
-    source,
+    source: Any,
     settings: Settings,
     *,
-    model=None,
-    samples=50,
-    chains=2,
+    model: Location | None = None,
+    samples: int = 50,
+    chains: int = 2,
     hmc: HMC | None = None,
     runtime: Runtime | None = None,
     objective: MakeObjective | None = None,
@@ -85,7 +86,7 @@ def sample_posterior(
 
     Parameters
     ----------
-    source : path or URL of a Zarr group, or (X, y)
+    source : path or URL of a Zarr group, or (X, y) with X (N, D) and y (N,)
     settings : with a named kernel and an empty `set`; its seed is also used for the chains. With `like` a mixture, the
         new one has its samples, and nothing is sampled. With partition "spatial" the evidence is that of the cells, and
         chains start at hyper-parameters that are learned first
@@ -94,9 +95,14 @@ def sample_posterior(
     chains : number of chains; `split_rhat` needs at least 2
     hmc : settings of the sampler; default: chain lengths by `settings.effort`, and with spatial partitions a step that
         the burn-in adapts
+    runtime : where to run; default: in this process
     objective : default: the evidence of the committee with its query points, for a Gaussian likelihood with several
         partitions; else the sum of the evidences of the single partitions. The sum is exact for one partition; it
         treats several as independent, so that it is not the evidence of their committee.
+
+    Returns
+    -------
+    The mixture of the committees, with equal weights.
 
     Raises
     ------
@@ -104,6 +110,14 @@ def sample_posterior(
         The settings do not support sampling.
     ModelExists
         `model` holds another job or other files.
+
+    Examples
+    --------
+    >>> from bcmdist import HMC, sample_posterior
+    >>> chain = HMC(iterations=20, burn_in=10)
+    >>> mixture = sample_posterior((X, y), settings, samples=4, chains=2, hmc=chain)
+    >>> len(mixture.members), mixture.predict(X[:3])["mean"].shape
+    (4, (3,))
     """
     adapted = ACCEPTANCE if settings.partition == "spatial" else None
     runtime, hmc = runtime or SerialRuntime(), hmc or HMC(*LENGTHS[settings.effort], acceptance=adapted)

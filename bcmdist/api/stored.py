@@ -59,19 +59,15 @@ class StoredCommittee(Facade):
         return self.snapshot.facts.to_json()
 
     def info(self) -> dict[str, Any]:
-        """Summary of model and data (`bcmdist info`), JSON-ready."""
         return info(self.snapshot)
 
     def advised(self) -> list[str]:
-        """Advice about the fit, one sentence per entry."""
         return advised(self.snapshot)
 
     def lengthscales(self) -> list[Lengthscales]:
-        """Lengthscales of each part of the kernel, for each feature."""
         return lengthscales(self.snapshot)
 
     def history(self) -> list[dict[str, Any]]:
-        """Describe its commits, oldest first; see `records.history`."""
         return self.store.history()
 
     @property

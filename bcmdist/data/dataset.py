@@ -159,17 +159,38 @@ class Dataset:
     """name of the array of input variances (`VARIANCE`); "" if absent or not requested"""
 
 
-def open_data(url: Any, *, x="X", y="y", schema=UNNAMED, uncertain=False) -> Dataset:
+def open_data(
+    url: Any, *, x: str = "X", y: str | None = "y", schema: Schema = UNNAMED, uncertain: bool = False
+) -> Dataset:
     """Open a data set, or an entry (`bcmdist.data.reader`), with all checks that need no rows.
 
-    `y=None` opens only the inputs. For a data set that is being appended to, `rows` counts the written rows
-    (`ROWS_COMPLETE`). `schema` holds the names of a model's inputs and classes; columns are read in its order.
-    `uncertain=True` also reads the variances of the inputs, if the data set has any.
+    For a data set that is being appended to, `rows` counts the written rows (`ROWS_COMPLETE`).
+
+    Parameters
+    ----------
+    url : path or URL of a Zarr group, or URL of an entry of a stream
+    x : name of the array of inputs, (N, D)
+    y : name of the array of targets, (N,); None opens only the inputs
+    schema : names of a model's inputs and classes; columns are read in its order
+    uncertain : also read the variances of the inputs, if the data set has any
+
+    Returns
+    -------
+    The data set. Its rows are read later, partition by partition.
 
     Raises
     ------
-    DataNotFound, InvalidData, InvalidDtype, MisalignedChunks; for an entry also MissingChunk, SourceUnreachable,
-    UnsafeData
+    DataNotFound, InvalidData, InvalidDtype, MisalignedChunks
+        There is no such group, or its arrays do not fit together.
+    MissingChunk, SourceUnreachable, UnsafeData
+        Of an entry.
+
+    Examples
+    --------
+    >>> bcmdist.write_dataset("opened.zarr", {"X": X, "y": y})
+    >>> data = bcmdist.open_data("opened.zarr")
+    >>> data.rows, data.inputs
+    (80, 2)
     """
     if reader := reader_of(url):
         return entry_data(url, x, y, reader.shape(url, x, y, COMPANIONS), schema)

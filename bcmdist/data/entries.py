@@ -66,15 +66,40 @@ def encode(X, y, **companions) -> bytes:
     return sink.getvalue().to_pybytes()
 
 
-def publish(url, X, y, *, rows_per_entry=1000, **companions) -> list[str]:
+def publish(
+    url: str, X: np.ndarray, y: np.ndarray, *, rows_per_entry: int = 1000, **companions: np.ndarray
+) -> list[str]:
     """Add rows to a stream, `rows_per_entry` per entry, and return the ids. One expert absorbs one entry.
 
     Each entry is added exactly once, even if the server restarts meanwhile. Its field `position` is the number of rows
     published to the stream up to and including the entry.
 
+    Parameters
+    ----------
+    url : redis://HOST:PORT/DB/STREAM; a password in it is sent to the server only
+    X : (n, D), in original units
+    y : (n,)
+    rows_per_entry : rows of an entry; the last entry may have fewer
+    companions : `weight`, `exposure`, `trials`, `event` or `target_variance`, (n,)
+
+    Returns
+    -------
+    Ids of the entries, in order.
+
     Raises
     ------
-    InvalidOption, MissingExtra, SourceUnreachable
+    InvalidData
+        The arrays have other shapes.
+    InvalidOption, MissingExtra
+        `url` is of another form; the packages redis or pyarrow are missing.
+    SourceUnreachable
+        No server answers.
+
+    Examples
+    --------
+    >>> ids = bcmdist.publish("redis://127.0.0.1:6379/0/rows", X, y, rows_per_entry=40)
+    >>> len(ids)
+    2
     """
     place, ids = redis_stream(url), []
     for start in range(0, len(X), rows_per_entry):

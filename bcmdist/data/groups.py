@@ -29,11 +29,14 @@ from bcmdist.storage.locate import open_objects
 from bcmdist.storage.paths import leads_nowhere
 from bcmdist.storage.urls import answering, normal_url, on_objects, refuse_secrets
 
+Location = str | os.PathLike[str]
+"""a path, or the URL of an object store"""
+
 # More rows indicate a mistake or forged metadata.
 MOST_ROWS = 10**11
 
 
-def absolute_url(url) -> str:
+def absolute_url(url: Location) -> str:
     """Return a URL or path in a form that does not depend on the working directory."""
     url = str(url).removeprefix("file://")
     if not url:  # otherwise the working directory and everything in it

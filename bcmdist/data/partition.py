@@ -69,7 +69,30 @@ Work = Partition | Span
 
 
 def partitions(data: Dataset, rows_per_expert: int) -> list[Partition]:
-    """Cut a data set into partitions of about `rows_per_expert` rows along its chunks."""
+    """Cut a data set into partitions of about `rows_per_expert` rows along its chunks.
+
+    Parameters
+    ----------
+    data : as `open_data` returns it
+    rows_per_expert : approximate number of rows of a partition
+
+    Returns
+    -------
+    The partitions, in the order of the rows; `key` names one, and `rows` counts its rows.
+
+    Raises
+    ------
+    InvalidOption
+        `rows_per_expert` is below 1.
+    MemoryLimit
+        There would be more partitions than a process can list.
+
+    Examples
+    --------
+    >>> bcmdist.write_dataset("cut.zarr", {"X": X, "y": y})
+    >>> [part.rows for part in bcmdist.partitions(bcmdist.open_data("cut.zarr"), rows_per_expert=40)]
+    [40, 40]
+    """
     if rows_per_expert < 1:
         raise InvalidOption(f"rows per expert: expected at least 1, got {rows_per_expert}; give a positive number")
     _refuse_many(data, rows_per_expert)

@@ -20,7 +20,7 @@ from bcmdist.data.archive import packed
 from bcmdist.data.checks.checked_store import recorded
 from bcmdist.data.checks.manifest import MANIFEST
 from bcmdist.data.dataset import ALL_STORED, OPTIONAL_ARRAYS, ROWS_COMPLETE, schema_of
-from bcmdist.data.groups import absolute_url, chunk_keys, group_store
+from bcmdist.data.groups import Location, absolute_url, chunk_keys, group_store
 from bcmdist.data.outputs import new_output
 from bcmdist.data.schema import CLASSES, CODING, GRID_COORDINATES, UNNAMED, Schema, few, frame_names, in_order, is_text
 from bcmdist.data.values import PLAIN, as_float, packing_of
@@ -34,19 +34,37 @@ EMPTY_TOO: Any = {"write_empty_chunks": True}
 
 
 def write_dataset(
-    url, columns: Mapping[str, np.ndarray], *, rows_per_chunk=ROWS_PER_CHUNK, attributes=None, schema=UNNAMED, y="y"
+    url: Location,
+    columns: Mapping[str, np.ndarray],
+    *,
+    rows_per_chunk: int = ROWS_PER_CHUNK,
+    attributes: Mapping[str, Any] | None = None,
+    schema: Schema = UNNAMED,
+    y: str = "y",
 ) -> None:
     """Write row-wise arrays of equal length as a data set, with the names of the columns of X and classes of `y`.
 
     Parameters
     ----------
+    url : path or URL of the new Zarr group
+    columns : arrays by name: X (n, D), y (n,) and companions such as weight (n,), in original units
+    rows_per_chunk : rows of a chunk, which is read and checked as a whole
     attributes : attributes of the group
+    schema : names of the columns of X, and of the classes
     y : name of the targets, to which the class names belong
 
     Raises
     ------
     DataExists
         Something exists at `url`.
+    DiskFull
+        The disk has no room for the arrays.
+
+    Examples
+    --------
+    >>> bcmdist.write_dataset("train.zarr", {"X": X, "y": y})
+    >>> bcmdist.open_data("train.zarr").rows
+    80
     """
     with new_output(url) as place:
         nbytes = sum(column.nbytes for column in columns.values())
@@ -139,7 +157,7 @@ def _describe(group, schema, y="y"):
         group[y].update_attributes({CLASSES: list(schema.classes)})
 
 
-def append_rows(url, X, y, *, rows_per_chunk=ROWS_PER_CHUNK, **companions) -> None:
+def append_rows(url: Location, X: Any, y: Any, *, rows_per_chunk: int = ROWS_PER_CHUNK, **companions: Any) -> None:
     """Append rows to a data set of arrays X and y, created if absent. Only one writer at a time.
 
     Rows are written first, then counted in the group's `rows_complete`, so readers see all of them or none. Rows of a
@@ -148,16 +166,26 @@ def append_rows(url, X, y, *, rows_per_chunk=ROWS_PER_CHUNK, **companions) -> No
 
     Parameters
     ----------
-    X : (n, D), also a data frame
+    url : path or URL of the Zarr group
+    X : (n, D), also a data frame, in original units
     y : (n,), also texts if the data set has classes of these names
+    rows_per_chunk : for a new data set
     companions : `weight`, `exposure`, `trials`, `event` or `target_variance`, (n,), and `X_variance`, (n, D) or
         (n, D, D); the same in every call
-    rows_per_chunk : for a new data set
 
     Raises
     ------
     InvalidData, InvalidDtype
         The data set has other arrays, columns or classes, or the arrays have other shapes.
+    DiskFull
+        The disk has no room for the rows.
+
+    Examples
+    --------
+    >>> bcmdist.append_rows("stream.zarr", X[:50], y[:50])
+    >>> bcmdist.append_rows("stream.zarr", X[50:], y[50:])
+    >>> bcmdist.open_data("stream.zarr").rows
+    80
     """
     names = frame_names(X)
     with recorded(group_store(url), "a") as group:

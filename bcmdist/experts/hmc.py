@@ -23,7 +23,19 @@ LogDensity = Callable[[np.ndarray], tuple[float, np.ndarray]]
 
 @dataclass(frozen=True)
 class HMC:
-    """Settings of a chain; defaults from the paper where it gives them."""
+    """Settings of a chain; defaults from the paper where it gives them.
+
+    Raises
+    ------
+    InvalidOption
+        A number is outside its bounds.
+
+    Examples
+    --------
+    >>> chain = bcmdist.HMC(iterations=500, burn_in=100)
+    >>> chain.step
+    0.05
+    """
 
     iterations: int = 3000
     """trajectories in all; the paper gives no number ("for the desired amount of time")"""

@@ -249,12 +249,25 @@ def register_residual(name: str, kind: Kind, *, shared: Shared | None = None) ->
 
     Parameters
     ----------
+    name : of the residual f - E[f | v]
+    kind : does the computations of experts with cov(f | v) = Lam
     shared : shared variables for the check; by default values of a squared exponential kernel at three points
+
+    Returns
+    -------
+    `kind`.
 
     Raises
     ------
     InvalidOption
         The name is taken, or the residual fails `bcmdist.testing.check_residual`.
+
+    Examples
+    --------
+    >>> from bcmdist.experts.residual import Variances
+    >>> kind = bcmdist.register_residual("variances", Variances())
+    >>> type(kind).__name__
+    'Variances'
     """
     from bcmdist.testing.shared import check_residual  # quick start
 

@@ -55,11 +55,29 @@ class MadeBy(Method):
 def register_method(method: Method) -> Method:
     """Add a method under its name for `Settings.expert`, and its options for `Settings` and `fit`.
 
+    Parameters
+    ----------
+    method : an instance of a subclass of `bcmdist.learning.method.Method`
+
+    Returns
+    -------
+    The method.
+
     Raises
     ------
     InvalidOption
         The name, or that of a report, is taken, the method's residual is not registered, or an option is not as
         `declare_options` expects.
+
+    Examples
+    --------
+    >>> from bcmdist.learning.experts import Method, query_values
+    >>> class Independent(Method):
+    ...     residual = "diagonal"
+    ...     def shared(self, basis_inputs):
+    ...         return query_values(basis_inputs)
+    >>> bcmdist.register_method(Independent("independent")).name
+    'independent'
     """
     assert RESIDUALS[method.residual]  # raises `InvalidOption` if missing
     EXPERTS.add(method.name, method)
@@ -117,13 +135,26 @@ def register_expert(
 
     Parameters
     ----------
+    name : for `Settings(expert=name)` and `--expert`
     shared : function of `BasisInputs` that makes the shared variables of a fit
     residual : "none", "diagonal", "block" or a residual that another package added
+    capabilities : what can be combined with it, such as classes or streams; default: everything
+    defaults : defaults of settings that differ from those of the committee machine
+
+    Returns
+    -------
+    The method, for `bcmdist.testing.check_method`.
 
     Raises
     ------
     InvalidOption
         As `register_method`.
+
+    Examples
+    --------
+    >>> from bcmdist.learning.experts import EXPERTS
+    >>> bcmdist.register_expert("fitc_again", EXPERTS["fitc"].shared, residual="diagonal").name
+    'fitc_again'
     """
     return register_method(MadeBy(name, shared, residual, capabilities or Capabilities(), defaults or Defaults()))
 

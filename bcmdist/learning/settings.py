@@ -26,9 +26,18 @@ Options = TypeVar("Options")
 class Settings:
     """Settings of a fit; every field has the name of its command-line option.
 
+    Options of methods are keyword arguments, too: `Settings(expert="dgp", layers=3)`.
+
     Raises
     ------
     InvalidOption
+        A value is outside its bounds, or options exclude each other.
+
+    Examples
+    --------
+    >>> settings = bcmdist.Settings(kernel="matern52", query=200, effort="quick")
+    >>> settings.query, settings.rows_per_expert
+    (200, 1000)
     """
 
     task: Literal["regression", "classification", "counts", "lifetimes", "binomial"] | str | None = None
@@ -162,7 +171,7 @@ class Settings:
         return self.rows_per_expert
 
     def of(self, kind: type[Options]) -> Options:
-        """Return the options that a method declares as a dataclass, with the defaults of those that are not given."""
+        """Return the options that a method declares as a dataclass, `kind`, with defaults for the others."""
         return kind(**{one.name: self.options[one.name] for one in fields(kind) if one.name in self.options})  # type: ignore[arg-type]
 
     def flat(self) -> dict[str, Any]:

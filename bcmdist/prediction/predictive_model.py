@@ -37,10 +37,24 @@ def register_predictor(name: str, predictor: type[Predictor]) -> None:
     The command line finds it if its module is listed in the entry points of `bcmdist.data.registry`. Tasks carry the
     class, so workers must be able to import it.
 
+    Parameters
+    ----------
+    name : for `method=name`
+    predictor : a subclass of `bcmdist.prediction.interface.Predictor`
+
     Raises
     ------
     InvalidOption
         The name is taken.
+
+    Examples
+    --------
+    >>> from bcmdist.prediction.interface import Fitted
+    >>> class Careful(Fitted):
+    ...     pass
+    >>> bcmdist.register_predictor("careful", Careful)
+    >>> gbcm.predict(X[:3], method="careful")["mean"].shape
+    (3,)
     """
     PREDICTORS.add(name, predictor)
 

@@ -168,7 +168,20 @@ class Runtime(Protocol):
 
 
 class SerialRuntime:
-    """Runs one partition after the other with one BLAS thread, as workers do."""
+    """Runs one partition after the other with one BLAS thread, as workers do.
+
+    Parameters
+    ----------
+    progress : called with a label, the number of finished partitions, and the number of all
+    allowed_bytes : largest memory that a task may use; default: what is available now
+
+    Examples
+    --------
+    >>> with bcmdist.SerialRuntime() as runtime:
+    ...     fitted = bcmdist.GBCM.fit(X, y, settings, runtime=runtime)
+    >>> fitted.ledger.rows
+    80
+    """
 
     threads = 1
 
@@ -176,8 +189,8 @@ class SerialRuntime:
         self.progress = progress
         self.allowed_bytes = allowed_bytes or psutil.virtual_memory().available
 
-    def sum(self, task, parts, *, label) -> Any:
-        """Sum of a task over partitions, in the order of `parts`."""
+    def sum(self, task: Task, parts: Sequence[Work], *, label: str) -> Any:
+        """Sum of a `task` over partitions, in the order of `parts`; `label` names it in the progress."""
         total = None
         self.progress(label, 0, len(parts))
         for done, share in enumerate(shares(task, parts), start=1):
@@ -185,17 +198,17 @@ class SerialRuntime:
             self.progress(label, done, len(parts))
         return total
 
-    def each(self, work, *, label) -> Iterator[Outcome]:
-        """Yield the outcomes of each pair of a task and partitions, in order."""
+    def each(self, work: Iterable[tuple[Task, list[Work]]], *, label: str) -> Iterator[Outcome]:
+        """Yield the outcomes of each pair of a task and partitions in `work`, in order; `label` as in `sum`."""
         for task, parts in work:
             yield from _outcomes(task, parts)
 
-    def total(self, kept, *, label) -> Any:
-        """Return `kept`, which is in this process already."""
+    def total(self, kept: Any, *, label: str) -> Any:
+        """Return `kept`, which is in this process already; `label` as in `sum`."""
         return kept
 
-    def check_same(self, probe, *, url) -> None:
-        """Do nothing: there is no other process to compare with."""
+    def check_same(self, probe: Callable[[], str], *, url: str) -> None:
+        """Do nothing: there is no other process to compare `probe` with, nor a `url` that it could not read."""
 
     def __enter__(self):
         return self

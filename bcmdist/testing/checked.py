@@ -1,5 +1,6 @@
 """Errors of conformance checks, and derivatives by finite differences."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,13 +28,23 @@ class Checked:
     tolerance: float = TOLERANCE
     rounding: float = ROUNDING
 
-    def holds(self, condition, what: str, expected: str, found: Any, remedy: str = "") -> None:
+    def holds(self, condition: Any, what: str, expected: str, found: Any, remedy: str = "") -> None:
         """Raise `InvalidOption` unless a condition holds."""
         if not condition:
             remedy = remedy or f"correct it in {self.owner}"
             raise InvalidOption(f"{self.name}, {what}: expected {expected}, got {found}; {remedy}")
 
-    def equal(self, what: str, found, expected, remedy: str = "", *, names=None, rtol=None, atol=None) -> None:
+    def equal(
+        self,
+        what: str,
+        found: Any,
+        expected: Any,
+        remedy: str = "",
+        *,
+        names: Sequence[str] | None = None,
+        rtol: float | None = None,
+        atol: float | None = None,
+    ) -> None:
         """Raise `InvalidOption` if arrays differ in shape or value; a value is named by `names`, or by its index."""
         found, expected = np.asarray(found), np.asarray(expected)
         self.holds(found.shape == expected.shape, what, f"an array of shape {expected.shape}", found.shape, remedy)
@@ -44,21 +55,23 @@ class Checked:
             a, b = (f"{one[tuple(place)]:.8g} at {where}" for one in (expected, found))
             self.holds(False, what, a, b, remedy)
 
-    def not_negative(self, what: str, found, rounding=0.0) -> None:
+    def not_negative(self, what: str, found: Any, rounding: float = 0.0) -> None:
         """Raise `InvalidOption` if a number is below `-rounding`."""
         self.holds(np.all(found >= -rounding), what, "no number below 0", f"{np.min(found):.3g}")
 
-    def derivative(self, what: str, found, numeric, function: str, **more) -> None:
+    def derivative(
+        self, what: str, found: Any, numeric: Any, function: str, *, names: Sequence[str] | None = None
+    ) -> None:
         """Raise `InvalidOption` if derivatives differ from central differences of a function."""
         remedy = f"correct it in {self.owner}: the expected value is the finite difference of `{function}`"
-        self.equal(what, found, numeric, remedy, rtol=self.tolerance, atol=0.1 * self.tolerance, **more)
+        self.equal(what, found, numeric, remedy, rtol=self.tolerance, atol=0.1 * self.tolerance, names=names)
 
 
-def slope(function, at) -> np.ndarray:
+def slope(function: Callable[[np.ndarray], Any], at: np.ndarray) -> np.ndarray:
     """Return central differences of a function in each of its P arguments, (P, ...)."""
     return np.array([(function(at + h) - function(at - h)) / (2 * STEP) for h in STEP * np.eye(len(at))])
 
 
-def seeded(*shape) -> np.ndarray:
+def seeded(*shape: int) -> np.ndarray:
     """Return standard normal numbers, always the same."""
     return np.random.default_rng(SEED).standard_normal(shape)

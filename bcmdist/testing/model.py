@@ -1,5 +1,6 @@
 """Conformance of kernels and likelihoods: values, and derivatives against finite differences."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +14,14 @@ FAR = 30.0  # latent values that scaled data do not have, but that a mode search
 LEVELS = (0.1, 0.3, 0.5, 0.7, 0.9)  # quantiles at which targets are drawn
 
 
-def check_kernel(kernel: Any, X=None, Z=None, *, tolerance=TOLERANCE, rounding=ROUNDING) -> None:
+def check_kernel(
+    kernel: Any,
+    X: np.ndarray | None = None,
+    Z: np.ndarray | None = None,
+    *,
+    tolerance: float = TOLERANCE,
+    rounding: float = ROUNDING,
+) -> None:
     """Check a `Kernel`: values, symmetry, positive semi-definiteness, and derivatives against finite differences.
 
     Parameters
@@ -21,6 +29,17 @@ def check_kernel(kernel: Any, X=None, Z=None, *, tolerance=TOLERANCE, rounding=R
     kernel : an instance, at parameters other than 1 (at 1 a derivative in a parameter equals that in its logarithm)
     X, Z : scaled inputs (n, D) and (m, D); by default seeded ones, with two points in common
     tolerance, rounding : relative, of derivatives and of values
+
+    Raises
+    ------
+    InvalidOption
+        The first violation, with both values and what to do.
+
+    Examples
+    --------
+    >>> from bcmdist.model.kernels import Matern32
+    >>> from bcmdist.testing import check_kernel
+    >>> check_kernel(Matern32(1.4, [0.7, 1.3]))
     """
     checked = Checked(f"kernel {kernel.expression}", type(kernel).__name__, tolerance, rounding)
     X = seeded(6, max(len(value) for value in kernel.parameters.values())) if X is None else X
@@ -44,7 +63,12 @@ def check_kernel(kernel: Any, X=None, Z=None, *, tolerance=TOLERANCE, rounding=R
 
 
 def check_likelihood(
-    likelihood: Any, obs: Observations | None = None, f=None, *, tolerance=TOLERANCE, rounding=ROUNDING
+    likelihood: Any,
+    obs: Observations | None = None,
+    f: np.ndarray | None = None,
+    *,
+    tolerance: float = TOLERANCE,
+    rounding: float = ROUNDING,
 ) -> None:
     """Check a `Likelihood`: derivatives of its log density, its support, its distribution, weights and bounds.
 
@@ -54,6 +78,17 @@ def check_likelihood(
     obs, f : observations (n,) and their latent values, (n,), or (n, C) if `per_class`; by default seeded latent values,
         with targets at quantiles of its `distribution`, or classes
     tolerance, rounding : relative, of derivatives and of values
+
+    Raises
+    ------
+    InvalidOption
+        The first violation, with both values and what to do.
+
+    Examples
+    --------
+    >>> from bcmdist.model.likelihoods import StudentT
+    >>> from bcmdist.testing import check_likelihood
+    >>> check_likelihood(StudentT(0.3, 3.5))
     """
     checked = Checked(f"likelihood {likelihood.name}", type(likelihood).__name__, tolerance, rounding)
     f = seeded(len(LEVELS), *[likelihood.processes] * likelihood.per_class) if f is None else f
@@ -77,7 +112,7 @@ def check_likelihood(
         _check_one_process(checked, likelihood, obs, f)
 
 
-def _observations(likelihood, f):
+def _observations(likelihood: Any, f: np.ndarray) -> Observations:
     """Return targets at quantiles of its own distribution, or all classes in turn; companions take several values."""
     n = len(f)
     weight, exposure, trials = np.linspace(0.5, 2.0, n), np.linspace(1.0, 3.0, n), np.arange(n, dtype=float) + 2.0
@@ -89,14 +124,14 @@ def _observations(likelihood, f):
     return Observations(np.asarray(y, dtype=float), weight, exposure, trials, event)
 
 
-def _slope_of_rows(method, obs, f):
+def _slope_of_rows(method: Callable[[Observations, np.ndarray], Any], obs: Observations, f: np.ndarray) -> Any:
     """Return central differences of a row-wise function in its latent values, of the shape of f."""
     if f.ndim == 1:
         return (method(obs, f + STEP) - method(obs, f - STEP)) / (2 * STEP)
     return np.column_stack([(method(obs, f + h) - method(obs, f - h)) / (2 * STEP) for h in STEP * np.eye(f.shape[1])])
 
 
-def _check_one_process(checked, likelihood, obs, f):
+def _check_one_process(checked: Checked, likelihood: Any, obs: Observations, f: np.ndarray) -> None:
     checked.derivative("`hessian`", likelihood.hessian(obs, f), -_slope_of_rows(likelihood.score, obs, f), "score")
     checked.derivative("`third`", likelihood.third(obs, f), -_slope_of_rows(likelihood.curvature, obs, f), "curvature")
     for name in ("log_density", "score", "curvature", "third", "hessian"):

@@ -8,7 +8,7 @@ import numpy as np
 from bcmdist.testing.checked import SOLVED, Checked, seeded
 
 
-def check_basis(basis: Any, X=None, scale=1.0) -> None:
+def check_basis(basis: Any, X: np.ndarray | None = None, scale: float | np.ndarray = 1.0) -> None:
     """Check a `Basis`: features that do not depend on other rows, a positive scale, and storage as arrays.
 
     Parameters
@@ -16,6 +16,17 @@ def check_basis(basis: Any, X=None, scale=1.0) -> None:
     basis : an instance
     X : scaled inputs (n, D); by default seeded ones
     scale : prior standard deviations of the weights, (B,) or one for all
+
+    Raises
+    ------
+    InvalidOption
+        The first violation, with both values and what to do.
+
+    Examples
+    --------
+    >>> from bcmdist.methods.relevance.dictionaries import Radial
+    >>> from bcmdist.testing import check_basis
+    >>> check_basis(Radial(centres=X[:3], lengthscale=np.ones(2), rows=np.arange(3.0)))
     """
     checked = Checked(f"basis {basis.name}", type(basis).__name__)
     X = seeded(4, basis.inputs) if X is None else X
@@ -36,7 +47,7 @@ def check_basis(basis: Any, X=None, scale=1.0) -> None:
     checked.equal("`features` after `from_arrays(to_arrays())`", again.features(X), phi)
 
 
-def check_residual(kind: Any, shared: Any, X=None) -> None:
+def check_residual(kind: Any, shared: Any, X: np.ndarray | None = None) -> None:
     """Check the `Kind` of a residual against dense matrices.
 
     Parameters
@@ -44,6 +55,17 @@ def check_residual(kind: Any, shared: Any, X=None) -> None:
     kind : an instance, which does the computations of experts with cov(f | v) = Lam
     shared : shared variables with which it can be used
     X : scaled inputs (n, D); by default seeded ones
+
+    Raises
+    ------
+    InvalidOption
+        The first violation, with both values and what to do.
+
+    Examples
+    --------
+    >>> from bcmdist.experts.residual import Blocks
+    >>> from bcmdist.testing import check_residual
+    >>> check_residual(Blocks(), gbcm.model.shared)
     """
     checked = Checked(f"residual {shared.residual}", type(kind).__name__, rounding=SOLVED)
     X = seeded(5, shared.inputs) if X is None else X
@@ -73,7 +95,7 @@ def check_residual(kind: Any, shared: Any, X=None) -> None:
     checked.holds(needed > 8000, "`expert_bytes` of 1000 rows", "more than a vector of them takes", needed)
 
 
-def _check_factor(checked, name, factor, A, root, B):
+def _check_factor(checked: Checked, name: str, factor: Any, A: np.ndarray, root: np.ndarray, B: np.ndarray) -> None:
     """Check that `factor` is a factor T of A^-1: T'T = A^-1."""
     inverse, (_, log_determinant) = np.linalg.inv(A), np.linalg.slogdet(A)
     T = factor.whiten(np.asfortranarray(np.eye(len(A))))
@@ -86,7 +108,7 @@ def _check_factor(checked, name, factor, A, root, B):
     checked.equal(f"`inverse_diagonal` of {name}", factor.inverse_diagonal(rows), np.diag(inverse)[rows])
 
 
-def _dense(covariance):
+def _dense(covariance: Any) -> Any:
     return covariance @ np.eye(len(covariance))
 
 
@@ -97,6 +119,20 @@ def check_method(method: Any, basis_inputs: Any) -> None:
     ----------
     method : an instance, as returned by `register_expert`
     basis_inputs : `BasisInputs` of some rows
+
+    Raises
+    ------
+    InvalidOption
+        The first violation, with both values and what to do.
+
+    Examples
+    --------
+    >>> from bcmdist.learning.basis_inputs import BasisInputs
+    >>> from bcmdist.learning.experts import EXPERTS
+    >>> from bcmdist.testing import check_method
+    >>> model, box = gbcm.model.shared, {"low": X.min(axis=0), "high": X.max(axis=0)}
+    >>> how = {"kernel": model.kernel, "mean": model.mean, "residual": "block", "method": "kmeans", "seed": 0}
+    >>> check_method(EXPERTS["bcm"], BasisInputs(X, None, np.full(80, 0.1), rows=80, count=8, **how, **box))
     """
     checked = Checked(f"expert {method.name}", type(method).__name__, rounding=SOLVED)
     shared, X = method.shared(basis_inputs), basis_inputs.sample[:5]

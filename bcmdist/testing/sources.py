@@ -21,6 +21,17 @@ def check_source(open_source: Callable[[], Any], *, most: int = 2) -> None:
     ----------
     open_source : opens the source, which must have a few deliveries; called several times, to simulate restarts
     most : partitions to request at a time
+
+    Raises
+    ------
+    InvalidOption
+        The first violation, with both values and what to do.
+
+    Examples
+    --------
+    >>> from bcmdist.testing import check_source
+    >>> bcmdist.write_dataset("checked.zarr", {"X": X, "y": y})
+    >>> check_source(lambda: gbcm.source("checked.zarr"))
     """
     source = open_source()
     checked = Checked(f"source {source.name}", type(source).__name__)
@@ -53,11 +64,11 @@ def check_source(open_source: Callable[[], Any], *, most: int = 2) -> None:
         one.close()
 
 
-def _keys(delivery):
+def _keys(delivery: Any) -> list[str]:
     return [part.key for part in delivery.parts] or [delivery.bad[0]]
 
 
-def _read_on(checked, source, after, most):
+def _read_on(checked: Checked, source: Any, after: Any, most: int) -> list[Any]:
     """Return all deliveries after an offset; each offset is converted to JSON and back, as in a commit."""
     found: list[Any] = []
     while some := source.read(after, most):
@@ -69,7 +80,7 @@ def _read_on(checked, source, after, most):
     return found
 
 
-def check_predictor(predictor: Any, snapshot: Any, X=None) -> None:
+def check_predictor(predictor: Any, snapshot: Any, X: np.ndarray | None = None) -> None:
     """Check a `Predictor`: row-wise moments, and equal results from a snapshot and from its commit.
 
     Parameters
@@ -77,6 +88,17 @@ def check_predictor(predictor: Any, snapshot: Any, X=None) -> None:
     predictor : the class
     snapshot : of a committed model that the predictor supports, such as `GBCM.load(...).snapshot`
     X : scaled inputs (n, D); by default seeded ones
+
+    Raises
+    ------
+    InvalidOption
+        The first violation, with both values and what to do.
+
+    Examples
+    --------
+    >>> from bcmdist.prediction.interface import Fitted
+    >>> from bcmdist.testing import check_predictor
+    >>> check_predictor(Fitted, gbcm.snapshot)
     """
     checked = Checked(f"predictor {predictor.__name__}", predictor.__name__)
     X = seeded(5, snapshot.model.inputs) if X is None else X

@@ -27,7 +27,7 @@ xr = pytest.importorskip("xarray", reason="grids: pip install 'bcmdist[grids]'")
 pd = pytest.importorskip("pandas", reason="tables: pip install 'bcmdist[tables]'")
 
 import bcmdist.xarray  # noqa: E402
-from bcmdist.api.maps.maps import Cells  # noqa: E402
+from bcmdist.api.maps.cells import Cells  # noqa: E402
 from bcmdist.api.maps.predicted import BlockPredictor  # noqa: E402
 
 TIMES, LATS, LONS = 6, 7, 8
@@ -455,6 +455,6 @@ def test_a_field_of_gaps_has_nothing_to_learn_from(fitted):
 
 def test_without_xarray_there_is_a_way_to_get_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "xarray", None)
-    monkeypatch.delitem(sys.modules, "bcmdist.api.maps.maps")
+    monkeypatch.delitem(sys.modules, "bcmdist.api.maps.fields")
     with pytest.raises(MissingExtra, match=r"pip install 'bcmdist\[grids\]'"):
-        runpy.run_module("bcmdist.api.maps.maps")
+        runpy.run_module("bcmdist.api.maps.fields")

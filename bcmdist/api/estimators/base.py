@@ -210,8 +210,9 @@ class Estimator(BaseEstimator):
         X = self._new(X)
         return self.gbcm_.predict(X, X_variance=self._variances(X_std, len(X)), **how)
 
-    def predict_terms(self, X) -> dict[str, np.ndarray]:
-        """Return names `term` (T,), `term_mean` and `term_variance` (n, T) of the kernel's additive terms at rows X.
+    def predict_terms(self, X: Any) -> dict[str, np.ndarray]:
+        """Return names `term` (T,), `term_mean` and `term_variance` (n, T) of the kernel's additive terms at rows X (n,
+        D).
 
         The last one is the prior mean; the means add up to that of the latent function (`GBCM.predict`).
         """

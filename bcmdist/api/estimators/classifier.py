@@ -21,6 +21,12 @@ class GBCMClassifier(ClassifierMixin, Estimator):
     ----------
     classes_ : (C,) labels, numbers or strings, in the order of the columns of `predict_proba`
     gbcm_, n_features_in_, feature_names_in_ : as of `GBCMRegressor`
+
+    Examples
+    --------
+    >>> model = bcmdist.GBCMClassifier(kernel="se", query=20, effort="quick").fit(X, y > 0)
+    >>> model.predict_proba(X[:3]).shape
+    (3, 2)
     """
 
     task = "classification"
@@ -28,15 +34,16 @@ class GBCMClassifier(ClassifierMixin, Estimator):
     def fit(self, X: Any, y: Any, sample_weight: Any = None, X_std: Any = None) -> Self:
         """Learn hyper-parameters from rows X (n, D) with labels y (n,), and absorb them.
 
-        `X_std` as in `GBCMRegressor.fit`, for two classes.
+        Weights and `X_std` as of `GBCMRegressor.fit`, the latter for two classes.
         """
         return self._classified(X, y, sample_weight, None, X_std)
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None, X_std: Any = None) -> Self:
         """Absorb further rows. The first call fits, and its hyper-parameters and query points are kept.
 
-        With `partition="auto"` the first call partitions rows as they arrive, since more will follow.
-        `classes`: all class labels; the first call needs rows of each class.
+        With `partition="auto"` the first call partitions rows as they arrive, since more will follow. `classes`: all
+        class labels; the first call needs rows of each class. Other arguments as of `GBCMClassifier.fit`, which are as
+        of `GBCMRegressor.fit`.
         """
         if not hasattr(self, "gbcm_"):
             return self._classified(X, y, sample_weight, classes, X_std, streamed=True)
@@ -78,7 +85,7 @@ class GBCMClassifier(ClassifierMixin, Estimator):
         return self._predictions(X, X_std)["probability"]
 
     def predict(self, X: Any, X_std: Any = None) -> np.ndarray:
-        """Return the most probable class at rows X (n, D): (n,)."""
+        """Return the most probable class at rows X (n, D): (n,). `X_std` as in `predict_proba`."""
         if is_lazy(X):
             _refuse_lazy_errors(X_std)
             return self._lazily(self.predict, X, None, self.classes_.dtype)
@@ -86,7 +93,8 @@ class GBCMClassifier(ClassifierMixin, Estimator):
         return self.classes_[probability.argmax(axis=1)]
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, X_std: Any = None) -> float:
-        """Return the accuracy of the most probable class."""
+        """Return the accuracy of the most probable class. Arguments as of `GBCMRegressor.score`, which are as of
+        `GBCMRegressor.fit`."""
         return right(y, self.predict(X, X_std), sample_weight)
 
     def _codes(self, y):

@@ -19,15 +19,23 @@ class GBCMCountRegressor(NumberEstimator):
     Parameters as of `GBCMRegressor`. `likelihood` None means "negative_binomial"; "poisson" is the alternative. The
     exposure of a row (observed time or area, default 1) is an argument of `fit`, `predict` and `score`. Pipelines and
     searches pass it if it was requested (`set_fit_request(exposure=True)`).
+
+    Examples
+    --------
+    >>> counts, hours = np.round(2.0 * np.exp(y)), np.full(80, 2.0)
+    >>> model = bcmdist.GBCMCountRegressor(kernel="se", query=20, effort="quick").fit(X, counts, exposure=hours)
+    >>> model.predict(X[:3], exposure=1.0).shape
+    (3,)
     """
 
     task = "counts"
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, exposure: Any = None, X_std: Any = None) -> Self:
-        """Learn hyper-parameters from rows X (n, D) with counts y (n,) in exposures (n,), and absorb them.
+        """Learn hyper-parameters from rows X (n, D) with counts y (n,) in `exposure` (n,), and absorb them.
 
         A fractional target is split between the two neighbouring integers, with a warning. The log likelihood in f is
-        then that of its formula at the fractional count (quasi-likelihood). `X_std` as in `GBCMRegressor.fit`.
+        then that of its formula at the fractional count (quasi-likelihood). Weights and `X_std` as of
+        `GBCMRegressor.fit`.
         """
         return self._fitted(self._counted(X, y, sample_weight, exposure, X_std, first=True))
 
@@ -35,6 +43,7 @@ class GBCMCountRegressor(NumberEstimator):
         """Absorb further rows. The first call fits, and its hyper-parameters and query points are kept.
 
         With `partition="auto"` the first call partitions rows as they arrive, since more will follow.
+        `exposure` (n,). Other arguments as of `GBCMRegressor.fit`.
         """
         if not hasattr(self, "gbcm_"):
             return self._fitted(self._counted(X, y, sample_weight, exposure, X_std, first=True), streamed=True)
@@ -48,7 +57,7 @@ class GBCMCountRegressor(NumberEstimator):
         exposure: Any = None,
         X_std: Any = None,
     ) -> Any:
-        """Return mean counts at rows X (n, D), for the given exposures: (n,).
+        """Return mean counts at rows X (n, D), for the `exposure` of each, (n,): (n,).
 
         With `return_std` also standard deviations of new counts (n,). With `quantiles` (k levels) return only the
         quantiles, (n, k). `X_std` as in `GBCMRegressor.predict`.
@@ -56,15 +65,24 @@ class GBCMCountRegressor(NumberEstimator):
         return self._numbers(X, return_std, quantiles, exposure=exposure, X_std=X_std)
 
     def predict_interval(self, X: Any, coverage: Any = COVERAGE, exposure: Any = None, X_std: Any = None) -> np.ndarray:
-        """Return central intervals that contain new counts with probability `coverage` or more: (n, 2)."""
+        """Return central intervals that contain new counts with probability `coverage` or more: (n, 2).
+
+        `exposure` of the counts, (n,) or one number; other arguments as of `GBCMRegressor.predict`.
+        """
         return self._interval(X, coverage, exposure=exposure, X_std=X_std)
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: int = 0, exposure: Any = None) -> np.ndarray:
-        """Return joint samples of counts at rows X (n, D): (n, n_samples)."""
+        """Return joint samples of counts at rows X (n, D), given their `exposure`: (n, n_samples).
+
+        Other arguments as of `GBCMRegressor.sample_y`.
+        """
         return self._samples(X, n_samples, random_state, exposure=exposure)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, exposure: Any = None, X_std: Any = None) -> float:
-        """Return D squared: the share of the Poisson deviance explained, at most 1; 0 for a constant rate."""
+        """Return D squared: the share of the Poisson deviance explained, at most 1; 0 for a constant rate.
+
+        `exposure` of the counts y (n,); other arguments as of `GBCMRegressor.fit`.
+        """
         mean, y = self.predict(X, exposure=exposure, X_std=X_std), np.asarray(y, dtype=float)
         weight = np.ones(len(y)) if sample_weight is None else checked_column(sample_weight, len(y), "sample_weight")
         time = np.ones(len(y)) if exposure is None else np.broadcast_to(np.asarray(exposure, dtype=float), len(y))

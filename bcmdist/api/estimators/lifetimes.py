@@ -18,6 +18,13 @@ class GBCMLifetimeRegressor(NumberEstimator):
     Parameters as of `GBCMRegressor`. `likelihood` None means "weibull"; "exponential" is the alternative. `event`, an
     argument of `fit` and `score`, is 1 where a lifetime ended and 0 where it is right-censored. Pipelines and searches
     pass it if it was requested (`set_fit_request(event=True)`).
+
+    Examples
+    --------
+    >>> years, ended = np.exp(y), np.arange(80) % 4 > 0
+    >>> model = bcmdist.GBCMLifetimeRegressor(kernel="se", query=20, effort="quick").fit(X, years, event=ended)
+    >>> model.predict_interval(X[:3]).shape
+    (3, 2)
     """
 
     task = "lifetimes"
@@ -25,7 +32,7 @@ class GBCMLifetimeRegressor(NumberEstimator):
     def fit(self, X: Any, y: Any, sample_weight: Any = None, event: Any = None, X_std: Any = None) -> Self:
         """Learn hyper-parameters from rows X (n, D) with times y (n,), and absorb them.
 
-        `X_std` as in `GBCMRegressor.fit`.
+        `event` (n,): 1 where a lifetime ended, 0 where it is censored. Weights and `X_std` as of `GBCMRegressor.fit`.
         """
         return self._fitted(self._timed(X, y, sample_weight, event, X_std, first=True))
 
@@ -33,6 +40,7 @@ class GBCMLifetimeRegressor(NumberEstimator):
         """Absorb further rows. The first call fits, and its hyper-parameters and query points are kept.
 
         With `partition="auto"` the first call partitions rows as they arrive, since more will follow.
+        `event` (n,) as in `fit`. Other arguments as of `GBCMRegressor.fit`.
         """
         if not hasattr(self, "gbcm_"):
             return self._fitted(self._timed(X, y, sample_weight, event, X_std, first=True), streamed=True)
@@ -49,15 +57,21 @@ class GBCMLifetimeRegressor(NumberEstimator):
         return self._numbers(X, return_std, quantiles, X_std=X_std)
 
     def predict_interval(self, X: Any, coverage: Any = COVERAGE, X_std: Any = None) -> np.ndarray:
-        """Return central intervals that contain new lifetimes with probability `coverage`: (n, 2)."""
+        """Return central intervals that contain new lifetimes with probability `coverage`: (n, 2).
+
+        Other arguments as of `GBCMRegressor.predict`.
+        """
         return self._interval(X, coverage, X_std=X_std)
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: int = 0) -> np.ndarray:
-        """Return joint samples of lifetimes at rows X (n, D): (n, n_samples)."""
+        """Return joint samples of lifetimes at rows X (n, D): (n, n_samples); as of `GBCMRegressor.sample_y`."""
         return self._samples(X, n_samples, random_state)
 
     def score(self, X: Any, y: Any, event: Any = None, X_std: Any = None) -> float:
-        """Return the concordance: the share of comparable pairs whose medians are in the right order; .5 by chance."""
+        """Return the concordance: the share of comparable pairs whose medians are in the right order; .5 by chance.
+
+        y: times (n,). `event` (n,) as in `fit`. Other arguments as of `GBCMRegressor.fit`.
+        """
         check_is_fitted(self)
         arrays = self._timed(X, y, None, event, None, first=False)
         if X_std is not None:

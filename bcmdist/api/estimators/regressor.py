@@ -67,17 +67,38 @@ class GBCMRegressor(NumberEstimator):
         The fitted committee
     n_features_in_ : number of columns of X
     feature_names_in_ : their names, where X is a data frame whose column names are strings
+
+    Raises
+    ------
+    InvalidOption
+        From `fit`: a parameter is outside its bounds, or parameters exclude each other.
+
+    Examples
+    --------
+    >>> model = bcmdist.GBCMRegressor(kernel="se", query=20, effort="quick").fit(X, y)
+    >>> mean, sd = model.predict(X[:3], return_std=True)
+    >>> mean.shape, sd.shape
+    ((3,), (3,))
     """
 
     task = "regression"
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, target_variance: Any = None, X_std: Any = None) -> Self:
-        """Learn hyper-parameters from rows X (n, D) with targets y (n,), and absorb them.
+        """Learn hyper-parameters from rows, and absorb them.
 
-        `target_variance`: known variances of the errors of targets, (n,) or one number, in the squared unit of y.
-        `X_std`: standard deviations of the errors of X, as in `predict`; rows are then learned from and absorbed at the
-        inputs that are most probable given these (`options={"noisy_inputs": "hmc"}`: at draws of them).
-        Raises subclasses of `BcmdistError`, which are also ValueErrors where data or parameters are wrong.
+        Parameters
+        ----------
+        X : array, data frame or dask collection (n, D)
+        y : targets (n,)
+        sample_weight : (n,); see the class
+        target_variance : known variances of the errors of targets, (n,) or one number, in the squared unit of y
+        X_std : standard deviations of the errors of X, as in `predict`; rows are then learned from and absorbed at the
+            inputs that are most probable given these (`options={"noisy_inputs": "hmc"}`: at draws of them)
+
+        Raises
+        ------
+        BcmdistError
+            Also a ValueError where data or parameters are wrong.
         """
         return self._fitted(self._measured(X, y, sample_weight, target_variance, X_std, first=True))
 
@@ -86,7 +107,8 @@ class GBCMRegressor(NumberEstimator):
     ) -> Self:
         """Absorb further rows. The first call fits, and its hyper-parameters and query points are kept.
 
-        With `partition="auto"` the first call partitions rows as they arrive, since more will follow.
+        With `partition="auto"` the first call partitions rows as they arrive, since more will follow. Arguments as of
+        `GBCMRegressor.fit`.
         """
         first = not hasattr(self, "gbcm_")
         arrays = self._measured(X, y, sample_weight, target_variance, X_std, first=first)
@@ -105,13 +127,26 @@ class GBCMRegressor(NumberEstimator):
         X_std: Any = None,
         target_variance: Any = None,
     ) -> Any:
-        """Return means of new observations at rows X (n, D): (n,).
+        """Return means of new observations at rows X: (n,).
 
-        With `return_std` also their standard deviations (n,), with `return_cov` also their joint covariance (n, n);
-        both include noise. With `quantiles` (k levels) return only the quantiles, (n, k). `X_std`: standard deviations
-        of independent normal errors of X, (n, D), (D,) or by column name; predictions are averaged over these errors.
-        `target_variance`: known variances of the errors of the new observations, (n,) or one number, which are added to
-        the learned noise.
+        Parameters
+        ----------
+        X : array, data frame or dask collection (n, D)
+        return_std : also return their standard deviations (n,), which include noise
+        return_cov : also return their joint covariance (n, n), which includes noise
+        quantiles : k levels; return only these quantiles, (n, k)
+        X_std : standard deviations of independent normal errors of X, (n, D), (D,) or by column name; predictions are
+            averaged over these errors
+        target_variance : known variances of the errors of the new observations, (n,) or one number, which are added to
+            the learned noise
+
+        Returns
+        -------
+        Means (n,), with what else is asked for; or quantiles (n, k). In the unit of y.
+
+        Raises
+        ------
+        InvalidData, InvalidOption
         """
         if not return_cov:
             return self._numbers(X, return_std, quantiles, X_std=X_std, target_variance=target_variance)
@@ -132,13 +167,22 @@ class GBCMRegressor(NumberEstimator):
     def predict_interval(
         self, X: Any, coverage: Any = COVERAGE, X_std: Any = None, target_variance: Any = None
     ) -> np.ndarray:
-        """Return central intervals that contain new observations with probability `coverage`: (n, 2)."""
+        """Return central intervals that contain new observations with probability `coverage`: (n, 2).
+
+        `X_std` and the others as of `GBCMRegressor.predict`.
+        """
         return self._interval(X, coverage, X_std=X_std, target_variance=target_variance)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, X_std: Any = None) -> float:
-        """Return R squared: the share of the variance of y that the predicted means explain; at most 1."""
+        """Return R squared: the share of the variance of y that the predicted means explain; at most 1.
+
+        Weights as of `GBCMRegressor.fit`, errors of X as of `GBCMRegressor.predict`.
+        """
         return explained(y, self.predict(X, X_std=X_std), sample_weight)
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: int = 0) -> np.ndarray:
-        """Return joint samples of observations at rows X (n, D): (n, n_samples)."""
+        """Return joint samples of observations at rows X (n, D): (n, n_samples).
+
+        `n_samples`: their number. `random_state`: seed.
+        """
         return self._samples(X, n_samples, random_state)

@@ -24,6 +24,7 @@ from bcmdist.api.plan.steps import PASSES, Step, learning_block, steps
 from bcmdist.api.plan.trial import CLIENT, PARTS, PRODUCT_ROWS, Trial
 from bcmdist.committee.ingest.loop import COMMIT_SECONDS
 from bcmdist.data.dataset import Dataset, open_data
+from bcmdist.data.groups import Location
 from bcmdist.data.partition import Partition, Span, partitions
 from bcmdist.data.slices import SLICED
 from bcmdist.errors import BcmdistWarning, InvalidOption
@@ -97,17 +98,42 @@ class Overheads(NamedTuple):
 
 
 @one_thread()
-def plan(source, settings: Settings | None = None, *, model=None, runtime: Runtime | None = None, begun=None) -> Plan:
+def plan(
+    source: Any,
+    settings: Settings | None = None,
+    *,
+    model: Location | None = None,
+    runtime: Runtime | None = None,
+    begun: float | None = None,
+) -> Plan:
     """Estimate the cost of a fit to a data set.
 
     Parameters
     ----------
-    source, settings, model, runtime : as of `GBCM.fit`
+    source : path or URL of a Zarr group, or (X, y) with X (N, D) and y (N,)
+    settings : of the fit
+    model : directory with an unfinished fit, whose remaining work counts; default: none
+    runtime : where the fit would run; default: in this process
     begun : when the caller began to start the runtime, by `time.perf_counter`; default: now
+
+    Returns
+    -------
+    Rows, partitions and projected figures in the units of their names: seconds, megabytes, operations in units of 1e9.
 
     Raises
     ------
-    As `GBCM.fit` before it learns hyper-parameters; `InvalidOption` also for inputs that cannot be planned.
+    BcmdistError
+        As `GBCM.fit` before it learns hyper-parameters.
+    InvalidOption
+        Inputs cannot be planned.
+
+    Examples
+    --------
+    >>> plan = bcmdist.plan((X, y), settings)
+    >>> plan.rows, plan.partitions
+    (80, 1)
+    >>> plan.projected_seconds["total"] > 0
+    True
     """
     begun = time.perf_counter() if begun is None else begun
     settings, runtime = settings or Settings(), runtime or SerialRuntime()

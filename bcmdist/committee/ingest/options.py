@@ -53,7 +53,7 @@ def never() -> bool:
 
 
 def unobserved(event: IngestEvent) -> None:
-    """Do nothing: the default of `IngestOptions.observe`."""
+    """Do nothing with an `event`: the default of `IngestOptions.observe`."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +63,15 @@ class IngestOptions:
     Raises
     ------
     InvalidOption
+        A value is outside its bounds, or options exclude each other.
+
+    Examples
+    --------
+    >>> options = bcmdist.IngestOptions(max_partitions=1, same_rows="allow")
+    >>> bcmdist.write_dataset("more.zarr", {"X": X + 1.0, "y": y})
+    >>> later, report = gbcm.ingest("more.zarr", options)
+    >>> report.partitions, report.rows
+    (1, 80)
     """
 
     watch: bool = False

@@ -120,13 +120,14 @@ def open_source(url, **options) -> Source:
 
 
 def register_source(scheme: str, opener: Opener, reader: Reader | None = None) -> None:
-    """Register a source for a URL scheme, such as "pulsar" in pulsar://HOST/TOPIC; what follows a "+" in
-    it is up to the source.
+    """Register a source for a URL scheme, such as "pulsar" in pulsar://HOST/TOPIC.
 
-    Workers and the command line find it if its module is listed under the entry points of `bcmdist.data.registry`.
+    What follows a "+" in the scheme is up to the source. Workers and the command line find it if its module is listed
+    under the entry points of `bcmdist.data.registry`.
 
     Parameters
     ----------
+    scheme : lower-case name of the scheme
     opener : callable (may be a class) that makes a source from a URL and `SourceOptions`
     reader : reads the data sets of its partitions, whose URLs have the same scheme; None if these are Zarr groups
 
@@ -134,6 +135,13 @@ def register_source(scheme: str, opener: Opener, reader: Reader | None = None) -
     ------
     InvalidOption
         The scheme is taken.
+
+    Examples
+    --------
+    >>> from bcmdist.data.sources.delivery import Listed
+    >>> bcmdist.register_source("nothing", lambda url, options: Listed((), url))
+    >>> gbcm.source("nothing://here").lag(None)
+    0
     """
     SOURCES.add(scheme, opener)
     if reader is not None:

@@ -104,11 +104,28 @@ OTHER_NAMES = {
 def register_kernel(kernel: type[Leaf]) -> type[Leaf]:
     """Register a kernel by its name, for use on its own and in sums and products; usable as a decorator.
 
+    Parameters
+    ----------
+    kernel : a subclass of `bcmdist.model.kernels.Leaf` with a `name` of its own
+
+    Returns
+    -------
+    The class.
+
     Raises
     ------
     InvalidOption
         The name is not valid in an expression or is taken, a parameter has no default within its bounds, or values or
         derivatives fail `bcmdist.testing.check_kernel`.
+
+    Examples
+    --------
+    >>> from bcmdist.model.kernels import Matern32
+    >>> @bcmdist.register_kernel
+    ... class Rough(Matern32):
+    ...     name = "rough"
+    >>> bcmdist.Settings(kernel="rough + linear").kernel
+    'rough + linear'
     """
     from bcmdist.testing.checked import LENIENT_ROUNDING, LENIENT_TOLERANCE  # quick start
     from bcmdist.testing.model import check_kernel  # quick start

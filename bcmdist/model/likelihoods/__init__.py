@@ -60,10 +60,27 @@ LIKELIHOODS = Registry[type[Likelihood]]("likelihood")
 def register_likelihood(likelihood: type[Likelihood]) -> type[Likelihood]:
     """Register a likelihood under its `name`; the first of a task is the task's default. Usable as a class decorator.
 
+    Parameters
+    ----------
+    likelihood : a subclass of `bcmdist.model.likelihoods.Likelihood` with a `name` of its own
+
+    Returns
+    -------
+    The class.
+
     Raises
     ------
     InvalidOption
         The name is taken, or the likelihood fails `bcmdist.testing.check_likelihood`.
+
+    Examples
+    --------
+    >>> from bcmdist.model.likelihoods import Poisson
+    >>> @bcmdist.register_likelihood
+    ... class Visits(Poisson):
+    ...     name = "visits"
+    >>> bcmdist.Settings(task="counts", likelihood="visits").likelihood
+    'visits'
     """
     from bcmdist.testing.checked import LENIENT_ROUNDING, LENIENT_TOLERANCE  # quick start
     from bcmdist.testing.model import check_likelihood  # quick start

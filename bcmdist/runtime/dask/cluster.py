@@ -13,7 +13,7 @@ a second run replaces the first. On loss of all workers or of the scheduler: `Sc
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import distributed
@@ -41,7 +41,16 @@ from bcmdist.runtime.dask.one_by_one import WINDOW, DeathIsFinal, OneByOne
 from bcmdist.runtime.dask.pinned import NoAnswer, PinnedPartitions
 from bcmdist.runtime.dask.summaries import EventChannel
 from bcmdist.runtime.dask.versions import check_versions
-from bcmdist.runtime.interface import Outcome, Progress, SumLost, answer_of, refuse_other_answers, run_batch, silent
+from bcmdist.runtime.interface import (
+    Outcome,
+    Progress,
+    SumLost,
+    Task,
+    answer_of,
+    refuse_other_answers,
+    run_batch,
+    silent,
+)
 from bcmdist.runtime.portion import ALL, Portion, untold
 from bcmdist.runtime.signals import finished_first
 
@@ -85,6 +94,13 @@ class DaskRuntime:
     Raises
     ------
     SchedulerUnreachable, CertificateRefused, VersionMismatch, InvalidOption
+
+    Examples
+    --------
+    >>> with bcmdist.DaskRuntime(workers=1) as runtime:
+    ...     fitted = bcmdist.GBCM.fit(X, y, settings, runtime=runtime)
+    >>> fitted.ledger.rows
+    80
     """
 
     def __init__(
@@ -178,22 +194,16 @@ class DaskRuntime:
             time.sleep(AGAIN_SECONDS)
 
     def _pulse(self, label, partitions=None):
-        return Heartbeat(
-            self._client,
-            self._scheduler,
-            label,
-            partitions,
-            live=self._live,
-            starting=self._starting,
-        )
+        seen = {"live": self._live, "starting": self._starting}
+        return Heartbeat(self._client, self._scheduler, label, partitions, **seen)
 
     @property
     def threads(self) -> int:
         """Number of tasks that run at the same time: threads of our workers when last seen, at least 1."""
         return self._live.threads
 
-    def sum(self, task, parts, *, label) -> Any:
-        """Sum of a task over partitions; batches run on any worker, and results are added in a fixed tree."""
+    def sum(self, task: Task, parts: Sequence[Work], *, label: str) -> Any:
+        """Sum of a `task` over partitions `parts`, named by `label`; any worker runs batches; added in a fixed tree."""
         while True:
             pulse = self._pulse(label, len(parts))
             try:
@@ -248,14 +258,14 @@ class DaskRuntime:
             if self._client.status == "running":
                 self._client.cancel(list(flying))
 
-    def each(self, work, *, label) -> Iterator[Outcome]:
-        """Yield the outcome of each pair of a task and partitions, in the order of completion."""
+    def each(self, work: Iterable[tuple[Task, list[Work]]], *, label: str) -> Iterator[Outcome]:
+        """Yield the outcome of each pair of a task and partitions in `work`, by completion; `label` as in `sum`."""
         pulse = self._pulse(label)
         pulse.check()
         return OneByOne(self._channel, pulse).outcomes(work)
 
-    def total(self, kept, *, label) -> Any:
-        """Fetch the sum of the kept results, after their workers have added them."""
+    def total(self, kept: Any, *, label: str) -> Any:
+        """Fetch the sum of the `kept` results, after their workers have added them; `label` as in `sum`."""
         pulse = self._pulse(label)
         pulse.done, pulse.on = kept.partitions, kept.on
         try:
@@ -317,8 +327,8 @@ class DaskRuntime:
             pulse.check_sometimes()
             return []
 
-    def check_same(self, probe, *, url) -> None:
-        """Run `probe` in this process and on every worker; raise `WorkerCannotRead` if the texts differ."""
+    def check_same(self, probe: Callable[[], str], *, url: str) -> None:
+        """Run `probe` in this process and on every worker; raise `WorkerCannotRead` if it reads `url` differently."""
         expected = probe()
         self._probes.pop(url, None)
         self._probes = dict([*self._probes.items(), (url, probe)][-MOST_PROBES:])
