@@ -2,7 +2,7 @@
 
     python tests/notebooks.py [--write]
 
-Runs each in a kernel of its own, in a scratch directory. `--write` makes those of examples/notebooks anew instead.
+Runs them side by side, each in a kernel and a scratch directory of its own. `--write` makes those of examples/notebooks anew instead.
 """
 
 import argparse
@@ -10,6 +10,7 @@ import json
 import re
 import tempfile
 import time
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 from snippets import BLOCK
@@ -51,24 +52,29 @@ def path_of(page: str) -> Path:
     return EXAMPLES / "notebooks" / f"{page}.ipynb"
 
 
-def run(page: str) -> None:
-    """Run the notebook of a page; a cell that fails is an error."""
+def run(page: str) -> str:
+    """Run the notebook of a page; a cell that fails is an error. What to print."""
     import nbformat
     from nbclient import NotebookClient
 
+    started = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         what = nbformat.read(path_of(page), as_version=4)
         NotebookClient(what, timeout=SECONDS, resources={"metadata": {"path": folder}}).execute()
+    return f"-- {page}.ipynb: {time.perf_counter() - started:.0f} s"
+
+
+def main(write) -> None:
+    if write:
+        for page in PAGES:
+            path_of(page).write_text(notebook(page), encoding="utf-8")
+    else:
+        with ProcessPoolExecutor(len(PAGES)) as pool:
+            for line in pool.map(run, PAGES):
+                print(line, flush=True)
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--write", action="store_true", help="make the notebooks anew instead")
-    asked = parser.parse_args()
-    for page in PAGES:
-        started = time.perf_counter()
-        if asked.write:
-            path_of(page).write_text(notebook(page), encoding="utf-8")
-        else:
-            run(page)
-            print(f"-- {page}.ipynb: {time.perf_counter() - started:.0f} s", flush=True)
+    main(parser.parse_args().write)
