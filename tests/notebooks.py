@@ -2,7 +2,8 @@
 
     python tests/notebooks.py [--write]
 
-Runs them side by side, each in a kernel and a scratch directory of its own. `--write` makes those of examples/notebooks anew instead.
+Runs them side by side, each in a kernel and a scratch directory of its own. `--write` makes those of examples/notebooks
+anew instead.
 """
 
 import argparse
