@@ -17,7 +17,8 @@ from pathlib import Path
 from snippets import BLOCK
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
-PAGES = ("tables", "maps")
+# Sections that are left out by page, so that both notebooks take less than a minute on two cores.
+PAGES = {"tables": ("Import once, use often",), "maps": ()}
 SECONDS = 120  # of a cell
 # Links between pages of the guide, from where notebooks are.
 LINK = re.compile(r"\]\((\w+\.md)")
@@ -37,6 +38,12 @@ def cells(text: str) -> list[dict]:
     return [{"id": f"cell{k}", **cell, "source": cell["source"].strip("\n")} for k, cell in enumerate(found)]
 
 
+def without(text: str, sections) -> str:
+    """A page without these sections of the second level."""
+    parts = re.split(r"^(?=## )", text, flags=re.MULTILINE)
+    return "".join(part for part in parts if part.partition("\n")[0].removeprefix("## ") not in sections)
+
+
 def markdown(text) -> dict:
     return {"cell_type": "markdown", "metadata": {}, "source": LINK.sub(r"](../guide/\1", text).strip("\n")}
 
@@ -44,7 +51,7 @@ def markdown(text) -> dict:
 def notebook(page: str) -> str:
     """The notebook of a page, as text."""
     kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
-    found = cells((EXAMPLES / "guide" / f"{page}.md").read_text(encoding="utf-8"))
+    found = cells(without((EXAMPLES / "guide" / f"{page}.md").read_text(encoding="utf-8"), PAGES[page]))
     what = {"cells": found, "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5}
     return json.dumps(what, indent=1, ensure_ascii=False) + "\n"
 
