@@ -95,10 +95,11 @@ newest() {
     "$scratch/newest/bin/python" -m pytest -rs -m '' --durations=10 tests/runtime
 }
 
-# Rendered and run; then a newcomer's first hour.
+# Rendered and run, two pages as notebooks, too; then a newcomer's first hour.
 guide() {
     python tests/guide.py --build
     python tests/guide.py
+    python tests/notebooks.py
     python tests/newcomer.py --here
 }
 

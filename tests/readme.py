@@ -1,9 +1,10 @@
-"""Runs what README.md shows: the Python snippet and the command lines, in a scratch directory.
+"""Runs what README.md shows: each Python snippet as a script of its own, and the command lines, in a scratch directory.
 
 The two installation lines are left out; the continuous integration runs them itself.
 """
 
 import tempfile
+import time
 from pathlib import Path
 
 import numpy as np
@@ -21,11 +22,15 @@ def measurements(path):
 
 def main():
     found = blocks(README)
-    (snippet,) = (block for block in found if block.language == "python")
+    snippets = [block for block in found if block.language == "python"]
     lines = [line for block in found if block.language == "bash" for line in commands(block)]
     assert lines, "README shows no commands"
+    assert snippets, "README shows no Python"
     with tempfile.TemporaryDirectory() as folder:
-        run_python([snippet], folder)
+        for snippet in snippets:
+            started = time.perf_counter()
+            run_python([snippet], folder)
+            print(f"-- line {snippet.line}: {time.perf_counter() - started:.0f} s", flush=True)
         work = Path(folder, "commands")
         work.mkdir()
         measurements(work / "measurements.csv")

@@ -86,7 +86,9 @@ def test_names_are_texts_not_formulas(rng, tmp_path):
 def test_what_a_picture_needs_is_said(model, tmp_path):
     gbcm, path = model
     for what in WITH_DATA:
-        with pytest.raises(InvalidOption, match=f"--what {what}: expected a data set .*; give --data TEST.zarr"):
+        with pytest.raises(
+            InvalidOption, match=f"--what {what}: expected a data set with targets to draw .*, got none; give"
+        ):
             gbcm.plot(tmp_path / "a.png", what=what)
     with pytest.raises(InvalidOption, match=r"--what: expected one of learning, .*, got 'nothing'"):
         gbcm.plot(tmp_path / "a.png", what="nothing")

@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import click
+import notebooks
 import pytest
 import snippets
 from test_layout import names_missing
@@ -15,6 +16,8 @@ from bcmdist import errors
 EXAMPLES = Path(errors.__file__).parent.parent / "examples"
 PAGES = sorted((EXAMPLES / "guide").glob("*.md"))
 LONGEST = 130
+IMAGES = sorted((EXAMPLES / "guide" / "images").iterdir())
+LARGEST_IMAGE = 120_000  # bytes
 # Whose length follows from what there is.
 LISTS = ("api.md", "matrix.md", "papers.md", "troubleshooting.md")
 
@@ -30,7 +33,7 @@ def test_every_error_has_one_entry():
 
 
 def test_every_page_is_listed():
-    listed = re.findall(r"^ +- .*: (\w+\.md)$", (EXAMPLES / "mkdocs.yml").read_text(), re.MULTILINE)
+    listed = re.findall(r"^ +- (?:.*: )?(\w+\.md)$", (EXAMPLES / "mkdocs.yml").read_text(), re.MULTILINE)
     assert sorted(listed) == [page.name for page in PAGES]
 
 
@@ -51,7 +54,30 @@ def test_pages_are_short_and_name_what_is_there(page):
     generated = page.name == "papers.md"  # whose tables have as many columns as methods
     assert max(len(line) for line in text.splitlines() if not (generated and line.startswith("|"))) <= 160
     targets = {target.partition("#")[0] for target in re.findall(r"\]\(([^)]+)\)", text)}
-    assert targets - {other.name for other in PAGES} <= {""}
+    assert targets - {other.name for other in PAGES} - {f"images/{image.name}" for image in IMAGES} <= {""}
+
+
+@pytest.mark.parametrize("page", notebooks.PAGES)
+def test_notebooks_are_those_of_the_pages(page):
+    text = notebooks.path_of(page).read_text()
+    assert text == notebooks.notebook(page), "python tests/notebooks.py --write makes them anew"
+    assert len(text) < 20_000
+
+
+def test_cells_of_a_page():
+    found = notebooks.cells("# A\n\n[b](b.md#c)\n\n```python\nx = 1\n```\n\n```bash\nbcmdist info m\n```\nend\n")
+    sources = ["# A\n\n[b](../guide/b.md#c)", "x = 1", "%%bash -e\nbcmdist info m", "end"]
+    assert [cell["source"] for cell in found] == sources
+    assert [cell["cell_type"] for cell in found] == ["markdown", "code", "code", "markdown"]
+
+
+def test_images_are_small_shown_and_made_by_code():
+    texts = "".join(page.read_text() for page in PAGES)
+    script = (EXAMPLES / "pictures.py").read_text()
+    for image in IMAGES:
+        assert image.stat().st_size < LARGEST_IMAGE
+        assert f"(images/{image.name})" in texts
+        assert f'"{image.name}"' in script
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)

@@ -27,7 +27,7 @@ class Picture:
 
     draw: Callable[[Subject], Any]
     text: str
-    """description of what it shows"""
+    """what it shows, as the object of "to draw" in an error"""
     with_data: bool = True
     """whether it needs rows with targets"""
     of_one: bool = False
@@ -54,9 +54,9 @@ def _arrivals(snapshot):
 
 PICTURES = {
     "learning": Picture(commits.learning, "scores of its commits against rows absorbed", of_one=True),
-    "calibration": Picture(_calibration, "whether intervals or probabilities can be trusted"),
+    "calibration": Picture(_calibration, "the calibration of intervals or probabilities"),
     "relevance": Picture(inputs.relevance, "how much each input matters", with_data=False),
-    "residuals": Picture(residuals.residuals, "observed against predicted, or classes confused"),
+    "residuals": Picture(residuals.residuals, "observed against predicted values, or a confusion matrix"),
     "drift": Picture(
         _drift,
         "how well arrivals were predicted before they were absorbed (of a mixture, by its first member)",
@@ -65,7 +65,11 @@ PICTURES = {
     "effects": Picture(
         effects.effects, "each term of the kernel that is a function of one column", with_data=False, of_one=True
     ),
-    "variogram": Picture(variogram.variogram, "how the difference of rows grows with their distance", of_one=True),
+    "variogram": Picture(
+        variogram.variogram,
+        "half the mean squared difference of targets against the distance between rows",
+        of_one=True,
+    ),
     "map": Picture(inputs.plane, "predictions along the two inputs that matter most", with_data=False),
 }
 
@@ -109,7 +113,7 @@ def refused(what, data, out, *, of: Facade) -> str:
     kind = PICTURES[what]
     if kind.with_data and data is None:
         raise InvalidOption(
-            f"--what {what}: expected a data set with targets, which shows {kind.text}; give --data TEST.zarr"
+            f"--what {what}: expected a data set with targets to draw {kind.text}, got none; give --data TEST.zarr"
         )
     if kind.of_one and (several := of.predictive.several) > 1:
         raise InvalidOption(
