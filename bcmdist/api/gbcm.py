@@ -62,18 +62,20 @@ class GBCM(StoredCommittee):
         settings: Settings | None = None,
         *,
         companions: Any = None,
+        sphere: tuple[str, str] | None = None,
         model: Any = None,
         runtime: Where = None,
     ) -> "GBCM":
         """Fit a committee to a data set: `GBCM.fit(path, settings)`, or `GBCM.fit(X, y, settings)`.
 
         `source`: path or URL of a Zarr group; or X (N, D), an array or data frame, with y (N,), numbers or strings, and
-        `companions`: further columns by name, such as weight (N,) or X_variance (N, D). `model`: path of the model
-        directory (default: a temporary one). `runtime`: a `Runtime`, a Dask client or a scheduler address (default:
-        serial). An unfinished fit with the same arguments is continued. Wrong arguments and data raise subclasses of
-        `BcmdistError` before anything is written.
+        `companions`: further columns by name, such as weight (N,) or X_variance (N, D). `sphere`: columns of a data
+        frame with longitude and latitude in degrees: a point on the unit sphere, of rows to predict, too. `model`: path
+        of the model directory (default: a temporary one). `runtime`: a `Runtime`, a Dask client or a scheduler address
+        (default: serial). An unfinished fit with the same arguments is continued. Wrong arguments and data raise
+        subclasses of `BcmdistError` before anything is written.
         """
-        source, settings = asked(source, y, settings, companions)
+        source, settings = asked(source, y, settings, companions, sphere)
         return cls(fit.fit(source, settings, model, runtime))
 
     @classmethod
@@ -85,6 +87,7 @@ class GBCM(StoredCommittee):
         settings: Settings | None = None,
         *,
         companions: Any = None,
+        sphere: tuple[str, str] | None = None,
         model: Any = None,
         runtime: Where = None,
     ) -> "GBCM":
@@ -92,7 +95,7 @@ class GBCM(StoredCommittee):
 
         The committee takes rows as they are stored or arrive, unless `settings.partition` is "spatial".
         """
-        source, settings = asked(source, y, settings, companions)
+        source, settings = asked(source, y, settings, companions, sphere)
         return cls(fit.prepare(source, as_stored(settings), model, runtime)[0])
 
     @classmethod

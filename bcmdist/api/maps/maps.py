@@ -8,7 +8,7 @@
 
 Inputs are coordinates, or variables along some of the target's dimensions: numbers, strings (categories), or times,
 which are converted to UTC days. Longitudes are plain numbers: 359 and 1 are 358 apart, and a model fitted to 0 to 360
-extrapolates at -90. Where this matters, use `on_sphere(ds)` and the inputs x, y, z, which have no seam and no poles.
+extrapolates at -90. Where this matters, fit with sphere=("lon", "lat"), or `on_sphere(ds)` and the inputs x, y, z.
 
 Each function is also a method of the accessor, ds.bcm, without its first argument.
 """
@@ -34,7 +34,7 @@ from bcmdist.data.schema import Schema
 from bcmdist.data.tables.dates import PERIODS
 from bcmdist.data.tables.encoded import encoded, plan
 from bcmdist.data.tables.grids import Grid, sizes_of
-from bcmdist.data.tables.roles import Roles
+from bcmdist.data.tables.roles import Roles, pair_of
 from bcmdist.data.tables.tables import Named
 from bcmdist.data.writing import write_pieces
 from bcmdist.errors import DataNotFound, InvalidData, InvalidOption, MissingExtra
@@ -104,6 +104,7 @@ def fit(
     *,
     companions: Mapping[str, str] | None = None,
     cyclic: Mapping[str, Sequence[str]] | None = None,
+    sphere: tuple[str, str] | None = None,
     model=None,
     runtime: Where = None,
 ) -> GBCM:
@@ -117,7 +118,7 @@ def fit(
     settings : `Settings`
     companions : names of variables by role: weight, exposure, trials, event, target_variance
     cyclic : periods of time inputs, which add cyclic inputs: {"time": ["year"]}
-    model, runtime : as of `GBCM.fit`
+    sphere, model, runtime : as of `GBCM.fit`
 
     Raises
     ------
@@ -130,7 +131,8 @@ def fit(
     odd = [period for periods in periods_of.values() for period in periods if period not in PERIODS]
     if odd or not periods_of.keys() <= set(inputs):
         raise InvalidOption(f"cyclic: expected {', '.join(PERIODS)} of inputs, got {cyclic!r}; correct it")
-    roles = Roles(target, inputs=tuple(inputs), companions=companions or {}, cyclic=periods_of, missing="drop")
+    on, named = [] if sphere is None else [pair_of(sphere)], {"companions": companions or {}, "cyclic": periods_of}
+    roles = Roles(target, inputs=tuple(inputs), sphere=on, missing="drop", **named)
     return GBCM.fit(Cells.of(data, roles), settings, model=model, runtime=runtime)
 
 
