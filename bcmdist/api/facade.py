@@ -227,10 +227,11 @@ class Facade(ABC):
         y: Any = None,
         method: str | None = None,
         inputs: str | None = None,
+        above: Sequence[float] = (),
         runtime: Where = None,
     ) -> str:
         """Write a diagnostic picture to `out`; return its name. See `pictures.plot`."""
-        how = {"what": what, "data": data, "x": x, "y": y, "method": method, "inputs": inputs}
+        how = {"what": what, "data": data, "x": x, "y": y, "method": method, "inputs": inputs, "above": above}
         return import_module(PICTURES).plot(self, out, runtime, **how)
 
     @runs

@@ -135,7 +135,7 @@ class KernelColumns:
     def _shown(self, found) -> str:
         name, iso, text, options = found.groups()
         left = list(map(int, text.split(", ")))
-        columns, categories, first = [], True, left[0]
+        columns, categories, first = list[str](), True, left[0]
         while left:
             whole = next((c for c in self._codes() if left[: len(c[1])] == list(c[1])), None)
             single = bool(KERNELS[name].options)

@@ -16,7 +16,7 @@ Each function is also a method of the accessor, ds.bcm, without its first argume
 import contextlib
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -131,8 +131,9 @@ def fit(
     odd = [period for periods in periods_of.values() for period in periods if period not in PERIODS]
     if odd or not periods_of.keys() <= set(inputs):
         raise InvalidOption(f"cyclic: expected {', '.join(PERIODS)} of inputs, got {cyclic!r}; correct it")
-    on, named = [] if sphere is None else [pair_of(sphere)], {"companions": companions or {}, "cyclic": periods_of}
-    roles = Roles(target, inputs=tuple(inputs), sphere=on, missing="drop", **named)
+    roles = Roles(target, inputs=tuple(inputs), companions=companions or {}, cyclic=periods_of, missing="drop")
+    if sphere is not None:
+        roles = replace(roles, sphere=[pair_of(sphere)])
     return GBCM.fit(Cells.of(data, roles), settings, model=model, runtime=runtime)
 
 

@@ -30,6 +30,8 @@ class Subject:
     """name of the data set, for titles"""
     whole: int = 0
     """number of rows of the data set"""
+    above: tuple[float, ...] = ()
+    """thresholds whose probabilities of exceedance a map shows"""
 
     @property
     def judged(self) -> Judged:
@@ -42,9 +44,9 @@ class Subject:
         """Number of committees: 1, or the members of a mixture."""
         return self.of.predictive.several
 
-    def predicted(self, X) -> dict[str, np.ndarray]:
+    def predicted(self, X, above=()) -> dict[str, np.ndarray]:
         """Return predictions at the rows of X (n, D), as `GBCM.predict` does."""
-        return predict(self.of.predictive, X, method=self.method)
+        return predict(self.of.predictive, X, method=self.method, above=above)
 
     @property
     def description(self) -> str:

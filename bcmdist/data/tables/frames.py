@@ -168,9 +168,10 @@ def coded(X, coding: Coding) -> np.ndarray:
     """
     named = {str(name): name for name in X.columns}
     table = of_frame(X[[named[name] for name in coding.columns]])
-    for name, code in [(name, code) for code in coding.codes for name in code.columns]:
+    for name in coding.columns:
         gaps = np.flatnonzero(table[name].gaps)
-        if len(gaps) and (coding.missing == "error" or isinstance(code, Sphere)):
+        needed = coding.missing == "error" or any(name in sphere.columns for _, sphere in coding.points)
+        if len(gaps) and needed:
             raise InvalidData(
                 f"X: expected a number, a level or a date in each row of {name!r}, none at row {gaps[0]} "
                 f"({len(gaps)} such rows); fill or drop them"

@@ -172,8 +172,8 @@ def pair_of(sphere) -> tuple[str, str]:
     names = [str(name).strip() for name in names]
     if len(names) != 2 or not all(names) or names[0] == names[1]:
         raise InvalidOption(
-            f"sphere: expected the names of two different columns, LON,LAT, got {sphere!r:.80}; name that of longitudes, "
-            "then that of latitudes"
+            f"sphere: expected the names of two different columns, LON,LAT, got {sphere!r:.80}; name that of "
+            "longitudes, then that of latitudes"
         )
     return names[0], names[1]
 
