@@ -71,8 +71,7 @@ class GBCM(StoredCommittee):
         `source`: path or URL of a Zarr group; or X (N, D), an array or data frame, with y (N,), numbers or strings, and
         `companions`: further columns by name, such as weight (N,) or X_variance (N, D). `sphere`: columns of a data
         frame with longitude and latitude, in degrees. `model`: path of the model directory (default: a temporary one).
-        `runtime`: a `Runtime`, a Dask client or a scheduler address (default: serial). An unfinished fit with the same
-        arguments is continued. Wrong arguments and data are refused before anything is written.
+        `runtime`: a `Runtime`, Dask client or scheduler address (default: serial). An unfinished fit is continued.
         """
         source, settings = asked(source, y, settings, companions, sphere)
         return cls(fit.fit(source, settings, model, runtime))

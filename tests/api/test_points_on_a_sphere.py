@@ -125,7 +125,7 @@ def test_more_rows_scores_blocks_and_pictures(folder):
 
 
 @pytest.mark.parametrize(
-    "columns, words, text",
+    ("columns", "words", "text"),
     [
         ({}, ["--sphere", "lng,lat"], "expected a column 'lng', found"),
         ({}, ["--sphere", "lon,lon"], "two different columns"),

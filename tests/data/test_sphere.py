@@ -44,7 +44,7 @@ def test_gaps_stay_gaps():
 
 
 @pytest.mark.parametrize(
-    "lon, lat, error, text",
+    ("lon", "lat", "error", "text"),
     [
         ([10.0, 10.0], [5.0, 91.0], InvalidData, "latitude from -90 to 90 in 'lat', got 91 at row 101"),
         ([400.0, 10.0], [5.0, 1.0], InvalidData, "longitude from -360 to 360 in 'lon', got 400 at row 100"),

@@ -5,6 +5,7 @@ The two inputs are longitude and latitude of a point on a sphere; else the coord
 widest gap between rows, so that a region on both sides of 180 degrees is drawn as one.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +21,7 @@ from bcmdist.prediction.exceedance import above_name, refuse_thresholds
 
 CELLS = 60  # grid cells of a map, along each input
 CURVE_POINTS = 200
+PANEL_WIDTH = 4.5  # inches
 MAP_HALF_WIDTH = 1.7  # without rows, a map extends so many standard deviations from the mean of an input
 GLOBE = 60.0  # degrees of half a map without rows from which on it shows the globe
 SHOWN_ROWS = 500
@@ -29,7 +31,7 @@ SHOWN_ROWS = 500
 class Plane:
     """The two inputs of a map, or longitude and latitude of a point on a sphere, with their ranges."""
 
-    names: tuple[str, str]
+    names: Sequence[str]
     low: np.ndarray
     """(2,)"""
     high: np.ndarray
@@ -65,12 +67,13 @@ def plane(subject: Subject) -> Any:
     output = f" of {model.outputs[0]}" if model.outputs else ""
     others_fixed = f"; the other {others} inputs at their {typical}" if others > 0 else ""
     title = f"Predictions of {target_name(subject)}{output} along {of.names[0]} and {of.names[1]}{others_fixed}"
-    figure, axes = paper.sheet(title, width=4.5 * len(fields), height=4.0, ncols=len(fields), sharey=True)
+    figure, axes = paper.sheet(title, width=PANEL_WIDTH * len(fields), height=4.0, ncols=len(fields), sharey=True)
     for one, (name, values, colours, limits) in zip(axes, fields, strict=True):
         how = {"cmap": colours, "shading": "nearest", "rasterized": True} | limits
         image = one.pcolormesh(a, b, values.reshape(CELLS, CELLS), **how)
-        figure.colorbar(image, ax=one, label=name)
-        one.set(xlabel=paper.shortened(of.names)[0])
+        figure.colorbar(image, ax=one)
+        one.set(xlabel=paper.shortened(of.names)[0], title=paper.wrapped(name, PANEL_WIDTH))
+        one.locator_params(axis="x", nbins=5)
         if of.rows is not None and others <= 0:
             one.plot(*of.rows[:SHOWN_ROWS].T, ".", color="0.2", markersize=1.5)
         if len(of.columns) == 3:
@@ -145,7 +148,7 @@ def _classes(model, predictions):
     p, labels = predictions["probability"], model.class_labels
     if len(labels) == 2:
         return [
-            (f"probability of {paper.shortened([str(labels[1])])[0]}", p[:, 1], "RdBu_r", {}),
+            (f"probability of {labels[1]!s:.28}", p[:, 1], "RdBu_r", {}),
             (
                 "deviation of the latent function",
                 np.sqrt(predictions["variance"]).reshape(len(p), -1).max(axis=1),
@@ -164,7 +167,7 @@ def _curve(subject):
     ends = model.scaling.original_inputs(MAP_HALF_WIDTH * np.array([[-1.0], [1.0]]))
     if subject.rows is not None:
         ends = np.quantile(subject.rows.X, (0.01, 0.99), axis=0)
-    x = np.linspace(*ends[:, 0], CURVE_POINTS)
+    x = np.linspace(ends[0, 0], ends[1, 0], CURVE_POINTS)
     predictions = subject.predicted(x[:, None])
     name = paper.shortened(column_names(model))[0]
     figure, axes = paper.sheet(

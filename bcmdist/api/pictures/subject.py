@@ -68,5 +68,6 @@ class Subject:
 
 
 def target_name(subject: Subject) -> str:
-    """Return the name of the targets."""
-    return subject.snapshot.model.y_name
+    """Return the name of the targets: that of the column of a table, or of the array."""
+    model = subject.snapshot.model
+    return dict(model.schema.coding.roles if model.schema.coding else ()).get("y", model.y_name)
