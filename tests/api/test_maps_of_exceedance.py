@@ -22,23 +22,8 @@ def sites(tmp_path_factory):
     table = pd.DataFrame({"depth": depth, "northing": north, "easting": east})
     table["ore"] = np.sin(east) + 0.1 * depth + 0.1 * rng.standard_normal(150)
     table.to_csv(place / "sites.csv", index=False)
-    done = CliRunner().invoke(
-        cli,
-        [
-            "fit",
-            str(place / "sites.csv"),
-            "--y",
-            "ore",
-            "--model",
-            str(place / "model"),
-            "--kernel",
-            "se",
-            "--query",
-            "40",
-            "--no-learn",
-            "--serial",
-        ],
-    )
+    words = ["--y", "ore", "--model", str(place / "model"), "--kernel", "se", "--query", "40", "--no-learn", "--serial"]
+    done = CliRunner().invoke(cli, ["fit", str(place / "sites.csv"), *words])
     assert done.exit_code == 0, done.output
     return place
 
