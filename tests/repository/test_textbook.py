@@ -29,9 +29,11 @@ def test_the_page_says_what_the_results_say():
         assert f"| {ROWS[name]} | {' | '.join(f'{one:.3f}' for one in figures)} |" in text
     both = found["agreement"]
     assert f"differ by at most {both['mean']:.1e}, variances by {both['variance']:.1e}" in text
+    along, across = found["methods"]["bcmdist_turned"]["parameters"]["lengths_km"]
+    assert f"lengthscales of {along:.1f} km along the river and {across:.1f} across" in text
     evidence, best = found["turned"]["log_evidence"], found["turned"]["best"]
     gain = evidence[str(best)] - evidence["0"]
-    assert f"it is {best} degrees from\neast, where the log evidence is {gain:.1f} above that along the axes" in text
+    assert f"it is {best} degrees from east, where the log evidence is {gain:.1f} above that along the axes" in text
 
 
 @pytest.mark.parametrize(
