@@ -73,7 +73,7 @@ def coding_of(
     InvalidData
         There are gaps, which are to be refused.
     InvalidDtype
-        The type of every column is unclear.
+        Every type is unclear.
     """
     spheres = _spheres(X, sphere)
     coded_output = output is not None and hasattr(X, "iloc") and output in map(str, X.columns)
@@ -86,7 +86,7 @@ def coding_of(
     plain = (look.kinds <= {NUMBERS} and not look.gaps and not look.names_rows for look in looks.values())
     if all(plain) and not coded_output and not spheres:
         return None
-    others = {name: look for name, look in looks.items() if not any(name in one.columns for one in spheres)}
+    others = {name: look for name, look in looks.items() if name not in {n for one in spheres for n in one.columns}}
     codes, unclear, numbering = choose_codes(others, "X", indicate=True, lenient=True)
     if unclear:
         names = [look.name for look in unclear]
@@ -102,10 +102,9 @@ def coding_of(
         warn(f"X: {few(repr(look.name) for look in numbering)} not used: it numbers the rows")
     if as_numbers := described_quantities(looks[name] for name in codes):
         warn(f"X: texts are read as numbers in {few(as_numbers)}; X.astype('category') takes them for levels")
-    filled = [f"{name!r} ({looks[name].gaps})" for name in codes if looks[name].gaps]
-    if filled and missing == "error":
-        raise InvalidData(f"X: expected a value in each row, got gaps in {few(filled)}; fill or drop them")
-    if filled:
+    if filled := [f"{name!r} ({looks[name].gaps})" for name in codes if looks[name].gaps]:
+        if missing == "error":
+            raise InvalidData(f"X: expected a value in each row, got gaps in {few(filled)}; fill or drop them")
         warn(f"X: gaps are filled with the mean and marked by an indicator in {few(filled)}")
     return Coding(with_spheres(codes, list(table), spheres), "indicate" if filled else "error", unseen)
 
