@@ -19,6 +19,7 @@ from bcmdist.data.rows import read_all
 from bcmdist.data.tables.column import Column, as_texts
 from bcmdist.data.tables.options import is_geojson
 from bcmdist.data.tables.polygons import Region, read_regions
+from bcmdist.data.tables.sphere import degrees, points
 from bcmdist.data.tables.tables import Named, ending, open_table
 from bcmdist.data.tables.writing import WRITERS
 from bcmdist.errors import BcmdistWarning, InvalidData, InvalidOption
@@ -70,9 +71,9 @@ def points_in_regions(gbcm: GBCM, request: PredictRequest) -> Points:
     """Grids of points inside the polygons of the file `request.data`."""
     columns = _coordinates(gbcm, request.coordinates, all_of_them=True)
     grids = [(region.name, region.grid(request.spacing)) for region in read_regions(request.data)]
-    points = np.concatenate([grid for _, grid in grids])
-    X = np.empty_like(points)
-    X[:, columns] = points
+    grid = np.concatenate([grid for _, grid in grids])
+    X = np.empty((len(grid), len(columns)))
+    X[:, columns] = grid if len(columns) == 2 else points(*grid.T)
     names = np.repeat([name for name, _ in grids], [len(grid) for _, grid in grids])
     return Points("region", X, names, {"rows": len(X)})
 
@@ -98,7 +99,12 @@ def points_of(gbcm: GBCM, request: PredictRequest, data: str, x: str | None, *, 
     over, taken, name = str(request.over), np.arange(dataset.rows), str(request.over)
     if is_geojson(over):
         name = "region"
-        taken, values = _inside(read_regions(over), rows.X[:, _coordinates(gbcm, request.coordinates)], over)
+        regions, at = read_regions(over), rows.X[:, _coordinates(gbcm, request.coordinates)]
+        if at.shape[1] == 3:
+            west = min(region.edges[:, 0].min() for region in regions)
+            lon, lat = degrees(at)
+            at = np.column_stack([west + np.mod(lon - west, 360.0), lat])
+        taken, values = _inside(regions, at, over)
     else:
         values = _column(request, data, over, dataset.rows, times)
     weights = None
@@ -112,11 +118,16 @@ def points_of(gbcm: GBCM, request: PredictRequest, data: str, x: str | None, *, 
 
 
 def _coordinates(gbcm, names, *, all_of_them=False) -> list[int]:
-    """Numbers of the inputs that are x and y of polygons; `all_of_them`: the model must have no others."""
-    columns = list(gbcm.model.schema.columns)
+    """Numbers of the inputs that are x and y of polygons, or of the three of a point on a sphere, whose longitude and
+    latitude they are; `all_of_them`: the model must have no others."""
+    columns, coding = list(gbcm.model.schema.columns), gbcm.model.schema.coding
     if names is None and gbcm.model.inputs == 2:
         return [0, 1]
     given = [name.strip() for name in (names or "").split(",") if name.strip()]
+    for first, sphere in coding.points if coding else ():
+        alone = gbcm.model.inputs == 3
+        if (not given and alone) or (tuple(given) == sphere.columns and (alone or not all_of_them)):
+            return [first, first + 1, first + 2]
     if len(given) != 2 or set(given) - set(columns):
         raise InvalidOption(
             f"--coordinates: expected two inputs, x and y of the polygons, among {', '.join(columns) or 'named ones'}, "

@@ -126,6 +126,7 @@ class Facade(AbstractCommittee):
         y: Any = None,
         method: str | None = None,
         inputs: str | None = None,
+        above: Sequence[float] = (),
         runtime: Where = None,
     ) -> str:
         """Write a diagnostic picture. See `pictures.plot`.
@@ -137,6 +138,7 @@ class Facade(AbstractCommittee):
         data : path or URL of a data set with targets
         x, y : names of its arrays; default: as in training
         method, inputs : as of `predict_zarr`
+        above : thresholds, for each of which a map has the probability that the function is above it
         runtime : where to run; default: in this process
 
         Returns
@@ -154,7 +156,7 @@ class Facade(AbstractCommittee):
         >>> gbcm.plot("relevance.svg")
         'relevance'
         """
-        how = {"what": what, "data": data, "x": x, "y": y, "method": method, "inputs": inputs}
+        how = {"what": what, "data": data, "x": x, "y": y, "method": method, "inputs": inputs, "above": above}
         return import_module(PICTURES).plot(self, out, runtime, **how)
 
     @runs

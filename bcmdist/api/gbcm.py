@@ -55,6 +55,7 @@ class GBCM(ChangingCommittee):
         settings: Settings | None = None,
         *,
         companions: Any = None,
+        sphere: tuple[str, str] | None = None,
         model: Any = None,
         runtime: Where = None,
     ) -> "GBCM":
@@ -68,6 +69,7 @@ class GBCM(ChangingCommittee):
         y : numbers or strings (N,), beside X
         settings : default: `Settings()`
         companions : further columns by name, such as weight (N,) or X_variance (N, D), beside X
+        sphere : columns of a data frame with longitude and latitude, in degrees
         model : path of the new model directory; default: a temporary one
         runtime : a `Runtime`, a Dask client or a scheduler address; default: in this process
 
@@ -90,7 +92,7 @@ class GBCM(ChangingCommittee):
         >>> fitted.info()["rows"]
         80
         """
-        source, settings = asked(source, y, settings, companions)
+        source, settings = asked(source, y, settings, companions, sphere)
         return cls(fit.fit(source, settings, model, runtime))
 
     @classmethod
@@ -102,6 +104,7 @@ class GBCM(ChangingCommittee):
         settings: Settings | None = None,
         *,
         companions: Any = None,
+        sphere: tuple[str, str] | None = None,
         model: Any = None,
         runtime: Where = None,
     ) -> "GBCM":
@@ -111,7 +114,7 @@ class GBCM(ChangingCommittee):
 
         Parameters
         ----------
-        source, y, settings, companions, model, runtime : as of `fit`
+        source, y, settings, companions, sphere, model, runtime : as of `fit`
 
         Returns
         -------
@@ -128,7 +131,7 @@ class GBCM(ChangingCommittee):
         >>> empty.partial_fit(X, y).info()["rows"]
         80
         """
-        source, settings = asked(source, y, settings, companions)
+        source, settings = asked(source, y, settings, companions, sphere)
         return cls(fit.prepare(source, as_stored(settings), model, runtime)[0])
 
     @classmethod

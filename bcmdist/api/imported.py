@@ -173,11 +173,13 @@ def _imported_nearby(model, file, roles, stays):
             )
         yield place
         return
-    import_file(file, place, roles=roles, attributes={MADE_OF: made_of})
+    imported = False
     try:
+        import_file(file, place, roles=roles, attributes={MADE_OF: made_of})
+        imported = True
         yield place
     finally:
-        if not stays(place):
+        if not (imported and stays(place)):
             discard(place)
             with contextlib.suppress(OSError):  # an object store, or the directory is not empty
                 os.rmdir(os.path.dirname(place))

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from bcmdist.api.lazy import blocks, is_lazy
+from bcmdist.api.lazy import blocks, is_lazy, refuse_lazy
 from bcmdist.data.dataset import COMPANIONS, OPTIONAL_ARRAYS
 from bcmdist.data.schema import CLASSES, Schema, as_table, class_codes, frame_names, is_text
 from bcmdist.data.tables.coding import Coding
@@ -62,6 +62,9 @@ class InMemoryRows(Rows):
     output: str | None = None
     """column of a data frame that names outputs"""
 
+    sphere: tuple[str, str] | None = None
+    """columns of a data frame with longitude and latitude, in degrees"""
+
     def written(self) -> tuple[Scratch, str]:
         """Write the rows. Return the scratch directory, which lives as long as this object, and the data set's URL.
 
@@ -73,6 +76,7 @@ class InMemoryRows(Rows):
         scratch = Scratch()
         url = str(Path(scratch.path, "rows-in-memory.zarr"))
         if is_lazy(self.X):
+            refuse_lazy(self.X, self.sphere)
             self._append(url)
         else:
             arrays, schema = self._arrays()
@@ -106,7 +110,7 @@ class InMemoryRows(Rows):
     def _inputs(self):
         """Return the names of the inputs, their values (N, D), and their coding (None for numeric columns only)."""
         X = framed(self.X)
-        made = None if self.coding else coding_of(X, output=self.output)
+        made = None if self.coding else coding_of(X, output=self.output, sphere=self.sphere)
         coding = self.coding or made
         if coding and (made or is_uncoded(X, coding)):
             return coding.inputs, coded(X, coding), coding

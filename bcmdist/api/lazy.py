@@ -10,12 +10,21 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from bcmdist.errors import InvalidData
+from bcmdist.errors import InvalidData, InvalidOption
 
 
 def is_lazy(X) -> bool:
     """Whether X is a dask collection."""
     return hasattr(X, "__dask_graph__")
+
+
+def refuse_lazy(X, sphere) -> None:
+    """Raise `InvalidOption` where longitude and latitude of a dask collection are to be points on a sphere."""
+    if sphere is not None and is_lazy(X):
+        raise InvalidOption(
+            "sphere: expected a data frame in memory, got a dask collection; write it to Parquet and `bcmdist import` "
+            "that with --sphere"
+        )
 
 
 def whole_rows(X) -> Any:

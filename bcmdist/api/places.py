@@ -13,7 +13,7 @@ from bcmdist.learning.settings import Settings
 from bcmdist.storage.temporary import Scratch
 
 
-def asked(source, y, settings, companions) -> tuple[Any, Settings]:
+def asked(source, y, settings, companions, sphere=None) -> tuple[Any, Settings]:
     """Return the source (`source_of_rows`) and the settings.
 
     The arguments are (source, settings) or (X, y, settings): `Settings` may be passed in the place of y.
@@ -27,7 +27,12 @@ def asked(source, y, settings, companions) -> tuple[Any, Settings]:
     settings, found = settings or Settings(), source_of_rows(source, y, companions)
     if isinstance(found, InMemoryRows) and settings.output is not None:
         found = replace(found, output=settings.output)
-    return found, settings
+    if sphere is not None and not isinstance(found, InMemoryRows):
+        raise InvalidOption(
+            "sphere: expected a data frame X and y with columns of degrees, got a place; give --sphere to `bcmdist "
+            "import`, or `bcmdist fit` of a table"
+        )
+    return (found if sphere is None else replace(found, sphere=sphere)), settings
 
 
 def source_of_rows(source, y, companions) -> Any:

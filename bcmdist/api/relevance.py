@@ -3,7 +3,7 @@
 A lengthscale is the distance along an input over which the function changes with the other inputs fixed; inputs with
 short lengthscales matter. Lengthscales need no data, but a kernel with one per input, and two redundant inputs share
 their relevance. Permutation importance (Breiman 2001) is the loss of log density when a column is shuffled among rows.
-It works for every model, but needs rows with targets. A categorical column counts as one feature.
+It works for every model, but needs rows with targets. A categorical column, or a point on a sphere, is one feature.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,6 +13,7 @@ import numpy as np
 
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.tables.coding import Category
+from bcmdist.data.tables.sphere import Sphere, degrees
 from bcmdist.model.kernel_columns import kernel_columns
 from bcmdist.prediction.scored_rows import Judged
 
@@ -30,17 +31,25 @@ def column_names(model) -> list[str]:
 
 @dataclass(frozen=True)
 class Feature:
-    """A numeric input, or the inputs that code one categorical column."""
+    """A numeric input, or the inputs that code one categorical column, or a point on a sphere."""
 
     name: str
     """name of the column"""
     inputs: np.ndarray
     """indices of the inputs, (k,)"""
     levels: tuple[str, ...] | None = None
-    """levels of a categorical column; None for a numeric input"""
+    """levels of a categorical column; None for others"""
+
+    @property
+    def on_sphere(self) -> bool:
+        """Whether it is a point on a sphere."""
+        return self.levels is None and len(self.inputs) > 1
 
     def shown(self, x) -> float | str:
-        """Return the value of the feature in a row x (D,), in original units: a number, or the name of a level."""
+        """Return the value of the feature in a row x (D,), in original units: a number, name of a level, or degrees."""
+        if self.on_sphere:
+            lon, lat = degrees(x[self.inputs][None])
+            return f"{lon[0]:.6g}, {lat[0]:.6g}"
         if self.levels is None:
             return float(x[self.inputs[0]])
         k = int(np.argmax(x[self.inputs]))
@@ -50,7 +59,7 @@ class Feature:
 
 
 def features(model) -> list[Feature]:
-    """Return the F features of a model: its numeric inputs, and its categorical columns."""
+    """Return the F features of a model: its numeric inputs, categorical columns and points on a sphere."""
     names = column_names(model)
     if model.schema.coding is None:
         return [Feature(name, np.array([k])) for k, name in enumerate(names)]
@@ -58,8 +67,8 @@ def features(model) -> list[Feature]:
     for code in model.schema.coding.codes:
         first = sum(len(feature.inputs) for feature in found)
         inputs = np.arange(first, first + len(code.inputs))
-        if isinstance(code, Category):
-            found.append(Feature(code.name, inputs, code.levels))
+        if isinstance(code, (Category, Sphere)):
+            found.append(Feature(code.name, inputs, getattr(code, "levels", None)))
         else:
             found += [Feature(names[k], np.array([k])) for k in inputs]
     return found

@@ -51,19 +51,24 @@ def _at_lower_bound(leaf, inputs):
 COLUMN, LEVEL = "one for each column", "one for each level"
 
 
+def _separate(groups) -> tuple[int, ...]:
+    """Return groups (D,) in which each level has a lengthscale of its own: only points on a sphere still share one."""
+    return tuple(group if group < 0 else k for k, group in enumerate(groups)) if min(groups, default=0) < 0 else ()
+
+
 def freed(point: Point) -> Point | None:
     """Return a search point with a separate lengthscale for each level; None if no levels share one."""
-    found = replace(point, groups=())
+    found = replace(point, groups=_separate(point.groups))
     return found if moves_of(found).shape[1] > moves_of(point).shape[1] else None
 
 
 def shared_by(kernel: Kernel, groups: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the groups (D,) of inputs that share lengthscales in a kernel; () if its levels have separate ones."""
+    """Return the groups (D,) of inputs that share lengthscales in a kernel, those of levels only if they do there."""
     for name, columns in kernel.lengthscale_columns(len(groups)).items() if groups else ():
         shared = [groups[column] for column in columns]
         values = kernel.parameters[name]
         if len(values) == len(columns) and not np.array_equal(values, values[[shared.index(one) for one in shared]]):
-            return ()
+            return _separate(groups)
     return groups
 
 
@@ -77,7 +82,7 @@ def category_lengthscales_by_evidence(search, best: Point, effort) -> tuple[Poin
     if freed(best) is None:
         return best, ()
     tied = search.climb(best, effort.isotropic_steps)  # so that the gain is not due to further steps
-    free = search.climb(replace(tied, groups=()), effort.isotropic_steps)
+    free = search.climb(replace(tied, groups=_separate(tied.groups)), effort.isotropic_steps)
     more = moves_of(free).shape[1] - moves_of(tied).shape[1]
     needed = 0.5 * more * math.log(effort.rows)
     if free.objective - tied.objective > 0.5 * needed:

@@ -29,8 +29,8 @@ def coordinate_inputs(requested: str | None, schema: Schema, inputs: int) -> tup
 
     Parameters
     ----------
-    requested : names or numbers, separated by commas, or "none"; None for the coordinates of the grid that the data
-        come from, or else inputs with usual names (`USUAL`)
+    requested : names or numbers, separated by commas, or "none"; None for points on a sphere, or the coordinates of the
+        grid that the data come from, or else inputs with usual names (`USUAL`)
 
     Raises
     ------
@@ -40,6 +40,8 @@ def coordinate_inputs(requested: str | None, schema: Schema, inputs: int) -> tup
     if requested is not None:
         names = [] if requested == NO_INPUTS else [name.strip() for name in requested.split(",")]
         return tuple(sorted(numbers_of(names, schema, inputs)))
+    if schema.coding and schema.coding.points:
+        return tuple(first + k for first, _ in schema.coding.points for k in range(3))
     if schema.coordinates:
         return tuple(k for k, name in enumerate(schema.columns) if name in schema.coordinates)
     place = {name.lower(): k for k, name in enumerate(schema.columns)}
@@ -50,21 +52,33 @@ def coordinate_inputs(requested: str | None, schema: Schema, inputs: int) -> tup
 def numbers_of(names: Sequence[str], schema: Schema, inputs: int) -> list[int]:
     """Return the numbers of inputs from their names, or from these numbers as texts; each may occur once.
 
+    Columns of longitude and latitude, one of them or both, name the three inputs of their point.
+
     Raises
     ------
     InvalidOption
     """
-    found = [_number(name, schema, inputs) for name in names]
+    found = [number for name in _with_points(names, schema) for number in _numbers(name, schema, inputs)]
     if len(set(found)) < len(found):
         listed = ", ".join(names)
         raise InvalidOption(f"coordinates: expected each input once, got {listed:.200}; leave out the second")
     return found
 
 
-def _number(name, schema, inputs) -> int:
+def _with_points(names, schema) -> list[str]:
+    """Return the names without those of latitudes that come with their longitudes: a point is named by either."""
+    points = schema.coding.points if schema.coding else ()
+    named = {code.lat for _, code in points if code.lon in names}
+    return [name for name in names if name not in named]
+
+
+def _numbers(name, schema, inputs) -> list[int]:
     if name in schema.columns:
-        return schema.columns.index(name)
+        return [schema.columns.index(name)]
+    for first, code in schema.coding.points if schema.coding else ():
+        if name in code.columns:
+            return [first, first + 1, first + 2]
     if name.isdecimal() and int(name) < inputs:
-        return int(name)
-    listed = few(schema.columns or map(str, range(inputs)))
+        return [int(name)]
+    listed = few((schema.coding.columns if schema.coding else schema.columns) or map(str, range(inputs)))
     raise InvalidOption(f"coordinates: expected inputs ({listed}), got {name!r:.80}; correct the name")

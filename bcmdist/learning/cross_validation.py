@@ -278,7 +278,8 @@ def _lengthscales(point):
     """Return how many lengthscales a point has, in words."""
     if point.tied:
         return "one for the inputs as given"
-    if len(set(point.groups)) < len(point.groups):
+    levels = [group for group in point.groups if group >= 0]  # others are points on a sphere
+    if len(set(levels)) < len(levels):
         return COLUMN
     one = all(len(point.kernel.parameters[name]) == 1 for name in point.kernel.lengthscales)
     return "one for all inputs" if one else "one for each input"

@@ -70,8 +70,8 @@ DECISIVE_ERRORS = 2.0
 def requested_warps(settings, surveyed: SurveyResult, schema, where: str) -> dict[int, str]:
     """Return the kind asked for each input, by number: "auto" where left-out rows are to decide.
 
-    Constant columns, columns of two values, which any map only shifts and scales, inputs of categories, and columns of
-    periodic kernels stay as they are.
+    Constant columns, columns of two values, which any map only shifts and scales, inputs of categories and of points on
+    a sphere, and columns of periodic kernels stay as they are.
 
     Raises
     ------
@@ -80,7 +80,8 @@ def requested_warps(settings, surveyed: SurveyResult, schema, where: str) -> dic
     """
     common, by_column = parse_warp(settings.warp)
     names = list(schema.columns) or [f"X[{k}]" for k in range(len(surveyed.x.mean))]
-    categories = np.bincount(schema.groups)[list(schema.groups)] > 1 if schema.groups else np.zeros(len(names), bool)
+    several = [schema.groups.count(group) > 1 for group in schema.groups]
+    categories = np.array(several) if several else np.zeros(len(names), bool)
     plain = ~(surveyed.x.constant | surveyed.x.two_valued | categories)
     kinds = {k: common if able else NONE for k, able in enumerate(plain)}
     for column, kind in by_column.items():

@@ -74,7 +74,9 @@ class KernelColumns:
         if factor.columns is None and not base.options:
             return factor
         words = range(self.inputs) if factor.columns is None else factor.columns
-        groups = [self._inputs_of(word, factor, single=bool(base.options)) for word in words]
+        points = self.schema.coding.points if self.schema.coding else ()
+        named = {code.lat for _, code in points if code.lon in words}  # by the longitude
+        groups = [self._inputs_of(word, factor, single=bool(base.options)) for word in words if word not in named]
         columns = tuple(number for group in groups for number in group)
         if len(set(columns)) < len(columns):
             raise InvalidOption(f"kernel: expected each column of {factor.text:.80} once, got one twice; leave one out")
@@ -108,22 +110,23 @@ class KernelColumns:
             return (word,)
         names: dict[str | int, tuple[int, ...]] = {name: (number,) for number, name in enumerate(self.names)}
         if not single:
-            names |= {name: numbers for name, numbers, _ in self._codes()}
+            names |= {name: numbers for columns, numbers, _ in self._codes() for name in columns}
         if word in names:
             return names[word]
-        named = dict.fromkeys([name for name, _, _ in self._codes()] or self.names)
+        named = dict.fromkeys([name for columns, _, _ in self._codes() for name in columns] or self.names)
         raise InvalidOption(
             f"kernel: expected columns of the data ({few(named, 30)}), or numbers below {self.inputs}, got {word!r} in "
             f"{factor.text:.80}; correct it"
         )
 
-    def _codes(self) -> list[tuple[str, tuple[int, ...], bool]]:
-        """Columns of the table that the inputs were made from: name, numbers of inputs, whether one-hot."""
-        found: list[tuple[str, tuple[int, ...], bool]] = []
+    def _codes(self) -> list[tuple[tuple[str, ...], tuple[int, ...], bool]]:
+        """Columns of the table that the inputs were made from: names (two of a point on a sphere), numbers of inputs,
+        whether one-hot."""
+        found: list[tuple[tuple[str, ...], tuple[int, ...], bool]] = []
         first = 0
         for code in self.schema.coding.codes if self.schema.coding else ():
             numbers = tuple(range(first, first + len(code.inputs)))
-            found.append((code.name, numbers, isinstance(code, Category)))
+            found.append((code.columns, numbers, isinstance(code, Category)))
             first += len(numbers)
         return found
 
@@ -133,10 +136,11 @@ class KernelColumns:
     def _shown(self, found: re.Match[str]) -> str:
         name, iso, text, options = found.groups()
         left = list(map(int, text.split(", ")))
-        columns, categories, first = [], True, left[0]
+        columns, categories, first = list[str](), True, left[0]
         while left:
             whole = next((c for c in self._codes() if left[: len(c[1])] == list(c[1])), None)
-            columns.append(quoted(whole[0]) if whole else self._name(left[0], single=bool(KERNELS[name].options)))
+            single = bool(KERNELS[name].options)
+            columns += map(quoted, whole[0]) if whole else [self._name(left[0], single=single)]
             categories &= bool(whole and whole[2])
             left = left[len(whole[1]) if whole else 1 :]
         if name == OneHot.name and categories:
@@ -149,7 +153,7 @@ class KernelColumns:
         if number >= len(self.names):
             return str(number)
         name = self.names[number]
-        several = not single and any(name == of and len(numbers) > 1 for of, numbers, _ in self._codes())
+        several = not single and any(name in of and len(numbers) > 1 for of, numbers, _ in self._codes())
         return str(number) if several else quoted(name)
 
     def _original(self, options: str, column: int) -> Iterator[str]:

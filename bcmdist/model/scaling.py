@@ -293,13 +293,18 @@ def scaling_from(
     x : moments of the warped inputs
     groups : (D,), group number of each input. Inputs of a group with several members, the one-hot columns of a
         category, are not divided, so that a rare level is no farther from the others than a frequent one. The squared
-        distance of two rows of different levels is 2, like the mean for two rows in an input of variance 1.
+        distance of two rows of different levels is 2, like the mean for two rows in an input of variance 1. Those of a
+        point on a sphere, whose number is below 0, have one divisor, so that distances do not depend on directions.
     gaps : numbers of the inputs that mark missing values, or name outputs, which are not centred: 0 where the value is
         known, so that a kernel linear in them is one of rows with gaps alone
     """
-    scale = x.input_scale
-    if groups:
-        scale = np.where(np.bincount(groups)[list(groups)] > 1, 1.0, scale)
+    scale = np.array(x.input_scale)
+    for group in set(groups):
+        own = np.equal(groups, group)
+        if group < 0:
+            scale[own] = np.sqrt(np.mean(x.squares[own] / x.count)) if not x.constant[own].all() else 1.0
+        elif own.sum() > 1:
+            scale[own] = 1.0
     mean = np.array(x.mean)
     mean[list(gaps)] = 0.0
     return Scaling(mean, scale, *units.found(y, exposure), warping)

@@ -18,7 +18,7 @@ from bcmdist.api.estimators.scikit import (
     check_X_y,
     validate_data,
 )
-from bcmdist.api.lazy import empty, is_lazy, mapped
+from bcmdist.api.lazy import empty, is_lazy, mapped, refuse_lazy
 from bcmdist.errors import InvalidOption
 from bcmdist.learning.method_options import method_options
 from bcmdist.learning.option_fields import hints_of
@@ -51,6 +51,7 @@ class Estimator(BaseEstimator):
         effort: Literal["quick", "normal", "thorough"] = "normal",
         missing: Literal["auto", "error"] = "auto",
         unseen: Literal["other", "error"] = "other",
+        sphere: tuple[str, str] | None = None,
         options: dict[str, Any] | None = None,
         random_state: int | np.random.RandomState | None = 0,
         runtime: Any = None,
@@ -68,6 +69,7 @@ class Estimator(BaseEstimator):
         self.effort = effort
         self.missing = missing
         self.unseen = unseen
+        self.sphere = sphere
         self.options = options
         self.random_state = random_state
         self.runtime = runtime
@@ -112,9 +114,9 @@ class Estimator(BaseEstimator):
         X = framed(X)
         refuse_texts(X)
         if first:
-            self._coding = coding_of(
-                X, missing=self.missing, unseen=self.unseen, output=(self.options or {}).get("output")
-            )
+            refuse_lazy(X, self.sphere)
+            output = (self.options or {}).get("output")
+            self._coding = coding_of(X, missing=self.missing, unseen=self.unseen, output=output, sphere=self.sphere)
         if is_lazy(X):
             validate_data(self, empty(X), reset=first, skip_check_array=True)
             return X, y

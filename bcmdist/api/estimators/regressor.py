@@ -48,6 +48,9 @@ class GBCMRegressor(NumberEstimator):
     unseen : {"other", "error"}
         Levels of categories that training lacks. "other": taken for random ones of those that are there. "error":
         refused
+    sphere : pair of str, default None
+        Columns of a data frame with longitude and latitude, in degrees: a point on the unit sphere, with one
+        lengthscale, in place of two numbers
     options : dict, default None
         Further fields of `bcmdist.Settings` by name
     random_state : int, RandomState instance or None, default 0

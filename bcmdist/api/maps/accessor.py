@@ -39,12 +39,13 @@ class Accessor:
         *,
         companions: Mapping[str, str] | None = None,
         cyclic: Mapping[str, Sequence[str]] | None = None,
+        sphere: tuple[str, str] | None = None,
         model: Location | None = None,
         runtime: Where = None,
     ) -> GBCM:
         """As `xarray.fit`, of this data set."""
         how: dict[str, Any] = {"companions": companions, "cyclic": cyclic, "model": model, "runtime": runtime}
-        return maps.fit(self._data, target, inputs, settings, **how)
+        return maps.fit(self._data, target, inputs, settings, sphere=sphere, **how)
 
     def predict(
         self,

@@ -8,13 +8,14 @@
 
 Inputs are coordinates, or variables along some of the target's dimensions: numbers, strings (categories), or times,
 which are converted to UTC days. Longitudes are plain numbers: 359 and 1 are 358 apart, and a model fitted to 0 to 360
-extrapolates at -90. Where this matters, use `on_sphere(ds)` and the inputs x, y, z, which have no seam and no poles.
+extrapolates at -90. Where this matters, fit with sphere=("lon", "lat"), or `on_sphere(ds)` and the inputs x, y, z.
 
 Each function is also a method of the accessor, ds.bcm, without its first argument (`bcmdist.api.maps.accessor`).
 """
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,7 @@ from bcmdist.data.groups import Location
 from bcmdist.data.outputs import refuse_existing
 from bcmdist.data.regions import write_regions
 from bcmdist.data.tables.dates import PERIODS
-from bcmdist.data.tables.roles import Roles
+from bcmdist.data.tables.roles import Roles, pair_of
 from bcmdist.errors import DataNotFound, InvalidOption
 from bcmdist.learning.settings import Settings
 from bcmdist.prediction.joint.averages import Of
@@ -47,6 +48,7 @@ def fit(
     *,
     companions: Mapping[str, str] | None = None,
     cyclic: Mapping[str, Sequence[str]] | None = None,
+    sphere: tuple[str, str] | None = None,
     model: Location | None = None,
     runtime: Where = None,
 ) -> GBCM:
@@ -60,7 +62,7 @@ def fit(
     settings : `Settings`
     companions : names of variables by role: weight, exposure, trials, event, target_variance
     cyclic : periods of time inputs, which add cyclic inputs: {"time": ["year"]}
-    model, runtime : as of `GBCM.fit`
+    sphere, model, runtime : as of `GBCM.fit`
 
     Returns
     -------
@@ -84,6 +86,8 @@ def fit(
     if odd or not periods_of.keys() <= set(inputs):
         raise InvalidOption(f"cyclic: expected {', '.join(PERIODS)} of inputs, got {cyclic!r}; correct it")
     roles = Roles(target, inputs=tuple(inputs), companions=companions or {}, cyclic=periods_of, missing="drop")
+    if sphere is not None:
+        roles = replace(roles, sphere=[pair_of(sphere)])
     return GBCM.fit(Cells.of(data, roles), settings, model=model, runtime=runtime)
 
 

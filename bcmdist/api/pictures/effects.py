@@ -63,7 +63,7 @@ def one_column_terms(model) -> list[tuple[str, Any, Feature]]:
     names, found = term_names(model), []
     for name, kernel in zip(names, model.shared.kernel.terms, strict=False):
         used = np.flatnonzero(kernel.covered(model.inputs))
-        of = [feature for feature in features(model) if np.isin(used, feature.inputs).all()]
+        of = [one for one in features(model) if not one.on_sphere and np.isin(used, one.inputs).all()]
         if len(used) and of:
             found.append((name, kernel, of[0]))
     return found

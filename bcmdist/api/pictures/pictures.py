@@ -4,11 +4,11 @@ To add a picture, write a function from a `Subject` to a figure, and list it in 
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from bcmdist.api.facade import Facade
-from bcmdist.api.pictures import commits, effects, inputs, paper, residuals, scores, variogram
+from bcmdist.api.pictures import commits, effects, inputs, maps, paper, residuals, scores, variogram
 from bcmdist.api.pictures.curves import drift
 from bcmdist.api.pictures.subject import Subject
 from bcmdist.errors import InvalidOption
@@ -70,12 +70,14 @@ PICTURES = {
         "half the mean squared difference of targets against the distance between rows",
         of_one=True,
     ),
-    "map": Picture(inputs.plane, "predictions along the two inputs that matter most", with_data=False),
+    "map": Picture(maps.plane, "predictions along the coordinates, or the inputs that matter most", with_data=False),
 }
 
 
 @one_thread()
-def plot(of: Facade, out, runtime: Runtime, *, what=None, data=None, x=None, y=None, method=None, inputs=None) -> str:
+def plot(
+    of: Facade, out, runtime: Runtime, *, what=None, data=None, x=None, y=None, method=None, inputs=None, above=()
+) -> str:
     """Write a picture. Return its name in `PICTURES`.
 
     Parameters
@@ -85,6 +87,7 @@ def plot(of: Facade, out, runtime: Runtime, *, what=None, data=None, x=None, y=N
     data : path or URL of a data set with targets
     x, y : names of its arrays; default: as in training
     method, inputs : as of `GBCM.predict_zarr`
+    above : of a map: thresholds whose probabilities of exceedance it shows, too
 
     Raises
     ------
@@ -93,14 +96,15 @@ def plot(of: Facade, out, runtime: Runtime, *, what=None, data=None, x=None, y=N
     MissingExtra
     As `GBCM.score`, for the data.
     """
-    what = refused(what, data, out, of=of)
+    what = refused(what, data, out, of=of, above=above)
     subject = subject_of(of, runtime, data=data, x=x, y=y, method=method, inputs=inputs)
+    subject = replace(subject, above=tuple(above))
     with paper.styled():
         paper.save(PICTURES[what].draw(subject), out)
     return what
 
 
-def refused(what, data, out, *, of: Facade) -> str:
+def refused(what, data, out, *, of: Facade, above=()) -> str:
     """Validate the arguments of `plot` before any data are read. Return the picture's name.
 
     Raises
@@ -111,6 +115,8 @@ def refused(what, data, out, *, of: Facade) -> str:
     if what not in PICTURES:
         raise InvalidOption(f"--what: expected one of {', '.join(PICTURES)}, got {what!r}; correct it")
     kind = PICTURES[what]
+    if above and what != "map":
+        raise InvalidOption(f"--above: expected it with --what map, got --what {what}; leave out one of them")
     if kind.with_data and data is None:
         raise InvalidOption(
             f"--what {what}: expected a data set with targets to draw {kind.text}, got none; give --data TEST.zarr"

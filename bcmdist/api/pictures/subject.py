@@ -30,6 +30,8 @@ class Subject:
     """name of the data set, for titles"""
     whole: int = 0
     """number of rows of the data set"""
+    above: tuple[float, ...] = ()
+    """thresholds whose probabilities of exceedance a map shows"""
 
     @property
     def judged(self) -> Judged:
@@ -42,9 +44,9 @@ class Subject:
         """Number of committees: 1, or the members of a mixture."""
         return self.of.predictive.several
 
-    def predicted(self, X) -> dict[str, np.ndarray]:
+    def predicted(self, X, above=()) -> dict[str, np.ndarray]:
         """Return predictions at the rows of X (n, D), as `GBCM.predict` does."""
-        return predict(self.of.predictive, X, method=self.method)
+        return predict(self.of.predictive, X, method=self.method, above=above)
 
     @property
     def description(self) -> str:
@@ -66,5 +68,6 @@ class Subject:
 
 
 def target_name(subject: Subject) -> str:
-    """Return the name of the targets."""
-    return subject.snapshot.model.y_name
+    """Return the name of the targets: that of the column of a table, or of the array."""
+    model = subject.snapshot.model
+    return dict(model.schema.coding.roles if model.schema.coding else ()).get("y", model.y_name)

@@ -42,7 +42,9 @@ def variogram(subject: Subject) -> Any:
         )
     rows = subject.judged[np.random.default_rng(0).permutation(len(subject.judged))[:MOST_ROWS]]
     predicted = subject.predicted(rows.X)
-    found, expected = semivariances(model, rows, predicted["observation_variance"] - predicted["variance"])
+    noise = predicted["observation_variance"] - predicted["variance"]
+    found, expected = semivariances(model, rows, noise)
+    nugget = float(np.mean(noise))
     panels = directions(model, rows.X)
     title = f"Variogram of {target_name(subject)} less its mean: {min(len(rows), MOST_ROWS):,} rows of {subject.data}"
     figure, axes = paper.sheet(title, width=3.8 * len(panels) + 0.6, height=3.4, ncols=len(panels), squeeze=False)
@@ -52,6 +54,7 @@ def variogram(subject: Subject) -> Any:
             centre, observed, "o", color=QUIET, markersize=4, label=f"data ({pairs.min():,} pairs or more a point)"
         )
         axis.plot(centre, kernel, color=LINE, label="kernel and noise")
+        axis.axhline(nugget, color=LINE, linestyle=":", label=f"noise (nugget): {nugget:.3g}")
         axis.set(xlabel=label, ylabel="semivariance")
         axis.set_xlim(left=0.0)
         axis.set_ylim(bottom=0.0)

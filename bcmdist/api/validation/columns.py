@@ -8,6 +8,7 @@ from bcmdist.data.schema import few
 from bcmdist.data.schemes import reader_of
 from bcmdist.data.tables.coding import Category, Date
 from bcmdist.data.tables.dates import day_of
+from bcmdist.data.tables.sphere import Sphere, degrees
 from bcmdist.errors import InvalidData, InvalidOption
 from bcmdist.learning.column_roles import numbers_of
 from bcmdist.model.model import Model
@@ -31,6 +32,8 @@ def column_values(data: Dataset, model: Model, X, name: str) -> np.ndarray:
     for code in model.schema.coding.codes if model.schema.coding else ():
         if code.name == name and code.kind == Category.kind:
             return _levels(X[:, first : first + len(code.inputs)], code.inputs)
+        if isinstance(code, Sphere) and name in code.columns:
+            return degrees(X[:, first : first + len(code.inputs)])[code.columns.index(name)]
         first += len(code.inputs)
     if name in columns or name.isdecimal():
         return X[:, numbers_of([name], model.schema, model.inputs)[0]]

@@ -8,6 +8,7 @@ import numpy as np
 from bcmdist.data.schema import few
 from bcmdist.data.tables.coding import Category, Coding, Date, Number, Quantity, indicator_of, plain
 from bcmdist.data.tables.column import NUMBERS, TEXTS, Column, Table, trimmed
+from bcmdist.data.tables.sphere import Sphere
 from bcmdist.errors import InvalidData, InvalidDtype
 from bcmdist.model.model import Model
 
@@ -48,13 +49,16 @@ def inputs_of_table(table: Table, coding: Coding) -> np.ndarray:
 def fields_of(model: Model) -> list[dict[str, Any]] | None:
     """Return the columns of the table that a model was fitted to, for forms; None if they had no names.
 
-    Each has a name, a kind ("number", also of numbers that the table had as texts; "category" with `levels`; "date",
-    `zoned` where times need a zone, with the strptime `form` of its texts, "" for ISO 8601), and `gaps`, whether null
-    is accepted.
+    Each has a name, a kind ("number", also of numbers that the table had as texts, and of degrees; "category" with
+    `levels`; "date", `zoned` where times need a zone, with the strptime `form` of its texts, "" for ISO 8601), and
+    `gaps`, whether null is accepted.
     """
     coding = model.schema.coding or plain(model.schema.columns)
-    found = []
+    found: list[dict[str, Any]] = []
     for code in coding.codes:
+        if isinstance(code, Sphere):
+            found += [{"name": name, "kind": Number.kind, "gaps": False} for name in code.columns]
+            continue
         levels = {"levels": list(code.levels)} if isinstance(code, Category) else {}
         dates = {"zoned": code.zoned, "form": code.form} if isinstance(code, Date) else {}
         gaps = indicator_of(code.name) in code.inputs

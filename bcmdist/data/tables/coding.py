@@ -4,22 +4,24 @@
     clay   2026-01-02   31      ->     1          0          20455.0  31.0  0
     loam   2026-01-03                  0          1          20456.0  40.2  1
 
-A code describes which inputs one column of the table becomes, and computes them. A `Coding` holds the codes of all
-columns, in order. It is made in a first pass over a table (`look`) and stored as JSON with the data set and the model;
-from then on it is a pure function of columns.
+A code describes which inputs one column of the table becomes, or two where they are longitude and latitude, and
+computes them. A `Coding` holds the codes of all columns, in order. It is made in a first pass over a table (`look`) and
+stored as JSON with the data set and the model; from then on it is a pure function of columns.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
+from itertools import accumulate
 from typing import Annotated, Any, ClassVar, Literal, Protocol
 
 import msgspec
 import numpy as np
 from msgspec import Meta
 
-from bcmdist.data.tables.column import NUMBERS, TEXTS, Column, as_texts, described
+from bcmdist.data.tables.column import NUMBERS, TEXTS, Column, as_texts, refuse_kind
 from bcmdist.data.tables.dates import days, turns
 from bcmdist.data.tables.quantities import Form
+from bcmdist.data.tables.sphere import Sphere
 from bcmdist.data.values import LARGEST, as_float
 from bcmdist.errors import DataDamaged, InvalidData, InvalidDtype
 from bcmdist.storage.fields import converted
@@ -28,25 +30,28 @@ _Mean = Annotated[float, Meta(ge=-LARGEST, le=LARGEST)]
 
 
 class Code(Protocol):
-    """Maps a column of a table to inputs. Implementations are frozen dataclasses of JSON values."""
+    """Maps columns of a table, mostly one, to inputs. Implementations are frozen dataclasses of JSON values."""
 
     kind: ClassVar[str]
 
     @property
     def name(self) -> str:
-        """Name of the column."""
+        """Name of the column; of several, their names in words."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the columns."""
 
     @property
     def inputs(self) -> tuple[str, ...]:
         """Names of the inputs, (k,)."""
 
-    def numbers(self, column: Column, where, *, start=0, unseen="error") -> np.ndarray:
-        """Return the inputs (n, k) of a piece of a table; nan for missing values that the code does not fill.
+    @property
+    def numbers(self) -> Callable[..., np.ndarray]:
+        """Method that returns the inputs (n, k) of a piece of a table; nan for missing values that are not filled.
 
-        Parameters
-        ----------
-        start : number of the first row, for errors
-        unseen : treatment of unknown categories: "error", or "other"
+        Its arguments are the `Column` (several, in the order of `columns`), the name of the table and, by name, the
+        number `start` of the first row, for errors, and the treatment `unseen` of unknown categories: "error", "other".
         """
 
     def describe(self) -> str:
@@ -63,12 +68,16 @@ class Number:
     """fills gaps; None: gaps stay nan"""
 
     @property
+    def columns(self) -> tuple[str, ...]:
+        return (self.name,)
+
+    @property
     def inputs(self) -> tuple[str, ...]:
         return _with_indicator((self.name,), self.name, self.mean is not None)
 
     def numbers(self, column, where, *, start=0, unseen="error") -> np.ndarray:
         if column.kind != NUMBERS:
-            _refuse_others(column, where, "numbers", start)
+            refuse_kind(column, where, "numbers", start)
         values = as_float(column.values, f"{where}: {column.name!r}", start=start)
         if len(values) and not (values.min() >= -LARGEST and values.max() <= LARGEST):  # or nan, as gaps are
             _refuse_infinite(values, column.name, where, start)
@@ -90,6 +99,10 @@ class Category:
     """known values as texts, sorted"""
     gaps: bool = False
     """whether gaps have an indicator input; otherwise they stay nan"""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return (self.name,)
 
     @property
     def unseen(self) -> float:
@@ -136,13 +149,17 @@ class Date:
     """days that fill gaps; None: gaps stay nan"""
 
     @property
+    def columns(self) -> tuple[str, ...]:
+        return (self.name,)
+
+    @property
     def inputs(self) -> tuple[str, ...]:
         circular = [f"{self.name}:{cycle}_{part}" for cycle in self.cycles for part in ("sin", "cos")]
         return _with_indicator((self.name, *circular), self.name, self.mean is not None)
 
     def numbers(self, column, where, *, start=0, unseen="error") -> np.ndarray:
         if column.kind == NUMBERS and not column.gaps.all():
-            _refuse_others(column, where, "dates", start)
+            refuse_kind(column, where, "dates", start)
         found = days(column, where, form=self.form, zoned=self.zoned, start=start)
         circular = [turns(found, cycle) for cycle in self.cycles]
         filled = found if self.mean is None else np.where(np.isnan(found), self.mean, found)
@@ -163,6 +180,10 @@ class Quantity:
     decimal: Literal[".", ","] = "."
     mean: _Mean | None = None
     """fills gaps; None: gaps stay nan"""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return (self.name,)
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -202,7 +223,7 @@ def numbers_of_texts(column: Column, form: Form, where, *, start=0) -> np.ndarra
     return np.array([numbers[text] for text in column.values.tolist()], dtype=float)
 
 
-CODES: dict[str, type] = {code.kind: code for code in (Number, Category, Date, Quantity)}
+CODES: dict[str, type] = {code.kind: code for code in (Number, Category, Date, Quantity, Sphere)}
 
 
 OUTPUT = "output"  # role of the category whose levels are the outputs of a model
@@ -223,7 +244,7 @@ class Coding:
     @property
     def columns(self) -> tuple[str, ...]:
         """Names of the columns of the table."""
-        return tuple(code.name for code in self.codes)
+        return tuple(name for code in self.codes for name in code.columns)
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -232,12 +253,22 @@ class Coding:
 
     @property
     def groups(self) -> tuple[int, ...]:
-        """For each input, the first input that shares its lengthscale, (D,): the inputs of a category share one."""
+        """For each input, the first input that shares its lengthscale, (D,): the inputs of a category share one.
+
+        Those of a point on a sphere do whatever the data say, as a number below 0 shows: -1 - k for the k-th input.
+        """
         found: list[int] = []
         for code in self.codes:
             first, count = len(found), len(code.inputs)
-            found += [first] * count if code.kind == Category.kind else range(first, first + count)
+            of_kind = {Category.kind: [first] * count, Sphere.kind: [-1 - first] * count}
+            found += of_kind.get(code.kind, range(first, first + count))
         return tuple(found)
+
+    @property
+    def points(self) -> tuple[tuple[int, Sphere], ...]:
+        """The points on a sphere, each with the number of its first input."""
+        starts = accumulate((len(code.inputs) for code in self.codes), initial=0)
+        return tuple((k, code) for k, code in zip(starts, self.codes, strict=False) if isinstance(code, Sphere))
 
     @property
     def indicators(self) -> tuple[str, ...]:
@@ -259,7 +290,7 @@ class Coding:
         """
         how = {"start": start, "unseen": unseen or self.unseen}
         self._refuse_other_outputs(columns, where, start)
-        found = [code.numbers(columns[code.name], where, **how) for code in self.codes]
+        found = [code.numbers(*(columns[name] for name in code.columns), where, **how) for code in self.codes]
         return found[0] if len(found) == 1 else np.concatenate(found, axis=1)
 
     def _refuse_other_outputs(self, columns, where, start):
@@ -365,10 +396,3 @@ def _refuse_infinite(values, name, where, start):
             f"{where}: expected a finite number (up to {LARGEST:g}) in each row of {name!r}, got {values[bad[0]]} at "
             f"row {start + bad[0]} ({len(bad)} such values); fill or drop these rows"
         )
-
-
-def _refuse_others(column, where, expected, start):
-    """Raise `InvalidDtype` for a column whose type differs from training, naming its first invalid cell."""
-    raise InvalidDtype(
-        f"{where}: expected {expected} in the inputs, got {described(column, start=start)}; correct them"
-    )

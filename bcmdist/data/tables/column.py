@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from bcmdist.errors import InvalidDtype
+
 NUMBERS, TEXTS, CATEGORIES, DATES = "numbers", "texts", "categories", "dates"
 # Texts that table readers parse as numbers.
 PLAIN_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
@@ -109,3 +111,10 @@ def odd_texts(name, odd, cells, first, row) -> str:
         return f"texts in {name!r} (numbers, as texts or beyond 64 bits)"
     many = f"{odd} of {cells} cells" if odd < cells else "all cells"
     return f"texts in {name!r} ({many}, the first {first!r} at row {row})"
+
+
+def refuse_kind(column: Column, where, expected: str, start=0) -> None:
+    """Raise `InvalidDtype` for a column whose type is not the expected one, naming its first invalid cell."""
+    raise InvalidDtype(
+        f"{where}: expected {expected} in the inputs, got {described(column, start=start)}; correct them"
+    )

@@ -17,6 +17,7 @@ from bcmdist.data.tables.column import NUMBERS
 from bcmdist.data.tables.columns import FILL, Target, all_whole, names_of_rows, numbers_of, refuse_negative, target_of
 from bcmdist.data.tables.look import Look, choose_codes, described_quantities, quoted
 from bcmdist.data.tables.roles import Roles, named_columns
+from bcmdist.data.tables.sphere import Sphere, with_spheres
 from bcmdist.data.tables.tables import Named
 from bcmdist.data.values import LARGEST
 from bcmdist.errors import InvalidData, InvalidDtype
@@ -155,7 +156,8 @@ def _warn_of_quantities(names, looks, file):
 
 def _warn_of_gaps(coding, looks, roles, file):
     """Warn of gaps that are filled without having been asked for."""
-    filled = [f"{code.name!r} ({looks[code.name].gaps})" for code in coding.codes if looks[code.name].gaps]
+    names = (code.name for code in coding.codes if code.name in looks)  # not those of points on a sphere
+    filled = [f"{name!r} ({looks[name].gaps})" for name in names if looks[name].gaps]
     if filled and roles.missing == "auto":
         warn(
             f"{file}: gaps are filled with the mean and marked by an indicator in {few(filled)}; --missing drop leaves "
@@ -169,21 +171,23 @@ def _codes(looks, inputs, roles, file):
     Raises `InvalidDtype` naming all inputs whose type is unclear, unless other inputs remain and `roles` are lenient.
     """
     lenient = roles.lenient and not roles.inputs
-    codes, unclear, numbering = choose_codes(
-        {name: looks[name] for name in inputs},
+    spheres = [Sphere(*pair) for pair in roles.sphere]
+    chosen, unclear, numbering = choose_codes(
+        {name: looks[name] for name in inputs if not any(name in one.columns for one in spheres)},
         file,
         cycles=roles.cyclic,
         inputs=roles.type_options if lenient else inputs,
         indicate=roles.missing in ("indicate", "auto"),
         lenient=roles.lenient,
     )
+    codes = with_spheres(chosen, inputs, spheres)
     odd = [look.name for look in unclear]
     if not unclear or (lenient and codes):
         left_out = {look.name: f"{look.described()} ({look.remedy})" for look in unclear} | {
             look.name: f"it numbers the rows (--id {quoted(look.name)} copies it to predictions, --x takes it)"
             for look in numbering
         }
-        return tuple(codes.values()), left_out
+        return codes, left_out
     more = f" and {len(odd) - 8} more" * (len(odd) > 8)
     holds = "; ".join(look.described() for look in unclear[:8])
     first = quoted(odd[0])
@@ -250,9 +254,9 @@ def _without_gaps(columns):
 def _refuse_gap(X, plan, file, start):
     """Raise for the first gap in the inputs, with the options that accept gaps."""
     row, column = np.argwhere(np.isnan(X))[0]
-    owner = [code.name for code in plan.coding.codes for _ in code.inputs][column]
+    owner, kind = [(code.name, code.kind) for code in plan.coding.codes for _ in code.inputs][column]
     count = int(np.isnan(X[:, column]).sum())
-    remedy = f"{FILL}, or say --missing drop or --missing indicate"
+    remedy = f"{FILL}, or say --missing drop" + " or --missing indicate" * (kind != Sphere.kind)
     if plan.roles.coding is not None:
         remedy = f"{FILL}: the model was fitted with --missing {plan.roles.missing}, to rows without gaps there"
     raise InvalidData(

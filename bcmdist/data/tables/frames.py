@@ -3,16 +3,19 @@
 Frames of libraries other than pandas are converted to pandas with narwhals.
 """
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
 
-from bcmdist.data.schema import few, warn
+from bcmdist.data.schema import few, found_instead, warn
 from bcmdist.data.tables.coding import Coding, unknown_levels_described
 from bcmdist.data.tables.column import NUMBERS, TEXTS
 from bcmdist.data.tables.delimited import of_frame
 from bcmdist.data.tables.look import Look, choose_codes, described_quantities
-from bcmdist.errors import InvalidData, InvalidDtype, MissingExtra
+from bcmdist.data.tables.roles import pair_of
+from bcmdist.data.tables.sphere import Sphere, with_spheres
+from bcmdist.errors import DataNotFound, InvalidData, InvalidDtype, MissingExtra
 
 MOST_NAMED = 8  # columns in an error message
 
@@ -50,6 +53,7 @@ def coding_of(
     missing: Literal["auto", "error"] = "auto",
     unseen: Literal["other", "error"] = "other",
     output: str | None = None,
+    sphere: Sequence[str] | None = None,
 ) -> Coding | None:
     """Return the coding of a data frame; None if X is not a data frame, or all columns are numbers without gaps.
 
@@ -60,30 +64,35 @@ def coding_of(
     ----------
     missing, unseen : "error" to refuse gaps, and later levels that X lacks
     output : column that names outputs, a category even if it holds numbers
+    sphere : columns of longitude and latitude, in degrees, as a point on the unit sphere
 
     Raises
     ------
+    DataNotFound
+        A column of longitude or latitude is not there.
     InvalidData
         There are gaps, which are to be refused.
     InvalidDtype
-        The type of every column is unclear.
+        Every type is unclear.
     """
+    spheres = _spheres(X, sphere)
     coded_output = output is not None and hasattr(X, "iloc") and output in map(str, X.columns)
-    if not (has_categories(X) or _has_gaps(X) or _may_number_rows(X) or coded_output):
+    if not (has_categories(X) or _has_gaps(X) or _may_number_rows(X) or coded_output or spheres):
         return None
     table = of_frame(X)
     looks = {name: Look(name, leveled=name == output) for name in table}
     for name, look in looks.items():
         look.see(table[name])
     plain = (look.kinds <= {NUMBERS} and not look.gaps and not look.names_rows for look in looks.values())
-    if all(plain) and not coded_output:
+    if all(plain) and not coded_output and not spheres:
         return None
-    codes, unclear, numbering = choose_codes(looks, "X", indicate=True, lenient=True)
+    others = {name: look for name, look in looks.items() if name not in {n for one in spheres for n in one.columns}}
+    codes, unclear, numbering = choose_codes(others, "X", indicate=True, lenient=True)
     if unclear:
         names = [look.name for look in unclear]
         shown = "; ".join(look.described() for look in unclear[:MOST_NAMED])
         levels = f"give X.astype({{{names[0]!r}: 'category'}}) where texts are levels"
-        if not codes:
+        if not codes and not spheres:
             raise InvalidDtype(
                 f"X: expected numbers, dates or categories of few levels, got {shown}; {levels}, or other columns"
             )
@@ -93,12 +102,25 @@ def coding_of(
         warn(f"X: {few(repr(look.name) for look in numbering)} not used: it numbers the rows")
     if as_numbers := described_quantities(looks[name] for name in codes):
         warn(f"X: texts are read as numbers in {few(as_numbers)}; X.astype('category') takes them for levels")
-    filled = [f"{name!r} ({looks[name].gaps})" for name in codes if looks[name].gaps]
-    if filled and missing == "error":
-        raise InvalidData(f"X: expected a value in each row, got gaps in {few(filled)}; fill or drop them")
-    if filled:
+    if filled := [f"{name!r} ({looks[name].gaps})" for name in codes if looks[name].gaps]:
+        if missing == "error":
+            raise InvalidData(f"X: expected a value in each row, got gaps in {few(filled)}; fill or drop them")
         warn(f"X: gaps are filled with the mean and marked by an indicator in {few(filled)}")
-    return Coding(tuple(codes.values()), "indicate" if filled else "error", unseen)
+    return Coding(with_spheres(codes, list(table), spheres), "indicate" if filled else "error", unseen)
+
+
+def _spheres(X, sphere) -> list[Sphere]:
+    """Return the code of columns of longitude and latitude, in a list, empty if none are named."""
+    if sphere is None:
+        return []
+    found, there = Sphere(*pair_of(sphere)), list(map(str, getattr(X, "columns", ())))
+    missing = [name for name in found.columns if name not in there]
+    if missing:
+        instead = found_instead(missing[0], there) if there else "none with a name"
+        raise DataNotFound(
+            f"sphere: expected a data frame with a column {missing[0]!r} of degrees, found {instead}; correct the names"
+        )
+    return [found]
 
 
 def _has_gaps(X):
@@ -145,11 +167,12 @@ def coded(X, coding: Coding) -> np.ndarray:
     """
     named = {str(name): name for name in X.columns}
     table = of_frame(X[[named[name] for name in coding.columns]])
-    for code in coding.codes:
-        gaps = np.flatnonzero(table[code.name].gaps)
-        if len(gaps) and coding.missing == "error":
+    for name in coding.columns:
+        gaps = np.flatnonzero(table[name].gaps)
+        needed = coding.missing == "error" or any(name in sphere.columns for _, sphere in coding.points)
+        if len(gaps) and needed:
             raise InvalidData(
-                f"X: expected a number, a level or a date in each row of {code.name!r}, none at row {gaps[0]} "
+                f"X: expected a number, a level or a date in each row of {name!r}, none at row {gaps[0]} "
                 f"({len(gaps)} such rows); fill or drop them"
             )
     found = coding.numbers(table, "X")

@@ -31,6 +31,9 @@ class TableOptions:
     default; may be repeated"""
     cyclic: Annotated[list[str], "NAME=day|week|year"] = field(default_factory=list)
     """for files: column of dates whose cycle is also an input; may be repeated"""
+    sphere: Annotated[list[str], "LON,LAT"] = field(default_factory=list)
+    """for files: columns of longitude and latitude, in degrees, as a point on the unit sphere: three inputs without a
+    seam at 180 degrees and poles, at chord distances, for models that take longitude and latitude; may be repeated"""
     missing: Literal["auto", "error", "drop", "indicate"] = "auto"
     """for files: refuse rows with gaps (error), leave them out (drop), or fill gaps of inputs with the mean and add an
     indicator input (indicate); the same for new rows; auto: indicate, and leave out rows without a target"""

@@ -52,6 +52,8 @@ class Roles:
     """strptime formats of inputs that are dates"""
     cyclic: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """cycles of inputs that are dates: day, week, year"""
+    sphere: Sequence[tuple[str, str]] = ()
+    """inputs that are longitude and latitude, as points on the unit sphere"""
     missing: str = "error"
     """treatment of rows with gaps: error, drop, indicate, or auto (indicate gaps of inputs, drop rows with others)"""
     lenient: bool = False
@@ -78,6 +80,13 @@ class Roles:
             raise InvalidOption(
                 f"roles: expected one role for a column, got {twice!r} for several; leave out the others"
             )
+        on_spheres = Counter(name for pair in self.sphere for name in pair)
+        others = {*self.category, *self.date, *self.cyclic}
+        twice = next((name for name, count in on_spheres.items() if count > 1 or name in others), None)
+        if twice:
+            raise InvalidOption(
+                f"--sphere: expected columns of no other type, each once, got {twice!r} twice; correct the names"
+            )
         if self.x_lags and self.lags is None:
             raise InvalidOption(f"--x-lags: expected --lags with it, got {self.x_lags} alone; add --lags")
         if self.id is not None and (self.id in RESERVED or not ROW_NAME.fullmatch(self.id)):
@@ -98,6 +107,7 @@ class Roles:
             dict.fromkeys(self.category, "--category")
             | dict.fromkeys(self.date, "--date")
             | dict.fromkeys(self.cyclic, "--cyclic")
+            | {name: "--sphere" for pair in self.sphere for name in pair}
         )
 
     @property
@@ -125,6 +135,10 @@ def roles_of(options: TableOptions, y, *, x=None, target=True, lags=None, x_lags
         if odd:
             raise InvalidOption(f"--cyclic: expected {', '.join(PERIODS)}, got {odd[0]!r} for {name!r}; give one")
         cyclic[name] = (*cyclic.get(name, ()), *text.split(","))
+    sphere = [pair_of(text) for text in options.sphere]
+    inputs = tuple(name.strip() for name in x.split(",")) if x else ()
+    if inputs:
+        inputs = tuple(dict.fromkeys([*inputs, *(name for pair in sphere for name in pair)]))
     names = {role: getattr(options, role) for role in COMPANIONS}
     companions = {role: name for role, name in names.items() if name is not None}
     return Roles(
@@ -133,10 +147,11 @@ def roles_of(options: TableOptions, y, *, x=None, target=True, lags=None, x_lags
         companions,
         options.id,
         options.drop,
-        inputs=tuple(name.strip() for name in x.split(",")) if x else (),
+        inputs=inputs,
         category=options.category,
         date=date,
         cyclic=cyclic,
+        sphere=sphere,
         missing="error" if options.strict and options.missing == "auto" else options.missing,
         lenient=not options.strict,
         unseen=options.unseen or ("error" if options.strict else "other"),
@@ -144,6 +159,23 @@ def roles_of(options: TableOptions, y, *, x=None, target=True, lags=None, x_lags
         lags=lags,
         x_lags=x_lags,
     )
+
+
+def pair_of(sphere) -> tuple[str, str]:
+    """Return the names of longitude and latitude, from "LON,LAT" or a pair of names.
+
+    Raises
+    ------
+    InvalidOption
+    """
+    names = sphere.split(",") if isinstance(sphere, str) else sphere
+    names = [str(name).strip() for name in names]
+    if len(names) != 2 or not all(names) or names[0] == names[1]:
+        raise InvalidOption(
+            f"sphere: expected the names of two different columns, LON,LAT, got {sphere!r:.80}; name that of "
+            "longitudes, then that of latitudes"
+        )
+    return names[0], names[1]
 
 
 def _assigned(option, text):

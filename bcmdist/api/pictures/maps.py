@@ -1,0 +1,199 @@
+"""Maps: predictions on a grid of two inputs, such as coordinates, with standard errors and probabilities of exceedance.
+
+The two inputs are longitude and latitude of a point on a sphere; else the coordinates, where there are two
+(`learning.column_roles`); else those that matter most. Other inputs are at their means. Longitudes begin behind the
+widest gap between rows, so that a region on both sides of 180 degrees is drawn as one.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from bcmdist.api.pictures import paper
+from bcmdist.api.pictures.paper import BAND, LINE
+from bcmdist.api.pictures.subject import Subject, target_name
+from bcmdist.api.relevance import column_names, features
+from bcmdist.data.tables.sphere import Sphere, degrees, points
+from bcmdist.learning.column_roles import coordinate_inputs
+from bcmdist.prediction.exceedance import above_name, refuse_thresholds
+
+CELLS = 60  # grid cells of a map, along each input
+CURVE_POINTS = 200
+PANEL_WIDTH = 4.5  # inches
+MAP_HALF_WIDTH = 1.7  # without rows, a map extends so many standard deviations from the mean of an input
+GLOBE = 60.0  # degrees of half a map without rows from which on it shows the globe
+SHOWN_ROWS = 500
+
+
+@dataclass(frozen=True)
+class Plane:
+    """The two inputs of a map, or longitude and latitude of a point on a sphere, with their ranges."""
+
+    names: Sequence[str]
+    low: np.ndarray
+    """(2,)"""
+    high: np.ndarray
+    """(2,)"""
+    columns: list[int]
+    """numbers of the inputs: two, or three of a point on a sphere"""
+    rows: np.ndarray | None = None
+    """rows to draw, (n, 2)"""
+
+    def grid(self, typical) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return both axes (CELLS,), and inputs (CELLS^2, D) of the cells, in other inputs like a typical row (D,)."""
+        a, b = (np.linspace(low, high, CELLS) for low, high in zip(self.low, self.high, strict=True))
+        cells = np.column_stack([v.ravel() for v in np.meshgrid(a, b)])
+        X = np.tile(typical, (len(cells), 1))
+        X[:, self.columns] = cells if len(self.columns) == 2 else points(*cells.T)
+        return a, b, X
+
+
+def plane(subject: Subject) -> Any:
+    """Draw predictions along two inputs, with standard errors and, for each threshold of the subject, the probability
+    that the function is above it. A model with a single input gets a curve.
+    """
+    model = subject.snapshot.model
+    refuse_thresholds(model, subject.above)
+    if model.inputs == 1:
+        return _curve(subject)
+    of = _plane(subject)
+    a, b, X = of.grid(_typical(model))
+    predictions = subject.predicted(X, above=subject.above)
+    fields = _classes(model, predictions) if "label" in predictions else _numbers(model, predictions, subject.above)
+    others = len(features(model)) - (1 if len(of.columns) == 3 else 2) - bool(model.outputs)
+    typical = "means" if model.inputs == others + len(of.columns) else "means or most frequent levels"
+    output = f" of {model.outputs[0]}" if model.outputs else ""
+    others_fixed = f"; the other {others} inputs at their {typical}" if others > 0 else ""
+    title = f"Predictions of {target_name(subject)}{output} along {of.names[0]} and {of.names[1]}{others_fixed}"
+    figure, axes = paper.sheet(title, width=PANEL_WIDTH * len(fields), height=4.0, ncols=len(fields), sharey=True)
+    for one, (name, values, colours, limits) in zip(axes, fields, strict=True):
+        how = {"cmap": colours, "shading": "nearest", "rasterized": True} | limits
+        image = one.pcolormesh(a, b, values.reshape(CELLS, CELLS), **how)
+        figure.colorbar(image, ax=one)
+        one.set(xlabel=paper.shortened(of.names)[0], title=paper.wrapped(name, PANEL_WIDTH))
+        one.locator_params(axis="x", nbins=5)
+        if of.rows is not None and others <= 0:
+            one.plot(*of.rows[:SHOWN_ROWS].T, ".", color="0.2", markersize=1.5)
+        if len(of.columns) == 3:
+            one.xaxis.set_major_formatter(lambda x, _: f"{(x + 180.0) % 360.0 - 180.0:g}")
+    axes[0].set(ylabel=paper.shortened(of.names)[1])
+    return figure
+
+
+def _plane(subject) -> Plane:
+    model = subject.snapshot.model
+    on_spheres = model.schema.coding.points if model.schema.coding else ()
+    if on_spheres:
+        return _on_sphere(subject, *on_spheres[0])
+    columns = list(coordinate_inputs(None, model.schema, model.inputs))
+    columns = columns if len(columns) == 2 else _two(subject)
+    names = column_names(model)
+    named = names[columns[0]], names[columns[1]]
+    if subject.rows is None:
+        low, high = model.scaling.original_inputs(MAP_HALF_WIDTH * np.array([[-1.0], [1.0]]) * np.ones(model.inputs))
+        return Plane(named, low[columns], high[columns], columns)
+    rows = subject.rows.X[:, columns]
+    low, high = np.quantile(rows, (0.0, 1.0) if model.inputs == 2 else (0.01, 0.99), axis=0)
+    return Plane(named, low, high, columns, rows)
+
+
+def _on_sphere(subject, first: int, sphere: Sphere) -> Plane:
+    columns, scaling = [first, first + 1, first + 2], subject.snapshot.model.scaling
+    if subject.rows is not None:
+        lon, lat = degrees(subject.rows.X[:, columns])
+        ordered = np.sort(lon)
+        gaps = np.diff(ordered, append=ordered[0] + 360.0)
+        west = ordered[(int(np.argmax(gaps)) + 1) % len(ordered)]
+        rows = np.column_stack([west + np.mod(lon - west, 360.0), lat])
+        return Plane(sphere.columns, rows.min(axis=0), rows.max(axis=0), columns, rows)
+    (lon,), (lat,) = degrees(scaling.x_mean[None, columns])
+    # The mean square of the chords of a square of half a side a, in radians, is 2 a^2 / 3; that of inputs 3 scale^2.
+    half = float(np.rad2deg(np.sqrt(4.5) * scaling.x_scale[first]))
+    if half >= GLOBE:
+        return Plane(sphere.columns, np.array([-180.0, -90.0]), np.array([180.0, 90.0]), columns)
+    wide = half / max(np.cos(np.deg2rad(lat)), np.sin(np.deg2rad(half)))
+    low, high = np.array([lon - wide, max(lat - half, -90.0)]), np.array([lon + wide, min(lat + half, 90.0)])
+    return Plane(sphere.columns, low, high, columns)
+
+
+def _typical(model):
+    """Return a typical row (D,): means of warped numeric inputs, most frequent levels of categories, first output."""
+    X = model.scaling.original_inputs(np.zeros((1, model.inputs)))[0]
+    for feature in features(model):
+        if feature.levels is not None:
+            X[feature.inputs] = np.arange(len(feature.inputs)) == np.argmax(X[feature.inputs])
+    return X
+
+
+def _numbers(model, predictions, above):
+    noise = np.sqrt(np.maximum(predictions["observation_variance"] - predictions["variance"], 0.0).mean())
+    deviation, name = np.sqrt(predictions["observation_variance"]), "predicted deviation"
+    if model.normal:
+        deviation = np.sqrt(predictions["variance"])
+        name = f"standard error of the function (noise: {noise:.3g} more)"
+    probabilities = [
+        (f"probability of more than {t:g}", predictions[above_name(t)], "RdYlBu_r", {"vmin": 0.0, "vmax": 1.0})
+        for t in above
+    ]
+    return [
+        ("predicted mean", predictions["observation_mean"], "viridis", {}),
+        (name, deviation, "magma", {}),
+        *probabilities,
+    ]
+
+
+def _classes(model, predictions):
+    p, labels = predictions["probability"], model.class_labels
+    if len(labels) == 2:
+        return [
+            (f"probability of {labels[1]!s:.28}", p[:, 1], "RdBu_r", {}),
+            (
+                "deviation of the latent function",
+                np.sqrt(predictions["variance"]).reshape(len(p), -1).max(axis=1),
+                "magma",
+                {},
+            ),
+        ]
+    return [
+        ("number of the likeliest class", p.argmax(axis=1).astype(float), "tab20", {}),
+        ("its probability", p.max(axis=1), "viridis", {}),
+    ]
+
+
+def _curve(subject):
+    model = subject.snapshot.model
+    ends = model.scaling.original_inputs(MAP_HALF_WIDTH * np.array([[-1.0], [1.0]]))
+    if subject.rows is not None:
+        ends = np.quantile(subject.rows.X, (0.01, 0.99), axis=0)
+    x = np.linspace(ends[0, 0], ends[1, 0], CURVE_POINTS)
+    predictions = subject.predicted(x[:, None])
+    name = paper.shortened(column_names(model))[0]
+    figure, axes = paper.sheet(
+        f"Predictions of {target_name(subject)} along {column_names(model)[0]}", width=7.0, height=4.2
+    )
+    if "label" in predictions:
+        for number, label in enumerate(model.class_labels):
+            axes.plot(x, predictions["probability"][:, number], label=paper.shortened([str(label)])[0])
+        axes.set(ylabel="probability", ylim=(-0.02, 1.02))
+    else:
+        axes.fill_between(x, predictions["lower95"], predictions["upper95"], color=BAND, label="95 % of observations")
+        axes.plot(x, predictions["observation_mean"], color=LINE, label="mean")
+        if subject.rows is not None:
+            axes.plot(subject.rows.X[:SHOWN_ROWS, 0], subject.rows.y[:SHOWN_ROWS], ".", color="0.3", markersize=3)
+        axes.set(ylabel=paper.plain(target_name(subject)))
+    axes.set(xlabel=name)
+    axes.legend(fontsize="small")
+    return figure
+
+
+def _two(subject) -> list[int]:
+    """Return the two inputs with the shortest lengthscales, or the first two without lengthscales.
+
+    Inputs of categories are used only if there are not enough numeric ones.
+    """
+    parts, found = subject.of.lengthscales(), features(subject.snapshot.model)
+    share = np.max([part.share for part in parts], axis=0) if parts else np.ones(len(found))
+    order = sorted(np.argsort(-share, kind="stable"), key=lambda k: found[k].levels is not None)
+    return np.sort(np.concatenate([found[k].inputs for k in order])[:2]).tolist()
