@@ -10,21 +10,26 @@ from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.rows import read_all
 from bcmdist.data.tables.coding import Category, Code, Coding, Date, Number, Quantity, indicator_of, plain
 from bcmdist.data.tables.dates import DAY, EPOCH
+from bcmdist.data.tables.quantities import CURRENCIES
 from bcmdist.errors import BcmdistError
 from bcmdist.model.model import Model
 
+# Units as they are written; codes of columns have them in lower case.
+SPELLED = {"°c": "°C", "°f": "°F", "k": "K", "pa": "Pa", "hpa": "hPa", "kpa": "kPa", "w": "W", "kw": "kW", "kwh": "kWh"}
+SPELLED |= {"mwh": "MWh", "v": "V", "a": "A", "hz": "Hz", "khz": "kHz", "mhz": "MHz", "db": "dB"}
+SPELLED |= {unit: unit.upper() for unit in CURRENCIES if len(unit) == 3 and unit.isascii() and unit.isalpha()}
 
-def fields_of(model: Model, ranges: Sequence[Sequence[float]] | None = None) -> list[dict[str, Any]] | None:
-    """Return the columns of the table that a model was fitted to, for forms; None if they had no names.
+
+def fields_of(model: Model, ranges: Sequence[tuple[float, float]]) -> list[dict[str, Any]] | None:
+    """Return the columns of the table that a model was fitted to; None if they had no names.
 
     Each has a name, a kind ("number", also of numbers that the table had as texts, with the `unit` of these; "category"
     with `levels`; "date", `zoned` where times need a zone, with the strptime `form` of its texts, "" for ISO 8601), and
-    `gaps`, whether null is accepted. Numbers have `low` and `high`, the smallest and largest value in training, where
-    these were recorded.
+    `gaps`, whether null is accepted. Numbers have `low` and `high`, the ends of their range in training.
 
     Parameters
     ----------
-    ranges : smallest and largest value of each input, (D, 2)
+    ranges : of each input, (D, 2)
     """
     found = []
     for code, inputs in _placed(_coding(model)):
@@ -32,8 +37,8 @@ def fields_of(model: Model, ranges: Sequence[Sequence[float]] | None = None) -> 
         dates = {"zoned": code.zoned, "form": code.form} if isinstance(code, Date) else {}
         gaps = indicator_of(code.name) in code.inputs
         kind = Number.kind if isinstance(code, Quantity) else code.kind
-        limits = dict(zip(("low", "high"), ranges[inputs.start], strict=True)) if ranges and kind == Number.kind else {}
-        unit = {"unit": code.unit} if isinstance(code, Quantity) and code.unit else {}
+        limits = dict(zip(("low", "high"), ranges[inputs.start], strict=True)) if kind == Number.kind else {}
+        unit = {"unit": SPELLED.get(code.unit, code.unit)} if isinstance(code, Quantity) and code.unit else {}
         found.append({"name": code.name, "kind": kind, "gaps": gaps, **unit, **levels, **dates, **limits})
     return found or None
 

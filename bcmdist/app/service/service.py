@@ -180,14 +180,14 @@ class Service:
         """
         served = self.catalogue[name]
         with served.using() as loaded:
-            figures = of_figures(loaded.fitted.info(), loaded.snapshot.ledger)
-            model, ranges = loaded.snapshot.model, loaded.snapshot.facts.survey.ranges
-            figures |= {"fields": fields_of(model, ranges), "ranges": ranges, "target": target_name(model)}
-            figures["categorical"] = model.likelihood.categorical
-            figures |= {"start": loaded.start} if start else {}
+            model, ranges = loaded.snapshot.model, figures.ranges(loaded.snapshot)
+            found = of_figures(loaded.fitted.info(), loaded.snapshot.ledger)
+            found |= {"fields": fields_of(model, ranges), "ranges": ranges, "target": target_name(model)}
+            found["categorical"] = model.likelihood.categorical
+            found |= {"start": loaded.start} if start else {}
         lag = {"waiting_rows": served.waiting_rows, "lag": served.lag()}
         ingesters = [{"alive": one.alive, "seconds": one.seconds} for one in served.ingesters]
-        return finite(figures | {"model": name, **lag, "ingesters": ingesters, "renewed": served.renewed_at})
+        return finite(found | {"model": name, **lag, "ingesters": ingesters, "renewed": served.renewed_at})
 
     def calibration(self, name, *, under_model) -> dict:
         """Return the coverage of predictive intervals at rows predicted before they were absorbed.

@@ -1,5 +1,5 @@
 // Charts as SVG, without a library; each has a text description.
-const WIDTH = 340, HEIGHT = 190, LEFT = 48, RIGHT = 10, TOP = 8, BOTTOM = 34;
+const WIDTH = 340, LEAST = 240, HEIGHT = 190, LEFT = 48, RIGHT = 10, TOP = 8, BOTTOM = 34;
 
 export function element(name, attributes = {}, ...children) {
   const svg = name.startsWith("svg:");
@@ -8,6 +8,9 @@ export function element(name, attributes = {}, ...children) {
   made.append(...children);
   return made;
 }
+
+// The width of an element in pixels, so that the text of a chart in it has its own size.
+export const widthOf = (id) => Math.max(LEAST, document.getElementById(id).clientWidth || WIDTH);
 
 export const short = (value) => {
   const number = Number(value), size = Math.abs(number);
@@ -45,8 +48,8 @@ const points = (x, y) => x.map((value, k) => `${value.toFixed(1)} ${y[k].toFixed
 
 /* A chart of series against x.
    parts: {kind: "line" | "marks" | "aim" | "dot", x, y, series}, {kind: "band" | "bar", x, low, high} or {kind: "at", x}
-   said: text description of the chart */
-export function chart(parts, { across, up, said, xlimits, ylimits, width = WIDTH, height = HEIGHT }) {
+   said: text description of the chart; bare: without numbers at the vertical axis */
+export function chart(parts, { across, up, said, xlimits, ylimits, bare, width = WIDTH, height = HEIGHT }) {
   const xs = parts.flatMap((part) => part.x), ys = parts.flatMap((part) => part.y ?? [...(part.low ?? []), ...(part.high ?? [])]);
   const [x0, x1] = limits(xs, xlimits), [y0, y1] = limits(ys, ylimits);
   const right = width - RIGHT, bottom = height - BOTTOM;
@@ -54,7 +57,7 @@ export function chart(parts, { across, up, said, xlimits, ylimits, width = WIDTH
   const drawn = [];
   for (const tick of ticks(y0, y1)) {
     drawn.push(element("svg:line", { class: "axis", x1: LEFT, x2: right, y1: py(tick), y2: py(tick) }));
-    drawn.push(element("svg:text", { class: "end", x: LEFT - 5, y: py(tick) + 4 }, label(tick)));
+    if (!bare) drawn.push(element("svg:text", { class: "end", x: LEFT - 5, y: py(tick) + 4 }, label(tick)));
   }
   for (const tick of ticks(x0, x1)) drawn.push(element("svg:text", { class: "middle", x: px(tick), y: bottom + 15 }, label(tick)));
   drawn.push(element("svg:text", { class: "end name", x: right, y: height - 4 }, across));
@@ -79,12 +82,12 @@ function shapes(part, px, py, [top, bottom]) {
 }
 
 /* Horizontal bars with names; values are between 0 and 1. */
-export function bars(names, values, { labels, said }) {
-  const high = 20 * names.length + 4;
+export function bars(names, values, { labels, said, width = WIDTH }) {
+  const high = 20 * names.length + 4, start = Math.min(150, 0.38 * width), room = width - start - 70, most = Math.floor(start / 6.5);
   const drawn = names.flatMap((name, k) => [
-    element("svg:text", { class: "end", x: 124, y: 20 * k + 15 }, element("svg:title", {}, name), name.length > 19 ? `${name.slice(0, 18)}…` : name),
-    element("svg:rect", { class: "marks", x: 130, y: 20 * k + 5, height: 12, rx: 2, width: Math.max(1, 140 * values[k]) }),
-    element("svg:text", { x: 136 + 140 * values[k], y: 20 * k + 15 }, labels[k]),
+    element("svg:text", { class: "end", x: start - 6, y: 20 * k + 15 }, element("svg:title", {}, name), name.length > most ? `${name.slice(0, most - 1)}…` : name),
+    element("svg:rect", { class: "marks", x: start, y: 20 * k + 5, height: 12, rx: 2, width: Math.max(1, room * values[k]) }),
+    element("svg:text", { x: start + 6 + room * values[k], y: 20 * k + 15 }, labels[k]),
   ]);
-  return element("svg:svg", { viewBox: `0 0 ${WIDTH} ${high}`, role: "img", "aria-label": said }, ...drawn);
+  return element("svg:svg", { viewBox: `0 0 ${width} ${high}`, role: "img", "aria-label": said }, ...drawn);
 }

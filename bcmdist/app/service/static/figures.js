@@ -1,11 +1,12 @@
 // Cards of a model: relevance, calibration, drift, learning curve, growth and maps. An empty card says what to do.
-import { bars, chart, element, short } from "./charts.js";
+import { bars, chart, element, short, widthOf } from "./charts.js";
 import { map } from "./maps.js";
 import { moveTo } from "./what_if.js";
 import { duration, note, percent } from "./words.js";
 
 const $ = (id) => document.getElementById(id);
 const MOST_BARS = 12;
+const TWO_MAPS = 840, PADDING = 40, WIDEST_MAP = 560; // pixels: of the page, for maps side by side; around a map; of a map
 const NO_ARRIVALS = "Begins with the first rows that come after the fit: `bcmdist ingest MODEL SOURCE`, or rows sent to this service.";
 
 function put(id, ...what) {
@@ -32,14 +33,14 @@ function rows(history) {
   if (found.length === 1) return put("rows", note(`${short(last.rows)} rows in one commit; ${newest}.`));
   const unit = SPANS.find(([least]) => seconds.at(-1) >= least)[1], x = seconds.map((one) => one / SECONDS[unit]), y = found.map((one) => one.rows);
   const said = `${short(last.rows)} rows absorbed; ${found.length} commits are kept, from the last ${duration(seconds.at(-1))}`;
-  put("rows", chart([{ kind: "line", x, y }, { kind: "marks", x, y }], { across: `${unit} since the first commit kept`, up: "rows", said }), note(`${said}; ${newest}.`));
+  put("rows", chart([{ kind: "line", x, y }, { kind: "marks", x, y }], { across: `${unit} since the first commit kept`, up: "rows", said, width: widthOf("rows") }), note(`${said}; ${newest}.`));
 }
 
 function curve(points) {
   if (!points.length) return put("curve", note(NO_ARRIVALS));
   const x = points.map((one) => one.rows), y = points.map((one) => one.log_score), last = points.at(-1);
   const said = `New rows, before they were absorbed: log score ${short(last.log_score)} nats a row after ${short(last.rows)} rows, ${short(y[0])} at first`;
-  put("curve", chart([{ kind: "line", x, y }, { kind: "marks", x, y }], { across: "rows absorbed", up: "nats a row, higher is better", said }), note(`${said}.`));
+  put("curve", chart([{ kind: "line", x, y }, { kind: "marks", x, y }], { across: "rows absorbed", up: "nats a row, higher is better", said, width: widthOf("curve") }), note(`${said}.`));
 }
 
 function drift({ drift: found, curve: points }) {
@@ -49,7 +50,7 @@ function drift({ drift: found, curve: points }) {
   const up = name === "accuracy" ? "share of rows right" : "share within 95 % intervals";
   const parts = [{ kind: "line", x, y }, { kind: "marks", x, y }];
   if (name === "coverage95") parts.unshift({ kind: "aim", x: [x[0], x.at(-1) + (x.length === 1)], y: [0.95, 0.95] });
-  put("drift", chart(parts, { across: "rows absorbed", up, said: `Drift: ${found.verdict}` }), note(`New rows are ${found.verdict}.`, found.worse ? "alarm" : ""));
+  put("drift", chart(parts, { across: "rows absorbed", up, said: `Drift: ${found.verdict}`, width: widthOf("drift") }), note(`New rows are ${found.verdict}.`, found.worse ? "alarm" : ""));
 }
 
 function calibration({ left_out: left, arrivals }) {
@@ -59,7 +60,7 @@ function calibration({ left_out: left, arrivals }) {
     const band = { kind: "band", x: levels, low: levels.map((v, k) => v - 2 * errors[k]), high: levels.map((v, k) => Math.min(1, v + 2 * errors[k])) };
     const said = `95 % intervals held ${percent(shares[at])} of ${short(left.rows)} rows left out of training`;
     const aim = { kind: "aim", x: [0, 1], y: [0, 1] };
-    shown.push(chart([band, aim, { kind: "line", x: levels, y: shares }, { kind: "marks", x: levels, y: shares }], { across: "level of the interval", up: "share of rows in it", said, xlimits: [0, 1], ylimits: [0, 1.02] }), note(`${said}.`));
+    shown.push(chart([band, aim, { kind: "line", x: levels, y: shares }, { kind: "marks", x: levels, y: shares }], { across: "level of the interval", up: "share of rows in it", said, xlimits: [0, 1], ylimits: [0, 1.02], width: widthOf("calibration") }), note(`${said}.`));
   }
   if (arrivals) {
     const what = "accuracy" in arrivals ? `${percent(arrivals.accuracy)} were classified right` : `95 % intervals held ${percent(arrivals.coverage95)}`;
@@ -74,7 +75,7 @@ function relevance(found) {
     const order = share.map((_, k) => k).sort((a, b) => share[b] - share[a]).slice(0, MOST_BARS);
     const said = `${part}: ${order.slice(0, 3).map((k) => `${found.columns[k]} ${short(lengthscale[k])}`).join(", ")}`;
     const title = found.parts.length > 1 ? [note(part)] : [];
-    return [...title, bars(order.map((k) => found.columns[k]), order.map((k) => share[k]), { labels: order.map((k) => short(lengthscale[k])), said })];
+    return [...title, bars(order.map((k) => found.columns[k]), order.map((k) => share[k]), { labels: order.map((k) => short(lengthscale[k])), said, width: widthOf("relevance") })];
   });
   put("relevance", ...shown, note("Lengthscales, in the units of the inputs. The longer the bar, the sooner predictions change along that input."));
 }
@@ -88,6 +89,7 @@ function maps(found) {
   const classes = found.probability?.map((values, k) => [`Probability of class ${k}`, values]) ?? [];
   const named = classes.length === 2 ? classes.slice(1) : classes;
   const all = named.length ? named : [["Prediction", found.observation_mean], ["Uncertainty: standard deviation", found.sd, true]];
-  const card = ([name, values, uncertain]) => element("figure", { class: "card" }, element("figcaption", {}, name), map(axes, values, { columns, said: `${name} over ${columns.join(" and ")}`, uncertain, pick: moveTo }));
+  const across = $("maps").clientWidth, width = Math.min((across > TWO_MAPS && all.length > 1 ? across / 2 : across) - PADDING, WIDEST_MAP);
+  const card = ([name, values, uncertain]) => element("figure", { class: "card" }, element("figcaption", {}, name), map(axes, values, { width, columns, said: `${name} over ${columns.join(" and ")}`, uncertain, pick: moveTo }));
   $("maps").replaceChildren(...all.filter(([, values]) => values).map(card));
 }

@@ -58,7 +58,7 @@ function typed({ kind, gaps, zoned, form }) {
 function put(entry, { kind, zoned, form, levels }, start) {
   if (start === null || start === undefined) entry.value = kind === "category" ? (entry.querySelector("option[value='']") ? "" : levels[0]) : "";
   else if (kind === "date" && !form) entry.value = zoned ? start.replace("Z", "") : start.slice(0, 10);
-  else entry.value = kind === "number" ? Number(start.toPrecision(8)) : start;
+  else entry.value = kind === "number" ? Number(start.toPrecision(7)) : start;
 }
 
 // Round steps within the range of training; whole numbers where the range and the start are.

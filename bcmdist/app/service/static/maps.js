@@ -1,7 +1,7 @@
 // Maps of a prediction over two coordinates, with a scale of colours.
 import { element, short } from "./charts.js";
 
-const WIDTH = 420, LEFT = 48, RIGHT = 64, TOP = 8, BOTTOM = 34;
+const LEFT = 48, RIGHT = 64, TOP = 8, BOTTOM = 34;
 // Colours of increasing lightness, red, green and blue between 0 and 255: of values, and of their uncertainty.
 const VALUES = [[46, 24, 92], [64, 70, 140], [42, 120, 142], [46, 168, 128], [140, 208, 80], [252, 230, 60]];
 const UNCERTAINTY = [[40, 44, 52], [92, 62, 92], [158, 70, 92], [216, 100, 78], [244, 160, 96], [252, 226, 180]];
@@ -13,16 +13,16 @@ function colour(share, stops) {
 }
 
 // Height in the proportion of the coordinates, where their ranges have about the same size.
-function heightOf(across, up) {
-  const ratio = (up.at(-1) - up[0]) / (across.at(-1) - across[0]), wide = WIDTH - LEFT - RIGHT;
+function heightOf(across, up, width) {
+  const ratio = (up.at(-1) - up[0]) / (across.at(-1) - across[0]), wide = width - LEFT - RIGHT;
   return TOP + BOTTOM + wide * (ratio > 0.2 && ratio < 5 ? Math.min(Math.max(ratio, 0.5), 1) : 0.75);
 }
 
 /* A map of values over two axes; the first varies fastest.
    pick: function of the coordinates of a cell that was clicked */
-export function map([across, up], values, { columns, said, uncertain, pick }) {
+export function map([across, up], values, { columns, said, uncertain, pick, width }) {
   const [low, high] = [Math.min(...values), Math.max(...values)], stops = uncertain ? UNCERTAINTY : VALUES;
-  const height = heightOf(across, up), right = WIDTH - RIGHT, bottom = height - BOTTOM;
+  const height = heightOf(across, up, width), right = width - RIGHT, bottom = height - BOTTOM;
   const [wide, tall] = [(right - LEFT) / across.length, (bottom - TOP) / up.length];
   const drawn = values.map((value, k) => {
     const [i, j] = [k % across.length, Math.floor(k / across.length)];
@@ -45,5 +45,5 @@ export function map([across, up], values, { columns, said, uncertain, pick }) {
   }
   text(right + 24, bottom, "", short(low));
   text(right + 24, TOP + 9, "", short(high));
-  return element("svg:svg", { viewBox: `0 0 ${WIDTH} ${height.toFixed(0)}`, role: "img", "aria-label": `${said}, from ${short(low)} to ${short(high)}` }, ...drawn);
+  return element("svg:svg", { viewBox: `0 0 ${width} ${height.toFixed(0)}`, role: "img", "aria-label": `${said}, from ${short(low)} to ${short(high)}` }, ...drawn);
 }

@@ -1,6 +1,6 @@
 // What-if: the prediction at the row of the form, and along one of its columns, drawn again as the form changes.
 // One request at a time: while one is being answered, only the newest state of the form waits.
-import { bars, chart, element, short } from "./charts.js";
+import { bars, chart, element, short, widthOf } from "./charts.js";
 import { bodyOf, fieldsOf, showForm, valid } from "./form.js";
 import { ask } from "./token.js";
 import { note } from "./words.js";
@@ -100,7 +100,7 @@ async function drawCurve() {
 
 const named = (field) => field.name + (field.unit ? ` in ${field.unit}` : "");
 const target = () => (model.target === "y" ? "prediction" : model.target);
-const SIZE = { width: 460, height: 250 };
+const size = () => ({ width: widthOf("band"), height: 250 });
 
 function bandAlong({ observation_mean: mean, lower95: low, upper95: high }, x, now, field) {
   const k = x.length, text = `${short(mean[k])}, 95 % between ${short(low[k])} and ${short(high[k])}`;
@@ -109,15 +109,16 @@ function bandAlong({ observation_mean: mean, lower95: low, upper95: high }, x, n
   const parts = [{ kind: "band", x, low: low.slice(0, k), high: high.slice(0, k) }, { kind: "line", x, y: mean.slice(0, k) }];
   if (now !== null) parts.push({ kind: "at", x: [now] }, { kind: "bar", x: [now], low: [low[k]], high: [high[k]] }, { kind: "dot", x: [now], y: [mean[k]] });
   const said = `Prediction along ${field.name} with its 95 % band; at the row of the form ${text}`;
-  const drawn = chart(parts, { across: named(field), up: `${target()}, with 95 % band`, said, xlimits: [Math.min(x[0], now ?? x[0]), Math.max(x.at(-1), now ?? x[0])], ...SIZE });
+  const drawn = chart(parts, { across: named(field), up: `${target()}, with 95 % band`, said, xlimits: [Math.min(x[0], now ?? x[0]), Math.max(x.at(-1), now ?? x[0])], ...size() });
   return { answer, chart: drawn, table: [[named(field), target(), "95 % from", "to"], ...x.map((at, i) => [at, mean[i], low[i], high[i]])] };
 }
 
 function classesAlong({ probability }, x, now, field) {
   const k = x.length, names = probability[k].map((_, c) => String(Array.isArray(model.classes) ? model.classes[c] : c));
-  const order = names.map((_, c) => c).sort((a, b) => probability[k][b] - probability[k][a]).slice(0, MOST_CLASSES);
+  const all = names.map((_, c) => c), likeliest = (a, b) => probability[k][b] - probability[k][a];
+  const order = all.length > MOST_CLASSES ? all.sort(likeliest).slice(0, MOST_CLASSES) : all;
   const said = order.map((c) => `${names[c]}: ${short(probability[k][c])}`).join(", ");
-  const answer = [bars(order.map((c) => names[c]), order.map((c) => probability[k][c]), { labels: order.map((c) => short(probability[k][c])), said: `Probabilities: ${said}` })];
+  const answer = [bars(order.map((c) => names[c]), order.map((c) => probability[k][c]), { labels: order.map((c) => short(probability[k][c])), said: `Probabilities: ${said}`, width: Math.min(widthOf("answer"), 420) })];
   if (!field) return { answer };
   const drawn = names.length === 2 ? [1] : order;
   const parts = drawn.flatMap((c, n) => [
@@ -126,7 +127,7 @@ function classesAlong({ probability }, x, now, field) {
   ]);
   if (now !== null) parts.unshift({ kind: "at", x: [now] });
   const up = drawn.length === 1 ? `probability of ${names[1]}` : "probability";
-  const svg = chart(parts, { across: named(field), up, said: `Probabilities along ${field.name}; at the row of the form ${said}`, ylimits: [0, 1], ...SIZE });
+  const svg = chart(parts, { across: named(field), up, said: `Probabilities along ${field.name}; at the row of the form ${said}`, ylimits: [0, 1], ...size() });
   const legend = element("p", { class: "legend" }, ...drawn.map((c, n) => element("span", { class: `series${n + 1}` }, names[c])));
   return { answer, chart: element("div", {}, svg, ...(drawn.length > 1 ? [legend] : [])), table: [[named(field), ...drawn.map((c) => names[c])], ...x.map((at, i) => [at, ...drawn.map((c) => probability[i][c])])] };
 }
@@ -150,5 +151,5 @@ function density(edges, text) {
   const height = middle.map((_, k) => (LEVELS[k + 1] - LEVELS[k]) / Math.max(edges[k + 1] - edges[k], least));
   const zero = height.map(() => 0);
   const parts = [{ kind: "band", x: middle, low: zero, high: height }, { kind: "line", x: middle, y: height }];
-  return chart(parts, { across: `a new observation of ${target()}`, up: "density", said: `Distribution: mean ${text}`, ylimits: [0, 1.08 * Math.max(...height)], width: SIZE.width, height: 170 });
+  return chart(parts, { across: `a new observation of ${target()}`, up: "density", said: `Distribution: mean ${text}`, ylimits: [0, 1.08 * Math.max(...height)], bare: true, width: widthOf("density"), height: 150 });
 }
