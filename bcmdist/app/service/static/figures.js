@@ -15,6 +15,7 @@ function put(id, ...what) {
 }
 
 export function show(model) {
+  $("figures").hidden = false;
   rows(model.history ?? []);
   curve(model.curve ?? []);
   drift(model);

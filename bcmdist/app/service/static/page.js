@@ -52,6 +52,7 @@ function showModel(model) {
 }
 
 function choose() {
+  for (const id of ["figures", "maps"]) $(id).hidden = true; // until those of this model come
   start($("model").value);
   listening?.abort(); // then a stream for this model is opened
 }

@@ -22,7 +22,7 @@ export async function start(name) {
   const from = model.start.last ? "the last row absorbed" : "a typical row, since the rows absorbed cannot be read here";
   $("started").replaceChildren(`Starts at ${from}. Move a slider: the curve shows the prediction along it, within the range of the training rows.`);
   fields = showForm(fieldsOf(model), model.start.row, changed);
-  follow(fields.find((field) => field.slider && field.low < field.high) ?? null);
+  follow(mostRelevant());
   showAdvice(model.advice ?? "");
   await draw();
 }
@@ -40,6 +40,13 @@ function showAdvice(advice) {
   const sentences = advice.split(". ").filter(Boolean).map((text) => element("li", {}, `${text.replace(/\.$/, "")}.`));
   $("advice").replaceChildren(...sentences);
   $("advice").closest("figure").hidden = !sentences.length;
+}
+
+// The number with the shortest lengthscale: predictions change most along it.
+function mostRelevant() {
+  const [lengthscales] = Object.values(model.lengthscales ?? {}), moving = fields.filter((field) => field.slider && field.low < field.high);
+  const length = ({ name }) => lengthscales?.[name] ?? Infinity;
+  return moving.sort((a, b) => (length(a) < length(b) ? -1 : length(a) > length(b) ? 1 : 0))[0] ?? null;
 }
 
 function follow(field) {
