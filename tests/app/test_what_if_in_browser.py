@@ -111,7 +111,7 @@ def test_a_form_starts_where_the_service_says(chromium, server):
         inputs = [number(page.input_value(f"#field{k}")) for k in range(2)]
         slide(page, 0, "1")
         page.click("#again")
-        page.wait_for_function("text => document.getElementById('field0').value === text", arg=f"{inputs[0]:.7g}")
+        page.wait_for_function("text => document.getElementById('field0')?.value === text", arg=f"{inputs[0]:.7g}")
     assert inputs == pytest.approx(start, rel=1e-6)
 
 
