@@ -18,8 +18,8 @@ from bcmdist.storage.entry import CLASS_SCORES, NUMBER_SCORES
 
 STRETCHES = 100  # largest number of points of a curve, one per stretch of the ledger; enough for a screen
 LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)  # nominal coverage of central intervals
-LINE_POINTS, MAP_POINTS = 81, 21  # points of a slice over one input, and of each side of a map over two
-REACH = 2.0  # half-width of a slice or map around the mean of an input, in standard deviations
+MAP_POINTS = 31  # of each side of a map
+REACH = 2.0  # half-width of a range around the mean of an input, in standard deviations, where none was recorded
 
 
 def relevance(fitted: Facade) -> dict | None:
@@ -97,8 +97,20 @@ def _arrivals(snapshot):
     return {"rows": sum(rows), "partitions": len(recorded), **dict(zip(_names(means), means, strict=True))}
 
 
+def ranges(snapshot: Snapshot) -> list[tuple[float, float]]:
+    """Return the smallest and largest value of each input in training, (D, 2), in original units.
+
+    Where they were not recorded, `REACH` standard deviations on either side of the means.
+    """
+    if snapshot.facts.survey.ranges:
+        return snapshot.facts.survey.ranges
+    edges = np.outer([-REACH, REACH], np.ones(snapshot.model.inputs))
+    low, high = snapshot.model.scaling.original_inputs(edges).tolist()
+    return list(zip(low, high, strict=True))
+
+
 def view(snapshot: Snapshot, predict: Callable[[np.ndarray], dict]) -> dict | None:
-    """Return predictions along one input, or on a grid over two, within `REACH` standard deviations of the means.
+    """Return predictions on a grid over the ranges of two inputs.
 
     Parameters
     ----------
@@ -108,14 +120,13 @@ def view(snapshot: Snapshot, predict: Callable[[np.ndarray], dict]) -> dict | No
     -------
     dict or None
         `columns`; `axes`, the values of each input; and the predictions `observation_mean`, `lower95`, `upper95`
-        and `sd`, or for classes `probability`, one list per class. On a grid the first input varies fastest. None for
-        more than two inputs.
+        and `sd`, or for classes `probability`, one list per class. The first input varies fastest. None for one input,
+        or more than two.
     """
     model = snapshot.model
-    if model.inputs > 2:
+    if model.inputs != 2:
         return None
-    side = np.linspace(-REACH, REACH, LINE_POINTS if model.inputs == 1 else MAP_POINTS)
-    axes = model.scaling.original_inputs(np.tile(side[:, None], (1, model.inputs))).T
+    axes = np.array([np.linspace(low, high, MAP_POINTS) for low, high in ranges(snapshot)])
     grid = np.stack([one.ravel() for one in np.meshgrid(*axes)], axis=1)
     found = predict(grid)
     shown = {name: found[name].tolist() for name in ("observation_mean", "lower95", "upper95") if name in found}

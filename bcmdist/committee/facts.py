@@ -98,6 +98,9 @@ class Survey(Record, frozen=True):
     """share of the variance of targets that lies between partitions"""
     look: list[str] | None = None
     """what the data showed before anything was learned, in sentences"""
+    ranges: list[tuple[Number, Number]] | None = None
+    """smallest and largest value of each input, (D, 2); None where there are many inputs, and in commits of versions
+    that did not record them"""
 
 
 class Unfinished(Record, frozen=True):

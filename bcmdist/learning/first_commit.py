@@ -40,6 +40,9 @@ from bcmdist.storage.locate import open_storage
 from bcmdist.storage.temporary import Scratch
 from bcmdist.storage.urls import on_objects
 
+# Most inputs whose ranges are recorded: forms, which show them, have few, and each commit repeats them.
+MOST_RANGES = 200
+
 
 def same_fit(data, settings, model) -> Commit | None:
     """Newest commit in a model directory of the same fit, of any rows; None if the directory is empty.
@@ -151,6 +154,7 @@ def _prepare(data, surveyed, settings, runtime, store, stages, decisions):
             "data": data.url,
             "surveyed": store.put_segment(list(surveyed.entries.values())),
             "chunks": store.put_arrays({"": to_table(surveyed.chunks)})[""] if surveyed.chunks else None,
+            "ranges": surveyed.x.ranges if data.inputs <= MOST_RANGES else None,
             "approximation": settings.approximation,
             "linearise": settings.linearise,
             "rows_per_expert": settings.rows_per_expert,

@@ -63,6 +63,11 @@ class Moments:
         return np.where(self.constant, 1.0, sd)
 
     @property
+    def ranges(self) -> list[tuple[float, float]]:
+        """Smallest and largest value of each column, (K,)."""
+        return list(zip(self.low.tolist(), self.high.tolist(), strict=True))
+
+    @property
     def constant(self) -> BoolArray:
         """True for columns that do not vary, (K,)."""
         sd = np.sqrt(self.squares / self.count)

@@ -61,7 +61,7 @@ def test_an_ingested_batch_shows_by_itself(chromium, server):
         page.wait_for_selector("#counted:has-text('660 rows absorbed')")
         page.wait_for_selector("#curve svg")
         print(f"live after {live:.2f} s, a batch shown after {time.monotonic() - begun:.2f} s; wanted: 2 s each")
-        assert page.text_content("#drift p").startswith("Arrivals are ")
+        assert page.text_content("#drift p").startswith("New rows are ")
         assert bad == []
 
 
@@ -69,13 +69,13 @@ def test_an_ingested_batch_shows_by_itself(chromium, server):
 def test_figures_are_drawn_and_said(chromium, server, scheme):
     with opened(chromium, server.url, color_scheme=scheme) as (page, bad):
         choose(page, "wave")
-        for name in ("rows", "calibration", "relevance", "view"):
+        for name in ("rows", "calibration", "relevance", "maps"):
             page.wait_for_selector(f"#{name} svg")
         page.wait_for_selector("#advice li:has-text('left out:')")
         silent = page.locator("svg:not([aria-label])").count()
         ground = page.evaluate("getComputedStyle(document.documentElement).backgroundColor")
         assert (silent, bad) == (0, [])
-    assert (ground == "rgb(20, 23, 26)") == (scheme == "dark")
+    assert (ground == "rgb(17, 20, 23)") == (scheme == "dark")
 
 
 def test_one_row_is_predicted_by_keyboard(chromium, server):
@@ -83,9 +83,10 @@ def test_one_row_is_predicted_by_keyboard(chromium, server):
         choose(page, "wave")
         page.wait_for_selector("#inputs input")
         page.focus("#inputs input")
-        for key in ("0.5", "Tab", "1", "Enter"):
-            page.keyboard.press(key) if key in ("Tab", "Enter") else page.keyboard.type(key)
-        page.wait_for_selector("#answer svg[aria-label^=Distribution]")
+        for key in ("Control+a", "0.5", "Tab", "ArrowRight", "Tab", "Control+a", "1", "Enter"):
+            page.keyboard.type(key) if key[0].isdigit() else page.keyboard.press(key)
+        assert page.input_value("#inputs input") != "0.5"  # the slider moved it by a step
+        page.wait_for_selector("#density svg[aria-label^=Distribution]")
         choose(page, "kinds")
         page.wait_for_selector("#answer svg", state="detached")
         page.wait_for_selector("#inputs input")
@@ -129,7 +130,7 @@ def test_requests_are_described_with_the_token(chromium, models, tmp_path):
     server = Server(tmp_path / "models", "--token-file", str(tmp_path / "tokens.json"))
     try:
         with opened(chromium, f"{server.url}/docs") as (page, bad):
-            page.wait_for_selector("#said:has-text('A token is needed.')")
+            page.wait_for_selector("#message:has-text('A token is needed.')")
             page.fill("#token", token)
             page.click("#login button")
             page.wait_for_selector("#requests section")

@@ -283,7 +283,16 @@ def test_numbers_written_as_texts_are_numbers_of_a_form(tmp_path, rng):
     with pytest.warns(UserWarning, match="texts are read as numbers in 'area'"):
         GBCM.fit((frame[["area"]], frame.y), Settings(kernel="se", query=20, learn=False), model=tmp_path / "flats")
     with asked(tmp_path) as client:
-        assert client.get("/models/flats").json()["fields"] == [{"name": "area", "kind": "number", "gaps": False}]
+        assert client.get("/models/flats").json()["fields"] == [
+            {
+                "name": "area",
+                "kind": "number",
+                "gaps": False,
+                "unit": "m²",
+                "low": area.round(1).min(),
+                "high": area.round(1).max(),
+            }
+        ]
         rows = [{"rows": [{"area": value}]} for value in (70.5, "70,5 m²")]
         number, text = (client.post(URL, json=row).json()["predictions"] for row in rows)
     same(number, {name: np.array(values) for name, values in text.items()})
@@ -292,6 +301,8 @@ def test_numbers_written_as_texts_are_numbers_of_a_form(tmp_path, rng):
 def test_a_model_tells_the_columns_of_its_table(folder):
     with asked(folder) as client:
         fields = client.get("/models/flats").json()["fields"]
+    ranges = [(one.pop("low"), one.pop("high")) for one in fields if one["kind"] == "number"]
+    assert all(low < high for low, high in ranges)
     assert fields == [
         {"name": "area", "kind": "number", "gaps": False},
         {"name": "town", "kind": "category", "gaps": False, "levels": ["Chur", "Graz", "Ulm"]},

@@ -3,12 +3,14 @@
 import contextlib
 import functools
 import threading
+from typing import Any
 
 import numpy as np
 
 from bcmdist.api.gbcm import GBCM
 from bcmdist.api.mixture import Mixture, is_mixture, opened
 from bcmdist.app.service.answers import Refused
+from bcmdist.app.service.form import start_of
 from bcmdist.committee.facts import Lag
 from bcmdist.committee.ingest.lag_meter import lags
 from bcmdist.committee.mixture_commits import REVISIONS, Contents, contents_of, revision_store
@@ -76,6 +78,11 @@ class Loaded:
         """Whether what arrives is predicted worse than expected; None if that is not known."""
         found = drift_in(self.snapshot.ledger, from_facts(self.snapshot.facts.errors.expected))
         return None if found is None or found["expected"] is None else found["worse"]
+
+    @functools.cached_property
+    def start(self) -> dict[str, Any]:
+        """Row at which a form starts (`form.start_of`)."""
+        return start_of(self.snapshot)
 
     @property
     def lag(self) -> dict[str, Lag | None]:

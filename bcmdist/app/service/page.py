@@ -6,7 +6,20 @@ from fastapi import APIRouter, Response
 
 router = APIRouter(include_in_schema=False)
 TYPES = {"html": "text/html; charset=utf-8", "js": "text/javascript; charset=utf-8", "css": "text/css; charset=utf-8"}
-SCRIPTS = ("page.js", "charts.js", "figures.js", "jobs.js", "one_row.js", "token.js", "requests.js")
+SCRIPTS = (
+    "alarms.js",
+    "charts.js",
+    "figures.js",
+    "form.js",
+    "jobs.js",
+    "maps.js",
+    "page.js",
+    "requests.js",
+    "theme.js",
+    "token.js",
+    "what_if.js",
+    "words.js",
+)
 
 
 def _file(name):

@@ -6,9 +6,8 @@ from typing import Any
 import numpy as np
 
 from bcmdist.data.schema import few
-from bcmdist.data.tables.coding import Category, Coding, Date, Number, Quantity, indicator_of, plain
+from bcmdist.data.tables.coding import Coding, plain
 from bcmdist.data.tables.column import NUMBERS, TEXTS, Column, Table, trimmed
-from bcmdist.data.tables.sphere import Sphere
 from bcmdist.errors import InvalidData, InvalidDtype
 from bcmdist.model.model import Model
 
@@ -46,25 +45,10 @@ def inputs_of_table(table: Table, coding: Coding) -> np.ndarray:
     return found
 
 
-def fields_of(model: Model) -> list[dict[str, Any]] | None:
-    """Return the columns of the table that a model was fitted to, for forms; None if they had no names.
-
-    Each has a name, a kind ("number", also of numbers that the table had as texts, and of degrees; "category" with
-    `levels`; "date", `zoned` where times need a zone, with the strptime `form` of its texts, "" for ISO 8601), and
-    `gaps`, whether null is accepted.
-    """
-    coding = model.schema.coding or plain(model.schema.columns)
-    found: list[dict[str, Any]] = []
-    for code in coding.codes:
-        if isinstance(code, Sphere):
-            found += [{"name": name, "kind": Number.kind, "gaps": False} for name in code.columns]
-            continue
-        levels = {"levels": list(code.levels)} if isinstance(code, Category) else {}
-        dates = {"zoned": code.zoned, "form": code.form} if isinstance(code, Date) else {}
-        gaps = indicator_of(code.name) in code.inputs
-        kind = Number.kind if isinstance(code, Quantity) else code.kind
-        found.append({"name": code.name, "kind": kind, "gaps": gaps, **levels, **dates})
-    return found or None
+def target_name(model: Model) -> str:
+    """Return the name of the target in training."""
+    coding = model.schema.coding
+    return dict(coding.roles).get("y", model.y_name) if coding else model.y_name
 
 
 def target_of(model: Model, records: Sequence[dict[str, Any]]) -> list[Any]:
@@ -75,8 +59,7 @@ def target_of(model: Model, records: Sequence[dict[str, Any]]) -> list[Any]:
     InvalidData
         A row has none.
     """
-    coding = model.schema.coding
-    name = dict(coding.roles).get("y", model.y_name) if coding else model.y_name
+    name = target_name(model)
     values = _values(records, name, "give it")
     empty = next((row for row, value in enumerate(values) if value is None), None)
     if empty is not None:

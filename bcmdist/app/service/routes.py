@@ -131,9 +131,15 @@ async def models(service: Asked) -> Response:
 
 
 @router.get("/models/{name}", dependencies=[READ], response_model=Figures)
-async def model(name: Name, service: Asked) -> Response:
-    """Describe a model and the data that it has absorbed."""
-    return encoded(await in_thread(service, service.describe, name))
+async def model(name: Name, service: Asked, start: bool = False) -> Response:
+    """Describe a model and the data that it has absorbed.
+
+    `fields` are the columns of the table that it was fitted to (name, kind, levels, unit, and `low` and `high` of
+    numbers in training), `ranges` the smallest and largest value of each input. `start` adds a row to begin a form
+    with: `row`, as `rows` or a row of `X` in requests, and `last`, whether it is the last row absorbed, not a typical
+    one.
+    """
+    return encoded(await in_thread(service, functools.partial(service.describe, name, start=start)))
 
 
 @router.get("/models/{name}/history", dependencies=[READ], response_model=Figures)

@@ -18,13 +18,14 @@ from bcmdist.app.journal import Journal
 from bcmdist.app.service.answers import Refused, without_places
 from bcmdist.app.service.asking import MicroBatcher
 from bcmdist.app.service.catalogue import KEEP_DAYS, Catalogue
+from bcmdist.app.service.form import fields_of
 from bcmdist.app.service.large import LargeRequests
 from bcmdist.app.service.limits import Limits
 from bcmdist.app.service.loaded import Version
 from bcmdist.app.service.logs import log_error
 from bcmdist.app.service.metrics import Metrics
 from bcmdist.app.service.names import of_figures
-from bcmdist.app.service.records import fields_of
+from bcmdist.app.service.records import target_name
 from bcmdist.app.service.served import Served
 from bcmdist.app.service.shared import SharedTable
 from bcmdist.app.service.waiting import WaitingRows
@@ -104,6 +105,7 @@ def _brief(served: Served) -> dict:
             "waiting_rows": served.waiting_rows,
             "lag": lag | {"seconds": None if lag["seconds"] is None else round(lag["seconds"], 1)},
             "dead_ingesters": served.dead_ingesters,
+            "drifts": loaded.drifts,
         }
 
 
@@ -171,16 +173,21 @@ class Service:
         """List the models, including unreadable ones."""
         return {"models": self.board.models()}
 
-    def describe(self, name) -> dict:
-        """Return the figures of `bcmdist info` without paths, with waiting rows, lag and ingesters."""
+    def describe(self, name, *, start: bool = False) -> dict:
+        """Return the figures of `bcmdist info` without paths, with waiting rows, lag and ingesters.
+
+        start : whether to add the row at which a form starts (`form.start_of`), which may be read from the data
+        """
         served = self.catalogue[name]
         with served.using() as loaded:
-            figures = of_figures(loaded.fitted.info(), loaded.snapshot.ledger)
-            figures["fields"] = fields_of(loaded.snapshot.model)
-            figures["categorical"] = loaded.snapshot.model.likelihood.categorical
+            model, ranges = loaded.snapshot.model, figures.ranges(loaded.snapshot)
+            found = of_figures(loaded.fitted.info(), loaded.snapshot.ledger)
+            found |= {"fields": fields_of(model, ranges), "ranges": ranges, "target": target_name(model)}
+            found["categorical"] = model.likelihood.categorical
+            found |= {"start": loaded.start} if start else {}
         lag = {"waiting_rows": served.waiting_rows, "lag": served.lag()}
         ingesters = [{"alive": one.alive, "seconds": one.seconds} for one in served.ingesters]
-        return finite(figures | {"model": name, **lag, "ingesters": ingesters, "renewed": served.renewed_at})
+        return finite(found | {"model": name, **lag, "ingesters": ingesters, "renewed": served.renewed_at})
 
     def calibration(self, name, *, under_model) -> dict:
         """Return the coverage of predictive intervals at rows predicted before they were absorbed.

@@ -1,5 +1,5 @@
 // Charts as SVG, without a library; each has a text description.
-const WIDTH = 340, HEIGHT = 190, LEFT = 46, RIGHT = 10, TOP = 8, BOTTOM = 34;
+const WIDTH = 340, LEAST = 240, HEIGHT = 190, LEFT = 48, RIGHT = 10, TOP = 8, BOTTOM = 34;
 
 export function element(name, attributes = {}, ...children) {
   const svg = name.startsWith("svg:");
@@ -9,18 +9,29 @@ export function element(name, attributes = {}, ...children) {
   return made;
 }
 
+// The width of an element in pixels, so that the text of a chart in it has its own size.
+export const widthOf = (id) => Math.max(LEAST, document.getElementById(id).clientWidth || WIDTH);
+
 export const short = (value) => {
   const number = Number(value), size = Math.abs(number);
-  if (!Number.isFinite(number)) return "not known";
-  if (Number.isInteger(number) && size < 1e9) return number.toLocaleString("en");
-  return size >= 1e5 || (size > 0 && size < 1e-3) ? number.toExponential(1) : String(Number(number.toPrecision(3)));
+  if (value === null || !Number.isFinite(number)) return "not known";
+  if (Number.isInteger(number) && size < 1e12) return number.toLocaleString("en");
+  if (size >= 1e12 || size < 1e-3) return number.toExponential(1);
+  return number.toLocaleString("en", size >= 1000 ? { maximumFractionDigits: 0 } : { maximumSignificantDigits: 3 });
 };
+
+const compact = new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 4 });
+const label = (tick) => (Math.abs(tick) >= 1e5 ? compact.format(tick) : short(tick));
+
+// A round number of about this size: 1, 2 or 5 times a power of ten.
+export function rounded(size) {
+  const power = 10 ** Math.floor(Math.log10(size));
+  return [1, 2, 5, 10].map((k) => k * power).find((one) => one >= size * (1 - 1e-9));
+}
 
 // About four round numbers within limits, for axis ticks.
 function ticks(low, high) {
-  const raw = (high - low) / 4, power = 10 ** Math.floor(Math.log10(raw));
-  const step = [1, 2, 5, 10].map((k) => k * power).find((one) => one >= raw);
-  const found = [];
+  const step = rounded((high - low) / 4), found = [];
   for (let k = Math.ceil(low / step - 1e-9); k * step <= high + 1e-9 * step; k++) found.push(Number((k * step).toPrecision(12)));
   return found;
 }
@@ -36,61 +47,47 @@ function limits(values, given) {
 const points = (x, y) => x.map((value, k) => `${value.toFixed(1)} ${y[k].toFixed(1)}`);
 
 /* A chart of series against x.
-   parts: {kind: "line" | "marks" | "aim", x, y} or {kind: "band", x, low, high}
-   said: text description of the chart */
-export function chart(parts, { across, up, said, xlimits, ylimits }) {
-  const xs = parts.flatMap((part) => part.x), ys = parts.flatMap((part) => part.y ?? [...part.low, ...part.high]);
+   parts: {kind: "line" | "marks" | "aim" | "dot", x, y, series}, {kind: "band" | "bar", x, low, high} or {kind: "at", x}
+   said: text description of the chart; bare: without numbers at the vertical axis */
+export function chart(parts, { across, up, said, xlimits, ylimits, bare, width = WIDTH, height = HEIGHT }) {
+  const xs = parts.flatMap((part) => part.x), ys = parts.flatMap((part) => part.y ?? [...(part.low ?? []), ...(part.high ?? [])]);
   const [x0, x1] = limits(xs, xlimits), [y0, y1] = limits(ys, ylimits);
-  const right = WIDTH - RIGHT, bottom = HEIGHT - BOTTOM;
+  const right = width - RIGHT, bottom = height - BOTTOM;
   const px = (v) => LEFT + ((right - LEFT) * (v - x0)) / (x1 - x0), py = (v) => bottom - ((bottom - TOP) * (v - y0)) / (y1 - y0);
   const drawn = [];
   for (const tick of ticks(y0, y1)) {
     drawn.push(element("svg:line", { class: "axis", x1: LEFT, x2: right, y1: py(tick), y2: py(tick) }));
-    drawn.push(element("svg:text", { class: "end", x: LEFT - 5, y: py(tick) + 4 }, short(tick)));
+    if (!bare) drawn.push(element("svg:text", { class: "end", x: LEFT - 5, y: py(tick) + 4 }, label(tick)));
   }
-  for (const tick of ticks(x0, x1)) drawn.push(element("svg:text", { class: "middle", x: px(tick), y: bottom + 15 }, short(tick)));
-  drawn.push(element("svg:text", { class: "end", x: right, y: HEIGHT - 4 }, across));
-  drawn.push(element("svg:text", { x: 2, y: HEIGHT - 4 }, `↑ ${up}`));
-  for (const part of parts) drawn.push(...shapes(part, px, py));
-  return element("svg:svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": said }, ...drawn);
+  for (const tick of ticks(x0, x1)) drawn.push(element("svg:text", { class: "middle", x: px(tick), y: bottom + 15 }, label(tick)));
+  drawn.push(element("svg:text", { class: "end name", x: right, y: height - 4 }, across));
+  drawn.push(element("svg:text", { class: "name", x: 2, y: height - 4 }, `↑ ${up}`));
+  for (const part of parts) drawn.push(...shapes(part, px, py, [TOP, bottom]));
+  return element("svg:svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": said }, ...drawn);
 }
 
-function shapes(part, px, py) {
-  const x = part.x.map(px);
-  if (part.kind === "marks") return x.map((at, k) => element("svg:circle", { class: "mark", cx: at, cy: py(part.y[k]), r: 2.5 }));
+function shapes(part, px, py, [top, bottom]) {
+  const x = part.x.map(px), series = part.series ? ` series${part.series}` : "";
+  if (part.kind === "marks" || part.kind === "dot") {
+    const r = part.kind === "dot" ? 4.5 : 2.5;
+    return x.map((at, k) => element("svg:circle", { class: part.kind + series, cx: at, cy: py(part.y[k]), r }));
+  }
+  if (part.kind === "at") return x.map((at) => element("svg:line", { class: "at", x1: at, x2: at, y1: top, y2: bottom }));
+  if (part.kind === "bar") return x.map((at, k) => element("svg:line", { class: "bar", x1: at, x2: at, y1: py(part.low[k]), y2: py(part.high[k]) }));
   if (part.kind === "band") {
     const edge = [...points(x, part.high.map(py)), ...points(x, part.low.map(py)).reverse()];
     return [element("svg:path", { class: "band", d: `M${edge.join("L")}Z` })];
   }
-  return [element("svg:path", { class: part.kind, d: `M${points(x, part.y.map(py)).join("L")}` })];
+  return [element("svg:path", { class: part.kind + series, d: `M${points(x, part.y.map(py)).join("L")}` })];
 }
 
 /* Horizontal bars with names; values are between 0 and 1. */
-export function bars(names, values, { labels, said }) {
-  const high = 20 * names.length + 4;
+export function bars(names, values, { labels, said, width = WIDTH }) {
+  const high = 20 * names.length + 4, start = Math.min(150, 0.38 * width), room = width - start - 70, most = Math.floor(start / 6.5);
   const drawn = names.flatMap((name, k) => [
-    element("svg:text", { class: "end", x: 104, y: 20 * k + 15 }, element("svg:title", {}, name), name.length > 15 ? `${name.slice(0, 14)}…` : name),
-    element("svg:rect", { class: "mark", x: 110, y: 20 * k + 4, height: 14, width: Math.max(1, 160 * values[k]) }),
-    element("svg:text", { x: 116 + 160 * values[k], y: 20 * k + 15 }, labels[k]),
+    element("svg:text", { class: "end", x: start - 6, y: 20 * k + 15 }, element("svg:title", {}, name), name.length > most ? `${name.slice(0, most - 1)}…` : name),
+    element("svg:rect", { class: "marks", x: start, y: 20 * k + 5, height: 12, rx: 2, width: Math.max(1, room * values[k]) }),
+    element("svg:text", { x: start + 6 + room * values[k], y: 20 * k + 15 }, labels[k]),
   ]);
-  return element("svg:svg", { viewBox: `0 0 ${WIDTH} ${high}`, role: "img", "aria-label": said }, ...drawn);
-}
-
-/* A heat map of values over two axes, one row per value of the second axis; a stronger colour is a larger value. */
-export function map([across, up], values, { columns, said }) {
-  const [low, high] = [Math.min(...values), Math.max(...values)];
-  const right = WIDTH - RIGHT, bottom = HEIGHT - BOTTOM;
-  const [wide, tall] = [(right - LEFT) / across.length, (bottom - TOP) / up.length];
-  const drawn = values.map((value, k) => element("svg:rect", {
-    class: "mark", "shape-rendering": "crispEdges", "fill-opacity": (0.06 + (0.94 * (value - low)) / (high - low || 1)).toFixed(3), width: wide + 0.3, height: tall + 0.3,
-    x: LEFT + wide * (k % across.length), y: bottom - tall * (1 + Math.floor(k / across.length)),
-  }));
-  const text = (x, y, kind, value) => drawn.push(element("svg:text", { x, y, class: kind }, value));
-  text(LEFT, bottom + 15, "", short(across[0]));
-  text(right, bottom + 15, "end", short(across.at(-1)));
-  text(LEFT - 5, bottom, "end", short(up[0]));
-  text(LEFT - 5, TOP + 9, "end", short(up.at(-1)));
-  text(right, HEIGHT - 4, "end", columns[0]);
-  text(2, HEIGHT - 4, "", `↑ ${columns[1]}`);
-  return element("svg:svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": `${said}, from ${short(low)} to ${short(high)}` }, ...drawn);
+  return element("svg:svg", { viewBox: `0 0 ${width} ${high}`, role: "img", "aria-label": said }, ...drawn);
 }

@@ -1,11 +1,12 @@
 // The list of jobs, with progress and the last lines of each log.
 import { element, short } from "./charts.js";
+import { note } from "./words.js";
 
 export function showJobs(jobs) {
   const list = document.getElementById("jobs");
   const open = new Set([...list.querySelectorAll("details[open]")].map((one) => one.dataset.id));
   const focused = document.activeElement?.closest?.("details")?.dataset.id;
-  list.replaceChildren(...(jobs.length ? jobs.map((job) => item(job, open.has(job.id))) : [element("li", {}, "No jobs.")]));
+  list.replaceChildren(...(jobs.length ? jobs.map((job) => item(job, open.has(job.id))) : [element("li", {}, note("None yet: `bcmdist submit fit DATA --model NAME`, or POST /jobs."))]));
   if (focused) list.querySelector(`details[data-id="${focused}"] summary`)?.focus();
 }
 

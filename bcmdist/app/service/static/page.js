@@ -1,9 +1,11 @@
-// Receives events and updates the page. 
+// Receives events and updates the page.
+import { alarmsOfModel, alarmsOfModels } from "./alarms.js";
 import { element, short } from "./charts.js";
 import { ask, onToken } from "./token.js";
 import { show } from "./figures.js";
 import { showJobs } from "./jobs.js";
-import { askFor, predict } from "./one_row.js";
+import { draw, start } from "./what_if.js";
+import { duration, note } from "./words.js";
 
 const $ = (id) => document.getElementById(id);
 const AGAIN = 1000; // ms until the next attempt if the service does not respond
@@ -11,7 +13,7 @@ let listening = null;
 
 const HANDLERS = { models: showModels, model: showModel, jobs: showJobs, problem: (problem) => say(problem.message) };
 
-const say = (text) => ($("said").textContent = text);
+const say = (text) => ($("message").textContent = text);
 
 function link(live, text) {
   $("link").textContent = text;
@@ -19,19 +21,25 @@ function link(live, text) {
 }
 
 function showModels(models) {
-  say(models.length ? "" : "No models yet.");
-  const behind = ({ lag, dead_ingesters }) =>
-    dead_ingesters ? ["unknown", "ingester dead"] : lag.rows === null ? ["unknown", ""] : [`${short(lag.rows)} rows`, `${short(lag.seconds)} s`];
-  const cells = (one) =>
-    one.error ? [one.name, one.error, "", "", "", "", ""] : [one.name, short(one.rows), one.commit, ...behind(one), one.inputs, one.likelihood];
-  $("models").replaceChildren(...models.map((one) => element("tr", {}, ...cells(one).map((text) => element("td", {}, String(text))))));
+  say("");
+  alarmsOfModels(models);
+  $("models").replaceChildren(...models.map(line), ...(models.length ? [] : [element("tr", {}, element("td", { colspan: 7 }, note("No models yet. Fit one into the folder that is served: `bcmdist fit DATA --model MODELS_DIR/NAME`.")))]));
   const names = models.filter((model) => !model.error).map((model) => model.name);
-  const known = [...$("model").options].map((option) => option.value), chosen = $("model").value;
+  const listed = [...$("model").options].map((option) => option.value), chosen = $("model").value;
   $("chosen").hidden = !names.length;
-  if (names.join("\n") === known.join("\n")) return;
+  if (names.join("\n") === listed.join("\n")) return;
   $("model").replaceChildren(...names.map((name) => element("option", { value: name }, name)));
   if (names.includes(chosen)) $("model").value = chosen;
   else if (names.length) choose();
+}
+
+function line(model) {
+  const { name, error, rows, commit, lag, dead_ingesters: dead, inputs, likelihood } = model;
+  if (error) return element("tr", {}, element("td", {}, name), element("td", { class: "alarm", colspan: 6 }, `cannot be read: ${error}`));
+  const waits = dead || lag.rows === null ? ["not known", dead ? "ingester ended" : "not known"] : [short(lag.rows), lag.rows ? duration(lag.seconds) : "none"];
+  const cell = (text, number) => element("td", number ? { class: "number" } : {}, String(text));
+  const numbers = [short(rows), commit, ...waits, inputs].map((text) => cell(text, true));
+  return element("tr", {}, cell(name), ...numbers, cell(likelihood));
 }
 
 function showModel(model) {
@@ -39,11 +47,13 @@ function showModel(model) {
   const rows = model.history?.length ? `, ${short(model.history.at(-1).rows)} rows absorbed` : "";
   const points = model.capacity ? `, ${model.capacity.points} query points${model.capacity.most ? ` of at most ${model.capacity.most}` : ""}` : "";
   $("counted").textContent = `Commit ${model.commit}${rows}${points}.`;
+  alarmsOfModel(model);
   show(model);
 }
 
 function choose() {
-  askFor($("model").value);
+  for (const id of ["figures", "maps"]) $(id).hidden = true; // until those of this model come
+  start($("model").value);
   listening?.abort(); // then a stream for this model is opened
 }
 
@@ -98,6 +108,10 @@ async function live() {
 }
 
 $("model").addEventListener("change", choose);
-$("asking").addEventListener("submit", predict);
+$("again").addEventListener("click", () => start($("model").value));
+$("asking").addEventListener("submit", (event) => {
+  event.preventDefault();
+  draw();
+});
 onToken(live);
 live();

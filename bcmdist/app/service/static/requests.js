@@ -55,7 +55,7 @@ function shown([path, verb, operation]) {
 async function load() {
   const answer = await ask("/openapi.json");
   $("login").hidden = answer.ok;
-  $("said").textContent = answer.ok ? "" : answer.status === 401 ? "A token is needed." : (await answer.json()).message;
+  $("message").textContent = answer.ok ? "" : answer.status === 401 ? "A token is needed." : (await answer.json()).message;
   if (!answer.ok) return;
   const document = await answer.json();
   schemas = document.components.schemas;

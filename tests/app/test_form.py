@@ -1,0 +1,119 @@
+"""The row at which a form starts, and the ranges of its sliders, as `GET /models/{name}?start=true` returns them."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+from services import asked, fitted
+
+from bcmdist import GBCM
+from bcmdist.app import figures
+from bcmdist.app.cli.main import cli
+from bcmdist.app.service.form import last_row
+from bcmdist.app.service.tokens import Tokens, add_token
+
+ROWS, LAST = 90, 89
+WORDS = ["--y", "yield", "--query", "20", "--no-learn", "--kernel", "se", "--missing", "indicate", "--serial"]
+pytestmark = pytest.mark.filterwarnings("default:.*texts are read as numbers")
+
+
+@pytest.fixture
+def frame(rng):
+    age = np.arange(ROWS, dtype=float)
+    age[[3, LAST]] = np.nan
+    return pd.DataFrame(
+        {
+            "temperature": [f"{t:.1f} °C" for t in rng.uniform(-5, 30, ROWS)],
+            "soil": rng.choice(["clay", "loam", "sand"], ROWS),
+            "day": (pd.Timestamp("2026-01-01") + pd.to_timedelta(np.arange(ROWS), "D")).strftime("%Y-%m-%d"),
+            "age": age,
+            "yield": rng.uniform(0, 1, ROWS),
+        }
+    )
+
+
+@pytest.fixture
+def models(tmp_path, frame):
+    """A directory with the model `field` of a table, in the order of its rows."""
+    frame.to_csv(tmp_path / "field.csv", index=False)
+    how = ["--model", str(tmp_path / "models" / "field"), "--partition", "chunks", *WORDS]
+    done = CliRunner().invoke(cli, ["fit", str(tmp_path / "field.csv"), *how])
+    assert done.exit_code == 0, done.output
+    return tmp_path / "models"
+
+
+def described(client, name="field"):
+    return client.get(f"/models/{name}?start=true").json()
+
+
+def degrees(text):
+    return float(text.removesuffix(" °C"))
+
+
+def test_a_form_starts_at_the_last_row_absorbed(models, frame):
+    new = {"temperature": 12.5, "soil": "sand", "day": "2026-05-04", "age": 7.0, "yield": 0.5}
+    with asked(models) as client:
+        before = described(client)
+        assert "start" not in client.get("/models/field").json()
+        answer = client.post("/models/field/rows", json={"rows": [new]}, headers={"Idempotency-Key": "one"})
+        after = described(client)
+        predicted = client.post("/models/field/predict", json={"rows": [after["start"]["row"]]})
+    assert (answer.status_code, predicted.status_code) == (200, 200)
+    last = frame.iloc[LAST]
+    expected = {"temperature": degrees(last.temperature), "soil": last.soil, "day": last.day, "age": None}
+    assert before["start"] == {"last": True, "row": expected}
+    assert after["start"] == {"last": True, "row": {n: v for n, v in new.items() if n != "yield"}}
+
+
+def test_fields_have_units_and_ranges(models, frame):
+    with asked(models) as client:
+        found = described(client)
+    fields = {one["name"]: one for one in found["fields"]}
+    values = frame.temperature.map(degrees)
+    assert [fields["temperature"][name] for name in ("unit", "low", "high")] == ["°C", values.min(), values.max()]
+    assert (fields["age"]["high"], "low" in fields["soil"], found["target"]) == (LAST - 1, False, "yield")
+    assert len(found["ranges"]) == GBCM.load(models / "field").model.inputs
+
+
+def test_a_form_starts_at_a_typical_row_if_the_rows_are_gone(models, frame, monkeypatch):
+    def gone(parts):
+        raise OSError("gone")
+
+    monkeypatch.setattr("bcmdist.app.service.form.read_all", gone)
+    with asked(models) as client:
+        start = described(client)["start"]
+    assert start["last"] is False
+    assert start["row"]["soil"] == frame.soil.mode()[0]
+    assert start["row"]["temperature"] == pytest.approx(frame.temperature.map(degrees).mean())
+
+
+def test_rows_that_were_changed_are_not_shown(tmp_path, monkeypatch):
+    snapshot = fitted(tmp_path).snapshot
+    assert last_row(snapshot) is not None
+    entry = snapshot.ledger[-1]
+    object.__setattr__(entry, "digest", "of other rows")
+    assert last_row(snapshot) is None
+
+
+def test_without_names_a_form_has_a_list(tmp_path):
+    snapshot = fitted(tmp_path).snapshot
+    with asked(tmp_path) as client:
+        found = described(client, "wave")
+    assert found["fields"] is None
+    assert len(found["start"]["row"]) == 2
+    assert np.ravel(found["ranges"]) == pytest.approx([-2, 2, -2, 2], abs=0.2)
+    old = snapshot.changed(ranges=None)  # of a version that did not record them
+    assert np.shape(figures.ranges(old)) == (2, 2)
+    assert np.all(np.diff(figures.ranges(old)) > 0)
+
+
+def test_rows_are_shown_to_those_who_may_predict(models, tmp_path):
+    path = tmp_path / "tokens.json"
+    tokens = {scope: add_token(path, scope, [scope]) for scope in ("read", "ingest")}
+    with asked(models, tokens=Tokens(path)) as client:
+        codes = {
+            scope: client.get("/models/field?start=true", headers={"Authorization": f"Bearer {token}"}).status_code
+            for scope, token in tokens.items()
+        }
+        assert client.get("/models/field?start=true").status_code == 401
+    assert codes == {"read": 200, "ingest": 403}
