@@ -116,8 +116,14 @@ def page(folder: Path = records.FOLDER) -> str:
 
 
 def in_order(found) -> list:
-    """Records in the order of the methods."""
-    return [found[name] for name in METHODS if name in found]
+    """Records in the order of the methods, with the runs on splits that all finished methods have."""
+    done = [{run["split"] for run in record["runs"]} for record in found.values() if record["outcome"] == "done"]
+    common = set.intersection(*done) if done else set()
+    return [
+        found[name] | {"runs": [r for r in found[name]["runs"] if r["split"] in common or r["outcome"] != "done"]}
+        for name in METHODS
+        if name in found
+    ]
 
 
 def conditions(everything) -> str:

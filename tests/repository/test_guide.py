@@ -4,6 +4,7 @@ import inspect
 import re
 from pathlib import Path
 
+import benchmark_options
 import click
 import pytest
 import snippets
@@ -16,7 +17,9 @@ EXAMPLES = Path(errors.__file__).parent.parent / "examples"
 PAGES = sorted((EXAMPLES / "guide").glob("*.md"))
 LONGEST = 130
 # Whose length follows from what there is.
-LISTS = ("api.md", "matrix.md", "papers.md", "troubleshooting.md")
+LISTS = ("api.md", "benchmarks.md", "matrix.md", "papers.md", "troubleshooting.md")
+# Made from results, with tables that have as many columns as methods or figures.
+GENERATED = ("benchmarks.md", "papers.md")
 
 
 def classes():
@@ -48,19 +51,22 @@ def test_pages_are_short_and_name_what_is_there(page):
     text = page.read_text()
     assert page.name in LISTS or len(text.splitlines()) <= LONGEST
     assert names_missing(text) == []
-    generated = page.name == "papers.md"  # whose tables have as many columns as methods
+    generated = page.name in GENERATED
     assert max(len(line) for line in text.splitlines() if not (generated and line.startswith("|"))) <= 160
     targets = {target.partition("#")[0] for target in re.findall(r"\]\(([^)]+)\)", text)}
-    assert targets - {other.name for other in PAGES} <= {""}
+    pictures = {path.name for path in (EXAMPLES / "guide").glob("*.svg")}
+    assert targets - {other.name for other in PAGES} - pictures <= {""}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_options_exist(page):
-    """Options that a page names are those of some command."""
+    """Options that a page names are those of some command, or of the benchmarks."""
     from bcmdist.app.cli.main import cli
 
     params = [p for command in cli.commands.values() for p in command.get_params(click.Context(command))]
     known = {name for p in params for name in (*p.opts, *p.secondary_opts)}
+    if page.name == "benchmarks.md":
+        known |= set(benchmark_options.parser()._option_string_actions)
     named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", page.read_text()))
     assert named - known - {"--help", "--version"} == set()
 
