@@ -32,17 +32,18 @@ COMPARED = {
     "counts": ("mnlp",),
     "lifetimes": ("mnlp", "concordance"),
 }
+NO_COST = ("reference", "linear", "poisson_glm", "weibull_aft", "bcmdist_chunks")
 HIGHER_IS_BETTER = ("accuracy", "concordance")
 
 BEGIN = """# Benchmarks
 
-Made by `python -m benchmarks` from the results in `tests/benchmarks/results/`: each method runs alone, in processes of
-its own, on the same rows. `bcmdist` is `bcmdist fit` and `bcmdist score` with nothing but the task; "one pass" adds
-`--partition chunks`, which reads rows once in stored order. The others have the settings that their documentation recommends
-(`tests/benchmarks/baselines.py`, `peer_models.py`). No setting was chosen by test rows. RMSE, CRPS and MNLP, the mean of
--log p, are in the unit of the targets; 50, 80 and 95 % are the shares of test rows in central intervals of these levels.
-Seconds, core seconds and peak memory are of all processes that a method starts, imports and reading included.
-Above each table stands the command that makes it:
+Made by `python -m benchmarks` from the results in `tests/benchmarks/results/`: each method runs alone, in processes
+of its own, on the same rows. `bcmdist` is `bcmdist fit` and `bcmdist score` with nothing but the task; "one pass" adds
+`--partition chunks`, which reads rows once in stored order. The others have the settings that their documentation
+recommends (`tests/benchmarks/baselines.py`, `peer_models.py`). No setting was chosen by test rows. RMSE, CRPS and MNLP,
+the mean of -log p, are in the unit of the targets; 50, 80 and 95 % are the shares of test rows in central intervals of
+these levels. Seconds, core seconds and peak memory are of all processes that a method starts, imports and reading
+included. Above each table stands the command that makes it:
 
 ```text
 pip install 'bcmdist[benchmark]'          # in a checkout, with BCMDIST_DATA naming the folder of the data sets
@@ -80,6 +81,11 @@ def number(value, name) -> str:
     if name in COSTS:
         return f"{value:.0f}" if value >= 10 or name == "megabytes" else f"{value:.1f}"
     return f"{value:.3f}" if name in SHARES else f"{value:.4g}"
+
+
+def done(record) -> bool:
+    """Whether it is ours by default, and finished."""
+    return record["method"] == OURS and record["outcome"] == "done"
 
 
 def busy(record) -> bool:
@@ -139,11 +145,13 @@ def conditions(everything) -> str:
     for record in everything:
         for package, version in record["versions"].items():
             packages.setdefault(package, set()).add(version)
-    listed = ", ".join(f"{package} {' or '.join(sorted(packages[package]))}" for package in sorted(packages, key=str.lower))
+    listed = ", ".join(
+        f"{package} {' or '.join(sorted(packages[package]))}" for package in sorted(packages, key=str.lower)
+    )
     of_busy = sum(run["busy"] for run in runs)
     quiet = (
-        f"{of_busy} of {len(runs)} runs had other processes beside them that used more than half a core: these have a *"
-        " at their seconds, which are no verdict on speed."
+        f"In {of_busy} of {len(runs)} runs other processes used more than half a core: a * stands at their seconds, which are\n"
+        "  no verdict on speed, and where they were stopped."
         if of_busy
         else f"No other process used more than half a core beside any of the {len(runs)} runs."
     )
@@ -151,7 +159,7 @@ def conditions(everything) -> str:
     return "\n".join(
         [
             *(f"- Machine: {one}." for one in machines),
-            f"- {dates[0]} to {dates[-1]}; load average at the start of a run {min(loads):g} to {max(loads):g}. {quiet}",
+            f"- {dates[0]} to {dates[-1]}; load average at the start of a run {min(loads):g} to {max(loads):g}.\n  {quiet}",
             f"- Commit {commits}.",
             f"- {wrapped(listed)}.",
             "",
@@ -183,8 +191,8 @@ class Loss:
 
 def losses_of(found) -> Iterator[Loss]:
     """Figures of a set in which another method, references left out, is notably better than the defaults of ours."""
-    ours = next((record for record in found if record["method"] == OURS), None)
-    if ours is None or ours["outcome"] != "done":
+    ours = found[0]
+    if not done(ours):
         return
     task = ours["task"]
     for name in COMPARED[task]:
@@ -203,11 +211,12 @@ def losses(by_set) -> str:
     """The section on what others do better, by set, and what our figures cost."""
     lines = ["## Where others are better", ""]
     for name, found in by_set.items():
-        if (unfinished := [r for r in found if r["method"] == OURS and r["outcome"] != "done"]):
-            lines.append(f"- **{name}**: {OURS} {unfinished[0]['outcome']}.")
+        if unfinished := [r for r in found if r["method"] == OURS and r["outcome"] != "done"]:
+            lines.append(f"- **{name}**: {OURS} {note(unfinished[0])}.")
         if texts := [f"{loss.head} {loss.ours}, {loss.best} by {loss.method}" for loss in losses_of(found)]:
             lines.append(f"- **{name}** ({found[0]['test_rows']:,} test rows): {'; '.join(texts)}.")
-    better = [name for name, found in by_set.items() if not any(losses_of(found)) and len(found) > 1]
+    finished = [name for name, found in by_set.items() if len(found) > 1 and done(found[0])]
+    better = [name for name in finished if not any(losses_of(by_set[name]))]
     if len(lines) == 2:
         lines.append("- Nowhere by more than 1 % or .01 nats a row.")
     lines += [f"- {text}" for text in costs(by_set)]
@@ -221,16 +230,15 @@ def costs(by_set) -> Iterator[str]:
     for name, head in (("cores", "Core seconds"), ("megabytes", "Peak memory")):
         ratios = {}
         for key, found in by_set.items():
-            ours = [median(r, name) for r in found if r["method"] == OURS and r["outcome"] == "done"]
-            theirs = [m for r in found if r["method"] not in (OURS, REFERENCE, "linear", "bcmdist_chunks")
-                      if (m := median(r, name)) is not None]
-            if ours and theirs:
-                ratios[key] = ours[0] / min(theirs)
+            rivals = [r for r in found if r["method"] not in (*NO_COST, OURS) and median(r, name) is not None]
+            if done(found[0]) and rivals:
+                ratios[key] = median(found[0], name) / min(median(r, name) for r in rivals)
         if ratios:
             low, high = min(ratios.values()), max(ratios.values())
+            beside = " (\\*)" * (name == "cores" and any(busy(by_set[key][0]) for key in ratios))
             yield (
-                f"{head}: {low:.2g} to {high:.2g} times those of the cheapest other method, the linear one left out,"
-                f" on {len(ratios)} sets, {statistics.median(ratios.values()):.2g} times in the median."
+                f"{head}{beside}: {low:.2g} to {high:.2g} times those of the cheapest other method, the linear ones left out,"
+                f"\n  on {len(ratios)} sets; {statistics.median(ratios.values()):.2g} times in the median."
             )
 
 
@@ -270,7 +278,7 @@ def row(cells) -> str:
 def note(record) -> str:
     """The outcome where it is none, else what the method says of itself, and the number of runs."""
     if record["outcome"] != "done":
-        return record["outcome"]
+        return record["outcome"] + "\\*" * busy(record)
     runs = f"{len(record['runs'])} runs" if len(record["runs"]) > 1 else ""
     return ", ".join(text for text in (record["runs"][-1]["note"], runs) if text)
 
@@ -299,7 +307,9 @@ def points(by_set) -> dict[str, dict[str, dict[str, float]]]:
     """What the pictures show: figures by set of numbers and by method."""
     names = ("nmse", "cores", *(f"coverage{level}" for level in LEVELS))
     found = {
-        name: {r["method"]: {n: m for n in names if (m := median(r, n)) is not None} for r in of_set if values(r, "nmse")}
+        name: {
+            r["method"]: {n: m for n in names if (m := median(r, n)) is not None} for r in of_set if values(r, "nmse")
+        }
         for name, of_set in by_set.items()
     }
     return {name: methods for name, methods in found.items() if len(methods) > 1}
@@ -351,7 +361,9 @@ def calibration_picture(drawn):
     names = list(style)[::-1]
     figure = Figure(figsize=(9.0, 0.3 * len(names) + 1.1), layout="constrained")
     for k, level in enumerate(LEVELS):
-        axes = figure.add_subplot(1, len(LEVELS), k + 1, title=f"{level} % intervals", xlabel="share of test rows in them")
+        axes = figure.add_subplot(
+            1, len(LEVELS), k + 1, title=f"{level} % intervals", xlabel="share of test rows in them"
+        )
         axes.axvline(level / 100, color="black", lw=0.8)
         axes.set_yticks(range(len(names)), [METHODS[name].title for name in names] if k == 0 else [""] * len(names))
         for place, name in enumerate(names):

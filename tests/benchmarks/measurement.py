@@ -131,7 +131,9 @@ def figures_of(data_set, method, folder, source, seconds):
         return committee(data_set, METHODS[method].options, folder, seconds)
     script = Path(__file__).parent
     command = [sys.executable, script, "--one", method, data_set.name, folder, source, "--seconds", seconds]
-    return run([str(part) for part in command], seconds=seconds, environment=dict.fromkeys(THREAD_VARIABLES, str(THREADS)))
+    return run(
+        [str(part) for part in command], seconds=seconds, environment=dict.fromkeys(THREAD_VARIABLES, str(THREADS))
+    )
 
 
 def committee(data_set, options, folder, seconds):

@@ -15,7 +15,6 @@
 import math
 
 import numpy as np
-
 from scipy import stats
 
 from baselines import (

@@ -1,7 +1,6 @@
 """The cost model's arithmetic, and the simulated cluster that it is fitted to."""
 
 import math
-import sys
 from dataclasses import replace
 
 import numpy as np

@@ -4,13 +4,13 @@ import inspect
 import re
 from pathlib import Path
 
-import benchmark_options
 import click
 import pytest
 import snippets
 from test_layout import names_missing
 
 import bcmdist
+import benchmark_options
 from bcmdist import errors
 
 EXAMPLES = Path(errors.__file__).parent.parent / "examples"
