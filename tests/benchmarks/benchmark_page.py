@@ -148,10 +148,10 @@ def conditions(everything) -> str:
     listed = ", ".join(
         f"{package} {' or '.join(sorted(packages[package]))}" for package in sorted(packages, key=str.lower)
     )
-    of_busy = sum(run["busy"] for run in runs)
+    of_busy, load = sum(run["busy"] for run in runs), f"{min(loads):g} to {max(loads):g}"
     quiet = (
-        f"In {of_busy} of {len(runs)} runs other processes used more than half a core: a * stands at their seconds, which are\n"
-        "  no verdict on speed, and where they were stopped."
+        f"In {of_busy} of {len(runs)} runs other processes used more than half a core: a * stands\n"
+        "  at their seconds, which are no verdict on speed, and where they were stopped."
         if of_busy
         else f"No other process used more than half a core beside any of the {len(runs)} runs."
     )
@@ -159,7 +159,7 @@ def conditions(everything) -> str:
     return "\n".join(
         [
             *(f"- Machine: {one}." for one in machines),
-            f"- {dates[0]} to {dates[-1]}; load average at the start of a run {min(loads):g} to {max(loads):g}.\n  {quiet}",
+            f"- {dates[0]} to {dates[-1]}; load average at the start of a run {load}.\n  {quiet}",
             f"- Commit {commits}.",
             f"- {wrapped(listed)}.",
             "",
@@ -221,7 +221,10 @@ def losses(by_set) -> str:
         lines.append("- Nowhere by more than 1 % or .01 nats a row.")
     lines += [f"- {text}" for text in costs(by_set)]
     if better:
-        lines += ["", wrapped(f"No other method is notably better (1 %, or .01 nats) on {', '.join(better)}.")]
+        lines += [
+            "",
+            wrapped(f"Of the methods in the tables none is notably better (1 %, or .01 nats) on {', '.join(better)}."),
+        ]
     return "\n".join([*lines, ""])
 
 
@@ -237,8 +240,8 @@ def costs(by_set) -> Iterator[str]:
             low, high = min(ratios.values()), max(ratios.values())
             beside = " (\\*)" * (name == "cores" and any(busy(by_set[key][0]) for key in ratios))
             yield (
-                f"{head}{beside}: {low:.2g} to {high:.2g} times those of the cheapest other method, the linear ones left out,"
-                f"\n  on {len(ratios)} sets; {statistics.median(ratios.values()):.2g} times in the median."
+                f"{head}{beside}: {low:.2g} to {high:.2g} times those of the cheapest other method, the linear ones"
+                f" left out,\n  on {len(ratios)} sets; {statistics.median(ratios.values()):.2g} times in the median."
             )
 
 
@@ -304,7 +307,7 @@ Shares of test rows in central intervals, a point for each set; calibrated metho
 
 
 def points(by_set) -> dict[str, dict[str, dict[str, float]]]:
-    """What the pictures show: figures by set of numbers and by method."""
+    """What the pictures show: figures by method, of sets of numbers with a finished run of ours."""
     names = ("nmse", "cores", *(f"coverage{level}" for level in LEVELS))
     found = {
         name: {
@@ -312,7 +315,7 @@ def points(by_set) -> dict[str, dict[str, dict[str, float]]]:
         }
         for name, of_set in by_set.items()
     }
-    return {name: methods for name, methods in found.items() if len(methods) > 1}
+    return {name: methods for name, methods in found.items() if OURS in methods and len(methods) > 1}
 
 
 def digest(what) -> str:
@@ -320,14 +323,15 @@ def digest(what) -> str:
     return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:16]
 
 
-COLOURS = ("#d62728", "#ff9896", "#1f77b4", "#17becf", "#2ca02c", "#8c564b", "#e377c2", "#7f7f7f", "#bcbd22", "#9467bd")
-MARKERS = ("s", "D", "o", "^", "v", "P", "X", "*", "<", ">")
+COLOURS = ("#d62728", "#ff9896", "#1f77b4", "#17becf", "#2ca02c", "#8c564b", "#e377c2")
+COLOURS += ("#7f7f7f", "#bcbd22", "#9467bd", "#000000", "#98df8a", "#ff7f0e", "#aec7e8")
+MARKERS = "sDo^vPX*<>hpd8"
 
 
 def styles(drawn):
     """A colour and a marker of each method, the same in all panels."""
     names = [name for name in METHODS if name != REFERENCE and any(name in of_set for of_set in drawn.values())]
-    pairs = [(colour, MARKERS[k % len(MARKERS)]) for k, colour in enumerate(COLOURS)]
+    pairs = list(zip(COLOURS, MARKERS, strict=True))
     return {name: pairs[k % len(pairs)] for k, name in enumerate(names)}
 
 
