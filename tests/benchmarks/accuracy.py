@@ -5,8 +5,8 @@
 
 The committee is fitted and scored by the command line; its seconds are the wall time of both commands, with start-up
 and reading. Baselines (baselines.py) see the same rows, each in a process with a time limit, and count learning and
-predicting only. All use two threads. Sets with several splits show averages and standard errors. The column "bar met?"
-compares the committee with what it has to reach.
+predicting only. All use as many threads as the machine has cores. Sets with several splits show averages and standard
+errors. The column "bar met?" compares the committee with what it has to reach.
 """
 
 import argparse

@@ -19,9 +19,10 @@ import argparse
 import importlib
 import json
 import math
+import os
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
@@ -35,7 +36,7 @@ from bcmdist.prediction.observation import observe, predictive
 from bcmdist.prediction.scoring.pit import pit_ranges
 from bcmdist.prediction.scoring.scores import class_scores, real_scores
 
-THREADS = 2
+THREADS = os.cpu_count() or 1
 # Of the seconds, from the start of the process: the rest is for predictions.
 TRAINING_SHARE = 0.6
 HELD_OUT = 0.1
@@ -71,7 +72,10 @@ class Said:
 
     mean: np.ndarray | None = None
     variance: np.ndarray | None = None
+    """None: no density, only intervals"""
     probability: np.ndarray | None = None
+    intervals: Mapping[float, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)
+    """lower and upper ends by level, in place of those of a normal distribution"""
     note: str = ""
 
 
@@ -399,10 +403,16 @@ def figures_by(baseline, train, test, task, deadline):
     if labels is not None:
         figures = class_figures(said.probability, np.searchsorted(labels, test["y"]))
     else:
-        shift, scale = train["y"].mean(), train["y"].std()
-        said = Said(said.mean * scale + shift, said.variance * scale**2, note=said.note)
-        figures = regression_figures(said, train["y"], test["y"])
+        figures = regression_figures(in_units_of(said, train["y"]), train["y"], test["y"])
     return figures | {"seconds": spent, "note": said.note}
+
+
+def in_units_of(said, y):
+    """Predictions of standardised targets in the units of the targets y."""
+    shift, scale = y.mean(), y.std()
+    variance = None if said.variance is None else said.variance * scale**2
+    intervals = {level: tuple(end * scale + shift for end in ends) for level, ends in said.intervals.items()}
+    return Said(said.mean * scale + shift, variance, intervals=intervals, note=said.note)
 
 
 def standardised(train, Xs, labels, deadline):
@@ -415,6 +425,12 @@ def standardised(train, Xs, labels, deadline):
 
 
 def regression_figures(said, y_train, y_test):
+    """Scores by the definitions of `bcmdist score`; without a variance those of the mean and of the intervals."""
+    if said.variance is None:
+        squared = ((said.mean - y_test) ** 2).mean()
+        figures = {"rmse": float(np.sqrt(squared)), "nmse": float(squared / ((y_test - y_train.mean()) ** 2).mean())}
+        inside = {level: (low <= y_test) & (y_test <= high) for level, (low, high) in said.intervals.items()}
+        return figures | {f"coverage{round(100 * level)}": float(held.mean()) for level, held in inside.items()}
     obs, nothing = unweighted(y_test), Gaussian(0.0)
     mean, variance = np.asarray(said.mean, dtype=float), np.asarray(said.variance, dtype=float)
     normal = predictive(nothing, mean, variance, obs)

@@ -191,16 +191,16 @@ def event_figures(said, train, test, discrete):
     pairs, concordant = concordance_pairs(test.y / test.exposure, test.event, said.mean())
     return {
         "mnlp": -log_density.mean(),
-        "coverage95": covered(said, y, test.event, discrete).mean(),
+        **{f"coverage{level}": covered(said, y, test.event, discrete, level / 100).mean() for level in (50, 80, 95)},
         "concordance": concordant / pairs,
     }
 
 
-def covered(said, y, event, discrete):
-    """1 where y lies in the central 95 %; of a censored row the probability of that, given survival so far."""
-    at = said.cdf(y)
-    inside = ((at >= 0.025) & ((said.cdf(y - 1) if discrete else at) < 0.975)) * 1.0
-    rest = np.maximum(0.975 - np.maximum(at, 0.025), 0.0) / np.maximum(1.0 - at, 0.025)
+def covered(said, y, event, discrete, level):
+    """1 where y lies in the central interval; of a censored row the probability of that, given survival so far."""
+    at, tail = said.cdf(y), (1.0 - level) / 2.0
+    inside = ((at >= tail) & ((said.cdf(y - 1) if discrete else at) < 1.0 - tail)) * 1.0
+    rest = np.maximum(1.0 - tail - np.maximum(at, tail), 0.0) / np.maximum(1.0 - at, tail)
     return np.where(event == 1, inside, rest)
 
 

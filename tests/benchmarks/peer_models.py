@@ -1,21 +1,45 @@
-"""Gaussian processes of other packages that only `peers.py` runs, by what their documentation recommends.
+"""Models of other packages that only `python -m benchmarks` runs, by what their documentation recommends.
 
 - exact: GPyTorch's exact GP: Matern 5/2 with a lengthscale per input, Adam 0.1, 50 steps or as many as there is time
   for; its defaults choose between Cholesky factors and conjugate gradients; predictive variances by `fast_pred_var`.
 - muygps: MuyGPyS: 30 exact neighbours, an isotropic Matern kernel, lengthscale, smoothness and noise by Bayesian
   optimisation of the leave-one-out likelihood of 500 rows, 5 + 20 trials, analytic scale.
 - sklearn_gp: scikit-learn's exact GP on 2,000 random rows: squared exponential with a lengthscale per input and noise.
+- ngboost: 500 steps of 0.01, normal distribution; of classes categorical.
+- lightgbm_quantiles: quantile regression at the ends of central 50, 80 and 95 % intervals, made conformal by held-out
+  rows (Romano et al. 2019), beside the trees of `lightgbm` for the mean.
+- lightgbm_counts: trees with Poisson's loss for the rate, rows weighted by exposure.
+- gstools: ordinary kriging of 5,000 random rows with the variogram of the best fit among those of GSTools' tutorial.
 """
 
 import math
 
 import numpy as np
+from scipy import stats
 
-from baselines import BLOCK, Baseline, Problem, Said, begin_torch, some_rows, tensor, train_on_all
+from baselines import (
+    BLOCK,
+    LEAVES,
+    PATIENCE,
+    RATE,
+    THREADS,
+    TREES,
+    Baseline,
+    Problem,
+    Said,
+    begin_torch,
+    held_out,
+    some_rows,
+    tensor,
+    train_on_all,
+)
+from baselines import lightgbm as lightgbm_means
 
 EXACT_STEPS, EXACT_ADAM = 50, 0.1
 NEIGHBOURS, TUNED_ROWS, FIRST_TRIALS, TRIALS = 30, 500, 5, 20
-SUBSET = 2000
+SUBSET, KRIGED = 2000, 5000
+LEVELS = (0.5, 0.8, 0.95)
+HELD_OUT = 0.1
 
 
 def exact(problem: Problem):
@@ -99,8 +123,92 @@ def sklearn_gp(problem: Problem):
     return Said(mean, sd**2, note=f"{len(rows)} rows")
 
 
+# --- Boosted trees with distributions ---
+
+
+def ngboost(problem: Problem):
+    """Duan et al. (2020)."""
+    from ngboost import NGBClassifier, NGBRegressor
+    from ngboost.distns import k_categorical
+
+    if problem.classes is not None:
+        fit = NGBClassifier(Dist=k_categorical(problem.classes), verbose=False, random_state=0)
+        return Said(probability=fit.fit(problem.X, problem.y).predict_proba(problem.Xs))
+    fit = NGBRegressor(verbose=False, random_state=0).fit(problem.X, problem.y)
+    law = fit.pred_dist(problem.Xs).params
+    return Said(law["loc"], law["scale"] ** 2)
+
+
+def lightgbm_quantiles(problem: Problem):
+    """Intervals of quantile regression, shifted so that they hold the right share of held-out rows."""
+    from lightgbm import LGBMRegressor, early_stopping
+
+    X, X_val, y, y_val = held_out(problem)
+    settings = {"n_estimators": TREES, "num_leaves": LEAVES, "learning_rate": RATE, "n_jobs": THREADS}
+
+    def quantile(share):
+        fit = LGBMRegressor(objective="quantile", alpha=share, random_state=0, verbosity=-1, **settings)
+        return fit.fit(X, y, eval_set=[(X_val, y_val)], callbacks=[early_stopping(PATIENCE, verbose=False)])
+
+    intervals = {}
+    for level in LEVELS:
+        low, high = quantile(0.5 - level / 2.0), quantile(0.5 + level / 2.0)
+        beyond = np.maximum(low.predict(X_val) - y_val, y_val - high.predict(X_val))
+        share = min(level * (1.0 + 1.0 / len(y_val)), 1.0)
+        shift = np.quantile(beyond, share, method="higher")
+        intervals[level] = low.predict(problem.Xs) - shift, high.predict(problem.Xs) + shift
+    means = lightgbm_means(problem)
+    return Said(means.mean, intervals=intervals, note=means.note)
+
+
+def lightgbm_counts(train, test):
+    """Poisson distributions of the counts of test rows (`families.Rows`)."""
+    from lightgbm import LGBMRegressor, early_stopping
+    from sklearn.model_selection import train_test_split
+
+    rows, kept = train_test_split(np.arange(len(train.y)), test_size=HELD_OUT, random_state=0)
+    fit = LGBMRegressor(
+        objective="poisson", n_estimators=TREES, learning_rate=RATE, n_jobs=THREADS, random_state=0, verbosity=-1
+    )
+    rate = train.y / train.exposure
+    fit.fit(
+        train.X[rows],
+        rate[rows],
+        sample_weight=train.exposure[rows],
+        eval_set=[(train.X[kept], rate[kept])],
+        eval_sample_weight=[train.exposure[kept]],
+        callbacks=[early_stopping(PATIENCE, verbose=False)],
+    )
+    return stats.poisson(test.exposure * fit.predict(test.X))
+
+
+# --- Fields ---
+
+
+def gstools(problem: Problem):
+    """Ordinary kriging with a fitted variogram, of some rows only: it solves a system of all that it is given."""
+    import gstools
+
+    rows = some_rows(problem, KRIGED)
+    places, values = problem.X[rows].T, problem.y[rows]
+    bins, semivariances = gstools.vario_estimate(places, values, sampling_size=SUBSET, sampling_seed=0)
+    fits = []
+    for kind in (gstools.Exponential, gstools.Gaussian, gstools.Spherical, gstools.Matern, gstools.Stable):
+        model = kind(dim=2)
+        *_, explained = model.fit_variogram(bins, semivariances, return_r2=True)
+        fits.append((explained, model.name, model))
+    _, name, best = max(fits)
+    kriging = gstools.krige.Ordinary(best, cond_pos=places, cond_val=values)
+    blocks = [kriging(problem.Xs[k : k + BLOCK].T) for k in range(0, len(problem.Xs), BLOCK)]
+    mean, variance = (np.concatenate(part) for part in zip(*blocks, strict=True))
+    return Said(mean, np.maximum(variance, 0.0) + best.nugget, note=f"{name}, {len(rows)} rows")
+
+
 MODELS = {
     "exact": Baseline(exact, ("torch", "gpytorch"), classes=False),
     "muygps": Baseline(muygps, ("MuyGPyS",), classes=False),
     "sklearn_gp": Baseline(sklearn_gp, ("sklearn.gaussian_process",), classes=False),
+    "ngboost": Baseline(ngboost, ("ngboost",)),
+    "lightgbm_quantiles": Baseline(lightgbm_quantiles, ("lightgbm",), classes=False),
+    "gstools": Baseline(gstools, ("gstools",), classes=False),
 }

@@ -1,200 +1,114 @@
-"""A committee beside its peers: one table of time, memory, accuracy and coverage.
+"""Methods of `python -m benchmarks`: ours by the command line, and their peers by what their documentation recommends.
 
-    BCMDIST_DATA=... python tests/benchmarks/peers.py [--sets A,B] [--methods A,B] [--seconds S] [--out FILE]
-    pip install 'bcmdist[benchmark]'
-
-Each method runs on the same rows in a process of its own, without a limit on its threads but those of the machine, and
-is measured from outside: seconds on the wall and on the cores, and peak memory, of the process and all that it starts
-(a cluster of workers, say), start-up and reading included. A method whose package is not installed is named and left
-out. Settings are the defaults of `bcmdist fit` for ours, and those of each package's documentation for the others
-(baselines.py, peer_models.py); their training stops early where most of the seconds are over.
+A peer is one declaration: a function of training and test rows (baselines.py, peer_models.py, families.py) that gives
+predictions, the tasks it is for, and the packages it needs. Which settings they have is said where the function is.
 """
 
-import argparse
-import json
-import os
-import sys
-import tempfile
-import threading
-import time
-from dataclasses import dataclass, field
+import importlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
-import psutil
-from accuracy import BY_NAME, Unfinished, import_parts, names_of, readable, split_options, targets
-from peer_models import MODELS
 
 import baselines
-from commands import bcmdist, run
+from families import event_figures, negative_binomial_glm, poisson_glm, read_rows, weibull_glm
+from peer_models import MODELS, lightgbm_counts
 
-SETS = ("uci_concrete", "pol", "kin40k")
-OURS = {"bcmdist chunks": "chunks", "bcmdist spatial": "spatial"}
-PEERS = {
-    "GPyTorch exact": MODELS["exact"],
-    "GPyTorch SVGP": baselines.BASELINES["svgp"],
-    "GPBoost Vecchia": baselines.BASELINES["gpboost"],
-    "MuyGPyS": MODELS["muygps"],
-    "LightGBM": baselines.BASELINES["lightgbm"],
-    "scikit-learn GP": MODELS["sklearn_gp"],
-    "scikit-learn HGB": baselines.BASELINES["hgb"],
+NUMBERS, ANY = ("regression",), ("regression", "classification")
+EVENTS = ("counts", "lifetimes")
+Figures = Mapping[str, object]
+
+
+@dataclass(frozen=True)
+class Method:
+    """One method: `options` of `bcmdist fit`, or the function of a peer."""
+
+    title: str
+    tasks: tuple[str, ...]
+    packages: tuple[str, ...]
+    """distributions whose versions are recorded"""
+    options: tuple[str, ...] = ()
+    work: Callable[[Path, str, float], Figures] | None = None
+    """figures from a folder with train.zarr and test.zarr, the task, and when training has to end; None: ours"""
+    fields_only: bool = False
+    """whether it is for two coordinates only"""
+    most_rows: int | None = None
+    """beyond which memory is not enough"""
+
+
+def by_baseline(baseline, folder, task, deadline):
+    """Figures of a `Baseline`."""
+    parts = (baselines.read(folder / f"{part}.zarr") for part in ("train", "test"))
+    return baselines.figures_by(baseline, *parts, task, deadline)
+
+
+def by_law(law, needs, folder, task, deadline):
+    """Figures of a function that gives a scipy distribution for each test row."""
+    importlib.import_module(needs)
+    train, test = read_rows(folder)
+    figures = event_figures(law(train, test), train, test, task == "counts")
+    return {name: float(value) for name, value in figures.items()} | {"note": ""}
+
+
+def peer(title, baseline, *packages, tasks=NUMBERS, **limits):
+    return Method(title, tasks, packages, work=partial(by_baseline, baseline), **limits)
+
+
+def law(title, function, package, task):
+    return Method(title, (task,), (package,), work=partial(by_law, function, package))
+
+
+REFERENCE = "reference"
+"""What is stored with a set, or what its truth gives."""
+
+METHODS = {
+    "bcmdist": Method("bcmdist", (*ANY, *EVENTS), ("bcmdist", "dask", "zarr")),
+    "bcmdist_chunks": Method(
+        "bcmdist, one pass", (*ANY, *EVENTS), ("bcmdist", "dask", "zarr"), ("--partition", "chunks")
+    ),
+    "gpytorch_exact": peer("GPyTorch exact", MODELS["exact"], "gpytorch", "torch", most_rows=20_000),
+    "gpytorch_svgp": peer("GPyTorch SVGP", baselines.BASELINES["svgp"], "gpytorch", "torch", tasks=ANY),
+    "gpboost": peer("GPBoost Vecchia", baselines.BASELINES["gpboost"], "gpboost"),
+    "muygps": peer("MuyGPyS", MODELS["muygps"], "MuyGPyS"),
+    "gstools": peer("GSTools kriging", MODELS["gstools"], "gstools", fields_only=True),
+    "sklearn_gp": peer("scikit-learn GP", MODELS["sklearn_gp"], "scikit-learn"),
+    "lightgbm": peer("LightGBM", baselines.BASELINES["lightgbm"], "lightgbm", tasks=ANY),
+    "lightgbm_quantiles": peer("LightGBM quantiles", MODELS["lightgbm_quantiles"], "lightgbm"),
+    "ngboost": peer("NGBoost", MODELS["ngboost"], "ngboost", tasks=ANY),
+    "sklearn_hgb": peer("scikit-learn HGB", baselines.BASELINES["hgb"], "scikit-learn", tasks=ANY),
+    "linear": peer("linear model", baselines.BASELINES["linear"], "scikit-learn", tasks=ANY),
+    "poisson_glm": law("statsmodels Poisson", poisson_glm, "statsmodels", "counts"),
+    "negative_binomial_glm": law("statsmodels neg. binomial", negative_binomial_glm, "statsmodels", "counts"),
+    "lightgbm_poisson": law("LightGBM Poisson", lightgbm_counts, "lightgbm", "counts"),
+    "weibull_aft": law("lifelines Weibull AFT", weibull_glm, "lifelines", "lifetimes"),
+    REFERENCE: Method("reference", (), ("numpy", "scipy")),
 }
-METHODS = (*OURS, *PEERS)
-SECONDS = 300.0
-LOOK_SECONDS = 0.1
-COLUMNS = {
-    "rmse": "RMSE",
-    "nmse": "NMSE",
-    "mnlp": "MNLP",
-    "coverage50": "50 %",
-    "coverage80": "80 %",
-    "coverage95": "95 %",
-    "wall": "s",
-    "cores": "core s",
-    "megabytes": "peak MB",
-}
 
 
-# --- From outside ---
+def methods_of(data_set) -> list[str]:
+    """Methods that are for a set, in the order of the tables."""
+    return [
+        name
+        for name, method in METHODS.items()
+        if (data_set.task in method.tasks and (data_set.field or not method.fields_only))
+        or (name == REFERENCE and data_set.reference)
+    ]
 
 
-@dataclass
-class Watched:
-    """What children that were started in the block, and theirs, have taken; looked at every `LOOK_SECONDS`."""
-
-    wall: float = 0.0
-    peak: int = 0
-    """bytes of all together"""
-    spent: dict[int, float] = field(default_factory=dict)
-    """seconds on a core by process, as last seen"""
-
-    def __enter__(self):
-        self._others = set(psutil.Process().children(recursive=True))
-        self._end, self._thread = threading.Event(), threading.Thread(target=self._watch, daemon=True)
-        self._start = time.perf_counter()
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self.wall = time.perf_counter() - self._start
-        self._end.set()
-        self._thread.join()
-
-    def _watch(self):
-        while not self._end.wait(LOOK_SECONDS):
-            self.look()
-
-    def look(self):
-        """Once."""
-        resident = 0
-        for process in set(psutil.Process().children(recursive=True)) - self._others:
-            try:
-                with process.oneshot():
-                    times = process.cpu_times()
-                    self.spent[process.pid] = times.user + times.system
-                    resident += process.memory_info().rss
-            except psutil.NoSuchProcess:
-                continue
-        self.peak = max(self.peak, resident)
-
-    def figures(self):
-        """By column."""
-        return {"wall": self.wall, "cores": sum(self.spent.values()), "megabytes": self.peak / 1e6}
-
-
-def measured(method, folder, seconds):
-    """Figures of a method on the parts in a folder; raises `Unfinished`, and says so where it is not installed."""
-    train, test = folder / "train.zarr", folder / "test.zarr"
-    with Watched() as watched:
-        if method in OURS:
-            model = folder / OURS[method]
-            fit = bcmdist("fit", train, "--model", model, "--partition", OURS[method], seconds=seconds)
-            figures = bcmdist("score", model, test, seconds=seconds) | {"note": fit["kernel"]}
-        else:
-            command = [sys.executable, __file__, "--one", method, str(train), str(test), "--seconds", str(seconds)]
-            figures = run(command, seconds=seconds)
-    if "none" in figures:
-        raise Unfinished(figures["none"])
-    return figures | watched.figures()
-
-
-# --- In a process of its own ---
-
-
-def one(method, train, test, seconds):
-    """Figures of a peer, in this process."""
-    deadline = time.perf_counter() + baselines.TRAINING_SHARE * seconds
+def figures_of(name: str, folder: Path, task: str, deadline: float) -> Figures:
+    """Figures of a peer in this process; `none` says why there are none."""
     try:
-        parts = baselines.read(train), baselines.read(test)
-        return baselines.figures_by(PEERS[method], *parts, "regression", deadline)
+        return METHODS[name].work(folder, task, deadline)
     except ImportError as error:
         return {"none": f"not installed: {error.name}"}
 
 
-# --- The table ---
-
-
-def rows_of(name, methods, seconds, data):
-    """A row for each method on a data set, as soon as it is there: name, sizes and figures, or why there are none."""
-    case = BY_NAME[name]
-    with tempfile.TemporaryDirectory() as place:
-        folder = Path(place)
-        import_parts(data / f"{name}.npz", folder, split_options(case, 0))
-        sizes = [len(targets(folder / f"{part}.zarr")) for part in ("train", "test")]
-        for method in methods:
-            try:
-                figures = measured(method, folder, seconds)
-            except Unfinished as error:
-                figures = {"note": str(error)}
-            yield figures | {"set": name, "method": method, "train": sizes[0], "test": sizes[1]}
-
-
-def table(rows):
-    """Markdown, a line for each method on each set."""
-    head = ["set", "method", *COLUMNS.values(), "note"]
-    lines = [head, ["---", "---", *["--:"] * len(COLUMNS), "---"]]
-    for row in rows:
-        title = f"{row['set']}, {row['train']} / {row['test']} rows"
-        lines.append([title, row["method"], *(shown(row.get(name), name) for name in COLUMNS), row["note"]])
-    return "\n".join(f"| {' | '.join(cell.replace('|', '/') for cell in line)} |" for line in lines)
-
-
-def shown(value, name):
-    if value is None:
-        return ""
-    return (
-        readable(value) if name in ("rmse", "nmse", "mnlp") else f"{value:.2f}" if "cover" in name else f"{value:.0f}"
-    )
-
-
-def arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sets", type=names_of(BY_NAME), default=SETS, metavar="A,B", help="[default: %(default)s]")
-    parser.add_argument("--methods", type=names_of(METHODS), default=METHODS, metavar="A,B", help="[default: all]")
-    parser.add_argument("--seconds", type=float, default=SECONDS, help="for a command [default: %(default)s]")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="figures as JSON, and the table beside it")
-    parser.add_argument("--one", nargs=3, metavar=("METHOD", "TRAIN", "TEST"), help=argparse.SUPPRESS)
-    return parser.parse_args()
-
-
-def main():
-    options = arguments()
-    if options.one:
-        print(json.dumps(one(*options.one, options.seconds)))
-        return
-    data = os.environ.get("BCMDIST_DATA")
-    if not data:
-        print("skipped: set BCMDIST_DATA to the folder of the data sets")
-        return
-    rows = []
-    for name in options.sets:
-        for row in rows_of(name, options.methods, options.seconds, Path(data)):
-            rows.append(row)
-            print(table([row]).splitlines()[-1], file=sys.stderr, flush=True)
-            if options.out:
-                options.out.write_text(json.dumps(rows, indent=1, default=np.ndarray.tolist))
-    print(table(rows))
-
-
-if __name__ == "__main__":
-    main()
+def reference_figures(data_set, source: Path) -> Figures:
+    """Figures of what is stored with a set or known of its truth, from the file that was imported."""
+    with np.load(source) as file:
+        arrays = {name: np.asarray(file[name], dtype=float) for name in file.files}
+    mean, variance = data_set.reference.predict(arrays)
+    predictions = baselines.Said(mean, variance)
+    return baselines.regression_figures(predictions, arrays["y_train"], arrays["y_test"]) | {"note": ""}

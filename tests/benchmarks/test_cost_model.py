@@ -1,11 +1,9 @@
 """The cost model's arithmetic, and the simulated cluster that it is fitted to."""
 
 import math
-import sys
 from dataclasses import replace
 
 import numpy as np
-import peers
 import pytest
 import scale
 from cost_model import Constants, Plan, commit_terms, depth, error_of, expert_terms, fitted, message_terms, projected
@@ -110,32 +108,3 @@ def test_the_simulation_runs():
         assert 0 < run["scheduler_ms"] < 10  # about .6 on a quiet machine
     assert all("bound" in found for found in figures["extrapolated"].values())
     assert "1,000,000,000 rows" in "\n".join(scale.told(figures))
-
-
-def test_a_peer_that_is_not_installed_is_said(monkeypatch, make_data):
-    data = make_data(X=np.zeros((4, 1)), y=np.arange(4.0))
-    monkeypatch.setitem(sys.modules, "MuyGPyS", None)
-    assert peers.one("MuyGPyS", data, data, 60.0) == {"none": "not installed: MuyGPyS"}
-
-
-def test_peers_stand_in_one_table():
-    rows = [
-        {"set": "some", "method": "MuyGPyS", "train": 8, "test": 2, "rmse": 0.123456, "coverage95": 0.5, "wall": 3.2}
-        | {"note": "a|b"},
-        {"set": "some", "method": "GPBoost Vecchia", "train": 8, "test": 2, "note": "not installed: gpboost"},
-    ]
-    *_, first, second = peers.table(rows).splitlines()
-    assert first == "| some, 8 / 2 rows | MuyGPyS | 0.1235 |  |  |  |  | 0.50 | 3 |  |  | a/b |"
-    assert second.endswith("|  |  | not installed: gpboost |")
-
-
-@pytest.mark.slow
-@pytest.mark.alone
-def test_what_a_process_takes_is_seen_from_outside():
-    program = "import time\ndata = bytearray(200_000_000)\nwhile time.process_time() < 1: pass\nprint('{}')"
-    with peers.Watched() as watched:
-        peers.run([sys.executable, "-c", program])
-    found = watched.figures()
-    assert 0.5 < found["cores"] < 10
-    assert found["wall"] > 1.0
-    assert 200 < found["megabytes"] < 400

@@ -11,6 +11,7 @@ import snippets
 from test_layout import names_missing
 
 import bcmdist
+import benchmark_options
 from bcmdist import errors
 
 EXAMPLES = Path(errors.__file__).parent.parent / "examples"
@@ -19,7 +20,9 @@ LONGEST = 130
 IMAGES = sorted((EXAMPLES / "guide" / "images").iterdir())
 LARGEST_IMAGE = 120_000  # bytes
 # Whose length follows from what there is.
-LISTS = ("api.md", "matrix.md", "papers.md", "troubleshooting.md")
+LISTS = ("api.md", "benchmarks.md", "matrix.md", "papers.md", "troubleshooting.md")
+# Made from results, with tables that have as many columns as methods or figures.
+GENERATED = ("benchmarks.md", "papers.md")
 
 
 def classes():
@@ -51,10 +54,11 @@ def test_pages_are_short_and_name_what_is_there(page):
     text = page.read_text()
     assert page.name in LISTS or len(text.splitlines()) <= LONGEST
     assert names_missing(text) == []
-    generated = page.name == "papers.md"  # whose tables have as many columns as methods
+    generated = page.name in GENERATED
     assert max(len(line) for line in text.splitlines() if not (generated and line.startswith("|"))) <= 160
     targets = {target.partition("#")[0] for target in re.findall(r"\]\(([^)]+)\)", text)}
-    assert targets - {other.name for other in PAGES} - {f"images/{image.name}" for image in IMAGES} <= {""}
+    pictures = {f"images/{image.name}" for image in IMAGES} | {path.name for path in (EXAMPLES / "guide").glob("*.svg")}
+    assert targets - {other.name for other in PAGES} - pictures <= {""}
 
 
 @pytest.mark.parametrize("page", notebooks.PAGES)
@@ -82,11 +86,13 @@ def test_images_are_small_shown_and_made_by_code():
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_options_exist(page):
-    """Options that a page names are those of some command."""
+    """Options that a page names are those of some command, or of the benchmarks."""
     from bcmdist.app.cli.main import cli
 
     params = [p for command in cli.commands.values() for p in command.get_params(click.Context(command))]
     known = {name for p in params for name in (*p.opts, *p.secondary_opts)}
+    if page.name == "benchmarks.md":
+        known |= set(benchmark_options.parser()._option_string_actions)
     named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", page.read_text()))
     assert named - known - {"--help", "--version"} == set()
 

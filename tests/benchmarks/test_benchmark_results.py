@@ -1,0 +1,266 @@
+"""Benchmarks as JSON, and the page that is made of them: what it says is what was measured."""
+
+import importlib.util
+import re
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import baselines
+import benchmark_options
+import benchmark_page
+import records
+from commands import run
+from data_sets import SETS, Matern, kriging
+from measurement import Watched, too_many
+from peers import METHODS, REFERENCE, figures_of, methods_of
+
+MAIN = Path(benchmark_page.__file__).with_name("__main__.py")
+FILES = sorted(records.FOLDER.glob("*.json"))
+
+
+def run_of(split=0, *, busy=False, outcome="done", wall=9.0, **figures):
+    cost = {"wall": wall, "cores": 4.0, "megabytes": 300, "others": 0.0, "others_before": 0.0, "load": 0.2}
+    found = {"split": split, "date": "2026-01-02T03:04:05+00:00", "busy": busy, "outcome": outcome, "note": "a|b"}
+    return found | cost | {"figures": figures}
+
+
+def record(method, *runs, name="uci_yacht"):
+    return {
+        "set": name,
+        "method": method,
+        "task": SETS[name].task,
+        "train_rows": 277,
+        "test_rows": 31,
+        "inputs": 6,
+        "outcome": runs[-1]["outcome"],
+        "seconds_allowed": 60.0,
+        "versions": {"python": "3.11"},
+        "machine": {"processor": "some", "cores": 2, "memory_gb": 8, "system": "Linux"},
+        "commit": "abc",
+        "runs": list(runs),
+    }
+
+
+# --- The page says what the results say ---
+
+
+def test_the_page_is_made_from_the_results():
+    assert benchmark_page.PAGE.read_text() == benchmark_page.page(), "cd tests && python -m benchmarks --write"
+
+
+@pytest.mark.parametrize("file", benchmark_page.PICTURES.values())
+def test_pictures_are_made_from_the_results(file):
+    text = (benchmark_page.GUIDE / file).read_text()
+    drawn = benchmark_page.points({name: benchmark_page.in_order(records.load(name)) for name in SETS})
+    assert f">{benchmark_page.digest(drawn)}<" in text, "cd tests && python -m benchmarks --write"
+    assert len(text) < 60_000
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_results_are_complete(path):
+    """Each figure has its machine, load, versions, commit and date beside it."""
+    for found in records.load(path.stem).values():
+        assert found["method"] in methods_of(SETS[path.stem])
+        assert {"processor", "cores", "memory_gb"} <= found["machine"].keys()
+        assert {"python", "numpy", "scipy"} <= found["versions"].keys()
+        assert re.fullmatch(r"[0-9a-f]{7,}\+?", found["commit"])
+        for one in found["runs"]:
+            if one["outcome"].startswith("not tried"):
+                continue
+            assert {"date", "load", "others", "busy", "wall", "cores", "megabytes"} <= one.keys()
+            assert one["busy"] == (max(one["others"], one["others_before"]) > 0.5)
+            assert bool(one["figures"]) == (one["outcome"] == "done")
+
+
+def test_each_table_has_the_command_that_makes_it():
+    sections = benchmark_page.PAGE.read_text().split("\n## ")[1:]
+    tables = [section for section in sections if section.partition("\n")[0] in SETS]
+    assert len(tables) == len(FILES) > 0
+    for section in tables:
+        name = section.partition("\n")[0]
+        (command,) = re.findall(r"`cd tests && python -m benchmarks (--sets .*)`", section)
+        asked = benchmark_options.parser().parse_args(command.split())
+        assert asked.sets == (name,)
+        assert asked.seconds > 0
+
+
+# --- How it is made ---
+
+
+@pytest.fixture
+def folder(tmp_path):
+    records.keep(record("bcmdist", run_of(0, rmse=2.0, mnlp=1.0), run_of(1, rmse=4.0, mnlp=1.0)), tmp_path)
+    records.keep(record("linear", run_of(0, busy=True, rmse=3.0, mnlp=0.5)), tmp_path)
+    records.keep(record("ngboost", run_of(outcome="stopped after 60 s")), tmp_path)
+    return tmp_path
+
+
+def test_tables_show_medians_loads_and_what_was_stopped(folder):
+    text = benchmark_page.page(folder)
+    assert "277 training and 31 test rows" in text
+    assert "| bcmdist | 2 | 1.000 |" not in text
+    (ours,) = re.findall(r"^\| bcmdist \|.*$", text, re.MULTILINE)
+    assert ours == "| bcmdist | 2 | 1 | 9.0 | 4.0 | 300 | a/b |", "of the split that both have"
+    (linear,) = re.findall(r"^\| linear model \|.*$", text, re.MULTILINE)
+    assert linear == r"| linear model | 3 | 0.5 | 9.0\* | 4.0\* | 300 | a/b |"
+    assert re.search(r"^\| NGBoost [| ]+stopped after 60 s \|$", text, re.MULTILINE)
+    assert "In 1 of 3 runs other processes" in text
+
+
+def test_ranges_of_several_runs():
+    found = record("linear", run_of(0, rmse=1.0), run_of(1, rmse=2.0), run_of(2, rmse=6.0))
+    assert benchmark_page.shown(found, "rmse") == "2 (1 to 6)"
+    assert benchmark_page.shown(found, "nmse") == ""
+
+
+def test_what_others_do_better_comes_first(folder):
+    text = benchmark_page.page(folder)
+    assert "- **uci_yacht** (31 test rows): MNLP 1, 0.5 by linear model." in text
+    assert text.index("## Where others are better") < text.index("## uci_yacht")
+    records.keep(record("linear", run_of(rmse=2.01, mnlp=1.005)), folder)
+    assert "Nowhere by more than" in benchmark_page.page(folder)
+
+
+def test_references_are_no_rivals(tmp_path):
+    records.keep(record("bcmdist", run_of(rmse=2.0), name="kaust_smooth"), tmp_path)
+    records.keep(record(REFERENCE, run_of(rmse=1.0), name="kaust_smooth"), tmp_path)
+    text = benchmark_page.page(tmp_path)
+    assert "| kriging, true parameters | 1 |" in text
+    assert "Nowhere by more than" in text
+
+
+def test_a_record_takes_the_place_of_an_earlier_one(folder):
+    records.keep(record("linear", run_of(rmse=7.0)), folder)
+    found = records.load("uci_yacht", folder)
+    assert list(found) == ["bcmdist", "linear", "ngboost"]
+    assert found["linear"]["runs"][0]["figures"] == {"rmse": 7.0}
+    assert [path.name for path in folder.iterdir()] == ["uci_yacht.json"]
+
+
+# --- Methods ---
+
+
+def test_a_peer_that_is_not_installed_is_named(monkeypatch, make_data, tmp_path):
+    for part in ("train", "test"):
+        make_data(f"{part}.zarr", X=np.zeros((4, 1)), y=np.arange(4.0))
+    monkeypatch.setitem(sys.modules, "MuyGPyS", None)
+    assert figures_of("muygps", tmp_path, "regression", np.inf) == {"none": "not installed: MuyGPyS"}
+
+
+def test_methods_are_for_tasks():
+    assert "gstools" in methods_of(SETS["kaust_smooth"])
+    assert "gstools" not in methods_of(SETS["kin40k"])
+    assert methods_of(SETS["flchain"]) == ["bcmdist", "bcmdist_chunks", "weibull_aft"]
+    assert [name for name in SETS if REFERENCE in methods_of(SETS[name])] == [
+        "lucas_house",
+        "lucas_house_beyond",
+        "kaust_smooth",
+        "kaust_nugget",
+    ]
+    assert too_many("gpytorch_exact", {"train_rows": 30_000}).startswith("not tried: memory")
+    assert not too_many("bcmdist", {"train_rows": 10**9})
+
+
+def test_kriging_with_true_parameters_is_calibrated(rng):
+    matern = Matern(1.5, 0.2, 0.5)
+    X = rng.uniform(size=(1500, 2))
+    distance = np.linalg.norm(X[:, None] - X[None], axis=-1)
+    np.testing.assert_allclose(matern(distance), 1.5 * np.exp(-distance / 0.2), rtol=1e-6, atol=1e-8)
+    y = np.linalg.cholesky(matern(distance) + 0.1 * np.eye(1500)) @ rng.standard_normal(1500)
+    parts = {"X_train": X[:1200], "y_train": y[:1200], "X_test": X[1200:], "y_test": y[1200:]}
+    mean, variance = kriging(matern, nugget=True)(parts)
+    scaled = (parts["y_test"] - mean) / np.sqrt(variance)
+    assert (scaled**2).mean() == pytest.approx(1.0, abs=0.25)  # 300 rows: a standard error of .08
+    assert ((parts["y_test"] - mean) ** 2).mean() < 0.5 * parts["y_test"].var()
+
+
+def test_intervals_without_a_density_are_counted(rng):
+    y = rng.standard_normal(200)
+    predictions = baselines.Said(np.zeros(200), intervals={0.5: (np.full(200, -1.0), np.full(200, 1.0))})
+    found = baselines.regression_figures(predictions, np.zeros(3), 2.0 * y)
+    assert found["coverage50"] == pytest.approx((np.abs(2.0 * y) <= 1.0).mean())
+    assert found["nmse"] == pytest.approx(1.0)
+    assert "mnlp" not in found
+
+
+@pytest.mark.skipif(importlib.util.find_spec("lightgbm") is None, reason="pip install 'bcmdist[benchmark]'")
+@pytest.mark.filterwarnings("ignore:The argument 'eval_set':Warning")  # of LightGBM 4.7; 4.6 has no other
+def test_quantiles_of_trees_are_conformal(rng):
+    from peer_models import MODELS
+
+    X = rng.uniform(-1, 1, (1500, 2))
+    y = np.sin(3.0 * X[:, 0]) + (0.1 + 0.5 * (X[:, 1] > 0)) * rng.standard_normal(1500)
+    parts = ({"X": X[own], "y": y[own]} for own in (slice(1000), slice(1000, None)))
+    found = baselines.figures_by(MODELS["lightgbm_quantiles"], *parts, "regression", np.inf)
+    for level in (50, 80, 95):
+        assert found[f"coverage{level}"] == pytest.approx(level / 100, abs=0.12)  # 100 rows decide on the shift
+
+
+# --- Runs ---
+
+
+@pytest.mark.slow
+@pytest.mark.alone
+def test_what_a_process_takes_is_seen_from_outside():
+    program = "import time\ndata = bytearray(200_000_000)\nwhile time.process_time() < 1: pass\nprint('{}')"
+    with Watched() as watched:
+        run([sys.executable, "-c", program])
+    found = watched.figures()
+    assert 0.5 < found["cores"] < 10
+    assert found["wall"] > 1.0
+    assert 200 <= found["megabytes"] < 400
+
+
+@pytest.fixture
+def benchmarks(monkeypatch, tmp_path):
+    """The command, with results in a folder of its own."""
+    spec = importlib.util.spec_from_file_location("benchmarks_main", MAIN)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(records.load, "__defaults__", (tmp_path / "results",))
+    monkeypatch.setattr(records.keep, "__defaults__", (tmp_path / "results",))
+
+    def command(*arguments):
+        monkeypatch.setattr(sys, "argv", ["benchmarks", *arguments])
+        module.main()
+
+    return command
+
+
+def test_sets_and_methods_are_listed(benchmarks, capsys):
+    benchmarks("--list")
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == len(SETS)
+    assert "*" not in "".join(lines), "none has a result"
+    assert all(name in " ".join(lines) for name in METHODS)
+    with pytest.raises(SystemExit):
+        benchmarks("--sets", "poll")
+
+
+def test_without_data_it_says_what_to_set(benchmarks, monkeypatch, capsys):
+    monkeypatch.delenv("BCMDIST_DATA", raising=False)
+    benchmarks("--sets", "pol")
+    assert "set BCMDIST_DATA" in capsys.readouterr().out
+
+
+@pytest.mark.slow  # some processes
+def test_results_are_kept_and_not_measured_again(benchmarks, monkeypatch, capsys, tmp_path, rng):
+    mask = np.zeros((20, 80), dtype=np.uint8)
+    mask[:, :20] = 1
+    X = rng.standard_normal((80, 2))
+    np.savez(tmp_path / "uci_yacht.npz", X=X, y=X.sum(axis=1), test_mask=mask)
+    monkeypatch.setenv("BCMDIST_DATA", str(tmp_path))
+    benchmarks("--sets", "uci_yacht", "--methods", "linear", "--repeat", "2")
+    (found,) = records.load("uci_yacht").values()
+    assert [(one["split"], one["outcome"]) for one in found["runs"]] == [(0, "done"), (1, "done")]
+    assert found["runs"][0]["figures"]["nmse"] < 1e-3
+    assert (found["train_rows"], found["test_rows"], found["inputs"]) == (60, 20, 2)
+    capsys.readouterr()
+    benchmarks("--sets", "uci_yacht", "--methods", "linear")
+    assert capsys.readouterr().out == ""
+    benchmarks("--sets", "uci_yacht", "--methods", "linear", "--again", "--seconds", "0.5")
+    assert records.load("uci_yacht")["linear"]["outcome"] == "stopped after 0.5 s"
