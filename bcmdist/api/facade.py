@@ -2,6 +2,7 @@
 pictures, reports."""
 
 from importlib import import_module
+from collections.abc import Sequence
 from typing import Any
 
 from bcmdist.api.abstract_committee import AbstractCommittee
