@@ -1,8 +1,8 @@
 """Methods of a committee and of a mixture of committees that look at it from outside: cross-validation, forecasts,
 pictures, reports."""
 
-from importlib import import_module
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Any
 
 from bcmdist.api.abstract_committee import AbstractCommittee

@@ -13,8 +13,8 @@ from typing import Any
 
 from bcmdist.api import fit
 from bcmdist.api.carried import write_portable
-from bcmdist.api.changing import ChangingCommittee
 from bcmdist.api.display import health_html, summary
+from bcmdist.api.editable_committee import EditableCommittee
 from bcmdist.api.places import asked
 from bcmdist.api.running import Where, runs
 from bcmdist.committee.snapshot import Snapshot
@@ -23,7 +23,7 @@ from bcmdist.learning.settings import Settings
 
 
 @dataclass(frozen=True)
-class GBCM(ChangingCommittee):
+class GBCM(EditableCommittee):
     """A committee at one commit of a model directory. Immutable: `absorb` and the like return a new `GBCM`.
 
     Work runs in this process unless a method gets a `runtime`: a `Runtime`, a Dask client or a scheduler address.

@@ -12,7 +12,8 @@ from click.testing import CliRunner
 
 from bcmdist import GBCM, GBCMRegressor, Settings
 from bcmdist.app.cli.main import cli
-from bcmdist.app.service.records import fields_of, inputs_of
+from bcmdist.app.service.form import fields_of
+from bcmdist.app.service.records import inputs_of
 from bcmdist.data.tables.sphere import points
 from bcmdist.errors import DataNotFound, InvalidData, InvalidOption
 from oracles import full_gp
@@ -96,7 +97,10 @@ def test_a_request_and_its_form_have_degrees(folder, new):
     model = GBCM.load(folder / "model").model
     records = new.to_dict("records")
     np.testing.assert_allclose(inputs_of(model, records), points(new.lon, new.lat), atol=1e-15)
-    assert [(one["name"], one["kind"]) for one in fields_of(model)] == [("lon", "number"), ("lat", "number")]
+    fields = [
+        {"kind": "number", "gaps": False, "name": n, "low": -m, "high": m} for n, m in (("lon", 180), ("lat", 90))
+    ]
+    assert fields_of(model, []) == fields
     with pytest.raises(InvalidData, match="latitude from -90 to 90 in 'lat', got 99 at row 0"):
         inputs_of(model, [{"lon": 1.0, "lat": 99.0}])
     with pytest.raises(InvalidData, match="expected the column 'lat'"):

@@ -1,4 +1,4 @@
-"""The guide's page of benchmarks and its pictures, made from the records of `python -m benchmarks`."""
+"""The guide's page of benchmarks, its pictures and README's table, made from the records of `python -m benchmarks`."""
 
 import hashlib
 import json
@@ -11,9 +11,15 @@ import records
 from data_sets import SETS
 from peers import METHODS, REFERENCE
 
-GUIDE = Path(__file__).parent.parent.parent / "examples" / "guide"
+README = Path(__file__).parent.parent.parent / "README.md"
+GUIDE = README.parent / "examples" / "guide"
 PAGE = GUIDE / "benchmarks.md"
 OURS = "bcmdist"
+# README's table: a set, methods, and figures; it stands between two comments.
+README_SET = "kin40k"
+README_METHODS = (OURS, "gpboost", "gpytorch_svgp", "sklearn_gp", "lightgbm")
+README_COLUMNS = {"rmse": "RMSE", "mnlp": "-log p", "coverage95": "in 95 % interval", "cores": "core seconds"}
+README_PART = ("<!-- benchmarks -->", "<!-- /benchmarks -->")
 PICTURES = {"accuracy": "benchmarks_accuracy.svg", "calibration": "benchmarks_calibration.svg"}
 LEVELS = (50, 80, 95)
 NOTABLE, NOTABLE_NATS = 0.01, 0.01  # a share, and a difference of log densities: smaller ones are no loss
@@ -286,6 +292,34 @@ def note(record) -> str:
     return ", ".join(text for text in (record["runs"][-1]["note"], runs) if text)
 
 
+def readme_table(folder: Path = records.FOLDER) -> str:
+    """The part of README between the comments: methods by the order of their RMSE, the unfinished ones last."""
+    found = [r for r in in_order(records.load(README_SET, folder)) if r["method"] in README_METHODS]
+    found.sort(key=lambda record: median(record, "rmse") or float("inf"))
+    lines = [row(["method", *README_COLUMNS.values(), "note"]), row(["---", *["--:"] * len(README_COLUMNS), "---"])]
+    for record in found:
+        cells = [shown(record, name) + "\\*" * (busy(record) and name == "cores") for name in README_COLUMNS]
+        cells = cells if record["outcome"] == "done" else [""] * len(cells)
+        lines.append(row([title(record), *cells, note(record)]))
+    first = found[0]
+    lines += [
+        "",
+        f"{README_SET}: {first['train_rows']:,} training and {first['test_rows']:,} test rows, {first['inputs']} inputs,",
+        f"{first['machine']['cores']} cores; the defaults of each package. Made by",
+        f"`cd tests && python -m benchmarks --sets {README_SET}`;",
+        "[more sets and packages](examples/guide/benchmarks.md), and where others are better.",
+    ]
+    if any(map(busy, found)):
+        lines.append("A * marks seconds on a busy machine.")
+    return "\n".join([README_PART[0], *lines, README_PART[1]])
+
+
+def with_table(text: str, table: str) -> str:
+    """README with another table."""
+    before, _, rest = text.partition(README_PART[0])
+    return before + table + rest.partition(README_PART[1])[2]
+
+
 # --- Pictures ---
 
 
@@ -385,6 +419,7 @@ def write(folder: Path = records.FOLDER, guide: Path = GUIDE) -> None:
 
     drawn = points({name: in_order(records.load(name, folder)) for name in SETS})
     (guide / PAGE.name).write_text(page(folder))
+    README.write_text(with_table(README.read_text(), readme_table(folder)))
     with matplotlib.rc_context({"svg.hashsalt": "bcmdist", "svg.fonttype": "none", "font.size": 9}):
         for name, file in PICTURES.items():
             about = {"Date": None, "Creator": None, "Description": digest(drawn)}

@@ -82,7 +82,7 @@ class Clients:
         return Client(self.urls[number % 2 :] + self.urls[: number % 2], timeout=30.0, tries=30)
 
     def start(self, target, *arguments):
-        self.threads.append(threading.Thread(target=target, args=arguments))
+        self.threads.append(threading.Thread(target=target, args=arguments, daemon=True))
         self.threads[-1].start()
 
     def ask(self, number, rate):

@@ -51,6 +51,12 @@ def test_the_page_is_made_from_the_results():
     assert benchmark_page.PAGE.read_text() == benchmark_page.page(), "cd tests && python -m benchmarks --write"
 
 
+def test_the_table_of_readme_is_made_from_the_results():
+    assert benchmark_page.readme_table() in benchmark_page.README.read_text(), (
+        "cd tests && python -m benchmarks --write"
+    )
+
+
 @pytest.mark.parametrize("file", benchmark_page.PICTURES.values())
 def test_pictures_are_made_from_the_results(file):
     text = (benchmark_page.GUIDE / file).read_text()

@@ -5,7 +5,7 @@ from typing import Any, Self
 
 from bcmdist.api import fit, merging, refitting
 from bcmdist.api.places import source_of_rows
-from bcmdist.api.predicting import PredictingCommittee
+from bcmdist.api.predictive_committee import PredictiveCommittee
 from bcmdist.api.requests import RefitOptions
 from bcmdist.api.running import Where, runs
 from bcmdist.committee import passes, revision
@@ -18,7 +18,7 @@ from bcmdist.data.sources.open import Source
 
 
 @dataclass(frozen=True)
-class ChangingCommittee(PredictingCommittee):
+class EditableCommittee(PredictiveCommittee):
     """A committee whose changes are commits of its directory, each a new object; `GBCM` adds how one is made."""
 
     @runs

@@ -19,7 +19,7 @@ ONNX = "bcmdist.api.interop.onnx"  # imported on first use
 
 
 @dataclass(frozen=True)
-class PredictingCommittee(StoredCommittee):
+class PredictiveCommittee(StoredCommittee):
     """A committee that predicts; `GBCM` adds how it is made and changed."""
 
     def predict(
