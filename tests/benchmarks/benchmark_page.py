@@ -304,8 +304,8 @@ def readme_table(folder: Path = records.FOLDER) -> str:
     first = found[0]
     lines += [
         "",
-        f"{README_SET}: {first['train_rows']:,} training and {first['test_rows']:,} test rows, {first['inputs']} inputs,",
-        f"{first['machine']['cores']} cores; the defaults of each package. Made by",
+        f"{README_SET}: {first['train_rows']:,} training and {first['test_rows']:,} test rows,",
+        f"{first['inputs']} inputs, {first['machine']['cores']} cores; the defaults of each package. Made by",
         f"`cd tests && python -m benchmarks --sets {README_SET}`;",
         "[more sets and packages](examples/guide/benchmarks.md), and where others are better.",
     ]
