@@ -18,7 +18,7 @@ from measurement import Watched, too_many
 from peers import METHODS, REFERENCE, figures_of, methods_of
 
 MAIN = Path(benchmark_page.__file__).with_name("__main__.py")
-FILES = sorted(records.FOLDER.glob("*.json"))
+FILES = sorted(path for path in records.FOLDER.glob("*.json") if path.stem in SETS)
 
 
 def run_of(split=0, *, busy=False, outcome="done", wall=9.0, **figures):
