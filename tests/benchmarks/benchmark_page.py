@@ -18,7 +18,18 @@ OURS = "bcmdist"
 # README's table: a set, methods, and figures; it stands between two comments.
 README_SET = "kin40k"
 README_METHODS = (OURS, "gpboost", "gpytorch_svgp", "sklearn_gp", "lightgbm")
-README_COLUMNS = {"rmse": "RMSE", "mnlp": "-log p", "coverage95": "in 95 % interval", "cores": "core seconds"}
+README_COLUMNS = {
+    "rmse": "RMSE",
+    "mnlp": "-log p",
+    "coverage95": "in 95 % interval",
+    "wall": "seconds",
+    "cores": "core seconds",
+}
+README_TEXT = """
+{name}: {train_rows:,} training and {test_rows:,} test rows of {inputs} inputs on {cores} cores; seconds cover learning and
+predicting. RMSE and the mean of -log p, p the predictive density of a test row: lower is better; in 95 % intervals: .95 is
+best. Each package uses its default settings, except as noted. To reproduce: `cd tests && python -m benchmarks --sets {name}`.
+[More data sets and packages](examples/guide/benchmarks.md), with the cases where others do better first."""
 README_PART = ("<!-- benchmarks -->", "<!-- /benchmarks -->")
 PICTURES = {"accuracy": "benchmarks_accuracy.svg", "calibration": "benchmarks_calibration.svg"}
 LEVELS = (50, 80, 95)
@@ -302,13 +313,8 @@ def readme_table(folder: Path = records.FOLDER) -> str:
         cells = cells if record["outcome"] == "done" else [""] * len(cells)
         lines.append(row([title(record), *cells, note(record)]))
     first = found[0]
-    lines += [
-        "",
-        f"{README_SET}: {first['train_rows']:,} training and {first['test_rows']:,} test rows,",
-        f"{first['inputs']} inputs, {first['machine']['cores']} cores; the defaults of each package. Made by",
-        f"`cd tests && python -m benchmarks --sets {README_SET}`;",
-        "[more sets and packages](examples/guide/benchmarks.md), and where others are better.",
-    ]
+    counts = {name: first[name] for name in ("train_rows", "test_rows", "inputs")}
+    lines.append(README_TEXT.format(name=README_SET, cores=first["machine"]["cores"], **counts))
     if any(map(busy, found)):
         lines.append("A * marks seconds on a busy machine.")
     return "\n".join([README_PART[0], *lines, README_PART[1]])
