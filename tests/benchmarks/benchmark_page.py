@@ -27,9 +27,10 @@ README_COLUMNS = {
 }
 README_TEXT = """
 {name}: {train_rows:,} training and {test_rows:,} test rows of {inputs} inputs on {cores} cores; seconds cover learning and
-predicting. RMSE and the mean of -log p, p the predictive density of a test row: lower is better; in 95 % intervals: .95 is
-best. Each package uses its default settings, except as noted. To reproduce: `cd tests && python -m benchmarks --sets {name}`.
-[More data sets and packages](examples/guide/benchmarks.md), with the cases where others do better first."""
+predicting. RMSE and the mean of -log p, p the predictive density of a test row: lower is better. In 95 % intervals: .95
+is best. Each package uses its default settings, except as noted. To reproduce:
+`cd tests && python -m benchmarks --sets {name}`. [More data sets and packages](examples/guide/benchmarks.md), with the
+cases where others do better first."""
 README_PART = ("<!-- benchmarks -->", "<!-- /benchmarks -->")
 PICTURES = {"accuracy": "benchmarks_accuracy.svg", "calibration": "benchmarks_calibration.svg"}
 LEVELS = (50, 80, 95)
