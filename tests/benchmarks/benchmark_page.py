@@ -26,9 +26,9 @@ README_COLUMNS = {
     "cores": "core seconds",
 }
 README_TEXT = """
-{name}: {train_rows:,} training and {test_rows:,} test rows of {inputs} inputs on {cores} cores; seconds cover learning
-and predicting. RMSE and the mean of -log p, p the predictive density of a test row: lower is better. In 95 % intervals: .95
-is best. Each package uses its default settings, except as noted. To reproduce:
+{name}: {train_rows:,} training and {test_rows:,} test rows of {inputs} inputs on {cores} cores. Seconds cover learning
+and predicting. RMSE and the mean of -log p, p the predictive density of a test row: lower is better. In 95 % intervals:
+.95 is best. Each package uses its default settings, except as noted. To reproduce:
 `cd tests && python -m benchmarks --sets {name}`. [More data sets and packages](examples/guide/benchmarks.md), with the
 cases where others do better first."""
 README_PART = ("<!-- benchmarks -->", "<!-- /benchmarks -->")
