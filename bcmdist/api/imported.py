@@ -173,13 +173,13 @@ def _imported_nearby(model, file, roles, stays):
             )
         yield place
         return
-    imported = False
-    try:
-        import_file(file, place, roles=roles, attributes={MADE_OF: made_of})
-        imported = True
+    with contextlib.ExitStack() as undo:
+        undo.callback(_remove_if_empty, os.path.dirname(place))
+        import_file(file, place, roles=roles, attributes={MADE_OF: made_of})  # leaves nothing where it fails
+        undo.callback(lambda: None if stays(place) else discard(place))
         yield place
-    finally:
-        if not (imported and stays(place)):
-            discard(place)
-            with contextlib.suppress(OSError):  # an object store, or the directory is not empty
-                os.rmdir(os.path.dirname(place))
+
+
+def _remove_if_empty(directory):
+    with contextlib.suppress(OSError):  # an object store, or the directory is not empty
+        os.rmdir(directory)

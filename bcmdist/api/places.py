@@ -29,8 +29,8 @@ def asked(source, y, settings, companions, sphere=None) -> tuple[Any, Settings]:
         found = replace(found, output=settings.output)
     if sphere is not None and not isinstance(found, InMemoryRows):
         raise InvalidOption(
-            "sphere: expected a data frame X and y with columns of degrees, got a place; give --sphere to `bcmdist "
-            "import`, or `bcmdist fit` of a table"
+            "sphere: expected a data frame X and y with columns of degrees, got a path or URL; give --sphere to "
+            "`bcmdist import`, or `bcmdist fit` of a table"
         )
     return (found if sphere is None else replace(found, sphere=sphere)), settings
 

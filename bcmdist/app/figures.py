@@ -11,6 +11,8 @@ import numpy as np
 from bcmdist.api.facade import Facade
 from bcmdist.api.relevance import column_names
 from bcmdist.committee.snapshot import Snapshot
+from bcmdist.data.tables.coding import Number, Quantity
+from bcmdist.learning.column_roles import map_axes
 from bcmdist.prediction.errors.drift import MOST_ARRIVALS, drift_in
 from bcmdist.prediction.errors.error_distribution import error_distribution_of, residuals_of
 from bcmdist.prediction.scoring.excess_loss import from_facts
@@ -119,22 +121,25 @@ def view(snapshot: Snapshot, predict: Callable[[np.ndarray], dict]) -> dict | No
     Returns
     -------
     dict or None
-        `columns`; `axes`, the values of each input; and the predictions `observation_mean`, `lower95`, `upper95`
-        and `sd`, or for classes `probability`, one list per class. The first input varies fastest. None for one input,
-        or more than two.
+        `inputs`, the numbers of those across and up; `columns`, their names; `axes`, their values; and the predictions
+        `observation_mean`, `lower95`, `upper95` and `sd`, or for classes `probability`, one list per class. The first
+        varies fastest. None unless there are two inputs, both of them numbers.
     """
     model = snapshot.model
-    if model.inputs != 2:
+    coding = model.schema.coding
+    if model.inputs != 2 or (coding and not all(isinstance(code, Number | Quantity) for code in coding.codes)):
         return None
-    axes = np.array([np.linspace(low, high, MAP_POINTS) for low, high in ranges(snapshot)])
+    inputs = map_axes(model.schema, 2) or (0, 1)
+    ends, names = ranges(snapshot), column_names(model)
+    axes = np.array([np.linspace(*ends[k], MAP_POINTS) for k in inputs])
     grid = np.stack([one.ravel() for one in np.meshgrid(*axes)], axis=1)
-    found = predict(grid)
+    found = predict(grid[:, np.argsort(inputs)])
     shown = {name: found[name].tolist() for name in ("observation_mean", "lower95", "upper95") if name in found}
     if "probability" in found:
         shown = {"probability": found["probability"].T.tolist()}
     elif "observation_variance" in found:
         shown["sd"] = np.sqrt(found["observation_variance"]).tolist()
-    return {"columns": column_names(model), "axes": axes.tolist(), **shown}
+    return {"inputs": list(inputs), "columns": [names[k] for k in inputs], "axes": axes.tolist(), **shown}
 
 
 def growth(fitted: Facade) -> list[dict]:

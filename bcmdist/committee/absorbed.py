@@ -37,9 +37,9 @@ def refuse_compacted(snapshot: Snapshot, entries: Sequence[Entry]) -> None:
     compacted = [entry.key for entry in entries if entry.compacted]
     if compacted:
         raise DataNotFound(
-            f"{snapshot.url}: expected ledger entries of single partitions, of {len(compacted)} ranges such as "
-            f"{compacted[0]} only the rows are known since `prune --keep-ledger`: they can neither be forgotten nor "
-            "absorbed anew; fit a new model to the data, or go on with a backup made before"
+            f"{snapshot.url}: expected partitions that its ledger lists one by one, got {compacted[0]} (of "
+            f"{len(compacted)} such), of which `prune --keep-ledger` has kept only the range of rows: they cannot be "
+            "forgotten, or read again; use a backup made before, or fit a new model"
         )
 
 

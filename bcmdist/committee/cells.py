@@ -64,7 +64,7 @@ def refuse_absorbed_in_cells(snapshot: Snapshot, parts) -> None:
 
 def refuse_absorbed_as_stored(snapshot: Snapshot) -> None:
     """Raise `InvalidData` if rows of the survey were ingested in stored order: in cell order they would count twice."""
-    absorbed = [key for key in snapshot.surveyed if snapshot.ledger.find(key)]
+    absorbed = [key for key in snapshot.surveyed if snapshot.ledger.holds(key)]
     if absorbed:
         raise InvalidData(
             f"{snapshot.url}: expected rows that were not absorbed yet, {absorbed[0]} was ingested as it is stored "

@@ -4,6 +4,7 @@ Rows in a compacted range are recognised, and never absorbed again; rows and tar
 needs a single partition is lost: to forget it, to see that its rows have changed, or that a copy has the same rows.
 """
 
+import contextlib
 from collections.abc import Iterable
 from dataclasses import replace
 from operator import itemgetter
@@ -41,13 +42,13 @@ def compact(snapshot: Snapshot, keep: int) -> Snapshot:
         )
     compaction = LedgerCompaction(keep, fading)
     while True:
-        ledger = compaction(snapshot.ledger)
-        if len(ledger) == len(snapshot.ledger) and ledger.compacted_rows == snapshot.ledger.compacted_rows:
-            return snapshot
-        try:
-            return replace(snapshot.changed(), ledger=ledger).committed()
-        except CommitConflict:
-            snapshot = snapshot.newest()
+        with snapshot.going_on() as current:
+            ledger = compaction(current.ledger)
+            if len(ledger) == len(current.ledger):
+                return current
+            with contextlib.suppress(CommitConflict):
+                return replace(current.changed(), ledger=ledger).committed()
+        snapshot = current.newest()
 
 
 class LedgerCompaction:
@@ -62,44 +63,51 @@ class LedgerCompaction:
     def __init__(self, keep: int, fading: Weighting):
         self.keep, self._fading = keep, fading
         self._of_segments: dict[str, list[Entry]] = {}
+        self._recorded: frozenset[str] = frozenset()
+        """keys of entries with residual records when these segments were read"""
 
     def __call__(self, ledger: Ledger) -> Ledger:
         """Return a ledger in which all entries but the newest `keep` are compacted.
 
-        Entries with residual records or copies of rows, which predictions use, stay as they are.
+        Entries with residual records or copies of rows, which predictions use, stay as they are, and so do those whose
+        rows adjoin no others.
         """
+        if self._recorded != ledger.recorded.keys():
+            self._of_segments, self._recorded = {}, frozenset(ledger.recorded)
         old, newest, kept, left = list[Entry](), list[Entry](), list[LedgerPart](), len(ledger)
         for part in ledger.parts:
             count, left = max(0, left - self.keep), left - part.summary.entries
             if count >= part.summary.entries:
                 old += self._of_segment(part, ledger)
             elif count:
-                old += self._merged(part.segment.some(slice(count)), ledger)
+                old += self._merge(part.segment.some(slice(count)), ledger)
                 newest = part.segment.some(slice(count, None))
             else:
                 kept.append(part)
-        return Ledger([*Ledger.of([*self._merged(old, ledger), *newest]).parts, *kept], ledger.recorded)
+        return Ledger([*Ledger.of([*self._merge(old, ledger), *newest]).parts, *kept], ledger.recorded)
 
     def _of_segment(self, part: LedgerPart, ledger: Ledger) -> list[Entry]:
         if not part.digest or part.digest not in self._of_segments:
-            self._of_segments[part.digest] = self._merged(part.segment, ledger)
+            self._of_segments[part.digest] = self._merge(part.segment, ledger)
         return self._of_segments[part.digest]
 
-    def _merged(self, entries: Iterable[Entry], ledger: Ledger) -> list[Entry]:
+    def _merge(self, entries: Iterable[Entry], ledger: Ledger) -> list[Entry]:
         """The entries that stay, in order, and then the ranges of the others, by array and rows."""
-        stay, others = list[Entry](), list[Entry]()
+        single, mergeable = list[Entry](), list[Entry]()
         for entry in entries:
-            (stay if entry.copy or entry.key in ledger.recorded else others).append(entry)
+            (single if entry.copy or entry.key in ledger.recorded else mergeable).append(entry)
         runs = list[list[tuple[Rows, Entry]]]()
-        for line in sorted(((named_range(entry.key), entry) for entry in others), key=itemgetter(0)):
+        for line in sorted(((named_range(entry.key), entry) for entry in mergeable), key=itemgetter(0)):
             if runs and _are_adjacent(runs[-1][-1], line):
                 runs[-1].append(line)
             else:
                 runs.append([line])
-        return [*stay, *map(self._joined, runs)]
+        return [*single, *map(self._join, runs)]
 
-    def _joined(self, run: list[tuple[Rows, Entry]]) -> Entry:
+    def _join(self, run: list[tuple[Rows, Entry]]) -> Entry:
         """One entry for adjacent rows; densities count by their weights at the last position."""
+        if len(run) == 1:
+            return run[0][1]
         entries, ((array, start, _), first), ((_, _, stop), _) = [entry for _, entry in run], run[0], run[-1]
         position = max(entry.position or 0 for entry in entries)
         fading = replace(self._fading, position=position)
@@ -121,8 +129,8 @@ class LedgerCompaction:
 def _are_adjacent(one: tuple[Rows, Entry], other: tuple[Rows, Entry]) -> bool:
     """Whether the rows of one entry follow those of the other, and count in the same way."""
     ((array, _, stop), _), ((second, start, _), _) = one, other
-    return array == second and stop == start and _counting(one[1]) == _counting(other[1])
+    return array == second and stop == start and _weighting_of(one[1]) == _weighting_of(other[1])
 
 
-def _counting(entry: Entry) -> tuple:
+def _weighting_of(entry: Entry) -> tuple:
     return entry.query, entry.at, entry.weight, entry.position is None, entry.densities is None

@@ -183,8 +183,8 @@ def entries_of(snapshot: Snapshot, keys: Iterable[str]) -> list[Entry]:
     by_key = {entry.key: entry for entry in snapshot.ledger}
     keys = list(dict.fromkeys(keys))
     missing = [key for key in keys if key not in by_key]
-    if missing and snapshot.ledger.holds(missing[0]):
-        refuse_compacted(snapshot, [entry for entry in by_key.values() if entry.compacted])
+    if missing and (whole := snapshot.ledger.range_of(missing[0])):
+        refuse_compacted(snapshot, [whole])
     if missing or not keys:
         shown = next(iter(by_key), "none")
         raise InvalidOption(
@@ -305,7 +305,7 @@ def _refuse_shared_rows(one, other):
             )
     for cells, stored in ((one, other), (other, one)):
         in_cells, others = absorbed_in_cells(cells), absorbed_in_cells(stored)
-        again = [entry.key for entry in stored.ledger if entry.key in in_cells] or sorted(in_cells & others)
+        again = [key for key in sorted(in_cells) if key in others or stored.ledger.holds(key)]
         if again:
             raise ModelsDiffer(
                 f"{stored.url}: expected rows that {cells.url} has not absorbed, it has absorbed them in the order of "

@@ -49,6 +49,18 @@ def coordinate_inputs(requested: str | None, schema: Schema, inputs: int) -> tup
     return tuple(sorted(place[name] for name in found))
 
 
+def map_axes(schema: Schema, inputs: int) -> tuple[int, ...]:
+    """Return the numbers of two coordinates, first the one that maps draw across (longitude, easting or x); empty if
+    there are not two.
+    """
+    found = coordinate_inputs(None, schema, inputs)
+    order = [name for names in USUAL for name in names]
+    named = {k: schema.columns[k].lower() for k in found if k < len(schema.columns)}
+    if set(named.values()) <= set(order):
+        found = tuple(sorted(found, key=lambda k: order.index(named[k]) if k in named else k))
+    return found if len(found) == 2 else ()
+
+
 def numbers_of(names: Sequence[str], schema: Schema, inputs: int) -> list[int]:
     """Return the numbers of inputs from their names, or from these numbers as texts; each may occur once.
 

@@ -21,7 +21,7 @@ from zict import LRU
 from bcmdist.errors import ModelDamaged
 from bcmdist.storage.blobs import blob_label
 from bcmdist.storage.cache import get_or_make, least_recently_used
-from bcmdist.storage.entry import STORED, Entry, named_range
+from bcmdist.storage.entry import KEY, STORED, Entry, named_range
 from bcmdist.storage.fields import damaged, read_back
 from bcmdist.storage.mapped import forget_pages, mapped
 from bcmdist.storage.segment import AT_ONCE, Segment, SegmentSummary, encode, joined_segments
@@ -182,9 +182,18 @@ class Ledger(Sequence[Entry]):
         """Return whether the rows of a partition were absorbed, under this key or in a compacted entry."""
         if self.find(key):
             return True
-        array, start, stop = named_range(key) if self.compacted_rows else ("", 0, 0)
-        ranges = [named_range(e.key) for e in self.overlapping(array, start, stop) if e.compacted] if array else []
-        return any(low <= start and stop <= high for _, low, high in ranges)
+        return self.range_of(key) is not None
+
+    def range_of(self, key: str) -> Entry | None:
+        """Return the compacted entry that contains the rows of a partition; None if there is none."""
+        if not self.compacted_rows or not KEY.fullmatch(key):
+            return None
+        array, start, stop = named_range(key)
+        for entry in self.overlapping(array, start, stop):
+            _, low, high = named_range(entry.key)
+            if entry.compacted and low <= start and stop <= high:
+                return entry
+        return None
 
     def knows(self, array: str) -> bool:
         """Return whether any rows of an array were absorbed."""

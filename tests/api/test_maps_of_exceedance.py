@@ -34,7 +34,7 @@ def test_a_map_is_along_the_coordinates(sites):
     done = CliRunner().invoke(cli, ["plot", str(sites / "model"), *words, "--out", str(out)])
     assert done.exit_code == 0, done.output
     text = out.read_text()
-    for wanted in ("Predictions of ore along northing and easting", "probability of more than 0.5", "more than 1<"):
+    for wanted in ("Predictions of ore along easting and northing", "probability of more than 0.5", "more than 1<"):
         assert wanted in text
     assert "standard error of the function" in text
 

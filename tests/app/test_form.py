@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 from services import asked, fitted
 
-from bcmdist import GBCM
+from bcmdist import GBCM, Settings
 from bcmdist.app import figures
 from bcmdist.app.cli.main import cli
 from bcmdist.app.service.form import last_row
@@ -117,3 +117,17 @@ def test_rows_are_shown_to_those_who_may_predict(models, tmp_path):
         }
         assert client.get("/models/field?start=true").status_code == 401
     assert codes == {"read": 200, "ingest": 403}
+
+
+def test_maps_are_of_two_numbers(rng):
+    """Longitudes across, whatever the order of columns; no map of a category's two levels."""
+    lat, lon = rng.uniform(0, 1, 60), rng.uniform(10, 20, 60)
+    settings = Settings(partition="chunks", query=20, kernel="se", learn=False)
+    snapshot = GBCM.fit(pd.DataFrame({"lat": lat, "lon": lon}), lat, settings).snapshot
+    found = figures.view(snapshot, lambda X: {"observation_mean": X[:, 0], "observation_variance": X[:, 1]})
+    assert (found["inputs"], found["columns"]) == ([1, 0], ["lon", "lat"])
+    assert found["axes"][0][0] > 9 > 2 > found["axes"][1][-1]
+    assert found["observation_mean"][:2] == pytest.approx([found["axes"][1][0]] * 2)
+    few = Settings(partition="chunks", query=2, kernel="se", learn=False)
+    kinds = GBCM.fit(pd.DataFrame({"kind": np.where(lat > 0.5, "a", "b")}), lon, few).snapshot
+    assert figures.view(kinds, None) is None

@@ -4,11 +4,12 @@ import json
 import shutil
 
 import numpy as np
+import pandas as pd
 import pytest
 from browsers import browser, opened
 from services import Server, fitted, httpx
 
-from bcmdist import GBCM
+from bcmdist import GBCM, Settings
 from bcmdist.storage.blobs import canonical_json
 from bcmdist.storage.leases import this_process
 
@@ -156,8 +157,28 @@ def test_nothing_is_wider_than_a_small_screen(chromium, server, name):
         page.wait_for_selector("#figures:not([hidden])")
         page.wait_for_selector(".card.empty:has-text('bcmdist ingest')")
         assert page.evaluate("document.documentElement.scrollWidth") <= NARROW["width"]
+        page.wait_for_selector("#density svg" if name == "wave" else "#band svg")  # the last request is answered
         page.click("#theme")
         dark = page.evaluate("getComputedStyle(document.documentElement).backgroundColor")
         page.reload()
         assert page.evaluate("getComputedStyle(document.documentElement).backgroundColor") == dark == "rgb(17, 20, 23)"
         assert bad == []
+
+
+def test_times_with_seconds_are_values_of_the_form(chromium, tmp_path):
+    times = pd.date_range("2026-03-01T13:20:37Z", periods=60, freq="61s").strftime("%Y-%m-%dT%H:%M:%SZ")
+    frame = pd.DataFrame({"at": times, "load": np.arange(60.0)})
+    settings = Settings(partition="chunks", query=20, kernel="se", learn=False)
+    GBCM.fit(frame, np.sin(frame["load"]), settings, model=tmp_path / "models" / "loads")
+    server = Server(tmp_path / "models", "--jobs", str(tmp_path / "jobs"))
+    try:
+        with opened(chromium, server.url) as (page, bad):
+            shown(page, "loads")
+            assert page.input_value("#field0").startswith("2026-03-01T")
+            page.wait_for_selector("#density svg")
+            page.fill("#field1", "")
+            page.wait_for_selector("#answer .alarm")
+            assert page.text_content("#answer").startswith("load:")
+        assert not bad
+    finally:
+        server.end(9)

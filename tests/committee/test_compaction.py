@@ -9,8 +9,10 @@ import pytest
 from bcmdist import GBCM, SerialRuntime, Settings, write_dataset
 from bcmdist.committee.compaction import LedgerCompaction, compact
 from bcmdist.committee.fading import Weighting
+from bcmdist.committee.ingest.options import IngestOptions
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.errors import DataNotFound, InvalidOption
+from bcmdist.storage.commits import ModelStore
 from bcmdist.storage.entry import COMPACTED, Entry, ResidualRecord
 from bcmdist.storage.ledger import Ledger
 
@@ -59,29 +61,37 @@ def test_adjacent_rows_become_one_entry_whatever_their_order():
     entries = [entry(10 * k, 10 * k + 10) for k in order] + [entry(300, 310), entry(310, 320, array="/b/X")]
     found = compacted(entries, 1)
     assert [one.key for one in found] == ["/a/X[0:200]", "/a/X[300:310]", "/b/X[310:320]"]
-    assert [one.digest == COMPACTED for one in found] == [True, True, False]
-    assert (found.rows, found.compacted_rows) == (220, 210)
+    assert [one.digest == COMPACTED for one in found] == [True, False, False]
+    assert (found.rows, found.compacted_rows) == (220, 200)
 
 
 @pytest.mark.parametrize("other", [{"query": 1}, {"weight": 0.5}, {"at": "running"}, {"densities": None}])
 def test_rows_that_count_in_another_way_stay_apart(other):
     found = compacted([entry(0, 10), entry(10, 20, **other), entry(20, 30)], 1)
     assert [one.key for one in found] == ["/a/X[0:10]", "/a/X[10:20]", "/a/X[20:30]"]
+    assert found.compacted_rows == 0
 
 
 def test_entries_that_predictions_use_stay():
     residuals = ResidualRecord(np.zeros((1, 3)), committee=np.ones(1))
-    entries = [
-        entry(0, 10),
-        entry(10, 20, residuals=residuals),
-        entry(20, 30, copy="c" * 64),
-        entry(30, 40),
-        entry(40, 50),
-    ]
-    found = compacted(entries, 1)
-    assert [one.compacted for one in found] == [False, False, True, True, False]
-    assert found.find("/a/X[10:20]").residuals is residuals
-    assert found.find("/a/X[20:30]").copy == "c" * 64
+    others = [entry(10 * k, 10 * k + 10) for k in range(2, 7)]
+    found = compacted([entry(0, 10, residuals=residuals), entry(10, 20, copy="c" * 64), *others], 1)
+    assert [one.key for one in found] == ["/a/X[0:10]", "/a/X[10:20]", "/a/X[20:60]", "/a/X[60:70]"]
+    assert [one.compacted for one in found] == [False, False, True, False]
+    assert found.find("/a/X[0:10]").residuals is residuals
+    assert found.find("/a/X[10:20]").copy == "c" * 64
+
+
+def test_entries_that_get_residuals_meanwhile_stay():
+    """A segment that was read before is read anew when the residual records have changed."""
+    entries = [entry(10 * k, 10 * k + 10) for k in range(4)]
+    part = replace(Ledger.of(entries).parts[0], digest="d" * 64)
+    ledger, compaction = Ledger([part, *Ledger.of([entry(50, 60)]).parts]), LedgerCompaction(1, NO_FADING)
+    assert len(compaction(ledger)) == 2
+    recorded = replace(entries[1], residuals=ResidualRecord(np.zeros((1, 3)), committee=np.ones(1)))
+    found = compaction(Ledger(ledger.parts, {recorded.key: recorded}))
+    assert [one.key for one in found] == ["/a/X[10:20]", "/a/X[0:10]", "/a/X[20:40]", "/a/X[50:60]"]
+    assert found.opened() is found
 
 
 def test_again_and_segment_by_segment_is_as_at_once():
@@ -107,6 +117,7 @@ def test_lookups_in_a_compacted_ledger():
     assert ledger.holds("/a/X[15:60]")
     assert not ledger.holds("/a/X[95:105]")
     assert not ledger.holds("/b/X[0:10]")
+    assert not ledger.holds("nonsense")
     assert ledger.find("/a/X[10:20]") is None
     assert [one.key for one in ledger.overlapping("/a/X", 75, 85)] == ["/a/X[0:80]", "/a/X[80:90]"]
     assert ledger.rows_twice() is None
@@ -166,7 +177,7 @@ def test_compacted_partitions_cannot_be_forgotten(model):
         whole = next(one.key for one in after.ledger if one.compacted)
         gone = next(key for key in keys if after.ledger.find(key) is None)
         for key in (whole, gone):
-            with pytest.raises(DataNotFound, match="only the rows are known since `prune --keep-ledger`"):
+            with pytest.raises(DataNotFound, match="of which `prune --keep-ledger` has kept only the range of rows"):
                 GBCM.load(model.url).forget([key], runtime=runtime)
         forgotten = GBCM.load(model.url).forget([keys[-1]], runtime=runtime)
     assert forgotten.snapshot.committee.total.rows == 750
@@ -197,6 +208,30 @@ def test_an_ingester_goes_on_when_another_process_compacts(model, folder):
         gbcm, report = gbcm.ingest(f"{folder}/1.zarr", runtime=runtime)
     assert (gbcm.snapshot.committee.total.rows, gbcm.ledger.rows, report.rows) == (1200, 1200, 0)
     assert gbcm.ledger.rows_twice() is None
+
+
+def test_unknown_keys_are_named(model):
+    with SerialRuntime() as runtime, pytest.raises(InvalidOption, match=r"got \['nonsense'\]"):
+        GBCM.load(compact(model, 3).url).forget(["nonsense"], runtime=runtime)
+
+
+def test_a_lease_keeps_what_is_written(model, monkeypatch):
+    """Pruning beside a compaction removes none of its blobs."""
+    stored = ModelStore.stored
+
+    def pruned_after(store, ledger, **how):
+        made = stored(store, ledger, **how)
+        store.prune(1)
+        return made
+
+    monkeypatch.setattr(ModelStore, "stored", pruned_after)
+    assert compact(model, 3).newest().ledger.opened().compacted_rows
+
+
+def test_a_window_after_compaction_is_refused(model, folder):
+    compact(model, 3)
+    with SerialRuntime() as runtime, pytest.raises(DataNotFound, match="has kept only the range of rows"):
+        GBCM.load(model.url).ingest(f"{folder}/2.zarr", IngestOptions(window=1000), runtime=runtime)
 
 
 def test_a_window_is_refused(model):

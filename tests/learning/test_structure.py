@@ -8,7 +8,7 @@ from bcmdist.data.observations import unweighted
 from bcmdist.data.schema import Schema
 from bcmdist.errors import InvalidOption, NotPositiveDefinite
 from bcmdist.experts.evidence import local_evidence
-from bcmdist.learning.column_roles import coordinate_inputs
+from bcmdist.learning.column_roles import coordinate_inputs, map_axes
 from bcmdist.learning.search import EFFORTS, _Search, learn
 from bcmdist.learning.structure import MOST_EFFECTS, TWO_SCALES, ColumnRoles, separate_covariates, with_effects
 from bcmdist.model.kernels import metric, parse_kernel
@@ -184,6 +184,19 @@ def test_effects_do_not_start_where_the_evidence_fails(rng):
 )
 def test_coordinates_are_those_named_or_usual(columns, requested, found):
     assert coordinate_inputs(requested, Schema(columns), 4) == found
+
+
+@pytest.mark.parametrize(
+    ("columns", "found"),
+    [(("lat", "depth", "lon"), (2, 0)), (("Easting", "Northing"), (0, 1)), (("y", "x", "z"), ()), (("a", "b"), ())],
+)
+def test_maps_have_longitudes_across(columns, found):
+    assert map_axes(Schema(columns), len(columns)) == found
+
+
+def test_maps_of_a_grid_keep_the_order_of_other_names():
+    schema = Schema(("row", "column", "height"), coordinates=("row", "column"))
+    assert map_axes(schema, 3) == (0, 1)
 
 
 def test_coordinates_of_a_grid_come_first():

@@ -87,6 +87,8 @@ def fit(
         raise InvalidOption(f"cyclic: expected {', '.join(PERIODS)} of inputs, got {cyclic!r}; correct it")
     roles = Roles(target, inputs=tuple(inputs), companions=companions or {}, cyclic=periods_of, missing="drop")
     if sphere is not None:
+        if not set(pair_of(sphere)) <= set(inputs):
+            raise InvalidOption(f"sphere: expected two of the inputs, got {sphere!r:.80}; add both names to inputs")
         roles = replace(roles, sphere=[pair_of(sphere)])
     return GBCM.fit(Cells.of(data, roles), settings, model=model, runtime=runtime)
 

@@ -16,7 +16,8 @@ from bcmdist.api.pictures.paper import BAND, LINE
 from bcmdist.api.pictures.subject import Subject, target_name
 from bcmdist.api.relevance import column_names, features
 from bcmdist.data.tables.sphere import Sphere, degrees, points
-from bcmdist.learning.column_roles import coordinate_inputs
+from bcmdist.errors import InvalidOption
+from bcmdist.learning.column_roles import map_axes
 from bcmdist.prediction.exceedance import above_name, refuse_thresholds
 
 CELLS = 60  # grid cells of a map, along each input
@@ -57,6 +58,8 @@ def plane(subject: Subject) -> Any:
     model = subject.snapshot.model
     refuse_thresholds(model, subject.above)
     if model.inputs == 1:
+        if subject.above:
+            raise InvalidOption("--above: expected a model of two inputs or more, got one input; leave it out")
         return _curve(subject)
     of = _plane(subject)
     a, b, X = of.grid(_typical(model))
@@ -87,8 +90,7 @@ def _plane(subject) -> Plane:
     on_spheres = model.schema.coding.points if model.schema.coding else ()
     if on_spheres:
         return _on_sphere(subject, *on_spheres[0])
-    columns = list(coordinate_inputs(None, model.schema, model.inputs))
-    columns = columns if len(columns) == 2 else _two(subject)
+    columns = list(map_axes(model.schema, model.inputs)) or _two(subject)
     names = column_names(model)
     named = names[columns[0]], names[columns[1]]
     if subject.rows is None:

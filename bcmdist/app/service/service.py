@@ -176,7 +176,8 @@ class Service:
     def describe(self, name, *, start: bool = False) -> dict:
         """Return the figures of `bcmdist info` without paths, with waiting rows, lag and ingesters.
 
-        start : whether to add the row at which a form starts (`form.start_of`), which may be read from the data
+        start : whether to add the row at which a form starts (`form.start_of`), which may be read from the data, and
+            the `relevance` of columns (`figures.relevance`)
         """
         served = self.catalogue[name]
         with served.using() as loaded:
@@ -184,7 +185,8 @@ class Service:
             found = of_figures(loaded.fitted.info(), loaded.snapshot.ledger)
             found |= {"fields": fields_of(model, ranges), "ranges": ranges, "target": target_name(model)}
             found["categorical"] = model.likelihood.categorical
-            found |= {"start": loaded.start} if start else {}
+            if start:
+                found |= {"start": loaded.start, "relevance": figures.relevance(loaded.fitted)}
         lag = {"waiting_rows": served.waiting_rows, "lag": served.lag()}
         ingesters = [{"alive": one.alive, "seconds": one.seconds} for one in served.ingesters]
         return finite(found | {"model": name, **lag, "ingesters": ingesters, "renewed": served.renewed_at})

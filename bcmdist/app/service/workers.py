@@ -168,8 +168,8 @@ class Supervisor:
             self._killed += found[1] < 0
             if not self._were_ready and (found[1] >= 0 or self._killed >= FIRST_TRIES):
                 raise worker.error or WorkerLost(
-                    f"--workers: expected each to become ready, one ended with code {found[1]}; see the log, and "
-                    "whether there is memory for so many"
+                    f"--workers: expected each to become ready, one ended with code {found[1]}; see the log; if it was "
+                    "killed (a negative code), give fewer --workers or more memory"
                 )
             self._not_before = time.monotonic() + AGAIN_SECONDS
             self._renewing.clear()

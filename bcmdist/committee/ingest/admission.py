@@ -59,7 +59,7 @@ class AbsorbedPartitions(Mapping[str, str]):
     def use(self, ledger: Ledger, forgotten: Iterable[Entry]) -> None:
         """Use a newer ledger; `forgotten` are the entries that it lacks."""
         self.ledger = ledger
-        self._forgotten |= {entry.key: entry.digest for entry in forgotten}
+        self._forgotten |= {entry.key: entry.digest for entry in forgotten if not entry.compacted}
         for key in [key for key in self._forgotten if ledger.find(key)]:
             del self._forgotten[key]  # absorbed again
 

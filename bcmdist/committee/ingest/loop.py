@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
+from bcmdist.committee.absorbed import refuse_compacted
 from bcmdist.committee.cells import absorbed_in_cells, arranged_alike, refuse_absorbed_in_cells
 from bcmdist.committee.facts import Lag
 from bcmdist.committee.fading import Weighting, chosen_fading, going_on
@@ -75,6 +76,7 @@ class Loop:
         fading = self._fading()
         if fading.window:
             refuse_inexact(snapshot.model.precision, snapshot.url, "keep a --window")
+            refuse_compacted(snapshot, snapshot.ledger)
         snapshot.ledger.opened()  # others may prune the commit
         self._use(snapshot)
         self.growth, self.waiting = Growth.asked(snapshot, options), list[Partition]()

@@ -169,7 +169,7 @@ def pair_of(sphere) -> tuple[str, str]:
     InvalidOption
     """
     names = sphere.split(",") if isinstance(sphere, str) else sphere
-    names = [str(name).strip() for name in names]
+    names = [str(name).strip() for name in names] if isinstance(names, (list, tuple)) else []
     if len(names) != 2 or not all(names) or names[0] == names[1]:
         raise InvalidOption(
             f"sphere: expected the names of two different columns, LON,LAT, got {sphere!r:.80}; name that of "

@@ -148,10 +148,11 @@ def withheld(ledger: Sequence[Entry]) -> list[Entry]:
     Up to `WITHHELD` evenly spaced entries absorbed before the first arrival. Without such entries, the first `WITHHELD`
     arrivals once there are as many, else none.
     """
-    before = [entry for entry in ledger if entry.at != RUNNING and not (entry.arrival or entry.compacted)]
+    entries = [entry for entry in ledger if not entry.compacted]
+    before = [entry for entry in entries if entry.at != RUNNING and not entry.arrival]
     if before:
         return [before[k] for k in np.unique(np.linspace(0, len(before) - 1, min(WITHHELD, len(before))).astype(int))]
-    return list(ledger[:WITHHELD]) if len(ledger) >= WITHHELD else []
+    return entries[:WITHHELD] if len(entries) >= WITHHELD else []
 
 
 @dataclass(frozen=True)

@@ -48,8 +48,8 @@ const points = (x, y) => x.map((value, k) => `${value.toFixed(1)} ${y[k].toFixed
 
 /* A chart of series against x.
    parts: {kind: "line" | "marks" | "aim" | "dot", x, y, series}, {kind: "band" | "bar", x, low, high} or {kind: "at", x}
-   said: text description of the chart; bare: without numbers at the vertical axis */
-export function chart(parts, { across, up, said, xlimits, ylimits, bare, width = WIDTH, height = HEIGHT }) {
+   description: text description of the chart; bare: without numbers at the vertical axis */
+export function chart(parts, { across, up, description, xlimits, ylimits, bare, width = WIDTH, height = HEIGHT }) {
   const xs = parts.flatMap((part) => part.x), ys = parts.flatMap((part) => part.y ?? [...(part.low ?? []), ...(part.high ?? [])]);
   const [x0, x1] = limits(xs, xlimits), [y0, y1] = limits(ys, ylimits);
   const right = width - RIGHT, bottom = height - BOTTOM;
@@ -63,7 +63,7 @@ export function chart(parts, { across, up, said, xlimits, ylimits, bare, width =
   drawn.push(element("svg:text", { class: "end name", x: right, y: height - 4 }, across));
   drawn.push(element("svg:text", { class: "name", x: 2, y: height - 4 }, `↑ ${up}`));
   for (const part of parts) drawn.push(...shapes(part, px, py, [TOP, bottom]));
-  return element("svg:svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": said }, ...drawn);
+  return element("svg:svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": description }, ...drawn);
 }
 
 function shapes(part, px, py, [top, bottom]) {
@@ -82,12 +82,12 @@ function shapes(part, px, py, [top, bottom]) {
 }
 
 /* Horizontal bars with names; values are between 0 and 1. */
-export function bars(names, values, { labels, said, width = WIDTH }) {
+export function bars(names, values, { labels, description, width = WIDTH }) {
   const high = 20 * names.length + 4, start = Math.min(150, 0.38 * width), room = width - start - 70, most = Math.floor(start / 6.5);
   const drawn = names.flatMap((name, k) => [
     element("svg:text", { class: "end", x: start - 6, y: 20 * k + 15 }, element("svg:title", {}, name), name.length > most ? `${name.slice(0, most - 1)}…` : name),
     element("svg:rect", { class: "marks", x: start, y: 20 * k + 5, height: 12, rx: 2, width: Math.max(1, room * values[k]) }),
     element("svg:text", { x: start + 6 + room * values[k], y: 20 * k + 15 }, labels[k]),
   ]);
-  return element("svg:svg", { viewBox: `0 0 ${width} ${high}`, role: "img", "aria-label": said }, ...drawn);
+  return element("svg:svg", { viewBox: `0 0 ${width} ${high}`, role: "img", "aria-label": description }, ...drawn);
 }

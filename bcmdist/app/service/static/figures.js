@@ -32,16 +32,16 @@ function rows(history) {
   const last = found.at(-1), seconds = found.map((one) => (Date.parse(one.date) - Date.parse(found[0].date)) / 1000);
   const newest = `the newest commit is of ${new Date(last.date).toLocaleString()}`;
   if (found.length === 1) return put("rows", note(`${short(last.rows)} rows in one commit; ${newest}.`));
-  const unit = SPANS.find(([least]) => seconds.at(-1) >= least)[1], x = seconds.map((one) => one / SECONDS[unit]), y = found.map((one) => one.rows);
-  const said = `${short(last.rows)} rows absorbed; ${found.length} commits are kept, from the last ${duration(seconds.at(-1))}`;
-  put("rows", chart([{ kind: "line", x, y }, { kind: "marks", x, y }], { across: `${unit} since the first commit kept`, up: "rows", said, width: widthOf("rows") }), note(`${said}; ${newest}.`));
+  const unit = SPANS.find(([least]) => Math.max(0, seconds.at(-1)) >= least)[1], x = seconds.map((one) => one / SECONDS[unit]), y = found.map((one) => one.rows);
+  const description = `${short(last.rows)} rows absorbed; ${found.length} commits are kept, from the last ${duration(seconds.at(-1))}`;
+  put("rows", chart([{ kind: "line", x, y }, { kind: "marks", x, y }], { across: `${unit} since the first commit kept`, up: "rows", description, width: widthOf("rows") }), note(`${description}; ${newest}.`));
 }
 
 function curve(points) {
   if (!points.length) return put("curve", note(NO_ARRIVALS));
   const x = points.map((one) => one.rows), y = points.map((one) => one.log_score), last = points.at(-1);
-  const said = `New rows, before they were absorbed: log score ${short(last.log_score)} nats a row after ${short(last.rows)} rows, ${short(y[0])} at first`;
-  put("curve", chart([{ kind: "line", x, y }, { kind: "marks", x, y }], { across: "rows absorbed", up: "nats a row, higher is better", said, width: widthOf("curve") }), note(`${said}.`));
+  const description = `New rows, before they were absorbed: log score ${short(last.log_score)} nats a row after ${short(last.rows)} rows, ${short(y[0])} at first`;
+  put("curve", chart([{ kind: "line", x, y }, { kind: "marks", x, y }], { across: "rows absorbed", up: "nats a row, higher is better", description, width: widthOf("curve") }), note(`${description}.`));
 }
 
 function drift({ drift: found, curve: points }) {
@@ -51,7 +51,7 @@ function drift({ drift: found, curve: points }) {
   const up = name === "accuracy" ? "share of rows right" : "share within 95 % intervals";
   const parts = [{ kind: "line", x, y }, { kind: "marks", x, y }];
   if (name === "coverage95") parts.unshift({ kind: "aim", x: [x[0], x.at(-1) + (x.length === 1)], y: [0.95, 0.95] });
-  put("drift", chart(parts, { across: "rows absorbed", up, said: `Drift: ${found.verdict}`, width: widthOf("drift") }), note(`New rows are ${found.verdict}.`, found.worse ? "alarm" : ""));
+  put("drift", chart(parts, { across: "rows absorbed", up, description: `Drift: ${found.verdict}`, width: widthOf("drift") }), note(`New rows are ${found.verdict}.`, found.worse ? "alarm" : ""));
 }
 
 function calibration({ left_out: left, arrivals }) {
@@ -59,9 +59,9 @@ function calibration({ left_out: left, arrivals }) {
   if (left) {
     const { levels, shares, errors } = left, at = levels.indexOf(0.95);
     const band = { kind: "band", x: levels, low: levels.map((v, k) => v - 2 * errors[k]), high: levels.map((v, k) => Math.min(1, v + 2 * errors[k])) };
-    const said = `95 % intervals held ${percent(shares[at])} of ${short(left.rows)} rows left out of training`;
+    const description = `95 % intervals held ${percent(shares[at])} of ${short(left.rows)} rows left out of training`;
     const aim = { kind: "aim", x: [0, 1], y: [0, 1] };
-    shown.push(chart([band, aim, { kind: "line", x: levels, y: shares }, { kind: "marks", x: levels, y: shares }], { across: "level of the interval", up: "share of rows in it", said, xlimits: [0, 1], ylimits: [0, 1.02], width: widthOf("calibration") }), note(`${said}.`));
+    shown.push(chart([band, aim, { kind: "line", x: levels, y: shares }, { kind: "marks", x: levels, y: shares }], { across: "level of the interval", up: "share of rows in it", description, xlimits: [0, 1], ylimits: [0, 1.02], width: widthOf("calibration") }), note(`${description}.`));
   }
   if (arrivals) {
     const what = "accuracy" in arrivals ? `${percent(arrivals.accuracy)} were classified right` : `95 % intervals held ${percent(arrivals.coverage95)}`;
@@ -74,9 +74,9 @@ function relevance(found) {
   if (!found) return put("relevance", note("This kernel has no lengthscales to compare; fit with `--kernel se` or `matern32`."));
   const shown = found.parts.flatMap(({ part, share, lengthscale }) => {
     const order = share.map((_, k) => k).sort((a, b) => share[b] - share[a]).slice(0, MOST_BARS);
-    const said = `${part}: ${order.slice(0, 3).map((k) => `${found.columns[k]} ${short(lengthscale[k])}`).join(", ")}`;
+    const description = `${part}: ${order.slice(0, 3).map((k) => `${found.columns[k]} ${short(lengthscale[k])}`).join(", ")}`;
     const title = found.parts.length > 1 ? [note(part)] : [];
-    return [...title, bars(order.map((k) => found.columns[k]), order.map((k) => share[k]), { labels: order.map((k) => short(lengthscale[k])), said, width: widthOf("relevance") })];
+    return [...title, bars(order.map((k) => found.columns[k]), order.map((k) => share[k]), { labels: order.map((k) => short(lengthscale[k])), description, width: widthOf("relevance") })];
   });
   put("relevance", ...shown, note("Lengthscales, in the units of the inputs. The longer the bar, the sooner predictions change along that input."));
 }
@@ -91,6 +91,6 @@ function maps(found) {
   const named = classes.length === 2 ? classes.slice(1) : classes;
   const all = named.length ? named : [["Prediction", found.observation_mean], ["Uncertainty: standard deviation", found.sd, true]];
   const across = $("maps").clientWidth, width = Math.min((across > TWO_MAPS && all.length > 1 ? across / 2 : across) - PADDING, WIDEST_MAP);
-  const card = ([name, values, uncertain]) => element("figure", { class: "card" }, element("figcaption", {}, name), map(axes, values, { width, columns, said: `${name} over ${columns.join(" and ")}`, uncertain, pick: moveTo }));
+  const card = ([name, values, uncertain]) => element("figure", { class: "card" }, element("figcaption", {}, name), map(axes, values, { width, columns, description: `${name} over ${columns.join(" and ")}`, uncertain, pick: (place) => moveTo(found.inputs, place) }));
   $("maps").replaceChildren(...all.filter(([, values]) => values).map(card));
 }

@@ -3,13 +3,13 @@ import { element, rounded } from "./charts.js";
 
 const $ = (id) => document.getElementById(id);
 const NOTCHES = 100; // of a slider, about
-const BESIDE = ["exposure", "trials"]; // numbers that describe an observation, not inputs
+const OF_OBSERVATIONS = ["exposure", "trials"]; // numbers that describe an observation, not inputs
 
 // The fields of a model; without names of columns, its inputs by number.
 export function fieldsOf({ fields, ranges, companions }) {
   const unnamed = () => ranges.map(([low, high], k) => ({ name: `X[${k}]`, kind: "number", low, high }));
-  const beside = BESIDE.filter((name) => companions.includes(name)).map((name) => ({ name, kind: "number", beside: true, start: 1 }));
-  return [...(fields ?? unnamed()), ...beside];
+  const others = OF_OBSERVATIONS.filter((name) => companions.includes(name)).map((name) => ({ name, kind: "number", ofObservation: true, start: 1 }));
+  return [...(fields ?? unnamed()), ...others];
 }
 
 /* Shows fields with start values; returns them with their inputs.
@@ -17,9 +17,10 @@ export function fieldsOf({ fields, ranges, companions }) {
 export function showForm(fields, row, changed) {
   const shown = fields.map((field, k) => {
     const start = field.start ?? (Array.isArray(row) ? row[k] : row[field.name]);
-    const entry = field.kind === "category" ? choice(field) : typed(field);
+    const timed = field.kind === "date" && !field.form && (field.zoned || String(start).includes("T"));
+    const entry = field.kind === "category" ? choice(field) : typed({ ...field, timed });
     entry.id = `field${k}`;
-    put(entry, field, start);
+    put(entry, { ...field, timed }, start);
     return { ...field, entry, slider: "low" in field ? slider(field, start, k) : null };
   });
   for (const one of shown) {
@@ -47,18 +48,18 @@ function choice({ levels, gaps }) {
   return element("select", {}, ...(gaps ? [element("option", { value: "" }, "unknown")] : []), ...options);
 }
 
-// A number or a date; empty where the value may be unknown.
-function typed({ kind, gaps, zoned, form }) {
+// A number, a date or a time; empty where the value may be unknown.
+function typed({ kind, gaps, form, timed }) {
   const needed = gaps ? { placeholder: "unknown" } : { required: "" };
   if (kind === "number") return element("input", { type: "number", step: "any", ...needed });
   if (form) return element("input", { type: "text", ...needed, placeholder: form });
-  return element("input", { type: zoned ? "datetime-local" : "date", ...needed });
+  return timed ? element("input", { type: "datetime-local", step: "1", ...needed }) : element("input", { type: "date", ...needed });
 }
 
-function put(entry, { kind, zoned, form, levels }, start) {
+function put(entry, { kind, form, levels, timed }, start) {
   if (start === null || start === undefined) entry.value = kind === "category" ? (entry.querySelector("option[value='']") ? "" : levels[0]) : "";
-  else if (kind === "date" && !form) entry.value = zoned ? start.replace("Z", "") : start.slice(0, 10);
-  else entry.value = kind === "number" ? Number(start.toPrecision(7)) : start;
+  else if (kind === "date" && !form) entry.value = timed ? start.replace("Z", "") : start;
+  else entry.value = kind === "number" && !Number.isInteger(start) ? Number(start.toPrecision(7)) : start;
 }
 
 // Round steps within the range of training; whole numbers where the range and the start are.
@@ -81,11 +82,12 @@ function value({ kind, zoned, form, entry }) {
 /* The body of a request at rows that differ in one field.
    at: values of the field `along`; null: one row, as it is */
 export function bodyOf(fields, named, along, at) {
-  const inputs = fields.filter((field) => !field.beside), beside = fields.filter((field) => field.beside);
+  const inputs = fields.filter((field) => !field.ofObservation), others = fields.filter((field) => field.ofObservation);
   const rows = (at ?? [null]).map((place) => inputs.map((field) => (place !== null && field === along ? place : value(field))));
   const body = named ? { rows: rows.map((row) => Object.fromEntries(row.map((one, k) => [inputs[k].name, one]))) } : { X: rows };
-  for (const field of beside) if (field.entry.value !== "") body[field.name] = value(field);
+  for (const field of others) if (field.entry.value !== "") body[field.name] = value(field);
   return body;
 }
 
-export const valid = (fields) => fields.every(({ entry }) => entry.checkValidity());
+// The first field whose value cannot be used; undefined if all can.
+export const invalid = (fields) => fields.find(({ entry }) => !entry.checkValidity());

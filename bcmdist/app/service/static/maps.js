@@ -20,7 +20,7 @@ function heightOf(across, up, width) {
 
 /* A map of values over two axes; the first varies fastest.
    pick: function of the coordinates of a cell that was clicked */
-export function map([across, up], values, { columns, said, uncertain, pick, width }) {
+export function map([across, up], values, { columns, description, uncertain, pick, width }) {
   const [low, high] = [Math.min(...values), Math.max(...values)], stops = uncertain ? UNCERTAINTY : VALUES;
   const height = heightOf(across, up, width), right = width - RIGHT, bottom = height - BOTTOM;
   const [wide, tall] = [(right - LEFT) / across.length, (bottom - TOP) / up.length];
@@ -45,5 +45,5 @@ export function map([across, up], values, { columns, said, uncertain, pick, widt
   }
   text(right + 24, bottom, "", short(low));
   text(right + 24, TOP + 9, "", short(high));
-  return element("svg:svg", { viewBox: `0 0 ${width} ${height.toFixed(0)}`, role: "img", "aria-label": `${said}, from ${short(low)} to ${short(high)}` }, ...drawn);
+  return element("svg:svg", { viewBox: `0 0 ${width} ${height.toFixed(0)}`, role: "img", "aria-label": `${description}, from ${short(low)} to ${short(high)}` }, ...drawn);
 }

@@ -1,7 +1,7 @@
 // What-if: the prediction at the row of the form, and along one of its columns, drawn again as the form changes.
 // One request at a time: while one is being answered, only the newest state of the form waits.
 import { bars, chart, element, short, widthOf } from "./charts.js";
-import { bodyOf, fieldsOf, showForm, valid } from "./form.js";
+import { bodyOf, fieldsOf, invalid, showForm } from "./form.js";
 import { ask } from "./token.js";
 import { note } from "./words.js";
 
@@ -17,21 +17,23 @@ export async function start(name) {
   const answer = await ask(`/models/${name}?start=true`);
   if (name !== $("model").value) return;
   const found = await answer.json();
+  if (name !== $("model").value) return;
   if (!answer.ok) return $("answer").replaceChildren(note(found.message, "alarm"));
   model = found;
   const from = model.start.last ? "the last row absorbed" : "a typical row, since the rows absorbed cannot be read here";
-  $("started").replaceChildren(`Starts at ${from}. Move a slider: the curve shows the prediction along it, within the range of the training rows.`);
+  $("started").replaceChildren(`Starts at ${from}. Move a slider: the curve shows the prediction along it.`);
   fields = showForm(fieldsOf(model), model.start.row, changed);
   follow(mostRelevant());
   showAdvice(model.advice ?? "");
   await draw();
 }
 
-// Sets the coordinates of the form, as from a click on a map.
-export function moveTo(place) {
-  const inputs = fields.filter((field) => !field.beside);
-  place.forEach((value, k) => {
-    inputs[k].entry.value = inputs[k].slider.value = Number(value.toPrecision(6));
+// Sets two inputs of the form, given by their numbers, as from a click on a map.
+export function moveTo(numbers, place) {
+  const inputs = fields.filter((field) => !field.ofObservation);
+  if (!numbers.every((k) => inputs[k]?.slider)) return; // the form is not there yet
+  numbers.forEach((number, k) => {
+    inputs[number].entry.value = inputs[number].slider.value = Number(place[k].toPrecision(6));
   });
   draw();
 }
@@ -42,11 +44,12 @@ function showAdvice(advice) {
   $("advice").closest("figure").hidden = !sentences.length;
 }
 
-// The number with the shortest lengthscale: predictions change most along it.
+// The number along which predictions change most, in units of its spread.
 function mostRelevant() {
-  const [lengthscales] = Object.values(model.lengthscales ?? {}), moving = fields.filter((field) => field.slider && field.low < field.high);
-  const length = ({ name }) => lengthscales?.[name] ?? Infinity;
-  return moving.sort((a, b) => (length(a) < length(b) ? -1 : length(a) > length(b) ? 1 : 0))[0] ?? null;
+  const moving = fields.filter((field) => field.slider && field.low < field.high);
+  const { columns = [], parts = [] } = model.relevance ?? {}, share = parts[0]?.share ?? [];
+  const shareOf = ({ name }) => share[columns.indexOf(name)] ?? 0;
+  return moving.sort((a, b) => shareOf(b) - shareOf(a))[0] ?? null;
 }
 
 function follow(field) {
@@ -93,7 +96,8 @@ function grid() {
 }
 
 async function drawCurve() {
-  if (!valid(fields)) return;
+  const odd = invalid(fields);
+  if (odd) return $("answer").replaceChildren(note(`${odd.name}: ${odd.entry.validationMessage}`, "alarm"));
   const field = along, x = field ? grid() : [];
   const now = field && field.entry.value !== "" ? Number(field.entry.value) : null;
   const found = await predict(bodyOf(fields, Boolean(model.fields), field, [...x, null]));
@@ -115,8 +119,8 @@ function bandAlong({ observation_mean: mean, lower95: low, upper95: high }, x, n
   if (!field) return { answer };
   const parts = [{ kind: "band", x, low: low.slice(0, k), high: high.slice(0, k) }, { kind: "line", x, y: mean.slice(0, k) }];
   if (now !== null) parts.push({ kind: "at", x: [now] }, { kind: "bar", x: [now], low: [low[k]], high: [high[k]] }, { kind: "dot", x: [now], y: [mean[k]] });
-  const said = `Prediction along ${field.name} with its 95 % band; at the row of the form ${text}`;
-  const drawn = chart(parts, { across: named(field), up: `${target()}, with 95 % band`, said, xlimits: [Math.min(x[0], now ?? x[0]), Math.max(x.at(-1), now ?? x[0])], ...size() });
+  const description = `Prediction along ${field.name} with its 95 % band; at the row of the form ${text}`;
+  const drawn = chart(parts, { across: named(field), up: `${target()}, with 95 % band`, description, xlimits: [Math.min(x[0], now ?? x[0]), Math.max(x.at(-1), now ?? x[0])], ...size() });
   return { answer, chart: drawn, table: [[named(field), target(), "95 % from", "to"], ...x.map((at, i) => [at, mean[i], low[i], high[i]])] };
 }
 
@@ -124,8 +128,8 @@ function classesAlong({ probability }, x, now, field) {
   const k = x.length, names = probability[k].map((_, c) => String(Array.isArray(model.classes) ? model.classes[c] : c));
   const all = names.map((_, c) => c), likeliest = (a, b) => probability[k][b] - probability[k][a];
   const order = all.length > MOST_CLASSES ? all.sort(likeliest).slice(0, MOST_CLASSES) : all;
-  const said = order.map((c) => `${names[c]}: ${short(probability[k][c])}`).join(", ");
-  const answer = [bars(order.map((c) => names[c]), order.map((c) => probability[k][c]), { labels: order.map((c) => short(probability[k][c])), said: `Probabilities: ${said}`, width: Math.min(widthOf("answer"), 420) })];
+  const description = order.map((c) => `${names[c]}: ${short(probability[k][c])}`).join(", ");
+  const answer = [bars(order.map((c) => names[c]), order.map((c) => probability[k][c]), { labels: order.map((c) => short(probability[k][c])), description: `Probabilities: ${description}`, width: Math.min(widthOf("answer"), 420) })];
   if (!field) return { answer };
   const drawn = names.length === 2 ? [1] : order;
   const parts = drawn.flatMap((c, n) => [
@@ -134,7 +138,7 @@ function classesAlong({ probability }, x, now, field) {
   ]);
   if (now !== null) parts.unshift({ kind: "at", x: [now] });
   const up = drawn.length === 1 ? `probability of ${names[1]}` : "probability";
-  const svg = chart(parts, { across: named(field), up, said: `Probabilities along ${field.name}; at the row of the form ${said}`, ylimits: [0, 1], ...size() });
+  const svg = chart(parts, { across: named(field), up, description: `Probabilities along ${field.name}; at the row of the form ${description}`, ylimits: [0, 1], ...size() });
   const legend = element("p", { class: "legend" }, ...drawn.map((c, n) => element("span", { class: `series${n + 1}` }, names[c])));
   return { answer, chart: element("div", {}, svg, ...(drawn.length > 1 ? [legend] : [])), table: [[named(field), ...drawn.map((c) => names[c])], ...x.map((at, i) => [at, ...drawn.map((c) => probability[i][c])])] };
 }
@@ -146,7 +150,7 @@ function table([names, ...rows]) {
 }
 
 async function drawDensity() {
-  if (!valid(fields)) return;
+  if (invalid(fields)) return;
   const found = await predict({ ...bodyOf(fields, Boolean(model.fields), null, null), quantiles: LEVELS });
   if (found) $("density").replaceChildren(density(LEVELS.map((level) => found[`quantile${level}`][0]), short(found.observation_mean[0])));
 }
@@ -158,5 +162,5 @@ function density(edges, text) {
   const height = middle.map((_, k) => (LEVELS[k + 1] - LEVELS[k]) / Math.max(edges[k + 1] - edges[k], least));
   const zero = height.map(() => 0);
   const parts = [{ kind: "band", x: middle, low: zero, high: height }, { kind: "line", x: middle, y: height }];
-  return chart(parts, { across: `a new observation of ${target()}`, up: "density", said: `Distribution: mean ${text}`, ylimits: [0, 1.08 * Math.max(...height)], bare: true, width: widthOf("density"), height: 150 });
+  return chart(parts, { across: `a new observation of ${target()}`, up: "density", description: `Distribution: mean ${text}`, ylimits: [0, 1.08 * Math.max(...height)], bare: true, width: widthOf("density"), height: 150 });
 }
