@@ -17,7 +17,7 @@ FORECASTS, PICTURES, REPORT = "bcmdist.api.forecasts", "bcmdist.api.pictures.pic
 
 
 class Facade(AbstractCommittee):
-    """Common interface of `GBCM` (one committee) and `Mixture` (several)."""
+    """Validation, forecasts, pictures and reports of committees and mixtures, whose modules are imported on first use."""
 
     @runs
     def cross_validate(

@@ -20,7 +20,7 @@ ONNX = "bcmdist.api.interop.onnx"  # imported on first use
 
 @dataclass(frozen=True)
 class PredictiveCommittee(StoredCommittee):
-    """A committee that predicts; `GBCM` adds how it is made and changed."""
+    """A committee that predicts; `EditableCommittee` adds changes."""
 
     def predict(
         self,

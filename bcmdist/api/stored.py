@@ -18,7 +18,7 @@ from bcmdist.storage.ledger import Ledger
 
 @dataclass(frozen=True)
 class StoredCommittee(Facade):
-    """A committee at one commit; `GBCM` adds what can be done with it."""
+    """A committee at one commit: its parts and figures; `PredictiveCommittee` adds predictions."""
 
     snapshot: Snapshot
 

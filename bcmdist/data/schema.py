@@ -49,7 +49,7 @@ class Schema:
 
     @property
     def groups(self) -> tuple[int, ...]:
-        """For each input, the first input that shares its lengthscale, (D,); () if each has its own lengthscale."""
+        """Inputs that share a lengthscale, as `Coding.groups`, (D,); () if each has its own."""
         return self.coding.groups if self.coding else ()
 
     @property

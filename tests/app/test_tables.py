@@ -10,12 +10,13 @@ import pytest
 from click.testing import CliRunner
 
 from bcmdist import GBCM, Settings
+from bcmdist.api import imported
 from bcmdist.api.carry_out import check
 from bcmdist.api.request_json import from_json, to_json
 from bcmdist.api.requests import FitRequest
 from bcmdist.app.cli.main import cli
 from bcmdist.data.tables.options import TableOptions
-from bcmdist.errors import BcmdistWarning
+from bcmdist.errors import BcmdistWarning, DataExists
 
 pd = pytest.importorskip("pandas", reason="tables: pip install 'bcmdist[tables]'")
 pytest.importorskip("pyarrow", reason="tables: pip install 'bcmdist[tables]'")
@@ -246,3 +247,18 @@ def test_options_from_a_file(table, tmp_path):
     (tmp_path / "c.toml").write_text('drop = "site"\n')
     error = bcmdist("fit", tmp_path / "a.csv", "--model", tmp_path / "other", *how, fails=True)
     assert "expected a list of texts for drop" in error["message"]
+
+
+def test_the_import_of_another_process_stays(table, tmp_path, monkeypatch):
+    """Two fits of one file begin together: the second one is refused, and removes nothing of the first."""
+
+    def after_another(file, place, **how):
+        import_file(file, place, **how)
+        raise DataExists(f"{place}: expected a new directory")
+
+    import_file = imported.import_file
+    monkeypatch.setattr(imported, "import_file", after_another)
+    table.to_csv(tmp_path / "a.csv", index=False)
+    found = bcmdist("fit", tmp_path / "a.csv", "--y", "price", "--model", tmp_path / "m", *COLUMNS, *QUICK, fails=True)
+    assert found["error"] == "DataExists"
+    assert os.listdir(tmp_path / "m.data") == ["a.csv.zarr"]

@@ -43,7 +43,7 @@ class Accessor:
         model: Location | None = None,
         runtime: Where = None,
     ) -> GBCM:
-        """As `xarray.fit`, of this data set."""
+        """As `bcmdist.xarray.fit`, of this data set."""
         how: dict[str, Any] = {"companions": companions, "cyclic": cyclic, "model": model, "runtime": runtime}
         return maps.fit(self._data, target, inputs, settings, sphere=sphere, **how)
 
@@ -59,14 +59,14 @@ class Accessor:
         chunks: Mapping[str, int] | None = None,
         attrs: Mapping[str, Any] | None = None,
     ) -> xarray.Dataset:
-        """As `xarray.predict`, of this data set."""
+        """As `bcmdist.xarray.predict`, of this data set."""
         how: dict[str, Any] = {"method": method, "quantiles": quantiles, "above": above, "latent": latent}
         return maps.predict(self._data, model, target=target, chunks=chunks, attrs=attrs, **how)
 
     def fill(
         self, model: Model, *, method: str | None = None, chunks: Mapping[str, int] | None = None
     ) -> xarray.Dataset:
-        """As `xarray.fill`, of this data set."""
+        """As `bcmdist.xarray.fill`, of this data set."""
         return maps.fill(self._data, model, method=method, chunks=chunks)
 
     def predict_to_zarr(
@@ -82,7 +82,7 @@ class Accessor:
         chunks: Mapping[str, int] | None = None,
         attrs: Mapping[str, Any] | None = None,
     ) -> int:
-        """As `xarray.predict_to_zarr`, of this data set."""
+        """As `bcmdist.xarray.predict_to_zarr`, of this data set."""
         how: dict[str, Any] = {"method": method, "quantiles": quantiles, "above": above, "latent": latent}
         return maps.predict_to_zarr(self._data, model, out, target=target, chunks=chunks, attrs=attrs, **how)
 
@@ -98,12 +98,12 @@ class Accessor:
         seed: int = 0,
         **windows: int,
     ) -> xarray.Dataset:
-        """As `xarray.average`, of this data set."""
+        """As `bcmdist.xarray.average`, of this data set."""
         how: Callable[..., xarray.Dataset] = partial(
             maps.average, target=target, weights=weights, of=of, above=above, method=method, seed=seed
         )
         return how(self._data, model, **windows)
 
     def on_sphere(self, *, lon: str = "lon", lat: str = "lat") -> xarray.Dataset:
-        """As `xarray.on_sphere`, of this data set."""
+        """As `bcmdist.xarray.on_sphere`, of this data set."""
         return maps.on_sphere(self._data, lon=lon, lat=lat)

@@ -23,7 +23,7 @@ Model = GBCM | Location
 """a committee, or the path of a model directory"""
 
 
-def loaded(model: Model) -> GBCM:
+def committee_of(model: Model) -> GBCM:
     """Return a committee, that of a directory where a path is given."""
     return model if isinstance(model, GBCM) else GBCM.load(model)
 
@@ -41,7 +41,7 @@ def predictor_of(
     ------
     InvalidOption, ModelNotFound
     """
-    gbcm = loaded(model)
+    gbcm = committee_of(model)
     refuse_thresholds(gbcm.model, above)
     task = BlockPredictor(gbcm.snapshot, gbcm.chosen_method(method), tuple(quantiles), latent, tuple(above))
     if latent and not gbcm.model.normal:
@@ -93,7 +93,7 @@ def _cells_to_predict(data, sizes, task, target, gaps, chunks):
     return cells.chunk(lengths_of) if lengths_of else cells
 
 
-def predicted(
+def predicted_cells(
     data: xarray.Dataset,
     task: BlockPredictor,
     target: str,

@@ -18,13 +18,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from bcmdist.api.gbcm import GBCM
 from bcmdist.api.in_memory_rows import refuse_companions
 from bcmdist.api.maps.averages import block_averages, checked_windows
 from bcmdist.api.maps.cells import WHERE, Cells
-from bcmdist.api.maps.fields import Model, grid_sizes, loaded, predicted, predictor_of, xarray
+from bcmdist.api.maps.fields import Model, committee_of, grid_sizes, predicted_cells, predictor_of, xarray
 from bcmdist.api.maps.predicted import CONVENTIONS
 from bcmdist.api.running import Where
 from bcmdist.data.groups import Location
@@ -32,6 +30,7 @@ from bcmdist.data.outputs import refuse_existing
 from bcmdist.data.regions import write_regions
 from bcmdist.data.tables.dates import PERIODS
 from bcmdist.data.tables.roles import Roles, pair_of
+from bcmdist.data.tables.sphere import on_unit_sphere
 from bcmdist.errors import DataNotFound, InvalidOption
 from bcmdist.learning.settings import Settings
 from bcmdist.prediction.joint.averages import Of
@@ -66,7 +65,7 @@ def fit(
 
     Returns
     -------
-    The committee, whose inputs have the names of `inputs`.
+    The committee, whose inputs have the names of `inputs`; three inputs stand for a point on the sphere.
 
     Raises
     ------
@@ -137,7 +136,7 @@ def predict(
     (8, 10)
     """
     task = predictor_of(model, method, quantiles, latent, above)
-    return predicted(data, task, target or task.target, attrs, chunks=chunks)
+    return predicted_cells(data, task, target or task.target, attrs, chunks=chunks)
 
 
 def fill(
@@ -176,7 +175,7 @@ def fill(
     if target not in data.variables:
         raise DataNotFound(f"{WHERE}: expected a variable {target!r} with gaps, found none; use `predict`")
     measured = data[target].variable
-    predictions = predicted(data, task, target, None, gaps=True, chunks=chunks)
+    predictions = predicted_cells(data, task, target, None, gaps=True, chunks=chunks)
     measured = measured.chunk(predictions[target].chunksizes) if predictions[target].chunks else measured
     filled = measured.where(measured.notnull(), predictions[target].variable)
     return predictions.assign({target: (filled.dims, filled.data, predictions[target].attrs)})
@@ -226,7 +225,7 @@ def predict_to_zarr(
     task = predictor_of(model, method, quantiles, latent, above)
     target = target or task.target
     sizes = grid_sizes(data, task, target)
-    lazy = predicted(data, task, target, attrs, chunks=chunks or _regions(data, sizes, target))
+    lazy = predicted_cells(data, task, target, attrs, chunks=chunks or _regions(data, sizes, target))
     write_regions(out, lazy)
     return math.prod(sizes.values())
 
@@ -269,7 +268,7 @@ def average(
     >>> bcmdist.xarray.average(grid, field, lat=4, lon=5)["t"].shape
     (2, 2)
     """
-    gbcm, task = loaded(model), predictor_of(model, method)
+    gbcm, task = committee_of(model), predictor_of(model, method)
     target = target or task.target
     if weights is not None and weights not in data.variables:
         raise DataNotFound(f"{WHERE}: expected a variable {weights!r} of weights, found none; name one")
@@ -305,9 +304,7 @@ def on_sphere(data: xarray.Dataset, *, lon: str = "lon", lat: str = "lat") -> xa
     missing = [name for name in (lon, lat) if name not in data.variables]
     if missing:
         raise DataNotFound(f"{WHERE}: expected {lon!r} and {lat!r}, found no {missing[0]!r}; name them by lon, lat")
-    east, north = np.deg2rad(data[lon]), np.deg2rad(data[lat])
-    places: dict[str, Any] = {"x": np.cos(north) * np.cos(east), "y": np.cos(north) * np.sin(east)}
-    places["z"] = np.sin(north)
+    places: dict[str, Any] = dict(zip("xyz", on_unit_sphere(data[lon], data[lat]), strict=True))
     plain = {name: place.drop_attrs().assign_attrs(units="1") for name, place in places.items()}
     return data.assign_coords(plain)
 

@@ -186,8 +186,8 @@ def backup(model, to, commit, as_json) -> dict:
     type=click.IntRange(1, 10**9),
     metavar="N",
     help="Number of newest partitions to keep in the ledger one by one. Of older ones only the ranges of their rows "
-    "stay: these rows are still recognised and counted once, but can no longer be forgotten, refitted, or checked "
-    "for changes. By default all stay.",
+    "stay, if they adjoin others: these rows are still recognised and counted once, but can no longer be forgotten, "
+    "refitted, or checked for changes. By default all stay.",
 )
 @json_option
 def prune(model, keep, keep_ledger, as_json) -> dict:
@@ -203,7 +203,7 @@ def prune(model, keep, keep_ledger, as_json) -> dict:
 
     ledger = {}
     if keep_ledger is not None:
-        refuse_mixture(model, "prune the ledger of")
+        refuse_mixture(model, "compact its ledger by --keep-ledger")
         found = compact(Snapshot.load(model), keep_ledger).ledger
         ledger = {"ledger": {"entries": len(found), "rows": found.rows, "compacted_rows": found.compacted_rows}}
     pruned = Mixture.load(model).prune(keep) if is_mixture(model) else open_store(model).prune(keep)

@@ -73,8 +73,13 @@ def with_spheres(codes: Mapping[str, Any], columns: Sequence[str], spheres: Sequ
 
 def points(lon, lat) -> np.ndarray:
     """Return points (n, 3) on the unit sphere from degrees (n,) each."""
+    return np.column_stack(on_unit_sphere(lon, lat))
+
+
+def on_unit_sphere(lon: Any, lat: Any) -> tuple[Any, Any, Any]:
+    """Return x, y and z of points on the unit sphere from degrees, arrays of NumPy or xarray."""
     east, north = np.deg2rad(lon), np.deg2rad(lat)
-    return np.column_stack([np.cos(north) * np.cos(east), np.cos(north) * np.sin(east), np.sin(north)])
+    return np.cos(north) * np.cos(east), np.cos(north) * np.sin(east), np.sin(north)
 
 
 def degrees(X) -> tuple[np.ndarray, np.ndarray]:
