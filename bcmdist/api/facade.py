@@ -17,7 +17,7 @@ FORECASTS, PICTURES, REPORT = "bcmdist.api.forecasts", "bcmdist.api.pictures.pic
 
 
 class Facade(AbstractCommittee):
-    """Validation, forecasts, pictures and reports of committees and mixtures, whose modules are imported on first use."""
+    """Validation, forecasts, pictures and reports of committees and mixtures, by modules imported on first use."""
 
     @runs
     def cross_validate(

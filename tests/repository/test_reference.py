@@ -73,7 +73,7 @@ def referred(text):
     """The docstrings of public things that a docstring names with "as", such as "as of `fit`": their parameters."""
     everything = PUBLIC | METHODS
     names = re.findall(r"\b[Aa]s(?:\s+(?:of|in))?\s+`([\w.]+)`", text)
-    found = [one for name in names for key, one in everything.items() if key.endswith(f".{name}")]
+    found = [one for name in names for key, one in everything.items() if f".{key}".endswith(f".{name}")]
     return [text_of(one) for one in found]
 
 

@@ -255,8 +255,8 @@ class Coding:
     def groups(self) -> tuple[int, ...]:
         """For each input, the first input that shares its lengthscale, (D,): the inputs of a category share one.
 
-        Those of a point on a sphere do whatever the data say, as a number below 0 shows: -1 - k, where k is the first of
-        the three.
+        Those of a point on a sphere do whatever the data say, as a number below 0 shows: -1 - k, where k is the first
+        of the three.
         """
         found: list[int] = []
         for code in self.codes:
