@@ -24,9 +24,9 @@ def check_basis(basis: Any, X: np.ndarray | None = None, scale: float | np.ndarr
 
     Examples
     --------
-    >>> from bcmdist.methods.relevance.dictionaries import Radial
     >>> from bcmdist.testing import check_basis
-    >>> check_basis(Radial(centres=X[:3], lengthscale=np.ones(2), rows=np.arange(3.0)))
+    >>> of_vectors = bcmdist.GBCM.fit(X, y, bcmdist.Settings(expert="rvm", query=10, learn=False))
+    >>> check_basis(of_vectors.model.shared.basis)
     """
     checked = Checked(f"basis {basis.name}", type(basis).__name__)
     X = seeded(4, basis.inputs) if X is None else X
