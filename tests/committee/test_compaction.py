@@ -1,12 +1,15 @@
 """Compacted ledgers: rows stay recognised, counted once and predicted alike; what needs partitions is refused."""
 
+import json
 import shutil
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 from bcmdist import GBCM, SerialRuntime, Settings, write_dataset
+from bcmdist.app.cli.main import cli
 from bcmdist.committee.compaction import LedgerCompaction, compact
 from bcmdist.committee.fading import Weighting
 from bcmdist.committee.ingest.options import IngestOptions
@@ -240,3 +243,13 @@ def test_a_window_is_refused(model):
         compact(windowed, 3)
     with pytest.raises(InvalidOption, match="at least 1 partition"):
         compact(model, 0)
+
+
+@pytest.mark.parametrize("form", [["--json"], []])
+def test_the_command_says_what_is_left(model, form):
+    done = CliRunner().invoke(cli, ["prune", model.url, "--keep", "1", "--keep-ledger", "3", *form])
+    ledger = Snapshot.load(model.url).ledger
+    assert done.exit_code == 0, done.output
+    assert str(ledger.compacted_rows) in done.stdout
+    assert not form or json.loads(done.stdout)["partitions"] == len(ledger)
+    assert Snapshot.load(model.url).store.numbers() == [model.commit + 1]

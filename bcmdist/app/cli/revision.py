@@ -205,6 +205,6 @@ def prune(model, keep, keep_ledger, as_json) -> dict:
     if keep_ledger is not None:
         refuse_mixture(model, "compact its ledger by --keep-ledger")
         found = compact(Snapshot.load(model), keep_ledger).ledger
-        ledger = {"ledger": {"entries": len(found), "rows": found.rows, "compacted_rows": found.compacted_rows}}
+        ledger = {"partitions": len(found), "rows": found.rows, "compacted_rows": found.compacted_rows}
     pruned = Mixture.load(model).prune(keep) if is_mixture(model) else open_store(model).prune(keep)
     return report(pruned | ledger, as_json)
