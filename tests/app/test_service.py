@@ -398,7 +398,10 @@ def test_history_and_metrics(wave):
 
 @pytest.mark.parametrize(
     ("page", "names"),
-    [("/", ["/page.css", "/page.js", "/docs"]), ("/docs", ["/page.css", "/requests.js", "/", "/openapi.json"])],
+    [
+        ("/", ["/page.css", "/theme.js", "/page.js", "/docs"]),
+        ("/docs", ["/page.css", "/theme.js", "/requests.js", "/", "/openapi.json"]),
+    ],
 )
 def test_a_page_finds_what_it_names(wave, page, names):
     with asked(wave[0]) as client:

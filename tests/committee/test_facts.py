@@ -61,6 +61,7 @@ FULL = {
     "companions": ["weight"],
     "between_partitions": 0.75,
     "look": ["240 rows, 2 inputs"],
+    "ranges": [[-2.0, 2.0], [0.0, 1.5]],
     "expected": {"partitions": 2, "surprise": 0.0, "dispersion": 1.0, "samples": 4, "figures": [0.5]},
     "accuracy": {
         "rows": 100,
