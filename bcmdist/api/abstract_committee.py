@@ -70,7 +70,7 @@ class AbstractCommittee(ABC):
 
         Examples
         --------
-        >>> gbcm.history()[0]["commit"]
+        >>> gbcm.history()[0]["number"]
         1
         """
 

@@ -305,7 +305,7 @@ class EditableCommittee(PredictiveCommittee):
 
         Examples
         --------
-        >>> gbcm.partial_fit(X + 6.0, y).revert(1).ledger.rows
+        >>> gbcm.partial_fit(X + 6.0, y).revert(gbcm.commit).ledger.rows
         80
         """
         return type(self)(refitting.revert(self.snapshot, to))

@@ -178,8 +178,8 @@ class GBCM(EditableCommittee):
         Examples
         --------
         >>> with bcmdist.GBCM.held(gbcm.url) as same:
-        ...     same.commit
-        1
+        ...     same.commit == gbcm.commit
+        True
         """
         with Snapshot.opened(model, commit=commit) as snapshot:
             yield cls(snapshot)
