@@ -178,7 +178,7 @@ def test_estimators_take_columns_of_degrees(table, new):
         GBCMRegressor(sphere=("x", "lat"), **how).fit(X, table.sst)
     with pytest.raises(DataNotFound, match="found none with a name"):
         GBCM.fit(X.to_numpy(), table.sst.to_numpy(), Settings(learn=False), sphere=("lon", "lat"))
-    with pytest.raises(InvalidOption, match="got a place; give --sphere"):
+    with pytest.raises(InvalidOption, match="got a path or URL; give --sphere"):
         GBCM.fit("sites.zarr", Settings(), sphere=("lon", "lat"))
 
 
