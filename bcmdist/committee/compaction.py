@@ -34,21 +34,25 @@ def compact(snapshot: Snapshot, keep: int) -> Snapshot:
     """
     if keep < 1:
         raise InvalidOption(f"keep_ledger: expected at least 1 partition, got {keep}; give 1 or more")
-    fading = snapshot.facts.fading
-    if fading.window is not None:
-        raise InvalidOption(
-            f"{snapshot.url}: expected a model without --window for keep_ledger, since rows that leave a window are "
-            "read again, each partition by its ledger entry; leave keep_ledger out: entries leave with their rows"
-        )
-    compaction = LedgerCompaction(keep, fading)
+    compaction = LedgerCompaction(keep, snapshot.facts.fading)
     while True:
         with snapshot.going_on() as current:
+            _refuse_window(current)
             ledger = compaction(current.ledger)
             if len(ledger) == len(current.ledger):
                 return current
             with contextlib.suppress(CommitConflict):
                 return replace(current.changed(), ledger=ledger).committed()
         snapshot = current.newest()
+
+
+def _refuse_window(snapshot):
+    """Raise `InvalidOption` where rows leave by a window; others may have begun that meanwhile."""
+    if snapshot.facts.fading.window is not None:
+        raise InvalidOption(
+            f"{snapshot.url}: expected a model without --window for keep_ledger, since rows that leave a window are "
+            "read again, each partition by its ledger entry; leave keep_ledger out: entries leave with their rows"
+        )
 
 
 class LedgerCompaction:

@@ -180,9 +180,7 @@ class Ledger(Sequence[Entry]):
 
     def holds(self, key: str) -> bool:
         """Return whether the rows of a partition were absorbed, under this key or in a compacted entry."""
-        if self.find(key):
-            return True
-        return self.range_of(key) is not None
+        return self.find(key) is not None or self.range_of(key) is not None
 
     def range_of(self, key: str) -> Entry | None:
         """Return the compacted entry that contains the rows of a partition; None if there is none."""

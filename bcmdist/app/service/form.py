@@ -113,8 +113,8 @@ def _value(code, inputs):
     if indicator_of(code.name) in code.inputs and inputs[-1] > 0.5:  # also the most frequent of a typical row
         return None
     if isinstance(code, Category):
-        known = inputs[: len(code.levels)]
-        return code.levels[int(np.argmax(known))] if np.max(known) > 0.0 else None
+        indicators = inputs[: len(code.levels)]
+        return code.levels[int(np.argmax(indicators))] if np.max(indicators) > 0.0 else None
     return _date(code, float(inputs[0])) if isinstance(code, Date) else float(inputs[0])
 
 

@@ -99,7 +99,7 @@ class Supervisor:
         self._not_before = 0.0
         """when the next worker may be started, by `time.monotonic`"""
         self._were_ready, self._killed = False, 0
-        """whether all workers were ready at once; workers that were killed before that"""
+        """whether all workers were ready at once; number of workers that were killed before they were ready"""
 
     def run(self) -> None:
         """Run until a signal arrives and all workers have ended.
