@@ -10,7 +10,7 @@ import pytest
 from services import asked, fitted, new_rows, send
 
 from bcmdist import GBCM
-from bcmdist.app.service import served
+from bcmdist.app.service import inbox, served
 from bcmdist.app.service.answers import Refused
 from problems import assert_same_committee
 
@@ -196,6 +196,31 @@ def test_rows_of_a_model_that_is_removed_are_answered(models, monkeypatch):
 
 
 # --- Keys ---
+
+
+def test_rows_that_another_service_commits_meanwhile_are_not_counted_again(models, monkeypatch):
+    """Two services get the same two requests; one of them commits while the other one is about to."""
+    monkeypatch.setattr(inbox, "TURN_SECONDS", 0.0)
+    ingest, by_other = GBCM.ingest, []
+    with asked(models) as client, asked(models.parent, models=str(models)) as other:
+
+        def overtaken(self, *arguments, **options):
+            if not by_other:
+                by_other.append(None)
+                rows = new_rows(1)
+                by_other[0] = other.service.catalogue["wave"].submit("b", np.array(rows["X"]), np.array(rows["y"]))
+                assert by_other[0][1].result() is False
+            return ingest(self, *arguments, **options)
+
+        monkeypatch.setattr(GBCM, "ingest", overtaken)
+        served = client.service.catalogue["wave"]
+        first, again = (new_rows(seed) for seed in range(2))
+        received = [
+            served.inbox.receive(GBCM.load(models / "wave"), key, np.array(rows["X"]), np.array(rows["y"]))
+            for key, rows in (("a", first), ("b", again))
+        ]
+        assert served._absorb(received) == [False, True]
+    assert GBCM.load(models / "wave").committee.total.rows == 120 + 2 * 30
 
 
 def test_a_key_does_not_outlive_its_model(models, fitted_once):

@@ -275,16 +275,18 @@ class Served:
         with self.using() as loaded, SerialRuntime() as runtime:
             fitted = loaded.fitted
             refuse_other_model(fitted, requests)
-            ledger, parts, before = fitted.snapshot.ledger, dict[Partition, None](), list[bool]()
+            ledger, parts, new = fitted.snapshot.ledger, dict[Partition, None](), list[list[Partition]]()
             for request in requests:
-                new = [part for part in request.parts if part not in parts and not ledger.holds(part.key)]
-                parts |= dict.fromkeys(new)
-                before.append(not new)
+                new.append([part for part in request.parts if part not in parts and not ledger.holds(part.key)])
+                parts |= dict.fromkeys(new[-1])
+            committed = set[str]()
             if parts:
                 source, options = Waiting(self.inbox.url, list(parts)), IngestOptions(same_rows="allow")
-                after, _ = fitted.ingest(source, options, runtime=runtime)
+                after, report = fitted.ingest(source, options, runtime=runtime)
                 self._take(hold(after))
-            return before
+                newest = len(after.ledger) - report.partitions  # without those that another process committed meanwhile
+                committed.update(entry.key for entry in after.ledger[newest:])
+            return [not any(part.key in committed for part in parts) for parts in new]
 
     def sweep(self, days: float) -> int:
         """Remove stored rows that the model does not need, as `Inbox.sweep`; return the number of removed files."""
