@@ -26,13 +26,13 @@ from bcmdist.api.relevance import Lengthscales, averaged
 from bcmdist.api.running import Where, runs
 from bcmdist.committee.ingest.options import IngestOptions, IngestReport, SameRows, SampleWeights
 from bcmdist.committee.ingest.source import as_source, source_of
-from bcmdist.committee.mixture_commits import Contents, contents_of, references, revision_of
+from bcmdist.committee.mixture_commits import PREPARED, Contents, contents_of, held_commit, references, revision_of
 from bcmdist.committee.passes import TOLERANCE
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.partition import Partition
 from bcmdist.data.sources.delivery import Listed
 from bcmdist.data.sources.open import Source
-from bcmdist.errors import InvalidOption, ModelDamaged, ModelNotFound, ModelsDiffer
+from bcmdist.errors import InvalidOption, ModelDamaged, ModelsDiffer
 from bcmdist.learning.sampling.chains import load_chains, mixing, mixing_advice
 from bcmdist.model.model import Model
 from bcmdist.prediction import in_memory
@@ -48,7 +48,6 @@ SHARED = (
     "rows", "partitions", "query", "expert", "inputs", "columns", "kernel", "mean", "likelihood", "classes",
     "approximation", "method", "fading", "skipped", "lag", "ingesters", "drift", "cells",
 )  # fmt: skip
-PREPARED = "prepared"  # folder of the empty committee that all members start from; written first
 
 
 def _load(reference: Reference) -> GBCM:
@@ -114,22 +113,8 @@ class Mixture(Facade):
     @contextlib.contextmanager
     def held(cls, model: Any, *, commit: int | str | None = None) -> Iterator["Mixture"]:
         """Context manager: as `load`, and the commits of the members are protected from pruning until exit."""
-        while True:
-            contents = contents_of(model, commit)
-            with contextlib.ExitStack() as lease:
-                try:
-                    mixture = cls._of(contents)
-                    lease.enter_context(mixture.predictive.held())
-                except ModelNotFound as error:
-                    if commit is not None:
-                        raise ModelNotFound(
-                            f"{contents.url}: expected commit {commit}, found it pruned; see `bcmdist info --history`"
-                        ) from error
-                    if contents_of(model) == contents:
-                        raise
-                    continue  # pruned meanwhile
-                yield mixture
-                return
+        with held_commit(model, commit) as contents:
+            yield cls._of(contents)
 
     def predict(
         self,

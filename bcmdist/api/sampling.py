@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from bcmdist.api.gbcm import GBCM
-from bcmdist.api.mixture import PREPARED, Mixture, refuse_unmixable
+from bcmdist.api.mixture import Mixture, refuse_unmixable
 from bcmdist.api.mixtures import tasks
 from bcmdist.api.mixtures.changes import log_evidence
 from bcmdist.api.mixtures.density import Coordinates as Coordinates  # re-exported
@@ -32,6 +32,7 @@ from bcmdist.api.mixtures.density import local_objective as local_objective
 from bcmdist.api.mixtures.merging import MEMBERS, copy_chains, member_name
 from bcmdist.api.places import places
 from bcmdist.committee.mixture_commits import (
+    PREPARED,
     REVISIONS,
     Contents,
     Revision,

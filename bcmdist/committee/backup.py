@@ -1,4 +1,4 @@
-"""Backups: a commit of a model directory in a directory of its own, with its number and identity.
+"""Backups: a commit of a model in a directory of its own, with its number and identity.
 
 Others may commit and prune meanwhile: a lease keeps the commit. The record is copied last, so that a copy that was
 interrupted holds no commit. To restore, a backup is copied to the place of the model in the same way.
@@ -9,7 +9,7 @@ import shutil
 
 from bcmdist.committee.revision import new_store
 from bcmdist.committee.snapshot import Snapshot
-from bcmdist.storage.commits import CELL_DATA
+from bcmdist.storage.commits import CELL_DATA, ModelStore
 from bcmdist.storage.records import record_name
 
 
@@ -29,7 +29,7 @@ def blobs_of(snapshot: Snapshot) -> set[str]:
 
 
 def back_up(url: str, to: str, commit: int | str | None = None) -> Snapshot:
-    """Copy a commit, the newest by default, to a new directory, and return its snapshot there.
+    """Copy a commit of a committee, the newest by default, to a new directory, and return its snapshot there.
 
     Raises
     ------
@@ -44,9 +44,14 @@ def back_up(url: str, to: str, commit: int | str | None = None) -> Snapshot:
             if os.path.isdir(rows):  # in the order of cells; they do not change
                 shutil.copytree(rows, os.path.join(copy.storage.url, CELL_DATA), dirs_exist_ok=True)
         copy.copy_blobs(snapshot.store, sorted(blobs_of(snapshot)))
-        storage, number = copy.storage, snapshot.commit
-        if number > 1:
-            storage.put_if_absent(copy.pruned_name(number - 1), b"")
-        storage.put_if_absent(record_name(number), snapshot.store.storage.get(record_name(number)))
-        storage.put_if_absent(copy.acknowledged_name(number), b"")
+        copy_record(snapshot.store, copy, snapshot.commit)
     return Snapshot.load(to)
+
+
+def copy_record(store: ModelStore, copy: ModelStore, number: int) -> None:
+    """Copy the record of a commit to an empty store; the commits before it count as pruned."""
+    storage = copy.storage
+    if number > 1:
+        storage.put_if_absent(copy.pruned_name(number - 1), b"")
+    storage.put_if_absent(record_name(number), store.storage.get(record_name(number)))
+    storage.put_if_absent(copy.acknowledged_name(number), b"")

@@ -10,10 +10,11 @@ by a record of the mixture is no part of it: a process that dies between two mem
 processes that change a mixture race for the number; the loser starts again from the commit of the winner.
 """
 
+import contextlib
 import functools
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -28,6 +29,7 @@ from bcmdist.storage.fields import Blob, CountFromOne, Number, decode, parse
 from bcmdist.storage.locate import open_storage
 
 REVISIONS = "revisions"
+PREPARED = "prepared"  # folder of the empty committee that all members start from; written first
 
 _Member = tuple[str, CountFromOne, Blob]
 _Members = Annotated[list[_Member], Meta(min_length=1)]
@@ -139,6 +141,32 @@ def references(members: Members) -> tuple[Reference, ...]:
         return members
     listed = revision_of(members).members
     return tuple(Reference(f"{members.url}/{name}", number, digest) for name, number, digest in listed)
+
+
+@contextlib.contextmanager
+def held_commit(url: Any, commit: int | str | None = None) -> Iterator[Contents]:
+    """Context manager: a commit of a mixture (default: the newest), whose members' commits are not pruned until exit.
+
+    Raises
+    ------
+    ModelNotFound, ModelDamaged
+    """
+    while True:
+        contents = contents_of(url, commit)
+        with contextlib.ExitStack() as leases:
+            try:
+                for member in references(contents):
+                    leases.enter_context(open_store(member.url).hold(member.number))
+            except ModelNotFound as error:
+                if commit is not None:
+                    raise ModelNotFound(
+                        f"{contents.url}: expected commit {commit}, found it pruned; see `bcmdist info --history`"
+                    ) from error
+                if contents_of(url) == contents:
+                    raise
+                continue  # pruned meanwhile
+            yield contents
+            return
 
 
 @functools.lru_cache(maxsize=2)

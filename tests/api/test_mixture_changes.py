@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -15,10 +16,13 @@ from click.testing import CliRunner
 
 import oracles
 from bcmdist import GBCM, HMC, Mixture, Settings, sample_posterior
-from bcmdist.api.mixtures import changes, ingestion, tasks
+from bcmdist.api.mixtures import backup, changes, ingestion, tasks
+from bcmdist.api.mixtures.backup import back_up_mixture
 from bcmdist.api.mixtures.density import default_objective
 from bcmdist.api.mixtures.tasks import coordinates_of, parts_of
 from bcmdist.app.cli.main import cli
+from bcmdist.app.model_check import checks_of
+from bcmdist.committee.backup import back_up
 from bcmdist.committee.ingest.options import IngestOptions
 from bcmdist.committee.mixture_commits import contents_of, revision_store
 from bcmdist.errors import (
@@ -511,3 +515,57 @@ def test_contents_of_a_mixture_are_named_by_their_commit(mixture, more):
     assert contents_of(mixture.url, 1) == mixture.contents
     assert contents_of(mixture.url) == one.contents
     assert_same_mixture(Mixture.load(mixture.url, commit=1), mixture)
+
+
+# --- Backups ---
+
+
+@pytest.mark.parametrize("partition", ["chunks", "spatial"])
+def test_a_restored_mixture_predicts_the_same_and_absorbs_the_rest(tmp_path, make_data, more, partition):
+    """At its second commit, while later ones are made; restored to the old place after the directory was lost."""
+    one, copy = sampled_in(tmp_path / "m", make_data, replace(SETTINGS, partition=partition)), tmp_path / "copy"
+    second = one.partial_fit(str(more[0]))
+    third = second.partial_fit(str(more[1]))
+    expected, figures, all_rows = second.predict(X_NEW), second.info(), third.predict(X_NEW)
+    done = CliRunner().invoke(cli, ["backup", one.url, str(copy), "--at", "2", "--json"])
+    assert done.exit_code == 0, done.output
+    said = json.loads(done.output)
+    assert (said["commit"], said["rows"], said["partitions"]) == (2, 120, len(second.ledger))
+    assert "mixture" in dict(checks_of(str(copy)))
+    shutil.rmtree(tmp_path / "m")
+    back_up_mixture(str(copy), one.url)
+    restored = Mixture.load(one.url)
+    assert repr(restored.info()) == repr(figures)  # nan is equal to nan
+    assert restored.advised() == second.advised()
+    for name, values in restored.predict(X_NEW).items():
+        np.testing.assert_array_equal(values, expected[name])
+    again = restored.partial_fit(str(more[0])).partial_fit(str(more[1]))
+    assert again.commit == 3
+    for name, values in again.predict(X_NEW).items():
+        np.testing.assert_allclose(values, all_rows[name], **EXACT, err_msg=name)
+
+
+def test_a_backup_of_a_mixture_that_was_interrupted_is_none_and_can_be_completed(mixture, tmp_path, monkeypatch, more):
+    """After the shared directory and one member; others prune the commit meanwhile, which stays until then."""
+    copy, calls = tmp_path / "copy", []
+
+    def interrupted(url, to, number):
+        calls.append(to)
+        if len(calls) == 3:
+            mixture.partial_fit(str(more[0])).prune(1)
+            raise KeyboardInterrupt
+        return back_up(url, to, number)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(backup, "back_up", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            back_up_mixture(mixture.url, str(copy))
+    with pytest.raises(ModelNotFound):
+        Mixture.load(copy)
+    with pytest.raises(ModelExists, match="new or empty directory"):  # the newest commit is another one now
+        back_up_mixture(mixture.url, str(copy))
+    shutil.rmtree(copy)
+    assert back_up_mixture(mixture.url, str(copy)).number == 2
+    with pytest.raises(ModelExists, match=r"found mixture\.json in it"):
+        back_up_mixture(mixture.url, str(copy))
+    assert_same_mixture(Mixture.load(copy), Mixture.load(mixture.url))

@@ -167,13 +167,14 @@ def backup(model, to, commit, as_json) -> dict:
 
     Example: bcmdist backup live backups/monday
     """
-    from bcmdist.api.mixture import refuse_mixture  # quick start
+    from bcmdist.api.mixture import is_mixture, opened  # quick start
+    from bcmdist.api.mixtures.backup import back_up_mixture
     from bcmdist.committee.backup import back_up
 
-    refuse_mixture(model, "back up")
-    snapshot = back_up(model, to, commit)
-    rows, partitions = snapshot.committee.total.rows, len(snapshot.ledger)
-    return report({"commit": snapshot.commit, "rows": rows, "partitions": partitions, "model": snapshot.url}, as_json)
+    (back_up_mixture if is_mixture(model) else back_up)(model, to, commit)
+    with opened(to) as copy:
+        rows, partitions = copy.predictive.snapshot.committee.total.rows, len(copy.ledger)
+        return report({"commit": copy.commit, "rows": rows, "partitions": partitions, "model": to}, as_json)
 
 
 @click.command(cls=Command)
