@@ -3,24 +3,31 @@
 import sys
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import cast
 
 import numpy as np
 
+from bcmdist.data.observations import Observations
+from bcmdist.data.partition import Partition
+from bcmdist.data.rows import Rows
 from bcmdist.experts.ep import Sites, ep_pass, repeated_message, sites_from_array, sites_to_array
 from bcmdist.experts.expert import Linearised, conditional_message, running_message
 from bcmdist.experts.message import Message, zero_message
 from bcmdist.experts.precision import PRECISIONS
+from bcmdist.linalg.arrays import FloatArray
+from bcmdist.model.likelihoods import Likelihood, OneProcess
 from bcmdist.model.loading import load_model
 from bcmdist.model.model import Model
 from bcmdist.model.query_sets import Lift
 from bcmdist.model.shared.belief import Belief
+from bcmdist.model.shared.interface import Arrays
 from bcmdist.model.targets import model_rows
 from bcmdist.storage.arrays import check_array
 from bcmdist.storage.commits import BlobReference, Reference, load_array, open_store
 from bcmdist.storage.entry import RUNNING, Entry
 
 
-def load_values(reference: BlobReference, model: Model) -> np.ndarray:
+def load_values(reference: BlobReference, model: Model) -> FloatArray:
     """Shared values at which rows are linearised, (S,), or (C, S) for C processes."""
     values, shared, processes = load_array(reference), model.shared, model.likelihood.processes
     stored = zero_message(shared, model.likelihood).eta.shape
@@ -31,7 +38,7 @@ def load_values(reference: BlobReference, model: Model) -> np.ndarray:
     return values.reshape(shape)
 
 
-def load_sites(reference: BlobReference, rows) -> Sites:
+def load_sites(reference: BlobReference, rows: int) -> Sites:
     """EP sites of a partition of `rows` rows."""
     array = open_store(reference.url).get_array(reference.digest)
     check_array(array, f"{reference.url}: blob {reference.digest[:12]}", "sites", shape=(2, rows + 1))
@@ -58,10 +65,10 @@ class Contribution:
         step = None if self.step is None or other.step is None else self.step + other.step
         return Contribution(self.message + other.message, self.entries | other.entries, objective, step, self.query)
 
-    def __sizeof__(self):
+    def __sizeof__(self) -> int:
         return sys.getsizeof(self.message) + (0 if self.step is None else sys.getsizeof(self.step))
 
-    def weighted(self, weight) -> "Contribution":
+    def weighted(self, weight: float) -> "Contribution":
         """The same partitions, each counted `weight` times; the ledger entries are unchanged."""
         if weight == 1.0:
             return self
@@ -69,12 +76,12 @@ class Contribution:
         return replace(self, message=self.message.weighted(weight), objective=weight * self.objective, step=step)
 
 
-def densities_of(likelihood, obs) -> float | None:
+def densities_of(likelihood: Likelihood, obs: Observations) -> float | None:
     """Number of densities multiplied in the evidence of some rows; None where the targets have no unit."""
     return float(likelihood.densities(obs).sum()) if likelihood.units.dimensional else None
 
 
-def query_number(model: Model, part) -> int:
+def query_number(model: Model, part: Partition) -> int:
     """Number of the query set through which a partition is absorbed: that of `part`, or the present one."""
     return len(model.earlier) if part.query is None else part.query
 
@@ -94,7 +101,7 @@ class Expert:
     at: BlobReference | None = None
     """shared values at which rows are linearised; None: each expert at its own mode"""
 
-    def __call__(self, part, rows):
+    def __call__(self, part: Partition, rows: Rows) -> Contribution:
         present = load_model(self.model)
         model, query = present.through(part.query), query_number(present, part)
         X, obs = model_rows(model, part, rows)
@@ -122,7 +129,7 @@ class RunningExpert:
     total: BlobReference
     """eta and precision of the rows absorbed so far, one after the other (`belief_arrays`)"""
 
-    def __call__(self, part, rows):
+    def __call__(self, part: Partition, rows: Rows) -> Contribution:
         model = load_model(self.model)
         X, obs = model_rows(model, part, rows)
         message = running_message(model.shared, model.likelihood, X, obs, _belief(self.model, self.total))
@@ -131,7 +138,7 @@ class RunningExpert:
         return Contribution(message, {part.key: entry}, query=len(model.earlier))
 
 
-def belief_arrays(total: Message) -> dict[str, np.ndarray]:
+def belief_arrays(total: Message) -> Arrays:
     """The arrays that a `RunningExpert` refers to."""
     return {"total": np.concatenate([total.eta.ravel(), total.precision.ravel()])}
 
@@ -159,8 +166,9 @@ class EPExpert:
     step: float = 1.0
     """share of the way from a pass's old sites to its new ones; all experts move at once and may overshoot"""
 
-    def __call__(self, part, rows):
+    def __call__(self, part: Partition, rows: Rows) -> Contribution:
         model = load_model(self.model)
+        likelihood = cast(OneProcess, model.likelihood)  # of others, expectation propagation is refused
         X, obs = model_rows(model, part, rows)
         store = open_store(self.model.url)
         sites = load_sites(BlobReference(self.model.url, part.state), part.rows) if part.state else None
@@ -168,16 +176,18 @@ class EPExpert:
             message, name = repeated_message(model.shared, X, sites), part.state
         else:
             total = self._total()
-            if total is not None and part.weight < 1.0:  # the cavity excludes exactly one copy of the rows
+            if (
+                total is not None and sites is not None and part.weight < 1.0
+            ):  # the cavity excludes exactly one copy of the rows
                 total -= repeated_message(model.shared, X, sites).weighted(part.weight - 1.0)
-            message, sites = ep_pass(model.shared, model.likelihood, X, obs, total, sites, step=self.step)
+            message, sites = ep_pass(model.shared, likelihood, X, obs, total, sites, step=self.step)
             name = store.put_arrays({"": sites_to_array(sites)})[""]
         densities = densities_of(model.likelihood, obs)
         query = query_number(model, part)
         entry = Entry(part.key, rows.digest, part.rows, part.weight, state=name, densities=densities, query=query)
         return Contribution(message.weighted(part.weight), {part.key: entry}, query=len(model.earlier))
 
-    def _total(self):
+    def _total(self) -> Message | None:
         if self.eta is None or self.precision is None:
             return None
         return Message(load_array(self.eta), np.asfortranarray(load_array(self.precision)), 0.0, 0)

@@ -12,16 +12,22 @@ whole committee's model (SYSTEMS I.5 iii). All sites are updated in parallel.
 """
 
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 
 from bcmdist import linalg
+from bcmdist.data.observations import Observations
 from bcmdist.errors import EPNotConverged
 from bcmdist.experts import laplace
 from bcmdist.experts.factor import Triangular
 from bcmdist.experts.message import Message, zero
 from bcmdist.experts.residual import kind_of, refuse_uncoupled
+from bcmdist.experts.residual_interface import Residual
+from bcmdist.linalg.arrays import FloatArray
+from bcmdist.model.likelihoods.interface import OneProcess
 from bcmdist.model.likelihoods.tilted import tilted_site
+from bcmdist.model.shared.interface import Shared
 
 SWEEPS = 500
 # Convergence: largest move of a site, in standard deviations of its row's belief.
@@ -41,9 +47,9 @@ FAINT = 1e-2
 class Sites:
     """Gaussian sites of n rows: sum of log t = log_constant + nu'f - 1/2 f' tau f."""
 
-    tau: np.ndarray
+    tau: FloatArray
     """Precisions, (n,), >= 0"""
-    nu: np.ndarray
+    nu: FloatArray
     """Precisions times means, (n,)"""
     log_constant: float
     """Sum over rows of the log normalisers c, in nats"""
@@ -51,7 +57,16 @@ class Sites:
     """Number of sweeps until convergence"""
 
 
-def ep_pass(shared, likelihood, X, obs, total=None, sites=None, *, step=1.0) -> tuple[Message, "Sites"]:
+def ep_pass(
+    shared: Shared,
+    likelihood: OneProcess,
+    X: FloatArray,
+    obs: Observations,
+    total: Message | None = None,
+    sites: Sites | None = None,
+    *,
+    step: float = 1.0,
+) -> tuple[Message, Sites]:
     """One pass of one expert: its message about the rows X (n, D), scaled, and the sites for its next pass.
 
     Without `total` or `sites` this is the first pass, under the expert's own prior. In later passes `total` is the sum
@@ -70,42 +85,42 @@ def ep_pass(shared, likelihood, X, obs, total=None, sites=None, *, step=1.0) -> 
     refuse_uncoupled(shared.residual)
     if len(X) == 0:
         return zero(shared.size), Sites(np.zeros(0), np.zeros(0), 0.0, 0)
-    V, kind = shared.design(X), kind_of(shared)
+    V, kind = shared.design(X), kind_of(shared)  # covariances of coupled rows are matrices
     if total is None or sites is None:
         prior_mean, sites = None, None
         prior, Lam = kind.own_prior(shared, V, X)
     else:
         Lam = kind.residual(shared, V, X)
-        prior_mean, prior = cavity_prior(V, Lam.covariance, total, site_message(V, Lam, sites))
-    fitted = fit_sites(prior, obs, likelihood, prior_mean=prior_mean, start=sites)
+        prior_mean, prior = cavity_prior(V, cast(FloatArray, Lam.covariance), total, site_message(V, Lam, sites))
+    fitted = fit_sites(cast(FloatArray, prior), obs, likelihood, prior_mean=prior_mean, start=sites)
     sites = fitted if sites is None else _part_way(sites, fitted, step)
     return site_message(V, Lam, sites), sites
 
 
-def _part_way(old, new, step) -> Sites:
+def _part_way(old: Sites, new: Sites, step: float) -> Sites:
     """Sites at the share `step` of the way from old to new: a geometric mean of the two, normaliser included."""
     tau, nu = old.tau + step * (new.tau - old.tau), old.nu + step * (new.nu - old.nu)
     return Sites(tau, nu, old.log_constant + step * (new.log_constant - old.log_constant), new.sweeps)
 
 
-def repeated_message(shared, X, sites) -> Message:
+def repeated_message(shared: Shared, X: FloatArray, sites: Sites) -> Message:
     """Message of existing sites at the rows X (n, D)."""
     V = shared.design(X)
     return site_message(V, kind_of(shared).residual(shared, V, X), sites)
 
 
-def sites_to_array(sites: Sites) -> np.ndarray:
+def sites_to_array(sites: Sites) -> FloatArray:
     """Store sites in one matrix (2, n + 1); inverse of `sites_from_array`."""
     ends = np.array([[sites.log_constant], [sites.sweeps]])
     return np.hstack([np.stack([sites.tau, sites.nu]), ends])
 
 
-def sites_from_array(array) -> Sites:
+def sites_from_array(array: FloatArray) -> Sites:
     """Sites from the matrix of `sites_to_array`."""
     return Sites(array[0, :-1], array[1, :-1], float(array[0, -1]), int(array[1, -1]))
 
 
-def cavity_prior(V, Lam, total, own) -> tuple[np.ndarray, np.ndarray]:
+def cavity_prior(V: FloatArray, Lam: FloatArray, total: Message, own: Message) -> tuple[FloatArray, FloatArray]:
     """Mean (n,) and covariance (n, n) of an expert's rows given all other experts.
 
     With J = I + total - own = L L', and h the difference of the etas: f ~ N(V J^-1 h, Lam + V J^-1 V').
@@ -116,12 +131,19 @@ def cavity_prior(V, Lam, total, own) -> tuple[np.ndarray, np.ndarray]:
     return V @ linalg.cholesky_solve(L, total.eta - own.eta), Lam + linalg.gram(C)
 
 
-def site_message(V, Lam, sites) -> Message:
+def site_message(V: FloatArray, Lam: Residual, sites: Sites) -> Message:
     """Message of rows with Gaussian sites, given V (n, S) and Lam = cov(f | v), not overwritten (SYSTEMS I.4)."""
     return laplace.site_message(V, Lam, sites.tau, sites.nu, sites.log_constant)
 
 
-def fit_sites(K, obs, likelihood, *, prior_mean=None, start=None) -> Sites:
+def fit_sites(
+    K: FloatArray,
+    obs: Observations,
+    likelihood: OneProcess,
+    *,
+    prior_mean: FloatArray | None = None,
+    start: Sites | None = None,
+) -> Sites:
     """Sites of rows with prior f ~ N(prior_mean, K), by parallel EP.
 
     The step is shortened where the moves of the sites reverse direction, and lengthened again where they do not.
@@ -156,7 +178,9 @@ def fit_sites(K, obs, likelihood, *, prior_mean=None, start=None) -> Sites:
     )
 
 
-def _cavities(K, prior_mean, tau, nu):
+def _cavities(
+    K: FloatArray, prior_mean: FloatArray, tau: FloatArray, nu: FloatArray
+) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
     """Mean and variance of each row's belief, and of its cavity; each (n,).
 
     With B = I + tau^1/2 K tau^1/2, b = diag B^-1 and a = (I + tau K)^-1 (nu - tau prior_mean):
@@ -176,7 +200,7 @@ def _cavities(K, prior_mean, tau, nu):
     return mean, variance, mean - cavity_variance * a, cavity_variance
 
 
-def _log_average(tau, nu, mean, variance):
+def _log_average(tau: FloatArray, nu: FloatArray, mean: FloatArray, variance: FloatArray) -> FloatArray:
     """log of the average of exp(nu f - 1/2 tau f^2) over f ~ N(mean, variance), (n,)."""
     score, shrink = nu - tau * mean, 1.0 + tau * variance
     return nu * mean - 0.5 * tau * mean**2 + 0.5 * (variance * score**2 / shrink - np.log(shrink))

@@ -8,19 +8,29 @@ expectation), and h = -d2 log p / df2 the Hessian, which determines how the mode
 not log-concave. For most likelihoods w = h.
 """
 
+from typing import cast
+
 import numpy as np
 
 from bcmdist import linalg
+from bcmdist.data.observations import Observations
 from bcmdist.experts.laplace import laplace_mode
 from bcmdist.experts.leave_one_out import from_precision
-from bcmdist.model.likelihoods import OneProcess, slopes
-from bcmdist.model.mean import prior_covariance
+from bcmdist.linalg.arrays import FloatArray
+from bcmdist.model.kernels import Kernel
+from bcmdist.model.likelihoods import Likelihood, OneProcess, slopes
+from bcmdist.model.mean import Mean, prior_covariance
 
 # Where the share w var(f | y) is below this, the difference 1 - T_ii / w_i has lost four digits.
 LEAST_LEFT = 1e-4
 
+Evidence = tuple[float, FloatArray, FloatArray]
+"""log p(y), with its derivatives in the covariance (n, n) of f and in the likelihood's log parameters."""
 
-def local_evidence(kernel, mean, likelihood, X, obs) -> tuple[float, np.ndarray]:
+
+def local_evidence(
+    kernel: Kernel, mean: Mean, likelihood: Likelihood, X: FloatArray, obs: Observations
+) -> tuple[float, FloatArray]:
     """log p(y | theta) of the rows X (n, D) alone, and its gradient.
 
     Returns
@@ -33,22 +43,26 @@ def local_evidence(kernel, mean, likelihood, X, obs) -> tuple[float, np.ndarray]
     return value, np.concatenate([pullback(adjoint), tail])
 
 
-def evidence_of_inputs(kernel, mean, likelihood, X, obs) -> tuple[float, np.ndarray]:
+def evidence_of_inputs(
+    kernel: Kernel, mean: Mean, likelihood: Likelihood, X: FloatArray, obs: Observations
+) -> tuple[float, FloatArray]:
     """log p(y | X) of the rows X (n, D) alone, as `local_evidence`, and its gradient (n, D) with respect to X."""
     K = prior_covariance(kernel.cross(X, X), mean, X)
     value, adjoint, _ = evidence_of_covariance(K, likelihood, obs)
     return value, kernel.input_gradient(X, X, adjoint + adjoint.T) + mean.input_gradient(X, adjoint)
 
 
-def evidence_of_covariance(K, likelihood, obs) -> tuple[float, np.ndarray, np.ndarray]:
+def evidence_of_covariance(K: FloatArray, likelihood: Likelihood, obs: Observations) -> Evidence:
     """log p(y) under f ~ N(0, K), with its derivatives in K (n, n) and in the likelihood's log parameters.
 
     Overwrites K.
     """
-    return (_gaussian if likelihood.exact else _laplace)(K, likelihood, obs)
+    return _gaussian(K, likelihood, obs) if likelihood.exact else _laplace(K, cast(OneProcess, likelihood), obs)
 
 
-def leave_one_out(kernel, mean, likelihood, X, obs) -> tuple[float, np.ndarray]:
+def leave_one_out(
+    kernel: Kernel, mean: Mean, likelihood: Likelihood, X: FloatArray, obs: Observations
+) -> tuple[float, FloatArray]:
     """sum_i log p(y_i | all other y, theta) of the rows X (n, D) alone, and its gradient, for Gaussian noise.
 
     (Geisser's surrogate predictive probability; Sundararajan & Keerthi 2001; Rasmussen & Williams 2006, 5.10 to 5.13;
@@ -59,7 +73,7 @@ def leave_one_out(kernel, mean, likelihood, X, obs) -> tuple[float, np.ndarray]:
     return value, np.concatenate([pullback(adjoint), tail])
 
 
-def _gaussian(K, likelihood, obs):
+def _gaussian(K: FloatArray, likelihood: Likelihood, obs: Observations) -> Evidence:
     """log N(y; 0, K + Psi); d/dK = 1/2 (a a' - (K + Psi)^-1) with a = (K + Psi)^-1 y.
 
     (Rasmussen & Williams 2006, eq. 5.9; the noise adds its own diagonal, whose known part is constant.) C processes
@@ -78,7 +92,7 @@ def _gaussian(K, likelihood, obs):
     return float(-0.5 * (np.vdot(y, a) + constant)), adjoint, likelihood.noise_slopes(obs, np.diag(adjoint))
 
 
-def _left_out(K, likelihood, obs):
+def _left_out(K: FloatArray, likelihood: Likelihood, obs: Observations) -> Evidence:
     """Sum of log N(e_i; 0, s_i) of leave-one-out errors e_i with variances s_i, and its derivatives.
 
     With T = (K + Psi)^-1, a = T y, u = T e and w = (s + e^2) / 2:  d/dK = 1/2 (u a' + a u') - T diag(w) T
@@ -100,7 +114,7 @@ def _left_out(K, likelihood, obs):
     return float(value), adjoint, likelihood.noise_slopes(obs, np.diag(adjoint))
 
 
-def _laplace(K, likelihood, obs):
+def _laplace(K: FloatArray, likelihood: OneProcess, obs: Observations) -> Evidence:
     """Laplace evidence and its derivative with respect to K (SYSTEMS I.4).
 
     With T = (K + w^-1)^-1,  v = 1/2 var(f | y) third,  t = (I + h K)^-1 v:
@@ -118,7 +132,7 @@ def _laplace(K, likelihood, obs):
     return float(value), linalg.add_outer(linalg.add_outer(T, 0.5, g + t), -0.5, t), tail
 
 
-def weighted_inverse(K, w) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def weighted_inverse(K: FloatArray, w: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
     """L with L L' = B = I + w^1/2 K w^1/2, T = w^1/2 B^-1 w^1/2 = (K + w^-1)^-1, w >= 0, and the diagonal of B^-1."""
     root = np.sqrt(w)
     L = linalg.cholesky(linalg.identity_plus_scaled(K, root), name="I + w^1/2 K w^1/2")
@@ -129,7 +143,7 @@ def weighted_inverse(K, w) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return L, T, left
 
 
-def posterior_variance(K, L, w, left) -> np.ndarray:
+def posterior_variance(K: FloatArray, L: FloatArray, w: FloatArray, left: FloatArray) -> FloatArray:
     """Diagonal of K - K T K at the last k rows, (k,), from L and the diagonal of B^-1 there (k,) of `weighted_inverse`.
 
     For rows with enough information about their f this is (1 - left) / w, since K T = I - T / w. For the other rows
@@ -143,22 +157,26 @@ def posterior_variance(K, L, w, left) -> np.ndarray:
     return variance
 
 
-def has_separate_hessian(likelihood) -> bool:
+def has_separate_hessian(likelihood: OneProcess) -> bool:
     """Whether the likelihood's Hessian differs from its curvature."""
     return type(likelihood).hessian is not OneProcess.hessian
 
 
-def corrected_mode_shift(x, K, T, likelihood, obs, f) -> np.ndarray:
+def corrected_mode_shift(
+    x: FloatArray, K: FloatArray, T: FloatArray, likelihood: OneProcess, obs: Observations, f: FloatArray
+) -> FloatArray:
     """(I + h K)^-1 x for x (n,) or (n, m): the net change of the score after the mode has moved.
 
     Equals x - T K x where h = w. Otherwise h may be negative, and the system is solved directly.
     """
     if not has_separate_hessian(likelihood):
         return x - T @ (K @ x)
-    return np.linalg.solve(np.eye(len(K)) + likelihood.hessian(obs, f)[:, None] * K, x)
+    return cast(FloatArray, np.linalg.solve(np.eye(len(K)) + likelihood.hessian(obs, f)[:, None] * K, x))
 
 
-def likelihood_gradient(likelihood, obs, f, variance, reach) -> np.ndarray:
+def likelihood_gradient(
+    likelihood: OneProcess, obs: Observations, f: FloatArray, variance: FloatArray, reach: FloatArray
+) -> FloatArray:
     """Derivatives of a Laplace evidence with respect to the likelihood's log parameters.
 
     sum (dlog p - 1/2 var(f | y) dw + reach dg). The first two terms hold f fixed; the last is the movement of the mode:

@@ -7,18 +7,21 @@ mention.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from bcmdist.errors import InvalidOption
+from bcmdist.linalg.arrays import FloatArray, FloatOrArray
 
 # Power by which changes of the step fall with the number of trajectories: between 1/2 and 1, for convergence.
 ADAPTATION_POWER = 0.6
 
-LogDensity = Callable[[np.ndarray], tuple[float, np.ndarray]]
+LogDensity = Callable[[FloatArray], tuple[float, FloatArray]]
 """From theta (P,) to the log density, up to a constant, and its gradient (P,); -inf outside the support."""
+State = tuple[FloatArray, FloatArray, float, FloatArray]
+"""theta, momentum, and the log density at theta with its gradient."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +53,7 @@ class HMC:
     acceptance: float | None = None
     """share of accepted trajectories to which the burn-in adapts the step; None: the step stays"""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not 0 <= self.burn_in < self.iterations:
             raise InvalidOption(
                 f"hmc: expected burn_in below iterations, got {self.burn_in} of {self.iterations}; run longer"
@@ -68,15 +71,15 @@ class HMC:
 class Chain:
     """The samples after the burn-in."""
 
-    samples: np.ndarray
+    samples: FloatArray
     """(n, P)"""
-    log_density: np.ndarray
+    log_density: FloatArray
     """at the samples, (n,)"""
     acceptance: float
     """share of trajectories accepted, burn-in included"""
 
 
-def sample(log_density: LogDensity, start, *, settings: HMC, seed) -> Chain:
+def sample(log_density: LogDensity, start: FloatArray, *, settings: HMC, seed: int | Sequence[int]) -> Chain:
     """Sample a chain from exp(log_density), reproducible by its seed.
 
     Refresh the momentum, p <- a p + sqrt(1 - a^2) N(0, I); follow the dynamics; accept the end with probability
@@ -121,8 +124,15 @@ def sample(log_density: LogDensity, start, *, settings: HMC, seed) -> Chain:
 
 
 def leapfrog(
-    log_density: LogDensity, theta, momentum, value, gradient, *, step, count
-) -> tuple[np.ndarray, np.ndarray, float, np.ndarray]:
+    log_density: LogDensity,
+    theta: FloatArray,
+    momentum: FloatArray,
+    value: float,
+    gradient: FloatArray,
+    *,
+    step: float,
+    count: int,
+) -> State:
     """State (theta, momentum, value, gradient) after `count` leapfrog steps; value -inf on leaving the support.
 
     p += step/2 g;  theta += step p;  p += step/2 g.  Reversible and volume-preserving; energy changes by O(step^2).
@@ -137,21 +147,21 @@ def leapfrog(
     return theta, momentum, value, gradient
 
 
-def energy(theta, momentum, value, gradient) -> float:
+def energy(theta: FloatArray, momentum: FloatArray, value: float, gradient: FloatArray) -> float:
     """H of a state: potential plus kinetic energy."""
     return float(0.5 * momentum @ momentum - value)
 
 
-def with_normal_prior(log_likelihood: LogDensity, *, mean, sd) -> LogDensity:
+def with_normal_prior(log_likelihood: LogDensity, *, mean: FloatOrArray, sd: FloatOrArray) -> LogDensity:
     """Log likelihood plus log N(theta; mean, sd^2), up to a constant, independent for each parameter."""
 
-    def log_posterior(theta):
+    def log_posterior(theta: FloatArray) -> tuple[float, FloatArray]:
         value, gradient = log_likelihood(theta)
         gap = (theta - mean) / sd
-        return value - 0.5 * gap @ gap, gradient - gap / sd
+        return float(value - 0.5 * gap @ gap), gradient - gap / sd
 
     return log_posterior
 
 
-def _usable(value, gradient):
+def _usable(value: float, gradient: FloatArray) -> bool:
     return math.isfinite(value) and bool(np.all(np.isfinite(gradient)))

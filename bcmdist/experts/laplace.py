@@ -9,16 +9,19 @@ noise-free directions need no special treatment.
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial, singledispatch
+from typing import Protocol, TypeGuard, cast
 
 import numpy as np
 
 from bcmdist import linalg
+from bcmdist.data.observations import Observations
 from bcmdist.errors import LaplaceNotConverged, NotPositiveDefinite
 from bcmdist.experts.factor import Factor
-from bcmdist.experts.low_rank import LowRank
+from bcmdist.experts.low_rank import Covariance, LowRank, Solver
 from bcmdist.experts.message import Message
 from bcmdist.experts.residual_interface import Residual
-from bcmdist.model.likelihoods.interface import LARGEST_EXPONENT, OneProcess
+from bcmdist.linalg.arrays import BoolArray, FloatArray
+from bcmdist.model.likelihoods.interface import LARGEST_EXPONENT, Likelihood, OneProcess
 
 NEWTON_STEPS = 100
 # A factor is reused for another step where the last step reduced the gap to this share: near the mode weights hardly
@@ -49,8 +52,18 @@ STALLED_STEPS, STALLED_SHARE = 5, 0.9
 ROUNDING = 1e-13
 
 
-def laplace_mode(K, obs, likelihood, prior_mean=None) -> np.ndarray:
-    """Mode of p(y | f) N(f; prior_mean, K), (n,), by Newton steps with a line search; K (n, n) or `LowRank`.
+class RowDensity(Protocol):
+    """What a search of the mode needs of a likelihood p(y | f); as of `Likelihood`."""
+
+    def log_density(self, obs: Observations, f: FloatArray, /) -> FloatArray: ...
+
+    def score(self, obs: Observations, f: FloatArray, /) -> FloatArray: ...
+
+
+def laplace_mode(
+    K: Covariance, obs: Observations, likelihood: Likelihood, prior_mean: FloatArray | None = None
+) -> FloatArray:
+    """Mode of p(y | f) N(f; prior_mean, K), (n,), of one process, by Newton steps with a line search.
 
     Iterates in a = K^-1 (f - prior_mean), which needs no inverse of K (Rasmussen & Williams 2006, alg. 3.1):
 
@@ -64,9 +77,12 @@ def laplace_mode(K, obs, likelihood, prior_mean=None) -> np.ndarray:
         The score still differs from a after `NEWTON_STEPS` steps, or no step improves.
     """
 
-    kept, largest = None, 0.0
+    kept: tuple[FloatArray, Solver] | None = None
+    largest = 0.0
 
-    def newton(model, f, gap, w=None):
+    def newton(
+        model: OneProcess | QuadraticTail, f: FloatArray, gap: FloatArray, w: FloatArray | None = None
+    ) -> FloatArray:
         nonlocal kept, largest
         before, largest = largest, np.abs(gap).max()
         if kept is None or largest > REUSED_SHARE * before:
@@ -78,6 +94,7 @@ def laplace_mode(K, obs, likelihood, prior_mean=None) -> np.ndarray:
         scaled = np.where(large, gap, 0.0) / np.where(large, root, 1.0)
         return small + root * solve(scaled - root * (K @ small))
 
+    likelihood = cast(OneProcess, likelihood)
     prior_mean, variance = np.zeros(len(K)) if prior_mean is None else prior_mean, K.diagonal()
     if not variance.any():  # f has no variance
         return prior_mean
@@ -90,7 +107,8 @@ def laplace_mode(K, obs, likelihood, prior_mean=None) -> np.ndarray:
         first = newton(likelihood, saturated, w * (saturated - prior_mean) + likelihood.score(obs, saturated), w)
         a = first * (_line_search(a, 0.0 * a, first, K, prior_mean, obs, tail, 0.0, longest=1.0) or 0.0)
     # Search the mode with quadratic tails first, where any row is steep, and then the mode of the likelihood itself.
-    for model in (tail, likelihood) if tail.side.any() else (likelihood,):
+    models: tuple[OneProcess | QuadraticTail, ...] = (tail, likelihood) if tail.side.any() else (likelihood,)
+    for model in models:
         a = climb(K, obs, model, prior_mean, partial(newton, model), partial(model.curvature, obs), a)
     return prior_mean + K @ a
 
@@ -105,24 +123,26 @@ class QuadraticTail:
     """
 
     likelihood: OneProcess
-    edge: np.ndarray
-    side: np.ndarray
+    edge: FloatArray
+    side: FloatArray
     """+1: the parabola is above the edge, -1: below it, 0: there is none"""
 
     @classmethod
-    def up_to(cls, steepest, obs, likelihood, saturated, start) -> "QuadraticTail":
+    def up_to(
+        cls, steepest: FloatArray, obs: Observations, likelihood: OneProcess, saturated: FloatArray, start: FloatArray
+    ) -> "QuadraticTail":
         """Edges where the curvature reaches `steepest`, (n,), on the way from `alone` to +-`LARGEST_EXPONENT`.
 
         No row has a tail, and no search is made, where no row is steep at `start`.
         """
 
-        def steep(f):
+        def steep(f: FloatArray) -> BoolArray:
             return likelihood.curvature(obs, f) > steepest
 
         furthest = np.full(len(steepest), LARGEST_EXPONENT)
         if not steep(start).any():
             return cls(likelihood, saturated, np.zeros(len(saturated)))
-        side = steep(furthest) * 1.0 - steep(-furthest)
+        side = cast(FloatArray, steep(furthest) * 1.0 - steep(-furthest))
         edge, far = saturated, side * furthest
         for _ in range(EDGE_HALVINGS):
             middle = 0.5 * (edge + far)
@@ -130,37 +150,38 @@ class QuadraticTail:
             edge, far = np.where(over, edge, middle), np.where(over, middle, far)
         return cls(likelihood, edge, side)
 
-    def _split(self, f):
+    def _split(self, f: FloatArray) -> tuple[FloatArray, FloatArray]:
         beyond = self.side * np.maximum(self.side * (f - self.edge), 0.0)
         return f - beyond, beyond
 
-    def log_density(self, obs, f) -> np.ndarray:
+    def log_density(self, obs: Observations, f: FloatArray) -> FloatArray:
         edge, beyond = self._split(f)
         slope = self.likelihood.score(obs, edge) - 0.5 * self.likelihood.curvature(obs, edge) * beyond
         return self.likelihood.log_density(obs, edge) + slope * beyond
 
-    def score(self, obs, f) -> np.ndarray:
+    def score(self, obs: Observations, f: FloatArray) -> FloatArray:
         edge, beyond = self._split(f)
         return self.likelihood.score(obs, edge) - self.likelihood.curvature(obs, edge) * beyond
 
-    def curvature(self, obs, f) -> np.ndarray:
+    def curvature(self, obs: Observations, f: FloatArray) -> FloatArray:
         return self.likelihood.curvature(obs, self._split(f)[0])
 
-    def step_weight(self, obs, f) -> np.ndarray:
+    def step_weight(self, obs: Observations, f: FloatArray) -> FloatArray:
         return self.likelihood.step_weight(obs, self._split(f)[0])
 
 
 @singledispatch
-def step_solver(K, root) -> Callable:
+def step_solver(K: Covariance, root: FloatArray) -> Solver:
     """Return the function b -> B^-1 b for B = I + root K root; dispatches on the type of the prior covariance K."""
-    L = linalg.cholesky(linalg.identity_plus_scaled(K, root), name="I + w^1/2 K w^1/2")
+    B = linalg.identity_plus_scaled(cast(np.ndarray, K), root)  # other types have their own implementations
+    L = linalg.cholesky(B, name="I + w^1/2 K w^1/2")
     return partial(linalg.cholesky_solve, L)
 
 
 step_solver.register(LowRank, LowRank.solver)
 
 
-def _step(K, w):
+def _step(K: Covariance, w: FloatArray) -> tuple[FloatArray, Solver]:
     """Return w^1/2 and the solver of I + w^1/2 K w^1/2, with w capped where rounding of K requires it."""
     if _suits_single(K, w):
         root = np.sqrt(w)
@@ -175,12 +196,21 @@ def _step(K, w):
     raise error
 
 
-def _suits_single(K, w):
+def _suits_single(K: Covariance, w: FloatArray) -> TypeGuard[np.ndarray]:
     """Whether steps may be solved in single precision; the trace of B bounds its condition number."""
-    return isinstance(K, np.ndarray) and len(K) >= SINGLE_ROWS and len(K) + w @ K.diagonal() < SINGLE_CONDITION
+    large = isinstance(K, np.ndarray) and len(K) >= SINGLE_ROWS
+    return large and bool(len(K) + w @ K.diagonal() < SINGLE_CONDITION)
 
 
-def climb(K, obs, likelihood, prior_mean, newton, curvature, a) -> np.ndarray:
+def climb(
+    K: Covariance,
+    obs: Observations,
+    likelihood: RowDensity,
+    prior_mean: FloatArray,
+    newton: Callable[[FloatArray, FloatArray], FloatArray],
+    curvature: Callable[[FloatArray], FloatArray],
+    a: FloatArray,
+) -> FloatArray:
     """K^-1 (f - prior_mean) at the mode of p(y | f) N(f; prior_mean, K): (n,), or (n, C) for C processes that share K.
 
     Parameters
@@ -200,7 +230,8 @@ def climb(K, obs, likelihood, prior_mean, newton, curvature, a) -> np.ndarray:
         if off <= SCORE_TOLERANCE or (stalled == STALLED_STEPS and off <= _rough(K, a)):
             return a
         a_step = newton(f, gap)
-        step = _line_search(a, move, a_step, K, prior_mean, obs, likelihood, ROUNDING * np.vdot(w, 1.0 + np.abs(f)))
+        slack = ROUNDING * float(np.vdot(w, 1.0 + np.abs(f)))
+        step = _line_search(a, move, a_step, K, prior_mean, obs, likelihood, slack)
         if step is None:
             break
         a = a + step * a_step
@@ -214,12 +245,23 @@ def climb(K, obs, likelihood, prior_mean, newton, curvature, a) -> np.ndarray:
     )
 
 
-def _rough(K, a):
+def _rough(K: Covariance, a: FloatArray) -> float:
     """Change of f that rounding may leave at the mode: `ROUGH_TOLERANCE` plus the rounding of the products K a."""
     return ROUGH_TOLERANCE + np.finfo(float).eps * np.max(abs(K) @ np.abs(a))
 
 
-def _line_search(a, start, a_step, K, prior_mean, obs, likelihood, slack, *, longest=LONGEST_STEP):
+def _line_search(
+    a: FloatArray,
+    start: FloatArray,
+    a_step: FloatArray,
+    K: Covariance,
+    prior_mean: FloatArray,
+    obs: Observations,
+    likelihood: RowDensity,
+    slack: float,
+    *,
+    longest: float = LONGEST_STEP,
+) -> float | None:
     """Step length from a, with start = K a, at which the log posterior has not fallen and its slope is small; or None.
 
     The slope at f = prior_mean + K a is f_step'(score - a). Bisection on the slope finds such a point for any smooth
@@ -227,11 +269,11 @@ def _line_search(a, start, a_step, K, prior_mean, obs, likelihood, slack, *, lon
     """
     f_step = K @ a_step
 
-    def at(t):
+    def at(t: float) -> tuple[float, float]:
         a_new, move = a + t * a_step, start + t * f_step
         f = prior_mean + move
         value = likelihood.log_density(obs, f).sum() - 0.5 * np.vdot(a_new, move)
-        return value, np.vdot(f_step, likelihood.score(obs, f) - a_new)
+        return value, float(np.vdot(f_step, likelihood.score(obs, f) - a_new))
 
     value, slope = at(0.0)
     terms = np.abs(likelihood.score(obs, prior_mean + start)) + np.abs(a)  # to tell a slope from rounding
@@ -252,7 +294,7 @@ def _line_search(a, start, a_step, K, prior_mean, obs, likelihood, slack, *, lon
     return low or None
 
 
-def log_joint(obs, likelihood, f, prior_mean) -> float:
+def log_joint(obs: Observations, likelihood: RowDensity, f: FloatArray, prior_mean: FloatArray) -> float:
     """log p(y | f) + log N(f; prior_mean, K) - log N(prior_mean; prior_mean, K) at the mode f.
 
     At the mode K^-1 (f - prior_mean) equals the score, so K is not needed.
@@ -260,7 +302,7 @@ def log_joint(obs, likelihood, f, prior_mean) -> float:
     return float(likelihood.log_density(obs, f).sum() - 0.5 * np.vdot(likelihood.score(obs, f), f - prior_mean))
 
 
-def laplace_message(V, Lam: Residual, obs, likelihood, f) -> Message:
+def laplace_message(V: FloatArray, Lam: Residual, obs: Observations, likelihood: Likelihood, f: FloatArray) -> Message:
     """Message of a likelihood linearised at f (n,): `site_message` with weights w and w f + score (SYSTEMS I.4).
 
     evidence = sum log p(y|f) - 1/2 (f'w f + 2 f's) + evidence of the site
@@ -270,7 +312,7 @@ def laplace_message(V, Lam: Residual, obs, likelihood, f) -> Message:
     return site_message(V, Lam, w, w * f + s, constant)
 
 
-def step_message(V, Lam: Residual, obs, likelihood, f) -> Message:
+def step_message(V: FloatArray, Lam: Residual, obs: Observations, likelihood: OneProcess, f: FloatArray) -> Message:
     """Message for a Newton step: the site h, h f + score at f (n,), with h the Hessian of any sign.
 
     precision = V'(I + h Lam)^-1 h V,  eta = V'(I + h Lam)^-1 (h f + score). Where `laplace_message` uses expected
@@ -282,7 +324,7 @@ def step_message(V, Lam: Residual, obs, likelihood, f) -> Message:
     return Message(pulled[:, -1], np.asfortranarray(precision), 0.0, len(f))
 
 
-def site_message(V, Lam: Residual, w, g, constant) -> Message:
+def site_message(V: FloatArray, Lam: Residual, w: FloatArray, g: FloatArray, constant: float) -> Message:
     """Message of rows with likelihood exp(constant + g'f - 1/2 f'w f), w (n,) >= 0; does not overwrite V (n, S) or Lam.
 
     With Lam = cov(f | v) and B = I + w^1/2 Lam w^1/2,  T'T = B^-1,  W = T w^1/2 V,  a = (I + w Lam)^-1 g:
@@ -295,7 +337,7 @@ def site_message(V, Lam: Residual, w, g, constant) -> Message:
     return Message(V.T @ a, factor.gram(root, V), float(evidence), len(g))
 
 
-def regress(factor: Factor, root, K, x) -> np.ndarray:
+def regress(factor: Factor, root: FloatArray, K: Residual | FloatArray, x: FloatArray) -> FloatArray:
     """Return (I + w K)^-1 x, with root = w^1/2 and the factor of I + w^1/2 K w^1/2; K a residual or a matrix.
 
     One step of iterative refinement: x can be 1e7 and the result 1e2 (counts of millions), which would lose digits.

@@ -11,14 +11,16 @@ The first and the third are exact for Gaussian rows. Otherwise sites stay where 
 import numpy as np
 
 from bcmdist import linalg
+from bcmdist.linalg.arrays import FloatArray, FloatOrArray
 from bcmdist.model.shared.belief import Belief
+from bcmdist.model.shared.interface import Moments
 
 # Least share of the information about f that remains without the row. If the row itself carries nearly all of the
 # information, rounding could leave zero or less.
 LEAST_SHARE = 1e-10
 
 
-def from_precision(pull, precision) -> tuple[np.ndarray, np.ndarray]:
+def from_precision(pull: FloatArray, precision: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Errors y_i - E(y_i | others) and variances var(y_i | others) of rows of y ~ N(0, C).
 
     With T = C^-1 they are (T y)_i / T_ii and 1 / T_ii (Rasmussen & Williams 2006, eqs. 5.10 to 5.12).
@@ -31,7 +33,9 @@ def from_precision(pull, precision) -> tuple[np.ndarray, np.ndarray]:
     return pull / precision, 1.0 / precision
 
 
-def cavity(mean, variance, score, curvature, *, prior=np.inf) -> tuple[np.ndarray, np.ndarray]:
+def cavity(
+    mean: FloatArray, variance: FloatArray, score: FloatArray, curvature: FloatArray, *, prior: FloatOrArray = np.inf
+) -> Moments:
     """Moments of f without the row's own site: v' = v / (1 - w v), m' = m - v' score.
 
     Parameters
@@ -49,7 +53,7 @@ def cavity(mean, variance, score, curvature, *, prior=np.inf) -> tuple[np.ndarra
     return mean - without * score, without
 
 
-def downdated(belief: Belief, V, U, pull, share) -> tuple[np.ndarray, np.ndarray]:
+def downdated(belief: Belief, V: FloatArray, U: FloatArray, pull: FloatArray, share: FloatArray) -> Moments:
     """Mean and variance of b_i'v at rows i, under the posterior N(m, Lambda^-1) of v without row i.
 
     Without row i the posterior has the natural parameters Lambda - s_i u_i u_i' and eta - s_i u_i (u_i'm + pull_i):

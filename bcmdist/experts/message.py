@@ -10,11 +10,14 @@ tests/experts/test_message.py:
     precision is symmetric positive semi-definite
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from bcmdist import linalg
+from bcmdist.linalg.arrays import FloatArray
 from bcmdist.model.likelihoods.interface import Likelihood
 from bcmdist.model.shared.interface import Shared
 
@@ -34,9 +37,9 @@ class Message:
     of a mixture, each with its own shared variables, are stored in the same way (`stacked`).
     """
 
-    eta: np.ndarray
+    eta: FloatArray
     """(..., S)"""
-    precision: np.ndarray
+    precision: FloatArray
     """(S, S) or (..., S, S), symmetric positive semi-definite; or (L,), numbers that define products with such a matrix
     (shared variables of `fourier`), the same for all processes"""
     evidence: float
@@ -55,45 +58,46 @@ class Message:
     def __sub__(self, other: "Message") -> "Message":
         return self + Message(-other.eta, -other.precision, -other.evidence, -other.rows)
 
-    def __sizeof__(self):
+    def __sizeof__(self) -> int:
         """Size of the arrays in bytes, for memory accounting."""
         return self.eta.nbytes + self.precision.nbytes
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[Any, ...]:
         """Pickle only the lower triangle of a matrix precision, which halves the bytes."""
         if self.precision.ndim == 1:
             return Message, (self.eta, self.precision, self.evidence, self.rows)
         return _received, (self.eta, linalg.packed(self.precision), self.evidence, self.rows)
 
-    def weighted(self, weight) -> "Message":
+    def weighted(self, weight: float) -> "Message":
         """Message of the same rows, each counted `weight` times; `rows` is unchanged."""
         if weight == 1.0:
             return self
         return Message(weight * self.eta, weight * self.precision, weight * self.evidence, self.rows)
 
 
-def stacked(messages) -> Message:
+def stacked(messages: Sequence[Message]) -> Message:
     """Stack the messages of K members about the same rows: `eta` (K, S), `precision` (K, S, S), evidence summed."""
     first = messages[0]
     eta, precision = np.stack([one.eta for one in messages]), np.stack([one.precision for one in messages])
     return Message(eta, precision, sum(one.evidence for one in messages), first.rows)
 
 
-def _received(eta, triangle, evidence, rows):
+def _received(eta: FloatArray, triangle: FloatArray, evidence: float, rows: int) -> Message:
     return Message(eta, linalg.unpacked(triangle), evidence, rows)
 
 
-def zero(shared) -> Message:
+def zero(shared: int) -> Message:
     """Message of no rows, about S = `shared` variables of one process."""
     return Message(np.zeros(shared), np.zeros((shared, shared)), 0.0, 0)
 
 
 def zero_message(shared: Shared, likelihood: Likelihood) -> Message:
     """Message of no rows, in the shapes that messages of this likelihood have."""
-    return shared.zero_message(likelihood, _zero_message)
+    message: Message = shared.zero_message(likelihood, _zero_message)
+    return message
 
 
-def _zero_message(shared, likelihood):
+def _zero_message(shared: Shared, likelihood: Likelihood) -> Message:
     if shared.members:
         return stacked([zero_message(one.shared, likelihood.each) for one in shared.members])
     S, C = shared.size, likelihood.processes

@@ -31,6 +31,7 @@ from bcmdist.errors import InvalidOption, NotPositiveDefinite
 from bcmdist.experts.expert import expert_message, gaussian_message
 from bcmdist.experts.message import Message, zero_message
 from bcmdist.experts.residual import Block, kind_of
+from bcmdist.linalg.arrays import FloatArray
 from bcmdist.model.kernels import cross_lower
 from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.model import FIRST_PRECISION
@@ -43,10 +44,10 @@ LARGEST_ERROR, GROWTH = 1e-3, 40.0
 ADDED_ROWS = 512
 EPS = float(np.finfo(np.float32).eps)
 
-ComputeMessage = Callable[[Shared, Likelihood, np.ndarray, Observations], Message]
+ComputeMessage = Callable[[Shared, Likelihood, FloatArray, Observations], Message]
 
 
-def mixed_message(shared: Shared, likelihood: Likelihood, X, obs: Observations) -> Message:
+def mixed_message(shared: Shared, likelihood: Likelihood, X: FloatArray, obs: Observations) -> Message:
     """Message of Gaussian rows with the residual "block", in mixed precision where that is accurate enough.
 
     Arguments as for `expert_message`. Falls back to double precision where the error bound exceeds `LARGEST_ERROR`.
@@ -66,18 +67,18 @@ def mixed_message(shared: Shared, likelihood: Likelihood, X, obs: Observations) 
     return gaussian_message(V, kind_of(shared).residual(shared, V, X), y, noise)
 
 
-def _error(information, rows) -> float:
+def _error(information: float, rows: int) -> float:
     """Bound on the movement of means by rounding, from said = tr(V'R^-1 V)."""
-    return GROWTH * EPS * information / np.sqrt(rows)
+    return float(GROWTH * EPS * information / np.sqrt(rows))
 
 
-def _diagonal_information(shared, V, X, noise) -> float:
+def _diagonal_information(shared: Shared, V: FloatArray, X: FloatArray, noise: FloatArray) -> float:
     """tr(V'R^-1 V) as if R were diagonal, a lower bound: if this is too large, mixed precision is not tried."""
     prior, residual = shared.kernel.diagonal(X), np.maximum(shared.residual_variance(V, X), 0.0)
     return float(((prior - residual) / (residual + noise)).sum())
 
 
-def _single_message(shared, V, X, y, noise) -> Message:
+def _single_message(shared: Shared, V: FloatArray, X: FloatArray, y: FloatArray, noise: FloatArray) -> Message:
     """`gaussian_message` in mixed precision, given V (n, S), which is not overwritten."""
     V = V.astype(np.float32, order="F")
     K = cross_lower(shared.kernel, X, dtype=np.float32)

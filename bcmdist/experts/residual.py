@@ -21,7 +21,7 @@ subset of regressors. The support has as many rows as there are query points, ev
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -31,11 +31,12 @@ from bcmdist.errors import InvalidOption
 from bcmdist.experts.factor import Rotated, Scales, Triangular
 from bcmdist.experts.low_rank import LowRank
 from bcmdist.experts.residual_interface import Kept, Kind, Residual, left_variance
+from bcmdist.linalg.arrays import FloatArray, FloatOrArray, IntArray
 from bcmdist.model.kernels import cross_lower, parse_kernel
 from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.mean import Mean, prior_covariance
 from bcmdist.model.shared.interface import Shared, refuse_negative
-from bcmdist.model.shared.query import prepare
+from bcmdist.model.shared.query import Query, prepare
 from bcmdist.runtime import memory
 
 # Residual variances of support rows below this share of the prior variance are rounding, or determined by the others.
@@ -46,34 +47,34 @@ LEAST_LEFT = 1e-8
 class Spanned(Residual):
     """Lam = B B'."""
 
-    B: np.ndarray
+    B: FloatArray
     """(n, M), Fortran-ordered"""
 
     @property
     def covariance(self) -> LowRank:
         return LowRank(np.zeros(len(self.B)), self.B)
 
-    def factor(self, noise) -> Rotated:
+    def factor(self, noise: FloatOrArray) -> Rotated:
         sd = np.sqrt(noise + np.zeros(len(self.B)))
         return Rotated(sd, self.B / sd[:, None])
 
-    def site(self, w) -> Rotated:
+    def site(self, w: FloatArray) -> Rotated:
         return Rotated(np.ones(len(self.B)), np.sqrt(w)[:, None] * self.B)
 
-    def __matmul__(self, x):
+    def __matmul__(self, x: FloatArray) -> FloatArray:
         return self.B @ (self.B.T @ x)
 
-    def pull(self, h, B) -> np.ndarray:
+    def pull(self, h: FloatArray, B: FloatArray) -> FloatArray:
         inner = np.eye(self.B.shape[1]) + self.B.T @ (h[:, None] * self.B)
         return B - h[:, None] * (self.B @ np.linalg.solve(inner, self.B.T @ B))
 
-    def left(self, w, V) -> tuple[np.ndarray, np.ndarray]:
+    def left(self, w: FloatArray, V: FloatArray) -> tuple[FloatArray, FloatArray]:
         wB = w[:, None] * self.B
         L = linalg.cholesky(np.asfortranarray(np.eye(self.B.shape[1]) + self.B.T @ wB), name="I + B'w B of an expert")
         left = linalg.solve_right_transposed(L, self.B.copy(order="F"))
         return np.einsum("ij,ij->i", left, left), V - self.B @ linalg.cholesky_solve(L, wB.T @ V)
 
-    def plus(self, A) -> LowRank:
+    def plus(self, A: FloatArray) -> LowRank:
         return LowRank(np.zeros(len(self.B)), np.hstack([self.B, A]))
 
 
@@ -82,7 +83,7 @@ class Augmented(Kept):
 
     couples = False
 
-    def residual(self, shared, V, X) -> Spanned:
+    def residual(self, shared: Shared, V: FloatArray, X: FloatArray) -> Spanned:
         some = support(len(X), shared.functions)
         Lam_ss = shared.residual_cross(V[some], X[some], V[some], X[some])
         prior = shared.kernel.diagonal(X[some])
@@ -93,21 +94,24 @@ class Augmented(Kept):
         Lam_is = shared.residual_cross(V, X, V[some], X[some])
         return Spanned(np.asfortranarray(linalg.solve_right_transposed(L, np.asfortranarray(Lam_is))))
 
-    def own_prior(self, shared, V, X) -> tuple[LowRank, Spanned]:
+    def own_prior(self, shared: Shared, V: FloatArray, X: FloatArray) -> tuple[LowRank, Spanned]:
         residual = self.residual(shared, V, X)
         return residual.plus(V), residual
 
-    def expert_bytes(self, rows, shared, *, kernels, laplace, classes, coupled) -> float:
-        how = {"kernels": kernels, "laplace": laplace, "classes": classes, "coupled": coupled}
-        return 2 * memory.independent_expert_bytes(rows, shared, **how)
+    def expert_bytes(
+        self, rows: int, shared: int, *, kernels: int, laplace: bool, classes: int, coupled: bool
+    ) -> float:
+        return 2 * memory.independent_expert_bytes(
+            rows, shared, kernels=kernels, laplace=laplace, classes=classes, coupled=coupled
+        )
 
 
-def support(rows: int, count: int) -> np.ndarray:
+def support(rows: int, count: int) -> IntArray:
     """Indices of at most `count` of `rows` rows, evenly spaced."""
     return np.unique(np.linspace(0, rows - 1, min(rows, count)).round().astype(int))
 
 
-def _independent(Lam, least):
+def _independent(Lam: FloatArray, least: float) -> IntArray:
     """Indices, ascending, of rows whose variance given the others exceeds `least`."""
     mean = np.diag(Lam).mean()
     return linalg.independent_rows(Lam, least / mean) if mean > least else np.empty(0, dtype=int)
@@ -121,31 +125,31 @@ class Block(Residual):
     """Lam, (n, n); only the lower triangle is read"""
 
     @cached_property
-    def covariance(self) -> np.ndarray:
+    def covariance(self) -> FloatArray:
         return linalg.mirror(self.lower)
 
-    def factor(self, noise) -> Triangular:
+    def factor(self, noise: FloatOrArray) -> Triangular:
         R = self.lower
         R[np.diag_indices_from(R)] += noise
         return Triangular(linalg.cholesky(R, name="cov(y | query) of a Gaussian expert"))
 
-    def site(self, w) -> Triangular:
+    def site(self, w: FloatArray) -> Triangular:
         B = linalg.identity_plus_scaled(self.covariance, np.sqrt(w))
         return Triangular(linalg.cholesky(B, name="I + w^1/2 Lam w^1/2"))
 
-    def __matmul__(self, x):
+    def __matmul__(self, x: FloatArray) -> FloatArray:
         return self.covariance @ x
 
-    def pull(self, h, B) -> np.ndarray:
-        return np.linalg.solve(np.eye(len(h)) + h[:, None] * self.covariance, B)
+    def pull(self, h: FloatArray, B: FloatArray) -> FloatArray:
+        return cast(FloatArray, np.linalg.solve(np.eye(len(h)) + h[:, None] * self.covariance, B))
 
-    def left(self, w, V) -> tuple[np.ndarray, np.ndarray]:
+    def left(self, w: FloatArray, V: FloatArray) -> tuple[FloatArray, FloatArray]:
         root, L = np.sqrt(w), self.site(w)
         C = L.weigh(root, self.covariance)
         variance = np.diag(self.covariance) - np.einsum("ij,ij->j", C, C)
         return variance, V - C.T @ L.weigh(root, V)
 
-    def plus(self, A) -> np.ndarray:
+    def plus(self, A: FloatArray) -> FloatArray:
         return np.asfortranarray(self.covariance + A @ A.T)
 
 
@@ -153,30 +157,30 @@ class Block(Residual):
 class Diagonal(Residual):
     """An independent residual variance for each row, which may be 0."""
 
-    variances: np.ndarray
+    variances: FloatArray
     """(n,), >= 0"""
 
     @property
     def covariance(self) -> LowRank:
         return LowRank(self.variances, np.empty((len(self.variances), 0)))
 
-    def factor(self, noise) -> Scales:
+    def factor(self, noise: FloatOrArray) -> Scales:
         return Scales(np.sqrt(self.variances + noise))
 
-    def site(self, w) -> Scales:
+    def site(self, w: FloatArray) -> Scales:
         return Scales(np.sqrt(1.0 + w * self.variances))
 
-    def __matmul__(self, x):
+    def __matmul__(self, x: FloatArray) -> FloatArray:
         return (self.variances * x.T).T
 
-    def pull(self, h, B) -> np.ndarray:
+    def pull(self, h: FloatArray, B: FloatArray) -> FloatArray:
         return B / (1.0 + h * self.variances)[:, None]
 
-    def left(self, w, V) -> tuple[np.ndarray, np.ndarray]:
+    def left(self, w: FloatArray, V: FloatArray) -> tuple[FloatArray, FloatArray]:
         shrink = 1.0 / (1.0 + w * self.variances)
         return self.variances * shrink, V * shrink[:, None]
 
-    def plus(self, A) -> LowRank:
+    def plus(self, A: FloatArray) -> LowRank:
         return LowRank(self.variances, A)
 
 
@@ -185,15 +189,15 @@ class Blocks(Kept):
 
     couples = True
 
-    def residual(self, shared, V, X) -> "Block":
+    def residual(self, shared: Shared, V: FloatArray, X: FloatArray) -> "Block":
         return Block(shared.residual_lower(V, cross_lower(shared.kernel, X)))
 
-    def own_prior(self, shared, V, X) -> tuple[np.ndarray, "Block"]:
+    def own_prior(self, shared: Shared, V: FloatArray, X: FloatArray) -> tuple[FloatArray, "Block"]:
         K = shared.kernel.cross(X, X)
         prior = prior_covariance(K, shared.mean, X)
         return prior, Block(shared.residual_lower(V, K))
 
-    def expert_bytes(self, rows, shared, *, kernels, laplace, classes, coupled) -> int:
+    def expert_bytes(self, rows: int, shared: int, *, kernels: int, laplace: bool, classes: int, coupled: bool) -> int:
         return memory.expert_bytes(rows, shared, kernels=kernels, laplace=laplace, classes=classes, coupled=coupled)
 
 
@@ -202,24 +206,24 @@ class IndependentRows(Kind):
 
     couples = False
 
-    def residual(self, shared, V, X) -> "Diagonal":
+    def residual(self, shared: Shared, V: FloatArray, X: FloatArray) -> "Diagonal":
         return Diagonal(self.variance(shared, V, X))
 
-    def own_prior(self, shared, V, X) -> tuple[LowRank, "Diagonal"]:
+    def own_prior(self, shared: Shared, V: FloatArray, X: FloatArray) -> tuple[LowRank, "Diagonal"]:
         residual = self.residual(shared, V, X)
         return residual.plus(V), residual
 
-    def joint_lower(self, shared, V, X) -> np.ndarray:
+    def joint_lower(self, shared: Shared, V: FloatArray, X: FloatArray) -> FloatArray:
         return np.diag(self.variance(shared, V, X)).copy(order="F")
 
 
 class Variances(IndependentRows):
     """Each row keeps the residual variance of the kernel (FITC)."""
 
-    def variance(self, shared, V, X) -> np.ndarray:
+    def variance(self, shared: Shared, V: FloatArray, X: FloatArray) -> FloatArray:
         return left_variance(shared, V, X)
 
-    def expert_bytes(self, rows, shared, *, kernels, laplace, classes, coupled) -> int:
+    def expert_bytes(self, rows: int, shared: int, *, kernels: int, laplace: bool, classes: int, coupled: bool) -> int:
         return memory.independent_expert_bytes(
             rows, shared, kernels=kernels, laplace=laplace, classes=classes, coupled=coupled
         )
@@ -230,10 +234,10 @@ class Nothing(IndependentRows):
 
     keeps = 0.0
 
-    def variance(self, shared, V, X) -> np.ndarray:
+    def variance(self, shared: Shared, V: FloatArray, X: FloatArray) -> FloatArray:
         return np.zeros(len(X))
 
-    def expert_bytes(self, rows, shared, *, kernels, laplace, classes, coupled) -> int:
+    def expert_bytes(self, rows: int, shared: int, *, kernels: int, laplace: bool, classes: int, coupled: bool) -> int:
         return memory.independent_expert_bytes(
             rows, shared, kernels=kernels, laplace=laplace, classes=classes, coupled=coupled
         )
@@ -276,7 +280,7 @@ def register_residual(name: str, kind: Kind, *, shared: Shared | None = None) ->
     return RESIDUALS.add(name, kind)
 
 
-def _few_values():
+def _few_values() -> Query:
     points = np.array([[0.0, 0.0], [1.0, -1.0], [-1.0, 0.5]])
     return prepare(points, kernel=parse_kernel("se", inputs=2), mean=Mean("constant"))
 

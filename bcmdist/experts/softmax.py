@@ -11,17 +11,24 @@ K = diag(d) + U U', these matrices are diagonal, and one matrix of C times the c
 """
 
 from functools import singledispatch
+from typing import Protocol, cast
 
 import numpy as np
 
 from bcmdist import linalg
+from bcmdist.data.observations import Observations
 from bcmdist.experts.laplace import REUSED_SHARE, climb, site_message
-from bcmdist.experts.low_rank import LowRank
+from bcmdist.experts.low_rank import Covariance, LowRank
 from bcmdist.experts.message import Message
 from bcmdist.experts.residual_interface import Residual
+from bcmdist.linalg.arrays import FloatArray
+from bcmdist.model.likelihoods.interface import Likelihood
+from bcmdist.model.likelihoods.multiclass import AnySoftmax
 
 
-def softmax_mode(K, obs, likelihood, prior_mean=None) -> np.ndarray:
+def softmax_mode(
+    K: Covariance, obs: Observations, likelihood: AnySoftmax, prior_mean: FloatArray | None = None
+) -> FloatArray:
     """Mode of p(y | f) prod_c N(f_c; prior_mean_c, K), (n, C), by damped Newton steps.
 
     Raises
@@ -30,9 +37,10 @@ def softmax_mode(K, obs, likelihood, prior_mean=None) -> np.ndarray:
     """
     if prior_mean is not None and not K.diagonal().any():  # f has no variance
         return prior_mean
-    kept, largest = None, 0.0
+    kept: Coupling | None = None
+    largest = 0.0
 
-    def newton(f, gap):
+    def newton(f: FloatArray, gap: FloatArray) -> FloatArray:
         nonlocal kept, largest
         before, largest = largest, np.abs(gap).max()
         if kept is None or largest > REUSED_SHARE * before:
@@ -45,21 +53,33 @@ def softmax_mode(K, obs, likelihood, prior_mean=None) -> np.ndarray:
     )
 
 
-def _times_hessian(p, weight, b):
+def _times_hessian(p: FloatArray, weight: FloatArray, b: FloatArray) -> FloatArray:
     """Return W b for p, b (n, C): p_c b_c - p_c sum_d p_d b_d / weight."""
-    return p * (b - ((p * b).sum(axis=1) / weight)[:, None])
+    product: FloatArray = p * (b - ((p * b).sum(axis=1) / weight)[:, None])
+    return product
+
+
+class Coupling(Protocol):
+    """(W^-1 + K)^-1 as an operator."""
+
+    def solve(self, B: FloatArray) -> FloatArray: ...
+
+    def gram(self, V: FloatArray) -> FloatArray: ...
+
+    @property
+    def log_determinant(self) -> float: ...
 
 
 @singledispatch
-def _coupling(K, p):
+def _coupling(K: Covariance, p: FloatArray) -> Coupling:
     """(W^-1 + K)^-1 as an operator, for p (n, C); dispatches on the type of K."""
-    return _Coupling(K, p)
+    return _Coupling(cast(FloatArray, K), p)  # other types have their own implementations
 
 
 class _Coupling:
     """For a matrix K: stores the factors of all E_c and of their sum."""
 
-    def __init__(self, K, p):
+    def __init__(self, K: FloatArray, p: FloatArray) -> None:
         self.roots = np.sqrt(p)
         self.factors = [
             linalg.cholesky(linalg.identity_plus_scaled(K, root), name="I + p^1/2 K p^1/2") for root in self.roots.T
@@ -72,18 +92,19 @@ class _Coupling:
             total += E
         self.sum_factor = linalg.cholesky(total, name="sum over classes of (p^-1 + K)^-1")
 
-    def half(self, c, B) -> np.ndarray:
+    def half(self, c: int, B: FloatArray) -> FloatArray:
         """Return E_c B."""
         root = self.roots[:, c].reshape(-1, *[1] * (B.ndim - 1))
-        return root * linalg.cholesky_solve(self.factors[c], root * B)
+        product: FloatArray = root * linalg.cholesky_solve(self.factors[c], root * B)
+        return product
 
-    def solve(self, B) -> np.ndarray:
+    def solve(self, B: FloatArray) -> FloatArray:
         """Return (W^-1 + K)^-1 B for B (n, C)."""
         EB = np.column_stack([self.half(c, B[:, c]) for c in range(B.shape[1])])
         common = linalg.cholesky_solve(self.sum_factor, EB.sum(axis=1))
         return EB - np.column_stack([self.half(c, common) for c in range(B.shape[1])])
 
-    def gram(self, V) -> np.ndarray:
+    def gram(self, V: FloatArray) -> FloatArray:
         """Return V'(W^-1 + K)^-1_cd V in blocks by class, (C S, C S)."""
         C, S = self.roots.shape[1], V.shape[1]
         U = np.concatenate([self.half(c, V) for c in range(C)], axis=1)
@@ -108,7 +129,7 @@ class _LowRankCoupling:
     e_c = p_c / (1 + d p_c)
     """
 
-    def __init__(self, K: LowRank, p):
+    def __init__(self, K: LowRank, p: FloatArray) -> None:
         self.U, self.widened = K.U, 1.0 + K.d[:, None] * p
         self.e = p / self.widened
         self.sum = self.e.sum(axis=1)
@@ -118,12 +139,13 @@ class _LowRankCoupling:
         inner[np.diag_indices_from(inner)] += 1.0
         self.factor = linalg.cholesky(inner, name="I + U'A U of all classes of an expert")
 
-    def _times_a(self, B):
+    def _times_a(self, B: FloatArray) -> FloatArray:
         """Return A B for B (n, C)."""
         EB = self.e * B
-        return EB - self.e * (EB.sum(axis=1) / self.sum)[:, None]
+        product: FloatArray = EB - self.e * (EB.sum(axis=1) / self.sum)[:, None]
+        return product
 
-    def _between(self, V, U):
+    def _between(self, V: FloatArray, U: FloatArray) -> FloatArray:
         """Return V~' A U~ in blocks by class, (C S, C R)."""
         (S, R), C = (V.shape[1], U.shape[1]), self.e.shape[1]
         found = np.zeros((C * S, C * R), order="F")
@@ -135,7 +157,7 @@ class _LowRankCoupling:
                 found[d * S : (d + 1) * S, c * R : (c + 1) * R] = block
         return found
 
-    def solve(self, B) -> np.ndarray:
+    def solve(self, B: FloatArray) -> FloatArray:
         """Return (W^-1 + K)^-1 B for B (n, C)."""
         AB = self._times_a(B)
         if not self.U.shape[1]:
@@ -143,7 +165,7 @@ class _LowRankCoupling:
         common = linalg.cholesky_solve(self.factor, (self.U.T @ AB).T.ravel())
         return AB - self._times_a(self.U @ common.reshape(B.shape[1], -1).T)
 
-    def gram(self, V) -> np.ndarray:
+    def gram(self, V: FloatArray) -> FloatArray:
         """Return V'(W^-1 + K)^-1_cd V in blocks by class, (C S, C S)."""
         found = self._between(V, V)
         if self.U.shape[1]:
@@ -160,7 +182,7 @@ class _LowRankCoupling:
 _coupling.register(LowRank, _LowRankCoupling)
 
 
-def softmax_message(V, Lam: Residual, obs, likelihood, f) -> Message:
+def softmax_message(V: FloatArray, Lam: Residual, obs: Observations, likelihood: AnySoftmax, f: FloatArray) -> Message:
     """Message of the rows linearised at f (n, C): eta (C, S), precision (C, S, S); about C S variables if coupled.
 
     Uncoupled classes: for each class the message of the site w_c, w_c f_c + s_c (GBCM paper, section 5.3).
@@ -178,7 +200,9 @@ def softmax_message(V, Lam: Residual, obs, likelihood, f) -> Message:
     )
 
 
-def _coupled_message(V, Lam, obs, likelihood, f) -> Message:
+def _coupled_message(
+    V: FloatArray, Lam: FloatArray | LowRank, obs: Observations, likelihood: AnySoftmax, f: FloatArray
+) -> Message:
     """Message about the shared variables of all classes jointly, (C S,), ordered by class.
 
     With g = W f + s:  eta = V'(I + W Lam)^-1 g,  precision_cd = V'((W^-1 + Lam)^-1)_cd V
@@ -194,13 +218,14 @@ def _coupled_message(V, Lam, obs, likelihood, f) -> Message:
     return Message((V.T @ a).T.ravel(), coupling.gram(V), float(evidence), len(f))
 
 
-def log_evidence(K, obs, likelihood) -> float:
+def log_evidence(K: Covariance, obs: Observations, likelihood: Likelihood) -> float:
     """Laplace's log p(y | theta) of the rows alone, for C processes with prior covariance K (alg. 3.3).
 
     Raises
     ------
     LaplaceNotConverged, NotPositiveDefinite
     """
+    likelihood = cast(AnySoftmax, likelihood)
     f = softmax_mode(K, obs, likelihood)
     coupling = _coupling(K, likelihood.probability(obs, f))
     determinant = coupling.log_determinant - np.log(obs.weight).sum()
