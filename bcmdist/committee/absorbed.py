@@ -43,7 +43,7 @@ def refuse_compacted(snapshot: Snapshot, entries: Sequence[Entry]) -> None:
         )
 
 
-def _copies(snapshot, entries) -> list[Partition]:
+def _copies(snapshot: Snapshot, entries: Sequence[Entry]) -> list[Partition]:
     """The partitions of ledger entries with copies; their data sets, as far as copies tell, are not opened."""
     model, named = snapshot.model, [named_range(entry.key) for entry in entries]
     rows = {array: stop for array, _, stop in sorted(named)}
@@ -80,5 +80,5 @@ def readable_partitions(snapshot: Snapshot) -> list[Partition]:
     return found
 
 
-def _array_and_start(entry):
+def _array_and_start(entry: Entry) -> tuple[str, int]:
     return named_range(entry.key)[:2]

@@ -4,11 +4,13 @@ Cell order also requires a model directory on a disk: object stores are refused.
 """
 
 import os
+from collections.abc import Iterable
 
 import numpy as np
 
 from bcmdist.committee.facts import Cells
 from bcmdist.committee.snapshot import Snapshot
+from bcmdist.data.partition import Partition
 from bcmdist.errors import InvalidData, InvalidOption
 from bcmdist.storage.commits import CELL_DATA
 from bcmdist.storage.urls import on_objects
@@ -55,7 +57,7 @@ def outside_in_words(rows: int, total: int) -> str:
     )
 
 
-def refuse_absorbed_in_cells(snapshot: Snapshot, parts) -> None:
+def refuse_absorbed_in_cells(snapshot: Snapshot, parts: Iterable[Partition]) -> None:
     """Raise `InvalidData` if `parts` contain cells, and rows of the survey were ingested in stored order."""
     copy = f"{cells_directory(snapshot.facts.cells, snapshot.url)}/{CELL_DATA}"
     if any(part.data.url == copy for part in parts):
@@ -72,7 +74,7 @@ def refuse_absorbed_as_stored(snapshot: Snapshot) -> None:
         )
 
 
-def refuse_cells_on_objects(url, cells) -> None:
+def refuse_cells_on_objects(url: str, cells: bool) -> None:
     """Raise `InvalidOption` if a model on an object store shall make or use cells."""
     if cells and on_objects(url):
         raise InvalidOption(

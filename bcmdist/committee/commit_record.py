@@ -1,13 +1,19 @@
 """The content of a commit, written after checks that a reader would accept it."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from bcmdist.committee.committee import Committee
 from bcmdist.committee.facts import Facts
 from bcmdist.committee.loading import sound_committee
 from bcmdist.errors import NotFinite
+from bcmdist.experts.message import Message
+from bcmdist.model.model import Model
+from bcmdist.model.shared.interface import Arrays
 from bcmdist.storage.blobs import canonical_json
 from bcmdist.storage.commits import Commit, ModelStore, Reference
 from bcmdist.storage.fields import read_back
@@ -17,16 +23,16 @@ from bcmdist.storage.residual_records import residual_arrays, with_residuals
 
 def write_commit(
     store: ModelStore,
-    number,
-    model,
-    committee,
+    number: int,
+    model: Model,
+    committee: Committee,
     facts: Facts,
     *,
     ledger: Ledger = EMPTY,
-    offsets=None,
-    identity=None,
-    parent=None,
-    before=None,
+    offsets: dict[str, Any] | None = None,
+    identity: str | None = None,
+    parent: str | None = None,
+    before: Mapping[str, str] | None = None,
 ) -> tuple[Reference, dict[str, str]]:
     """Write a commit after checking that it can be read back; return its reference, and hashes by name of its arrays.
 
@@ -76,11 +82,11 @@ def write_commit(
 class Contents:
     """Arrays by name and JSON-ready facts of a commit's record."""
 
-    arrays: dict[str, np.ndarray]
-    facts: dict
+    arrays: Arrays
+    facts: dict[str, Any]
 
     @classmethod
-    def of(cls, model, committee, ledger, facts: Facts) -> "Contents":
+    def of(cls, model: Model, committee: Committee, ledger: Ledger, facts: Facts) -> "Contents":
         arrays, model_facts = model.to_arrays()
         total = committee.total
         arrays |= {"eta": total.eta, "precision": total.precision} | residual_arrays(list(ledger.recorded.values()))
@@ -88,7 +94,7 @@ class Contents:
         return cls(arrays, made | {"partitions": len(ledger)})
 
 
-def _refuse_not_finite(total, expected):
+def _refuse_not_finite(total: Message, expected: str) -> None:
     if not all(np.all(np.isfinite(part)) for part in (total.eta, total.precision, total.evidence)):
         raise NotFinite(
             f"{expected}, got others; nothing was committed: check that inputs are in the range of the training data, "

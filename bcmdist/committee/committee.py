@@ -7,14 +7,16 @@ cannot fail, for any positive semi-definite messages (SYSTEMS I.7).
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from bcmdist.errors import NotPositiveDefinite
 from bcmdist.experts.message import Message
+from bcmdist.linalg.arrays import FloatArray
 from bcmdist.model.shared.belief import Belief, factored
 
-Believe = Callable[[np.ndarray, np.ndarray], Belief]
+Believe = Callable[[FloatArray, FloatArray], Belief]
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,7 @@ class Committee:
         """Return the committee with `message` subtracted, as if it had never been absorbed."""
         return replace(self, total=self.total - message)
 
-    def aged(self, factor) -> "Committee":
+    def aged(self, factor: float) -> "Committee":
         """Return the committee with all messages multiplied by `factor`."""
         return self if factor == 1.0 else replace(self, total=self.total.weighted(factor))
 
@@ -58,7 +60,7 @@ class Committee:
         return self.posterior.degrees_of_freedom
 
 
-def next_mean(committee: Committee, step: Message | None) -> np.ndarray:
+def next_mean(committee: Committee, step: Message | None) -> FloatArray:
     """The shared values at which the next pass linearises.
 
     The posterior mean; or, where experts give a separate Newton `step`, the mean with that step in place of the
@@ -81,7 +83,7 @@ LEAST_HALVED = 100
 POINTS_PER_DEGREE = 2.0
 
 
-def query_limits(degrees_of_freedom, points, asked) -> bool:
+def query_limits(degrees_of_freedom: float, points: int, asked: int) -> bool:
     """Whether the number of query points asked for limits the fit, so that more points could capture more."""
     return points >= asked and POINTS_PER_DEGREE * degrees_of_freedom > points
 
@@ -92,15 +94,15 @@ ADVISED = "set --query to {} or more"
 
 
 def query_advice(
-    degrees_of_freedom,
-    points,
-    asked,
-    estimated=None,
+    degrees_of_freedom: float,
+    points: int,
+    asked: int,
+    estimated: float | None = None,
     *,
-    of="query points",
-    advised=ADVISED,
-    fewer=DETERMINED,
-    loss=None,
+    of: Any = "query points",
+    advised: Any = ADVISED,
+    fewer: Any = DETERMINED,
+    loss: Any = None,
 ) -> str:
     """One line on whether the query set suffices, and what to set if it does not.
 

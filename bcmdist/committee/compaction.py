@@ -46,7 +46,7 @@ def compact(snapshot: Snapshot, keep: int) -> Snapshot:
         snapshot = current.newest()
 
 
-def _refuse_window(snapshot):
+def _refuse_window(snapshot: Snapshot) -> None:
     """Raise `InvalidOption` where rows leave by a window; others may have begun that meanwhile."""
     if snapshot.facts.fading.window is not None:
         raise InvalidOption(
@@ -64,7 +64,7 @@ class LedgerCompaction:
     fading : how rows of the model lose weight
     """
 
-    def __init__(self, keep: int, fading: Weighting):
+    def __init__(self, keep: int, fading: Weighting) -> None:
         self.keep, self._fading = keep, fading
         self._of_segments: dict[str, list[Entry]] = {}
         self._recorded: frozenset[str] = frozenset()
@@ -136,5 +136,5 @@ def _are_adjacent(one: tuple[Rows, Entry], other: tuple[Rows, Entry]) -> bool:
     return array == second and stop == start and _weighting_of(one[1]) == _weighting_of(other[1])
 
 
-def _weighting_of(entry: Entry) -> tuple:
+def _weighting_of(entry: Entry) -> tuple[int, str, float, bool, bool]:
     return entry.query, entry.at, entry.weight, entry.position is None, entry.densities is None

@@ -1,6 +1,6 @@
 """Check the arrays that stand beside targets against those of training."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from bcmdist.data.dataset import Dataset
 from bcmdist.data.observations import TARGET_VARIANCE
@@ -40,7 +40,7 @@ def check_companions(data: Dataset, stored: Sequence[str] | None, model: Model, 
         warn(f"{url}: {name} is not used: the {model.likelihood.name} likelihood does not read it")
 
 
-def _refuse_missing(data, missing):
+def _refuse_missing(data: Dataset, missing: Collection[str]) -> None:
     if "event" in missing:
         raise InvalidData(
             f"{data.url}: expected an array event beside {data.y}, as in training, found none: lifetimes would all "

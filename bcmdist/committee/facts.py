@@ -232,7 +232,8 @@ class Cells(Record, frozen=True, omit_defaults=True):
 
     def to_json(self) -> dict[str, Any]:
         """The fields that are set."""
-        return msgspec.to_builtins(self)
+        fields: dict[str, Any] = msgspec.to_builtins(self)
+        return fields
 
 
 class Facts(Record, frozen=True):
@@ -288,9 +289,10 @@ class Facts(Record, frozen=True):
         plain = {name: present[name] for name in PLAIN if name in present}
         reports = {name: decode(kind, present[name], where, name) for name, kind in REPORTS.items() if name in present}
         other = {name: value for name, value in flat.items() if name not in NAMES | REPORTS.keys()}
-        return decode(cls, {**plain, **records, "reports": reports, "other": other}, where)
+        facts: Facts = decode(cls, {**plain, **records, "reports": reports, "other": other}, where)
+        return facts
 
-    def changed(self, **values) -> "Facts":
+    def changed(self, **values: Any) -> "Facts":
         """A copy with the given facts replaced, by their names in the flat object.
 
         Raises

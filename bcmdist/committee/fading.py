@@ -32,7 +32,7 @@ class Weighting:
     window: CountFromOne | None = None
     """W in rows; None: no limit"""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for name, value in (("--half-life", self.half_life), ("--window", self.window)):
             if value is not None and not (np.isfinite(value) and value > 0):
                 raise InvalidOption(f"{name}: expected a positive number of rows, got {value}; correct it")
@@ -59,7 +59,7 @@ class Weighting:
         return self.half_life is not None or self.window is not None
 
 
-def chosen_fading(current: Weighting, source, half_life, window) -> Weighting:
+def chosen_fading(current: Weighting, source: str, half_life: float | None, window: int | None) -> Weighting:
     """The weighting for rows of a source: that of the model if its rows fade already, else the one asked for.
 
     Raises
@@ -84,7 +84,7 @@ def chosen_fading(current: Weighting, source, half_life, window) -> Weighting:
     return current
 
 
-def going_on(before: Weighting, now: Weighting, url) -> Weighting:
+def going_on(before: Weighting, now: Weighting, url: str) -> Weighting:
     """Return `now`, the current weighting of the model at `url`, checked against `before`, that of a running ingestion.
 
     Raises

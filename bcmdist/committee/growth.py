@@ -5,7 +5,7 @@ it was absorbed, through the query set of its time, and partitions absorbed late
 """
 
 from dataclasses import replace
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from bcmdist.committee.snapshot import Snapshot
 from bcmdist.errors import InvalidOption
 from bcmdist.experts.contributions import lifted
 from bcmdist.experts.message import Message
+from bcmdist.linalg.arrays import FloatArray
 from bcmdist.model.model import Model
 from bcmdist.model.query_sets import EarlierQuery, QuerySets, appended, is_beginning, lift_between, remaining
 from bcmdist.model.shared.query import Query
@@ -41,7 +42,7 @@ def grown_to(snapshot: Snapshot, model: Model, most: int | None) -> Snapshot:
     most : largest number of points, to be recorded
     """
     total = lifted(snapshot.committee.total, model.lift(len(snapshot.model.earlier)))
-    facts = {
+    facts: dict[str, Any] = {
         "linearised_at": None,
         "objective": None,
         "query_asked": model.shared.functions,
@@ -79,15 +80,16 @@ def without_needless(snapshot: Snapshot) -> Snapshot:
     return grown_to(snapshot, model, snapshot.facts.query.query_most)
 
 
-def _shares(query, precision) -> np.ndarray:
+def _shares(query: Query, precision: FloatArray) -> FloatArray:
     """Precision that the messages add at each query point, (Q,), in units of its prior precision given the others."""
     Q = query.functions
     whole = precision.reshape(-1, query.size, query.size)[:, :Q, :Q].sum(axis=0)
     half = linalg.solve_lower(query.factor, np.eye(Q, order="F"))
-    return np.einsum("ij,ij->j", half, whole @ half) / np.einsum("ij,ij->j", half, half)
+    shares: FloatArray = np.einsum("ij,ij->j", half, whole @ half) / np.einsum("ij,ij->j", half, half)
+    return shares
 
 
-def _loss(snapshot, kept: Query) -> float:
+def _loss(snapshot: Snapshot, kept: Query) -> float:
     """Bound of the change of predictions, in their standard deviations, with the `kept` query points only.
 
     The length of the change of the posterior mean, or half the norm of the change of the posterior precision, whichever
@@ -105,7 +107,7 @@ def _loss(snapshot, kept: Query) -> float:
     return max(belief.length(after.mean @ T.T - belief.mean), 0.5 * float(np.linalg.norm(norms)))
 
 
-def _between(factor, change) -> np.ndarray:
+def _between(factor: FloatArray, change: FloatArray) -> FloatArray:
     """F^-1 D F^-T of a factor F and a symmetric D, (S, S) each."""
     half = linalg.solve_lower(np.asfortranarray(factor), np.array(change, order="F"))
     return linalg.solve_lower(np.asfortranarray(factor), np.array(half.T, order="F"))
@@ -125,7 +127,7 @@ def capacity(snapshot: Snapshot) -> dict[str, int] | None:
     return found | ({} if most is None else {"most": most})
 
 
-def joined(one: Snapshot, other: Snapshot, most: int | None) -> tuple[Model, Message, list[Entry], dict]:
+def joined(one: Snapshot, other: Snapshot, most: int | None) -> tuple[Model, Message, list[Entry], dict[str, Any]]:
     """Two committees of one kernel joined about the union of their query points.
 
     Points of `other` that those of `one` determine are left out (`query_sets.appended`).
@@ -158,7 +160,7 @@ def joined(one: Snapshot, other: Snapshot, most: int | None) -> tuple[Model, Mes
     return model, total, ledger, {"query_asked": query.functions, "query_most": most, **_UNKNOWN}
 
 
-def _chained(model, start, query) -> list[EarlierQuery]:
+def _chained(model: Model, start: int, query: Query) -> list[EarlierQuery]:
     """All query sets of a model, numbered from `start`; the present one is replaced by the joint one."""
     last = start + len(model.earlier)
     earlier = [replace(one, into=last if one.into is None else one.into + start) for one in model.earlier]

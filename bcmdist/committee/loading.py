@@ -1,5 +1,6 @@
 """Load the committee and facts of a commit, and check types, shapes, and that the ledger adds up to the committee."""
 
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -8,13 +9,17 @@ import numpy as np
 
 from bcmdist.committee.committee import Committee
 from bcmdist.committee.facts import Facts
+from bcmdist.committee.measurements import GapIndicators, ScaleProcess
 from bcmdist.experts.message import Message, zero_message
+from bcmdist.linalg.arrays import FloatArray
 from bcmdist.model.loading import load_model, sound_model
 from bcmdist.model.model import COMMITTEE_ARRAYS, Model
+from bcmdist.model.shared.interface import Arrays
 from bcmdist.storage.arrays import check_array, require_arrays
 from bcmdist.storage.commits import Commit, Reference, load_record, open_store
 from bcmdist.storage.entry import CLASS_SCORES, NUMBER_SCORES
 from bcmdist.storage.fields import Blob, Count, Number, damaged, decode, shown
+from bcmdist.storage.ledger import Ledger
 
 # Fields that local prediction needs, in the order in which a fit adds them.
 CELL_STEPS = ("edges", "halos", "border_jump")
@@ -59,7 +64,7 @@ def load_facts(reference: Reference) -> Facts:
     return sound_facts(decode(Stored, load_record(reference)["facts"], where).fit, model, where)
 
 
-def sound_committee(url, commit: Commit) -> tuple[Model, Committee, Facts]:
+def sound_committee(url: str, commit: Commit) -> tuple[Model, Committee, Facts]:
     """Model, committee and facts of a commit, checked for consistency.
 
     Raises
@@ -76,7 +81,7 @@ def sound_committee(url, commit: Commit) -> tuple[Model, Committee, Facts]:
     return model, committee, facts
 
 
-def _committee(arrays, stored, model, where):
+def _committee(arrays: Arrays, stored: Stored, model: Model, where: str) -> Committee:
     """Build the committee, after checking shapes, and that the precision is symmetric and positive semi-definite."""
     expected = zero_message(model.shared, model.likelihood)
     require_arrays(arrays, COMMITTEE_ARRAYS, where)
@@ -89,7 +94,7 @@ def _committee(arrays, stored, model, where):
     return Committee(message, model.shared.belief)
 
 
-def _check_matrix(precision, where):
+def _check_matrix(precision: FloatArray, where: str) -> None:
     """Raise `ModelDamaged` unless a precision is symmetric with a non-negative diagonal, up to rounding."""
     most = np.abs(precision).max(initial=0.0) * PRECISION_TOLERANCE
     if np.abs(precision - np.swapaxes(precision, -1, -2)).max(initial=0.0) > most:
@@ -99,7 +104,7 @@ def _check_matrix(precision, where):
         raise damaged(where, "a positive semi-definite matrix in precision", f"{diagonal.min():g} on its diagonal")
 
 
-def sound_facts(fit, model: Model, where: str) -> Facts:
+def sound_facts(fit: Mapping[str, Any], model: Model, where: str) -> Facts:
     """Decode the facts of a fit, and check that they agree with the model and with each other.
 
     Raises
@@ -126,14 +131,14 @@ def sound_facts(fit, model: Model, where: str) -> Facts:
     return facts
 
 
-def _check_process(process, inputs, where):
+def _check_process(process: ScaleProcess, inputs: int, where: str) -> None:
     """Raise `ModelDamaged` unless points and lengthscales of the error-scale process have `inputs` + 1 numbers each."""
     widths = {len(point) for point in [*process.points, process.lengthscale]}
     if widths != {inputs + 1} or not process.points:
         raise damaged(where, f"{inputs + 1} numbers in each point and lengthscale of spread", f"{sorted(widths)}")
 
 
-def _check_indicators(gaps, inputs, where):
+def _check_indicators(gaps: GapIndicators, inputs: int, where: str) -> None:
     """Raise `ModelDamaged` unless indicators of gaps are ascending numbers of inputs with a threshold each."""
     numbers = gaps.inputs
     if numbers != sorted(set(numbers)) or numbers[-1] >= inputs or len(gaps.thresholds) != gaps.count:
@@ -141,7 +146,7 @@ def _check_indicators(gaps, inputs, where):
         raise damaged(where, expected, f"{shown(numbers)} and {shown(gaps.thresholds)}")
 
 
-def _check_ledger(ledger, stored, model, where):
+def _check_ledger(ledger: Ledger, stored: Stored, model: Model, where: str) -> None:
     """Raise `ModelDamaged` if ledger entries are invalid or do not add up to the rows and partitions in `stored`."""
     inputs, last = model.inputs, len(model.earlier)
     if any(query > last or model.earlier.lacks(query) for query in ledger.queries):

@@ -103,15 +103,19 @@ def revision_of(contents: Contents) -> Revision:
     """
     if contents.number > 1:
         store = revision_store(contents.url)
-        found = store.reference(contents.number - 1).digest
-        _refuse_other(contents, found)
-        return decode(Revision, store.record(contents.number - 1)["facts"], contents.place)
+        _refuse_other(contents, store.reference(contents.number - 1).digest)
+        return _decoded(store.record(contents.number - 1)["facts"], contents.place)
     text = open_storage(contents.url).get(MIXTURE)
     _refuse_other(contents, hashlib.sha256(text).hexdigest())
     found = parse(text, contents.place)
     if isinstance(found, dict):
-        return decode(Revision, found, contents.place)
+        return _decoded(found, contents.place)
     return Revision(decode(_Members, found, contents.place))
+
+
+def _decoded(stored: dict[str, Any], where: str) -> Revision:
+    revision: Revision = decode(Revision, stored, where)
+    return revision
 
 
 def first_commit(revision: Revision) -> bytes:
@@ -120,7 +124,7 @@ def first_commit(revision: Revision) -> bytes:
     return msgspec.json.encode(revision.members if plain else revision)
 
 
-def _refuse_other(contents, found):
+def _refuse_other(contents: Contents, found: str) -> None:
     if found != contents.digest:
         raise ModelDamaged(
             f"{contents.url}: expected {MIXTURE if contents.number == 1 else f'commit {contents.number}'} "

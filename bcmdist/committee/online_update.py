@@ -22,6 +22,7 @@ from bcmdist.committee.ingest.options import UpdateForm
 from bcmdist.committee.measurements import OnlineUpdate
 from bcmdist.errors import BcmdistWarning, InvalidOption, NotPositiveDefinite
 from bcmdist.experts.message import Message
+from bcmdist.linalg.arrays import FloatArray
 
 # Rounding of the covariance in proportion to its smallest eigenvalue, above which predictions are not to be trusted.
 LARGEST_ROUNDING = 1e-6
@@ -69,7 +70,7 @@ def refuse_without_matrix(message: Message) -> None:
         )
 
 
-def _imprecise(rounding, commit):
+def _imprecise(rounding: float, commit: int) -> str:
     return (
         f"--update kalman: the covariance of commit {commit} has an estimated rounding of {rounding:.0e} of its "
         "smallest eigenvalue, since the new rows are far more precise than the belief before; use --update "
@@ -77,7 +78,7 @@ def _imprecise(rounding, commit):
     )
 
 
-def _of_each(matrices, message):
+def _of_each(matrices: FloatArray, message: Message) -> FloatArray:
     """A matrix for each latent process, where all may share one."""
     size = message.eta.shape[-1]
     return np.broadcast_to(matrices, (*message.eta.shape[:-1], size, size)).reshape(-1, size, size)
@@ -87,8 +88,8 @@ def _of_each(matrices, message):
 class State:
     """Belief N(mean, precision^-1) after a step, and the rounding of its covariance."""
 
-    mean: np.ndarray
-    precision: np.ndarray
+    mean: FloatArray
+    precision: FloatArray
     rounding: float
     """in proportion to the smallest eigenvalue of the covariance"""
 
@@ -102,7 +103,7 @@ class Step:
     eta (S,), precision (S, S) : the message
     """
 
-    def __init__(self, mean, factor, eta, precision):
+    def __init__(self, mean: FloatArray, factor: FloatArray, eta: FloatArray, precision: FloatArray) -> None:
         self.mean = mean
         F, pivots = linalg.pivoted_factor(np.array(precision, order="F"), name="precision of a message")
         self.measurements = F.shape[1]

@@ -9,20 +9,25 @@ Gaussian likelihoods are exact after one pass.
 """
 
 import warnings
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from bcmdist.committee.absorbed import absorbed_partitions
-from bcmdist.committee.committee import next_mean
+from bcmdist.committee.committee import Committee, next_mean
 from bcmdist.committee.facts import Facts, Pass
 from bcmdist.committee.fading import weights
 from bcmdist.committee.row_copies import copied
 from bcmdist.committee.snapshot import Snapshot
+from bcmdist.data.partition import Partition
 from bcmdist.errors import BcmdistWarning
-from bcmdist.experts.contributions import EPExpert, RunningExpert, belief_arrays
+from bcmdist.experts.contributions import Contribution, EPExpert, RunningExpert, belief_arrays
+from bcmdist.linalg.arrays import FloatArray
+from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.model import Model
+from bcmdist.runtime.interface import Runtime
 from bcmdist.runtime.timing import StageTimer
 from bcmdist.storage.commits import BlobReference
 from bcmdist.storage.entry import RUNNING, Entry
@@ -55,7 +60,7 @@ def passes_made(facts: Facts) -> int:
     return facts.linearisation.passes[-1].number if facts.linearisation.passes else 0
 
 
-def log_evidence(model: Model, facts: Facts, ledger, committee) -> float | None:
+def log_evidence(model: Model, facts: Facts, ledger: Sequence[Entry], committee: Committee) -> float | None:
     """log p of all targets in their original unit, in nats, comparable between likelihoods and units of the data.
 
     Each density adds the Jacobian -log y_scale to the committee's evidence of scaled targets. None if the ledger does
@@ -65,18 +70,19 @@ def log_evidence(model: Model, facts: Facts, ledger, committee) -> float | None:
     if model.outputs:
         return None
     log_evidence = committee.log_evidence / (max(1, len(model.shared.members)) if model.shared.mixture else 1)
-    jacobian = model.scaling.log_jacobian(model.likelihood.units)
+    jacobian = cast(float, model.scaling.log_jacobian(model.likelihood.units))  # of one output
     if jacobian == 0.0:
         return log_evidence
     count = densities(model, facts, ledger)
     return None if count is None else log_evidence + count * jacobian
 
 
-def densities(model: Model, facts: Facts, ledger) -> float | None:
+def densities(model: Model, facts: Facts, ledger: Sequence[Entry]) -> float | None:
     """Number of target densities in the evidence of a committee; None if the ledger does not record it."""
     counts = weights(facts.fading, ledger)
     rows = [e.rows if e.densities is None and model.likelihood.exact else e.densities for e in ledger]
-    return None if None in rows else sum(counts[e.key] * n for e, n in zip(ledger, rows, strict=True))
+    known = [n for n in rows if n is not None]
+    return sum(counts[e.key] * n for e, n in zip(ledger, known, strict=True)) if len(known) == len(rows) else None
 
 
 def changes_made(facts: Facts) -> list[float]:
@@ -91,18 +97,18 @@ def converged(facts: Facts) -> bool | None:
     return changes[-1] <= TOLERANCE if changes else None
 
 
-def within(last: Pass, tolerance=TOLERANCE) -> bool:
+def within(last: Pass, tolerance: float = TOLERANCE) -> bool:
     """Whether a pass moved no prediction by more than `tolerance` standard deviations; False for a first pass."""
     return last.change is not None and last.change <= tolerance
 
 
-def _pays(changes):
+def _pays(changes: Sequence[float]) -> bool:
     """Whether the changes of passes still decrease (`PATIENCE`, `PAYING_SHARE`)."""
     recent, before = changes[-PATIENCE:], changes[:-PATIENCE]
     return not before or min(recent) < PAYING_SHARE * min(before)
 
 
-def refine(snapshot: Snapshot, runtime, *, most: int | None = None, tolerance=TOLERANCE) -> Snapshot:
+def refine(snapshot: Snapshot, runtime: Runtime, *, most: int | None = None, tolerance: float = TOLERANCE) -> Snapshot:
     """Make and commit passes until the posterior mean moves by less than `tolerance` posterior standard deviations.
 
     The `change` of a pass is the length of its move in the metric of the posterior precision, which bounds the change
@@ -138,7 +144,8 @@ def refine(snapshot: Snapshot, runtime, *, most: int | None = None, tolerance=TO
         with stages("passes"):
             absorbed, facts = _next_pass(snapshot, parts, values, runtime, label=f"pass {number}")
         objective, last = facts["objective"], snapshot.facts.linearisation.objective
-        if last is not None and objective < last - ROUNDING * abs(last) and halvings < HALVINGS:
+        fell = last is not None and objective < last - ROUNDING * abs(last)
+        if previous is not None and fell and halvings < HALVINGS:
             values, halvings = 0.5 * (values + previous), halvings + 1
             continue
         committee = replace(snapshot.committee, total=absorbed.message)
@@ -163,12 +170,14 @@ def refine(snapshot: Snapshot, runtime, *, most: int | None = None, tolerance=TO
     return snapshot
 
 
-def _through_present(parts):
+def _through_present(parts: Iterable[Partition]) -> list[Partition]:
     """The partitions as they are absorbed anew: through the present query set."""
     return [replace(part, query=None) for part in parts]
 
 
-def _next_pass(snapshot, parts, values, runtime, *, label):
+def _next_pass(
+    snapshot: Snapshot, parts: Sequence[Partition], values: FloatArray, runtime: Runtime, *, label: str
+) -> tuple[Contribution, dict[str, Any]]:
     """Messages of one more pass, and the facts to change after it."""
     if snapshot.facts.linearisation.approximation == "ep":
         total, changes = (
@@ -186,10 +195,10 @@ def _next_pass(snapshot, parts, values, runtime, *, label):
 
 
 # Expectation propagation maximises no objective that could be compared between passes.
-NO_OBJECTIVE = {"objective": None, "linearised_at": None}
+NO_OBJECTIVE: dict[str, Any] = {"objective": None, "linearised_at": None}
 
 
-def _balanced(values, likelihood):
+def _balanced(values: FloatArray, likelihood: Likelihood) -> FloatArray:
     """Shared values (C, S) of C processes, shifted to sum to zero over processes as they do at the joint mode.
 
     Unchanged for a single process, (S,), or processes that are independent models (`Likelihood.apart`). At the mode
@@ -199,7 +208,7 @@ def _balanced(values, likelihood):
     return values if values.ndim == 1 or likelihood.independent_processes else values - values.mean(axis=0)
 
 
-def absorb_in_turn(snapshot: Snapshot, parts, runtime) -> Snapshot:
+def absorb_in_turn(snapshot: Snapshot, parts: Sequence[Partition], runtime: Runtime) -> Snapshot:
     """Absorb partitions in groups, linearised under the posterior of the groups before, and commit once at the end.
 
     A group has one partition for each `ABSORBED_PER_PARTITION` before it, at least one. The result is closer to the

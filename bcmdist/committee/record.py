@@ -13,6 +13,6 @@ def json_values(value: Any) -> Any:
 class Record(msgspec.Struct, frozen=True):
     """A record whose fields have declared types; decoded by `bcmdist.storage.fields.decode`."""
 
-    def changed(self, **values) -> Any:
+    def changed(self, **values: Any) -> Any:
         """A copy with the given fields replaced."""
         return msgspec.structs.replace(self, **values)

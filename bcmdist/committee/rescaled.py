@@ -4,6 +4,7 @@ Messages stay as they are, but for the unit of the densities in their evidence (
 """
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -35,13 +36,13 @@ def rescaled(snapshot: Snapshot, like: Snapshot) -> Snapshot:
     return replace(snapshot, model=model, committee=Committee(total, model.shared.belief), ledger=ledger)
 
 
-def _units(snapshot) -> tuple:
+def _units(snapshot: Snapshot) -> tuple[Any, ...]:
     """What scaled inputs and targets, and hyper-parameters in their units, are stored as."""
     model = snapshot.model
     return scaling_to_array(model.scaling).tolist(), described(model.shared.kernel, model.likelihood)
 
 
-def _rescaled_residuals(entry: Entry, snapshot, like, shift) -> Entry:
+def _rescaled_residuals(entry: Entry, snapshot: Snapshot, like: Snapshot, shift: float) -> Entry:
     """A ledger entry whose residuals are at inputs, and of variances, in other units."""
     if entry.residuals is None:
         return entry

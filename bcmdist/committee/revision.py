@@ -11,7 +11,7 @@ Other processes may commit meanwhile: messages are recomputed once, and withdraw
 
 import itertools
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -28,6 +28,7 @@ from bcmdist.committee.rescaled import rescaled
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.committee.surveyed import recorded_chunks, refuse_changed
 from bcmdist.data.checks.manifest import to_table
+from bcmdist.data.groups import Location
 from bcmdist.data.partition import refuse_overlap
 from bcmdist.data.schema import few
 from bcmdist.errors import CommitConflict, InvalidOption, ModelExists, ModelsDiffer
@@ -35,12 +36,16 @@ from bcmdist.experts.message import Message, zero_message
 from bcmdist.experts.precision import refuse_inexact
 from bcmdist.model.conversion import differences
 from bcmdist.model.model import CELL_ARRAYS
+from bcmdist.runtime.interface import Runtime
 from bcmdist.runtime.threads import one_thread
 from bcmdist.storage.commits import BlobReference, ModelStore, open_store
 from bcmdist.storage.entry import RUNNING, Entry
 
+Revised = tuple[Committee, list[Entry]]
+"""A committee, and its whole ledger."""
 
-def forget(snapshot: Snapshot, keys: Iterable[str], runtime) -> Snapshot:
+
+def forget(snapshot: Snapshot, keys: Iterable[str], runtime: Runtime) -> Snapshot:
     """Commit the committee as if it had not absorbed some partitions, and return its snapshot.
 
     Parameters
@@ -58,7 +63,7 @@ def forget(snapshot: Snapshot, keys: Iterable[str], runtime) -> Snapshot:
     """
     recall = _Recall(runtime)
 
-    def without(snapshot):
+    def without(snapshot: Snapshot) -> Revised:
         gone = entries_of(snapshot, keys)
         refuse_inexact(snapshot.model.precision, snapshot.url, "forget")
         keys_gone = {entry.key for entry in gone}
@@ -71,7 +76,7 @@ def forget(snapshot: Snapshot, keys: Iterable[str], runtime) -> Snapshot:
     return _revised(snapshot, without, runtime)
 
 
-def reweight(snapshot: Snapshot, asked: Mapping[str, float], runtime) -> Snapshot:
+def reweight(snapshot: Snapshot, asked: Mapping[str, float], runtime: Runtime) -> Snapshot:
     """Commit the committee with new weights of some partitions, and return its snapshot.
 
     A partition of weight w counts like w independent copies of its rows.
@@ -92,7 +97,7 @@ def reweight(snapshot: Snapshot, asked: Mapping[str, float], runtime) -> Snapsho
         raise InvalidOption(f"{key}: expected a positive weight, got {weight}; forget the partition to remove it")
     recall = _Recall(runtime)
 
-    def reweighted(snapshot):
+    def reweighted(snapshot: Snapshot) -> Revised | None:
         old = [entry for entry in entries_of(snapshot, asked) if asked[entry.key] != entry.weight]
         refuse_inexact(snapshot.model.precision, snapshot.url, "reweight")
         if not old:
@@ -113,12 +118,12 @@ def reweight(snapshot: Snapshot, asked: Mapping[str, float], runtime) -> Snapsho
 class _Recall:
     """Messages of partitions, recomputed once and reused while commits of other processes force retries."""
 
-    def __init__(self, runtime):
+    def __init__(self, runtime: Runtime) -> None:
         self.runtime = runtime
         self.entries: list[Entry] = []
-        self.counts: dict[str, float] = {}
+        self.counts: Mapping[str, float] = {}
 
-    def __call__(self, snapshot, entries, counts) -> Message:
+    def __call__(self, snapshot: Snapshot, entries: list[Entry], counts: Mapping[str, float]) -> Message:
         """Sum of the messages of ledger entries, with weights `counts` by key."""
         scale = _common_ratio(counts, self.counts) if entries == self.entries else None
         if scale is None:
@@ -126,7 +131,7 @@ class _Recall:
         return self.message.weighted(1.0 if scale is None else scale)
 
 
-def _common_ratio(counts, others):
+def _common_ratio(counts: Mapping[str, float], others: Mapping[str, float]) -> float | None:
     """The common ratio of two sets of weights by key; None if there is none."""
     if not all(others.values()):  # a weight has faded to zero
         return None
@@ -134,7 +139,7 @@ def _common_ratio(counts, others):
     return ratios[0] if np.allclose(ratios, ratios[0], rtol=1e-12, atol=0.0) else None
 
 
-def _revised(snapshot, revise, runtime):
+def _revised(snapshot: Snapshot, revise: Callable[[Snapshot], Revised | None], runtime: Runtime) -> Snapshot:
     """Commit the committee and ledger that `revise` makes from a snapshot, retrying on newer commits after conflicts.
 
     Makes a further pass where messages depend on each other. `revise` returns None where nothing changes.
@@ -151,7 +156,7 @@ def _revised(snapshot, revise, runtime):
             return _with_a_pass(snapshot, runtime) if refined else snapshot
 
 
-def _committed(snapshot, committee, ledger):
+def _committed(snapshot: Snapshot, committee: Committee, ledger: Sequence[Entry]) -> tuple[Snapshot, bool]:
     """Write the next commit; return it, and whether messages depend on each other, so that a pass must follow."""
     refined = any(entry.at for entry in ledger) or (
         snapshot.facts.linearisation.approximation == "ep" and len(snapshot.facts.linearisation.passes) > 1
@@ -160,7 +165,7 @@ def _committed(snapshot, committee, ledger):
     return snapshot.successor(committee, ledger, rewrite=True, withdrawn_error=None, **facts), refined
 
 
-def _with_a_pass(snapshot, runtime):
+def _with_a_pass(snapshot: Snapshot, runtime: Runtime) -> Snapshot:
     """Make one more pass, and record the error that it has removed (`withdrawn_error`)."""
     before, commit = snapshot.committee.posterior.mean, snapshot.commit
     try:
@@ -200,7 +205,7 @@ def entries_of(snapshot: Snapshot, keys: Iterable[str]) -> list[Entry]:
 
 
 def messages(
-    snapshot: Snapshot, counts: Mapping[str, float], runtime, *, ledger: Sequence[Entry] | None = None
+    snapshot: Snapshot, counts: Mapping[str, float], runtime: Runtime, *, ledger: Sequence[Entry] | None = None
 ) -> Message:
     """Weighted sum of messages, recomputed at the shared values at which they were linearised.
 
@@ -228,7 +233,7 @@ def messages(
 
 
 @one_thread()
-def merge(one: Snapshot, other: Snapshot, model, *, query_most: int | None = None) -> Snapshot:
+def merge(one: Snapshot, other: Snapshot, model: Location, *, query_most: int | None = None) -> Snapshot:
     """Merge two committees in a new model directory, and return its snapshot.
 
     If their query points differ, the result has those of both (`growth.joined`). If only the scaling of inputs and
@@ -286,7 +291,7 @@ def merge(one: Snapshot, other: Snapshot, model, *, query_most: int | None = Non
     return replace(one, model=found).written(store, committee, _by_committee(ledger), facts)
 
 
-def new_store(model) -> ModelStore:
+def new_store(model: Location) -> ModelStore:
     """The store of a new model directory. Raises `ModelExists` if there is anything in it."""
     store = open_store(model)
     if store.head() or store.foreign():
@@ -294,7 +299,7 @@ def new_store(model) -> ModelStore:
     return store
 
 
-def _refuse_shared_rows(one, other):
+def _refuse_shared_rows(one: Snapshot, other: Snapshot) -> None:
     """Raise `ModelsDiffer` or `InvalidData` where two committees have absorbed the same rows."""
     shared = {entry.digest: entry.key for entry in one.ledger if not entry.compacted}
     for entry in other.ledger:
@@ -324,7 +329,7 @@ def larger(one: Snapshot, other: Snapshot) -> Snapshot:
     return max(one, other, key=lambda snapshot: (snapshot.committee.total.rows, [e.key for e in snapshot.ledger]))
 
 
-def _by_committee(ledger):
+def _by_committee(ledger: Iterable[Entry]) -> list[Entry]:
     """Ledger entries without residual records of local predictions and without copies of rows."""
     residuals = [e.residuals if e.residuals and e.residuals.local is None else None for e in ledger]
     return [replace(e, residuals=found, copy="") for e, found in zip(ledger, residuals, strict=True)]
@@ -336,7 +341,7 @@ _OF_QUERY_POINTS = re.compile("query_(points|factor)|earlier.*|jitter")
 _OF_UNITS = {"x_mean", "x_scale", "y_mean", "y_scale", "kernel_parameters", "likelihood_parameters"}
 
 
-def _refuse_different(one, other) -> bool:
+def _refuse_different(one: Snapshot, other: Snapshot) -> bool:
     """Raise `ModelsDiffer` unless two models differ only in the partitions absorbed and in their query points.
 
     Returns whether they have the same query points.
@@ -346,7 +351,8 @@ def _refuse_different(one, other) -> bool:
     """
     (arrays, facts), (other_arrays, other_facts) = one.model.to_arrays(), other.model.to_arrays()
     names = [name for name in arrays | other_arrays if name not in CELL_ARRAYS]
-    different = [name for name in names if not np.array_equal(arrays.get(name), other_arrays.get(name))]
+    both = arrays.keys() & other_arrays.keys()
+    different = [name for name in names if name not in both or not np.array_equal(arrays[name], other_arrays[name])]
     different += [name for name in facts | other_facts if facts.get(name) != other_facts.get(name)]
     different += [
         name

@@ -6,7 +6,7 @@ between, tasks can read the changed state by reference (`drafted`), so that seve
 """
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -19,14 +19,15 @@ from bcmdist.committee.loading import sound_committee
 from bcmdist.committee.surveyed import recorded_chunks, refuse_changed
 from bcmdist.data.checks.manifest import Chunk
 from bcmdist.data.dataset import open_data
+from bcmdist.data.groups import Location
 from bcmdist.data.partition import Partition
 from bcmdist.data.schema import UNNAMED
 from bcmdist.errors import CommitConflict, InvalidData, ModelNotFound
 from bcmdist.experts.contributions import Contribution, EPExpert, Expert
 from bcmdist.model.model import Model
-from bcmdist.runtime.interface import Task
+from bcmdist.runtime.interface import Runtime, Task
 from bcmdist.runtime.timing import StageTimer
-from bcmdist.storage.commits import Commit, ModelStore, Reference, open_store
+from bcmdist.storage.commits import BlobReference, Commit, ModelStore, Reference, open_store
 from bcmdist.storage.entry import Entry
 from bcmdist.storage.fields import read_back
 from bcmdist.storage.ledger import Ledger
@@ -47,11 +48,11 @@ class Snapshot:
     ledger: Ledger
     """partitions absorbed so far"""
     facts: Facts
-    offsets: dict = field(default_factory=dict)
+    offsets: dict[str, Any] = field(default_factory=dict)
     """offset from which to continue reading, JSON-ready, by source name"""
-    keep: tuple = ()
+    keep: tuple[object, ...] = ()
     """objects to keep alive, such as scratch directories"""
-    read: dict = field(default_factory=dict, repr=False, compare=False)
+    read: dict[Hashable, Any] = field(default_factory=dict, repr=False, compare=False)
     """cache of parsed blobs by hash and of values derived from commits, shared with later snapshots"""
     digest: str = ""
     """SHA-256 of the record of the commit"""
@@ -65,7 +66,7 @@ class Snapshot:
     # --- Reading ---
 
     @classmethod
-    def load(cls, url, *, commit=None) -> "Snapshot":
+    def load(cls, url: Location, *, commit: int | str | None = None) -> "Snapshot":
         """Load the newest commit of a model directory, or a given one.
 
         Raises
@@ -77,7 +78,7 @@ class Snapshot:
 
     @classmethod
     @contextlib.contextmanager
-    def opened(cls, url, *, commit=None) -> Iterator["Snapshot"]:
+    def opened(cls, url: Location, *, commit: int | str | None = None) -> Iterator["Snapshot"]:
         """Like `load`, as a context in which the commit is not pruned, with no gap between finding and holding it."""
         store = open_store(url)
         with store.opened(commit) as found:
@@ -99,7 +100,7 @@ class Snapshot:
             )
         return replace(found, keep=self.keep)
 
-    def kept(self, *things) -> "Snapshot":
+    def kept(self, *things: object) -> "Snapshot":
         """A copy that keeps further objects alive, such as scratch directories."""
         return replace(self, keep=(*self.keep, *things))
 
@@ -151,7 +152,8 @@ class Snapshot:
         blob = self.facts.survey.surveyed
         if blob not in self.read:
             self.read[blob] = {entry.key: entry for entry in self.store.get_segment(blob)}
-        return self.read[blob]
+        surveyed: dict[str, Entry] = self.read[blob]
+        return surveyed
 
     @property
     def chunks(self) -> dict[str, Chunk]:
@@ -159,7 +161,8 @@ class Snapshot:
         blob = self.facts.survey.chunks
         if blob not in self.read:
             self.read[blob] = recorded_chunks(self.store, self.facts)
-        return self.read[blob]
+        chunks: dict[str, Chunk] = self.read[blob]
+        return chunks
 
     @cached_property
     def absorbed(self) -> dict[str, Entry]:
@@ -174,7 +177,9 @@ class Snapshot:
 
     # --- Absorbing ---
 
-    def compute_messages(self, parts, runtime, *, at=None, label) -> Contribution:
+    def compute_messages(
+        self, parts: Sequence[Partition], runtime: Runtime, *, at: BlobReference | None = None, label: str
+    ) -> Contribution:
         """Compute the messages of partitions, check them against survey and ledger, and commit nothing.
 
         Parameters
@@ -188,7 +193,7 @@ class Snapshot:
         """
         return self.messages_of(self.expert(at), parts, runtime, label=label)
 
-    def expert(self, at=None) -> Task:
+    def expert(self, at: BlobReference | None = None) -> Task:
         """The task that computes messages under this model; `at` as in `compute_messages`."""
         if self.model.input_errors is not None:
             return self.model.input_errors.expert(self.reference)
@@ -196,14 +201,14 @@ class Snapshot:
             EPExpert(self.reference) if self.facts.linearisation.approximation == "ep" else Expert(self.reference, at)
         )
 
-    def messages_of(self, task, parts, runtime, *, label) -> Contribution:
+    def messages_of(self, task: Task, parts: Sequence[Partition], runtime: Runtime, *, label: str) -> Contribution:
         """Like `compute_messages`, with another task.
 
         Raises
         ------
         DataChanged
         """
-        contribution = runtime.sum(task, self.with_variance(parts), label=label)
+        contribution: Contribution = runtime.sum(task, self.with_variance(parts), label=label)
         entries = contribution.entries
         for find in (self.surveyed.get, self.ledger.find):
             refuse_changed(entries.values(), [found for key in entries if (found := find(key))], self.chunks)
@@ -242,7 +247,16 @@ class Snapshot:
 
     # --- The next commit ---
 
-    def successor(self, committee, entries, *, rewrite=False, stages=None, offsets=None, **facts) -> "Snapshot":
+    def successor(
+        self,
+        committee: Committee,
+        entries: Iterable[Entry],
+        *,
+        rewrite: bool = False,
+        stages: StageTimer | None = None,
+        offsets: dict[str, Any] | None = None,
+        **facts: Any,
+    ) -> "Snapshot":
         """Write the next commit and return its snapshot; arguments as of `changed`.
 
         Raises
@@ -252,7 +266,16 @@ class Snapshot:
         """
         return self.changed(committee, entries, rewrite=rewrite, stages=stages, offsets=offsets, **facts).committed()
 
-    def changed(self, committee=None, entries=(), *, rewrite=False, stages=None, offsets=None, **facts) -> "Snapshot":
+    def changed(
+        self,
+        committee: Committee | None = None,
+        entries: Iterable[Entry] = (),
+        *,
+        rewrite: bool = False,
+        stages: StageTimer | None = None,
+        offsets: dict[str, Any] | None = None,
+        **facts: Any,
+    ) -> "Snapshot":
         """A copy with another state, in memory; `committed` writes it.
 
         Parameters
@@ -334,7 +357,7 @@ class Snapshot:
                 self.committed()
             raise
 
-    def written(self, store, committee, ledger, facts) -> "Snapshot":
+    def written(self, store: ModelStore, committee: Committee, ledger: Iterable[Entry], facts: Facts) -> "Snapshot":
         """Write the first commit of another model directory, with the same model, and return its snapshot."""
         write_commit(store, 1, self.model, committee, facts, ledger=store.stored(Ledger.of(ledger)))
         return from_commit(store, store.load(1))

@@ -1,7 +1,7 @@
 """Checks that rows have not changed since they were surveyed, or absorbed under the same key."""
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from bcmdist.committee.facts import Facts
 from bcmdist.data.checks.manifest import Chunk, from_table
@@ -9,10 +9,13 @@ from bcmdist.data.partition import from_key
 from bcmdist.data.rows import changed_chunks
 from bcmdist.errors import BcmdistError, ChunkConflict, DataChanged
 from bcmdist.storage.commits import ModelStore
+from bcmdist.storage.entry import Entry
 from bcmdist.storage.fields import damaged
 
 
-def refuse_changed(entries, surveyed, chunks=None) -> None:
+def refuse_changed(
+    entries: Iterable[Entry], surveyed: Iterable[Entry], chunks: Mapping[str, Chunk] | None = None
+) -> None:
     """Raise `DataChanged` if the digest of an entry differs from that of the surveyed entry with the same key.
 
     Parameters
@@ -60,7 +63,7 @@ def recorded_chunks(store: ModelStore, facts: Facts) -> dict[str, Chunk]:
         raise damaged(f"{store.storage.url}: blob {facts.survey.chunks[:12]}", "lines of chunks", str(error)) from error
 
 
-def _named(key, chunks):
+def _named(key: str, chunks: Mapping[str, Chunk] | None) -> str:
     """Up to three changed chunks that hold rows of a partition, as text for an error message."""
     with contextlib.suppress(BcmdistError):  # do not hide the error being reported
         keys = changed_chunks(from_key(key, y=None), chunks) if chunks else []

@@ -176,9 +176,8 @@ class EPExpert:
             message, name = repeated_message(model.shared, X, sites), part.state
         else:
             total = self._total()
-            if (
-                total is not None and sites is not None and part.weight < 1.0
-            ):  # the cavity excludes exactly one copy of the rows
+            # The cavity excludes exactly one copy of the rows.
+            if total is not None and sites is not None and part.weight < 1.0:
                 total -= repeated_message(model.shared, X, sites).weighted(part.weight - 1.0)
             message, sites = ep_pass(model.shared, likelihood, X, obs, total, sites, step=self.step)
             name = store.put_arrays({"": sites_to_array(sites)})[""]

@@ -14,11 +14,11 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, Self, cast
 
 import psutil
 
-from bcmdist.data.partition import Span, Work
+from bcmdist.data.partition import Partition, Span, Work
 from bcmdist.data.rows import Rows, read_all
 from bcmdist.errors import BcmdistError, EPNotConverged, LaplaceNotConverged, NotPositiveDefinite, WorkerCannotRead
 from bcmdist.runtime.threads import one_thread
@@ -48,14 +48,14 @@ class Parted:
     def __add__(self, other: "Parted") -> "Parted":
         return Parted(self.summary + other.summary, self.kept + other.kept)
 
-    def __sizeof__(self):
+    def __sizeof__(self) -> int:
         """Approximate size of `kept`, by which Dask decides about spilling and moving results."""
         return sys.getsizeof(self.kept)
 
 
 def is_parted(task: Task) -> bool:
     """Whether the results of a task are `Parted`."""
-    return getattr(task, "parted", False)
+    return bool(getattr(task, "parted", False))
 
 
 def shares(task: Task, parts: Sequence[Work]) -> Iterator[Any]:
@@ -69,9 +69,9 @@ def shares(task: Task, parts: Sequence[Work]) -> Iterator[Any]:
         yield share
 
 
-def _with_rows(parts) -> Iterator[tuple[Work, Rows | None]]:
+def _with_rows(parts: Sequence[Work]) -> Iterator[tuple[Work, Rows | None]]:
     spans = [part for part in parts if isinstance(part, Span)]
-    return ((span, None) for span in spans) if spans else read_all(parts)
+    return ((span, None) for span in spans) if spans else read_all(cast(Sequence[Partition], parts))
 
 
 def run_batch(task: Task, batch: Sequence[Work]) -> Any:
@@ -79,7 +79,7 @@ def run_batch(task: Task, batch: Sequence[Work]) -> Any:
     return functools.reduce(operator.add, shares(task, batch))
 
 
-def timed(run: Callable, task: Task, parts: Sequence[Work]) -> tuple[Any, float]:
+def timed(run: Callable[[Task, Sequence[Work]], Any], task: Task, parts: Sequence[Work]) -> tuple[Any, float]:
     """Return `run(task, parts)` and its duration in seconds."""
     begun = time.perf_counter()
     return run(task, parts), time.perf_counter() - begun
@@ -115,7 +115,7 @@ def silent(label: str, done: int, total: int) -> None:
 class Outcome:
     """Result or error of some partitions that were computed together."""
 
-    parts: list[Work]
+    parts: Sequence[Work]
     result: Any = None
     """sum of the task over `parts`, or its summary if the task's results are `Parted`; None if there is an error"""
     error: BcmdistError | None = None
@@ -144,7 +144,7 @@ class Runtime(Protocol):
     def sum(self, task: Task, parts: Sequence[Work], *, label: str) -> Any:
         """Sum of a task over at least one partition or span."""
 
-    def each(self, work: Iterable[tuple[Task, list[Work]]], *, label: str) -> Iterator[Outcome]:
+    def each(self, work: Iterable[tuple[Task, Sequence[Work]]], *, label: str) -> Iterator[Outcome]:
         """Yield the sum of each pair's task over the pair's partitions, in the order of completion.
 
         `work` is consumed as capacity becomes free. A pair that fails is repeated partition by partition, so that each
@@ -185,7 +185,7 @@ class SerialRuntime:
 
     threads = 1
 
-    def __init__(self, *, progress: Progress = silent, allowed_bytes: float | None = None):
+    def __init__(self, *, progress: Progress = silent, allowed_bytes: float | None = None) -> None:
         self.progress = progress
         self.allowed_bytes = allowed_bytes or psutil.virtual_memory().available
 
@@ -198,7 +198,7 @@ class SerialRuntime:
             self.progress(label, done, len(parts))
         return total
 
-    def each(self, work: Iterable[tuple[Task, list[Work]]], *, label: str) -> Iterator[Outcome]:
+    def each(self, work: Iterable[tuple[Task, Sequence[Work]]], *, label: str) -> Iterator[Outcome]:
         """Yield the outcomes of each pair of a task and partitions in `work`, in order; `label` as in `sum`."""
         for task, parts in work:
             yield from _outcomes(task, parts)
@@ -210,14 +210,14 @@ class SerialRuntime:
     def check_same(self, probe: Callable[[], str], *, url: str) -> None:
         """Do nothing: there is no other process to compare `probe` with, nor a `url` that it could not read."""
 
-    def __enter__(self):
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         pass
 
 
-def _outcomes(task, parts):
+def _outcomes(task: Task, parts: Sequence[Work]) -> Iterator[Outcome]:
     try:
         result, seconds = timed(run_batch, task, parts)
         outcome = outcome_of(task, parts, result, seconds)
@@ -230,7 +230,7 @@ def _outcomes(task, parts):
     yield outcome
 
 
-def outcome_of(task: Task, parts: list[Work], result: Any, seconds: float) -> Outcome:
+def outcome_of(task: Task, parts: Sequence[Work], result: Any, seconds: float) -> Outcome:
     """The outcome of a task that has returned `result` in this process after so many seconds."""
     if is_parted(task):
         return Outcome(parts, result.summary, kept=result.kept, seconds=seconds)

@@ -53,7 +53,7 @@ class AbsorbedPartitions(Mapping[str, str]):
     ledger : the ledger of the newest commit that is known
     """
 
-    def __init__(self, ledger: Ledger):
+    def __init__(self, ledger: Ledger) -> None:
         self.ledger, self._forgotten = ledger, dict[str, str]()
 
     def use(self, ledger: Ledger, forgotten: Iterable[Entry]) -> None:
@@ -125,7 +125,7 @@ class Admission:
         surveyed: Mapping[str, Entry],
         options: IngestOptions,
         unfit: Callable[[Partition], BcmdistError | None],
-    ):
+    ) -> None:
         self.options, self.unfit, self.surveyed = options, unfit, surveyed
         self.fading, self.report = state.fading, IngestReport()
         self.pending = Pending(state.fading)
@@ -147,7 +147,7 @@ class Admission:
         self._passed = set[str]()
         """keys in flight when another process committed, which may have absorbed the same rows"""
 
-    def _use(self, ledger: Ledger, forgotten: Sequence[Entry]):
+    def _use(self, ledger: Ledger, forgotten: Sequence[Entry]) -> None:
         """Look partitions up in a newer ledger from now on; `forgotten` are the entries that it lacks."""
         self.known.use(ledger, forgotten)
         self._absorbed.ledger = ledger
@@ -186,7 +186,7 @@ class Admission:
                 fit.append(part)
         return Instructions(compare=same, compare_keys=tuple(others), to_absorb=tuple(fit), fail=tuple(errors))
 
-    def _new(self, delivery: Delivery, known: Collection[str]):
+    def _new(self, delivery: Delivery, known: Collection[str]) -> list[Partition]:
         """The new partitions of a delivery, cut to the rows that are neither absorbed nor in flight."""
         new = []
         for part in delivery.parts:
@@ -196,7 +196,7 @@ class Admission:
                 new += left
         return new
 
-    def _cut_otherwise(self, delivery: Delivery, known: Collection[str]):
+    def _cut_otherwise(self, delivery: Delivery, known: Collection[str]) -> list[str]:
         """Ledger keys, each returned once, whose rows now lie in partitions with other bounds; to be compared."""
         if self.options.watch:
             return []
@@ -205,7 +205,7 @@ class Admission:
         self._asked.update(keys)
         return keys
 
-    def _position(self, part, delivery: Delivery) -> int | None:
+    def _position(self, part: Partition, delivery: Delivery) -> int | None:
         """Number of rows of the source up to the end of a partition; None where rows do not fade."""
         if not self.fading.fades:
             return None
@@ -216,7 +216,7 @@ class Admission:
             )
         return (delivery.position or 0) - (delivery.parts[-1].stop - part.stop)
 
-    def _in_window(self, part):
+    def _in_window(self, part: Partition) -> bool:
         """Whether a new partition is still in the window. If so, mark its rows as in flight; else count it expired."""
         if self.fading.expired(self._positions[part.key]):
             self.report.expired += 1
@@ -263,13 +263,15 @@ class Admission:
         self._finish(keys)
         return NOTHING
 
-    def _finish(self, keys):
+    def _finish(self, keys: Iterable[str]) -> None:
         """Mark partitions as done without absorbing them."""
         for key in keys:
             self._positions.pop(key, None)
         self.pending.finish(keys)
 
-    def _refused(self, contents: Contents, entries, newest) -> tuple[Collection[str], tuple[BcmdistError, ...]]:
+    def _refused(
+        self, contents: Contents, entries: Iterable[Entry], newest: int
+    ) -> tuple[Collection[str], tuple[BcmdistError, ...]]:
         """Keys of new partitions refused because they are twins, and the errors; all twins are counted.
 
         `newest` is the newest position of the commit: a partition outside the window that ends there is no twin.
@@ -324,7 +326,7 @@ class Admission:
         self.report.duplicates += gone - len(refused)
         return Instructions(absorb_again=tuple(with_entry(batch, part) for part in left), fail=fail)
 
-    def committed(self, batch: Batch, fading: Weighting, ledger: Ledger, *, overtaken=False) -> Instructions:
+    def committed(self, batch: Batch, fading: Weighting, ledger: Ledger, *, overtaken: bool = False) -> Instructions:
         """Handle the commit of a batch.
 
         Parameters

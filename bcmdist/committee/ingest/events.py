@@ -13,7 +13,7 @@ COUNTS = ("partitions", "rows", "duplicates", "same_rows", "expired", "retries",
 class Events:
     """Makes the events of one ingestion, in order."""
 
-    def __init__(self, observe: Callable[[IngestEvent], None], source: str):
+    def __init__(self, observe: Callable[[IngestEvent], None], source: str) -> None:
         self._observe, self._source = observe, source
         self._counts, self._failed = _counts(IngestReport()), Counter[str]()
 
@@ -34,5 +34,5 @@ class Events:
         self._observe(IngestEvent(self._source, commit, grown, failures, seconds, lag, threads))
 
 
-def _counts(report):
+def _counts(report: IngestReport) -> dict[str, int]:
     return {name: getattr(report, name) for name in COUNTS[:-1]} | {"skipped": len(report.skipped)}

@@ -8,10 +8,13 @@ the groups, up to rounding.
 import collections
 import statistics
 from collections.abc import Iterator, Sequence
+from typing import TypeVar
 
 from bcmdist.committee.fading import Weighting
 from bcmdist.committee.ingest.options import IngestOptions
 from bcmdist.runtime.interface import Outcome
+
+Part = TypeVar("Part")
 
 GROUP = 4
 """partitions per task until durations are known; groups of slow partitions stay like this"""
@@ -26,7 +29,7 @@ RECENT = 25
 class GroupSize:
     """Size of the groups of one kind of task: `TASK_SECONDS` of work, from `GROUP` to `most` partitions."""
 
-    def __init__(self, most: int):
+    def __init__(self, most: int) -> None:
         self._most = most
         self._recent: collections.deque[float] = collections.deque(maxlen=RECENT)
         """seconds per partition of the last tasks"""
@@ -44,7 +47,7 @@ class GroupSize:
         fitting = TASK_SECONDS / max(statistics.median(self._recent), TASK_SECONDS / MOST)
         return min(max(GROUP, round(fitting)), self._most)
 
-    def groups(self, parts: Sequence, threads: int) -> Iterator[list]:
+    def groups(self, parts: Sequence[Part], threads: int) -> Iterator[list[Part]]:
         """Cut into groups of neighbours, smaller ones where a thread would be left without."""
         size = max(1, min(self.partitions, -(-len(parts) // threads)))
         return (list(parts[k : k + size]) for k in range(0, len(parts), size))

@@ -18,9 +18,12 @@ from bcmdist.committee.growth import grown_to, why_fixed, without_needless
 from bcmdist.committee.ingest.options import IngestOptions
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.partition import Partition
+from bcmdist.data.rows import Rows
 from bcmdist.errors import BcmdistError, CommitConflict, InvalidOption, MemoryLimit, SchedulerLost
 from bcmdist.experts.limits import refuse_large_expert
+from bcmdist.linalg.arrays import FloatArray
 from bcmdist.model.loading import load_model
+from bcmdist.model.model import Model
 from bcmdist.model.query_sets import appended, shares_by_others, unexplained
 from bcmdist.model.shared.query import Query
 from bcmdist.runtime.interface import Runtime
@@ -45,7 +48,7 @@ def share_of_new_places(snapshot: Snapshot) -> float:
 class NewRows:
     """Scaled inputs (k, D) of rows that the query set does not explain, by partition key; `+` joins."""
 
-    by_key: dict[str, np.ndarray]
+    by_key: dict[str, FloatArray]
 
     def __add__(self, other: "NewRows") -> "NewRows":
         return NewRows(self.by_key | other.by_key)
@@ -58,7 +61,7 @@ class FindNewRows:
     model: Reference
     share: float
 
-    def __call__(self, part, rows) -> NewRows:
+    def __call__(self, part: Partition, rows: Rows) -> NewRows:
         model = load_model(self.model)
         X = model.scaling.inputs(rows.X)
         return NewRows({part.key: X[unexplained(cast(Query, model.shared), X, self.share)]})
@@ -110,7 +113,7 @@ class Growth:
             return without_needless(snapshot).committed()
         return snapshot
 
-    def new_rows(self, snapshot: Snapshot, parts: Sequence[Partition], runtime: Runtime) -> dict[str, np.ndarray]:
+    def new_rows(self, snapshot: Snapshot, parts: Sequence[Partition], runtime: Runtime) -> dict[str, FloatArray]:
         """Rows of partitions that the query set does not explain, (k, D) scaled, by key.
 
         Left out are partitions that have a query set already, and those that fail, as they will again when they are
@@ -133,7 +136,7 @@ class Growth:
             return {key: rows for found in each for key, rows in found.items()}
 
     def applied(
-        self, snapshot: Snapshot, parts: Sequence[Partition], rows: dict[str, np.ndarray], runtime: Runtime
+        self, snapshot: Snapshot, parts: Sequence[Partition], rows: dict[str, FloatArray], runtime: Runtime
     ) -> tuple[Snapshot, list[Partition]]:
         """The snapshot with the points that partitions need, and the partitions with the query set of their turn.
 
@@ -159,7 +162,7 @@ class Growth:
         return grown_to(snapshot, model, self.most), numbered
 
 
-def _fits(part, query, model, runtime) -> bool:
+def _fits(part: Partition, query: Query, model: Model, runtime: Runtime) -> bool:
     try:
         refuse_large_expert([part], query, runtime, model.likelihood)
     except MemoryLimit:

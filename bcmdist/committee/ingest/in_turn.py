@@ -5,6 +5,7 @@ Messages depend on their order here (SYSTEMS I.5, last paragraph): partitions ar
 """
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import ClassVar
 
@@ -16,10 +17,12 @@ from bcmdist.committee.snapshot import Snapshot
 from bcmdist.committee.surveyed import refuse_conflict
 from bcmdist.data.partition import Partition, refuse_overlap
 from bcmdist.data.row_ranges import Contents, same_rows, same_rows_warning
+from bcmdist.data.rows import Rows
 from bcmdist.data.sources.open import Source
 from bcmdist.errors import BcmdistWarning, InvalidOption
+from bcmdist.experts.contributions import Contribution
 from bcmdist.experts.limits import refuse_large_expert
-from bcmdist.runtime.interface import Parted, Task
+from bcmdist.runtime.interface import Parted, Runtime, Task
 from bcmdist.storage.entry import Entry
 
 
@@ -31,8 +34,8 @@ class PartitionMessage:
     """computes the partition's `Contribution`"""
     parted: ClassVar[bool] = True
 
-    def __call__(self, part, rows) -> Parted:
-        absorbed = self.expert(part, rows)
+    def __call__(self, part: Partition, rows: Rows) -> Parted:
+        absorbed: Contribution = self.expert(part, rows)
         names = {key: identity(entry) for key, entry in absorbed.entries.items()}
         return Parted(LedgerEntries(absorbed.entries), replace(absorbed, entries=names))
 
@@ -56,7 +59,7 @@ class LedgerEntries:
 class Digests:
     """Compute the content hash of a partition, to check that an absorbed partition is unchanged."""
 
-    def __call__(self, part, rows) -> "Found":
+    def __call__(self, part: Partition, rows: Rows) -> "Found":
         return Found({part.key: rows.digest})
 
 
@@ -77,7 +80,7 @@ ALLOWED = ("keep", "same_rows", "stop", "observe")
 
 
 def ingest_in_turn(
-    snapshot: Snapshot, source: Source, runtime, options: IngestOptions
+    snapshot: Snapshot, source: Source, runtime: Runtime, options: IngestOptions
 ) -> tuple[Snapshot, IngestReport]:
     """Absorb the partitions that a source delivers, once each, linearised under the posterior of the groups before.
 
@@ -130,12 +133,12 @@ def ingest_in_turn(
     return snapshot, report
 
 
-def _digests(snapshot) -> dict[str, str]:
+def _digests(snapshot: Snapshot) -> dict[str, str]:
     """Hashes of absorbed rows by key, without compacted entries."""
     return {entry.key: entry.digest for entry in snapshot.ledger if not entry.compacted}
 
 
-def _twins(snapshot, fresh: list[Partition], runtime, options) -> dict[str, str]:
+def _twins(snapshot: Snapshot, fresh: Sequence[Partition], runtime: Runtime, options: IngestOptions) -> dict[str, str]:
     """Keys of new partitions whose rows the ledger has under another key, with that key.
 
     Raises `SameRows` if there are any and the options refuse them.

@@ -1,20 +1,17 @@
 """Ingest a source into a committee, with the loop or, where messages depend on their order, in turn."""
 
 import functools
-from collections.abc import Callable
 
 from bcmdist.committee.ingest.in_turn import ingest_in_turn
 from bcmdist.committee.ingest.loop import Loop
 from bcmdist.committee.ingest.options import IngestOptions, IngestReport
-from bcmdist.committee.ingest.watch import Unwatched, Watch
+from bcmdist.committee.ingest.watch import Finish, Unwatched, Watch
 from bcmdist.committee.online_update import refuse_without_matrix
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.sources.open import Source
+from bcmdist.runtime.interface import Runtime
 from bcmdist.storage.commits import record_digest
 from bcmdist.storage.entry import RUNNING
-
-Finish = Callable[[Snapshot], Snapshot]
-"""from a snapshot that remains to be committed to one that says more, such as calibrated probabilities"""
 
 
 def unchanged(snapshot: Snapshot) -> Snapshot:
@@ -25,7 +22,7 @@ def unchanged(snapshot: Snapshot) -> Snapshot:
 def ingest(
     snapshot: Snapshot,
     source: Source,
-    runtime,
+    runtime: Runtime,
     options: IngestOptions | None = None,
     *,
     watch: Watch | None = None,

@@ -8,6 +8,8 @@ import collections
 import contextlib
 import math
 import time
+from collections.abc import Callable
+from typing import Any
 
 from bcmdist.committee.facts import Facts, Lag
 from bcmdist.committee.snapshot import Snapshot
@@ -40,7 +42,7 @@ class LagMeter:
     clock : seconds, monotonic
     """
 
-    def __init__(self, source: Source, clock=time.monotonic):
+    def __init__(self, source: Source, clock: Callable[[], float] = time.monotonic) -> None:
         self._source, self._clock, self._asked = source, clock, -math.inf
         self._looks: collections.deque[tuple[float, int]] = collections.deque()
         """(time, number of partitions announced) of each poll at which that number had grown"""
@@ -49,7 +51,7 @@ class LagMeter:
         self._lag_measured = False
         """whether the source could report how many partitions wait"""
 
-    def look(self, read_to, delivered: int) -> None:
+    def look(self, read_to: Any, delivered: int) -> None:
         """Poll the source for partitions beyond an offset, unless polled recently. `delivered`: their number so far."""
         now = self._clock()
         if now - self._asked < LOOK_SECONDS:

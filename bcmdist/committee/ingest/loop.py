@@ -17,9 +17,9 @@ import functools
 import random
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import cast
 
 from bcmdist.committee.absorbed import refuse_compacted
 from bcmdist.committee.cells import absorbed_in_cells, arranged_alike, refuse_absorbed_in_cells
@@ -37,11 +37,11 @@ from bcmdist.committee.ingest.source import unfit
 from bcmdist.committee.ingest.successor import CommitDetails, says_more, successor
 from bcmdist.committee.ingest.totals import totalled
 from bcmdist.committee.ingest.uncommitted import Batch
-from bcmdist.committee.ingest.watch import Watch
+from bcmdist.committee.ingest.watch import Finish, TaskWithParts, Watch
 from bcmdist.committee.row_copies import copied, messages_with_copies
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.partition import Partition, from_keys
-from bcmdist.data.sources.open import Source
+from bcmdist.data.sources.open import Delivery, Source
 from bcmdist.errors import (
     BcmdistError,
     BcmdistWarning,
@@ -53,6 +53,7 @@ from bcmdist.errors import (
 )
 from bcmdist.experts.contributions import Contribution
 from bcmdist.experts.precision import refuse_inexact
+from bcmdist.runtime.interface import Outcome, Runtime
 from bcmdist.runtime.timing import StageTimer
 from bcmdist.storage.heartbeats import beating, sweep
 
@@ -69,9 +70,11 @@ PAUSE, LONGEST_PAUSE = 0.01, 1.0
 class Loop:
     """One ingestion: carries out the instructions of `admission` and reports the outcomes to it."""
 
-    def __init__(self, snapshot: Snapshot, source: Source, runtime, options: IngestOptions, watch: Watch, finish):
+    def __init__(
+        self, snapshot: Snapshot, source: Source, runtime: Runtime, options: IngestOptions, watch: Watch, finish: Finish
+    ) -> None:
         self.snapshot, self.source, self.runtime, self.options = snapshot, source, runtime, options
-        self.finish: Callable[[Snapshot], Snapshot] | None = finish
+        self.finish: Finish | None = finish
         """None when it was called"""
         fading = self._fading()
         if fading.window:
@@ -96,11 +99,11 @@ class Loop:
         self.committed, self.commit_seconds, self.unpruned = time.monotonic(), 0.0, 0
         self.message_task = self.watch.message_task(self.expert, self.snapshot)
 
-    def _use(self, snapshot):
+    def _use(self, snapshot: Snapshot) -> None:
         """Compute messages under the model of a snapshot from now on."""
         self.expert, self.version = copied(snapshot, snapshot.expert()), version_of(snapshot)
 
-    def _refitted(self):
+    def _refitted(self) -> bool:
         """Whether another process has replaced the hyper-parameters since messages were computed."""
         return self.version[0] != self.snapshot.facts.learning.refits
 
@@ -111,7 +114,7 @@ class Loop:
     def _fading_on(self) -> Weighting:
         return going_on(self.admission.fading, self._fading(), self.snapshot.url)
 
-    def _ledger_state(self, fading) -> LedgerState:
+    def _ledger_state(self, fading: Weighting) -> LedgerState:
         return LedgerState(self.snapshot.ledger, absorbed_in_cells(self.snapshot), fading)
 
     def run(self) -> None:
@@ -127,7 +130,7 @@ class Loop:
                 "the command, or `bcmdist resume` the job, to go on from there"
             ) from error
 
-    def _run(self):
+    def _run(self) -> None:
         self._progress()
         finished = False
         while not finished:
@@ -157,7 +160,7 @@ class Loop:
             raise self.failures[0]
         self.admission.report.waiting = self.source.lag(self.read_to)
 
-    def _outcomes(self, work):
+    def _outcomes(self, work: Iterable[TaskWithParts]) -> Iterator[Outcome]:
         """Outcomes of pairs of a task and its partitions. Commits the absorbed partitions before raising an error."""
         try:
             yield from self.runtime.each(work, label=self.label)
@@ -166,20 +169,20 @@ class Loop:
                 self.commit()
             raise
 
-    def _enough(self):
+    def _enough(self) -> bool:
         return self.options.stop() or (self.options.max_partitions or self.delivered + 1) <= self.delivered
 
-    def _stopped(self):
+    def _stopped(self) -> bool:
         """Whether a failure stops reading. Errors other than `PoisonChunk` tend to hit the next partitions too."""
         return any(not isinstance(error, PoisonChunk) for error in self.failures)
 
-    def _most(self):
+    def _most(self) -> int:
         sizes = [] if self.growth else [self.digest_groups.partitions, self.message_groups.partitions]
         most = max([GROUP, *sizes]) * self.runtime.threads
         most = min(most, self.options.commit_every or most)
         return most if self.options.max_partitions is None else min(most, self.options.max_partitions - self.delivered)
 
-    def _work(self) -> Iterator[tuple[Any, list]]:
+    def _work(self) -> Iterator[TaskWithParts]:
         """Pairs of a task and its partitions, read from the source as the runtime asks for them."""
         while not (self._enough() or self._stopped() or self._refitted()):
             deliveries = self.source.read(self.read_to, self._most())
@@ -194,12 +197,12 @@ class Loop:
                 return
             yield from self._messages(fresh)
 
-    def _messages(self, parts) -> Iterator[tuple[Any, list]]:
+    def _messages(self, parts: Sequence[Partition]) -> Iterator[TaskWithParts]:
         """Pairs of a task that computes messages and its partitions."""
         groups = self.message_groups.groups(parts, self.runtime.threads)
         return ((PartitionMessage(self.message_task), group) for group in groups)
 
-    def _absorb_waiting(self):
+    def _absorb_waiting(self) -> None:
         """Absorb new partitions after the query set has grown by the points that they need."""
         assert self.growth, "partitions wait for it"
         parts, self.waiting = self.waiting, []
@@ -222,24 +225,22 @@ class Loop:
             self.snapshot = replace(drafted, draft="")
             self.commit()  # new points in one commit with the messages of the partitions that need them
 
-    def _admitted(self, deliveries):
+    def _admitted(self, deliveries: Iterable[Delivery]) -> tuple[list[Partition], list[Partition]]:
         """Admit deliveries; return the partitions to compare with the ledger and the new partitions to absorb."""
         model, admitted, fresh = self.snapshot.model, list[Partition](), list[Partition]()
         for delivery in deliveries:
             self.read_to, skipped = delivery.offset, len(self.admission.report.skipped)
             parts = tuple(self.snapshot.with_variance(delivery.parts))
             instructions = self._do(self.admission.delivered(replace(delivery, parts=parts)))
-            admitted += [
-                *instructions.compare,
-                *from_keys(instructions.compare_keys, y=model.y_name, schema=model.schema),
-            ]
+            admitted += instructions.compare
+            admitted += from_keys(instructions.compare_keys, y=model.y_name, schema=model.schema)
             fresh += instructions.to_absorb
             skipped = len(self.admission.report.skipped) - skipped
             self.passed_over += max(0, len(delivery.parts) - len(instructions.to_absorb) - skipped)
         self.delivered += len(fresh)
         return admitted, fresh
 
-    def _take(self, outcome):
+    def _take(self, outcome: Outcome) -> None:
         """Handle the outcome of a task; commit if one is due."""
         if self.watch.is_of(outcome):
             self.watch.take(outcome, self.admission.known)
@@ -250,8 +251,8 @@ class Loop:
             self._do(self.admission.compared(outcome.result.by_key))
         else:
             self.message_groups.observe(outcome)
-            entries = self.watch.recorded(outcome.result.entries)
-            self._do(self.admission.absorbed(Contribution(outcome.kept, entries), outcome.parts))
+            found = Contribution(outcome.kept, self.watch.recorded(outcome.result.entries))
+            self._do(self.admission.absorbed(found, cast(list[Partition], outcome.parts)))
         if self._due():
             self.commit()
         self._progress()
@@ -263,7 +264,7 @@ class Loop:
             self.source.ack(instructions.acknowledge.offset, instructions.acknowledge.keys)
         return instructions
 
-    def _due(self):
+    def _due(self) -> bool:
         if self.growth and self.snapshot.pending:
             return False
         if self.options.commit_every is not None:
@@ -271,7 +272,7 @@ class Loop:
         wait = max(COMMIT_SECONDS, COMMIT_SHARE * self.commit_seconds)
         return time.monotonic() - self.committed >= wait
 
-    def commit(self, *, last=False) -> None:
+    def commit(self, *, last: bool = False) -> None:
         """Commit the pending batch, retrying after conflicts with other writers; then acknowledge it.
 
         last : whether to call `finish` before
@@ -308,8 +309,8 @@ class Loop:
         self.committed = time.monotonic()
         ledger = self.snapshot.ledger
         self._do(self.admission.committed(batch, self._fading_on(), ledger, overtaken=overtaken))
-        facts = {"commit": self.snapshot.commit, "seconds": seconds, "lag": self.lag, "threads": self.runtime.threads}
-        self.events.happened(self.admission.report, failed=self.admission.failures, **facts)
+        report, now = self.admission.report, {"commit": self.snapshot.commit, "threads": self.runtime.threads}
+        self.events.happened(report, failed=self.admission.failures, seconds=seconds, lag=self.lag, **now)
         if self.unpruned >= self.options.keep:
             self._prune()
         if self.options.watch:  # this may run for long: do not wait for the end to warn
@@ -328,7 +329,7 @@ class Loop:
         committed, self.finish = finished.committed(), None
         return committed
 
-    def _left_of(self, batch: Batch, *, again=False) -> Batch:
+    def _left_of(self, batch: Batch, *, again: bool = False) -> Batch:
         """The part of a batch that is still to be committed after another process has committed.
 
         again : whether its messages must be computed again, since they are about query points that were not committed
@@ -341,7 +342,7 @@ class Loop:
         anew = [(replace(part, query=None), entry) for part, entry in (with_weights(batch) if left is None else left)]
         return absorbed_again(batch, anew, self._absorb_again)
 
-    def _absorb_again(self, parts) -> Contribution:
+    def _absorb_again(self, parts: list[Partition]) -> Contribution:
         if not self.growth:
             return messages_with_copies(self.snapshot, parts, self.runtime, label="absorb again")
         rows = self.growth.new_rows(self.snapshot, parts, self.runtime)
@@ -352,14 +353,13 @@ class Loop:
         return found
 
     @property
-    def _commit_details(self):
+    def _commit_details(self) -> CommitDetails:
         """Facts of the next commit other than the batch itself: fading, skipped partitions, lag, the observer's."""
         name, facts = self.source.name, self.snapshot.facts
         found = self.watch.facts(facts) | lag_fact(facts, name, self.lag)
-        skipped = self.admission.report.skipped
-        return CommitDetails(name, self.admission.fading, skipped, found, self.options.update)
+        return CommitDetails(name, self.admission.fading, self.admission.report.skipped, found, self.options.update)
 
-    def _lag(self):
+    def _lag(self) -> Lag | None:
         """Lag of a commit made now; None if unknown, or for rows in memory, which do not grow."""
         if not self.source.name:
             return None
@@ -370,10 +370,10 @@ class Loop:
         absorbed = report.partitions + self.admission.uncommitted
         return self.lag_meter.lag(absorbed + len(report.skipped) + self.passed_over, rows)
 
-    def _look(self):
+    def _look(self) -> None:
         self.lag_meter.look(self.read_to, self.delivered + self.passed_over)
 
-    def _prune(self):
+    def _prune(self) -> None:
         if self.unpruned:
             try:
                 self.snapshot.store.prune(self.options.keep)
@@ -381,13 +381,13 @@ class Loop:
                 warnings.warn(BcmdistWarning(f"old commits were not pruned: {error}"), stacklevel=2)
             self.unpruned = 0
 
-    def _warn_at_end(self):
+    def _warn_at_end(self) -> None:
         """Warn of duplicate rows and, if partitions were committed, of drift as reported by `watch`."""
         drift = self.watch.warning(self.snapshot, self.before) if self.admission.report.partitions else None
         for text in filter(None, (self.admission.warning(), drift)):
             warnings.warn(BcmdistWarning(text), stacklevel=2)
 
-    def _progress(self, *, finished=False, absorbed=0):
+    def _progress(self, *, finished: bool = False, absorbed: int = 0) -> None:
         """Report progress: partitions absorbed, out of those read plus, approximately, those waiting.
 
         `absorbed`: those of a commit that is being made.

@@ -111,7 +111,7 @@ class IngestOptions:
     observe: Callable[[IngestEvent], None] = unobserved
     """called after each commit, and while the source has nothing new; must not raise"""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         refuse_outside(self, named=option_name)
         if self.grow is False and (self.grow_share or self.query_most):
             raise InvalidOption("--no-grow: expected no --grow-share or --query-most with it, got one; leave it out")

@@ -2,16 +2,18 @@
 
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from bcmdist.committee.snapshot import Snapshot
+from bcmdist.data.groups import Location
 from bcmdist.data.partition import Partition
 from bcmdist.data.sources.open import Source, open_source
 from bcmdist.errors import BcmdistError, InvalidOption
 from bcmdist.experts.limits import refuse_large_expert
+from bcmdist.runtime.interface import Runtime
 
 
-def source_of(snapshot: Snapshot, url, *, watch=False, **options) -> Source:
+def source_of(snapshot: Snapshot, url: Location, *, watch: bool = False, **options: Any) -> Source:
     """Open a URL as a source of rows for a model. Ingesters of one model form a group that shares a stream's entries.
 
     Parameters
@@ -37,7 +39,7 @@ def source_of(snapshot: Snapshot, url, *, watch=False, **options) -> Source:
     )
 
 
-def unfit(snapshot: Callable[[], Snapshot], runtime, part: Partition) -> BcmdistError | None:
+def unfit(snapshot: Callable[[], Snapshot], runtime: Runtime, part: Partition) -> BcmdistError | None:
     """The error that keeps a model from absorbing a partition on a runtime; None if it can be absorbed.
 
     snapshot : returns the newest one
@@ -67,4 +69,4 @@ def as_source(snapshot: Snapshot, source: Any) -> Source:
             f"source: expected a path, a URL or an opened source, got {type(source).__name__}; for rows in memory use "
             "partial_fit(X, y)"
         )
-    return source
+    return cast(Source, source)

@@ -1,6 +1,6 @@
 """The next commit of an ingestion: absorb a batch, fade old rows, and withdraw partitions that left the window."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,8 +13,9 @@ from bcmdist.committee.online_update import updated
 from bcmdist.committee.revision import messages
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.experts.contributions import lifted
+from bcmdist.runtime.interface import Runtime
 from bcmdist.runtime.timing import StageTimer
-from bcmdist.storage.entry import named_range
+from bcmdist.storage.entry import Entry, named_range
 from bcmdist.storage.ledger import Ledger
 
 
@@ -51,7 +52,9 @@ def says_more(
     return batch.message is not None or (watching and advanced) or failed or begins_to_fade
 
 
-def successor(snapshot: Snapshot, batch: Batch, details: CommitDetails, runtime, stages: StageTimer) -> Snapshot:
+def successor(
+    snapshot: Snapshot, batch: Batch, details: CommitDetails, runtime: Runtime, stages: StageTimer
+) -> Snapshot:
     """The snapshot after `batch` has been absorbed, which remains to be committed.
 
     Raises
@@ -86,7 +89,14 @@ def successor(snapshot: Snapshot, batch: Batch, details: CommitDetails, runtime,
     return snapshot.changed(committee, new, rewrite=bool(gone), stages=stages, offsets=offsets, **facts)
 
 
-def _without(snapshot, committee, gone, fading, ledger, runtime) -> Committee:
+def _without(
+    snapshot: Snapshot,
+    committee: Committee,
+    gone: Sequence[Entry],
+    fading: Weighting,
+    ledger: Ledger,
+    runtime: Runtime,
+) -> Committee:
     """The committee without the entries `gone`, which left the window; their messages are recomputed at the weights
     that `fading` gives them."""
     if not gone:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from bcmdist.committee.fading import Weighting
+from bcmdist.data.partition import Partition
 from bcmdist.experts.message import Message
 from bcmdist.storage.entry import Entry
 
@@ -23,7 +24,7 @@ class Batch:
     """sum of the messages, weighted as of the newest position, or the handle to that sum on the workers
     (`Runtime.total` fetches it); None if no partition is new"""
     entries: dict[str, Entry]
-    parts: dict[str, Any]
+    parts: dict[str, Partition]
     """the partitions themselves, by key"""
     keys: tuple[str, ...]
     """keys to acknowledge: every key of the finished deliveries, new or already in the ledger"""
@@ -58,7 +59,7 @@ class Pending:
     message: Any = None
     """as in `Batch`"""
     entries: dict[str, Entry] = field(default_factory=dict)
-    parts: dict[str, Any] = field(default_factory=dict)
+    parts: dict[str, Partition] = field(default_factory=dict)
     keys: list[str] = field(default_factory=list)
     offset: Any = None
     open: dict[int, "Begun"] = field(default_factory=dict)
@@ -70,7 +71,7 @@ class Pending:
     closed: int = 0
     """number of deliveries up to the offset, all finished"""
 
-    def begin(self, offset, missing: Iterable[str], keys: Iterable[str]) -> None:
+    def begin(self, offset: Any, missing: Iterable[str], keys: Iterable[str]) -> None:
         """Register a delivery; it is finished once the `missing` ones among its `keys` are."""
         delivery = self.open[self.begun] = Begun(offset, set(missing), list(keys))
         for key in delivery.missing:
@@ -79,7 +80,7 @@ class Pending:
         self.keys += [] if delivery.missing else delivery.keys
         self._advance()
 
-    def add(self, message: Message, fading: Weighting, entries: dict[str, Entry], parts: Iterable[Any]) -> None:
+    def add(self, message: Message, fading: Weighting, entries: dict[str, Entry], parts: Iterable[Partition]) -> None:
         """Add absorbed partitions; `message` is their sum, weighted as of the position of `fading`."""
         later = self.fading.at(fading.position)
         aged = message.weighted(fading.aged(later))
@@ -99,7 +100,7 @@ class Pending:
                     self.keys += delivery.keys
         self._advance()
 
-    def _advance(self):
+    def _advance(self) -> None:
         while self.closed < self.begun and not self.open[self.closed].missing:
             self.offset = self.open.pop(self.closed).offset
             self.closed += 1
@@ -110,11 +111,11 @@ class Pending:
         self.message, self.entries, self.parts, self.keys = None, {}, {}, []
         return batch
 
-    def __contains__(self, key):
+    def __contains__(self, key: object) -> bool:
         """Whether a key is in flight or waits to be committed."""
         return key in self.entries or key in self.missed
 
 
-def remainder_of(batch: Batch, message: Message | None, entries: dict[str, Entry], parts: Iterable[Any]) -> Batch:
+def remainder_of(batch: Batch, message: Message | None, entries: dict[str, Entry], parts: Iterable[Partition]) -> Batch:
     """A batch with other partitions, but the same offset, fading and keys to acknowledge."""
     return replace(batch, message=message, entries=entries, parts={part.key: part for part in parts})

@@ -1,12 +1,19 @@
 """Interface of observers of an ingestion, which record, for example, how well arriving partitions were predicted."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Never, Protocol
 
+from bcmdist.committee.facts import Facts
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.partition import Partition
 from bcmdist.runtime.interface import Outcome, Task
 from bcmdist.storage.entry import Entry
+
+Finish = Callable[[Snapshot], Snapshot]
+"""from a snapshot that remains to be committed to one that says more, such as calibrated probabilities"""
+
+TaskWithParts = tuple[Task, list[Partition]]
+"""a task, and the partitions of which the runtime returns its sum"""
 
 
 class Watch(Protocol):
@@ -18,7 +25,7 @@ class Watch(Protocol):
         `snapshot` is the newest commit, which predicts the partitions before they are absorbed.
         """
 
-    def further_tasks(self, snapshot: Snapshot) -> Iterator[tuple[Task, list[Partition]]]:
+    def further_tasks(self, snapshot: Snapshot) -> Iterator[TaskWithParts]:
         """Further tasks, on partitions absorbed before, to run along with those on new partitions."""
 
     def is_of(self, outcome: Outcome) -> bool:
@@ -34,7 +41,7 @@ class Watch(Protocol):
     def recorded(self, entries: dict[str, Entry]) -> dict[str, Entry]:
         """New ledger entries, reduced to the observations that may be recorded."""
 
-    def facts(self, facts) -> dict[str, Any]:
+    def facts(self, facts: Facts) -> dict[str, Any]:
         """Facts to change in the commit that follows one with the facts `facts`."""
 
     def warning(self, snapshot: Snapshot, before: Iterable[Entry]) -> str | None:
@@ -47,23 +54,23 @@ class Watch(Protocol):
 class Unwatched:
     """The observer that records nothing."""
 
-    def message_task(self, expert, snapshot) -> Task:
+    def message_task(self, expert: Task, snapshot: Snapshot) -> Task:
         return expert
 
-    def further_tasks(self, snapshot) -> Iterator[tuple[Task, list[Partition]]]:
+    def further_tasks(self, snapshot: Snapshot) -> Iterator[TaskWithParts]:
         return iter(())
 
-    def is_of(self, outcome) -> bool:
+    def is_of(self, outcome: Outcome) -> bool:
         return False
 
-    def take(self, outcome, digests) -> Never:
+    def take(self, outcome: Outcome, digests: Mapping[str, str]) -> Never:
         raise AssertionError("no outcome is of Unwatched")
 
-    def recorded(self, entries) -> dict[str, Entry]:
+    def recorded(self, entries: dict[str, Entry]) -> dict[str, Entry]:
         return entries
 
-    def facts(self, facts) -> dict[str, Any]:
+    def facts(self, facts: Facts) -> dict[str, Any]:
         return {}
 
-    def warning(self, snapshot, before) -> None:
+    def warning(self, snapshot: Snapshot, before: Iterable[Entry]) -> None:
         return None

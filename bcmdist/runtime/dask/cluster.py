@@ -258,7 +258,7 @@ class DaskRuntime:
             if self._client.status == "running":
                 self._client.cancel(list(flying))
 
-    def each(self, work: Iterable[tuple[Task, list[Work]]], *, label: str) -> Iterator[Outcome]:
+    def each(self, work: Iterable[tuple[Task, Sequence[Work]]], *, label: str) -> Iterator[Outcome]:
         """Yield the outcome of each pair of a task and partitions in `work`, by completion; `label` as in `sum`."""
         pulse = self._pulse(label)
         pulse.check()

@@ -11,7 +11,7 @@ import functools
 import statistics
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import distributed
@@ -54,7 +54,7 @@ class Flight:
     run: Callable
     """function that a worker calls with the task and the partitions"""
     task: Task
-    parts: list[Work]
+    parts: Sequence[Work]
     worker: str | None = None
     """address of the preferred worker; None for any"""
     copies: list[Copy] = field(default_factory=list)
