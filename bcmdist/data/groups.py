@@ -27,10 +27,7 @@ from bcmdist.errors import (
 )
 from bcmdist.storage.locate import open_objects
 from bcmdist.storage.paths import leads_nowhere
-from bcmdist.storage.urls import answering, normal_url, on_objects, refuse_secrets
-
-Location = str | os.PathLike[str]
-"""a path, or the URL of an object store"""
+from bcmdist.storage.urls import Location, answering, normal_url, on_objects, refuse_secrets
 
 # More rows indicate a mistake or forged metadata.
 MOST_ROWS = 10**11
@@ -51,13 +48,13 @@ def absolute_url(url: Location) -> str:
     return url if "://" in url else os.path.abspath(url)
 
 
-def group_store(url) -> zarr.storage.ObjectStore | str:
+def group_store(url: Location) -> zarr.storage.ObjectStore | str:
     """Return the argument with which Zarr opens a URL: an object store's client, or the URL itself."""
     where = absolute_url(url)
     return zarr.storage.ObjectStore(open_objects(where).store) if on_objects(where) else where
 
 
-def open_group(url) -> zarr.Group:
+def open_group(url: Location) -> zarr.Group:
     """Open a Zarr group for reading; every chunk is checked (`CheckedStore`).
 
     Raises
@@ -66,7 +63,7 @@ def open_group(url) -> zarr.Group:
     """
     if reader := reader_of(url):
         raise InvalidOption(
-            f"data: expected a Zarr data set, {reader.named(url)} is a stream; `bcmdist ingest` absorbs it"
+            f"data: expected a Zarr data set, {reader.named(str(url))} is a stream; `bcmdist ingest` absorbs it"
         )
     where = absolute_url(url)
     if "\0" in where or ("://" in where and ".." in unquote(where).split("/")):

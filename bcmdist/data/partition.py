@@ -6,12 +6,12 @@ bytes; tasks read its rows where they run (`rows`), check them, and identify the
 
 import functools
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from bcmdist.data.dataset import Dataset, open_data
 from bcmdist.data.row_copy import RowCopy
-from bcmdist.data.schema import UNNAMED
+from bcmdist.data.schema import UNNAMED, Schema
 from bcmdist.errors import InvalidData, InvalidOption, MemoryLimit
 from bcmdist.storage.entry import KEY, Entry, named_range
 
@@ -43,7 +43,7 @@ class Partition:
     def key(self) -> str:
         return f"{self.data.url}/{self.data.x}[{self.start}:{self.stop}]"
 
-    def head(self, rows) -> "Partition":
+    def head(self, rows: int) -> "Partition":
         """Return the range of the first `rows` rows (or all, if fewer), with weight 1 and without a stored expert
         state."""
         return Partition(self.data, self.start, min(self.stop, self.start + rows))
@@ -104,7 +104,7 @@ def partitions(data: Dataset, rows_per_expert: int) -> list[Partition]:
     return [Partition(data, a, b) for a, b in itertools.pairwise([*edges, data.rows])]
 
 
-def _refuse_many(data, rows):
+def _refuse_many(data: Dataset, rows: int) -> None:
     """Raise `MemoryLimit` if the references to all partitions would not fit in memory."""
     if data.rows > rows * MOST_PARTITIONS:
         raise MemoryLimit(
@@ -123,11 +123,11 @@ def steady_partitions(data: Dataset, rows_per_expert: int) -> list[Partition]:
     return [replace(part, data=data) for part in cut if part.stop <= data.rows]
 
 
-def _run_rows(data, rows_per_expert):
+def _run_rows(data: Dataset, rows_per_expert: int) -> int:
     return data.chunk_rows * max(1, round(rows_per_expert / data.chunk_rows))
 
 
-def _even_edges(start, stop, rows):
+def _even_edges(start: int, stop: int, rows: int) -> list[int]:
     """Return the starts of nearly equal parts of start..stop, of about `rows` rows each."""
     parts = max(1, round((stop - start) / rows))
     return [start + (stop - start) * k // parts for k in range(parts)]
@@ -139,7 +139,7 @@ def aligned_partitions(data: Dataset, rows: int) -> list[Partition]:
     return [Partition(data, a, min(a + rows, data.rows)) for a in range(0, data.rows, rows)]
 
 
-def from_key(key, *, y, schema=UNNAMED, weight=1.0) -> Partition:
+def from_key(key: str, *, y: str | None, schema: Schema = UNNAMED, weight: float = 1.0) -> Partition:
     """Return the partition with a key, from a data set with targets `y`, for a model with the names of `schema`.
 
     Raises
@@ -155,13 +155,13 @@ def as_absorbed(part: Partition, entry: Entry, weight: float) -> Partition:
     return replace(part, weight=weight, state=entry.state, query=entry.query)
 
 
-def from_keys(keys: Iterable[str], *, y, schema=UNNAMED) -> list[Partition]:
+def from_keys(keys: Iterable[str], *, y: str | None, schema: Schema = UNNAMED) -> list[Partition]:
     """As `from_key`, for several keys; each data set is opened once."""
     opened = functools.cache(functools.partial(open_data, y=y, schema=schema))
     return [_keyed(key, opened) for key in keys]
 
 
-def _keyed(key, opened):
+def _keyed(key: str, opened: Callable[..., Dataset]) -> Partition:
     match = KEY.fullmatch(key)
     if not match:
         raise InvalidOption(

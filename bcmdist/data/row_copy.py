@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from bcmdist.data.observations import Observations
+from bcmdist.linalg.arrays import FloatArray
 from bcmdist.storage.arrays import check_array
 from bcmdist.storage.commits import BlobReference, open_store
 
@@ -25,12 +26,12 @@ class RowCopy:
     """SHA-256 of the rows as they were read from their source (`Rows.digest`)"""
 
 
-def copy_of(X, obs: Observations) -> np.ndarray:
+def copy_of(X: FloatArray, obs: Observations) -> FloatArray:
     """The copy (n, D + k) of rows with inputs X (n, D), to be stored."""
     return np.column_stack([X, *(getattr(obs, name) for name in OBSERVED)])
 
 
-def load_copy(blob: BlobReference, rows: int, inputs: int) -> tuple[np.ndarray, Observations]:
+def load_copy(blob: BlobReference, rows: int, inputs: int) -> tuple[FloatArray, Observations]:
     """Inputs (n, D) and observations of a copy of `rows` rows, in original units.
 
     Raises

@@ -1,7 +1,7 @@
 """Absorbed rows: which ranges of which arrays, from the keys of partitions, and which contents, from their hashes."""
 
 import bisect
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from bcmdist.data.partition import Partition
@@ -13,7 +13,7 @@ from bcmdist.storage.ledger import EMPTY, Ledger
 class RowRanges:
     """Set of rows: those of a ledger, and others that are named by partition keys."""
 
-    def __init__(self, keys: Iterable[str] = (), ledger: Ledger = EMPTY):
+    def __init__(self, keys: Iterable[str] = (), ledger: Ledger = EMPTY) -> None:
         self.ledger = ledger
         self._ranges: dict[str, list[tuple[int, int]]] = {}
         """ranges by array, ascending and disjoint, of rows that need not be in the ledger"""
@@ -46,7 +46,7 @@ class RowRanges:
         stops = [*(start for start, _ in inside), part.stop]
         return [replace(part, start=a, stop=b) for a, b in zip(starts, stops, strict=True) if a < b]
 
-    def _inside(self, part) -> list[tuple[int, int]]:
+    def _inside(self, part: Partition) -> list[tuple[int, int]]:
         """The ranges that share rows with a partition, ascending and disjoint."""
         array = named_range(part.key)[0]
         ranges = self._ranges.get(array, [])
@@ -66,7 +66,7 @@ class Contents:
     A twin of a partition is another key, of a copy or a link, with the same rows.
     """
 
-    def __init__(self, entries: Iterable[Entry] = (), ledger: Ledger = EMPTY):
+    def __init__(self, entries: Iterable[Entry] = (), ledger: Ledger = EMPTY) -> None:
         self.ledger, self._newest = ledger, dict[str, Entry]()
         """by digest: the entry that comes last in its source, which leaves a sliding window last"""
         self.add(entries)
@@ -78,13 +78,15 @@ class Contents:
             if before is None or (entry.position or 0) > (before.position or 0):
                 self._newest[entry.digest] = entry
 
-    def _found(self, digest) -> Entry | None:
+    def _found(self, digest: str) -> Entry | None:
         """The entry with these contents that comes last in its source; of several the first."""
         found = self.ledger.of_digest(digest)
         found += [self._newest[digest]] if digest in self._newest else []
         return max(found, key=lambda entry: entry.position or 0, default=None)
 
-    def twins(self, entries: Iterable[Entry], *, expired=lambda position: False) -> dict[str, str]:
+    def twins(
+        self, entries: Iterable[Entry], *, expired: Callable[[int | None], bool] = lambda position: False
+    ) -> dict[str, str]:
         """Map keys of entries to the key of their twin, absorbed before or earlier among these entries.
 
         Rows at positions for which `expired` is true are ignored, and have no twins.
@@ -99,7 +101,7 @@ class Contents:
         return found
 
 
-def same_rows(key, twin) -> SameRows:
+def same_rows(key: str, twin: str) -> SameRows:
     """Return the error for a partition whose twin was absorbed."""
     return SameRows(
         f"{key}: expected rows that were not absorbed, got those of {twin}; leave them out (--on-error skip), or let "

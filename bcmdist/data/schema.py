@@ -10,7 +10,7 @@ one for each column. Classes have names if y holds numbers 0 to C - 1 and its at
 
 import warnings
 from collections import Counter
-from collections.abc import Collection, Hashable
+from collections.abc import Collection, Hashable, Iterable
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 
@@ -254,7 +254,7 @@ def as_table(X) -> np.ndarray:
     return np.column_stack([as_float(column, f"X: {name!r}") for name, column in columns.items()])
 
 
-def few(words, most=8) -> str:
+def few(words: Iterable[str], most: int = 8) -> str:
     """Join the first `most` words, each cut to 80 characters."""
     words = list(words)
     more = f" and {len(words) - most} more" if len(words) > most else ""
@@ -275,6 +275,6 @@ def _listed(names):
     return few(map(repr, names))
 
 
-def warn(text) -> None:
+def warn(text: str) -> None:
     """Issue a `BcmdistWarning` at the line of the user's call."""
     warnings.warn(BcmdistWarning(text), stacklevel=4)

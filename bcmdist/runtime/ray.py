@@ -11,13 +11,14 @@ must have the same versions of bcmdist, numpy and zarr, and see data and models 
 import functools
 import itertools
 import operator
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from bcmdist.data.partition import Work
 from bcmdist.errors import BcmdistError, InvalidOption, MissingExtra, PoisonChunk, WorkerLost
 from bcmdist.runtime import interface
-from bcmdist.runtime.interface import Outcome, Progress, SumLost, is_parted, run_batch, silent, timed
+from bcmdist.runtime.interface import Outcome, Progress, SumLost, Task, is_parted, run_batch, silent, timed
 
 try:
     import ray
@@ -68,7 +69,7 @@ class KeptSum:
         terms = self.terms + other.terms
         return KeptSum(terms if len(terms) < FAN_IN else ((_joined(terms), 1.0),))
 
-    def weighted(self, weight) -> "KeptSum":
+    def weighted(self, weight: float) -> "KeptSum":
         """Return the sum multiplied by `weight`."""
         return KeptSum(tuple((term, weight * own) for term, own in self.terms))
 
@@ -80,7 +81,7 @@ def _joined(terms):
 class RayRuntime:
     """Runs tasks on the Ray that this process is connected to; raises `InvalidOption` before `ray.init` was called."""
 
-    def __init__(self, *, progress: Progress = silent):
+    def __init__(self, *, progress: Progress = silent) -> None:
         if not ray.is_initialized():
             raise InvalidOption("RayRuntime: expected a connection to Ray, there is none; call ray.init before")
         self.progress = progress
@@ -93,7 +94,7 @@ class RayRuntime:
         """Number of tasks that run at the same time, at least 1."""
         return max(1, int(ray.cluster_resources().get("CPU", 1)))
 
-    def sum(self, task, parts, *, label) -> Any:
+    def sum(self, task: Task, parts: Sequence[Work], *, label: str) -> Any:
         """Sum of a task over partitions; batches run on any node, and results are added in their order."""
         threads, done = self.threads, 0
         size = min(BATCH_PARTITIONS, max(1, len(parts) // (BATCHES_PER_THREAD * threads)))
@@ -117,7 +118,7 @@ class RayRuntime:
         finally:
             _cancel(flying)
 
-    def each(self, work, *, label) -> Iterator[Outcome]:
+    def each(self, work: Iterable[tuple[Task, Sequence[Work]]], *, label: str) -> Iterator[Outcome]:
         """Yield the outcome of each pair of a task and partitions, in the order of completion."""
         waiting = iter(work)
         flying: dict[Any, tuple] = {}
@@ -138,14 +139,14 @@ class RayRuntime:
         finally:
             _cancel(flying)
 
-    def total(self, kept, *, label) -> Any:
+    def total(self, kept: Any, *, label: str) -> Any:
         """Fetch the sum of the kept results, after nodes have added them."""
         try:
             return ray.get(_joined(kept.terms))
         except RayError as error:
             raise SumLost(f"{label}: {error}") from error
 
-    def check_same(self, probe, *, url) -> None:
+    def check_same(self, probe: Callable[[], str], *, url: str) -> None:
         """Run `probe` in this process and on every node; raise `WorkerCannotRead` if the texts differ."""
         answers, ask = {}, ray.remote(interface.answer_of)
         for node in (node["NodeID"] for node in _nodes()):

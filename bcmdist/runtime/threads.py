@@ -22,7 +22,7 @@ class _Limit:
     meanwhile, is left alone.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._lock = threading.Lock()
         self._needed = 0
         self._before: dict[str, tuple[Any, int]] = {}
@@ -54,7 +54,7 @@ class _Limit:
             self._before.clear()
 
 
-def _of_process(library) -> bool:
+def _of_process(library: Any) -> bool:
     """Whether a library has one number of threads for the whole process, rather than one per calling thread."""
     by_thread = library.internal_api == "mkl" or getattr(library, "threading_layer", None) == "openmp"
     return library.user_api == "blas" and not by_thread

@@ -45,7 +45,15 @@ def require_arrays(arrays: Container[str], names: Iterable[str], where: str) -> 
             raise damaged(where, f"an array {name}", "none")
 
 
-def check_array(array, where: str, name: str, *, shape: tuple[int, ...], dtype=np.float64, positive=False) -> None:
+def check_array(
+    array: np.ndarray,
+    where: str,
+    name: str,
+    *,
+    shape: tuple[int, ...],
+    dtype: type[np.generic] = np.float64,
+    positive: bool = False,
+) -> None:
     """Raise `ModelDamaged` if an array has another dtype or shape, or numbers that are not finite (or positive)."""
     if array.dtype != dtype or array.shape != shape:
         raise damaged(

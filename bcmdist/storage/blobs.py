@@ -15,8 +15,10 @@ import json
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from bcmdist.errors import ModelDamaged
 from bcmdist.storage.arrays import BLANKS, MOST_BLANKS, read_array
@@ -126,14 +128,14 @@ def blob_label(storage: Storage, digest: str) -> str:
     return f"{storage.url}: blob {digest[:12]}"
 
 
-def npy_bytes(array) -> bytes:
+def npy_bytes(array: ArrayLike) -> bytes:
     """Serialise an array as a .npy file; raise an error for arrays of objects."""
     buffer = io.BytesIO()
     np.save(buffer, np.asarray(array), allow_pickle=False)
     return buffer.getvalue()
 
 
-def canonical_json(value) -> bytes:
+def canonical_json(value: Any) -> bytes:
     """Serialise a value as canonical JSON (sorted keys, no spaces, finite numbers), for hashing."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
 
@@ -143,7 +145,7 @@ def sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def _without_blanks(blob):
+def _without_blanks(blob: bytes) -> bytes:
     """Remove the 128 blanks that `put_blob` may have appended."""
     return blob[:-MOST_BLANKS] if not blob[-MOST_BLANKS:].strip(BLANKS) else blob
 
@@ -162,5 +164,5 @@ def canary(store) -> Iterator[Callable[[], str]]:
         store.storage.remove(name)
 
 
-def _read_text(storage, name):
+def _read_text(storage: Storage, name: str) -> str:
     return storage.get(name).decode()

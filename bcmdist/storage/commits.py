@@ -20,10 +20,10 @@ next is put, so that no crash leaves a gap: a gap above the pruned numbers is a 
 
 import contextlib
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 from uuid import uuid4
 
 import numpy as np
@@ -39,6 +39,7 @@ from bcmdist.storage.locate import open_storage
 from bcmdist.storage.paths import leads_nowhere
 from bcmdist.storage.records import RESIDUAL_ARRAYS_SINCE, identity_of, read_record, record_name, record_text
 from bcmdist.storage.residual_records import RESIDUAL_ARRAYS, with_residuals, with_residuals_before_4
+from bcmdist.storage.urls import Location
 
 # Further names in a model directory: the rows in the order of spatial cells, and temporary files of a fit.
 CELL_DATA, SCRATCH = "cells.zarr", "scratch"
@@ -47,6 +48,7 @@ OURS = {"acknowledged", "aliases", "blobs", "commits", "canary", "holds", "inges
 MIXTURE = "mixture.json"
 NUMBER = re.compile(r"\d{8}")
 RECORD_NAME = re.compile(r"\d{8}\.json")
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,7 @@ class Commit:
     identity: str
     """identity of the model, see `records.identity_of`"""
     arrays: dict[str, np.ndarray]
-    facts: dict
+    facts: dict[str, Any]
     ledger: Ledger
     offsets: dict[str, Any]
     """offset from which to continue reading, JSON-ready, by name of the source"""
@@ -98,7 +100,7 @@ class ModelStore:
     prune, history, canary = pruning.prune, records.history, blobs.canary
     draft, record_of = drafts.draft, drafts.record_of
 
-    def __init__(self, storage: Storage):
+    def __init__(self, storage: Storage) -> None:
         self.storage = storage
 
     def _put_blob(self, data: bytes, before: str | None = None) -> str:
@@ -120,7 +122,7 @@ class ModelStore:
         self._refuse_lost(set(numbers), pruned)
         return max(numbers, default=0)
 
-    def _refuse_lost(self, numbers, pruned):
+    def _refuse_lost(self, numbers: Collection[int], pruned: int) -> None:
         """Raise `ModelDamaged` if a record is missing between the pruned numbers and the newest record or witness."""
         for number in range(pruned + 1, max([*numbers, *self.acknowledged()], default=0) + 1):
             # A listing may miss a record made meanwhile, and that record may have been pruned since.
@@ -134,7 +136,7 @@ class ModelStore:
         """Return the numbers of records with a witness, ascending; pruning keeps the last witness."""
         return self.numbered("acknowledged")
 
-    def numbered(self, folder) -> list[int]:
+    def numbered(self, folder: str) -> list[int]:
         """Return the names in a folder that are numbers, ascending."""
         return [int(name) for name in self.storage.names(folder) if NUMBER.fullmatch(name)]
 
@@ -142,7 +144,7 @@ class ModelStore:
         """Return the numbers of all commits, ascending: those that are not pruned, or are held."""
         return self._kept(self.recorded(), self.pruned())
 
-    def _kept(self, recorded, pruned):
+    def _kept(self, recorded: Sequence[int], pruned: int) -> list[int]:
         held = self.held() if recorded and recorded[0] <= pruned else {}
         return [number for number in recorded if number > pruned or number in held]
 
@@ -154,7 +156,7 @@ class ModelStore:
         names = self.storage.names("commits")
         return [int(n.removesuffix(".json")) for n in names if RECORD_NAME.fullmatch(n)]
 
-    def remove_record(self, number) -> None:
+    def remove_record(self, number: int) -> None:
         """Remove the record of a commit."""
         self.storage.remove(record_name(number))
 
@@ -162,11 +164,11 @@ class ModelStore:
         """Return the largest pruned number, 0 if there is none; this and all lower numbers are never used again."""
         return max(self.numbered("pruned"), default=0)
 
-    def pruned_name(self, number) -> str:
+    def pruned_name(self, number: int) -> str:
         """Return the name of the entry that marks numbers up to this one as pruned."""
         return f"pruned/{number:08d}"
 
-    def acknowledged_name(self, number) -> str:
+    def acknowledged_name(self, number: int) -> str:
         """Return the name of a record's witness."""
         return f"acknowledged/{number:08d}"
 
@@ -175,7 +177,7 @@ class ModelStore:
         names = (n for n in self.storage.names("") if not n.startswith(f"{CELL_DATA}.partial-"))
         return sorted(set(names) - OURS)
 
-    def arrays_before(self, number) -> dict[str, str]:
+    def arrays_before(self, number: int) -> dict[str, str]:
         """Return hashes by name of the arrays of the commit before `number`; empty for the first commit.
 
         Raises
@@ -190,12 +192,12 @@ class ModelStore:
 
     def commit(
         self,
-        number,
+        number: int,
         *,
         arrays: Mapping[str, str],
-        facts,
-        segments,
-        offsets,
+        facts: Mapping[str, Any],
+        segments: Sequence[str],
+        offsets: Mapping[str, Any],
         identity: str | None = None,
         parent: str | None = None,
     ) -> Reference:
@@ -239,26 +241,26 @@ class ModelStore:
             self.storage.put_if_absent(self.acknowledged_name(number), b"")
         return Reference(self.storage.url, number, sha256(text))
 
-    def _digest(self, number):
+    def _digest(self, number: int) -> str | None:
         """Return the hash of a commit's record; None if there is no record."""
         try:
             return sha256(self.storage.get(record_name(number)))
         except FileNotFoundError:
             return None
 
-    def refuse_other(self, number, digest: str) -> None:
+    def refuse_other(self, number: int, digest: str) -> None:
         """Raise `CommitConflict` if commit `number` does not exist, or its record has another SHA-256."""
         if self._digest(number) != digest:
             raise self.taken(number + 1)
 
-    def taken(self, number) -> CommitConflict:
+    def taken(self, number: int) -> CommitConflict:
         """Return the error for a number that another process has written."""
         return CommitConflict(
             f"{self.storage.url}: expected to write commit {number}, but it is taken; another process works "
             "on this model: load it again and repeat, or choose another directory"
         )
 
-    def record(self, number) -> dict:
+    def record(self, number: int) -> dict[str, Any]:
         """Return the record of a commit, checked.
 
         Raises
@@ -267,7 +269,7 @@ class ModelStore:
         """
         return read_record(number, self.record_bytes(number), self.storage.url)
 
-    def identity(self, number) -> str:
+    def identity(self, number: int) -> str:
         """Return the identity of the model from a commit's record; raise `CommitConflict` if that has been pruned."""
         try:
             return identity_of(self.record(number))
@@ -286,11 +288,11 @@ class ModelStore:
         found = self._digest(number)
         return number <= self.pruned() if found is None else found == digest
 
-    def reference(self, number) -> Reference:
+    def reference(self, number: int) -> Reference:
         """Return the reference of an existing commit."""
         return Reference(self.storage.url, number, sha256(self.record_bytes(number)))
 
-    def load(self, number: int | str | None = None, *, ledger=True) -> Commit:
+    def load(self, number: int | str | None = None, *, ledger: bool = True) -> Commit:
         """Load a commit, given by number or alias, with its arrays and ledger; the newest by default.
 
         ledger : whether to open the ledger's segments, too; they can be read then although the commit is pruned
@@ -302,7 +304,7 @@ class ModelStore:
             raise self._not_found(number)
         return self.read(number, ledger=ledger)
 
-    def read(self, number: int, *, ledger=True) -> Commit:
+    def read(self, number: int, *, ledger: bool = True) -> Commit:
         """Load a commit as `load`, also one that is pruned while its record exists: for callers that hold it."""
         text = self.record_bytes(number)
         record = read_record(number, text, self.storage.url)
@@ -320,7 +322,7 @@ class ModelStore:
             digest=sha256(text),
         )
 
-    def ledger(self, record) -> Ledger:
+    def ledger(self, record: Mapping[str, Any]) -> Ledger:
         """The ledger of a record, with residuals; its segments are not opened, unless the format is before 6.
 
         Raises
@@ -338,7 +340,7 @@ class ModelStore:
         """Return the reference of the newest commit; errors as of `load`."""
         return self._of_newest(self.reference)
 
-    def _of_newest(self, read):
+    def _of_newest(self, read: Callable[[int], Found]) -> Found:
         """Return `read(number)` for the newest commit; repeat if that commit is pruned meanwhile."""
         while True:
             number = self.head()
@@ -355,7 +357,7 @@ class ModelStore:
         except FileNotFoundError as error:
             raise self._not_found(number) from error
 
-    def _not_found(self, number):
+    def _not_found(self, number: int) -> ModelNotFound:
         numbers = self.numbers()
         if numbers:
             return ModelNotFound(
@@ -372,12 +374,12 @@ class ModelStore:
         )
 
 
-def open_store(url) -> ModelStore:
+def open_store(url: Location) -> ModelStore:
     """Open the model directory at a path or URL."""
     return ModelStore(open_storage(url))
 
 
-def record_digest(url, number) -> str:
+def record_digest(url: Location, number: int) -> str:
     """Return the hash of a commit's record; all machines that work with the commit must get the same."""
     return open_store(url).reference(number).digest
 
@@ -392,6 +394,6 @@ def load_array(reference: BlobReference) -> np.ndarray:
 
 
 @lru_cache(maxsize=8)
-def load_record(reference: Reference) -> dict:
+def load_record(reference: Reference) -> dict[str, Any]:
     """Load the record of a commit, or of a draft; errors as of `ModelStore.record_of`."""
     return open_store(reference.url).record_of(reference)

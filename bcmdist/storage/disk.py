@@ -14,7 +14,7 @@ from bcmdist.errors import InvalidOption, NotAFile
 from bcmdist.storage.interface import TEMPORARY
 from bcmdist.storage.paths import leads_nowhere, makes_nothing, room_for
 from bcmdist.storage.temporary import abandoned, owned
-from bcmdist.storage.urls import FORMS
+from bcmdist.storage.urls import FORMS, Location
 
 READ_BYTES = 1 << 24  # read at a time; arbitrary
 FOLDER_TRIES = 100  # to put a file, while other processes remove its empty folder; arbitrary
@@ -33,7 +33,7 @@ class LocalStorage:
     disk : provider of the primitive operations: `os`, or a simulated disk that loses unsynced data
     """
 
-    def __init__(self, root, disk: Any = os):
+    def __init__(self, root: Location, disk: Any = os) -> None:
         if "://" in str(root) or not str(root):
             raise InvalidOption(
                 f"model: expected a path on a disk that all workers share, or {FORMS}, got {str(root)!r:.80}; give one"
@@ -47,7 +47,7 @@ class LocalStorage:
         """Workers open it by its path: a module such as `os` cannot be pickled."""
         return LocalStorage, (self.url, *([] if self.disk is os else [self.disk]))
 
-    def put_if_absent(self, name, data) -> bool:
+    def put_if_absent(self, name: str, data: bytes) -> bool:
         path = os.path.join(self.url, name)
         folder = os.path.dirname(path)
         try:
@@ -96,7 +96,7 @@ class LocalStorage:
                 self.disk.unlink(temporary)
         return True
 
-    def get(self, name) -> bytes:
+    def get(self, name: str) -> bytes:
         handle = open_file(os.path.join(self.url, name), disk=self.disk)
         try:
             parts = []
@@ -109,7 +109,7 @@ class LocalStorage:
     def stored_at(self, name) -> float:
         return os.stat(os.path.join(self.url, name)).st_mtime
 
-    def names(self, folder) -> list[str]:
+    def names(self, folder: str) -> list[str]:
         return sorted(n for n in self._listed(folder) if not n.startswith(TEMPORARY))
 
     def temporary(self, folder) -> list[str]:
@@ -133,7 +133,7 @@ class LocalStorage:
             return False
         return True
 
-    def remove(self, name) -> None:
+    def remove(self, name: str) -> None:
         path = os.path.join(self.url, name)
         with contextlib.suppress(FileNotFoundError):
             self.disk.unlink(path)

@@ -28,7 +28,7 @@ def draft(store, number: int, **contents: Any) -> Iterator[str]:
         store.storage.remove(blob_name(digest))
 
 
-def record_of(store, reference) -> dict:
+def record_of(store, reference) -> dict[str, Any]:
     """Return the record of a reference to a commit or a draft, checked.
 
     Raises

@@ -87,12 +87,12 @@ STORED = tuple(name for name in Entry.__dataclass_fields__ if name != "residuals
 """fields of an entry in the order of a stored line"""
 
 
-def names_location(key) -> bool:
+def names_location(key: str) -> bool:
     """Whether a key contains a path or URL, where rows can be read; keys of a portable model do not."""
     return key.startswith("/") or "://" in key
 
 
-def named_range(key) -> tuple[str, int, int]:
+def named_range(key: str) -> tuple[str, int, int]:
     """Return the array, start and stop of a key."""
     match = KEY.fullmatch(key)
     assert match, "keys are made by Partition.key"

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import overload
+from typing import Any, overload
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -63,7 +63,7 @@ class Ledger(Sequence[Entry]):
     recorded : the entries with residual records, by key
     """
 
-    def __init__(self, parts: Sequence[LedgerPart] = (), recorded: Mapping[str, Entry] | None = None):
+    def __init__(self, parts: Sequence[LedgerPart] = (), recorded: Mapping[str, Entry] | None = None) -> None:
         self.parts, self.recorded = tuple(part for part in parts if part.summary.entries), recorded or {}
         self._ends = list(itertools.accumulate(part.summary.entries for part in self.parts))
 
@@ -85,7 +85,7 @@ class Ledger(Sequence[Entry]):
     def __getitem__(self, where: int) -> Entry: ...
     @overload
     def __getitem__(self, where: slice) -> list[Entry]: ...
-    def __getitem__(self, where):
+    def __getitem__(self, where: int | slice) -> Entry | list[Entry]:
         if isinstance(where, slice):
             numbers = range(*where.indices(len(self)))
             if numbers.step == 1:
@@ -96,7 +96,7 @@ class Ledger(Sequence[Entry]):
             raise IndexError(f"ledger: expected a number below {len(self)}, got {where}; give another")
         return self._between(number, number + 1)[0]
 
-    def _between(self, first, last) -> list[Entry]:
+    def _between(self, first: int, last: int) -> list[Entry]:
         found = list[Entry]()
         for part, end in zip(self.parts, self._ends, strict=True):
             begin = end - part.summary.entries
@@ -116,7 +116,7 @@ class Ledger(Sequence[Entry]):
     def __repr__(self) -> str:
         return f"<Ledger of {len(self)} entries>"
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[Any, ...]:
         return Ledger.of, (list(self),)
 
     def opened(self, where: str = "ledger") -> "Ledger":
@@ -261,24 +261,24 @@ class Ledger(Sequence[Entry]):
         old = (entry for part in self.parts if part.digest not in shared for entry in part.segment)
         return [entry for entry in old if entry.key not in keys and not _lies_in(entry.key, ranges)]
 
-    def _with_record(self, entry):
+    def _with_record(self, entry: Entry) -> Entry:
         return self.recorded.get(entry.key, entry) if self.recorded else entry
 
-    def _with_records(self, entries):
+    def _with_records(self, entries: Iterable[Entry]) -> Iterable[Entry]:
         return map(self._with_record, entries) if self.recorded else entries
 
 
 EMPTY = Ledger()
 
 
-def _lies_in(key, ranges) -> bool:
+def _lies_in(key: str, ranges: Sequence[tuple[str, int, int]]) -> bool:
     """Whether the rows of a key are in one of these disjoint ranges, which are sorted."""
     array, start, stop = named_range(key) if ranges else ("", 0, 0)
     place = bisect.bisect_right(ranges, (array, start, math.inf)) - 1
     return place >= 0 and ranges[place][0] == array and stop <= ranges[place][2]
 
 
-def _in_memory(entries) -> LedgerPart:
+def _in_memory(entries: Sequence[Entry]) -> LedgerPart:
     with read_back("ledger"):
         segment = Segment(mapped(encode(entries)), "ledger")
     return LedgerPart("", segment.summary, lambda: segment)
@@ -332,7 +332,9 @@ def summary(store, digest: str) -> SegmentSummary:
     return get_or_make(_summaries, digest, lambda: store.segment(digest).summary)
 
 
-def stored_ledger(store, digests: Sequence[str], summaries: Sequence[SegmentSummary] = (), recorded=None) -> Ledger:
+def stored_ledger(
+    store, digests: Sequence[str], summaries: Sequence[SegmentSummary] = (), recorded: Mapping[str, Entry] | None = None
+) -> Ledger:
     """Return the ledger of stored segments.
 
     summaries : as recorded; without them, segments are opened
@@ -345,12 +347,12 @@ def stored_ledger(store, digests: Sequence[str], summaries: Sequence[SegmentSumm
     return Ledger(parts, recorded)
 
 
-def extended(store, segments: Sequence[str], entries: Sequence[Entry], *, after=0) -> tuple[str, ...]:
+def extended(store, segments: Sequence[str], entries: Sequence[Entry], *, after: int = 0) -> tuple[str, ...]:
     """As `stored`, for entries after segments that are given by their hashes; return hashes."""
     return store.stored(store.stored_ledger(segments).extended(entries), after=after).digests
 
 
-def stored(store, ledger: Ledger, *, after=0) -> Ledger:
+def stored(store, ledger: Ledger, *, after: int = 0) -> Ledger:
     """Store the entries of a ledger that are not stored yet, and return the ledger of the stored segments.
 
     As in a binary counter, the last segment is merged with the new entries while it has less than twice as many, up to

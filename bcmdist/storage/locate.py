@@ -5,15 +5,15 @@ from typing import Any
 from bcmdist.errors import MissingExtra
 from bcmdist.storage.disk import LocalStorage
 from bcmdist.storage.interface import Storage
-from bcmdist.storage.urls import normal_url, on_objects
+from bcmdist.storage.urls import Location, normal_url, on_objects
 
 
-def open_storage(url) -> Storage:
+def open_storage(url: Location) -> Storage:
     """Return the storage at a path or at the URL of an object store."""
     return open_objects(url) if on_objects(url) else LocalStorage(url)
 
 
-def open_objects(url) -> Any:
+def open_objects(url: Location) -> Any:
     """Return the `ObjectStorage` at the URL of an object store.
 
     Raises

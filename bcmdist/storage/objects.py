@@ -64,7 +64,7 @@ class ObjectStorage:
     def __reduce__(self):
         return open_objects, (self.url,)
 
-    def put_if_absent(self, name, data) -> bool:
+    def put_if_absent(self, name: str, data: bytes) -> bool:
         if not self._keeps_conditions:
             check_conditions(self)
             self._keeps_conditions = True
@@ -105,7 +105,7 @@ class ObjectStorage:
         except FileNotFoundError:
             return None
 
-    def get(self, name) -> bytes:
+    def get(self, name: str) -> bytes:
         with answering(self.url):
             return bytes(obstore.get(self.store, name).bytes())
 
@@ -113,7 +113,7 @@ class ObjectStorage:
         with answering(self.url):
             return obstore.head(self.store, name)["last_modified"].timestamp()
 
-    def names(self, folder) -> list[str]:
+    def names(self, folder: str) -> list[str]:
         with answering(self.url):
             found = obstore.list_with_delimiter(self.store, folder or None)
         paths = [*found["common_prefixes"], *(entry["path"] for entry in found["objects"])]
@@ -135,7 +135,7 @@ class ObjectStorage:
                         found[entry["path"]] = f"{entry['e_tag']} {entry['last_modified'].timestamp()} {entry['size']}"
         return found
 
-    def remove(self, name) -> None:
+    def remove(self, name: str) -> None:
         with answering(self.url), contextlib.suppress(FileNotFoundError):
             obstore.delete(self.store, name)
 

@@ -29,6 +29,7 @@ it stores blobs until they are committed: so either the lease still exists, or t
 
 import re
 from collections.abc import Hashable
+from typing import Any
 
 from zict import LRU
 
@@ -40,7 +41,7 @@ NAME_BYTES, NAMED_BYTES = 150, 2**24  # memory of one name, and of all names in 
 _NAMED: LRU[Hashable, frozenset[str]] = least_recently_used(NAMED_BYTES, lambda names: NAME_BYTES * (1 + len(names)))
 
 
-def prune(store, keep: int) -> dict:
+def prune(store, keep: int) -> dict[str, Any]:
     """Remove all but the newest `keep` commits of a `ModelStore`, and the blobs that only the removed commits name.
 
     Returns

@@ -49,10 +49,10 @@ def record_text(
     *,
     identity: str,
     arrays: Mapping[str, str],
-    facts,
+    facts: Mapping[str, Any],
     segments: Iterable[str],
     summaries: Iterable[SegmentSummary],
-    offsets,
+    offsets: Mapping[str, Any],
 ) -> bytes:
     """Serialise a record; the arguments are as in `ModelStore.commit`."""
     body = {
@@ -69,7 +69,7 @@ def record_text(
     return canonical_json(body | {"checksum": sha256(canonical_json(body))})
 
 
-def identity_of(record: Mapping) -> str:
+def identity_of(record: Mapping[str, Any]) -> str:
     """Return the identity of a record's model: drawn at random at the first commit, kept by later commits and copies.
 
     For a record of an earlier version, which holds none, it is derived from fields that no later commit changes.
@@ -80,14 +80,14 @@ def identity_of(record: Mapping) -> str:
     return sha256(canonical_json({"arrays": arrays, "model": record["facts"].get("model")}))[:32]
 
 
-def model_digest(record: Mapping) -> str:
+def model_digest(record: Mapping[str, Any]) -> str:
     """A hash of the model of a record: commits with the same hash differ in their committee and ledger only."""
     other = COMMITTEE_ARRAYS | set(RESIDUAL_ARRAYS)
     arrays = {name: digest for name, digest in record["arrays"].items() if name not in other}
     return sha256(canonical_json([identity_of(record), arrays, record["facts"].get("model")]))
 
 
-def read_record(number: int, text: bytes, url: str) -> dict:
+def read_record(number: int, text: bytes, url: str) -> dict[str, Any]:
     """Parse and check a record of the model directory at `url`; return its fields.
 
     Raises
@@ -115,7 +115,7 @@ def read_record(number: int, text: bytes, url: str) -> dict:
     return {"offsets": {}} | record | {"summaries": found.summaries}
 
 
-def history(store) -> list[dict]:
+def history(store) -> list[dict[str, Any]]:
     """Describe every commit of a `ModelStore`, oldest first.
 
     Keys are `number`, `format`, `rows` and `partitions` (rows and ledger entries absorbed; None if the record does not

@@ -1,11 +1,15 @@
 """URLs of object stores: their schemes, normal form, a check that they hold no secrets, and errors that name them."""
 
 import contextlib
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from bcmdist.errors import InvalidOption, StorageUnreachable
+
+Location = str | os.PathLike[str]
+"""a path, or the URL of an object store"""
 
 
 @dataclass(frozen=True)
@@ -58,18 +62,18 @@ PROVIDERS = {scheme: provider for provider in (S3, GCS, AZURE) for scheme in pro
 FORMS = "s3://BUCKET/PREFIX, gs://BUCKET/PREFIX or az://CONTAINER/PREFIX"
 
 
-def provider_of(url) -> Provider | None:
+def provider_of(url: Location) -> Provider | None:
     """Return the kind of object store of a URL; None if it is of none."""
     scheme, separator, _ = str(url).partition("://")
     return PROVIDERS.get(scheme) if separator else None
 
 
-def on_objects(url) -> bool:
+def on_objects(url: Location) -> bool:
     """Whether a URL is of an object store, which has no directories."""
     return provider_of(url) is not None
 
 
-def normal_url(url) -> str:
+def normal_url(url: Location) -> str:
     """Return the URL of an object store as in `Provider.form`, without empty parts: each location has one name.
 
     Raises
@@ -82,7 +86,7 @@ def normal_url(url) -> str:
     return f"{PROVIDERS[scheme].scheme}://" + "/".join(part for part in place.split("/") if part)
 
 
-def refuse_secrets(url) -> None:
+def refuse_secrets(url: Location) -> None:
     """Raise `InvalidOption` if a URL contains a user or a password: URLs appear in models, jobs and errors.
 
     An S3 secret may contain a `/`, with the `@` after it. Therefore a `:` is refused too: no bucket name contains one.
@@ -99,13 +103,13 @@ def refuse_secrets(url) -> None:
         )
 
 
-def without_users(text) -> str:
+def without_users(text: str) -> str:
     """Remove users and passwords from the URLs in a text."""
     return re.sub(r"(?<=://)[^/\s@]*@", "", text)
 
 
 @contextlib.contextmanager
-def answering(url) -> Iterator[None]:
+def answering(url: Location) -> Iterator[None]:
     """Turn errors of an object store into `StorageUnreachable`, which names the URL.
 
     Raises

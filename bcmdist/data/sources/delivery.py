@@ -1,5 +1,6 @@
 """Deliveries of a source, partitions with the offset after them; and a list of partitions as a source."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,16 +29,16 @@ class Listed:
     name: str = ""
     """empty: the offset is not kept in commits"""
 
-    def read(self, after, most) -> list[Delivery]:
+    def read(self, after: int | None, most: int) -> list[Delivery]:
         """Return at most `most` partitions after the offset, in one delivery."""
         start = after or 0
         parts = self.parts[start : start + most]
         return [Delivery(parts, start + len(parts))] if parts else []
 
-    def ack(self, offset, keys) -> None:
+    def ack(self, offset: int | None, keys: Iterable[str]) -> None:
         """Nothing to acknowledge."""
 
-    def lag(self, after) -> int:
+    def lag(self, after: int | None) -> int:
         """Return the number of partitions left."""
         return len(self.parts) - (after or 0)
 

@@ -24,6 +24,8 @@ import bisect
 import hashlib
 import os
 import warnings
+from collections.abc import Iterable
+from typing import Any
 
 from bcmdist.data.dataset import (
     Dataset,
@@ -65,7 +67,7 @@ class GrownArray:
         self._parts: list[Partition] = []
         """partitions found by the last search, in order"""
 
-    def read(self, after, most) -> list[Delivery]:
+    def read(self, after: Any, most: int) -> list[Delivery]:
         later = self._later(after or 0, most)
         if len(later) < most:
             self._parts = self._found(after or 0, max(most, LEAST_LOOK))
@@ -102,10 +104,10 @@ class GrownArray:
                 "data set that was ingested, or ingest another one under a path of its own"
             )
 
-    def ack(self, offset, keys) -> None:
+    def ack(self, offset: Any, keys: Iterable[str]) -> None:
         pass
 
-    def lag(self, after) -> int:
+    def lag(self, after: Any) -> int:
         return max(0, -(-(announced_rows(self.name, x=self.x) - (after or 0)) // self.rows_per_expert))
 
     def close(self) -> None:
@@ -137,7 +139,7 @@ class Directory:
         self._left_out: set[str] = set()
         """names of sub-directories that are not data sets, already warned about"""
 
-    def read(self, after, most) -> list[Delivery]:
+    def read(self, after: Any, most: int) -> list[Delivery]:
         found = self._found(most) if after == self._read_to else []
         if not found:
             self._read_to, self._order = self._resumed(after or START)
@@ -253,10 +255,10 @@ class Directory:
         except (DataNotFound, DataDamaged):
             return NO_ARRAYS
 
-    def ack(self, offset, keys) -> None:
+    def ack(self, offset: Any, keys: Iterable[str]) -> None:
         pass
 
-    def lag(self, after) -> int:
+    def lag(self, after: Any) -> int:
         offset, done = self._resumed(after or START)
         urls = [f"{self.name}/{name}" for name in self._next(done, offset["store"])]
         rows = sum(self._announced(url) for url in urls)

@@ -6,6 +6,7 @@ offset is the last snapshot of which rows were read, and the number of rows of t
 """
 
 import warnings
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -54,7 +55,7 @@ class SnapshotSource:
                 "have other rows in their place; ingest it into a model of its own"
             )
 
-    def read(self, after, most) -> list[Delivery]:
+    def read(self, after: Any, most: int) -> list[Delivery]:
         found = list[Delivery]()
         if after is None or after["snapshot"] != self.repository.tip().snapshot or after["more"]:
             for part in self._parts(after):
@@ -125,10 +126,10 @@ class SnapshotSource:
                         f"{before.snapshot}, which was read, {later.snapshot} has others; append rows only, or fit anew"
                     )
 
-    def ack(self, offset, keys) -> None:
+    def ack(self, offset: Any, keys: Iterable[str]) -> None:
         """Nothing to acknowledge."""
 
-    def lag(self, after) -> int:
+    def lag(self, after: Any) -> int:
         """Return the number of partitions after an offset."""
         rows = self._data(self.repository.tip()).rows - (after["row"] if after else 0)
         return max(0, -(-rows // self.options.rows_per_expert))

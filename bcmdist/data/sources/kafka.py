@@ -7,6 +7,8 @@ consumer groups is not used.
 """
 
 import warnings
+from collections.abc import Iterable
+from typing import Any
 
 from bcmdist.data.dataset import COMPANIONS, entry_data
 from bcmdist.data.kafka import (
@@ -47,7 +49,7 @@ class KafkaTopic:
         self._names = EntryNames(self.name, options.y, options.schema)
         self._ends()
 
-    def read(self, after, most) -> list[Delivery]:
+    def read(self, after: Any, most: int) -> list[Delivery]:
         offset, found, ends = dict(after or {}), list[Delivery](), self._ends()
         for number, (low, high) in ends.items():
             found += self._lost(number, low, high, offset)
@@ -101,10 +103,10 @@ class KafkaTopic:
             return [Delivery((), dict(offset), bad=(entry[0], error))]
         return [Delivery((Partition(data, skipped, data.rows),), dict(offset), sum(offset.values()))]
 
-    def ack(self, offset, keys) -> None:
+    def ack(self, offset: Any, keys: Iterable[str]) -> None:
         """Nothing to acknowledge."""
 
-    def lag(self, after) -> int:
+    def lag(self, after: Any) -> int:
         """Return the number of windows after an offset."""
         waiting = (high - max(low, (after or {}).get(number, 0)) for number, (low, high) in self._ends().items())
         return sum(-(-max(0, offsets) // self.options.rows_per_expert) for offsets in waiting)

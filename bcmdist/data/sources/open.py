@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from bcmdist.data.groups import absolute_url
+from bcmdist.data.groups import Location, absolute_url
 from bcmdist.data.mqtt import refuse_broker
 from bcmdist.data.reader import Reader
 from bcmdist.data.registry import Registry
@@ -102,7 +102,7 @@ class SourceOptions:
 Opener = Callable[[str, SourceOptions], Source]
 
 
-def open_source(url, **options) -> Source:
+def open_source(url: Location, **options: Any) -> Source:
     """Open the source at a URL: a Zarr data set, a directory of them, a Redis Stream, a Kafka topic, a table of a
     database, a repository of Icechunk, or a registered scheme.
 
@@ -116,7 +116,7 @@ def open_source(url, **options) -> Source:
     InvalidOption, MissingExtra
     """
     scheme, asked = scheme_of(url), SourceOptions(**options)
-    return SOURCES[scheme](url, asked) if scheme and scheme in SOURCES else _open_zarr(url, asked)
+    return SOURCES[scheme](str(url), asked) if scheme and scheme in SOURCES else _open_zarr(url, asked)
 
 
 def register_source(scheme: str, opener: Opener, reader: Reader | None = None) -> None:

@@ -9,7 +9,7 @@ committed. This module never deletes entries.
 import math
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -105,7 +105,7 @@ class RedisStream:
 
     # --- Reading ---
 
-    def read(self, after, most) -> list[Delivery]:
+    def read(self, after: Any, most: int) -> list[Delivery]:
         if not self._begun or after != self._offset:
             self._begin(after)
         self._deferred = [one for one in self._deferred if one.id not in self._committed]
@@ -260,7 +260,7 @@ class RedisStream:
 
     # --- Commits and lag ---
 
-    def ack(self, offset, keys) -> None:
+    def ack(self, offset: Any, keys: Iterable[str]) -> None:
         # By key only: earlier entries may still be in progress.
         self.claims.release(self._note_committed(keys, self._furthest))
         if self.trim and offset is not None:
@@ -279,7 +279,7 @@ class RedisStream:
                     self._committed[entry["id"]] = stop - start
         return ids
 
-    def lag(self, after) -> int | None:
+    def lag(self, after: Any) -> int | None:
         state = self._state()
         if state is None:
             return 0

@@ -9,6 +9,7 @@ runs when the table is read from its beginning (without `watch`), since the ledg
 """
 
 import json
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -39,7 +40,7 @@ class SqlSource:
         self._names = EntryNames(self.name, options.y, options.schema)
         self._refuse_other_runs()
 
-    def read(self, after, most) -> list[Delivery]:
+    def read(self, after: Any, most: int) -> list[Delivery]:
         offset, found, size = after or START, list[Delivery](), self.options.rows_per_expert
         while len(found) < most:
             run, begun = self._run(offset, size)
@@ -84,10 +85,10 @@ class SqlSource:
             "key; restore them, or fit the table anew (rows to come need keys after the last one)"
         )
 
-    def ack(self, offset, keys) -> None:
+    def ack(self, offset: Any, keys: Iterable[str]) -> None:
         """Nothing to acknowledge."""
 
-    def lag(self, after) -> int:
+    def lag(self, after: Any) -> int:
         """Return the number of runs with rows after an offset."""
         return -(-self.table.count((after or START)["last"]) // self.options.rows_per_expert)
 

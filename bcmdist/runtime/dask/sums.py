@@ -62,7 +62,7 @@ class WorkerSum:
             found[worker] = some if len(some) < FEW else (_added(self.client, some),)
         return WorkerSum(self.client, found)
 
-    def weighted(self, weight) -> "WorkerSum":
+    def weighted(self, weight: float) -> "WorkerSum":
         """Return the sum multiplied by `weight`."""
         if weight == 1.0:
             return self
