@@ -22,7 +22,7 @@ class EditableCommittee(PredictiveCommittee):
     """A committee whose changes are commits of its directory, each a new object; `GBCM` adds how one is made."""
 
     @runs
-    def absorb(self, parts: list[Partition], *, same_rows: str = "warn", runtime: Where = None) -> Self:
+    def absorb(self, parts: list[Partition], *, same_rows: SameRows = "warn", runtime: Where = None) -> Self:
         """Add the partitions' messages and commit. Partitions already in the ledger are skipped.
 
         Parameters

@@ -71,7 +71,10 @@ class Facade(AbstractCommittee):
         with model.held(), rows as (url, name):
             how = {"x": x, "y": name, "method": method, "inputs": inputs, "seed": seed}
             prepare = import_module(VALIDATION).prepared
-            return prepare(model.snapshot, url, folds=folds, by=by, coordinates=coordinates, **how).run(runtime)
+            made: ValidationResult = prepare(
+                model.snapshot, url, folds=folds, by=by, coordinates=coordinates, **how
+            ).run(runtime)
+            return made
 
     def forecast(
         self,
@@ -114,7 +117,8 @@ class Facade(AbstractCommittee):
         (1, 5)
         """
         how = {"known": known, "method": method, "way": inputs, "seed": seed}
-        return import_module(FORECASTS).forecast(self.predictive, state, steps, **how)
+        found: Forecast = import_module(FORECASTS).forecast(self.predictive, state, steps, **how)
+        return found
 
     @runs
     def plot(
@@ -158,7 +162,8 @@ class Facade(AbstractCommittee):
         'relevance'
         """
         how = {"what": what, "data": data, "x": x, "y": y, "method": method, "inputs": inputs, "above": above}
-        return import_module(PICTURES).plot(self, out, runtime, **how)
+        picture: str = import_module(PICTURES).plot(self, out, runtime, **how)
+        return picture
 
     @runs
     def report(
@@ -202,4 +207,5 @@ class Facade(AbstractCommittee):
         80
         """
         how = {"train": train, "x": x, "y": y, "method": method, "inputs": inputs}
-        return import_module(REPORT).report(self, source, out, runtime, **how)
+        figures: dict[str, Any] = import_module(REPORT).report(self, source, out, runtime, **how)
+        return figures

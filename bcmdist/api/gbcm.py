@@ -40,10 +40,10 @@ class GBCM(EditableCommittee):
     (3,)
     """
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"GBCM({summary(self.snapshot)})"
 
-    def _repr_html_(self):
+    def _repr_html_(self) -> str:
         return health_html(self.snapshot)
 
     @classmethod

@@ -8,7 +8,6 @@ afterwards, would be wrong (SYSTEMS I.7).
 
 import contextlib
 import functools
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
@@ -29,6 +28,7 @@ from bcmdist.committee.ingest.source import as_source, source_of
 from bcmdist.committee.mixture_commits import Contents, contents_of, references, revision_of
 from bcmdist.committee.passes import TOLERANCE
 from bcmdist.committee.snapshot import Snapshot
+from bcmdist.data.groups import Location
 from bcmdist.data.partition import Partition
 from bcmdist.data.sources.delivery import Listed
 from bcmdist.data.sources.open import Source
@@ -88,7 +88,7 @@ class Mixture(Facade):
     weights: Sequence[float] | None = None
     """(K,), with the sum 1; None: equal, or those of `contents`"""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not self.members:
             raise InvalidOption("mixture: expected at least one committee, got none; fit some")
         if self.weights is not None:
@@ -107,7 +107,7 @@ class Mixture(Facade):
         return cls._of(contents_of(model, commit))
 
     @classmethod
-    def _of(cls, contents: Contents, *keep) -> "Mixture":
+    def _of(cls, contents: Contents, *keep: Any) -> "Mixture":
         return cls(LazySequence(_load, references(contents)), contents, keep)
 
     @classmethod
@@ -237,7 +237,7 @@ class Mixture(Facade):
     @runs
     def merge(
         self,
-        other: "Mixture | str | os.PathLike[str]",
+        other: "Mixture | Location",
         model: Any,
         *,
         query_most: int | None = None,
@@ -279,7 +279,7 @@ class Mixture(Facade):
         """Describe its commits, oldest first."""
         return changes.history(self._stored("list").url)
 
-    def _stored(self, what) -> Contents:
+    def _stored(self, what: str) -> Contents:
         if self.contents is None:
             raise InvalidOption(
                 f"mixture: expected one stored in a directory to {what}, got one assembled in memory; make it with "
@@ -337,11 +337,11 @@ class Mixture(Facade):
         return self.predictive.url
 
 
-def _mean(figures, weights) -> float | None:
+def _mean(figures: Sequence[float | None], weights: Sequence[float] | None) -> float | None:
     return None if None in figures else float(average(np.array(figures), weights))
 
 
-def _refuse_weights(weights, members):
+def _refuse_weights(weights: Sequence[float], members: int) -> None:
     values = np.asarray(weights, dtype=float)
     if values.shape != (members,) or not (values >= 0.0).all() or not np.isclose(values.sum(), 1.0, rtol=1e-9):
         raise InvalidOption(
@@ -384,7 +384,7 @@ def refuse_mixture(model: Any, what: str | None) -> None:
         raise _not_single(model, what)
 
 
-def _not_single(model, what):
+def _not_single(model: Location, what: str | None) -> InvalidOption:
     return InvalidOption(
         f"{model}: expected a single committee to {what}, it holds a mixture of sampled ones; name one of its "
         "members/, or sample a new mixture (fit --hyperparameters hmc) from all rows, as another --model"

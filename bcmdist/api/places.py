@@ -1,10 +1,12 @@
 """URLs of data and models: rows in memory, and models without a path, get scratch directories."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from numpy.typing import ArrayLike
 
 from bcmdist.api.in_memory_rows import InMemoryRows, Rows
 from bcmdist.data.schema import UNNAMED, Schema
@@ -13,7 +15,13 @@ from bcmdist.learning.settings import Settings
 from bcmdist.storage.temporary import Scratch
 
 
-def asked(source, y, settings, companions, sphere=None) -> tuple[Any, Settings]:
+def asked(
+    source: Any,
+    y: Any,
+    settings: Settings | None,
+    companions: Mapping[str, ArrayLike] | None,
+    sphere: tuple[str, str] | None = None,
+) -> tuple[Any, Settings]:
     """Return the source (`source_of_rows`) and the settings.
 
     The arguments are (source, settings) or (X, y, settings): `Settings` may be passed in the place of y.
@@ -35,7 +43,7 @@ def asked(source, y, settings, companions, sphere=None) -> tuple[Any, Settings]:
     return (found if sphere is None else replace(found, sphere=sphere)), settings
 
 
-def source_of_rows(source, y, companions) -> Any:
+def source_of_rows(source: Any, y: Any, companions: Mapping[str, ArrayLike] | None) -> Any:
     """Return the source: a path or URL, or the rows X, y and companions as `InMemoryRows` where y is given.
 
     Raises
@@ -49,7 +57,7 @@ def source_of_rows(source, y, companions) -> Any:
     return source
 
 
-def places(source, model, *, like: Schema = UNNAMED) -> tuple[tuple[Scratch, ...], Any, Any]:
+def places(source: Any, model: Any, *, like: Schema = UNNAMED) -> tuple[tuple[Scratch, ...], Any, Any]:
     """Return scratch directories that must be kept alive, the URL of the data, and the path of the model.
 
     Rows in memory are written to a scratch directory, with the coding of `like`, and so is the model where `model` is
@@ -62,7 +70,7 @@ def places(source, model, *, like: Schema = UNNAMED) -> tuple[tuple[Scratch, ...
     return keep, source, model
 
 
-def placed(source, *, like: Schema = UNNAMED) -> tuple[tuple[Scratch, ...], Any]:
+def placed(source: Any, *, like: Schema = UNNAMED) -> tuple[tuple[Scratch, ...], Any]:
     """Return scratch directories that must be kept alive, and the URL of the rows.
 
     `source`: a path or URL, rows in memory, or (X, y). `like`: schema of the training data, with its coding of columns.
@@ -78,7 +86,9 @@ def placed(source, *, like: Schema = UNNAMED) -> tuple[tuple[Scratch, ...], Any]
 
 
 @contextlib.contextmanager
-def targets_of(source, y, companions, names, *, like: Schema = UNNAMED) -> Iterator[tuple[Any, str]]:
+def targets_of(
+    source: Any, y: Any, companions: Mapping[str, ArrayLike] | None, names: str, *, like: Schema = UNNAMED
+) -> Iterator[tuple[Any, str]]:
     """Context manager: return the URL of rows with targets, and the name of their target array.
 
     Parameters

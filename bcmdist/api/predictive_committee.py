@@ -272,4 +272,5 @@ class PredictiveCommittee(StoredCommittee):
         >>> gbcm.to_onnx("model.onnx", method="committee")[:2]
         ('mean', 'std')
         """
-        return import_module(ONNX).to_onnx(self.snapshot, path, method=method)
+        outputs: tuple[str, ...] = import_module(ONNX).to_onnx(self.snapshot, path, method=method)
+        return outputs

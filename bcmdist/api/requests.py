@@ -47,7 +47,7 @@ class FitRequest:
     seconds and writes nothing; how often learning repeats its tasks is an estimate from the effort"""
     table: TableOptions = field(default_factory=TableOptions)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         refuse_outside(self, named=option_name)
         if self.plan and (self.prepare_only or self.hyperparameters == "hmc"):
             raise InvalidOption(
@@ -82,7 +82,7 @@ class IngestRequest:
     """for files: refuse categories that are not in the training data, or treat them as random ones of those that are
     [default: as in training]"""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         refuse_outside(self, named=option_name)
 
 
@@ -113,7 +113,7 @@ class RefitOptions:
     seed: Annotated[int, SEED] = 0
     """seed of all random numbers"""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         refuse_outside(self, named=option_name)
 
 
@@ -181,7 +181,7 @@ class PredictRequest:
     """for files: refuse categories that are not in the training data, or treat them as random ones of those that are
     [default: as in training]"""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         refuse_outside(self, named=option_name)
         polygons = is_geojson(self.data)
         needed = {"weight": "--over", "spacing": "DATA of polygons", "coordinates": "polygons"}
@@ -231,7 +231,7 @@ class ScoreRequest:
     seed: Annotated[int, SEED] = 0
     """with --folds: seed of the division into folds"""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         refuse_outside(self, named=option_name)
         changed = [name for name in ("by", "coordinates", "seed") if getattr(self, name) != getattr(type(self), name)]
         if self.folds is None and changed:
@@ -268,7 +268,7 @@ class ForecastRequest:
     seed: Annotated[int, SEED] = 0
     """seed of the montecarlo paths"""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         refuse_outside(self, named=option_name)
 
 
@@ -297,7 +297,7 @@ class MergeRequest:
     query_most: Annotated[int | None, "Q", Bounds(1, 10**6)] = None
     """largest number of query points, where those of the two differ [default: those of both]"""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         refuse_outside(self, named=option_name)
 
 
@@ -355,7 +355,7 @@ def located(request: RequestType) -> RequestType:
 
 
 @functools.singledispatch
-def _located_within(request) -> dict[str, Any]:
+def _located_within(request: Request) -> dict[str, Any]:
     """Return new values of the fields that contain paths in fields of their own, with absolute paths."""
     return {}
 
@@ -391,4 +391,5 @@ def request_of(kind: type[RequestType], values: dict) -> RequestType:
     }
     if kind is Settings:
         made |= {name: values[name] for name in method_options() if name in values}
-    return kind(**made)
+    request: RequestType = kind(**made)
+    return request

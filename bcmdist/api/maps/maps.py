@@ -309,7 +309,7 @@ def on_sphere(data: xarray.Dataset, *, lon: str = "lon", lat: str = "lat") -> xa
     return data.assign_coords(plain)
 
 
-def _regions(data, sizes, target) -> dict[str, int]:
+def _regions(data: xarray.Dataset, sizes: dict[str, int], target: str) -> dict[str, int]:
     """Return the cells of a region along each dimension: at most `REGION_CELLS` in all, filled along the fastest
     dimensions first, and at most the target's first chunk along each dimension."""
     chunks = dict(data[target].chunksizes) if target in data.variables else {}
