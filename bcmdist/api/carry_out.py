@@ -358,7 +358,9 @@ def scoring(request: ScoreRequest) -> Iterator[tuple[str, Callable[[Any], Scores
         with scored(like, request.model, request.data, **how) as (data, names):
             yield (
                 method,
-                lambda runtime: fitted.scores(data, **names, method=method, inputs=request.inputs, runtime=runtime),
+                lambda runtime: fitted.scores(
+                    data, x=names["x"], y=names["y"], method=method, inputs=request.inputs, runtime=runtime
+                ),
                 lambda: compared(fitted.predictive.snapshot, data, x=names["x"], y=names["y"]),
             )
 

@@ -1,14 +1,18 @@
 """Methods of a committee and of a mixture of committees that look at it from outside: cross-validation, forecasts,
 pictures, reports."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
-from typing import Any
+from typing import Any, Literal
+
+from numpy.typing import ArrayLike
 
 from bcmdist.api.abstract_committee import AbstractCommittee
-from bcmdist.api.places import targets_of
+from bcmdist.api.places import DataSource, targets_of
+from bcmdist.api.requests import InputAveraging, PredictionMethod
 from bcmdist.api.running import Where, runs
 from bcmdist.api.validation.result import ValidationResult
+from bcmdist.data.groups import Location
 from bcmdist.prediction.uncertain.forecast import Forecast
 
 # Imported on first use.
@@ -22,16 +26,16 @@ class Facade(AbstractCommittee):
     @runs
     def cross_validate(
         self,
-        source: Any,
-        y: Any = None,
+        source: DataSource,
+        y: ArrayLike | None = None,
         *,
-        companions: Any = None,
+        companions: Mapping[str, ArrayLike] | None = None,
         folds: int = 5,
-        by: str = "blocks",
-        coordinates: Any = None,
+        by: str | ArrayLike = "blocks",
+        coordinates: str | Sequence[str] | None = None,
         x: str | None = None,
-        method: str | None = None,
-        inputs: str | None = None,
+        method: PredictionMethod | None = None,
+        inputs: InputAveraging | None = None,
         seed: int = 0,
         runtime: Where = None,
     ) -> ValidationResult:
@@ -78,12 +82,12 @@ class Facade(AbstractCommittee):
 
     def forecast(
         self,
-        state: Any,
+        state: ArrayLike,
         steps: int,
         *,
-        known: Any = None,
-        method: str | None = None,
-        inputs: str | None = None,
+        known: ArrayLike | None = None,
+        method: PredictionMethod | None = None,
+        inputs: InputAveraging | Literal["naive"] | None = None,
         seed: int = 0,
     ) -> Forecast:
         """Forecast several steps of n series, by a model whose inputs are the last L values of a series; see
@@ -123,14 +127,14 @@ class Facade(AbstractCommittee):
     @runs
     def plot(
         self,
-        out: Any,
+        out: Location,
         *,
         what: str | None = None,
-        data: Any = None,
+        data: Location | None = None,
         x: str | None = None,
-        y: Any = None,
-        method: str | None = None,
-        inputs: str | None = None,
+        y: str | None = None,
+        method: PredictionMethod | None = None,
+        inputs: InputAveraging | None = None,
         above: Sequence[float] = (),
         runtime: Where = None,
     ) -> str:
@@ -168,14 +172,14 @@ class Facade(AbstractCommittee):
     @runs
     def report(
         self,
-        source: Any,
-        out: Any,
+        source: Location,
+        out: Location,
         *,
-        train: Any = None,
+        train: Location | None = None,
         x: str | None = None,
-        y: Any = None,
-        method: str | None = None,
-        inputs: str | None = None,
+        y: str | None = None,
+        method: PredictionMethod | None = None,
+        inputs: InputAveraging | None = None,
         runtime: Where = None,
     ) -> dict[str, Any]:
         """Write an HTML report on predictions of a data set with targets; see `report.report`.

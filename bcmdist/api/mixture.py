@@ -8,20 +8,22 @@ afterwards, would be wrong (SYSTEMS I.7).
 
 import contextlib
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from bcmdist.api.facade import Facade
 from bcmdist.api.gbcm import GBCM
 from bcmdist.api.merging import other_of
 from bcmdist.api.mixtures import changes, ingestion, merging
 from bcmdist.api.mixtures.changes import effective_samples
-from bcmdist.api.places import placed, source_of_rows
+from bcmdist.api.places import DataSource, placed, source_of_rows
 from bcmdist.api.relevance import Lengthscales, averaged
+from bcmdist.api.requests import InputAveraging, PredictionMethod
 from bcmdist.api.running import Where, runs
 from bcmdist.committee.ingest.options import IngestOptions, IngestReport, SameRows, SampleWeights
 from bcmdist.committee.ingest.source import as_source, source_of
@@ -96,7 +98,7 @@ class Mixture(Facade):
         refuse_unmixable(self.predictive.snapshot.model)
 
     @classmethod
-    def load(cls, model: Any, *, commit: int | str | None = None) -> "Mixture":
+    def load(cls, model: Location, *, commit: int | str | None = None) -> "Mixture":
         """Load a mixture at a commit (default: the newest) from a directory written by `sample_posterior`. Members are
         loaded when needed. Arguments as of `GBCM.load`.
 
@@ -112,7 +114,7 @@ class Mixture(Facade):
 
     @classmethod
     @contextlib.contextmanager
-    def held(cls, model: Any, *, commit: int | str | None = None) -> Iterator["Mixture"]:
+    def held(cls, model: Location, *, commit: int | str | None = None) -> Iterator["Mixture"]:
         """Context manager: as `load`, and the commits of the members are protected from pruning until exit."""
         while True:
             contents = contents_of(model, commit)
@@ -133,14 +135,14 @@ class Mixture(Facade):
 
     def predict(
         self,
-        X: Any,
+        X: ArrayLike,
         *,
         quantiles: Sequence[float] = (),
         above: Sequence[float] = (),
-        method: str | None = None,
-        target_variance: Any = None,
-        X_variance: Any = None,
-        inputs: str | None = None,
+        method: PredictionMethod | None = None,
+        target_variance: ArrayLike | None = None,
+        X_variance: ArrayLike | None = None,
+        inputs: InputAveraging | None = None,
         terms: bool = False,
     ) -> dict[str, np.ndarray]:
         """Predictions at the rows of X (n, D), in original units, by the names of `GBCM.predict`.
@@ -159,9 +161,8 @@ class Mixture(Facade):
         ------
         InvalidData, InvalidDtype, InvalidOption
         """
-        how = {"quantiles": quantiles, "above": above, "method": method, "terms": terms}
-        how["target_variance"] = target_variance
-        return in_memory.predict(self.predictive, X, X_variance=X_variance, inputs=inputs, **how)
+        how = {"quantiles": quantiles, "above": above, "method": method, "target_variance": target_variance}
+        return in_memory.predict(self.predictive, X, X_variance=X_variance, inputs=inputs, terms=terms, **how)
 
     def single(self, what: str) -> GBCM:
         raise _not_single(self.url, what)
@@ -174,7 +175,7 @@ class Mixture(Facade):
 
     @runs
     def ingest(
-        self, source: Any, options: IngestOptions | None = None, *, runtime: Where = None
+        self, source: Location | Source, options: IngestOptions | None = None, *, runtime: Where = None
     ) -> tuple["Mixture", IngestReport]:
         """Absorb the partitions of a source, or of that at a path or URL, into all members, each once, as
         `GBCM.ingest`; see `mixtures.ingestion`."""
@@ -185,10 +186,10 @@ class Mixture(Facade):
     @runs
     def partial_fit(
         self,
-        source: Any,
-        y: Any = None,
+        source: DataSource,
+        y: ArrayLike | None = None,
         *,
-        companions: Any = None,
+        companions: Mapping[str, ArrayLike] | None = None,
         same_rows: SameRows = "warn",
         sample_weights: SampleWeights | None = None,
         runtime: Where = None,
@@ -209,7 +210,7 @@ class Mixture(Facade):
         listed, options = Listed(tuple(parts)), IngestOptions(same_rows=same_rows)
         return Mixture._of(ingestion.ingest(self._stored("absorb").url, listed, options, runtime)[0], *self._keep)
 
-    def source(self, url: Any, *, watch: bool = False, **options: Any) -> Source:
+    def source(self, url: Location, *, watch: bool = False, **options: Any) -> Source:
         """Open a source of rows, as `GBCM.source`."""
         return source_of(self.predictive.snapshot, url, watch=watch, **options)
 
@@ -219,7 +220,7 @@ class Mixture(Facade):
         return Mixture._of(changes.forget(self._stored("forget").url, keys, runtime), *self._keep)
 
     @runs
-    def reweight(self, weights: Any, *, runtime: Where = None) -> "Mixture":
+    def reweight(self, weights: Mapping[str, float], *, runtime: Where = None) -> "Mixture":
         """Set the weights of partitions, by key, in all members, and commit, as `GBCM.reweight`."""
         return Mixture._of(changes.reweight(self._stored("reweight").url, weights, runtime), *self._keep)
 
@@ -236,12 +237,7 @@ class Mixture(Facade):
 
     @runs
     def merge(
-        self,
-        other: "Mixture | Location",
-        model: Any,
-        *,
-        query_most: int | None = None,
-        runtime: Where = None,
+        self, other: "Mixture | Location", model: Location, *, query_most: int | None = None, runtime: Where = None
     ) -> "Mixture":
         """Merge two mixtures of the same samples, member by member, into the new directory `model`, as `GBCM.merge`.
 
@@ -252,7 +248,7 @@ class Mixture(Facade):
         found = merging.merge(one, two, model, runtime, query_most=query_most)
         return Mixture._of(found, *self._keep, *other._keep)
 
-    def save(self, model: Any) -> "Mixture":
+    def save(self, model: Location) -> "Mixture":
         """Copy this mixture into the new directory `model`, without the paths of its data; see `GBCM.save`."""
         return Mixture._of(merging.save(self._stored("save"), model))
 
@@ -350,13 +346,13 @@ def _refuse_weights(weights: Sequence[float], members: int) -> None:
         )
 
 
-def is_mixture(model: Any) -> bool:
+def is_mixture(model: Location) -> bool:
     """Whether a directory holds a mixture, complete or unfinished."""
     return bool({CONTENTS, PREPARED} & set(open_storage(model).names("")))
 
 
 @contextlib.contextmanager
-def opened(model: Any, *, commit: int | str | None = None) -> Iterator[GBCM | Mixture]:
+def opened(model: Location, *, commit: int | str | None = None) -> Iterator[GBCM | Mixture]:
     """Context manager: load the mixture or the committee of a directory at a commit (default: the newest), which is
     protected from pruning. A commit is given by its number, or of a committee by an alias.
 
@@ -368,7 +364,7 @@ def opened(model: Any, *, commit: int | str | None = None) -> Iterator[GBCM | Mi
         yield held
 
 
-def refuse_single(one: Any, other: Any) -> None:
+def refuse_single(one: Location, other: Location) -> None:
     """Raise `ModelsDiffer` where one of two directories holds a mixture and the other a single committee."""
     if is_mixture(one) != is_mixture(other):
         mixture, single = (one, other) if is_mixture(one) else (other, one)
@@ -378,7 +374,7 @@ def refuse_single(one: Any, other: Any) -> None:
         )
 
 
-def refuse_mixture(model: Any, what: str | None) -> None:
+def refuse_mixture(model: Location, what: str | None) -> None:
     """Raise `InvalidOption` where a directory holds a mixture, which does not support `what` (a verb)."""
     if is_mixture(model):
         raise _not_single(model, what)

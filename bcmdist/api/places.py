@@ -9,15 +9,19 @@ from typing import Any
 from numpy.typing import ArrayLike
 
 from bcmdist.api.in_memory_rows import InMemoryRows, Rows
+from bcmdist.data.groups import Location
 from bcmdist.data.schema import UNNAMED, Schema
 from bcmdist.errors import InvalidOption
 from bcmdist.learning.settings import Settings
 from bcmdist.storage.temporary import Scratch
 
+DataSource = Location | Rows | ArrayLike
+"""a path or URL, rows in memory, or inputs X (n, D) beside which targets are given"""
+
 
 def asked(
-    source: Any,
-    y: Any,
+    source: DataSource,
+    y: ArrayLike | Settings | None,
     settings: Settings | None,
     companions: Mapping[str, ArrayLike] | None,
     sphere: tuple[str, str] | None = None,
@@ -43,7 +47,7 @@ def asked(
     return (found if sphere is None else replace(found, sphere=sphere)), settings
 
 
-def source_of_rows(source: Any, y: Any, companions: Mapping[str, ArrayLike] | None) -> Any:
+def source_of_rows(source: DataSource, y: ArrayLike | None, companions: Mapping[str, ArrayLike] | None) -> Any:
     """Return the source: a path or URL, or the rows X, y and companions as `InMemoryRows` where y is given.
 
     Raises
@@ -57,7 +61,9 @@ def source_of_rows(source: Any, y: Any, companions: Mapping[str, ArrayLike] | No
     return source
 
 
-def places(source: Any, model: Any, *, like: Schema = UNNAMED) -> tuple[tuple[Scratch, ...], Any, Any]:
+def places(
+    source: DataSource, model: Location | None, *, like: Schema = UNNAMED
+) -> tuple[tuple[Scratch, ...], Any, Any]:
     """Return scratch directories that must be kept alive, the URL of the data, and the path of the model.
 
     Rows in memory are written to a scratch directory, with the coding of `like`, and so is the model where `model` is
@@ -70,7 +76,7 @@ def places(source: Any, model: Any, *, like: Schema = UNNAMED) -> tuple[tuple[Sc
     return keep, source, model
 
 
-def placed(source: Any, *, like: Schema = UNNAMED) -> tuple[tuple[Scratch, ...], Any]:
+def placed(source: DataSource, *, like: Schema = UNNAMED) -> tuple[tuple[Scratch, ...], Any]:
     """Return scratch directories that must be kept alive, and the URL of the rows.
 
     `source`: a path or URL, rows in memory, or (X, y). `like`: schema of the training data, with its coding of columns.
@@ -87,7 +93,12 @@ def placed(source: Any, *, like: Schema = UNNAMED) -> tuple[tuple[Scratch, ...],
 
 @contextlib.contextmanager
 def targets_of(
-    source: Any, y: Any, companions: Mapping[str, ArrayLike] | None, names: str, *, like: Schema = UNNAMED
+    source: DataSource,
+    y: ArrayLike | None,
+    companions: Mapping[str, ArrayLike] | None,
+    names: str,
+    *,
+    like: Schema = UNNAMED,
 ) -> Iterator[tuple[Any, str]]:
     """Context manager: return the URL of rows with targets, and the name of their target array.
 

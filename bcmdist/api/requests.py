@@ -22,6 +22,9 @@ from bcmdist.learning.settings import Settings
 from bcmdist.storage.bounds import COUNT, SEED, Bounds, option_name, refuse_outside
 from bcmdist.storage.urls import refuse_secrets
 
+PredictionMethod = Literal["committee", "local", "augmented", "augmented_sparse"] | str
+InputAveraging = Literal["exact", "taylor", "montecarlo"]
+
 
 @dataclass(frozen=True)
 class FitRequest:
@@ -149,12 +152,12 @@ class PredictRequest:
     closed form, as of counts [default: 1000]"""
     seed: Annotated[int, SEED] = 0
     """seed of samples"""
-    method: Literal["committee", "local", "augmented", "augmented_sparse"] | str | None = None
+    method: PredictionMethod | None = None
     """predict from the committee alone; with the rows around each new point (local); with a basis function at each new
     point, from all rows (augmented) or, for its variance only, from relevance vectors, which are read once
     (augmented_sparse); or by a method of another package [default: local after a spatial fit, augmented with rvm_star,
     else committee]"""
-    inputs: Literal["exact", "taylor", "montecarlo"] | None = None
+    inputs: InputAveraging | None = None
     """how to average over uncertain inputs, with (co)variances in an array X_variance (N, D) or (N, D, D) [default:
     exact where available, else montecarlo]"""
     x: str | None = None
@@ -202,12 +205,12 @@ class ScoreRequest:
     """model directory"""
     data: str
     """path or URL of a Zarr group, or a table with the columns of training"""
-    method: Literal["committee", "local", "augmented", "augmented_sparse"] | str | None = None
+    method: PredictionMethod | None = None
     """predict from the committee alone; with the rows around each new point (local); with a basis function at each new
     point, from all rows (augmented) or, for its variance only, from relevance vectors, which are read once
     (augmented_sparse); or by a method of another package [default: local after a spatial fit, augmented with rvm_star,
     else committee]"""
-    inputs: Literal["exact", "taylor", "montecarlo"] | None = None
+    inputs: InputAveraging | None = None
     """how to average over uncertain inputs, with (co)variances in an array X_variance (N, D) or (N, D, D) [default:
     exact where available, else montecarlo]"""
     x: str | None = None

@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from bcmdist.api.gbcm import GBCM
+from bcmdist.api.in_memory_rows import Rows
 from bcmdist.api.mixture import PREPARED, Mixture, refuse_unmixable
 from bcmdist.api.mixtures import tasks
 from bcmdist.api.mixtures.changes import log_evidence
@@ -74,7 +75,7 @@ LATER = (
 
 @one_thread()
 def sample_posterior(
-    source: Any,
+    source: Location | Rows,
     settings: Settings,
     *,
     model: Location | None = None,
@@ -126,10 +127,10 @@ def sample_posterior(
     like = like_mixture(settings)
     if like is None:
         _refuse(settings, samples, chains, hmc)
-    keep, source, model = places(source, model)
-    prepared = _prepared(source, settings, model, runtime, like)
+    keep, data, model = places(source, model)
+    prepared = _prepared(data, settings, model, runtime, like)
     if like is None:
-        how = (source, settings, hmc, objective or default_objective)
+        how = (data, settings, hmc, objective or default_objective)
         run, coordinates = _chains(model, prepared, chains, *how, runtime), tasks.coordinates_of(prepared)
         named = [named_parameters(*coordinates.at(phi)) for phi in thinned(run, samples)]
         members = [tasks.fixed_at(_plain(settings), values) for values in named]
@@ -139,7 +140,7 @@ def sample_posterior(
         stored, each = revision_of(like), references(like)
         members = [replace(_plain(settings), like=one.url) for one in each]
         sampled = stored.sampled or [log_evidence(Snapshot.load(one.url, commit=one.number)) for one in each]
-    listed = _members(model, source, members, prepared, runtime)
+    listed = _members(model, data, members, prepared, runtime)
     text, storage = first_commit(Revision(listed, sampled=sampled)), open_storage(model)
     if not storage.put_if_absent(CONTENTS, text) and storage.get(CONTENTS) != text:
         raise ModelExists(f"{model}: expected a mixture of these samples, it holds another; choose another directory")
