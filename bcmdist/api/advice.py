@@ -241,7 +241,7 @@ def of_errors(snapshot: Snapshot) -> str | None:
     return "; ".join(found) or None
 
 
-def errors(snapshot: Snapshot) -> dict | None:
+def errors(snapshot: Snapshot) -> dict[str, Any] | None:
     """Return the error distribution of the model's predictions, JSON-ready; None where it was not measured."""
     facts = snapshot.facts
     scale, trained = facts.errors.error_scale, facts.errors.trained_errors

@@ -59,7 +59,7 @@ from bcmdist.storage.commits import open_store
 
 FINISHED = "finished"
 """the figure `resumed` of a fit that had nothing left to do; "continued" where it had; absent for a new model"""
-Work = Callable[[Any], dict]
+Work = Callable[[Runtime], dict[str, Any]]
 """Remaining work of a request: from a runtime to its figures. `seconds` and `rows_per_second`, filled in by
 `carry_out`, are None"""
 
@@ -76,7 +76,9 @@ def check(request: Request) -> None:
 
 
 @one_thread()
-def carry_out(request: Request, make_runtime: Callable[[], Any], *, started: float | None = None) -> dict:
+def carry_out(
+    request: Request, make_runtime: Callable[[], AbstractContextManager[Runtime]], *, started: float | None = None
+) -> dict[str, Any]:
     """Execute a request. Return its figures, JSON-ready except for numbers that are not finite.
 
     Parameters
@@ -116,7 +118,7 @@ def _fit(request: FitRequest) -> Iterator[Work]:
 def _fitting(request: FitRequest, started: float) -> Iterator[Work]:
     settings = request.settings
     prediction_partitions(settings, open_data(request.data, x=settings.x, y=settings.y))
-    how: Callable = GBCM.prepare if request.prepare_only else GBCM.fit
+    how: Callable[..., GBCM | Mixture] = GBCM.prepare if request.prepare_only else GBCM.fit
     if request.hyperparameters == "hmc" or like_mixture(settings):
         if request.plan or request.prepare_only:
             raise InvalidOption(
@@ -365,6 +367,6 @@ def scoring(request: ScoreRequest) -> Iterator[tuple[str, Callable[[Any], Scores
             )
 
 
-def score_figures(method: str, scores: Scores) -> dict:
+def score_figures(method: str, scores: Scores) -> dict[str, Any]:
     """Return the figures that `bcmdist score` prints."""
     return {"rows": int(scores.totals["rows"]), "method": method, **scores.summary()}

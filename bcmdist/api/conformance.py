@@ -12,6 +12,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -23,7 +24,7 @@ import threadpoolctl
 
 from bcmdist.api.gbcm import GBCM
 from bcmdist.data.dataset import open_data
-from bcmdist.data.groups import open_array, open_group
+from bcmdist.data.groups import Location, open_array, open_group
 from bcmdist.data.partition import Partition, Span, partitions
 from bcmdist.data.rows import Rows
 from bcmdist.data.writing import write_dataset
@@ -106,7 +107,7 @@ class Processes:
 class Members:
     """A set; the sum of two is their union."""
 
-    members: frozenset
+    members: frozenset[tuple[int, tuple[int, ...], bool]]
 
     def __add__(self, other: "Members") -> "Members":
         return Members(self.members | other.members)
@@ -132,7 +133,9 @@ class One:
         return 1
 
 
-def check_runtime(make_runtime: Callable[[], Any], *, folder: Any = None) -> None:
+def check_runtime(
+    make_runtime: Callable[[], AbstractContextManager[Runtime]], *, folder: Location | None = None
+) -> None:
     """Check the contract of `Runtime` for an implementation, by a small fit among others; takes seconds.
 
     1. `sum`, `each` and `total` give what the serial runtime gives, up to 1e-10, in whatever order partitions come;

@@ -106,7 +106,7 @@ def predicted(
     id: str | None = None,
     unseen: str | None = None,
     *,
-    roles: dict,
+    roles: Mapping[str, str],
     kept: Sequence[str] = (),
 ) -> Iterator[Files]:
     """Context manager: import `data` where it is a table file, and provide a Zarr group for predictions.

@@ -224,7 +224,7 @@ def forecast_table(
     method: str | None = None,
     way: str | None = None,
     seed: int = 0,
-) -> dict:
+) -> dict[str, np.ndarray]:
     """Return a forecast as columns by name, with one row per series and step.
 
     Columns: the identifier of the series if there is one, `step` (from 1), `observation_mean`,

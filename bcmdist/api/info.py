@@ -28,7 +28,7 @@ from bcmdist.storage.heartbeats import Heartbeat, heartbeats
 
 
 @one_thread()
-def info(snapshot: Snapshot) -> dict:
+def info(snapshot: Snapshot) -> dict[str, Any]:
     """Return the figures that `bcmdist info` prints, JSON-ready."""
     model, facts, degrees = snapshot.model, snapshot.facts, snapshot.degrees_of_freedom
     shared, members = model.shared, len(model.shared.members)

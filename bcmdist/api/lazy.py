@@ -80,7 +80,7 @@ def _cut_as(X: Any, values: Any) -> Any:
     return values if is_lazy(values) else np.asarray(values)
 
 
-def mapped(function: Callable, X: Any, width: int | None, dtype: DTypeLike) -> Any:
+def mapped(function: Callable[..., Any], X: Any, width: int | None, dtype: DTypeLike) -> Any:
     """Apply a function to each block, lazily: (N,), or (N, width) where `width` is given."""
     task = NamedTask(function)
     if hasattr(X, "map_partitions"):
@@ -95,7 +95,7 @@ def mapped(function: Callable, X: Any, width: int | None, dtype: DTypeLike) -> A
 class NamedTask:
     """A function with a unique token, so that dask need not pickle the function to compute one."""
 
-    function: Callable
+    function: Callable[..., Any]
     name: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     __name__: ClassVar[str] = "bcmdist"

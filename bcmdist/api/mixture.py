@@ -86,7 +86,7 @@ class Mixture(Facade):
     """committees fitted to the same data with the same settings except for the hyper-parameters"""
     contents: Contents | None = None
     """the commit that names the members; None for a mixture made directly from members"""
-    _keep: tuple = ()
+    _keep: tuple[Any, ...] = ()
     weights: Sequence[float] | None = None
     """(K,), with the sum 1; None: equal, or those of `contents`"""
 

@@ -14,7 +14,7 @@ from bcmdist.learning.option_fields import fits, has_fields, hints_of, words
 from bcmdist.learning.settings import Settings
 
 
-def to_json(request: Request) -> dict:
+def to_json(request: Request) -> dict[str, Any]:
     """Return a request as JSON: all fields by name, and its kind as `request`."""
     (name,) = (name for name, kind in REQUESTS.items() if kind is type(request))
     return {"request": name, **_written(request)}

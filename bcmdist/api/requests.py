@@ -10,6 +10,7 @@ is created.
 
 import functools
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
@@ -381,7 +382,7 @@ def absolute(place: str) -> str:
 # --- From values by field name ---
 
 
-def request_of(kind: type[RequestType], values: dict) -> RequestType:
+def request_of(kind: type[RequestType], values: Mapping[str, Any]) -> RequestType:
     """Make a request, or a dataclass nested in one, from a flat mapping of field names to values.
 
     Names of nested fields are on the same level, and options of methods on that of `Settings`. Missing fields have

@@ -161,7 +161,9 @@ def _plain(settings: Settings) -> Settings:
     return replace(settings, **{name: value for name, value in chosen.items() if getattr(settings, name) == "auto"})
 
 
-def _members(model: Location, source: Location, members: Sequence[Settings], prepared: GBCM, runtime: Runtime) -> list:
+def _members(
+    model: Location, source: Location, members: Sequence[Settings], prepared: GBCM, runtime: Runtime
+) -> list[tuple[str, int, str]]:
     """Fit the members; return the directory, number and hash of each."""
     cells = None if prepared.model.cells is None else prepared.snapshot.reference
     work = [tasks.FitMember(source, one, f"{model}/{member_name(number)}", cells) for number, one in enumerate(members)]

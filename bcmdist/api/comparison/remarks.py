@@ -44,7 +44,7 @@ def trust(totals: Scores, baselines: dict[str, dict[str, float]], learned_from: 
 
 
 def of_better_models(
-    scores: dict, baselines: dict[str, dict[str, float]], learned_from: int | None, **how: Any
+    scores: dict[str, Any], baselines: dict[str, dict[str, float]], learned_from: int | None, **how: Any
 ) -> tuple[str | None, str | None]:
     """`of_better_baselines` and `of_better_trees`, this where trees are far better or simple baselines are not."""
     simple = of_better_baselines(scores, baselines, **how)
@@ -53,7 +53,7 @@ def of_better_models(
     return simple, of_better_trees(scores, baselines, learned_from, **how)
 
 
-def of_baselines(scores: dict, baselines: dict[str, dict[str, float]]) -> str | None:
+def of_baselines(scores: dict[str, Any], baselines: dict[str, dict[str, float]]) -> str | None:
     """Compare the model with the best simple baseline, where it is better than that."""
     found = _compared(scores, baselines)
     if found is None or found.ours > found.theirs * (1.0 - AS_GOOD):
@@ -62,7 +62,7 @@ def of_baselines(scores: dict, baselines: dict[str, dict[str, float]]) -> str | 
 
 
 def of_better_baselines(
-    scores: dict, baselines: dict[str, dict[str, float]], *, margin: float = AS_GOOD, where: str = ""
+    scores: dict[str, Any], baselines: dict[str, dict[str, float]], *, margin: float = AS_GOOD, where: str = ""
 ) -> str | None:
     """Compare the model with the best simple baseline, where it is no better than that.
 
@@ -80,7 +80,7 @@ def of_better_baselines(
 
 
 def of_better_trees(
-    scores: dict,
+    scores: dict[str, Any],
     baselines: dict[str, dict[str, float]],
     learned_from: int | None,
     *,
@@ -105,7 +105,7 @@ def of_better_trees(
     return f"boosted trees{rows} predict a little better: {losses}"
 
 
-def trees_far_better(scores: dict, baselines: dict[str, dict[str, float]]) -> bool:
+def trees_far_better(scores: dict[str, Any], baselines: dict[str, dict[str, float]]) -> bool:
     """Whether the loss of boosted trees is at least `FAR_BETTER` less than that of the model."""
     _, ours, theirs = _model_and_trees(scores, baselines)
     return bool(theirs <= ours * (1.0 - FAR_BETTER))

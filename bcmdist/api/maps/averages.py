@@ -1,11 +1,12 @@
 """Averages of a predicted field over blocks of the cells of a grid, as `coarsen` of xarray averages a measured one."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from bcmdist.api.gbcm import GBCM
+from bcmdist.api.maps.fields import xarray
 from bcmdist.api.maps.predicted import BlockPredictor, ancillary, kept_attributes, variable_of
 from bcmdist.errors import InvalidData, InvalidOption
 from bcmdist.prediction.exceedance import above_name
@@ -30,7 +31,7 @@ def checked_windows(windows: Mapping[str, Any], sizes: Mapping[str, int], where:
 
 
 def block_averages(
-    data: Any,
+    data: xarray.Dataset,
     gbcm: GBCM,
     task: BlockPredictor,
     target: str,
@@ -38,7 +39,7 @@ def block_averages(
     windows: dict[str, int],
     weights: str | None,
     how: Mapping[str, Any],
-) -> tuple[dict[str, Any], dict[str, Any]]:
+) -> tuple[dict[str, Any], dict[Hashable, Any]]:
     """Fields and coordinates of averages over blocks of a grid, by name; nan where a block has no cell.
 
     Parameters
@@ -71,7 +72,7 @@ def block_averages(
     return fields, _coarse(data, sizes, windows)
 
 
-def _on_grid(data: Any, name: str, sizes: Mapping[str, int]) -> np.ndarray:
+def _on_grid(data: xarray.Dataset, name: str, sizes: Mapping[str, int]) -> np.ndarray:
     """Values of a variable along some dimensions of the grid, at each of its cells.
 
     Raises
@@ -88,7 +89,7 @@ def _on_grid(data: Any, name: str, sizes: Mapping[str, int]) -> np.ndarray:
 
 
 def _fields(
-    data: Any, target: str, dims: Sequence[str], found: Mapping[str, np.ndarray], how: Mapping[str, Any]
+    data: xarray.Dataset, target: str, dims: Sequence[str], found: Mapping[str, np.ndarray], how: Mapping[str, Any]
 ) -> dict[str, tuple[np.ndarray, dict[str, Any]]]:
     """Values of blocks and attributes of the fields, by name."""
     kept = kept_attributes(data[target].attrs if target in data.variables else {})
@@ -104,7 +105,7 @@ def _fields(
     return fields
 
 
-def _coarse(data: Any, sizes: Mapping[str, int], windows: Mapping[str, int]) -> dict[str, Any]:
+def _coarse(data: xarray.Dataset, sizes: Mapping[str, int], windows: Mapping[str, int]) -> dict[Hashable, Any]:
     """Means of the coordinates of numbers and dates in each block."""
     coords = {name: coord for name, coord in data.coords.items() if coord.dims and set(coord.dims) <= set(sizes)}
     names = [name for name, coord in coords.items() if coord.dtype.kind in "fiumM"]

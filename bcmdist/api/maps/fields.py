@@ -9,6 +9,7 @@ from bcmdist.api.gbcm import GBCM
 from bcmdist.api.lazy import NamedTask
 from bcmdist.api.maps.cells import WHERE
 from bcmdist.api.maps.predicted import CONVENTIONS, BlockPredictor, about, attributes, encoding, variable_of
+from bcmdist.api.requests import PredictionMethod
 from bcmdist.data.groups import Location
 from bcmdist.data.tables.grids import sizes_of
 from bcmdist.errors import DataNotFound, InvalidData, InvalidOption, MissingExtra
@@ -30,7 +31,7 @@ def committee_of(model: Model) -> GBCM:
 
 def predictor_of(
     model: Model,
-    method: str | None,
+    method: PredictionMethod | None,
     quantiles: Sequence[float] = (),
     latent: bool = False,
     above: Sequence[float] = (),

@@ -77,12 +77,12 @@ class BlockPredictor:
         return (*self.coding.columns, *self.companions.values())
 
     @property
-    def classes(self) -> tuple:
+    def classes(self) -> tuple[str, ...] | tuple[int, ...]:
         """Class labels (names, or else numbers); () for other likelihoods."""
         model = self.snapshot.model
         if not model.likelihood.categorical:
             return ()
-        return tuple(model.class_labels)
+        return model.class_labels
 
     @property
     def outputs(self) -> dict[str, tuple[int, ...]]:

@@ -243,7 +243,7 @@ def revert(url: str, to: int | str, runtime: Runtime) -> Contents:
         return revised(url, reverted, runtime, "revert", sample_weights=stored.sample_weights)
 
 
-def prune(url: str, keep: int) -> dict:
+def prune(url: str, keep: int) -> dict[str, Any]:
     """Remove all but the newest `keep` commits of a mixture, and the commits of members that only these name.
 
     Returns
@@ -268,7 +268,7 @@ def prune(url: str, keep: int) -> dict:
     return {"kept": kept, "removed": numbers[: -len(kept)], "blobs": blobs}
 
 
-def history(url: str) -> list[dict]:
+def history(url: str) -> list[dict[str, Any]]:
     """Describe the commits of a mixture that are left, oldest first: as `records.history` those of the first member,
     with the `number` of the mixture, the `operation` that made it and its `sample_weights`."""
     numbers, found = [1, *(number + 1 for number in revision_store(url).numbers())], []

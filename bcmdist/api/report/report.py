@@ -57,7 +57,7 @@ class Found:
     """Contents of a report."""
 
     subject: Subject
-    scores: dict
+    scores: dict[str, Any]
     baselines: dict[str, dict[str, float]]
     learned_from: str
     """training rows of the baselines, or the reason why there are no baselines"""
@@ -77,7 +77,7 @@ def report(
     y: str | None = None,
     method: str | None = None,
     inputs: str | None = None,
-) -> dict:
+) -> dict[str, Any]:
     """Write an HTML report on predictions of a data set with targets. Return its figures, JSON-ready.
 
     Parameters

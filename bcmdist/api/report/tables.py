@@ -15,7 +15,7 @@ GROUPS = 10
 WORST = 10
 MOST_INPUTS = 6  # features shown per row
 
-Table = tuple[list[str], list[list]]
+Table = tuple[list[str], list[list[Any]]]
 """column names, and rows of cells"""
 
 
@@ -50,7 +50,7 @@ def _numbers(rows: Judged) -> Table:
     for decile, some in enumerate(groups(sd), start=1):
         seen = some[where.seen[some]]
         rms = float(np.sqrt(np.mean(error[seen] ** 2))) if len(seen) else float("nan")
-        cells: list = [decile, len(some), float(np.sqrt(np.mean(sd[some] ** 2))), rms]
+        cells: list[Any] = [decile, len(some), float(np.sqrt(np.mean(sd[some] ** 2))), rms]
         cells += [with_error(held[level][some].mean(), level, len(some)) for level in held]
         table.append([*cells, f"{1.0 - where.seen[some].mean():.0%}"] if censored else cells)
     root = "root mean square error" + (", ended" if censored else "")
