@@ -77,7 +77,7 @@ def check(request: Request) -> None:
 
 @one_thread()
 def carry_out(
-    request: Request, make_runtime: Callable[[], AbstractContextManager[Runtime]], *, started: float | None = None
+    request: Request, make_runtime: Callable[[], AbstractContextManager[Any]], *, started: float | None = None
 ) -> dict[str, Any]:
     """Execute a request. Return its figures, JSON-ready except for numbers that are not finite.
 

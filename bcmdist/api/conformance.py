@@ -133,9 +133,7 @@ class One:
         return 1
 
 
-def check_runtime(
-    make_runtime: Callable[[], AbstractContextManager[Runtime]], *, folder: Location | None = None
-) -> None:
+def check_runtime(make_runtime: Callable[[], AbstractContextManager[Any]], *, folder: Location | None = None) -> None:
     """Check the contract of `Runtime` for an implementation, by a small fit among others; takes seconds.
 
     1. `sum`, `each` and `total` give what the serial runtime gives, up to 1e-10, in whatever order partitions come;
