@@ -163,13 +163,10 @@ def _ingest(request: IngestRequest) -> Iterator[Work]:
             with deferred_interrupts(received) if watch else contextlib.nullcontext():
                 options = replace(request.options, stop=lambda: bool(received) or request.options.stop())
                 after, report = before.ingest(source, options, runtime=runtime)
-            snapshot, figures, weighting = (
-                after.predictive.snapshot,
-                after.info(),
-                ("sample_weights", "effective_samples"),
-            )
+            snapshot, figures = after.predictive.snapshot, after.info()
             if after.commit > before.commit:
                 warn_of_rows_outside(snapshot)
+            weighting = ("sample_weights", "effective_samples")
             sampled = {name: figures[name] for name in weighting if name in figures}
             return {
                 **asdict(report),
@@ -235,13 +232,9 @@ def _forecast(request: ForecastRequest) -> Iterator[Work]:
         refuse_forecast(model, steps, out, request.method, request.inputs, csv_safe=request.csv_safe)
 
         def work(runtime: Runtime) -> dict[str, Any]:
-            how: dict[str, Any] = {
-                "id": request.id,
-                "method": request.method,
-                "way": request.inputs,
-                "seed": request.seed,
-            }
-            columns = forecast_table(model, request.data, steps=steps, ahead=request.ahead, **how)
+            how: dict[str, Any] = {"id": request.id, "method": request.method, "way": request.inputs}
+            how |= {"seed": request.seed, "steps": steps, "ahead": request.ahead}
+            columns = forecast_table(model, request.data, **how)
             figures: dict[str, Any] = {"steps": steps, "series": len(columns["step"]) // steps}
             if out is None:
                 return figures | {"forecast": {name: values.tolist() for name, values in columns.items()}}
