@@ -1,14 +1,17 @@
 """The interface that a committee and a mixture of committees have in common: what they are, predictions, scores."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from bcmdist.api.places import targets_of
+from bcmdist.api.places import DataSource, targets_of
 from bcmdist.api.relevance import Lengthscales
+from bcmdist.api.requests import InputAveraging, PredictionMethod
 from bcmdist.api.running import Where, runs
+from bcmdist.data.groups import Location
 from bcmdist.prediction import datasets
 from bcmdist.prediction.joint.averages import Of
 from bcmdist.prediction.joint.stored import JointSamples
@@ -117,7 +120,7 @@ class AbstractCommittee(ABC):
         1
         """
 
-    def chosen_method(self, method: str | None = None) -> str:
+    def chosen_method(self, method: PredictionMethod | None = None) -> str:
         """Return the prediction method.
 
         Parameters
@@ -141,10 +144,10 @@ class AbstractCommittee(ABC):
         return self.predictive.chosen_method(method)
 
     @abstractmethod
-    def predict(self, X: Any, *args: Any, **how: Any) -> dict[str, np.ndarray]:
+    def predict(self, X: ArrayLike, *args: Any, **how: Any) -> dict[str, np.ndarray]:
         """Predictions by name at rows X (n, D)."""
 
-    def predict_frame(self, X: Any, **how: Any) -> "pandas.DataFrame":
+    def predict_frame(self, X: ArrayLike, **how: Any) -> "pandas.DataFrame":
         """Predictions as a data frame with the index of the data frame X (n, D), or 0, 1, ...
 
         Probabilities are columns `probability_CLASS`. Terms, which belong to columns of their own, are left out.
@@ -170,24 +173,26 @@ class AbstractCommittee(ABC):
         """
         import pandas  # optional
 
-        found = {name: values for name, values in self.predict(X, **how).items() if np.shape(values)[:1] == (len(X),)}
+        rows: Any = X
+        predicted = self.predict(X, **how)
+        found = {name: values for name, values in predicted.items() if np.shape(values)[:1] == (len(rows),)}
         classes = self.predictive.snapshot.model.class_labels if "probability" in found else ()
         columns: dict[str, np.ndarray] = {}
         for name, values in found.items():
             wide = values.ndim == 2 and values.shape[1] == len(classes)
             columns |= {f"{name}_{label}": values[:, k] for k, label in enumerate(classes)} if wide else {}
             columns |= {name: values} if values.ndim == 1 else {}
-        return pandas.DataFrame(columns, index=X.index if hasattr(X, "iloc") else None)
+        return pandas.DataFrame(columns, index=rows.index if hasattr(X, "iloc") else None)
 
     @runs
     def predict_zarr(
         self,
-        source: Any,
-        out: Any,
+        source: Location,
+        out: Location,
         *,
         x: str | None = None,
-        method: str | None = None,
-        inputs: str | None = None,
+        method: PredictionMethod | None = None,
+        inputs: InputAveraging | None = None,
         terms: bool = False,
         above: Sequence[float] = (),
         draws: int = 0,
@@ -235,13 +240,13 @@ class AbstractCommittee(ABC):
 
     def score(
         self,
-        source: Any,
-        y: Any = None,
+        source: DataSource,
+        y: ArrayLike | None = None,
         *,
-        companions: Any = None,
+        companions: Mapping[str, ArrayLike] | None = None,
         x: str | None = None,
-        method: str | None = None,
-        inputs: str | None = None,
+        method: PredictionMethod | None = None,
+        inputs: InputAveraging | None = None,
         runtime: Where = None,
     ) -> dict[str, Any]:
         """Score predictions against the targets of a Zarr data set, or of rows.
@@ -277,13 +282,13 @@ class AbstractCommittee(ABC):
     @runs
     def scores(
         self,
-        source: Any,
-        y: Any = None,
+        source: DataSource,
+        y: ArrayLike | None = None,
         *,
-        companions: Any = None,
+        companions: Mapping[str, ArrayLike] | None = None,
         x: str | None = None,
-        method: str | None = None,
-        inputs: str | None = None,
+        method: PredictionMethod | None = None,
+        inputs: InputAveraging | None = None,
         runtime: Where = None,
     ) -> Scores:
         """Return the additive totals from which `score` is computed.

@@ -13,14 +13,16 @@ import numpy as np
 from bcmdist.api.comparison import remarks
 from bcmdist.committee.cells import outside_in_words, rows_outside
 from bcmdist.committee.committee import query_advice, query_limits
+from bcmdist.committee.measurements import Accuracy
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.observations import TARGET_VARIANCE
 from bcmdist.data.schema import few
 from bcmdist.learning.first_look import FAR_TARGETS
 from bcmdist.model.kernel_columns import kernel_columns
-from bcmdist.model.model import named_parameters
+from bcmdist.model.model import Model, named_parameters
 from bcmdist.prediction.errors.error_distribution import error_distribution_of, residuals_of
-from bcmdist.prediction.errors.scale_mixture import NORMAL
+from bcmdist.prediction.errors.gap_scale import GapScale
+from bcmdist.prediction.errors.scale_mixture import NORMAL, Shape
 
 # What to do about too few query points in a committee that has grown or was merged, whose number was not asked for.
 ADVISED_LATER = "add some with --grow of ingest, or refit the model"
@@ -54,7 +56,7 @@ def of_better_models(snapshot: Snapshot) -> str | None:
     return "; ".join(filter(None, sentences)) or None
 
 
-def _losses(accuracy) -> tuple[dict[str, float], dict[str, dict[str, float]]]:
+def _losses(accuracy: Accuracy) -> tuple[dict[str, float], dict[str, dict[str, float]]]:
     """Losses of the model and of the baselines, as scores by name."""
     loss = accuracy.loss
     return {loss: accuracy.model}, {name: {loss: value} for name, value in accuracy.baselines.items()}
@@ -131,7 +133,7 @@ def at_bounds(snapshot: Snapshot) -> dict[str, str]:
     return found
 
 
-def _by_column(model, name, place):
+def _by_column(model: Model, name: str, place: str) -> str:
     """The name of a parameter such as kernel.lengthscale[3] with that of the column in place of its number."""
     columns = model.shared.kernel.lengthscale_columns(model.inputs).get(name.removeprefix("kernel."))
     if not place or columns is None or not model.schema.columns:
@@ -239,7 +241,7 @@ def of_errors(snapshot: Snapshot) -> str | None:
     return "; ".join(found) or None
 
 
-def errors(snapshot: Snapshot) -> dict | None:
+def errors(snapshot: Snapshot) -> dict[str, Any] | None:
     """Return the error distribution of the model's predictions, JSON-ready; None where it was not measured."""
     facts = snapshot.facts
     scale, trained = facts.errors.error_scale, facts.errors.trained_errors
@@ -257,7 +259,7 @@ def errors(snapshot: Snapshot) -> dict | None:
     }
 
 
-def _gap_deviations(model, gaps):
+def _gap_deviations(model: Model, gaps: GapScale) -> dict[str, float]:
     """Standard deviation of errors at rows with gaps, relative to that at rows without, by the column that is missing
     and, for rows that miss several values, as "several"."""
     names = [model.schema.columns[number] for number in gaps.inputs]
@@ -265,7 +267,7 @@ def _gap_deviations(model, gaps):
     return dict(zip(names, np.exp(0.5 * gaps.log_factors[1:]).tolist(), strict=False))
 
 
-def _components(shape):
+def _components(shape: Shape) -> dict[str, Any]:
     """The weight of each scale of a mixture, without those below `LEAST_WEIGHT`, and its quantiles; JSON-ready."""
     scales, where = np.unique(shape.scales, return_inverse=True)
     weights = np.bincount(where, shape.weights)

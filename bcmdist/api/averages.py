@@ -23,6 +23,7 @@ from bcmdist.data.tables.sphere import degrees, points
 from bcmdist.data.tables.tables import Named, ending, open_table
 from bcmdist.data.tables.writing import WRITERS
 from bcmdist.errors import BcmdistWarning, InvalidData, InvalidOption
+from bcmdist.linalg.arrays import FloatArray
 from bcmdist.prediction.joint.averages import DRAWS, groups_of, refuse_averages
 
 
@@ -117,7 +118,7 @@ def points_of(gbcm: GBCM, request: PredictRequest, data: str, x: str | None, *, 
     return Points(name, rows.X[taken], values, figures, weights, companions)
 
 
-def _coordinates(gbcm, names, *, all_of_them=False) -> list[int]:
+def _coordinates(gbcm: GBCM, names: str | None, *, all_of_them: bool = False) -> list[int]:
     """Numbers of the inputs that are x and y of polygons, or of the three of a point on a sphere, whose longitude and
     latitude they are; `all_of_them`: the model must have no others."""
     columns, coding = list(gbcm.model.schema.columns), gbcm.model.schema.coding
@@ -141,7 +142,7 @@ def _coordinates(gbcm, names, *, all_of_them=False) -> list[int]:
     return [columns.index(name) for name in given]
 
 
-def _inside(regions: list[Region], points, over) -> tuple[np.ndarray, np.ndarray]:
+def _inside(regions: list[Region], points: FloatArray, over: str) -> tuple[np.ndarray, np.ndarray]:
     """Positions of points in regions, and the names of these; a point in several regions belongs to each."""
     found = [np.flatnonzero(region.contains(points)) for region in regions]
     empty = [region.name for region, own in zip(regions, found, strict=True) if not len(own)]
@@ -154,7 +155,7 @@ def _inside(regions: list[Region], points, over) -> tuple[np.ndarray, np.ndarray
     return np.concatenate(found), np.repeat(names, [len(own) for own in found])
 
 
-def _column(request, data, name, rows, times) -> np.ndarray:
+def _column(request: PredictRequest, data: str, name: str, rows: int, times: int) -> np.ndarray:
     """A column of the new rows, (n,): of their table, or an array of the data set."""
     if data == request.data:
         group: Any = open_group(data)
@@ -170,8 +171,9 @@ def _column(request, data, name, rows, times) -> np.ndarray:
     if not isinstance(table, Named) or name not in table.names:
         columns = ", ".join(table.names) if isinstance(table, Named) else "arrays"
         raise InvalidOption(f"{request.data}: expected a column {name!r}, found {columns:.200}; name one of these")
-    pieces = [_values(piece[name]) for piece in table.pieces()]
-    return np.tile(np.concatenate(pieces), times)[_row_numbers(data, rows)]
+    values = np.concatenate([_values(piece[name]) for piece in table.pieces()])
+    column: np.ndarray = np.tile(values, times)[_row_numbers(data, rows)]
+    return column
 
 
 def _values(column: Column) -> np.ndarray:
@@ -184,14 +186,14 @@ def _values(column: Column) -> np.ndarray:
     return as_texts(column)
 
 
-def _numbers(name, values):
+def _numbers(name: str, values: np.ndarray) -> FloatArray:
     try:
         return np.asarray(values, dtype=float)
     except ValueError as error:
         raise InvalidData(f"--weight: expected numbers in {name!r}, got texts ({error}); correct it") from error
 
 
-def _row_numbers(data, rows) -> np.ndarray:
+def _row_numbers(data: str, rows: int) -> np.ndarray:
     """Numbers in their table of the rows of a data set: some may have been left out."""
     group: Any = open_group(data)
     array = find_array(group, data, "row")

@@ -14,6 +14,7 @@ from pathlib import Path, PurePosixPath
 
 from bcmdist.committee.cells import cells_directory
 from bcmdist.committee.snapshot import Snapshot
+from bcmdist.data.groups import Location
 from bcmdist.data.reorder.reorder import copy_reordered
 from bcmdist.errors import ModelDamaged, ModelExists
 from bcmdist.storage.commits import CELL_DATA, ModelStore, open_store
@@ -46,13 +47,13 @@ def portable(snapshot: Snapshot, store: ModelStore) -> Snapshot:
     return snapshot.written(store, snapshot.committee, ledger, facts)
 
 
-def _halos(snapshot):
+def _halos(snapshot: Snapshot) -> list[str]:
     """Hashes of the blobs that hold the rows around each cell."""
     table = snapshot.facts.cells.halos
     return [bytes(row).hex() for row in _with_cells(snapshot).get_array(table)] if table else []
 
 
-def _with_cells(snapshot) -> ModelStore:
+def _with_cells(snapshot: Snapshot) -> ModelStore:
     """The model directory with the cells of a model."""
     return open_store(cells_directory(snapshot.facts.cells, snapshot.url))
 
@@ -63,14 +64,14 @@ class _Names:
     Equal URLs get equal names, so that keys remain distinct and consistent; no data are copied.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.names: dict[str, str] = {}
 
-    def of(self, array) -> str:
+    def of(self, array: str) -> str:
         """Return the name that replaces the URL of an array."""
         return self.names.setdefault(array, f"rows-{len(self.names) + 1}/{array.rpartition('/')[2]}")
 
-    def of_key(self, key) -> str:
+    def of_key(self, key: str) -> str:
         """Return a partition key with the URL of its array replaced."""
         array, start, stop = named_range(key)
         return f"{self.of(array)}[{start}:{stop}]"
@@ -108,7 +109,7 @@ def unpacked(files: Mapping[str, bytes]) -> Snapshot:
     return Snapshot.load(Path(scratch.path, "model")).kept(scratch)
 
 
-def write_portable(snapshot: Snapshot, model) -> Snapshot:
+def write_portable(snapshot: Snapshot, model: Location) -> Snapshot:
     """Write a portable copy into the new directory `model`, with the data sorted into cells where there are any.
 
     Raises

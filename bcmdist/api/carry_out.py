@@ -15,13 +15,13 @@ from typing import Any
 
 import msgspec
 
-from bcmdist.api.averages import points_in_regions, points_of, refuse_average
+from bcmdist.api.averages import Points, points_in_regions, points_of, refuse_average
 from bcmdist.api.comparison.baselines import Compared, compared
 from bcmdist.api.files import is_file, predicted, write_columns
 from bcmdist.api.forecasts import forecast_table, refuse_forecast
 from bcmdist.api.gbcm import GBCM
 from bcmdist.api.imported import fitted, ingested, scored
-from bcmdist.api.mixture import is_mixture, opened, refuse_mixture, refuse_single
+from bcmdist.api.mixture import Mixture, is_mixture, opened, refuse_mixture, refuse_single
 from bcmdist.api.plan.plan import plan
 from bcmdist.api.refitting import refuse_fixed
 from bcmdist.api.requests import (
@@ -33,6 +33,7 @@ from bcmdist.api.requests import (
     MergeRequest,
     PredictRequest,
     RefitRequest,
+    Request,
     ScoreRequest,
 )
 from bcmdist.api.sampling import like_mixture, sample_posterior
@@ -51,18 +52,19 @@ from bcmdist.learning.prediction_inputs import prediction_partitions
 from bcmdist.prediction.exceedance import refuse_thresholds
 from bcmdist.prediction.predictive_model import warn_of_rows_outside
 from bcmdist.prediction.scoring.scores import Scores
+from bcmdist.runtime.interface import Runtime
 from bcmdist.runtime.signals import deferred_interrupts
 from bcmdist.runtime.threads import one_thread
 from bcmdist.storage.commits import open_store
 
 FINISHED = "finished"
 """the figure `resumed` of a fit that had nothing left to do; "continued" where it had; absent for a new model"""
-Work = Callable[[Any], dict]
+Work = Callable[[Runtime], dict[str, Any]]
 """Remaining work of a request: from a runtime to its figures. `seconds` and `rows_per_second`, filled in by
 `carry_out`, are None"""
 
 
-def check(request) -> None:
+def check(request: Request) -> None:
     """Validate a request as far as possible without a runtime. Nothing that was written remains.
 
     Raises
@@ -74,7 +76,9 @@ def check(request) -> None:
 
 
 @one_thread()
-def carry_out(request, make_runtime: Callable[[], Any], *, started: float | None = None) -> dict:
+def carry_out(
+    request: Request, make_runtime: Callable[[], AbstractContextManager[Runtime]], *, started: float | None = None
+) -> dict[str, Any]:
     """Execute a request. Return its figures, JSON-ready except for numbers that are not finite.
 
     Parameters
@@ -95,7 +99,7 @@ def carry_out(request, make_runtime: Callable[[], Any], *, started: float | None
 
 
 @functools.singledispatch
-def begun(request) -> AbstractContextManager[Work]:
+def begun(request: Request) -> AbstractContextManager[Work]:
     """Context manager: validate a request as far as possible without a runtime; return the remaining work."""
     raise InvalidRequest(
         f"expected a request to {', '.join(REQUESTS)}, got {type(request).__name__}; see `bcmdist.api.requests`"
@@ -111,10 +115,10 @@ def _fit(request: FitRequest) -> Iterator[Work]:
 
 
 @contextlib.contextmanager
-def _fitting(request: FitRequest, started) -> Iterator[Work]:
+def _fitting(request: FitRequest, started: float) -> Iterator[Work]:
     settings = request.settings
     prediction_partitions(settings, open_data(request.data, x=settings.x, y=settings.y))
-    how: Callable = GBCM.prepare if request.prepare_only else GBCM.fit
+    how: Callable[..., GBCM | Mixture] = GBCM.prepare if request.prepare_only else GBCM.fit
     if request.hyperparameters == "hmc" or like_mixture(settings):
         if request.plan or request.prepare_only:
             raise InvalidOption(
@@ -122,12 +126,12 @@ def _fitting(request: FitRequest, started) -> Iterator[Work]:
             )
         how = functools.partial(sample_posterior, samples=request.samples, chains=request.chains)
 
-    def work(runtime):
+    def work(runtime: Runtime) -> dict[str, Any]:
         if request.plan:
             return plan(request.data, settings, model=request.model, runtime=runtime, begun=started).to_json()
         before = open_store(request.model).head()
         fitted = how(request.data, settings, model=request.model, runtime=runtime)
-        figures = fitted.info() | {"seconds": None}
+        figures: dict[str, Any] = fitted.info() | {"seconds": None}
         if before:
             figures["resumed"] = FINISHED if figures.get("commit") == before else "continued"
         return figures
@@ -155,14 +159,15 @@ def _ingest(request: IngestRequest) -> Iterator[Work]:
     ):
         source.lag(None)  # fails where the source cannot be reached
 
-        def work(runtime):
+        def work(runtime: Runtime) -> dict[str, Any]:
             with deferred_interrupts(received) if watch else contextlib.nullcontext():
                 options = replace(request.options, stop=lambda: bool(received) or request.options.stop())
                 after, report = before.ingest(source, options, runtime=runtime)
             snapshot, figures = after.predictive.snapshot, after.info()
             if after.commit > before.commit:
                 warn_of_rows_outside(snapshot)
-            sampled = {name: figures[name] for name in ("sample_weights", "effective_samples") if name in figures}
+            weighting = ("sample_weights", "effective_samples")
+            sampled = {name: figures[name] for name in weighting if name in figures}
             return {
                 **asdict(report),
                 "stopped": bool(received),
@@ -184,7 +189,7 @@ def _forget(request: ForgetRequest) -> Iterator[Work]:
     with opened(request.model) as before:
         entries_of(before.predictive.snapshot, request.keys)  # raises if a key is missing
 
-        def work(runtime):
+        def work(runtime: Runtime) -> dict[str, Any]:
             after = before.forget(request.keys, runtime=runtime)
             snapshot = after.predictive.snapshot
             counts = {"forgotten": len(set(request.keys)), "rows": snapshot.committee.total.rows}
@@ -204,7 +209,7 @@ def _merge(request: MergeRequest) -> Iterator[Work]:
     with opened(request.model_a) as one, opened(request.model_b) as other:
         of_one_kind: Any = other
 
-        def work(runtime):
+        def work(runtime: Runtime) -> dict[str, Any]:
             return one.merge(of_one_kind, request.model, query_most=request.query_most, runtime=runtime).info()
 
         yield work
@@ -226,9 +231,10 @@ def _forecast(request: ForecastRequest) -> Iterator[Work]:
         model, out, steps = fitted.predictive, request.out, request.steps
         refuse_forecast(model, steps, out, request.method, request.inputs, csv_safe=request.csv_safe)
 
-        def work(runtime):
-            how = {"id": request.id, "method": request.method, "way": request.inputs, "seed": request.seed}
-            columns = forecast_table(model, request.data, steps=steps, ahead=request.ahead, **how)
+        def work(runtime: Runtime) -> dict[str, Any]:
+            how: dict[str, Any] = {"id": request.id, "method": request.method, "way": request.inputs}
+            how |= {"seed": request.seed, "steps": steps, "ahead": request.ahead}
+            columns = forecast_table(model, request.data, **how)
             figures: dict[str, Any] = {"steps": steps, "series": len(columns["step"]) // steps}
             if out is None:
                 return figures | {"forecast": {name: values.tolist() for name, values in columns.items()}}
@@ -267,7 +273,7 @@ def _predict(request: PredictRequest) -> Iterator[Work]:
                 yield lambda runtime: _averaged(single, request, points, method)
                 return
 
-            def work(runtime):
+            def work(runtime: Runtime) -> dict[str, Any]:
                 rows = fitted.predict_zarr(
                     files.data,
                     files.predictions,
@@ -287,16 +293,16 @@ def _predict(request: PredictRequest) -> Iterator[Work]:
             yield work
 
 
-def _averaging(fitted, request) -> GBCM | None:
+def _averaging(fitted: GBCM | Mixture, request: PredictRequest) -> GBCM | None:
     """The committee that averages, if averages are requested and possible; otherwise None."""
     if request.over is None and not is_geojson(request.data):
         return None
-    single: Any = fitted.single("average with")
+    single = fitted.single("average with")
     refuse_average(single, request)
     return single
 
 
-def _averaged(single, request, points, method):
+def _averaged(single: GBCM, request: PredictRequest, points: Points, method: str) -> dict[str, Any]:
     """Write averages and return their figures."""
     columns = points.averages(single, request)
     write_columns(columns, request.out, csv_safe=request.csv_safe)
@@ -347,11 +353,13 @@ def scoring(request: ScoreRequest) -> Iterator[tuple[str, Callable[[Any], Scores
         with scored(like, request.model, request.data, **how) as (data, names):
             yield (
                 method,
-                lambda runtime: fitted.scores(data, **names, method=method, inputs=request.inputs, runtime=runtime),
-                lambda: compared(fitted.predictive.snapshot, data, **names),
+                lambda runtime: fitted.scores(
+                    data, x=names["x"], y=names["y"], method=method, inputs=request.inputs, runtime=runtime
+                ),
+                lambda: compared(fitted.predictive.snapshot, data, x=names["x"], y=names["y"]),
             )
 
 
-def score_figures(method: str, scores: Scores) -> dict:
+def score_figures(method: str, scores: Scores) -> dict[str, Any]:
     """Return the figures that `bcmdist score` prints."""
     return {"rows": int(scores.totals["rows"]), "method": method, **scores.summary()}

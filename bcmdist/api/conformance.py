@@ -12,7 +12,9 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -22,12 +24,13 @@ import threadpoolctl
 
 from bcmdist.api.gbcm import GBCM
 from bcmdist.data.dataset import open_data
-from bcmdist.data.groups import open_array, open_group
-from bcmdist.data.partition import Span, partitions
+from bcmdist.data.groups import Location, open_array, open_group
+from bcmdist.data.partition import Partition, Span, partitions
+from bcmdist.data.rows import Rows
 from bcmdist.data.writing import write_dataset
 from bcmdist.errors import NotPositiveDefinite, WorkerCannotRead
 from bcmdist.learning.settings import Settings
-from bcmdist.runtime.interface import Parted, SerialRuntime
+from bcmdist.runtime.interface import Parted, Runtime, SerialRuntime
 from bcmdist.testing.checked import Checked, seeded
 
 TOLERANCE = 1e-10  # relative difference from the serial runtime: rounding only
@@ -54,7 +57,7 @@ class Totals:
     failing: str = ""
     """key of the partition that fails"""
 
-    def __call__(self, part, rows) -> np.ndarray:
+    def __call__(self, part: Partition, rows: Rows) -> np.ndarray:
         if part.key == self.failing:
             raise NotPositiveDefinite("expected this error")
         return np.append(rows.X.sum(axis=0), len(rows.X))
@@ -69,7 +72,7 @@ class Vector:
     def __add__(self, other: "Vector") -> "Vector":
         return Vector(self.values + other.values)
 
-    def weighted(self, weight) -> "Vector":
+    def weighted(self, weight: float) -> "Vector":
         return Vector(weight * self.values)
 
 
@@ -79,7 +82,7 @@ class PartedTotals:
 
     parted: ClassVar[bool] = True
 
-    def __call__(self, part, rows) -> Parted:
+    def __call__(self, part: Partition, rows: Rows) -> Parted:
         return Parted((part.key,), Vector(Totals()(part, rows)))
 
 
@@ -87,7 +90,7 @@ class PartedTotals:
 class Mistake:
     """Task: an error that is not a `BcmdistError`."""
 
-    def __call__(self, part, rows):
+    def __call__(self, part: Partition, rows: Rows) -> None:
         raise ZeroDivisionError("expected this error")
 
 
@@ -95,7 +98,7 @@ class Mistake:
 class Processes:
     """Task: the process that runs it, the numbers of threads of its BLAS libraries, and whether its rows are None."""
 
-    def __call__(self, span, rows) -> "Members":
+    def __call__(self, span: Span, rows: None) -> "Members":
         blas = {one["num_threads"] for one in threadpoolctl.threadpool_info() if one["user_api"] == "blas"}
         return Members(frozenset({(os.getpid(), tuple(sorted(blas)), rows is None)}))
 
@@ -104,7 +107,7 @@ class Processes:
 class Members:
     """A set; the sum of two is their union."""
 
-    members: frozenset
+    members: frozenset[tuple[int, tuple[int, ...], bool]]
 
     def __add__(self, other: "Members") -> "Members":
         return Members(self.members | other.members)
@@ -116,7 +119,7 @@ class Waiting:
 
     folder: str
 
-    def __call__(self, span, rows) -> int:
+    def __call__(self, span: Span, rows: None) -> int:
         Path(self.folder, f"begun-{uuid.uuid4().hex}").touch()
         _wait(lambda: Path(self.folder, "end").exists())
         return 1
@@ -126,11 +129,13 @@ class Waiting:
 class One:
     """Task: 1."""
 
-    def __call__(self, span, rows) -> int:
+    def __call__(self, span: Span, rows: None) -> int:
         return 1
 
 
-def check_runtime(make_runtime: Callable[[], Any], *, folder: Any = None) -> None:
+def check_runtime(
+    make_runtime: Callable[[], AbstractContextManager[Runtime]], *, folder: Location | None = None
+) -> None:
     """Check the contract of `Runtime` for an implementation, by a small fit among others; takes seconds.
 
     1. `sum`, `each` and `total` give what the serial runtime gives, up to 1e-10, in whatever order partitions come;
@@ -183,13 +188,13 @@ def check_runtime(make_runtime: Callable[[], Any], *, folder: Any = None) -> Non
         checked.holds(not left, "threads and processes after its end", "those before it", left, remedy)
 
 
-def _write(path, rows, start):
+def _write(path: Path, rows: int, start: int) -> None:
     X = seeded(ROWS + rows, 2)[start : start + rows]
     y = np.sin(2 * X[:, 0]) + X[:, 1] + 0.1 * seeded(ROWS + rows)[start : start + rows]
     write_dataset(path, {"X": X, "y": y}, rows_per_chunk=PART_ROWS)
 
 
-def _wait(condition) -> bool:
+def _wait(condition: Callable[[], bool]) -> bool:
     """Wait until a condition is true, at most `WAIT_SECONDS`; return whether it is."""
     deadline = time.monotonic() + WAIT_SECONDS
     while not (found := condition()) and time.monotonic() < deadline:
@@ -204,7 +209,7 @@ def _alive() -> set[Any]:
     return threads.union(child for child in children if _counts(child))
 
 
-def _counts(process):
+def _counts(process: psutil.Process) -> bool:
     try:
         line = " ".join(process.cmdline())
         return process.status() != psutil.STATUS_ZOMBIE and not any(helper in line for helper in HELPERS)
@@ -212,7 +217,7 @@ def _counts(process):
         return False
 
 
-def _check_attributes(checked, runtime):
+def _check_attributes(checked: Checked, runtime: Runtime) -> None:
     fine = isinstance(runtime.threads, int) and runtime.threads >= 1
     checked.holds(fine, "`threads`", "an integer of at least 1", runtime.threads)
     fine = math.isfinite(runtime.allowed_bytes) and runtime.allowed_bytes > 0
@@ -220,7 +225,7 @@ def _check_attributes(checked, runtime):
     checked.holds(callable(runtime.progress), "`progress`", "a function", runtime.progress)
 
 
-def _check_sum(checked, runtime, parts):
+def _check_sum(checked: Checked, runtime: Runtime, parts: list[Partition]) -> None:
     expected = SerialRuntime().sum(Totals(), parts, label="check")
     before, calls = runtime.progress, []
     runtime.progress = lambda *call: calls.append(call)
@@ -244,7 +249,7 @@ def _check_sum(checked, runtime, parts):
     _check_failure(checked, "`sum`", parts[2].key, lambda: runtime.sum(Totals(parts[2].key), parts, label="check"))
 
 
-def _check_failure(checked, what, key, call):
+def _check_failure(checked: Checked, what: str, key: str, call: Callable[[], Any]) -> None:
     """Check that a call raises the error of `Totals` with the name of the partition that fails."""
     remedy = "compute batches by `run_batch`, which names the partition, and raise the error as it is"
     try:
@@ -255,7 +260,7 @@ def _check_failure(checked, what, key, call):
     checked.holds(fine, f"{what} of a partition that fails", f"NotPositiveDefinite with {key}", repr(found), remedy)
 
 
-def _check_each(checked, runtime, parts):
+def _check_each(checked: Checked, runtime: Runtime, parts: list[Partition]) -> None:
     values = {part.key: SerialRuntime().sum(Totals(), [part], label="check") for part in parts}
     for failing in ("", parts[1].key):
         batches = [parts[:3], parts[3:4], parts[4:]]
@@ -266,8 +271,8 @@ def _check_each(checked, runtime, parts):
             keys = [part.key for part in one.parts]
             if failing in keys:
                 checked.holds(keys == [failing], "partitions of an error", f"{failing} by itself", keys)
-                _check_failure(checked, "outcome of `each`", failing, lambda one=one: one.error)
-                _check_failure(checked, "outcome of `each`", failing, lambda one=one: _raise(one.error))
+                _check_failure(checked, "outcome of `each`", failing, partial(getattr, one, "error"))
+                _check_failure(checked, "outcome of `each`", failing, partial(_raise, one.error))
             else:
                 checked.holds(one.error is None, f"outcome of {keys}", "a result", repr(one.error))
                 checked.equal("result of `each`", one.result, sum(values[key] for key in keys))
@@ -275,11 +280,11 @@ def _check_each(checked, runtime, parts):
     _check_lazy(checked, runtime)
 
 
-def _raise(error):
+def _raise(error: Any) -> None:
     raise error
 
 
-def _check_lazy(checked, runtime):
+def _check_lazy(checked: Checked, runtime: Runtime) -> None:
     """Check that work is taken as there is capacity; of an endless iterator, so that to take all of it is an error."""
     most, taken = MOST_READ * (1 + runtime.threads), []
 
@@ -290,14 +295,14 @@ def _check_lazy(checked, runtime):
             taken.append(k)
             yield One(), [Span(k, k + 1)]
 
-    outcomes = runtime.each(work(), label="check")
+    outcomes: Any = runtime.each(work(), label="check")
     first = [next(outcomes) for _ in range(3)]
     outcomes.close()
     numbers = [part.start for one in first for part in one.parts]
     checked.holds(len(set(numbers)) == 3 and set(numbers) <= set(taken), "first outcomes", "three of them", numbers)
 
 
-def _check_mistake(checked, runtime, parts):
+def _check_mistake(checked: Checked, runtime: Runtime, parts: list[Partition]) -> None:
     for what, call in {
         "`sum`": lambda: runtime.sum(Mistake(), parts, label="check"),
         "`each`": lambda: list(runtime.each([(Mistake(), parts[:2])], label="check")),
@@ -310,7 +315,7 @@ def _check_mistake(checked, runtime, parts):
         checked.holds(fine, f"{what} of a task with a mistake", "its ZeroDivisionError, raised", repr(found))
 
 
-def _check_total(checked, runtime, parts):
+def _check_total(checked: Checked, runtime: Runtime, parts: list[Partition]) -> None:
     outcomes = list(runtime.each(((PartedTotals(), [part]) for part in parts), label="check"))
     keys = sorted(key for one in outcomes for key in one.result)
     checked.holds(keys == sorted(part.key for part in parts), "summaries of `each`", "those of all partitions", keys)
@@ -321,7 +326,7 @@ def _check_total(checked, runtime, parts):
     checked.equal("`total`", found, 2.0 * SerialRuntime().sum(Totals(), parts, label="check"))
 
 
-def _check_processes(checked, runtime):
+def _check_processes(checked: Checked, runtime: Runtime) -> None:
     found = runtime.sum(Processes(), [Span(k, k + 1) for k in range(4 * runtime.threads)], label="check").members
     blas = sorted({number for _, numbers, _ in found for number in numbers})
     remedy = "compute by `run_batch`, which limits them"
@@ -340,18 +345,18 @@ def _check_processes(checked, runtime):
     checked.holds(refused == bool(elsewhere), what, expected, "another", remedy)
 
 
-def _process():
+def _process() -> str:
     return str(os.getpid())
 
 
-def _check_cancelled(checked, runtime, folder):
+def _check_cancelled(checked: Checked, runtime: Runtime, folder: Path) -> None:
     """Check that what has not begun when the iterator is closed never begins.
 
     No task ends before that, so that no more can have begun than there are threads.
     """
     threads = runtime.threads
-    work = ((Waiting(str(folder)) if k else One(), [Span(k, k + 1)]) for k in itertools.count())
-    outcomes = runtime.each(itertools.islice(work, MOST_READ * (1 + threads)), label="check")
+    work: Any = ((Waiting(str(folder)) if k else One(), [Span(k, k + 1)]) for k in itertools.count())
+    outcomes: Any = runtime.each(itertools.islice(work, MOST_READ * (1 + threads)), label="check")
     next(outcomes)
     outcomes.close()
     time.sleep(CANCEL_SECONDS)
@@ -364,7 +369,7 @@ def _check_cancelled(checked, runtime, folder):
     checked.holds(begun <= most, "tasks begun after `close` of `each`", f"at most {most}", begun, remedy)
 
 
-def _check_committees(checked, runtime, folder, path):
+def _check_committees(checked: Checked, runtime: Runtime, folder: Path, path: Path) -> None:
     """Check that a fit, an ingest and predictions are those of the serial runtime."""
     _write(folder / "more.zarr", 2 * PART_ROWS, ROWS)
     models = {}
@@ -382,5 +387,5 @@ def _check_committees(checked, runtime, folder, path):
             totals = (getattr(which.committee.total, part) for which in (one, other))
             checked.equal(f"`{part}` of the committee of {what}", *totals)
     for array in ("mean", "variance"):
-        values = (open_array(open_group(url), url, array)[:] for url in (out, expected_out))
-        checked.equal(f"`{array}` of predictions", *values)
+        mean, wanted = (open_array(open_group(url), url, array)[:] for url in (out, expected_out))
+        checked.equal(f"`{array}` of predictions", mean, wanted)

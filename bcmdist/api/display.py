@@ -5,7 +5,7 @@ from html import escape
 from bcmdist.api.info import info
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.model.kernel_columns import kernel_columns
-from bcmdist.prediction.errors.error_distribution import residuals_of
+from bcmdist.prediction.errors.error_distribution import Residuals, residuals_of
 
 STYLE = "font-family: sans-serif; font-size: 0.85em; border-collapse: collapse; margin-top: 0.4em"
 CELL = "text-align: left; padding: 0.1em 0.8em 0.1em 0"
@@ -45,7 +45,7 @@ def covered(snapshot: Snapshot) -> float | None:
     return float((abs(z) < 1.96).mean())
 
 
-def _left_out(snapshot):
+def _left_out(snapshot: Snapshot) -> Residuals:
     return residuals_of(snapshot.facts, snapshot.ledger, snapshot.facts.method)
 
 

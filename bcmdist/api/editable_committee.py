@@ -1,10 +1,13 @@
 """Changes of a committee: rows absorbed, withdrawn and weighted, passes, new hyper-parameters, merging."""
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
+from numpy.typing import ArrayLike
+
 from bcmdist.api import fit, merging, refitting
-from bcmdist.api.places import source_of_rows
+from bcmdist.api.places import DataSource, source_of_rows
 from bcmdist.api.predictive_committee import PredictiveCommittee
 from bcmdist.api.requests import RefitOptions
 from bcmdist.api.running import Where, runs
@@ -22,7 +25,7 @@ class EditableCommittee(PredictiveCommittee):
     """A committee whose changes are commits of its directory, each a new object; `GBCM` adds how one is made."""
 
     @runs
-    def absorb(self, parts: list[Partition], *, same_rows: str = "warn", runtime: Where = None) -> Self:
+    def absorb(self, parts: Sequence[Partition], *, same_rows: SameRows = "warn", runtime: Where = None) -> Self:
         """Add the partitions' messages and commit. Partitions already in the ledger are skipped.
 
         Parameters
@@ -56,7 +59,7 @@ class EditableCommittee(PredictiveCommittee):
 
     @runs
     def ingest(
-        self, source: Any, options: IngestOptions | None = None, *, runtime: Where = None
+        self, source: Location | Source, options: IngestOptions | None = None, *, runtime: Where = None
     ) -> tuple[Self, IngestReport]:
         """Absorb the partitions that a source, or that at a path or URL, delivers, each once; see `ingest.loop`.
 
@@ -87,7 +90,13 @@ class EditableCommittee(PredictiveCommittee):
 
     @runs
     def partial_fit(
-        self, source: Any, y: Any = None, *, companions: Any = None, same_rows: SameRows = "warn", runtime: Where = None
+        self,
+        source: DataSource,
+        y: ArrayLike | None = None,
+        *,
+        companions: Mapping[str, ArrayLike] | None = None,
+        same_rows: SameRows = "warn",
+        runtime: Where = None,
     ) -> Self:
         """Absorb the rows of another source with arrays of the same names. Absorbed partitions are skipped.
 
@@ -122,7 +131,13 @@ class EditableCommittee(PredictiveCommittee):
 
     @runs
     def update(
-        self, source: Any, y: Any = None, *, companions: Any = None, form: UpdateForm = "kalman", runtime: Where = None
+        self,
+        source: DataSource,
+        y: ArrayLike | None = None,
+        *,
+        companions: Mapping[str, ArrayLike] | None = None,
+        form: UpdateForm = "kalman",
+        runtime: Where = None,
     ) -> tuple[Self, OnlineUpdate]:
         """Absorb new rows in one commit; return also the innovation and gain of this update of the belief.
 
@@ -154,7 +169,7 @@ class EditableCommittee(PredictiveCommittee):
         snapshot, update = fit.update(self.snapshot, source_of_rows(source, y, companions), form, runtime)
         return type(self)(snapshot), update
 
-    def source(self, url: Any, *, watch: bool = False, **options: Any) -> Source:
+    def source(self, url: Location, *, watch: bool = False, **options: Any) -> Source:
         """Open a source of rows for this model.
 
         Parameters
@@ -206,7 +221,7 @@ class EditableCommittee(PredictiveCommittee):
             return type(self)(fit.refine(snapshot, runtime, most=most, tolerance=tolerance))
 
     @runs
-    def forget(self, keys: Any, *, runtime: Where = None) -> Self:
+    def forget(self, keys: Iterable[str], *, runtime: Where = None) -> Self:
         """Withdraw the messages of partitions, and commit; see `revision.forget`.
 
         Parameters
@@ -234,7 +249,7 @@ class EditableCommittee(PredictiveCommittee):
         return type(self)(fit.forget(self.snapshot, keys, runtime))
 
     @runs
-    def reweight(self, weights: Any, *, runtime: Where = None) -> Self:
+    def reweight(self, weights: Mapping[str, float], *, runtime: Where = None) -> Self:
         """Set the weights of partitions, and commit; see `revision.reweight`.
 
         Parameters
@@ -314,7 +329,7 @@ class EditableCommittee(PredictiveCommittee):
     def merge(
         self,
         other: "Self | Location",
-        model: Any,
+        model: Location,
         *,
         query_most: int | None = None,
         runtime: Where = None,

@@ -1,14 +1,18 @@
 """Methods of a committee and of a mixture of committees that look at it from outside: cross-validation, forecasts,
 pictures, reports."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
-from typing import Any
+from typing import Any, Literal
+
+from numpy.typing import ArrayLike
 
 from bcmdist.api.abstract_committee import AbstractCommittee
-from bcmdist.api.places import targets_of
+from bcmdist.api.places import DataSource, targets_of
+from bcmdist.api.requests import InputAveraging, PredictionMethod
 from bcmdist.api.running import Where, runs
 from bcmdist.api.validation.result import ValidationResult
+from bcmdist.data.groups import Location
 from bcmdist.prediction.uncertain.forecast import Forecast
 
 # Imported on first use.
@@ -22,16 +26,16 @@ class Facade(AbstractCommittee):
     @runs
     def cross_validate(
         self,
-        source: Any,
-        y: Any = None,
+        source: DataSource,
+        y: ArrayLike | None = None,
         *,
-        companions: Any = None,
+        companions: Mapping[str, ArrayLike] | None = None,
         folds: int = 5,
-        by: str = "blocks",
-        coordinates: Any = None,
+        by: str | ArrayLike = "blocks",
+        coordinates: str | Sequence[str] | None = None,
         x: str | None = None,
-        method: str | None = None,
-        inputs: str | None = None,
+        method: PredictionMethod | None = None,
+        inputs: InputAveraging | None = None,
         seed: int = 0,
         runtime: Where = None,
     ) -> ValidationResult:
@@ -71,16 +75,19 @@ class Facade(AbstractCommittee):
         with model.held(), rows as (url, name):
             how = {"x": x, "y": name, "method": method, "inputs": inputs, "seed": seed}
             prepare = import_module(VALIDATION).prepared
-            return prepare(model.snapshot, url, folds=folds, by=by, coordinates=coordinates, **how).run(runtime)
+            made: ValidationResult = prepare(
+                model.snapshot, url, folds=folds, by=by, coordinates=coordinates, **how
+            ).run(runtime)
+            return made
 
     def forecast(
         self,
-        state: Any,
+        state: ArrayLike,
         steps: int,
         *,
-        known: Any = None,
-        method: str | None = None,
-        inputs: str | None = None,
+        known: ArrayLike | None = None,
+        method: PredictionMethod | None = None,
+        inputs: InputAveraging | Literal["naive"] | None = None,
         seed: int = 0,
     ) -> Forecast:
         """Forecast several steps of n series, by a model whose inputs are the last L values of a series; see
@@ -114,19 +121,20 @@ class Facade(AbstractCommittee):
         (1, 5)
         """
         how = {"known": known, "method": method, "way": inputs, "seed": seed}
-        return import_module(FORECASTS).forecast(self.predictive, state, steps, **how)
+        found: Forecast = import_module(FORECASTS).forecast(self.predictive, state, steps, **how)
+        return found
 
     @runs
     def plot(
         self,
-        out: Any,
+        out: Location,
         *,
         what: str | None = None,
-        data: Any = None,
+        data: Location | None = None,
         x: str | None = None,
-        y: Any = None,
-        method: str | None = None,
-        inputs: str | None = None,
+        y: str | None = None,
+        method: PredictionMethod | None = None,
+        inputs: InputAveraging | None = None,
         above: Sequence[float] = (),
         runtime: Where = None,
     ) -> str:
@@ -158,19 +166,20 @@ class Facade(AbstractCommittee):
         'relevance'
         """
         how = {"what": what, "data": data, "x": x, "y": y, "method": method, "inputs": inputs, "above": above}
-        return import_module(PICTURES).plot(self, out, runtime, **how)
+        picture: str = import_module(PICTURES).plot(self, out, runtime, **how)
+        return picture
 
     @runs
     def report(
         self,
-        source: Any,
-        out: Any,
+        source: Location,
+        out: Location,
         *,
-        train: Any = None,
+        train: Location | None = None,
         x: str | None = None,
-        y: Any = None,
-        method: str | None = None,
-        inputs: str | None = None,
+        y: str | None = None,
+        method: PredictionMethod | None = None,
+        inputs: InputAveraging | None = None,
         runtime: Where = None,
     ) -> dict[str, Any]:
         """Write an HTML report on predictions of a data set with targets; see `report.report`.
@@ -202,4 +211,5 @@ class Facade(AbstractCommittee):
         80
         """
         how = {"train": train, "x": x, "y": y, "method": method, "inputs": inputs}
-        return import_module(REPORT).report(self, source, out, runtime, **how)
+        figures: dict[str, Any] = import_module(REPORT).report(self, source, out, runtime, **how)
+        return figures

@@ -12,14 +12,14 @@ import re
 import shutil
 import tempfile
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from bcmdist.data.dataset import read_coordinate, read_schema
-from bcmdist.data.groups import open_group
+from bcmdist.data.groups import Location, open_group
 from bcmdist.data.observations import TARGET_VARIANCE
 from bcmdist.data.outputs import taken_meanwhile
 from bcmdist.data.schema import NO_INPUT, Schema, dimensions, unused_columns, warn_of_columns
@@ -32,6 +32,7 @@ from bcmdist.data.tables.tables import is_table as is_file
 from bcmdist.data.tables.writing import WRITERS, write_table
 from bcmdist.data.values import unpacked
 from bcmdist.errors import BcmdistError, BcmdistWarning, InvalidData, InvalidOption
+from bcmdist.linalg.arrays import IntArray
 from bcmdist.model.model import Model
 from bcmdist.storage.bounds import option_name
 from bcmdist.storage.paths import make_folders
@@ -56,7 +57,7 @@ ORDER = (
 TIME_UNITS = re.compile(r"(days|hours|minutes|seconds|milliseconds|microseconds) since (.+)")
 
 
-def is_table(out) -> bool:
+def is_table(out: Location) -> bool:
     """Whether an output path is a table file (.csv, .parquet)."""
     return "://" not in str(out) and ending(out) in WRITERS
 
@@ -78,7 +79,7 @@ class Files:
     outputs: tuple[str, ...] = ()
     """where the table does not name outputs, those that are predicted at each of its rows"""
 
-    def finish(self, *, csv_safe=False) -> None:
+    def finish(self, *, csv_safe: bool = False) -> None:
         """Convert the predictions to a table where `out` is one; `csv_safe` as in `write_table`.
 
         Raises
@@ -97,7 +98,17 @@ class Files:
 
 
 @contextlib.contextmanager
-def predicted(model: Model, data, out, x=None, id=None, unseen=None, *, roles: dict, kept=()) -> Iterator[Files]:
+def predicted(
+    model: Model,
+    data: str,
+    out: str,
+    x: str | None = None,
+    id: str | None = None,
+    unseen: str | None = None,
+    *,
+    roles: Mapping[str, str],
+    kept: Sequence[str] = (),
+) -> Iterator[Files]:
     """Context manager: import `data` where it is a table file, and provide a Zarr group for predictions.
 
     Parameters
@@ -143,13 +154,15 @@ def predicted(model: Model, data, out, x=None, id=None, unseen=None, *, roles: d
         shutil.rmtree(place, ignore_errors=True)
 
 
-def _unused(data, x, model):
+def _unused(data: str, x: str | None, model: Model) -> dict[str, str]:
     """Return the columns of a data set that are not used as inputs: the reason by name."""
     found = read_schema(data, x=x or model.x_name)
     return dict.fromkeys(unused_columns(found, model.schema), NO_INPUT)
 
 
-def _imported(model, file, url, roles, id, unseen, kept):
+def _imported(
+    model: Model, file: str, url: str, roles: Mapping[str, str], id: str | None, unseen: str | None, kept: Sequence[str]
+) -> dict[str, str]:
     for name in {"exposure", "trials"} & set(model.likelihood.companions) - roles.keys():
         text = f"{file}: predictions are of an observation with {name} 1; give --{name} NAME if a column has it"
         warnings.warn(BcmdistWarning(text), stacklevel=5)
@@ -170,15 +183,16 @@ def _imported(model, file, url, roles, id, unseen, kept):
         )
     if not model.schema.columns:
         warn_of_columns(Schema(figures["columns"]), model.schema, file)
-    return figures["unused"]
+    unused: dict[str, str] = figures["unused"]
+    return unused
 
 
-def _holds_arrays(file):
+def _holds_arrays(file: str) -> bool:
     """Whether a file has arrays or grids, whose rows have no columns to write down."""
     return ending(file) not in (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".parquet")
 
 
-def _outputs_of(model, file, out) -> tuple[str, ...]:
+def _outputs_of(model: Model, file: str, out: str) -> tuple[str, ...]:
     """Return the outputs to predict at each row of a table that does not name them; () where it does.
 
     Raises
@@ -199,26 +213,26 @@ def _outputs_of(model, file, out) -> tuple[str, ...]:
     return model.outputs
 
 
-def _at_each_output(model, file, folder) -> str:
+def _at_each_output(model: Model, file: str, folder: str) -> str:
     """Write the rows of a table once for each output, with the column that names it, and return the path."""
     table, delimited = open_table(file), ending(file) != ".parquet"
     assert isinstance(table, Named), "arrays have no columns"
     os.makedirs(folder)
     made = f"{folder}/{os.path.basename(os.path.abspath(file)).split('.')[0]}{'.csv' if delimited else '.parquet'}"
 
-    def pieces():
+    def pieces() -> Iterator[dict[str, np.ndarray]]:
         for output in model.outputs:
             for piece in table.pieces(PIECE_ROWS, texts=table.names if delimited else ()):
                 rows = slice(0, len(next(iter(piece.values())).values))
                 whole = {name: _cells(column, rows) for name, column in piece.items()}
-                yield whole | {model.schema.output: np.full(rows.stop, output, dtype=object)}
+                yield whole | {str(model.schema.output): np.full(rows.stop, output, dtype=object)}
 
     write_table(made, pieces())
     return made
 
 
 @contextlib.contextmanager
-def _texts_naming(file, copy) -> Iterator[None]:
+def _texts_naming(file: str, copy: str) -> Iterator[None]:
     """Context manager: errors and warnings about the copy of a file name the file."""
     if copy == file:
         yield
@@ -245,7 +259,7 @@ class Predictions:
         """Number of rows of the table that were predicted."""
         return open_group(self.url)["mean"].shape[0] // max(1, len(self.outputs))  # type: ignore[union-attr]
 
-    def block(self, start, stop) -> dict[str, np.ndarray]:
+    def block(self, start: int, stop: int) -> dict[str, np.ndarray]:
         """Columns (n,) by name of some of these rows; the columns that identify the rows come first."""
         if not self.outputs:
             return _block(self.url, slice(start, stop))
@@ -259,7 +273,7 @@ class Predictions:
         return found | {f"{name}_{output}": one[name] for name in predicted for output, one in named}
 
 
-def _joined(file, predictions: Predictions):
+def _joined(file: str, predictions: Predictions) -> Iterator[dict[str, np.ndarray]]:
     """Yield the rows of a table that were predicted, as they are there, followed by their predictions.
 
     A column with the name of one of the predictions is left out, with a warning.
@@ -285,21 +299,22 @@ def _joined(file, predictions: Predictions):
         start, row = stop, last
 
 
-def _cells(column: Column, rows):
+def _cells(column: Column, rows: slice | IntArray) -> np.ndarray:
     """Return cells of a column as they are written: gaps as None in columns of texts."""
     values = column.values[rows]
     if values.dtype.kind != "O" or not column.gaps.any():
         return values
-    return np.where(column.gaps[rows], None, values)
+    nothing: Any = None
+    return np.where(column.gaps[rows], nothing, values)
 
 
-def _pieces(predictions: Predictions):
+def _pieces(predictions: Predictions) -> Iterator[dict[str, np.ndarray]]:
     """Yield blocks of predictions as columns (n,) by name; the columns that identify the rows come first."""
     for start in range(0, predictions.rows, PIECE_ROWS):
         yield predictions.block(start, start + PIECE_ROWS)
 
 
-def _block(url, some):
+def _block(url: str, some: slice) -> dict[str, np.ndarray]:
     """Return a block of predictions as columns (n,) by name."""
     group: Any = open_group(url)
     along = dimensions(group["mean"])[0]
@@ -317,7 +332,7 @@ def _block(url, some):
     return piece
 
 
-def _columns(name, values, group, url):
+def _columns(name: str, values: np.ndarray, group: Any, url: str) -> dict[str, np.ndarray]:
     """Return an array as columns by name: one column, or one per class or term."""
     if values.ndim == 1:
         return {name: values.astype(object) if values.dtype.kind == "T" else values}
@@ -326,7 +341,7 @@ def _columns(name, values, group, url):
     return {f"{name}_{label}": values[:, k] for k, label in enumerate(labels)}
 
 
-def _meant(group, url, name, values):
+def _meant(group: Any, url: str, name: str, values: np.ndarray) -> np.ndarray:
     """Decode stored values by the CF conventions: times with a standard calendar as dates, else numbers unpacked by
     scale and offset."""
     array = group[name]
@@ -335,11 +350,12 @@ def _meant(group, url, name, values):
         import pandas
 
         with contextlib.suppress(ValueError, TypeError, OverflowError):  # an invalid date, or outside pandas' range
-            return (pandas.Timestamp(match[2]) + pandas.to_timedelta(values, unit=match[1])).to_numpy()
+            dates: np.ndarray = (pandas.Timestamp(match[2]) + pandas.to_timedelta(values, unit=match[1])).to_numpy()
+            return dates
     return unpacked(array, values, f"{url}: {name}")
 
 
-def write_columns(columns, out, *, csv_safe=False) -> None:
+def write_columns(columns: Mapping[str, np.ndarray], out: str, *, csv_safe: bool = False) -> None:
     """Write columns (n,) by name as a new .csv or .parquet file; `csv_safe` as in `write_table`.
 
     Raises

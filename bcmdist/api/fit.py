@@ -2,6 +2,8 @@
 
 import contextlib
 import functools
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from bcmdist.api.comparison.left_out import with_accuracy
 from bcmdist.api.places import placed, places
@@ -10,13 +12,14 @@ from bcmdist.api.requests import RefitOptions
 from bcmdist.committee import passes, revision
 from bcmdist.committee.cells import absorbed_in_cells
 from bcmdist.committee.ingest.growing import share_of_new_places
-from bcmdist.committee.ingest.ingestion import ingest, unchanged
-from bcmdist.committee.ingest.options import IngestOptions, IngestReport, UpdateForm
+from bcmdist.committee.ingest.ingestion import Finish, ingest, unchanged
+from bcmdist.committee.ingest.options import IngestOptions, IngestReport, SameRows, UpdateForm
 from bcmdist.committee.ingest.source import source_of
 from bcmdist.committee.measurements import OnlineUpdate
 from bcmdist.committee.snapshot import Snapshot, from_commit
 from bcmdist.data.dataset import Dataset, open_data
-from bcmdist.data.partition import partitions, refuse_overlap
+from bcmdist.data.groups import Location
+from bcmdist.data.partition import Partition, partitions, refuse_overlap
 from bcmdist.data.schema import UNNAMED
 from bcmdist.data.slices import SLICED
 from bcmdist.data.sources.delivery import Listed
@@ -38,7 +41,9 @@ from bcmdist.storage.commits import Reference, open_store
 IN_ONE_COMMIT = 10**9
 
 
-def fit(source, settings: Settings, model, runtime: Runtime, *, cells: Reference | None = None) -> Snapshot:
+def fit(
+    source: Any, settings: Settings, model: Location | None, runtime: Runtime, *, cells: Reference | None = None
+) -> Snapshot:
     """Fit a committee: prepare, sort rows into cells (spatial partitions), absorb, refine, build local experts
     (spatial partitions), and measure the distribution of prediction errors.
 
@@ -94,7 +99,7 @@ def complete(
     return found.committed()
 
 
-def prepare(source, settings: Settings, model, runtime: Runtime) -> tuple[Snapshot, Dataset]:
+def prepare(source: Any, settings: Settings, model: Location | None, runtime: Runtime) -> tuple[Snapshot, Dataset]:
     """Return the unfinished fit in the model directory, else a new committee without data; and the data set."""
     settings, like = settings_like(settings), model_like(settings)
     method, how = method_of(settings), {"schema": like.schema} if like else {}
@@ -112,23 +117,31 @@ def prepare(source, settings: Settings, model, runtime: Runtime) -> tuple[Snapsh
     return from_commit(open_store(model), commit).kept(*keep), data
 
 
-def absorb(snapshot: Snapshot, parts, runtime: Runtime, *, same_rows="warn") -> Snapshot:
+def absorb(
+    snapshot: Snapshot, parts: Iterable[Partition], runtime: Runtime, *, same_rows: SameRows = "warn"
+) -> Snapshot:
     """Absorb the partitions that are not in the ledger yet, update calibration and error distributions, and commit."""
     finish, options = functools.partial(_finished, runtime=runtime), IngestOptions(same_rows=same_rows)
     return _absorbed(snapshot, parts, runtime, finish, options)
 
 
 def absorb_without_errors(
-    snapshot: Snapshot, parts, runtime: Runtime, options: IngestOptions | None = None
+    snapshot: Snapshot, parts: Iterable[Partition], runtime: Runtime, options: IngestOptions | None = None
 ) -> Snapshot:
     """Absorb new partitions, recalibrate class probabilities, and commit; the error distributions stay."""
     return _absorbed(snapshot, parts, runtime, functools.partial(calibrated, runtime=runtime), options)
 
 
-def _absorbed(snapshot, parts, runtime, finish, options):
+def _absorbed(
+    snapshot: Snapshot,
+    parts: Iterable[Partition],
+    runtime: Runtime,
+    finish: Callable[..., Snapshot],
+    options: IngestOptions | None,
+) -> Snapshot:
     """Absorb new partitions, call `finish` with the number of rows `since` when it was last called, and commit."""
     in_cells, ledger = absorbed_in_cells(snapshot), snapshot.ledger
-    parts = [p for p in dict.fromkeys(snapshot.named(parts)) if not (p.key in in_cells or ledger.holds(p.key))]
+    parts = [p for p in dict.fromkeys(snapshot.named([*parts])) if not (p.key in in_cells or ledger.holds(p.key))]
     snapshot.refuse_unlike(parts)
     refuse_overlap(parts, {entry.key for entry in ledger} | in_cells)
     if not parts:
@@ -138,7 +151,9 @@ def _absorbed(snapshot, parts, runtime, finish, options):
         return ingest(snapshot, Listed(tuple(parts)), runtime, options, finish=finish)[0]
 
 
-def _finished(snapshot, *, runtime, since, read=True, compared=unchanged):
+def _finished(
+    snapshot: Snapshot, *, runtime: Runtime, since: int, read: bool = True, compared: Finish = unchanged
+) -> Snapshot:
     """Calibrate class probabilities, measure errors and compare them; what is found remains to be committed."""
     return compared(measured(calibrated(snapshot, runtime, since=since), runtime, read=read))
 
@@ -163,7 +178,7 @@ def ingest_source(
         return after.newest(), report
 
 
-def partial_fit(snapshot: Snapshot, source, runtime: Runtime, options: IngestOptions | None = None) -> Snapshot:
+def partial_fit(snapshot: Snapshot, source: Any, runtime: Runtime, options: IngestOptions | None = None) -> Snapshot:
     """Absorb the rows at a URL or in memory; rows in memory are kept on disk as long as the snapshot lives."""
     keep, url = placed(source, like=snapshot.model.schema)
     with contextlib.closing(source_of(snapshot, url)) as opened:
@@ -171,7 +186,7 @@ def partial_fit(snapshot: Snapshot, source, runtime: Runtime, options: IngestOpt
     return absorbed.kept(*keep)
 
 
-def update(snapshot: Snapshot, source, form: UpdateForm, runtime: Runtime) -> tuple[Snapshot, OnlineUpdate]:
+def update(snapshot: Snapshot, source: Any, form: UpdateForm, runtime: Runtime) -> tuple[Snapshot, OnlineUpdate]:
     """Absorb the rows at a URL or in memory in one commit; return also the record of this update of the belief.
 
     Raises
@@ -186,19 +201,21 @@ def update(snapshot: Snapshot, source, form: UpdateForm, runtime: Runtime) -> tu
     return after, made
 
 
-def forget(snapshot: Snapshot, keys, runtime: Runtime) -> Snapshot:
+def forget(snapshot: Snapshot, keys: Iterable[str], runtime: Runtime) -> Snapshot:
     """Withdraw the messages of partitions, recalibrate, and commit."""
     with snapshot.going_on() as snapshot:
         before = snapshot.committee.total.rows
         return calibrated(revision.forget(snapshot, keys, runtime), runtime, since=before).committed_or_newest()
 
 
-def refine(snapshot: Snapshot, runtime: Runtime, *, most: int | None = None, tolerance=passes.TOLERANCE) -> Snapshot:
+def refine(
+    snapshot: Snapshot, runtime: Runtime, *, most: int | None = None, tolerance: float = passes.TOLERANCE
+) -> Snapshot:
     """Make further passes over the data (`passes.refine`), and recalibrate class probabilities."""
     return _refined(snapshot, runtime, most=most, tolerance=tolerance).committed_or_newest()
 
 
-def _refined(snapshot, runtime, **how):
+def _refined(snapshot: Snapshot, runtime: Runtime, **how: Any) -> Snapshot:
     found = passes.refine(snapshot, runtime, **how)
     return calibrated(found, runtime, since=0 if found.commit != snapshot.commit else found.committee.total.rows)
 

@@ -4,16 +4,18 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.dataset import open_data
-from bcmdist.data.groups import open_group
+from bcmdist.data.groups import Location, open_group
 from bcmdist.data.outputs import refuse_existing
 from bcmdist.data.rows import read_rows
 from bcmdist.data.tables.series import Lagged, Lags, lags_of
 from bcmdist.data.tables.tables import Named, ending, is_table, open_table
 from bcmdist.data.tables.writing import WRITERS, refuse_csv_safe
 from bcmdist.errors import InvalidData, InvalidOption
+from bcmdist.linalg.arrays import FloatArray
 from bcmdist.prediction.interface import Predictor
 from bcmdist.prediction.predictive_model import PredictiveModel
 from bcmdist.prediction.uncertain import forecast as steps_ahead
@@ -71,7 +73,7 @@ class Series:
     inputs: np.ndarray
     """the E further inputs in the last K rows, newest first, (n, K, E)"""
 
-    def inputs_ahead(self, ahead) -> np.ndarray:
+    def inputs_ahead(self, ahead: FloatArray) -> np.ndarray:
         """Further inputs of each step with their lags, (n, steps, E (K + 1)), from future values (n, steps, E)."""
         steps, back = ahead.shape[1], self.inputs.shape[1]
         whole = np.concatenate([self.inputs[:, ::-1], ahead], axis=1)
@@ -79,7 +81,7 @@ class Series:
         return lagged.reshape(len(whole), steps, -1)
 
 
-def last_values(snapshot: Snapshot, data=None, *, id=None) -> Series:
+def last_values(snapshot: Snapshot, data: Location | None = None, *, id: str | None = None) -> Series:
     """Return the last values of series from a table, or from a data set imported from a table with --lags.
 
     Parameters
@@ -116,14 +118,14 @@ def last_values(snapshot: Snapshot, data=None, *, id=None) -> Series:
     return Series(id, series[order], np.column_stack([obs.y, X[:, : lags.lags - 1]]), of_rows[:, : lags.x_lags])
 
 
-def _named_table(file) -> Named:
+def _named_table(file: Location) -> Named:
     table = open_table(file)
     if not isinstance(table, Named):
         raise InvalidOption(f"{file}: expected a table, got arrays; save a .csv")
     return table
 
 
-def future_inputs(snapshot: Snapshot, series: Series, ahead, steps) -> np.ndarray:
+def future_inputs(snapshot: Snapshot, series: Series, ahead: Location | None, steps: int) -> np.ndarray:
     """Return the further inputs of each step, (n, steps, D - L), from the table `ahead` of future rows.
 
     Raises
@@ -144,7 +146,15 @@ def future_inputs(snapshot: Snapshot, series: Series, ahead, steps) -> np.ndarra
     return series.inputs_ahead(found)
 
 
-def refuse_forecast(model: PredictiveModel, steps: int, out, method, way, *, csv_safe=False) -> None:
+def refuse_forecast(
+    model: PredictiveModel,
+    steps: int,
+    out: Location | None,
+    method: str | None,
+    way: str | None,
+    *,
+    csv_safe: bool = False,
+) -> None:
     """Validate the arguments of a forecast before any work.
 
     Raises
@@ -164,7 +174,14 @@ def refuse_forecast(model: PredictiveModel, steps: int, out, method, way, *, csv
 
 @one_thread()
 def forecast(
-    model: PredictiveModel, state, steps: int, *, known=None, method=None, way=None, seed=0
+    model: PredictiveModel,
+    state: ArrayLike,
+    steps: int,
+    *,
+    known: ArrayLike | None = None,
+    method: str | None = None,
+    way: str | None = None,
+    seed: int = 0,
 ) -> steps_ahead.Forecast:
     """Forecast `steps` steps of n series; see `bcmdist.prediction.uncertain.forecast`.
 
@@ -198,8 +215,16 @@ def forecast(
 
 
 def forecast_table(
-    model: PredictiveModel, data=None, *, steps, ahead=None, id=None, method=None, way=None, seed=0
-) -> dict:
+    model: PredictiveModel,
+    data: Location | None = None,
+    *,
+    steps: int,
+    ahead: Location | None = None,
+    id: str | None = None,
+    method: str | None = None,
+    way: str | None = None,
+    seed: int = 0,
+) -> dict[str, np.ndarray]:
     """Return a forecast as columns by name, with one row per series and step.
 
     Columns: the identifier of the series if there is one, `step` (from 1), `observation_mean`,

@@ -7,17 +7,19 @@
 """
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+
+from numpy.typing import ArrayLike
 
 from bcmdist.api import fit
 from bcmdist.api.carried import write_portable
 from bcmdist.api.display import health_html, summary
 from bcmdist.api.editable_committee import EditableCommittee
-from bcmdist.api.places import asked
+from bcmdist.api.places import DataSource, asked
 from bcmdist.api.running import Where, runs
 from bcmdist.committee.snapshot import Snapshot
+from bcmdist.data.groups import Location
 from bcmdist.learning.partition_choice import as_stored
 from bcmdist.learning.settings import Settings
 
@@ -40,23 +42,23 @@ class GBCM(EditableCommittee):
     (3,)
     """
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"GBCM({summary(self.snapshot)})"
 
-    def _repr_html_(self):
+    def _repr_html_(self) -> str:
         return health_html(self.snapshot)
 
     @classmethod
     @runs
     def fit(
         cls,
-        source: Any,
-        y: Any = None,
+        source: DataSource,
+        y: ArrayLike | Settings | None = None,
         settings: Settings | None = None,
         *,
-        companions: Any = None,
+        companions: Mapping[str, ArrayLike] | None = None,
         sphere: tuple[str, str] | None = None,
-        model: Any = None,
+        model: Location | None = None,
         runtime: Where = None,
     ) -> "GBCM":
         """Fit a committee to a data set: `GBCM.fit(path, settings)`, or `GBCM.fit(X, y, settings)`.
@@ -99,13 +101,13 @@ class GBCM(EditableCommittee):
     @runs
     def prepare(
         cls,
-        source: Any,
-        y: Any = None,
+        source: DataSource,
+        y: ArrayLike | Settings | None = None,
         settings: Settings | None = None,
         *,
-        companions: Any = None,
+        companions: Mapping[str, ArrayLike] | None = None,
         sphere: tuple[str, str] | None = None,
-        model: Any = None,
+        model: Location | None = None,
         runtime: Where = None,
     ) -> "GBCM":
         """Choose scaling, hyper-parameters and query points, and commit an empty committee.
@@ -135,7 +137,7 @@ class GBCM(EditableCommittee):
         return cls(fit.prepare(source, as_stored(settings), model, runtime)[0])
 
     @classmethod
-    def load(cls, model: Any, *, commit: int | str | None = None) -> "GBCM":
+    def load(cls, model: Location, *, commit: int | str | None = None) -> "GBCM":
         """Load the committee of a model directory at a commit.
 
         Parameters
@@ -160,7 +162,7 @@ class GBCM(EditableCommittee):
 
     @classmethod
     @contextlib.contextmanager
-    def held(cls, model: Any, *, commit: int | str | None = None) -> Iterator["GBCM"]:
+    def held(cls, model: Location, *, commit: int | str | None = None) -> Iterator["GBCM"]:
         """Context manager: as `load`, and the commit is protected from pruning until exit.
 
         Parameters
@@ -184,7 +186,7 @@ class GBCM(EditableCommittee):
         with Snapshot.opened(model, commit=commit) as snapshot:
             yield cls(snapshot)
 
-    def save(self, model: Any) -> "GBCM":
+    def save(self, model: Location) -> "GBCM":
         """Copy this committee into a new directory, without the paths of its data.
 
         The copy cannot read the absorbed rows again and forget them.

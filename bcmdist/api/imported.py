@@ -14,10 +14,11 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any
 
 from bcmdist.api.mixture import is_mixture
 from bcmdist.api.requests import FitRequest
-from bcmdist.data.groups import absolute_url
+from bcmdist.data.groups import Location, absolute_url
 from bcmdist.data.outputs import discard
 from bcmdist.data.schema import found_instead
 from bcmdist.data.tables.importing import import_file
@@ -60,7 +61,7 @@ def fitted(request: FitRequest) -> Iterator[FitRequest]:
         yield replace(request, data=place, settings=replace(settings, x="X", y="y"))
 
 
-def _fitted_roles(file, table: TableOptions, settings: Settings) -> Roles:
+def _fitted_roles(file: Location, table: TableOptions, settings: Settings) -> Roles:
     """Return the roles of the columns of a table to fit to; that which names outputs is a category among the inputs."""
     output, x = settings.output, None if settings.x == Settings.x else settings.x
     names = getattr(open_table(file), "names", ()) if output is not None else ()
@@ -73,7 +74,7 @@ def _fitted_roles(file, table: TableOptions, settings: Settings) -> Roles:
     return roles_of(table, settings.y, x=x)
 
 
-def _refuse_columns(request):
+def _refuse_columns(request: FitRequest) -> None:
     if request.table != TableOptions() or request.settings.x != Settings.x:
         raise InvalidOption(
             f"{request.data}: expected no options on its columns but --y with --like, since {request.settings.like} "
@@ -81,7 +82,7 @@ def _refuse_columns(request):
         )
 
 
-def _is_fitted_to(model, place) -> bool:
+def _is_fitted_to(model: Location, place: Location) -> bool:
     """Whether directory `model` holds a model fitted to the data set at `place`, or a mixture."""
     if is_mixture(model):
         return True
@@ -89,7 +90,9 @@ def _is_fitted_to(model, place) -> bool:
     return store.head() > 0 and store.load().facts["fit"].get("data") == absolute_url(place)
 
 
-def like_training(model: Model, file, *, y=None, unseen=None, id=None) -> Roles:
+def like_training(
+    model: Model, file: Location, *, y: str | None = None, unseen: str | None = None, id: str | None = None
+) -> Roles:
     """Return the roles of the columns of a table with targets, as in the training table; `id` is kept with the rows.
 
     Raises
@@ -111,7 +114,9 @@ def like_training(model: Model, file, *, y=None, unseen=None, id=None) -> Roles:
 
 
 @contextlib.contextmanager
-def ingested(model: Model, url, source, *, unseen=None, stays: Callable[[], bool]) -> Iterator[str]:
+def ingested(
+    model: Model, url: Location, source: str, *, unseen: str | None = None, stays: Callable[[], bool]
+) -> Iterator[str]:
     """Context manager: return the source for ingestion into the model at `url`, with a table file imported.
 
     `stays`: called on exit; the imported data set is kept where it returns true (its rows were absorbed).
@@ -126,7 +131,14 @@ def ingested(model: Model, url, source, *, unseen=None, stays: Callable[[], bool
 
 @contextlib.contextmanager
 def scored(
-    model: Model, url, data, *, x=None, y=None, unseen=None, id=None
+    model: Model,
+    url: Location,
+    data: Any,
+    *,
+    x: str | None = None,
+    y: str | None = None,
+    unseen: str | None = None,
+    id: str | None = None,
 ) -> Iterator[tuple[str, dict[str, str | None]]]:
     """Context manager: return the data set to score and the names of its arrays, with a table file imported.
 
@@ -150,13 +162,13 @@ def scored(
         shutil.rmtree(place, ignore_errors=True)
 
 
-def _refuse_unseen(data, unseen):
+def _refuse_unseen(data: Location | None, unseen: str | None) -> None:
     if unseen is not None:
         raise InvalidOption(f"{data}: expected a file with --unseen, got none; leave it out")
 
 
 @contextlib.contextmanager
-def _imported_nearby(model, file, roles, stays):
+def _imported_nearby(model: Location, file: Location, roles: Roles, stays: Callable[[str], bool]) -> Iterator[str]:
     """Context manager: return the data set imported from a table file, next to the model.
 
     A data set that was imported here is removed on exit unless `stays(place)`.
@@ -180,6 +192,6 @@ def _imported_nearby(model, file, roles, stays):
         yield place
 
 
-def _remove_if_empty(directory):
+def _remove_if_empty(directory: str) -> None:
     with contextlib.suppress(OSError):  # an object store, or the directory is not empty
         os.rmdir(directory)

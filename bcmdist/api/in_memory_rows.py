@@ -1,12 +1,13 @@
 """Rows in memory (arrays, data frames, dask collections), and their conversion to a temporary Zarr data set."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from bcmdist.api.lazy import blocks, is_lazy, refuse_lazy
 from bcmdist.data.dataset import COMPANIONS, OPTIONAL_ARRAYS
@@ -25,13 +26,13 @@ class Named:
     values: np.ndarray
     columns: tuple[str, ...]
 
-    def __array__(self, dtype=None, copy=None):
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> np.ndarray:
         return np.array(self.values, dtype=dtype, copy=copy)
 
-    def __getitem__(self, name):
+    def __getitem__(self, name: str) -> np.ndarray:
         return self.values[:, self.columns.index(name)]
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self.values)
 
 
@@ -83,7 +84,7 @@ class InMemoryRows(Rows):
             write_dataset(url, arrays, schema=schema)
         return scratch, url
 
-    def _append(self, url):
+    def _append(self, url: str) -> None:
         """Write the blocks of a dask collection, one at a time."""
         for block in blocks(self.X, {"y": self.y, **self.companions}):
             if len(block["X"]):
@@ -91,7 +92,7 @@ class InMemoryRows(Rows):
         if self.classes:
             update_attributes(url, "y", {CLASSES: list(self.classes)})
 
-    def _arrays(self):
+    def _arrays(self) -> tuple[dict[str, np.ndarray], Schema]:
         """Return arrays by name (X, y and companions), and their schema."""
         _refuse_other_rows(self.X, self.y)
         columns, X, coding = self._inputs()
@@ -107,7 +108,7 @@ class InMemoryRows(Rows):
             raise InvalidData(f"rows: expected as many of each, got {lengths}; give the same rows")
         return arrays, Schema(columns, classes, coding)
 
-    def _inputs(self):
+    def _inputs(self) -> tuple[tuple[str, ...], np.ndarray, Coding | None]:
         """Return the names of the inputs, their values (N, D), and their coding (None for numeric columns only)."""
         X = framed(self.X)
         made = None if self.coding else coding_of(X, output=self.output, sphere=self.sphere)
@@ -118,14 +119,14 @@ class InMemoryRows(Rows):
         return names, as_table(X), coding if coding and coding.inputs == names else None
 
 
-def refuse_companions(companions, allowed: Sequence[str] = COMPANIONS) -> None:
+def refuse_companions(companions: Iterable[str], allowed: Sequence[str] = COMPANIONS) -> None:
     """Raise `InvalidOption` where a companion is not among the `known` names."""
     odd = [name for name in companions if name not in allowed]
     if odd:
         raise InvalidOption(f"rows: expected companions among {', '.join(allowed)}, got {odd[0]!r}; leave it out")
 
 
-def _refuse_other_rows(X, y):
+def _refuse_other_rows(X: object, y: object) -> None:
     """Raise `InvalidData` where the indices of X and y hold the same labels in different order."""
     ours: Any = getattr(X, "index", None)
     theirs: Any = getattr(y, "index", None)

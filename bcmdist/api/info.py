@@ -1,6 +1,8 @@
 """Summary of a committee, JSON-ready: model, data, hyper-parameters, errors, ingestion."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -9,21 +11,24 @@ from bcmdist.api.advice import advice, at_bounds, errors
 from bcmdist.api.relevance import column_names, features, lengthscales
 from bcmdist.committee import passes
 from bcmdist.committee.cells import rows_outside
+from bcmdist.committee.facts import Decision
 from bcmdist.committee.growth import capacity
 from bcmdist.committee.ingest.lag_meter import lags
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.model.kernel_columns import kernel_columns
-from bcmdist.model.model import named_parameters
+from bcmdist.model.kernels import Kernel
+from bcmdist.model.model import Model, named_parameters
+from bcmdist.model.target_transform import TargetTransform
 from bcmdist.prediction.errors.drift import drift_in
 from bcmdist.prediction.outputs import correlations
 from bcmdist.prediction.scoring.excess_loss import from_facts
 from bcmdist.prediction.terms import term_shares
 from bcmdist.runtime.threads import one_thread
-from bcmdist.storage.heartbeats import heartbeats
+from bcmdist.storage.heartbeats import Heartbeat, heartbeats
 
 
 @one_thread()
-def info(snapshot: Snapshot) -> dict:
+def info(snapshot: Snapshot) -> dict[str, Any]:
     """Return the figures that `bcmdist info` prints, JSON-ready."""
     model, facts, degrees = snapshot.model, snapshot.facts, snapshot.degrees_of_freedom
     shared, members = model.shared, len(model.shared.members)
@@ -85,7 +90,7 @@ def info(snapshot: Snapshot) -> dict:
     }
 
 
-def _of_outputs(model, shown):
+def _of_outputs(model: Model, shown: Callable[[str], str]) -> dict[str, Any]:
     """Return the prior mean, and the outputs that rows observe: names, means and scales of targets, and correlations of
     the latent functions at one place; None where there is only one."""
     found, mean = model.scaling.outputs, {"mean": shown(model.shared.mean.name)}
@@ -96,24 +101,24 @@ def _of_outputs(model, shown):
     return mean | {"outputs": of_each}
 
 
-def _transform(transform):
+def _transform(transform: TargetTransform | None) -> dict[str, Any] | None:
     """Return how targets are transformed as JSON values; None if they are not."""
-    return transform and {"kind": transform.kind, "power": transform.power}
+    return None if transform is None else {"kind": transform.kind, "power": transform.power}
 
 
-def _decision(decision, shown):
+def _decision(decision: Decision, shown: Callable[[str], str]) -> dict[str, Any]:
     """Return a decision as JSON values, with names of columns in kernels."""
-    found = msgspec.to_builtins(decision)
+    found: dict[str, Any] = msgspec.to_builtins(decision)
     return found | {"taken": shown(found["taken"]), "over": {shown(name): one for name, one in found["over"].items()}}
 
 
-def _shared_lengthscales(kernel, shown):
+def _shared_lengthscales(kernel: Kernel, shown: Callable[[str], str]) -> dict[str, int]:
     """Return the number of inputs with one common lengthscale, by parameter name, where all lengthscales are equal."""
     values = {shown(f"kernel.{name}"): kernel.parameters[name] for name in kernel.lengthscales}
     return {name: len(value) for name, value in values.items() if len(value) > 1 and np.ptp(value) == 0.0}
 
 
-def _input_errors(snapshot):
+def _input_errors(snapshot: Snapshot) -> dict[str, Any] | None:
     """Return how experts treat errors of inputs, and the learned standard deviations of these errors, by column in the
     column's unit; None for exact inputs."""
     errors = snapshot.model.input_errors
@@ -128,7 +133,7 @@ def _input_errors(snapshot):
     }
 
 
-def _lag(snapshot, ingesters):
+def _lag(snapshot: Snapshot, ingesters: Sequence[Heartbeat]) -> dict[str, Any] | None:
     """Return the lag of ingestion behind its sources, in total and for each source; None where nothing was ingested.
 
     The lag of a source whose ingester is dead is unknown (None), and then the total is unknown too.
@@ -142,7 +147,7 @@ def _lag(snapshot, ingesters):
     return {"rows": None if unknown else rows, "seconds": None if unknown else seconds, "sources": sources}
 
 
-def _by_column(snapshot):
+def _by_column(snapshot: Snapshot) -> dict[str, dict[str, float]] | None:
     """Return lengthscales by parameter and column name, without parameters common to all columns; None for models
     without categories, whose hyper-parameters show the same."""
     of = features(snapshot.model)
@@ -157,8 +162,8 @@ def _by_column(snapshot):
     }
 
 
-def _cells(snapshot):
-    cells = snapshot.facts.cells.to_json()
-    shown = {name: cells[name] for name in ("core", "around", "border_jump", "border_jump_error") if name in cells}
+def _cells(snapshot: Snapshot) -> dict[str, Any] | None:
+    cells, names = snapshot.facts.cells.to_json(), ("core", "around", "border_jump", "border_jump_error")
+    shown: dict[str, Any] = {name: cells[name] for name in names if name in cells}
     shown |= {"rows_outside": rows} if (rows := rows_outside(snapshot)) else {}
     return shown | {"count": snapshot.model.cells.cells} if snapshot.model.cells else None

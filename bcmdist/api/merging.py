@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from bcmdist.committee import revision
 from bcmdist.committee.absorbed import readable_partitions
 from bcmdist.committee.snapshot import Snapshot
+from bcmdist.data.groups import Location
 from bcmdist.data.schema import warn
 from bcmdist.errors import BcmdistError, InvalidOption
 from bcmdist.prediction.errors.class_probabilities import calibrated
@@ -19,7 +20,9 @@ from bcmdist.prediction.measuring.measurement import measured, measured_anew
 from bcmdist.runtime.interface import Runtime
 
 
-def merge(one: Snapshot, other: Snapshot, model, runtime: Runtime, *, query_most: int | None = None) -> Snapshot:
+def merge(
+    one: Snapshot, other: Snapshot, model: Location, runtime: Runtime, *, query_most: int | None = None
+) -> Snapshot:
     """Merge two committees into the new directory `model`, calibrated with the rows of both; see `revision.merge`.
 
     Raises
@@ -48,7 +51,7 @@ def merge(one: Snapshot, other: Snapshot, model, runtime: Runtime, *, query_most
     return found
 
 
-def _looked_at(snapshot) -> str:
+def _looked_at(snapshot: Snapshot) -> str:
     """Name what is fitted to rows after a merge, in words; an empty string where nothing is."""
     facts = snapshot.facts
     fitted = {
@@ -72,7 +75,8 @@ def other_of(other: Any, kind: type[Loaded]) -> Loaded:
     ModelNotFound
     """
     if isinstance(other, str | os.PathLike):
-        return kind.load(other)  # type: ignore[attr-defined]
+        loaded: Loaded = kind.load(other)  # type: ignore[attr-defined]  # both kinds have it
+        return loaded
     if not isinstance(other, kind):
         raise InvalidOption(
             f"merge: expected a {kind.__name__} or the directory of one, got {type(other).__name__}; give one"

@@ -8,27 +8,29 @@ afterwards, would be wrong (SYSTEMS I.7).
 
 import contextlib
 import functools
-import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from bcmdist.api.facade import Facade
 from bcmdist.api.gbcm import GBCM
 from bcmdist.api.merging import other_of
 from bcmdist.api.mixtures import changes, ingestion, merging
 from bcmdist.api.mixtures.changes import effective_samples
-from bcmdist.api.places import placed, source_of_rows
+from bcmdist.api.places import DataSource, placed, source_of_rows
 from bcmdist.api.relevance import Lengthscales, averaged
+from bcmdist.api.requests import InputAveraging, PredictionMethod
 from bcmdist.api.running import Where, runs
 from bcmdist.committee.ingest.options import IngestOptions, IngestReport, SameRows, SampleWeights
 from bcmdist.committee.ingest.source import as_source, source_of
 from bcmdist.committee.mixture_commits import PREPARED, Contents, contents_of, held_commit, references, revision_of
 from bcmdist.committee.passes import TOLERANCE
 from bcmdist.committee.snapshot import Snapshot
+from bcmdist.data.groups import Location
 from bcmdist.data.partition import Partition
 from bcmdist.data.sources.delivery import Listed
 from bcmdist.data.sources.open import Source
@@ -83,11 +85,11 @@ class Mixture(Facade):
     """committees fitted to the same data with the same settings except for the hyper-parameters"""
     contents: Contents | None = None
     """the commit that names the members; None for a mixture made directly from members"""
-    _keep: tuple = ()
+    _keep: tuple[Any, ...] = ()
     weights: Sequence[float] | None = None
     """(K,), with the sum 1; None: equal, or those of `contents`"""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not self.members:
             raise InvalidOption("mixture: expected at least one committee, got none; fit some")
         if self.weights is not None:
@@ -95,7 +97,7 @@ class Mixture(Facade):
         refuse_unmixable(self.predictive.snapshot.model)
 
     @classmethod
-    def load(cls, model: Any, *, commit: int | str | None = None) -> "Mixture":
+    def load(cls, model: Location, *, commit: int | str | None = None) -> "Mixture":
         """Load a mixture at a commit (default: the newest) from a directory written by `sample_posterior`. Members are
         loaded when needed. Arguments as of `GBCM.load`.
 
@@ -106,26 +108,26 @@ class Mixture(Facade):
         return cls._of(contents_of(model, commit))
 
     @classmethod
-    def _of(cls, contents: Contents, *keep) -> "Mixture":
+    def _of(cls, contents: Contents, *keep: Any) -> "Mixture":
         return cls(LazySequence(_load, references(contents)), contents, keep)
 
     @classmethod
     @contextlib.contextmanager
-    def held(cls, model: Any, *, commit: int | str | None = None) -> Iterator["Mixture"]:
+    def held(cls, model: Location, *, commit: int | str | None = None) -> Iterator["Mixture"]:
         """Context manager: as `load`, and the commits of the members are protected from pruning until exit."""
         with held_commit(model, commit) as contents:
             yield cls._of(contents)
 
     def predict(
         self,
-        X: Any,
+        X: ArrayLike,
         *,
         quantiles: Sequence[float] = (),
         above: Sequence[float] = (),
-        method: str | None = None,
-        target_variance: Any = None,
-        X_variance: Any = None,
-        inputs: str | None = None,
+        method: PredictionMethod | None = None,
+        target_variance: ArrayLike | None = None,
+        X_variance: ArrayLike | None = None,
+        inputs: InputAveraging | None = None,
         terms: bool = False,
     ) -> dict[str, np.ndarray]:
         """Predictions at the rows of X (n, D), in original units, by the names of `GBCM.predict`.
@@ -144,9 +146,8 @@ class Mixture(Facade):
         ------
         InvalidData, InvalidDtype, InvalidOption
         """
-        how = {"quantiles": quantiles, "above": above, "method": method, "terms": terms}
-        how["target_variance"] = target_variance
-        return in_memory.predict(self.predictive, X, X_variance=X_variance, inputs=inputs, **how)
+        how = {"quantiles": quantiles, "above": above, "method": method, "target_variance": target_variance}
+        return in_memory.predict(self.predictive, X, X_variance=X_variance, inputs=inputs, terms=terms, **how)
 
     def single(self, what: str) -> GBCM:
         raise _not_single(self.url, what)
@@ -159,7 +160,7 @@ class Mixture(Facade):
 
     @runs
     def ingest(
-        self, source: Any, options: IngestOptions | None = None, *, runtime: Where = None
+        self, source: Location | Source, options: IngestOptions | None = None, *, runtime: Where = None
     ) -> tuple["Mixture", IngestReport]:
         """Absorb the partitions of a source, or of that at a path or URL, into all members, each once, as
         `GBCM.ingest`; see `mixtures.ingestion`."""
@@ -170,10 +171,10 @@ class Mixture(Facade):
     @runs
     def partial_fit(
         self,
-        source: Any,
-        y: Any = None,
+        source: DataSource,
+        y: ArrayLike | None = None,
         *,
-        companions: Any = None,
+        companions: Mapping[str, ArrayLike] | None = None,
         same_rows: SameRows = "warn",
         sample_weights: SampleWeights | None = None,
         runtime: Where = None,
@@ -194,7 +195,7 @@ class Mixture(Facade):
         listed, options = Listed(tuple(parts)), IngestOptions(same_rows=same_rows)
         return Mixture._of(ingestion.ingest(self._stored("absorb").url, listed, options, runtime)[0], *self._keep)
 
-    def source(self, url: Any, *, watch: bool = False, **options: Any) -> Source:
+    def source(self, url: Location, *, watch: bool = False, **options: Any) -> Source:
         """Open a source of rows, as `GBCM.source`."""
         return source_of(self.predictive.snapshot, url, watch=watch, **options)
 
@@ -204,7 +205,7 @@ class Mixture(Facade):
         return Mixture._of(changes.forget(self._stored("forget").url, keys, runtime), *self._keep)
 
     @runs
-    def reweight(self, weights: Any, *, runtime: Where = None) -> "Mixture":
+    def reweight(self, weights: Mapping[str, float], *, runtime: Where = None) -> "Mixture":
         """Set the weights of partitions, by key, in all members, and commit, as `GBCM.reweight`."""
         return Mixture._of(changes.reweight(self._stored("reweight").url, weights, runtime), *self._keep)
 
@@ -221,12 +222,7 @@ class Mixture(Facade):
 
     @runs
     def merge(
-        self,
-        other: "Mixture | str | os.PathLike[str]",
-        model: Any,
-        *,
-        query_most: int | None = None,
-        runtime: Where = None,
+        self, other: "Mixture | Location", model: Location, *, query_most: int | None = None, runtime: Where = None
     ) -> "Mixture":
         """Merge two mixtures of the same samples, member by member, into the new directory `model`, as `GBCM.merge`.
 
@@ -237,7 +233,7 @@ class Mixture(Facade):
         found = merging.merge(one, two, model, runtime, query_most=query_most)
         return Mixture._of(found, *self._keep, *other._keep)
 
-    def save(self, model: Any) -> "Mixture":
+    def save(self, model: Location) -> "Mixture":
         """Copy this mixture into the new directory `model`, without the paths of its data; see `GBCM.save`."""
         return Mixture._of(merging.save(self._stored("save"), model))
 
@@ -264,7 +260,7 @@ class Mixture(Facade):
         """Describe its commits, oldest first."""
         return changes.history(self._stored("list").url)
 
-    def _stored(self, what) -> Contents:
+    def _stored(self, what: str) -> Contents:
         if self.contents is None:
             raise InvalidOption(
                 f"mixture: expected one stored in a directory to {what}, got one assembled in memory; make it with "
@@ -322,11 +318,11 @@ class Mixture(Facade):
         return self.predictive.url
 
 
-def _mean(figures, weights) -> float | None:
+def _mean(figures: Sequence[float | None], weights: Sequence[float] | None) -> float | None:
     return None if None in figures else float(average(np.array(figures), weights))
 
 
-def _refuse_weights(weights, members):
+def _refuse_weights(weights: Sequence[float], members: int) -> None:
     values = np.asarray(weights, dtype=float)
     if values.shape != (members,) or not (values >= 0.0).all() or not np.isclose(values.sum(), 1.0, rtol=1e-9):
         raise InvalidOption(
@@ -335,13 +331,13 @@ def _refuse_weights(weights, members):
         )
 
 
-def is_mixture(model: Any) -> bool:
+def is_mixture(model: Location) -> bool:
     """Whether a directory holds a mixture, complete or unfinished."""
     return bool({CONTENTS, PREPARED} & set(open_storage(model).names("")))
 
 
 @contextlib.contextmanager
-def opened(model: Any, *, commit: int | str | None = None) -> Iterator[GBCM | Mixture]:
+def opened(model: Location, *, commit: int | str | None = None) -> Iterator[GBCM | Mixture]:
     """Context manager: load the mixture or the committee of a directory at a commit (default: the newest), which is
     protected from pruning. A commit is given by its number, or of a committee by an alias.
 
@@ -353,7 +349,7 @@ def opened(model: Any, *, commit: int | str | None = None) -> Iterator[GBCM | Mi
         yield held
 
 
-def refuse_single(one: Any, other: Any) -> None:
+def refuse_single(one: Location, other: Location) -> None:
     """Raise `ModelsDiffer` where one of two directories holds a mixture and the other a single committee."""
     if is_mixture(one) != is_mixture(other):
         mixture, single = (one, other) if is_mixture(one) else (other, one)
@@ -363,13 +359,13 @@ def refuse_single(one: Any, other: Any) -> None:
         )
 
 
-def refuse_mixture(model: Any, what: str | None) -> None:
+def refuse_mixture(model: Location, what: str | None) -> None:
     """Raise `InvalidOption` where a directory holds a mixture, which does not support `what` (a verb)."""
     if is_mixture(model):
         raise _not_single(model, what)
 
 
-def _not_single(model, what):
+def _not_single(model: Location, what: str | None) -> InvalidOption:
     return InvalidOption(
         f"{model}: expected a single committee to {what}, it holds a mixture of sampled ones; name one of its "
         "members/, or sample a new mixture (fit --hyperparameters hmc) from all rows, as another --model"

@@ -4,7 +4,7 @@ import contextlib
 import logging
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from typing import Any
 
@@ -16,18 +16,19 @@ FIRST_SECONDS, REFRESH_SECONDS = 2.0, 0.5  # before the line appears, and betwee
 class _Line(logging.Handler):
     """Shows the latest evaluation of a search as an output of the running cell."""
 
-    def __init__(self, display):
+    def __init__(self, display: Callable[..., Any]) -> None:
         super().__init__()
         self.display, self.output = display, None
         self.drawn = time.monotonic() + FIRST_SECONDS - REFRESH_SECONDS
 
-    def emit(self, record):
+    def emit(self, record: logging.LogRecord) -> None:
         """Show an evaluation, unless one was shown a moment ago."""
         now = time.monotonic()
         if now - self.drawn < REFRESH_SECONDS:
             return
         self.drawn = now
-        self.show(f"learning: {as_line(record.msg)}")
+        event: Any = record.msg
+        self.show(f"learning: {as_line(event)}")
 
     def show(self, text: str) -> None:
         """Show a text in place of the one before."""

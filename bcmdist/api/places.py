@@ -1,19 +1,31 @@
 """URLs of data and models: rows in memory, and models without a path, get scratch directories."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from numpy.typing import ArrayLike
+
 from bcmdist.api.in_memory_rows import InMemoryRows, Rows
+from bcmdist.data.groups import Location
 from bcmdist.data.schema import UNNAMED, Schema
 from bcmdist.errors import InvalidOption
 from bcmdist.learning.settings import Settings
 from bcmdist.storage.temporary import Scratch
 
+DataSource = Location | Rows | ArrayLike
+"""a path or URL, rows in memory, or inputs X (n, D) beside which targets are given"""
 
-def asked(source, y, settings, companions, sphere=None) -> tuple[Any, Settings]:
+
+def asked(
+    source: DataSource,
+    y: ArrayLike | Settings | None,
+    settings: Settings | None,
+    companions: Mapping[str, ArrayLike] | None,
+    sphere: tuple[str, str] | None = None,
+) -> tuple[Any, Settings]:
     """Return the source (`source_of_rows`) and the settings.
 
     The arguments are (source, settings) or (X, y, settings): `Settings` may be passed in the place of y.
@@ -35,7 +47,7 @@ def asked(source, y, settings, companions, sphere=None) -> tuple[Any, Settings]:
     return (found if sphere is None else replace(found, sphere=sphere)), settings
 
 
-def source_of_rows(source, y, companions) -> Any:
+def source_of_rows(source: DataSource, y: ArrayLike | None, companions: Mapping[str, ArrayLike] | None) -> Any:
     """Return the source: a path or URL, or the rows X, y and companions as `InMemoryRows` where y is given.
 
     Raises
@@ -49,7 +61,9 @@ def source_of_rows(source, y, companions) -> Any:
     return source
 
 
-def places(source, model, *, like: Schema = UNNAMED) -> tuple[tuple[Scratch, ...], Any, Any]:
+def places(
+    source: DataSource, model: Location | None, *, like: Schema = UNNAMED
+) -> tuple[tuple[Scratch, ...], Any, Any]:
     """Return scratch directories that must be kept alive, the URL of the data, and the path of the model.
 
     Rows in memory are written to a scratch directory, with the coding of `like`, and so is the model where `model` is
@@ -62,7 +76,7 @@ def places(source, model, *, like: Schema = UNNAMED) -> tuple[tuple[Scratch, ...
     return keep, source, model
 
 
-def placed(source, *, like: Schema = UNNAMED) -> tuple[tuple[Scratch, ...], Any]:
+def placed(source: DataSource, *, like: Schema = UNNAMED) -> tuple[tuple[Scratch, ...], Any]:
     """Return scratch directories that must be kept alive, and the URL of the rows.
 
     `source`: a path or URL, rows in memory, or (X, y). `like`: schema of the training data, with its coding of columns.
@@ -78,7 +92,14 @@ def placed(source, *, like: Schema = UNNAMED) -> tuple[tuple[Scratch, ...], Any]
 
 
 @contextlib.contextmanager
-def targets_of(source, y, companions, names, *, like: Schema = UNNAMED) -> Iterator[tuple[Any, str]]:
+def targets_of(
+    source: DataSource,
+    y: ArrayLike | None,
+    companions: Mapping[str, ArrayLike] | None,
+    names: str,
+    *,
+    like: Schema = UNNAMED,
+) -> Iterator[tuple[Any, str]]:
     """Context manager: return the URL of rows with targets, and the name of their target array.
 
     Parameters

@@ -6,10 +6,14 @@ from importlib import import_module
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
+from bcmdist.api.requests import InputAveraging, PredictionMethod
 from bcmdist.api.running import Where, runs
 from bcmdist.api.stored import StoredCommittee
+from bcmdist.data.groups import Location
 from bcmdist.learning.evidence_refinement import evidence_gradient
+from bcmdist.linalg.arrays import FloatArray
 from bcmdist.prediction import in_memory
 from bcmdist.prediction.diagnosis import diagnosis
 from bcmdist.prediction.joint.averages import DRAWS, Of
@@ -24,16 +28,16 @@ class PredictiveCommittee(StoredCommittee):
 
     def predict(
         self,
-        X: Any,
+        X: ArrayLike,
         *,
-        exposure: Any = None,
-        trials: Any = None,
-        target_variance: Any = None,
+        exposure: ArrayLike | None = None,
+        trials: ArrayLike | None = None,
+        target_variance: ArrayLike | None = None,
         quantiles: Sequence[float] = (),
         above: Sequence[float] = (),
-        method: str | None = None,
-        X_variance: Any = None,
-        inputs: str | None = None,
+        method: PredictionMethod | None = None,
+        X_variance: ArrayLike | None = None,
+        inputs: InputAveraging | None = None,
         terms: bool = False,
     ) -> dict[str, np.ndarray]:
         """Predictions at the rows of X, in original units, by name.
@@ -75,15 +79,15 @@ class PredictiveCommittee(StoredCommittee):
 
     def predict_average(
         self,
-        X: Any,
-        groups: Any,
+        X: ArrayLike,
+        groups: ArrayLike,
         *,
-        weights: Any = None,
+        weights: ArrayLike | None = None,
         of: Of = "function",
         above: Sequence[float] = (),
-        exposure: Any = None,
-        trials: Any = None,
-        method: str | None = None,
+        exposure: ArrayLike | None = None,
+        trials: ArrayLike | None = None,
+        method: PredictionMethod | None = None,
         draws: int = DRAWS,
         seed: int = 0,
     ) -> dict[str, np.ndarray]:
@@ -122,7 +126,7 @@ class PredictiveCommittee(StoredCommittee):
         limit = SerialRuntime().allowed_bytes
         return in_memory.predict_average(self.snapshot, X, groups, draws=draws, seed=seed, allowed_bytes=limit, **how)
 
-    def predict_joint(self, X: Any, *, method: str | None = None) -> tuple[np.ndarray, np.ndarray]:
+    def predict_joint(self, X: ArrayLike, *, method: PredictionMethod | None = None) -> tuple[FloatArray, FloatArray]:
         """Mean and covariance of the latent f at the rows of X, in original units.
 
         With the rows around each point, as `predict`, unless `method` is "committee".
@@ -148,7 +152,7 @@ class PredictiveCommittee(StoredCommittee):
         """
         return in_memory.predict_joint(self.snapshot, X, method=method, allowed_bytes=SerialRuntime().allowed_bytes)
 
-    def sample(self, X: Any, *, size: int, seed: int = 0, method: str | None = None) -> np.ndarray:
+    def sample(self, X: ArrayLike, *, size: int, seed: int = 0, method: PredictionMethod | None = None) -> FloatArray:
         """Joint samples of the latent f at the rows of X, in original units.
 
         Parameters
@@ -202,7 +206,7 @@ class PredictiveCommittee(StoredCommittee):
             return diagnosis.effective_parameters(snapshot, runtime)
 
     @runs
-    def evidence_gradient(self, *, runtime: Where = None) -> dict[str, np.ndarray]:
+    def evidence_gradient(self, *, runtime: Where = None) -> dict[str, FloatArray]:
         """Gradient of `Committee.log_evidence` in the log hyper-parameters; see `evidence_refinement`.
 
         Parameters
@@ -249,7 +253,7 @@ class PredictiveCommittee(StoredCommittee):
         """
         return diagnosis.calibration(self.snapshot, allowed_bytes=SerialRuntime().allowed_bytes, seed=seed)
 
-    def to_onnx(self, path: Any, *, method: str | None = None) -> tuple[str, ...]:
+    def to_onnx(self, path: Location, *, method: PredictionMethod | None = None) -> tuple[str, ...]:
         """Export predictions as an ONNX graph; see `interop.onnx`.
 
         Parameters
@@ -272,4 +276,5 @@ class PredictiveCommittee(StoredCommittee):
         >>> gbcm.to_onnx("model.onnx", method="committee")[:2]
         ('mean', 'std')
         """
-        return import_module(ONNX).to_onnx(self.snapshot, path, method=method)
+        outputs: tuple[str, ...] = import_module(ONNX).to_onnx(self.snapshot, path, method=method)
+        return outputs

@@ -10,7 +10,7 @@ A model with spatial cells keeps them, and the scaling of its inputs, in which t
 import functools
 import itertools
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -107,7 +107,7 @@ def refuse_fixed(snapshot: Snapshot) -> None:
         raise InvalidOption(f"{snapshot.url}: cannot be refitted: {why}; fit another model to its data")
 
 
-def _warn_where_worse(before, after):
+def _warn_where_worse(before: Snapshot, after: Snapshot) -> None:
     """Warn where rows left out are predicted worse than before."""
     one, other = before.facts.errors.accuracy, after.facts.errors.accuracy
     if one and other and one.loss == other.loss and other.model > WORSE * one.model:
@@ -120,7 +120,9 @@ def _warn_where_worse(before, after):
 # --- Learning ---
 
 
-def _learned(snapshot, readable, options: RefitOptions, runtime) -> tuple[Model, Facts]:
+def _learned(
+    snapshot: Snapshot, readable: Sequence[Partition], options: RefitOptions, runtime: Runtime
+) -> tuple[Model, Facts]:
     """The model of the hyper-parameters and query points learned anew, and the facts of its preparation."""
     scratch = f"{snapshot.url}/{SCRATCH}/refit"
     scratch = f"{scratch}-{uuid.uuid4().hex}" if on_objects(snapshot.url) else partial(scratch)
@@ -147,14 +149,16 @@ def _learned(snapshot, readable, options: RefitOptions, runtime) -> tuple[Model,
     return replace(made.model, **kept), facts
 
 
-def _prepared(snapshot, parts, settings, place, runtime, *, every=1) -> Snapshot:
+def _prepared(
+    snapshot: Snapshot, parts: Sequence[Partition], settings: Settings, place: str, runtime: Runtime, *, every: int = 1
+) -> Snapshot:
     """An empty committee at `place`/model, with what is learned from each `every`-th row of some partitions."""
     write_dataset(f"{place}/rows.zarr", _columns(snapshot.model, parts, every), schema=snapshot.model.schema)
     commit = prepared(open_data(f"{place}/rows.zarr"), settings, f"{place}/model", runtime)
     return Snapshot.load(f"{place}/model", commit=commit.number)
 
 
-def _chosen(readable: Sequence[Partition], newest, cells) -> list[Partition]:
+def _chosen(readable: Sequence[Partition], newest: int | None, cells: str) -> list[Partition]:
     """Partitions with about `newest` of the rows absorbed last; by default evenly spread ones of all.
 
     Those of cells, which are absorbed together, count as old: of them evenly spread ones are taken.
@@ -172,12 +176,12 @@ def _chosen(readable: Sequence[Partition], newest, cells) -> list[Partition]:
     return [*(_evenly(fit, short) if fit and short > 0 else []), *found]
 
 
-def _evenly(parts, most):
+def _evenly(parts: Sequence[Partition], most: int) -> list[Partition]:
     """Evenly spread partitions with at most about `most` rows."""
     return list(parts[:: max(1, -(-sum(part.rows for part in parts) // most))])
 
 
-def _columns(model, parts, every) -> dict[str, np.ndarray]:
+def _columns(model: Model, parts: Sequence[Partition], every: int) -> dict[str, np.ndarray]:
     """Each `every`-th row of partitions as arrays of a data set, with those companions of any of them that the
     likelihood reads."""
     rows = [(one.X[::every], one.obs[::every]) for _, one in read_all(parts)]
@@ -187,7 +191,7 @@ def _columns(model, parts, every) -> dict[str, np.ndarray]:
     return {"X": np.concatenate([X for X, _ in rows]), "y": obs.y} | {n: getattr(obs, n) for n in companions}
 
 
-def _settings(snapshot, options) -> Settings:
+def _settings(snapshot: Snapshot, options: RefitOptions) -> Settings:
     """The settings of the fit as far as the model tells them, with those that the options change."""
     model, facts = snapshot.model, snapshot.facts
     if model.cells is not None:
@@ -201,6 +205,7 @@ def _settings(snapshot, options) -> Settings:
         "warp": "auto" if model.scaling.warping else "none",
         "mean": model.shared.mean.kind,
         "output": model.schema.output,
+        "precision": model.precision,
         "approximation": facts.linearisation.approximation,
     }
     return Settings(
@@ -211,7 +216,6 @@ def _settings(snapshot, options) -> Settings:
         partition="chunks",
         expert=facts.expert,
         noise=facts.errors.noise or "auto",
-        precision=model.precision,
         effort=options.effort,
         seed=options.seed,
         **settings,
@@ -224,7 +228,7 @@ def _settings(snapshot, options) -> Settings:
 class AbsorbedRows:
     """Messages of all rows under the new model, kept between attempts to commit."""
 
-    def __init__(self, model: Model, found: Facts):
+    def __init__(self, model: Model, found: Facts) -> None:
         self.model, self.found = model, found
         self.total = zero_message(model.shared, model.likelihood)
         self.entries: dict[str, Entry] = {}
@@ -232,7 +236,7 @@ class AbsorbedRows:
         """weights of the messages in the total, by key"""
         self.fading: Weighting | None = None
 
-    def of(self, snapshot: Snapshot, runtime) -> Snapshot:
+    def of(self, snapshot: Snapshot, runtime: Runtime) -> Snapshot:
         """The state of a commit under the new hyper-parameters; it remains to be committed."""
         counts = self._aged(snapshot)
         outdated = {
@@ -262,7 +266,7 @@ class AbsorbedRows:
             ],
         )
 
-    def _aged(self, snapshot) -> dict[str, float]:
+    def _aged(self, snapshot: Snapshot) -> dict[str, float]:
         """Bring the messages to the age of a commit; return the weights of its partitions, by key."""
         fading = snapshot.facts.fading
         factor = 1.0 if self.fading is None else self.fading.aged(fading)
@@ -270,7 +274,7 @@ class AbsorbedRows:
         self.counts = {key: factor * count for key, count in self.counts.items()}
         return weights(fading, snapshot.ledger)
 
-    def _state(self, snapshot, entries=()) -> Snapshot:
+    def _state(self, snapshot: Snapshot, entries: Iterable[Entry] = ()) -> Snapshot:
         learned, facts = self.found.to_json(), snapshot.facts
         changed = {name: learned.get(name) for name in LEARNED} | dict.fromkeys(OUTDATED)
         changed |= {
@@ -287,7 +291,7 @@ class AbsorbedRows:
         return replace(snapshot.changed(committee, entries, rewrite=True, **changed), model=self.model)
 
 
-def _swapped(absorbed: AbsorbedRows, snapshot: Snapshot, runtime) -> Snapshot:
+def _swapped(absorbed: AbsorbedRows, snapshot: Snapshot, runtime: Runtime) -> Snapshot:
     """Commit the new state, with the partitions that others commit meanwhile."""
     several = passes_made(snapshot.facts) > 1
     for attempt in itertools.count():
@@ -318,14 +322,14 @@ def _repeated(step: Callable[[Snapshot], Snapshot], snapshot: Snapshot, failed: 
     return snapshot
 
 
-def _surrounded(snapshot, runtime) -> Snapshot:
+def _surrounded(snapshot: Snapshot, runtime: Runtime) -> Snapshot:
     """The snapshot with local predictions, if the model has cells; it remains to be committed."""
     if snapshot.model.cells is None:
         return snapshot
     return with_borders(with_halos(snapshot, runtime), runtime)
 
 
-def _measured(snapshot, runtime) -> Snapshot:
+def _measured(snapshot: Snapshot, runtime: Runtime) -> Snapshot:
     """The snapshot with class probabilities, errors and accuracy measured, which remain to be committed."""
     with snapshot.drafted() as readable:
         found = calibrated(readable, runtime, since=0)

@@ -14,7 +14,9 @@ import numpy as np
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.tables.coding import Category
 from bcmdist.data.tables.sphere import Sphere, degrees
+from bcmdist.linalg.arrays import FloatArray, IntArray
 from bcmdist.model.kernel_columns import kernel_columns
+from bcmdist.model.model import Model
 from bcmdist.prediction.scored_rows import Judged
 
 # Least and largest number of rows predicted per shuffled column. Arbitrary: takes some seconds.
@@ -24,7 +26,7 @@ LARGEST_LOSS = 20.0
 UNITS = ("scaled", "original")  # fields of `Lengthscales`
 
 
-def column_names(model) -> list[str]:
+def column_names(model: Model) -> list[str]:
     """Return the names of the inputs in the training data, or X[0], X[1], ... where they have none."""
     return list(model.schema.columns) or [f"X[{k}]" for k in range(model.inputs)]
 
@@ -45,7 +47,7 @@ class Feature:
         """Whether it is a point on a sphere."""
         return self.levels is None and len(self.inputs) > 1
 
-    def shown(self, x) -> float | str:
+    def shown(self, x: FloatArray) -> float | str:
         """Return the value of the feature in a row x (D,), in original units: a number, name of a level, or degrees."""
         if self.on_sphere:
             lon, lat = degrees(x[self.inputs][None])
@@ -58,7 +60,7 @@ class Feature:
         return self.levels[k] if k < len(self.levels) else "missing"
 
 
-def features(model) -> list[Feature]:
+def features(model: Model) -> list[Feature]:
     """Return the F features of a model: its numeric inputs, categorical columns and points on a sphere."""
     names = column_names(model)
     if model.schema.coding is None:
@@ -80,9 +82,9 @@ class Lengthscales:
 
     name: str
     """name of the parameter"""
-    scaled: np.ndarray
+    scaled: FloatArray
     """in units of the scaled inputs, (F,)"""
-    original: np.ndarray
+    original: FloatArray
     """in the original units of the inputs, (F,); of warped inputs at their mean"""
 
     @property
@@ -91,9 +93,10 @@ class Lengthscales:
         return bool(np.all(self.scaled == self.scaled[0]))
 
     @property
-    def share(self) -> np.ndarray:
+    def share(self) -> FloatArray:
         """1 / lengthscale as a share of the largest 1 / lengthscale, (F,)."""
-        return self.scaled.min() / self.scaled
+        share: FloatArray = self.scaled.min() / self.scaled
+        return share
 
 
 def lengthscales(snapshot: Snapshot) -> list[Lengthscales]:
@@ -136,7 +139,7 @@ JudgedAgain = Callable[[list[Judged]], list[Judged]]
 """Function from sets of rows with changed inputs to the same rows with new predictions"""
 
 
-def shuffled_losses(judged_again: JudgedAgain, of: list[Feature], rows: Judged, *, most, seed=0) -> Losses:
+def shuffled_losses(judged_again: JudgedAgain, of: list[Feature], rows: Judged, *, most: int, seed: int = 0) -> Losses:
     """Return the permutation importance of each feature, on a random subset of the rows.
 
     `judged_again` predicts rows again. `most`: number of predicted rows for all features together, about. Variances
@@ -150,7 +153,7 @@ def shuffled_losses(judged_again: JudgedAgain, of: list[Feature], rows: Judged, 
     return Losses(lost.mean(axis=1), lost.std(axis=1) / np.sqrt(max(1, len(some) - 1)), len(some))
 
 
-def _shuffled(X, columns, rng):
+def _shuffled(X: FloatArray, columns: IntArray, rng: np.random.Generator) -> FloatArray:
     """Return a copy of X (n, D) with the rows of the columns `columns` permuted."""
     X = X.copy()
     X[:, columns] = rng.permutation(X[:, columns])

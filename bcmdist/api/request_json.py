@@ -3,6 +3,7 @@
 All fields are stored, also those with default values, so that a request keeps its meaning when defaults change.
 """
 
+from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from typing import Any
 
@@ -13,13 +14,13 @@ from bcmdist.learning.option_fields import fits, has_fields, hints_of, words
 from bcmdist.learning.settings import Settings
 
 
-def to_json(request: Request) -> dict:
+def to_json(request: Request) -> dict[str, Any]:
     """Return a request as JSON: all fields by name, and its kind as `request`."""
     (name,) = (name for name, kind in REQUESTS.items() if kind is type(request))
     return {"request": name, **_written(request)}
 
 
-def _written(value):
+def _written(value: Any) -> Any:
     if not is_dataclass(value):
         return value
     written = {name: _written(getattr(value, name)) for name in hints_of(type(value))}
@@ -44,10 +45,12 @@ def from_json(found: Any) -> Request:
         raise InvalidRequest(
             f"request: expected an object whose request is one of {', '.join(REQUESTS)}, got {found!r:.80}; correct it"
         )
-    return _read(REQUESTS[name], {field: value for field, value in found.items() if field != "request"}, name)
+    values = {field: value for field, value in found.items() if field != "request"}
+    request: Request = _read(REQUESTS[name], values, name)
+    return request
 
 
-def _read(kind, found, where):
+def _read(kind: type, found: Mapping[str, Any], where: str) -> Any:
     hints = hints_of(kind)
     if kind is Settings:
         hints |= {name: option.hint for name, option in method_options(named=found.keys() - hints.keys()).items()}
@@ -69,7 +72,7 @@ def _read(kind, found, where):
     return kind(**values)
 
 
-def _refuse_unwritable(value, where):
+def _refuse_unwritable(value: object, where: str) -> None:
     """Raise `InvalidRequest` where a string, or one in a list, contains NUL or lone surrogates: no stored name can."""
     for text in value if isinstance(value, list) else [value]:
         if isinstance(text, str) and ("\0" in text or any("\ud800" <= letter <= "\udfff" for letter in text)):

@@ -10,6 +10,7 @@ is created.
 
 import functools
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
@@ -21,6 +22,9 @@ from bcmdist.learning.option_fields import has_fields, hints_of
 from bcmdist.learning.settings import Settings
 from bcmdist.storage.bounds import COUNT, SEED, Bounds, option_name, refuse_outside
 from bcmdist.storage.urls import refuse_secrets
+
+PredictionMethod = Literal["committee", "local", "augmented", "augmented_sparse"] | str
+InputAveraging = Literal["exact", "taylor", "montecarlo"]
 
 
 @dataclass(frozen=True)
@@ -47,7 +51,7 @@ class FitRequest:
     seconds and writes nothing; how often learning repeats its tasks is an estimate from the effort"""
     table: TableOptions = field(default_factory=TableOptions)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         refuse_outside(self, named=option_name)
         if self.plan and (self.prepare_only or self.hyperparameters == "hmc"):
             raise InvalidOption(
@@ -82,7 +86,7 @@ class IngestRequest:
     """for files: refuse categories that are not in the training data, or treat them as random ones of those that are
     [default: as in training]"""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         refuse_outside(self, named=option_name)
 
 
@@ -113,7 +117,7 @@ class RefitOptions:
     seed: Annotated[int, SEED] = 0
     """seed of all random numbers"""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         refuse_outside(self, named=option_name)
 
 
@@ -149,12 +153,12 @@ class PredictRequest:
     closed form, as of counts [default: 1000]"""
     seed: Annotated[int, SEED] = 0
     """seed of samples"""
-    method: Literal["committee", "local", "augmented", "augmented_sparse"] | str | None = None
+    method: PredictionMethod | None = None
     """predict from the committee alone; with the rows around each new point (local); with a basis function at each new
     point, from all rows (augmented) or, for its variance only, from relevance vectors, which are read once
     (augmented_sparse); or by a method of another package [default: local after a spatial fit, augmented with rvm_star,
     else committee]"""
-    inputs: Literal["exact", "taylor", "montecarlo"] | None = None
+    inputs: InputAveraging | None = None
     """how to average over uncertain inputs, with (co)variances in an array X_variance (N, D) or (N, D, D) [default:
     exact where available, else montecarlo]"""
     x: str | None = None
@@ -181,7 +185,7 @@ class PredictRequest:
     """for files: refuse categories that are not in the training data, or treat them as random ones of those that are
     [default: as in training]"""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         refuse_outside(self, named=option_name)
         polygons = is_geojson(self.data)
         needed = {"weight": "--over", "spacing": "DATA of polygons", "coordinates": "polygons"}
@@ -202,12 +206,12 @@ class ScoreRequest:
     """model directory"""
     data: str
     """path or URL of a Zarr group, or a table with the columns of training"""
-    method: Literal["committee", "local", "augmented", "augmented_sparse"] | str | None = None
+    method: PredictionMethod | None = None
     """predict from the committee alone; with the rows around each new point (local); with a basis function at each new
     point, from all rows (augmented) or, for its variance only, from relevance vectors, which are read once
     (augmented_sparse); or by a method of another package [default: local after a spatial fit, augmented with rvm_star,
     else committee]"""
-    inputs: Literal["exact", "taylor", "montecarlo"] | None = None
+    inputs: InputAveraging | None = None
     """how to average over uncertain inputs, with (co)variances in an array X_variance (N, D) or (N, D, D) [default:
     exact where available, else montecarlo]"""
     x: str | None = None
@@ -231,7 +235,7 @@ class ScoreRequest:
     seed: Annotated[int, SEED] = 0
     """with --folds: seed of the division into folds"""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         refuse_outside(self, named=option_name)
         changed = [name for name in ("by", "coordinates", "seed") if getattr(self, name) != getattr(type(self), name)]
         if self.folds is None and changed:
@@ -268,7 +272,7 @@ class ForecastRequest:
     seed: Annotated[int, SEED] = 0
     """seed of the montecarlo paths"""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         refuse_outside(self, named=option_name)
 
 
@@ -297,7 +301,7 @@ class MergeRequest:
     query_most: Annotated[int | None, "Q", Bounds(1, 10**6)] = None
     """largest number of query points, where those of the two differ [default: those of both]"""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         refuse_outside(self, named=option_name)
 
 
@@ -355,7 +359,7 @@ def located(request: RequestType) -> RequestType:
 
 
 @functools.singledispatch
-def _located_within(request) -> dict[str, Any]:
+def _located_within(request: Request) -> dict[str, Any]:
     """Return new values of the fields that contain paths in fields of their own, with absolute paths."""
     return {}
 
@@ -378,7 +382,7 @@ def absolute(place: str) -> str:
 # --- From values by field name ---
 
 
-def request_of(kind: type[RequestType], values: dict) -> RequestType:
+def request_of(kind: type[RequestType], values: Mapping[str, Any]) -> RequestType:
     """Make a request, or a dataclass nested in one, from a flat mapping of field names to values.
 
     Names of nested fields are on the same level, and options of methods on that of `Settings`. Missing fields have
@@ -391,4 +395,5 @@ def request_of(kind: type[RequestType], values: dict) -> RequestType:
     }
     if kind is Settings:
         made |= {name: values[name] for name in method_options() if name in values}
-    return kind(**made)
+    request: RequestType = kind(**made)
+    return request

@@ -76,11 +76,11 @@ def worth_a_cluster(rows: int) -> bool:
     return rows >= WORTH_ROWS and (os.cpu_count() or 1) > 1 and _interactive()
 
 
-def _interactive():
+def _interactive() -> bool:
     return multiprocessing.parent_process() is None and not hasattr(sys.modules["__main__"], "__file__")
 
 
-def _active():
+def _active() -> Any:
     """Return the Dask client that is active in a notebook or at a prompt; None in scripts, which pass theirs."""
     if not _interactive() or "distributed" not in sys.modules:
         return None
@@ -89,7 +89,7 @@ def _active():
     return active_client()
 
 
-def _is_near(client):
+def _is_near(client: Any) -> bool:
     from bcmdist.runtime.dask.existing import on_this_machine  # quick start
 
     return on_this_machine(client)
@@ -118,7 +118,7 @@ def runs(method: Method) -> Method:
     """Decorator: the method receives a `Runtime`; its callers may pass anything that `running` accepts."""
 
     @functools.wraps(method)
-    def run(*args, runtime=None, **kwargs):
+    def run(*args: Any, runtime: Where = None, **kwargs: Any) -> Any:
         with running(runtime) as place:
             return method(*args, runtime=place, **kwargs)
 

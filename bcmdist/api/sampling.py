@@ -16,12 +16,14 @@ and targets. Step size, starting points and prior refer to these coordinates, no
 """
 
 import functools
+from collections.abc import Sequence
 from dataclasses import asdict, fields, replace
 from typing import Any
 
 import numpy as np
 
 from bcmdist.api.gbcm import GBCM
+from bcmdist.api.in_memory_rows import Rows
 from bcmdist.api.mixture import Mixture, refuse_unmixable
 from bcmdist.api.mixtures import tasks
 from bcmdist.api.mixtures.changes import log_evidence
@@ -50,11 +52,12 @@ from bcmdist.learning.experts import method_of
 from bcmdist.learning.hyperparameters import AUTO_MEAN
 from bcmdist.learning.sampling.chains import FOLDER, chain_from, chain_store
 from bcmdist.learning.settings import Settings
-from bcmdist.model.model import named_parameters
+from bcmdist.model.model import Model, named_parameters
 from bcmdist.prediction.local import arrange
 from bcmdist.runtime.interface import Runtime, SerialRuntime
 from bcmdist.runtime.threads import one_thread
 from bcmdist.storage.commits import MIXTURE as CONTENTS
+from bcmdist.storage.commits import ModelStore
 from bcmdist.storage.locate import open_storage
 
 # Trajectories per chain, and length of the burn-in, by effort.
@@ -73,7 +76,7 @@ LATER = (
 
 @one_thread()
 def sample_posterior(
-    source: Any,
+    source: Location | Rows,
     settings: Settings,
     *,
     model: Location | None = None,
@@ -125,10 +128,10 @@ def sample_posterior(
     like = like_mixture(settings)
     if like is None:
         _refuse(settings, samples, chains, hmc)
-    keep, source, model = places(source, model)
-    prepared = _prepared(source, settings, model, runtime, like)
+    keep, data, model = places(source, model)
+    prepared = _prepared(data, settings, model, runtime, like)
     if like is None:
-        how = (source, settings, hmc, objective or default_objective)
+        how = (data, settings, hmc, objective or default_objective)
         run, coordinates = _chains(model, prepared, chains, *how, runtime), tasks.coordinates_of(prepared)
         named = [named_parameters(*coordinates.at(phi)) for phi in thinned(run, samples)]
         members = [tasks.fixed_at(_plain(settings), values) for values in named]
@@ -138,7 +141,7 @@ def sample_posterior(
         stored, each = revision_of(like), references(like)
         members = [replace(_plain(settings), like=one.url) for one in each]
         sampled = stored.sampled or [log_evidence(Snapshot.load(one.url, commit=one.number)) for one in each]
-    listed = _members(model, source, members, prepared, runtime)
+    listed = _members(model, data, members, prepared, runtime)
     text, storage = first_commit(Revision(listed, sampled=sampled)), open_storage(model)
     if not storage.put_if_absent(CONTENTS, text) and storage.get(CONTENTS) != text:
         raise ModelExists(f"{model}: expected a mixture of these samples, it holds another; choose another directory")
@@ -159,7 +162,9 @@ def _plain(settings: Settings) -> Settings:
     return replace(settings, **{name: value for name, value in chosen.items() if getattr(settings, name) == "auto"})
 
 
-def _members(model, source, members, prepared, runtime) -> list:
+def _members(
+    model: Location, source: Location, members: Sequence[Settings], prepared: GBCM, runtime: Runtime
+) -> list[tuple[str, int, str]]:
     """Fit the members; return the directory, number and hash of each."""
     cells = None if prepared.model.cells is None else prepared.snapshot.reference
     work = [tasks.FitMember(source, one, f"{model}/{member_name(number)}", cells) for number, one in enumerate(members)]
@@ -168,13 +173,22 @@ def _members(model, source, members, prepared, runtime) -> list:
     return [(member_name(number), fitted[number].number, fitted[number].digest) for number in range(len(work))]
 
 
-def thinned(chains: list[Chain], samples) -> np.ndarray:
+def thinned(chains: list[Chain], samples: int) -> np.ndarray:
     """Return samples evenly spaced along the concatenated chains, including the last sample: (samples, P)."""
     every = np.concatenate([chain.samples for chain in chains])
     return every[(np.arange(1, samples + 1) * len(every)) // samples - 1]
 
 
-def _chains(model, prepared, chains, source, settings, hmc, objective, runtime) -> list[Chain]:
+def _chains(
+    model: Location,
+    prepared: GBCM,
+    chains: int,
+    source: Location,
+    settings: Settings,
+    hmc: HMC,
+    objective: MakeObjective,
+    runtime: Runtime,
+) -> list[Chain]:
     """Return the chains: those that an earlier run of the same job has committed, others sampled and committed."""
     store, coordinates = chain_store(model), tasks.coordinates_of(prepared)
     how = {name: value for name, value in asdict(hmc).items() if value is not None}  # as earlier versions recorded it
@@ -198,13 +212,13 @@ def _chains(model, prepared, chains, source, settings, hmc, objective, runtime) 
     return [found[number] for number in range(chains)]
 
 
-def _commit_chain(store, number, chain, job, coordinates):
+def _commit_chain(store: ModelStore, number: int, chain: Chain, job: dict[str, Any], coordinates: Coordinates) -> None:
     arrays = store.put_arrays({"samples": chain.samples, "log_density": chain.log_density})
     facts = {"job": job, "names": coordinates.names, "acceptance": chain.acceptance}
     store.commit(number + 1, arrays=arrays, facts=facts, segments=(), offsets={})
 
 
-def _comparable_job(job):
+def _comparable_job(job: dict[str, Any]) -> dict[str, Any]:
     """Return a chain's job as an earlier version would have recorded it, for comparison.
 
     In earlier versions the default mean was "constant", which is what "auto" means for chains. "auto" and "constant"
@@ -217,7 +231,7 @@ def _comparable_job(job):
     return job | {"settings": asked}
 
 
-def _prepared(source, settings, model, runtime, like) -> GBCM:
+def _prepared(source: Location, settings: Settings, model: Location, runtime: Runtime, like: Contents | None) -> GBCM:
     """Prepare the empty committee of a mixture's directory; remove it where its likelihood cannot be sampled.
 
     With spatial partitions its hyper-parameters are learned: chains start there, and its cells and halos are those of
@@ -233,7 +247,7 @@ def _prepared(source, settings, model, runtime, like) -> GBCM:
     if like is not None:
         settings = replace(settings, like=references(like)[0].url)
     else:
-        mean = {"mean": "constant"} if spatial and settings.mean == AUTO_MEAN else {}
+        mean: dict[str, Any] = {"mean": "constant"} if spatial and settings.mean == AUTO_MEAN else {}
         settings = replace(settings, learn=spatial, **mean)
     prepared = GBCM.prepare(source, settings, model=place, runtime=runtime)
     try:
@@ -245,7 +259,7 @@ def _prepared(source, settings, model, runtime, like) -> GBCM:
     return _arranged(prepared, source, settings, runtime) if spatial else prepared
 
 
-def _arranged(prepared, source, settings, runtime) -> GBCM:
+def _arranged(prepared: GBCM, source: Location, settings: Settings, runtime: Runtime) -> GBCM:
     """A prepared committee with its rows in the order of its cells, and their halos."""
     data = open_data(source, x=settings.x, y=settings.y)
     with prepared.snapshot.held():
@@ -253,7 +267,7 @@ def _arranged(prepared, source, settings, runtime) -> GBCM:
         return GBCM(arrange.with_halos(arranged, runtime).committed())
 
 
-def _refuse_unsampled(model):
+def _refuse_unsampled(model: Model) -> None:
     refuse_unmixable(model)
     likelihood = model.likelihood
     if likelihood.learned_as() is not likelihood:
@@ -263,7 +277,7 @@ def _refuse_unsampled(model):
         )
 
 
-def _refuse(settings, samples, chains, hmc):
+def _refuse(settings: Settings, samples: int, chains: int, hmc: HMC) -> None:
     if settings.kernel == "auto" or settings.set or not settings.learn:
         raise InvalidOption("hmc: expected a kernel by name and learn without set; name one and leave out the rest")
     if settings.expert not in SAMPLED:

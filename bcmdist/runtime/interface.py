@@ -135,11 +135,13 @@ class Runtime(Protocol):
 
     allowed_bytes: float
     """Memory that one worker thread may use, in bytes."""
-    threads: int
-    """Number of tasks that run at the same time."""
     progress: Progress
     """Called by the runtime during `sum`. During `each` the consumer of the outcomes calls it: only the consumer knows
     how much work is left."""
+
+    @property
+    def threads(self) -> int:
+        """Number of tasks that run at the same time."""
 
     def sum(self, task: Task, parts: Sequence[Work], *, label: str) -> Any:
         """Sum of a task over at least one partition or span."""

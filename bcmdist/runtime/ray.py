@@ -13,7 +13,7 @@ import itertools
 import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 from bcmdist.data.partition import Work
 from bcmdist.errors import BcmdistError, InvalidOption, MissingExtra, PoisonChunk, WorkerLost
@@ -154,7 +154,7 @@ class RayRuntime:
             answers[node] = ask.options(num_cpus=0, scheduling_strategy=place).remote(probe)
         interface.refuse_other_answers(url, probe(), {node: ray.get(answer) for node, answer in answers.items()})
 
-    def __enter__(self):
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_):

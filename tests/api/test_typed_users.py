@@ -1,4 +1,4 @@
-"""What users import checks under `mypy --strict`, without stubs and without ignoring anything."""
+"""What users import checks under `mypy --strict`, without stubs and without ignoring anything, and has exact types."""
 
 import json
 import re
@@ -39,21 +39,84 @@ with DaskRuntime(workers=2) as runtime:
 """
 
 
+TYPED = """
+from typing import Any, assert_type
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+
+import bcmdist.xarray
+from bcmdist import GBCM, GBCMClassifier, GBCMCountRegressor, GBCMLifetimeRegressor, GBCMRegressor, Mixture, Settings
+from bcmdist import SerialRuntime, sample_posterior
+
+
+class Frame:
+    columns = ("a", "b")
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        return np.zeros((10, 2), dtype)
+
+
+Floats = NDArray[np.float64]
+X, y, frame = np.zeros((10, 2)), np.zeros(10), Frame()
+regressor = assert_type(GBCMRegressor(random_state=1).fit(frame, y, X_std={"a": 0.1}), GBCMRegressor)
+assert_type(regressor.gbcm_, GBCM)
+assert_type(regressor.partial_fit([[0.0, 1.0]], [2.0], sample_weight=y), GBCMRegressor)
+assert_type(regressor.predict(X), Floats)
+assert_type(regressor.predict(frame, return_std=True), tuple[Floats, Floats])
+assert_type(regressor.predict(X, return_cov=True), tuple[Floats, Floats])
+assert_type(regressor.predict(X, quantiles=[0.05, 0.95]), Floats)
+assert_type(regressor.predict_interval(X, 0.9, target_variance=0.1), Floats)
+assert_type(regressor.sample_y(X, 3, random_state=np.random.RandomState(0)), Floats)
+assert_type(regressor.score(X, y), float)
+assert_type(GBCMCountRegressor().fit(X, y, exposure=y).predict(X, return_std=True), tuple[Floats, Floats])
+assert_type(GBCMLifetimeRegressor().fit(X, y, event=y).predict(X), Floats)
+classifier = assert_type(GBCMClassifier().fit(X, ["a", "b"]), GBCMClassifier)
+assert_type(classifier.predict_proba(X), Floats)
+assert_type(classifier.predict_terms(X), dict[str, NDArray[Any]])
+
+settings = Settings(kernel="auto", query="auto", effort="quick", partition="chunks", seed=3)
+gbcm = assert_type(GBCM.fit(frame, y, settings, companions={"weight": y}, model="model"), GBCM)
+assert_type(GBCM.fit("train.zarr", settings, runtime=SerialRuntime()), GBCM)
+assert_type(gbcm.partial_fit(X, y, same_rows="allow"), GBCM)
+assert_type(gbcm.ingest("more.zarr")[0], GBCM)
+assert_type(gbcm.predict(X, method="local", inputs="exact", quantiles=(0.1,)), dict[str, NDArray[Any]])
+assert_type(gbcm.predict_joint(X), tuple[Floats, Floats])
+assert_type(gbcm.sample(X, size=2), Floats)
+assert_type(gbcm.predict_zarr("new.zarr", "out.zarr", of="observations"), int)
+assert_type(gbcm.score(X, y), dict[str, Any])
+assert_type(gbcm.cross_validate("test.zarr", by="group:a").rows, int)
+assert_type(gbcm.lengthscales()[0].share, Floats)
+mixture = assert_type(sample_posterior("train.zarr", settings, samples=10), Mixture)
+assert_type(mixture.merge("other", "merged").predict(X), dict[str, NDArray[Any]])
+data = xr.Dataset({"t": (("x",), y)})
+assert_type(bcmdist.xarray.fit(data, "t", ["x"], settings), GBCM)
+assert_type(bcmdist.xarray.predict(data, gbcm), xr.Dataset)
+"""
+
+
 MISTAKES = {
     'Settings(query="many")': "incompatible type",
     'GBCM.fit(X, y, settings, modle="m")': "modle",
     'Client("u").predict(3, X)': "incompatible type",
+    "gbcm.predict(X, inputs='exakt')": "incompatible type",
+    "gbcm.partial_fit(X, y, same_rows='accept')": "incompatible type",
+    "regressor.fit(X)": "Missing positional argument",
+    "regressor.predict(X, return_std='yes')": "No overload variant",
+    "GBCMRegressor(effort='slow')": "incompatible type",
 }
 
 
 @pytest.mark.slow
-def test_a_script_of_a_user_checks_and_its_mistakes_are_found(tmp_path):
+def test_scripts_of_users_check_and_their_mistakes_are_found(tmp_path):
     """Both at once: each run of mypy reads the package."""
     (tmp_path / "script.py").write_text(SCRIPT)
+    (tmp_path / "typed.py").write_text(TYPED)
     (tmp_path / "mistakes.py").write_text("\n".join([SCRIPT, *MISTAKES]))
     root = Path(__file__).parents[2]
     how = ["--strict", "--config-file=", "--follow-imports=silent", "--no-error-summary", "--hide-error-context"]
-    command = [sys.executable, "-m", "mypy", *how, "script.py", "mistakes.py"]
+    command = [sys.executable, "-m", "mypy", *how, "script.py", "typed.py", "mistakes.py"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env={"MYPYPATH": str(root)})
     found = [
         re.match(r"mistakes\.py:(\d+): error: (.*)", line) for line in done.stdout.splitlines() if "note:" not in line

@@ -9,18 +9,21 @@ counts by rates per exposure, lifetimes by time at risk per event.
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
-from bcmdist.api.comparison.boosted_trees import NAME, boosted_classes, boosted_numbers, boosted_rates
+from bcmdist.api.comparison.boosted_trees import NAME, Learned, boosted_classes, boosted_numbers, boosted_rates
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.dataset import Dataset, open_data
+from bcmdist.data.groups import Location
 from bcmdist.data.observations import Observations
 from bcmdist.data.partition import Partition
 from bcmdist.data.rows import read_rows
 from bcmdist.data.tables.origin import of_one_file
 from bcmdist.errors import BcmdistError
+from bcmdist.linalg.arrays import FloatArray, IntArray
+from bcmdist.model.likelihoods import OneProcess
 from bcmdist.model.scaling import likeliest_variance
 from bcmdist.model.targets import model_observations
 from bcmdist.prediction.datasets import open_new_rows
@@ -53,12 +56,12 @@ class Training:
     description: str
     """number and origin of the rows, in words"""
 
-    def __getitem__(self, rows) -> "Training":
+    def __getitem__(self, rows: Any) -> "Training":
         """Select rows by a mask or by position."""
         return replace(self, X=self.X[rows], obs=self.obs[rows], y=self.y[rows])
 
 
-def training_data(snapshot: Snapshot, train) -> Dataset | str:
+def training_data(snapshot: Snapshot, train: Location | None) -> Dataset | str:
     """Return the data set that baselines learn from: `train`, default: the training data. If missing, the reason.
 
     Raises
@@ -78,7 +81,7 @@ def training_data(snapshot: Snapshot, train) -> Dataset | str:
         return f"the rows that the model was fitted to are not at {url} any more; give --train TRAIN.zarr"
 
 
-def training_rows(snapshot: Snapshot, data: Dataset, *, named, seed=0) -> Training:
+def training_rows(snapshot: Snapshot, data: Dataset, *, named: str, seed: int = 0) -> Training:
     """Return a random sample of at most `MOST_ROWS` rows of a data set. `named`: name of the data set, for texts.
 
     Raises
@@ -89,7 +92,7 @@ def training_rows(snapshot: Snapshot, data: Dataset, *, named, seed=0) -> Traini
     return training_at(snapshot, data, rows, f"{len(rows):,} of the {data.rows:,} rows of {named}")
 
 
-def training_at(snapshot: Snapshot, data: Dataset, rows, description) -> Training:
+def training_at(snapshot: Snapshot, data: Dataset, rows: IntArray, description: str) -> Training:
     """Return the rows of a data set with the given numbers (n,), ascending.
 
     Raises
@@ -107,7 +110,9 @@ Compared = tuple[dict[str, dict[str, float]], int | None]
 """scores by name, by the name of a baseline; the number of training rows that these have learned from"""
 
 
-def compared(snapshot: Snapshot, source, *, x=None, y=None, seed=0) -> Compared:
+def compared(
+    snapshot: Snapshot, source: Location, *, x: str | None = None, y: str | None = None, seed: int = 0
+) -> Compared:
     """Return the scores of each baseline at a random sample of at most `MOST_ROWS` rows of a data set with targets.
 
     There are none if the training data cannot be read, or are the data to be scored, or if rows observe several
@@ -129,7 +134,7 @@ def compared(snapshot: Snapshot, source, *, x=None, y=None, seed=0) -> Compared:
     return baselines(snapshot, training, rows), len(training.y)
 
 
-def sampled(rows, seed=0) -> np.ndarray:
+def sampled(rows: int, seed: int = 0) -> np.ndarray:
     """Return random row numbers (n,), ascending, at most `MOST_ROWS`: of many rows in runs, each of which lies in one
     chunk or two, so that few chunks are read."""
     rng = np.random.default_rng(seed)
@@ -140,7 +145,7 @@ def sampled(rows, seed=0) -> np.ndarray:
     return (starts[:, None] + np.arange(length)).ravel()
 
 
-def same_rows(one, other) -> bool:
+def same_rows(one: str | None, other: Location) -> bool:
     """Return whether two paths lead to the same data set, or to one that was imported from the same file."""
     if one is None or "://" in str(other):
         return False
@@ -160,17 +165,16 @@ def baselines(snapshot: Snapshot, training: Training, rows: Judged) -> dict[str,
 
 # --- Learning ---
 
-Learned = tuple[np.ndarray, np.ndarray, np.ndarray]
 """predictions (m, T) at new inputs, leave-one-out predictions (k, T) at training rows, indices (k,) of these rows"""
 
 
-def _mean(training: Training, X, targets) -> Learned:
+def _mean(training: Training, X: FloatArray, targets: FloatArray) -> Learned:
     every = np.arange(len(targets))
     mean = np.average(targets, axis=0, weights=training.obs.reliability)
     return np.tile(mean, (len(X), 1)), np.tile(mean, (len(every), 1)), every
 
 
-def _linear(training: Training, X, targets) -> Learned:
+def _linear(training: Training, X: FloatArray, targets: FloatArray) -> Learned:
     """Least squares with an intercept; leave-one-out predictions by leverages (Allen's PRESS)."""
     design, new = (np.column_stack([np.ones(len(Z)), Z]) for Z in (training.X, X))
     root = np.sqrt(training.obs.reliability)[:, None]
@@ -181,14 +185,15 @@ def _linear(training: Training, X, targets) -> Learned:
     return new @ weights, targets - (targets - fitted) / (1.0 - leverage)[:, None], np.arange(len(targets))
 
 
-def _nearest(training: Training, X, targets) -> Learned:
+def _nearest(training: Training, X: FloatArray, targets: FloatArray) -> Learned:
     few = max(NEIGHBOURS + 1, int(MOST_WORK / (len(X) + LEFT_OUT) / X.shape[1]))
     neighbours, values, weight = training.X[:few], targets[:few], training.obs.reliability[:few]
     out = np.arange(min(LEFT_OUT, len(neighbours)))
 
-    def averaged(near):
+    def averaged(near: IntArray) -> FloatArray:
         share = weight[near] / weight[near].sum(axis=1, keepdims=True)
-        return np.einsum("mk,mkt->mt", share, values[near])
+        means: FloatArray = np.einsum("mk,mkt->mt", share, values[near])
+        return means
 
     return (
         averaged(nearest(neighbours, X, NEIGHBOURS)),
@@ -204,7 +209,7 @@ LEARNERS: dict[str, Callable[..., Learned]] = {
 }
 
 
-def nearest(train_X, X, k, *, but=None) -> np.ndarray:
+def nearest(train_X: FloatArray, X: FloatArray, k: int, *, but: IntArray | None = None) -> np.ndarray:
     """Return the indices (m, k) of the k rows of `train_X` (n, D) nearest to each row of X (m, D).
 
     `but` (m,): for each row of X, the index of a row to exclude.
@@ -233,15 +238,15 @@ class _Scored:
     trees: Callable[..., Learned | None]
     """what boosted trees predict in place of averages, from inputs of training rows and of new ones"""
 
-    def __call__(self, new, left_out, which) -> dict[str, float]:
+    def __call__(self, new: FloatArray, left_out: FloatArray, which: IntArray) -> dict[str, float]:
         return self.score(new, left_out, which)
 
 
-def _numbers(snapshot, training, rows):
+def _numbers(snapshot: Snapshot, training: Training, rows: Judged) -> _Scored:
     y, square = rows.y, snapshot.model.scaling.length(snapshot.model.likelihood.units) ** 2
-    known, weight = square * rows.obs.target_variance, rows.obs.reliability**2
+    known, weight = square * rows.observed.target_variance, rows.observed.reliability**2
 
-    def score(new, left_out, which):
+    def score(new: FloatArray, left_out: FloatArray, which: IntArray) -> dict[str, float]:
         error, own = y - new[:, 0], square * training.obs.target_variance[which]
         variance = likeliest_variance(training.y[which] - left_out[:, 0], own) + known
         squares = np.mean(error**2)
@@ -254,17 +259,17 @@ def _numbers(snapshot, training, rows):
             "mnlp": float(0.5 * np.mean(np.log(2.0 * np.pi * variance) + error**2 / variance)),
         }
 
-    def trees(X, new):
+    def trees(X: FloatArray, new: FloatArray) -> Learned | None:
         found = boosted_numbers(X, training.y, new, weight=training.obs.reliability)
         return found and (found[0][:, None], found[1][:, None], found[2])
 
     return _Scored(training.y[:, None], score, trees)
 
 
-def _classes(snapshot, training, rows):
+def _classes(snapshot: Snapshot, training: Training, rows: Judged) -> _Scored:
     C = len(snapshot.model.class_labels)
 
-    def score(new, *_):
+    def score(new: FloatArray, *_: Any) -> dict[str, float]:
         p = np.maximum(new, LEAST_PROBABILITY)
         p /= p.sum(axis=1, keepdims=True)
         found = class_scores(rows.y, {"probability": p}).summary()
@@ -277,7 +282,7 @@ def _classes(snapshot, training, rows):
     )
 
 
-def _events(snapshot, training, rows):
+def _events(snapshot: Snapshot, training: Training, rows: Judged) -> _Scored:
     """Counts and lifetimes: average the target and its denominator (exposure, trials, or events) separately."""
     likelihood, model = snapshot.model.likelihood, snapshot.model
     timed = "event" in likelihood.companions
@@ -286,7 +291,7 @@ def _events(snapshot, training, rows):
     overall, least = training.obs.y.sum() / total, LEAST_SHARE * total / len(size)
     obs: Any = rows.obs
 
-    def score(new, *_):
+    def score(new: FloatArray, *_: Any) -> dict[str, float]:
         rate = np.maximum(new[:, 0], 0.0) / np.maximum(new[:, 1], least)
         rate = np.clip(rate, LEAST_SHARE * overall, None)
         trials = np.maximum(obs.trials, 1.0)
@@ -296,12 +301,14 @@ def _events(snapshot, training, rows):
         predicted = model.scaling.original("observation_mean", mean, likelihood.units)
         ranked = comparable(rows.y / (obs.exposure * trials), obs.event, mean / (obs.exposure * trials), rows.number)
         return {
-            "deviance": float(unit_deviance(likelihood, replace(obs, weight=np.ones(len(obs))), mean).mean()),
+            "deviance": float(
+                unit_deviance(cast(OneProcess, likelihood), replace(obs, weight=np.ones(len(obs))), mean).mean()
+            ),
             "concordance": ranked.concordance(len(rows))[0],
             "mae": float(np.abs(rows.y - predicted).mean()),
         }
 
-    def trees(X, new):
+    def trees(X: FloatArray, new: FloatArray) -> Learned | None:
         """Counts per exposure; of lifetimes the events per time at risk, the exact likelihood of constant hazards."""
         y, typical = training.obs.y, size.mean()
         found = boosted_rates(X, size, y, new) if timed else boosted_rates(X, y, size, new)

@@ -8,6 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from bcmdist.linalg.arrays import FloatArray, IntArray
+
+Learned = tuple[FloatArray, FloatArray, IntArray]
+"""predictions of new rows and of rows that were left out, and the indices of these"""
 NAME = "boosted trees"
 MOST_TREES, LEAST_TREES = 100, 30
 RATE, LARGEST_RATE = 0.1, 0.3  # learning rate of `MOST_TREES` trees, and of fewer
@@ -20,13 +24,17 @@ FEWEST_ROWS = 1000  # not fewer rows than this to keep within the limit
 BINS = 255  # of a column, as scikit-learn has
 
 
-def boosted_numbers(X, y, new, seed=0, *, weight=None) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+def boosted_numbers(
+    X: FloatArray, y: FloatArray, new: FloatArray, seed: int = 0, *, weight: FloatArray | None = None
+) -> Learned | None:
     """Predictions (m,) at inputs `new`, of rows that were left out, and the indices (k,) of these; None if they would
     take too long or there are too few rows. `weight` (n,) of the rows in sums of squared errors."""
     return _boosted(X, y, new, weight, seed, loss="squared_error")
 
 
-def boosted_rates(X, events, size, new, seed=0) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+def boosted_rates(
+    X: FloatArray, events: FloatArray, size: FloatArray, new: FloatArray, seed: int = 0
+) -> Learned | None:
     """As `boosted_numbers`: rates, events (n,) per size (n,), by the Poisson likelihood of the events."""
     some = size > 0.0
     if not events[some].sum() > 0.0:
@@ -35,7 +43,7 @@ def boosted_rates(X, events, size, new, seed=0) -> tuple[np.ndarray, np.ndarray,
     return found and (found[0], found[1], np.flatnonzero(some)[found[2]])
 
 
-def boosted_classes(X, labels, classes, new, seed=0) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+def boosted_classes(X: FloatArray, labels: FloatArray, classes: int, new: FloatArray, seed: int = 0) -> Learned | None:
     """As `boosted_numbers`: probabilities (m, C) and (k, C) of `classes` classes, from class numbers (n,)."""
     present = np.unique(labels)
     if len(present) < 2:
@@ -49,7 +57,16 @@ def boosted_classes(X, labels, classes, new, seed=0) -> tuple[np.ndarray, np.nda
     return whole[0], whole[1], found[2]
 
 
-def _boosted(X, y, new, weight, seed, *, classes=0, loss=""):
+def _boosted(
+    X: np.ndarray,
+    y: np.ndarray,
+    new: np.ndarray,
+    weight: FloatArray | None,
+    seed: int,
+    *,
+    classes: int = 0,
+    loss: str = "",
+) -> Learned | None:
     trees_at_once = classes if classes > 2 else 1
     size = _size(len(X), X.shape[1] * trees_at_once)
     if size is None:
@@ -73,7 +90,7 @@ def _boosted(X, y, new, weight, seed, *, classes=0, loss=""):
     return (whole.predict_proba if classes else whole.predict)(new), left_out[best], out
 
 
-def _size(rows, inputs) -> tuple[int, int] | None:
+def _size(rows: int, inputs: int) -> tuple[int, int] | None:
     """Numbers of rows and trees that keep within the limit; None if there are none."""
     trees = int(WORK / inputs / (rows + OVERHEAD))
     if trees < LEAST_TREES:
@@ -84,7 +101,7 @@ def _size(rows, inputs) -> tuple[int, int] | None:
     return (rows, min(trees, MOST_TREES)) if rows >= LEAST_ROWS else None
 
 
-def _binned(X, weight, new):
+def _binned(X: FloatArray, weight: FloatArray, new: FloatArray) -> tuple[IntArray, IntArray]:
     """Both with numbers of bins, between quantiles of the weights of X (n, D), in place of values: scikit-learn would
     sort all rows again for each bin."""
     shares, columns = np.linspace(0.0, 1.0, BINS + 1)[1:-1], []
@@ -93,10 +110,20 @@ def _binned(X, weight, new):
         reached = np.cumsum(weight[order])
         edges = np.unique(x[order][np.searchsorted(reached, shares * reached[-1])])
         columns.append((np.searchsorted(edges, x), np.searchsorted(edges, u)))
-    return tuple(np.column_stack(parts) for parts in zip(*columns, strict=True))
+    ours, theirs = (np.column_stack(parts) for parts in zip(*columns, strict=True))
+    return ours, theirs
 
 
-def _learned(X, y, weight, some, trees, most, classes, loss):
+def _learned(
+    X: FloatArray,
+    y: FloatArray,
+    weight: FloatArray | None,
+    some: IntArray,
+    trees: int,
+    most: int,
+    classes: int,
+    loss: str,
+) -> Any:
     from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor  # quick start
 
     how: dict[str, Any] = {
@@ -109,11 +136,11 @@ def _learned(X, y, weight, some, trees, most, classes, loss):
     return model.fit(X[some], y[some], sample_weight=None if weight is None else weight[some])
 
 
-def _loss(y, predicted, weight, loss):
+def _loss(y: FloatArray, predicted: FloatArray, weight: FloatArray | None, loss: str) -> float:
     """Mean loss of rows: squared errors, Poisson log loss of rates, or log loss of classes."""
     if predicted.ndim == 2:
         tiny = np.finfo(float).tiny
-        return -np.log(np.maximum(predicted[np.arange(len(y)), y.astype(int)], tiny)).mean()
+        return float(-np.log(np.maximum(predicted[np.arange(len(y)), y.astype(int)], tiny)).mean())
     if loss == "poisson":
-        return np.average(predicted - y * np.log(predicted), weights=weight)
-    return np.average((y - predicted) ** 2, weights=weight)
+        return float(np.average(predicted - y * np.log(predicted), weights=weight))
+    return float(np.average((y - predicted) ** 2, weights=weight))

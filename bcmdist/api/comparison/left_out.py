@@ -6,6 +6,7 @@ other training rows; of few rows in turns, so that baselines miss at most a quar
 
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -16,11 +17,13 @@ from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.dataset import Dataset
 from bcmdist.data.partition import Partition
 from bcmdist.errors import BcmdistError
+from bcmdist.linalg.arrays import IntArray
 from bcmdist.prediction.interface import corrected_of
 from bcmdist.prediction.leave_one_out import sites_repeat
 from bcmdist.prediction.measuring.left_out_errors import LeftOutPredictions, PredictLeftOut
 from bcmdist.prediction.measuring.measurement import AGAIN, fitted_partitions, some_partitions
 from bcmdist.prediction.scored_rows import Judged, score_latent
+from bcmdist.runtime.interface import Runtime
 from bcmdist.runtime.timing import StageTimer
 from bcmdist.storage.commits import BlobReference
 
@@ -32,7 +35,7 @@ LEAST = 30  # with fewer rows nothing is compared
 DIGITS = 6  # significant ones that are stored: sums in another order agree
 
 
-def with_accuracy(snapshot: Snapshot, runtime) -> Snapshot:
+def with_accuracy(snapshot: Snapshot, runtime: Runtime) -> Snapshot:
     """The snapshot with the fact `accuracy`, which remains to be committed.
 
     Unchanged if it is up to date, rows cannot be read, or no leave-one-out predictions can be made.
@@ -49,7 +52,7 @@ def with_accuracy(snapshot: Snapshot, runtime) -> Snapshot:
     return snapshot.changed(stages=stages, accuracy=found) if found else snapshot
 
 
-def _possible(snapshot):
+def _possible(snapshot: Snapshot) -> bool:
     """Whether leave-one-out predictions of the default method can be made."""
     facts, likelihood = snapshot.facts, snapshot.model.likelihood
     measured = facts.errors.noise is not None and likelihood.corrected_by == "errors"  # also by leave-one-out
@@ -63,7 +66,7 @@ def _possible(snapshot):
     return facts.method == "committee" and (likelihood.exact or (one and sites_repeat(facts)))
 
 
-def _accuracy(snapshot, runtime) -> Accuracy | None:
+def _accuracy(snapshot: Snapshot, runtime: Runtime) -> Accuracy | None:
     left_out = _left_out(snapshot, runtime)
     if left_out is None:
         return None
@@ -90,11 +93,16 @@ def _accuracy(snapshot, runtime) -> Accuracy | None:
         for name, scores in baselines(snapshot, training, rows[some]).items():
             found[name] = found.get(name, 0.0) + weight[some].sum() * scores[loss] ** power / weight.sum()
     means = {name: _rounded(value ** (1.0 / power)) for name, value in found.items() if np.isfinite(value)}
-    figures = {"loss": loss, "model": _rounded(totals[loss]), "baselines": means, "learned_from": learned_from}
+    figures: dict[str, Any] = {
+        "loss": loss,
+        "model": _rounded(totals[loss]),
+        "baselines": means,
+        "learned_from": learned_from,
+    }
     return Accuracy(rows=len(rows), absorbed=snapshot.committee.total.rows, **figures) if means else None
 
 
-def _partitions(snapshot) -> list[Partition]:
+def _partitions(snapshot: Snapshot) -> list[Partition]:
     """The partitions of a fit in the data set that has most of its rows."""
     parts, rows = fitted_partitions(snapshot), Counter[Dataset]()
     for part in parts:
@@ -102,7 +110,7 @@ def _partitions(snapshot) -> list[Partition]:
     return [part for part in parts if part.data == rows.most_common(1)[0][0]]
 
 
-def _left_out(snapshot, runtime) -> LeftOutPredictions | None:
+def _left_out(snapshot: Snapshot, runtime: Runtime) -> LeftOutPredictions | None:
     """Leave-one-out predictions of about `CANDIDATES` rows of the fit, in the order of their numbers."""
     facts, local = snapshot.facts, snapshot.facts.method == "local"
     parts = _partitions(snapshot)
@@ -112,17 +120,17 @@ def _left_out(snapshot, runtime) -> LeftOutPredictions | None:
     chosen = some_partitions(parts, min(cells if local else PARTITIONS, len(parts)))
     each = CANDIDATES / len(chosen)
     if local:  # whole cells, since each needs a local expert
-        each = facts.cells.core * (max(1, round(cells / len(chosen))) - 0.5)
+        each = (facts.cells.core or 1) * (max(1, round(cells / len(chosen))) - 0.5)
     place = facts.linearisation.linearised_at
     at = BlobReference(snapshot.url, place) if place else None
     with snapshot.drafted() as readable:
-        found = runtime.sum(
+        found: LeftOutPredictions = runtime.sum(
             PredictLeftOut(readable.reference, int(np.ceil(each)), local, local, at), chosen, label="left out"
         )
     return found[np.argsort(found.number)]
 
 
-def _training(snapshot, left_out) -> tuple[np.ndarray, Training]:
+def _training(snapshot: Snapshot, left_out: IntArray) -> tuple[np.ndarray, Training]:
     """Numbers (n,) of training rows and these rows: a sample of those absorbed, and those `left_out`."""
     parts = _partitions(snapshot)
     data = parts[0].data
@@ -134,12 +142,12 @@ def _training(snapshot, left_out) -> tuple[np.ndarray, Training]:
     return number, training_at(snapshot, data, number, "training rows")
 
 
-def _turns(rows: Judged, number, training: Training, turns) -> Iterator[tuple[np.ndarray, Training]]:
+def _turns(rows: Judged, number: IntArray, training: Training, turns: int) -> Iterator[tuple[np.ndarray, Training]]:
     """Positions of the rows that are judged in each turn, and the training rows without these."""
     for turn in np.array_split(np.random.default_rng(1).permutation(len(rows)), turns):
         if len(turn):
             yield np.sort(turn), training[~np.isin(number, rows.number[turn])]
 
 
-def _rounded(value):
+def _rounded(value: float) -> float:
     return float(f"{value:.{DIGITS}g}")

@@ -4,10 +4,12 @@ Each function returns a sentence, or None where there is nothing to remark.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from bcmdist.api.comparison.boosted_trees import NAME as TREES
+from bcmdist.linalg.arrays import FloatArray
 from bcmdist.prediction.scored_rows import Judged
 from bcmdist.prediction.scoring.scores import Scores
 from bcmdist.prediction.scoring.verdicts import verdict
@@ -42,7 +44,7 @@ def trust(totals: Scores, baselines: dict[str, dict[str, float]], learned_from: 
 
 
 def of_better_models(
-    scores: dict, baselines: dict[str, dict[str, float]], learned_from, **how
+    scores: dict[str, Any], baselines: dict[str, dict[str, float]], learned_from: int | None, **how: Any
 ) -> tuple[str | None, str | None]:
     """`of_better_baselines` and `of_better_trees`, this where trees are far better or simple baselines are not."""
     simple = of_better_baselines(scores, baselines, **how)
@@ -51,7 +53,7 @@ def of_better_models(
     return simple, of_better_trees(scores, baselines, learned_from, **how)
 
 
-def of_baselines(scores: dict, baselines: dict[str, dict[str, float]]) -> str | None:
+def of_baselines(scores: dict[str, Any], baselines: dict[str, dict[str, float]]) -> str | None:
     """Compare the model with the best simple baseline, where it is better than that."""
     found = _compared(scores, baselines)
     if found is None or found.ours > found.theirs * (1.0 - AS_GOOD):
@@ -60,7 +62,7 @@ def of_baselines(scores: dict, baselines: dict[str, dict[str, float]]) -> str | 
 
 
 def of_better_baselines(
-    scores: dict, baselines: dict[str, dict[str, float]], *, margin=AS_GOOD, where=""
+    scores: dict[str, Any], baselines: dict[str, dict[str, float]], *, margin: float = AS_GOOD, where: str = ""
 ) -> str | None:
     """Compare the model with the best simple baseline, where it is no better than that.
 
@@ -78,7 +80,12 @@ def of_better_baselines(
 
 
 def of_better_trees(
-    scores: dict, baselines: dict[str, dict[str, float]], learned_from, *, margin=AS_GOOD, where=""
+    scores: dict[str, Any],
+    baselines: dict[str, dict[str, float]],
+    learned_from: int | None,
+    *,
+    margin: float = AS_GOOD,
+    where: str = "",
 ) -> str | None:
     """Compare the model with boosted trees, where these are better.
 
@@ -98,13 +105,13 @@ def of_better_trees(
     return f"boosted trees{rows} predict a little better: {losses}"
 
 
-def trees_far_better(scores: dict, baselines: dict[str, dict[str, float]]) -> bool:
+def trees_far_better(scores: dict[str, Any], baselines: dict[str, dict[str, float]]) -> bool:
     """Whether the loss of boosted trees is at least `FAR_BETTER` less than that of the model."""
     _, ours, theirs = _model_and_trees(scores, baselines)
     return bool(theirs <= ours * (1.0 - FAR_BETTER))
 
 
-def _model_and_trees(scores, baselines) -> tuple[str, float, float]:
+def _model_and_trees(scores: dict[str, Any], baselines: dict[str, dict[str, float]]) -> tuple[str, float, float]:
     """Name of the loss, that of the model and that of boosted trees; nan where there are none."""
     name = next(name for name in COMPARED if name in scores)
     return name, scores[name], baselines.get(TREES, {}).get(name, float("nan"))
@@ -119,7 +126,7 @@ class _Compared:
     description: str
 
 
-def _compared(scores, baselines, where="") -> _Compared | None:
+def _compared(scores: dict[str, Any], baselines: dict[str, dict[str, float]], where: str = "") -> _Compared | None:
     name = next(name for name in COMPARED if name in scores)
     others = {other: found[name] for other, found in baselines.items() if np.isfinite(found[name]) and other != TREES}
     if not others or not np.isfinite(scores[name]):
@@ -131,7 +138,7 @@ def _compared(scores, baselines, where="") -> _Compared | None:
     )
 
 
-def of_capped_targets(y) -> str | None:
+def of_capped_targets(y: FloatArray) -> str | None:
     """Warn that regression targets (n,) look truncated: many equal the largest or smallest value."""
     for end, word in ((np.max(y), "largest"), (np.min(y), "smallest")):
         share = np.mean(y == end)

@@ -4,10 +4,12 @@ scikit-learn expects one class per kind of target, with the constructor's argume
 `GBCM`, which is imported when an estimator is first fitted.
 """
 
+from collections.abc import Callable, Mapping
 from types import FunctionType
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
+from numpy.typing import ArrayLike, DTypeLike
 
 from bcmdist.api.estimators.rows import ordered, refuse_texts, variances
 from bcmdist.api.estimators.scikit import (
@@ -19,10 +21,12 @@ from bcmdist.api.estimators.scikit import (
     validate_data,
 )
 from bcmdist.api.lazy import empty, is_lazy, mapped, refuse_lazy
+from bcmdist.data.tables.coding import Coding
 from bcmdist.errors import InvalidOption
 from bcmdist.learning.method_options import method_options
 from bcmdist.learning.option_fields import hints_of
 from bcmdist.learning.settings import Settings
+from bcmdist.linalg.arrays import FloatArray
 
 X_VARIANCE = "X_variance"
 LARGEST_SEED = 2**32 - 1  # largest seed that `Settings` accepts
@@ -33,7 +37,7 @@ class Estimator(BaseEstimator):
 
     task: ClassVar[str]
     """value of `Settings.task`"""
-    _coding = None  # coding of non-numeric columns as inputs, after a fit to a data frame with such columns
+    _coding: Coding | None = None  # coding of columns that are not numeric, after a fit to a data frame with some
 
     def __init__(
         self,
@@ -74,7 +78,7 @@ class Estimator(BaseEstimator):
         self.random_state = random_state
         self.runtime = runtime
 
-    def __init_subclass__(cls, **how):
+    def __init_subclass__(cls, **how: Any) -> None:
         """Give the class an initialiser with its own name, which Python's errors of unknown arguments show."""
         super().__init_subclass__(**how)
         if "__init__" not in vars(cls):
@@ -104,7 +108,7 @@ class Estimator(BaseEstimator):
             )
         return Settings(task=self.task, seed=seed_of(self.random_state), **named, **options)
 
-    def _checked(self, X, y, *, first, **how):
+    def _checked(self, X: Any, y: Any, *, first: bool, **how: Any) -> tuple[Any, Any]:
         """Return validated X (n, D) and y (n,); dask collections are returned as they are.
 
         `first`: learn the columns from X; else compare X with the columns of the first fit.
@@ -121,10 +125,12 @@ class Estimator(BaseEstimator):
             validate_data(self, empty(X), reset=first, skip_check_array=True)
             return X, y
         if self._coding:
-            return check_X_y(self._coded(X, self._coding, first=first), y, dtype=np.float64, **how)
-        return validate_data(self, X, y, dtype=np.float64, reset=first, **how)
+            X, y = check_X_y(self._coded(X, self._coding, first=first), y, dtype=np.float64, **how)
+            return X, y
+        X, y = validate_data(self, X, y, dtype=np.float64, reset=first, **how)
+        return X, y
 
-    def _coded(self, X, coding, *, first):
+    def _coded(self, X: Any, coding: Coding, *, first: bool) -> FloatArray:
         """Return the coded inputs (n, D) of a data frame with the columns of the first fit; those that were not used
         may be missing."""
         from bcmdist.data.tables.frames import coded, refuse_others  # quick start
@@ -136,7 +142,7 @@ class Estimator(BaseEstimator):
             validate_data(self, X, reset=first, skip_check_array=True)
         return coded(X, coding)
 
-    def _fitted(self, arrays, classes=(), *, streamed=False) -> Self:
+    def _fitted(self, arrays: dict[str, Any], classes: tuple[str, ...] = (), *, streamed: bool = False) -> Self:
         """Fit to rows given as arrays by name: X (n, D), y (n,) and companions (n,).
 
         `streamed`: further rows will follow (`partial_fit`), so that rows are partitioned as they arrive.
@@ -152,7 +158,7 @@ class Estimator(BaseEstimator):
             self.gbcm_ = GBCM.fit(rows, settings, runtime=runtime)
         return self
 
-    def _more(self, arrays, classes=()) -> Self:
+    def _more(self, arrays: dict[str, Any], classes: tuple[str, ...] = ()) -> Self:
         """Absorb further rows into the fitted committee."""
         from bcmdist.api.running import running_for  # quick start
 
@@ -161,7 +167,7 @@ class Estimator(BaseEstimator):
             self.gbcm_ = self.gbcm_.partial_fit(rows, runtime=runtime)
         return self
 
-    def _in_memory_rows(self, arrays, classes=()):
+    def _in_memory_rows(self, arrays: dict[str, Any], classes: tuple[str, ...] = ()) -> Any:
         """Return the arrays as `InMemoryRows`, with column names and coding."""
         from bcmdist.api.in_memory_rows import InMemoryRows, Named  # quick start
 
@@ -174,7 +180,7 @@ class Estimator(BaseEstimator):
 
     # --- Pickling and cloning ---
 
-    def __getstate__(self):
+    def __getstate__(self) -> dict[str, Any]:
         """Parameters, the fitted model as bytes (`bcmdist.api.carried`), and the address of a Dask client."""
         from bcmdist.api.carried import packed  # quick start
         from bcmdist.api.running import address_of  # quick start
@@ -186,7 +192,7 @@ class Estimator(BaseEstimator):
             state["runtime"] = address_of(state["runtime"])
         return state
 
-    def __setstate__(self, state):
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
         from bcmdist.api.carried import unpacked  # quick start
         from bcmdist.api.gbcm import GBCM  # quick start
 
@@ -195,11 +201,11 @@ class Estimator(BaseEstimator):
             state["gbcm_"] = GBCM(unpacked(state["gbcm_"]))
         super().__setstate__(state)
 
-    def __sklearn_clone__(self):
+    def __sklearn_clone__(self) -> Self:
         """Clone as scikit-learn does, but share the Dask client, which cannot be copied."""
         runtime, self.runtime = self.runtime, None
         try:
-            made = super().__sklearn_clone__()
+            made: Self = super().__sklearn_clone__()
         finally:
             self.runtime = runtime
         made.runtime = runtime
@@ -207,12 +213,12 @@ class Estimator(BaseEstimator):
 
     # --- Predicting ---
 
-    def _predictions(self, X, X_std=None, **how) -> dict[str, np.ndarray]:
+    def _predictions(self, X: Any, X_std: Any = None, **how: Any) -> dict[str, np.ndarray]:
         """Return `GBCM.predict` at rows X (n, D). `X_std`: standard deviations of the errors of X."""
         X = self._new(X)
         return self.gbcm_.predict(X, X_variance=self._variances(X_std, len(X)), **how)
 
-    def predict_terms(self, X: Any) -> dict[str, np.ndarray]:
+    def predict_terms(self, X: ArrayLike) -> dict[str, np.ndarray]:
         """Return names `term` (T,), `term_mean` and `term_variance` (n, T) of the kernel's additive terms at rows X (n,
         D).
 
@@ -221,7 +227,7 @@ class Estimator(BaseEstimator):
         found = self._predictions(X, terms=True)
         return {name: found[name] for name in ("term", "term_mean", "term_variance")}
 
-    def _with_errors(self, arrays, X_std):
+    def _with_errors(self, arrays: dict[str, Any], X_std: Any) -> dict[str, Any]:
         """Return arrays (n, ...) by name with the variances (n, D) of the errors of X, where X_std is given."""
         if X_std is None:
             return arrays
@@ -238,14 +244,14 @@ class Estimator(BaseEstimator):
         names = getattr(self, "feature_names_in_", ())
         return arrays | {X_VARIANCE: variances(X_std, arrays["X"].shape, names, self._coding)}
 
-    def _variances(self, X_std, rows):
+    def _variances(self, X_std: Any, rows: int) -> FloatArray | None:
         """Return the variances (rows, D) of the errors of inputs; None for exact inputs."""
         if X_std is None:
             return None
         names = getattr(self, "feature_names_in_", ())
         return variances(X_std, (rows, self.gbcm_.model.inputs), names, self._coding)
 
-    def _new(self, X):
+    def _new(self, X: Any) -> Any:
         """Return new rows, validated against the columns of training, with column names if there were any."""
         from bcmdist.api.in_memory_rows import Named  # quick start
         from bcmdist.data.tables.frames import framed  # quick start
@@ -260,20 +266,20 @@ class Estimator(BaseEstimator):
         names = getattr(self, "feature_names_in_", None)
         return X if names is None else Named(X, tuple(names))
 
-    def _lazily(self, predict, X, width, dtype=float):
+    def _lazily(self, predict: Callable[[Any], np.ndarray], X: Any, width: int | None, dtype: DTypeLike = float) -> Any:
         """Predict at the rows of a dask collection, lazily: (N,), or (N, width) where `width` is given."""
         check_is_fitted(self)
         validate_data(self, empty(X), reset=False, skip_check_array=True)
         return mapped(predict, X, width, dtype)
 
-    def _html_repr(self):
+    def _html_repr(self) -> str:
         from bcmdist.api.display import health_html  # quick start
 
-        found = super()._html_repr()
+        found: str = super()._html_repr()
         return found + health_html(self.gbcm_.snapshot) if hasattr(self, "gbcm_") else found
 
 
-def seed_of(random_state) -> int:
+def seed_of(random_state: int | np.random.RandomState | None) -> int:
     """Return a seed for scikit-learn's `random_state`: an integer, a `RandomState`, or None for a random seed."""
     if random_state is None or not isinstance(random_state, (int, np.integer)):
         return int(check_random_state(random_state).randint(LARGEST_SEED, dtype=np.uint32))

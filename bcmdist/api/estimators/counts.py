@@ -2,15 +2,17 @@
 
 import warnings
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any, Literal, Self, overload
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.special import xlogy
 
 from bcmdist.api.estimators.numbers import COVERAGE, NumberEstimator
-from bcmdist.api.estimators.rows import checked_column, weighted
-from bcmdist.api.lazy import is_lazy
+from bcmdist.api.estimators.rows import Deviations, checked_column, weighted
+from bcmdist.api.lazy import Lazy, is_lazy
 from bcmdist.errors import BcmdistWarning, UnsupportedTarget
+from bcmdist.linalg.arrays import FloatArray
 
 
 class GBCMCountRegressor(NumberEstimator):
@@ -30,7 +32,14 @@ class GBCMCountRegressor(NumberEstimator):
 
     task = "counts"
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, exposure: Any = None, X_std: Any = None) -> Self:
+    def fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        exposure: ArrayLike | None = None,
+        X_std: Deviations | None = None,
+    ) -> Self:
         """Learn hyper-parameters from rows X (n, D) with counts y (n,) in `exposure` (n,), and absorb them.
 
         A fractional target is split between the two neighbouring integers, with a warning. The log likelihood in f is
@@ -39,7 +48,14 @@ class GBCMCountRegressor(NumberEstimator):
         """
         return self._fitted(self._counted(X, y, sample_weight, exposure, X_std, first=True))
 
-    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None, exposure: Any = None, X_std: Any = None) -> Self:
+    def partial_fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        exposure: ArrayLike | None = None,
+        X_std: Deviations | None = None,
+    ) -> Self:
         """Absorb further rows. The first call fits, and its hyper-parameters and query points are kept.
 
         With `partition="auto"` the first call partitions rows as they arrive, since more will follow.
@@ -49,13 +65,42 @@ class GBCMCountRegressor(NumberEstimator):
             return self._fitted(self._counted(X, y, sample_weight, exposure, X_std, first=True), streamed=True)
         return self._more(self._counted(X, y, sample_weight, exposure, X_std, first=False))
 
+    @overload
+    def predict(self, X: Lazy) -> Any: ...
+    @overload
+    def predict(
+        self,
+        X: ArrayLike,
+        return_std: Literal[False] = False,
+        quantiles: Sequence[float] | None = None,
+        exposure: ArrayLike | None = None,
+        X_std: Deviations | None = None,
+    ) -> FloatArray: ...
+    @overload
+    def predict(
+        self,
+        X: ArrayLike,
+        return_std: Literal[True],
+        quantiles: None = None,
+        exposure: ArrayLike | None = None,
+        X_std: Deviations | None = None,
+    ) -> tuple[FloatArray, FloatArray]: ...
+    @overload
+    def predict(
+        self,
+        X: ArrayLike,
+        return_std: bool = False,
+        quantiles: Sequence[float] | None = None,
+        exposure: ArrayLike | None = None,
+        X_std: Deviations | None = None,
+    ) -> Any: ...
     def predict(
         self,
         X: Any,
         return_std: bool = False,
         quantiles: Sequence[float] | None = None,
-        exposure: Any = None,
-        X_std: Any = None,
+        exposure: ArrayLike | None = None,
+        X_std: Deviations | None = None,
     ) -> Any:
         """Return mean counts at rows X (n, D), for the `exposure` of each, (n,): (n,).
 
@@ -64,21 +109,40 @@ class GBCMCountRegressor(NumberEstimator):
         """
         return self._numbers(X, return_std, quantiles, exposure=exposure, X_std=X_std)
 
-    def predict_interval(self, X: Any, coverage: Any = COVERAGE, exposure: Any = None, X_std: Any = None) -> np.ndarray:
+    def predict_interval(
+        self,
+        X: ArrayLike,
+        coverage: float = COVERAGE,
+        exposure: ArrayLike | None = None,
+        X_std: Deviations | None = None,
+    ) -> FloatArray:
         """Return central intervals that contain new counts with probability `coverage` or more: (n, 2).
 
         `exposure` of the counts, (n,) or one number; other arguments as of `GBCMRegressor.predict`.
         """
         return self._interval(X, coverage, exposure=exposure, X_std=X_std)
 
-    def sample_y(self, X: Any, n_samples: int = 1, random_state: int = 0, exposure: Any = None) -> np.ndarray:
+    def sample_y(
+        self,
+        X: ArrayLike,
+        n_samples: int = 1,
+        random_state: int | np.random.RandomState | None = 0,
+        exposure: ArrayLike | None = None,
+    ) -> FloatArray:
         """Return joint samples of counts at rows X (n, D), given their `exposure`: (n, n_samples).
 
         Other arguments as of `GBCMRegressor.sample_y`.
         """
         return self._samples(X, n_samples, random_state, exposure=exposure)
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None, exposure: Any = None, X_std: Any = None) -> float:
+    def score(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        exposure: ArrayLike | None = None,
+        X_std: Deviations | None = None,
+    ) -> float:
         """Return D squared: the share of the Poisson deviance explained, at most 1; 0 for a constant rate.
 
         `exposure` of the counts y (n,); other arguments as of `GBCMRegressor.fit`.
@@ -89,7 +153,9 @@ class GBCMCountRegressor(NumberEstimator):
         rate = (weight @ y) / (weight @ time)
         return float(1.0 - _deviance(y, mean, weight) / _deviance(y, rate * time, weight))
 
-    def _counted(self, X, y, sample_weight, exposure, X_std, *, first):
+    def _counted(
+        self, X: Any, y: Any, sample_weight: Any, exposure: Any, X_std: Any, *, first: bool
+    ) -> dict[str, np.ndarray]:
         arrays = self._with_errors(self._rows(X, y, first=first), X_std)
         if is_lazy(X):
             return weighted(arrays | ({} if exposure is None else {"exposure": exposure}), sample_weight)
@@ -104,7 +170,7 @@ class GBCMCountRegressor(NumberEstimator):
             )
         return whole_counts(weighted(arrays, sample_weight))
 
-    def __sklearn_tags__(self):
+    def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.target_tags.positive_only = True
         return tags
@@ -131,6 +197,6 @@ def whole_counts(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     return parts
 
 
-def _deviance(y, mean, weight) -> float:
+def _deviance(y: FloatArray, mean: FloatArray, weight: FloatArray) -> float:
     """Return the weighted Poisson deviance: twice the log density lost with means (n,) against y itself as means."""
     return 2.0 * float(weight @ (xlogy(y, y / mean) - y + mean))

@@ -1,14 +1,17 @@
 """`GBCMRegressor`: scikit-learn regressor with the parameters that all estimators share."""
 
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any, Literal, Self, overload
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from bcmdist.api.estimators.numbers import COVERAGE, NumberEstimator
-from bcmdist.api.estimators.rows import weighted, with_variances
+from bcmdist.api.estimators.rows import Deviations, weighted, with_variances
 from bcmdist.api.estimators.scikit import explained
+from bcmdist.api.lazy import Lazy
 from bcmdist.errors import InvalidOption
+from bcmdist.linalg.arrays import FloatArray
 
 
 class GBCMRegressor(NumberEstimator):
@@ -86,7 +89,14 @@ class GBCMRegressor(NumberEstimator):
 
     task = "regression"
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, target_variance: Any = None, X_std: Any = None) -> Self:
+    def fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        target_variance: ArrayLike | None = None,
+        X_std: Deviations | None = None,
+    ) -> Self:
         """Learn hyper-parameters from rows, and absorb them.
 
         Parameters
@@ -106,7 +116,12 @@ class GBCMRegressor(NumberEstimator):
         return self._fitted(self._measured(X, y, sample_weight, target_variance, X_std, first=True))
 
     def partial_fit(
-        self, X: Any, y: Any, sample_weight: Any = None, target_variance: Any = None, X_std: Any = None
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        target_variance: ArrayLike | None = None,
+        X_std: Deviations | None = None,
     ) -> Self:
         """Absorb further rows. The first call fits, and its hyper-parameters and query points are kept.
 
@@ -117,18 +132,63 @@ class GBCMRegressor(NumberEstimator):
         arrays = self._measured(X, y, sample_weight, target_variance, X_std, first=first)
         return self._fitted(arrays, streamed=True) if first else self._more(arrays)
 
-    def _measured(self, X, y, sample_weight, target_variance, X_std, *, first):
+    def _measured(
+        self, X: Any, y: Any, sample_weight: Any, target_variance: Any, X_std: Any, *, first: bool
+    ) -> dict[str, np.ndarray]:
         arrays = self._with_errors(with_variances(self._rows(X, y, first=first), target_variance), X_std)
         return weighted(arrays, sample_weight)
 
+    @overload
+    def predict(self, X: Lazy) -> Any: ...
+    @overload
+    def predict(
+        self,
+        X: ArrayLike,
+        return_std: Literal[False] = False,
+        return_cov: Literal[False] = False,
+        quantiles: Sequence[float] | None = None,
+        X_std: Deviations | None = None,
+        target_variance: ArrayLike | None = None,
+    ) -> FloatArray: ...
+    @overload
+    def predict(
+        self,
+        X: ArrayLike,
+        return_std: Literal[True],
+        return_cov: Literal[False] = False,
+        quantiles: None = None,
+        X_std: Deviations | None = None,
+        target_variance: ArrayLike | None = None,
+    ) -> tuple[FloatArray, FloatArray]: ...
+    @overload
+    def predict(
+        self,
+        X: ArrayLike,
+        return_std: Literal[False] = False,
+        *,
+        return_cov: Literal[True],
+        quantiles: None = None,
+        X_std: None = None,
+        target_variance: ArrayLike | None = None,
+    ) -> tuple[FloatArray, FloatArray]: ...
+    @overload
+    def predict(
+        self,
+        X: ArrayLike,
+        return_std: bool = False,
+        return_cov: bool = False,
+        quantiles: Sequence[float] | None = None,
+        X_std: Deviations | None = None,
+        target_variance: ArrayLike | None = None,
+    ) -> Any: ...
     def predict(
         self,
         X: Any,
         return_std: bool = False,
         return_cov: bool = False,
         quantiles: Sequence[float] | None = None,
-        X_std: Any = None,
-        target_variance: Any = None,
+        X_std: Deviations | None = None,
+        target_variance: ArrayLike | None = None,
     ) -> Any:
         """Return means of new observations at rows X: (n,).
 
@@ -168,22 +228,30 @@ class GBCMRegressor(NumberEstimator):
         return found["observation_mean"], covariance + np.diag(noise)
 
     def predict_interval(
-        self, X: Any, coverage: Any = COVERAGE, X_std: Any = None, target_variance: Any = None
-    ) -> np.ndarray:
+        self,
+        X: ArrayLike,
+        coverage: float = COVERAGE,
+        X_std: Deviations | None = None,
+        target_variance: ArrayLike | None = None,
+    ) -> FloatArray:
         """Return central intervals that contain new observations with probability `coverage`: (n, 2).
 
         `X_std` and the others as of `GBCMRegressor.predict`.
         """
         return self._interval(X, coverage, X_std=X_std, target_variance=target_variance)
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None, X_std: Any = None) -> float:
+    def score(
+        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None, X_std: Deviations | None = None
+    ) -> float:
         """Return R squared: the share of the variance of y that the predicted means explain; at most 1.
 
         Weights as of `GBCMRegressor.fit`, errors of X as of `GBCMRegressor.predict`.
         """
         return explained(y, self.predict(X, X_std=X_std), sample_weight)
 
-    def sample_y(self, X: Any, n_samples: int = 1, random_state: int = 0) -> np.ndarray:
+    def sample_y(
+        self, X: ArrayLike, n_samples: int = 1, random_state: int | np.random.RandomState | None = 0
+    ) -> FloatArray:
         """Return joint samples of observations at rows X (n, D): (n, n_samples).
 
         `n_samples`: their number. `random_state`: seed.

@@ -14,15 +14,22 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from bcmdist.api.lazy import is_lazy
 from bcmdist.data.observations import TARGET_VARIANCE
 from bcmdist.data.schema import few
 from bcmdist.data.tables.coding import Coding, Number
 from bcmdist.errors import InvalidData
+from bcmdist.linalg.arrays import FloatArray
+
+Deviations = ArrayLike | Mapping[str, ArrayLike]
+"""standard deviations of the errors of inputs, as above"""
 
 
-def variances(X_std, shape: tuple[int, int], names: Sequence[str] = (), coding: Coding | None = None) -> np.ndarray:
+def variances(
+    X_std: Any, shape: tuple[int, int], names: Sequence[str] = (), coding: Coding | None = None
+) -> np.ndarray:
     """Return the variances of the errors of inputs, (n, D), from standard deviations.
 
     Parameters
@@ -47,7 +54,7 @@ def variances(X_std, shape: tuple[int, int], names: Sequence[str] = (), coding: 
     return np.broadcast_to(std**2, shape)
 
 
-def _by_name(X_std) -> Mapping[str, Any] | None:
+def _by_name(X_std: Any) -> Mapping[str, Any] | None:
     """Return the columns of X_std by name; None where it has no names, or these are 0, 1, 2, ..."""
     if not (hasattr(X_std, "columns") or hasattr(X_std, "keys")):
         return None
@@ -56,14 +63,14 @@ def _by_name(X_std) -> Mapping[str, Any] | None:
     return None if counted else {str(label): X_std[label] for label in labels}
 
 
-def _places(names, coding):
+def _places(names: Sequence[str], coding: Coding | None) -> dict[str, int]:
     """Return the indices of the numeric inputs, by name."""
     if coding is None:
         return {str(name): place for place, name in enumerate(names)}
     return {code.name: coding.inputs.index(code.name) for code in coding.codes if isinstance(code, Number)}
 
 
-def _named_variances(named, shape, places):
+def _named_variances(named: Mapping[str, Any], shape: tuple[int, int], places: Mapping[str, int]) -> FloatArray:
     odd = [name for name in named if name not in places]
     if odd:
         allowed = f"names of inputs that are numbers ({few(map(repr, places))})" if places else "no names"
@@ -74,7 +81,7 @@ def _named_variances(named, shape, places):
     return found
 
 
-def _numbers(std, shapes, where, of):
+def _numbers(std: Any, shapes: Sequence[tuple[int, ...]], where: str, of: str) -> FloatArray:
     """Return `std` as finite, nonnegative floats, of one of the allowed shapes; raise `InvalidData` otherwise."""
     try:
         found = np.asarray(std, dtype=float)
@@ -94,7 +101,7 @@ def _numbers(std, shapes, where, of):
 MOST_REPLICATES = 10
 
 
-def refuse_texts(X) -> None:
+def refuse_texts(X: Any) -> None:
     """Raise `InvalidData` where a dask data frame has columns that are not numeric."""
     kinds: Any = getattr(X, "dtypes", None)
     if not (is_lazy(X) and hasattr(kinds, "items")):
@@ -107,7 +114,7 @@ def refuse_texts(X) -> None:
         )
 
 
-def checked_column(values, rows, name) -> np.ndarray:
+def checked_column(values: ArrayLike, rows: int, name: str) -> np.ndarray:
     """Return `values` as finite floats, one per row: (rows,).
 
     Raises
@@ -126,7 +133,7 @@ def checked_column(values, rows, name) -> np.ndarray:
     return column
 
 
-def with_variances(arrays: dict[str, np.ndarray], target_variance) -> dict[str, np.ndarray]:
+def with_variances(arrays: dict[str, np.ndarray], target_variance: Any) -> dict[str, np.ndarray]:
     """Return arrays (n, ...) by name with known variances of the errors of targets, (n,) or one number, if given.
 
     Raises
@@ -148,7 +155,7 @@ def with_variances(arrays: dict[str, np.ndarray], target_variance) -> dict[str, 
     return arrays | {TARGET_VARIANCE: column}
 
 
-def weighted(arrays: dict[str, np.ndarray], sample_weight) -> dict[str, np.ndarray]:
+def weighted(arrays: dict[str, np.ndarray], sample_weight: Any) -> dict[str, np.ndarray]:
     """Return arrays (n, ...) by name with rows repeated by their weights, or with a further array `weight`.
 
     Rows with known variances are not repeated, since these are of each row as it is, whatever its weight.

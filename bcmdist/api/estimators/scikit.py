@@ -1,5 +1,7 @@
 """All imports from scikit-learn that the estimators need, in one place."""
 
+from numpy.typing import ArrayLike
+
 from bcmdist.errors import MissingExtra
 
 try:
@@ -28,14 +30,14 @@ __all__ = [
 ]
 
 
-def explained(y, mean, sample_weight) -> float:
+def explained(y: ArrayLike, mean: ArrayLike, sample_weight: ArrayLike | None) -> float:
     """Return R squared of means (n,) for targets y (n,), as scikit-learn scores regressors."""
     from sklearn.metrics import r2_score  # quick start
 
     return float(r2_score(y, mean, sample_weight=sample_weight))
 
 
-def right(y, label, sample_weight) -> float:
+def right(y: ArrayLike, label: ArrayLike, sample_weight: ArrayLike | None) -> float:
     """Return the accuracy of labels (n,) for y (n,), as scikit-learn scores classifiers."""
     from sklearn.metrics import accuracy_score  # quick start
 

@@ -50,7 +50,7 @@ def to_inference_data(mixture: Mixture) -> Any:
     )
 
 
-def _arviz():
+def _arviz() -> Any:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)  # raised by arviz at import, about its next version

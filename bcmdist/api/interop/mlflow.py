@@ -8,6 +8,7 @@ The stored data are a model directory written by `GBCM.save`. Loading it execute
 
 import sys
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,14 @@ import numpy as np
 
 from bcmdist import __version__
 from bcmdist.api.gbcm import GBCM
+from bcmdist.data.groups import Location
 from bcmdist.errors import DataExists, MissingExtra
 
 FLAVOUR, LOADER, DATA = "bcmdist", "bcmdist.mlflow", "model"
 KEPT = ("lower95", "upper95", "label")
 
 
-def save_model(gbcm: GBCM, path, mlflow_model=None, **metadata) -> None:
+def save_model(gbcm: GBCM, path: Location, mlflow_model: Any = None, **metadata: Any) -> None:
     """Write a committee as an MLflow model to a new directory. `metadata`: arguments of `mlflow.models.Model`.
 
     Raises
@@ -40,7 +42,7 @@ def save_model(gbcm: GBCM, path, mlflow_model=None, **metadata) -> None:
     described.save(str(place / "MLmodel"))
 
 
-def log_model(gbcm: GBCM, *, name: str, **metadata) -> Any:
+def log_model(gbcm: GBCM, *, name: str, **metadata: Any) -> Any:
     """Log a committee to the active run, or to a new run. Return the result of `mlflow.models.Model.log`.
 
     Raises
@@ -54,10 +56,10 @@ def log_model(gbcm: GBCM, *, name: str, **metadata) -> Any:
 class Predicted:
     """The object that MLflow loads and calls for predictions."""
 
-    def __init__(self, gbcm: GBCM):
+    def __init__(self, gbcm: GBCM) -> None:
         self.gbcm = gbcm
 
-    def predict(self, model_input, params=None) -> Any:
+    def predict(self, model_input: Any, params: Mapping[str, Any] | None = None) -> Any:
         """Return predictions for rows of a data frame or an array (n, D), as a data frame.
 
         Columns: `mean`, `std`, `lower95` and `upper95` of new observations; for classes `label` and `probability_0`,
@@ -74,12 +76,12 @@ class Predicted:
         return pd.DataFrame(kept, index=getattr(model_input, "index", None))
 
 
-def _load_pyfunc(path) -> Predicted:
+def _load_pyfunc(path: str) -> Predicted:
     """Load a stored model; MLflow calls this function by its name."""
     return Predicted(GBCM.load(path))
 
 
-def _signature(mlflow, gbcm):
+def _signature(mlflow: Any, gbcm: GBCM) -> Any:
     """Return the MLflow signature: columns by name where the inputs have names, else an array."""
     types, names = mlflow.types, gbcm.model.schema.columns
     if names:

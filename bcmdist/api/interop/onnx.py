@@ -12,7 +12,7 @@ Squared distances are sums of squared differences, which lose no digits near coi
 from functools import reduce, singledispatch
 from operator import add, mul
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -21,10 +21,13 @@ from bcmdist.api.interop.onnx_gaps import gap_factors
 from bcmdist.api.interop.onnx_graph import Graph, Value
 from bcmdist.api.interop.onnx_warping import warped
 from bcmdist.committee.snapshot import Snapshot
+from bcmdist.data.groups import Location
 from bcmdist.data.observations import unweighted
 from bcmdist.errors import DataExists, InvalidOption
-from bcmdist.model.kernels import basis, columns, combined, levels, stationary
+from bcmdist.linalg.arrays import FloatArray
+from bcmdist.model.kernels import Kernel, basis, columns, combined, levels, stationary
 from bcmdist.model.mean import WEIGHT_SD, Mean
+from bcmdist.model.model import Model
 from bcmdist.model.shared.query import Query
 from bcmdist.prediction.errors.heteroscedasticity import FINITE, LARGEST_LOG, VaryingScale
 from bcmdist.prediction.interface import Fitted
@@ -34,7 +37,7 @@ from bcmdist.runtime.threads import one_thread
 
 
 @singledispatch
-def cross(kernel, X: Value, Z) -> Value:
+def cross(kernel: Kernel, X: Value, Z: FloatArray) -> Value:
     """Covariances k(x_i, z_j) of the rows of X (n, D) and of an array Z (m, D): (n, m).
 
     Raises
@@ -49,109 +52,110 @@ def cross(kernel, X: Value, Z) -> Value:
 
 
 @cross.register
-def _(kernel: combined.Sum, X, Z):
+def _(kernel: combined.Sum, X: Value, Z: FloatArray) -> Value:
     return reduce(add, [cross(part, X, Z) for part in kernel.parts])
 
 
 @cross.register
-def _(kernel: columns.OnColumns, X, Z):
+def _(kernel: columns.OnColumns, X: Value, Z: FloatArray) -> Value:
     own = list(kernel.columns)
     return cross(kernel.kernel, X.column(own), Z[:, own])
 
 
 @cross.register
-def _(kernel: levels.OneHot, X, Z):
+def _(kernel: levels.OneHot, X: Value, Z: FloatArray) -> Value:
     return (_distance(X, Z) * 0.5 * np.log(kernel.correlation)).exp() * kernel.variance
 
 
 @cross.register
-def _(kernel: levels.White, X, Z):
+def _(kernel: levels.White, X: Value, Z: FloatArray) -> Value:
     equal = X.graph.apply("Equal", _distance(X, Z), np.zeros(()))
     return X.graph.apply("Where", equal, kernel.variance, np.zeros(1))
 
 
 @cross.register
-def _(kernel: levels.Periodic, X, Z):
+def _(kernel: levels.Periodic, X: Value, Z: FloatArray) -> Value:
     sines = X.graph.apply("Sin", (X - Z[:, 0][None, :]) * (np.pi / kernel.period))
     return (sines * sines * (-2.0 / kernel.angle**2)).exp() * kernel.variance
 
 
 @cross.register
-def _(kernel: combined.Product, X, Z):
+def _(kernel: combined.Product, X: Value, Z: FloatArray) -> Value:
     return reduce(mul, [cross(part, X, Z) for part in kernel.parts])
 
 
 @cross.register
-def _(kernel: stationary.SquaredExponential, X, Z):
+def _(kernel: stationary.SquaredExponential, X: Value, Z: FloatArray) -> Value:
     return (_squared_distance(kernel, X, Z) * -0.5).exp() * kernel.variance
 
 
 @cross.register
-def _(kernel: stationary.Matern12, X, Z):
+def _(kernel: stationary.Matern12, X: Value, Z: FloatArray) -> Value:
     return (_squared_distance(kernel, X, Z).sqrt() * -1.0).exp() * kernel.variance
 
 
 @cross.register
-def _(kernel: stationary.Matern32, X, Z):
+def _(kernel: stationary.Matern32, X: Value, Z: FloatArray) -> Value:
     a = (_squared_distance(kernel, X, Z) * 3.0).sqrt()
     return (a + 1.0) * (a * -1.0).exp() * kernel.variance
 
 
 @cross.register
-def _(kernel: stationary.Matern52, X, Z):
+def _(kernel: stationary.Matern52, X: Value, Z: FloatArray) -> Value:
     a = (_squared_distance(kernel, X, Z) * 5.0).sqrt()
     return (a * a / 3.0 + a + 1.0) * (a * -1.0).exp() * kernel.variance
 
 
 @cross.register
-def _(kernel: stationary.RationalQuadratic, X, Z):
+def _(kernel: stationary.RationalQuadratic, X: Value, Z: FloatArray) -> Value:
     u = _squared_distance(kernel, X, Z) / (2.0 * kernel.alpha)
     return ((u + 1.0).log() * -kernel.alpha).exp() * kernel.variance
 
 
 @cross.register
-def _(kernel: basis.Linear, X, Z):
+def _(kernel: basis.Linear, X: Value, Z: FloatArray) -> Value:
     return _inner_products(kernel, X, Z)
 
 
 @cross.register
-def _(kernel: basis.Polynomial, X, Z):
+def _(kernel: basis.Polynomial, X: Value, Z: FloatArray) -> Value:
     return reduce(mul, [_inner_products(kernel, X, Z) + 1.0] * kernel.degree) * kernel.variance
 
 
 @cross.register
-def _(kernel: basis.Constant, X, Z):
+def _(kernel: basis.Constant, X: Value, Z: FloatArray) -> Value:
     return X @ np.zeros_like(Z.T) + kernel.variance
 
 
 @singledispatch
-def diagonal(kernel, X: Value) -> Value:
+def diagonal(kernel: Any, X: Value) -> Value:
     """Variances k(x_i, x_i) at the rows of X (n, D): (n,). Stationary kernels: the constant variance."""
-    return X.sum_of_rows() * 0.0 + kernel.variance
+    variances: Value = X.sum_of_rows() * 0.0 + kernel.variance
+    return variances
 
 
 @diagonal.register
-def _(kernel: combined.Sum, X):
+def _(kernel: combined.Sum, X: Value) -> Value:
     return reduce(add, [diagonal(part, X) for part in kernel.parts])
 
 
 @diagonal.register
-def _(kernel: combined.Product, X):
+def _(kernel: combined.Product, X: Value) -> Value:
     return reduce(mul, [diagonal(part, X) for part in kernel.parts])
 
 
 @diagonal.register
-def _(kernel: columns.OnColumns, X):
+def _(kernel: columns.OnColumns, X: Value) -> Value:
     return diagonal(kernel.kernel, X.column(list(kernel.columns)))
 
 
 @diagonal.register
-def _(kernel: basis.Linear, X):
+def _(kernel: basis.Linear, X: Value) -> Value:
     return _squared_length(kernel, X)
 
 
 @diagonal.register
-def _(kernel: basis.Polynomial, X):
+def _(kernel: basis.Polynomial, X: Value) -> Value:
     return reduce(mul, [_squared_length(kernel, X) + 1.0] * kernel.degree) * kernel.variance
 
 
@@ -163,26 +167,26 @@ def design(shared: Query, X: Value) -> tuple[Value, Value]:
     return (own if mean is None else own.concat_columns(mean)), own
 
 
-def _mean(mean: Mean, X: Value):
+def _mean(mean: Mean, X: Value) -> Value | None:
     """Return the basis of the prior mean times the prior standard deviation of its weights, (n, P); None if zero."""
     ones = (X.sum_of_rows() * 0.0 + WEIGHT_SD).columns()
     return {"zero": None, "constant": ones, "linear": ones.concat_columns(X * WEIGHT_SD)}[mean.name]
 
 
-def _distance(X, Z):
+def _distance(X: Value, Z: FloatArray) -> Value:
     """Return sum_d (x_d - z_d)^2, (n, m): 0 between equal rows."""
     return reduce(add, [gap * gap for gap in (X.column([d]) - Z[:, d][None, :] for d in range(Z.shape[1]))])
 
 
-def _squared_distance(kernel, X, Z):
+def _squared_distance(kernel: stationary.Stationary | stationary.RationalQuadratic, X: Value, Z: FloatArray) -> Value:
     return _distance(X / kernel.lengthscale, Z / kernel.lengthscale)
 
 
-def _inner_products(kernel, X, Z):
+def _inner_products(kernel: basis.Linear | basis.Polynomial, X: Value, Z: FloatArray) -> Value:
     return X / kernel.lengthscale @ (Z / kernel.lengthscale).T
 
 
-def _squared_length(kernel, X):
+def _squared_length(kernel: basis.Linear | basis.Polynomial, X: Value) -> Value:
     Xs = X / kernel.lengthscale
     return (Xs * Xs).sum_of_rows()
 
@@ -192,7 +196,7 @@ NOTHING = "none"  # `Query.residual` where f is a function of the shared variabl
 
 
 @one_thread()
-def to_onnx(snapshot: Snapshot, path, *, method: str | None = None) -> tuple[str, ...]:
+def to_onnx(snapshot: Snapshot, path: Location, *, method: str | None = None) -> tuple[str, ...]:
     """Write the predictions of a committee to a new ONNX file. Return the names of its outputs.
 
     Input: `X` (n, D), doubles in original units. Outputs, (n,): `mean` and `std` of the latent function; for normal
@@ -218,7 +222,7 @@ def to_onnx(snapshot: Snapshot, path, *, method: str | None = None) -> tuple[str
     return tuple(outputs)
 
 
-def _refuse(snapshot, method):
+def _refuse(snapshot: Snapshot, method: str) -> None:
     model, likelihood = snapshot.model, snapshot.model.likelihood
     if method != COMMITTEE:
         raise InvalidOption(
@@ -242,7 +246,7 @@ def _refuse(snapshot, method):
         )
 
 
-def _facts(model) -> dict[str, str]:
+def _facts(model: Model) -> dict[str, str]:
     named = {"columns": ",".join(model.schema.columns), "target": model.y_name}
     return named | {"kernel": model.kernel_name, "likelihood": model.likelihood.name}
 

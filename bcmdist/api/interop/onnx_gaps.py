@@ -1,13 +1,12 @@
 """The scale of errors at rows with gaps as operators of an ONNX graph."""
 
-from typing import Any
-
 import numpy as np
 
+from bcmdist.api.interop.onnx_graph import Value
 from bcmdist.prediction.errors.gap_scale import GapScale
 
 
-def gap_factors(scale: GapScale, X) -> Any:
+def gap_factors(scale: GapScale, X: Value) -> Value:
     """Return the factors (n,) on observation variances at scaled inputs X (n, D); see `GapScale.factor`."""
     graph = X.graph
     marked = graph.apply("Greater", X.column(scale.inputs), scale.thresholds[None])

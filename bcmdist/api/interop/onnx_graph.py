@@ -5,17 +5,20 @@ design of query points read like the equations of `bcmdist.model`. All numbers a
 extra `onnx`), which no other module imports.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from bcmdist.errors import MissingExtra
+from bcmdist.linalg.arrays import IntArray
 
 # Versions of operators and file format, from 2022: readable by current runtimes and by those of five years ago.
 OPSET, IR_VERSION = 17, 8
 INPUT = "X"
+Operand: TypeAlias = "Value | ArrayLike"
 
 
 def _onnx() -> Any:
@@ -31,7 +34,7 @@ def _onnx() -> Any:
 class Graph:
     """An ONNX graph under construction: nodes and constants in order of creation; its only input is X (n, D)."""
 
-    def __init__(self, inputs: int):
+    def __init__(self, inputs: int) -> None:
         self.onnx, self.inputs = _onnx(), inputs
         self.nodes: list[Any] = []
         self.constants: list[Any] = []
@@ -41,7 +44,7 @@ class Graph:
         """The input X (n, D)."""
         return Value(self, INPUT)
 
-    def constant(self, array) -> "Value":
+    def constant(self, array: ArrayLike) -> "Value":
         """Add a constant array: int64 (shapes, indices) as it is, else converted to double."""
         array = np.asarray(array)
         array = array if array.dtype == np.int64 else array.astype(float)
@@ -49,7 +52,7 @@ class Graph:
         self.constants.append(self.onnx.numpy_helper.from_array(np.ascontiguousarray(array), name))
         return Value(self, name)
 
-    def apply(self, operator: str, *inputs, name: str | None = None, **attributes) -> "Value":
+    def apply(self, operator: str, *inputs: Operand, name: str | None = None, **attributes: Any) -> "Value":
         """Add a node that applies an ONNX operator to values and constants. Return its output."""
         named = [one if isinstance(one, Value) else self.constant(one) for one in inputs]
         name = name or f"v{len(self.nodes)}"
@@ -73,7 +76,8 @@ class Graph:
         made = helper.make_model(graph, opset_imports=opsets, **fields)
         helper.set_model_props(made, dict(facts))
         self.onnx.checker.check_model(made, full_check=True)
-        return made.SerializeToString()
+        contents: bytes = made.SerializeToString()
+        return contents
 
 
 @dataclass(frozen=True)
@@ -83,19 +87,19 @@ class Value:
     graph: Graph
     name: str
 
-    def __add__(self, other) -> "Value":
+    def __add__(self, other: Operand) -> "Value":
         return self.graph.apply("Add", self, other)
 
-    def __sub__(self, other) -> "Value":
+    def __sub__(self, other: Operand) -> "Value":
         return self.graph.apply("Sub", self, other)
 
-    def __mul__(self, other) -> "Value":
+    def __mul__(self, other: Operand) -> "Value":
         return self.graph.apply("Mul", self, other)
 
-    def __truediv__(self, other) -> "Value":
+    def __truediv__(self, other: Operand) -> "Value":
         return self.graph.apply("Div", self, other)
 
-    def __matmul__(self, other) -> "Value":
+    def __matmul__(self, other: Operand) -> "Value":
         return self.graph.apply("MatMul", self, other)
 
     __radd__, __rmul__ = __add__, __mul__
@@ -112,10 +116,10 @@ class Value:
     def power(self, exponent: float) -> "Value":
         return self.graph.apply("Pow", self, exponent)
 
-    def clip(self, low, high) -> "Value":
+    def clip(self, low: Operand, high: Operand) -> "Value":
         return self.graph.apply("Min", self.graph.apply("Max", self, low), high)
 
-    def column(self, d: list[int]) -> "Value":
+    def column(self, d: Sequence[int] | IntArray) -> "Value":
         """(n, D) -> (n, k), the columns with numbers d."""
         return self.graph.apply("Gather", self, np.array(d), axis=1)
 
@@ -123,7 +127,7 @@ class Value:
         """(n,) -> (n, 1)."""
         return self.graph.apply("Unsqueeze", self, np.array([1]))
 
-    def concat_columns(self, *others) -> "Value":
+    def concat_columns(self, *others: "Value") -> "Value":
         """(n, K) each -> (n, sum of K)."""
         return self.graph.apply("Concat", self, *others, axis=1)
 

@@ -7,6 +7,7 @@ from typing import Any
 from bcmdist.api.gbcm import GBCM
 from bcmdist.api.maps import maps
 from bcmdist.api.maps.fields import Model, xarray
+from bcmdist.api.requests import PredictionMethod
 from bcmdist.api.running import Where
 from bcmdist.data.groups import Location
 from bcmdist.learning.settings import Settings
@@ -52,7 +53,7 @@ class Accessor:
         model: Model,
         *,
         target: str | None = None,
-        method: str | None = None,
+        method: PredictionMethod | None = None,
         quantiles: Sequence[float] = (),
         above: Sequence[float] = (),
         latent: bool = False,
@@ -64,7 +65,7 @@ class Accessor:
         return maps.predict(self._data, model, target=target, chunks=chunks, attrs=attrs, **how)
 
     def fill(
-        self, model: Model, *, method: str | None = None, chunks: Mapping[str, int] | None = None
+        self, model: Model, *, method: PredictionMethod | None = None, chunks: Mapping[str, int] | None = None
     ) -> xarray.Dataset:
         """As `bcmdist.xarray.fill`, of this data set."""
         return maps.fill(self._data, model, method=method, chunks=chunks)
@@ -75,7 +76,7 @@ class Accessor:
         out: Location,
         *,
         target: str | None = None,
-        method: str | None = None,
+        method: PredictionMethod | None = None,
         quantiles: Sequence[float] = (),
         above: Sequence[float] = (),
         latent: bool = False,
@@ -94,7 +95,7 @@ class Accessor:
         weights: str | None = None,
         of: Of = "function",
         above: Sequence[float] = (),
-        method: str | None = None,
+        method: PredictionMethod | None = None,
         seed: int = 0,
         **windows: int,
     ) -> xarray.Dataset:

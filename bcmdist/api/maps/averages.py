@@ -1,11 +1,12 @@
 """Averages of a predicted field over blocks of the cells of a grid, as `coarsen` of xarray averages a measured one."""
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from bcmdist.api.gbcm import GBCM
+from bcmdist.api.maps.fields import xarray
 from bcmdist.api.maps.predicted import BlockPredictor, ancillary, kept_attributes, variable_of
 from bcmdist.errors import InvalidData, InvalidOption
 from bcmdist.prediction.exceedance import above_name
@@ -30,8 +31,15 @@ def checked_windows(windows: Mapping[str, Any], sizes: Mapping[str, int], where:
 
 
 def block_averages(
-    data, gbcm: GBCM, task: BlockPredictor, target, sizes: Mapping[str, int], windows: dict[str, int], weights, how
-) -> tuple[dict[str, Any], dict[str, Any]]:
+    data: xarray.Dataset,
+    gbcm: GBCM,
+    task: BlockPredictor,
+    target: str,
+    sizes: Mapping[str, int],
+    windows: dict[str, int],
+    weights: str | None,
+    how: Mapping[str, Any],
+) -> tuple[dict[str, Any], dict[Hashable, Any]]:
     """Fields and coordinates of averages over blocks of a grid, by name; nan where a block has no cell.
 
     Parameters
@@ -64,7 +72,7 @@ def block_averages(
     return fields, _coarse(data, sizes, windows)
 
 
-def _on_grid(data, name, sizes) -> np.ndarray:
+def _on_grid(data: xarray.Dataset, name: str, sizes: Mapping[str, int]) -> np.ndarray:
     """Values of a variable along some dimensions of the grid, at each of its cells.
 
     Raises
@@ -80,7 +88,9 @@ def _on_grid(data, name, sizes) -> np.ndarray:
     return np.asarray(variable.set_dims(dict(sizes)).transpose(*sizes).values)
 
 
-def _fields(data, target, dims, found, how) -> dict[str, tuple[np.ndarray, dict[str, Any]]]:
+def _fields(
+    data: xarray.Dataset, target: str, dims: Sequence[str], found: Mapping[str, np.ndarray], how: Mapping[str, Any]
+) -> dict[str, tuple[np.ndarray, dict[str, Any]]]:
     """Values of blocks and attributes of the fields, by name."""
     kept = kept_attributes(data[target].attrs if target in data.variables else {})
     what = "a new " if how["of"] == "observations" else "the noise-free "
@@ -95,7 +105,7 @@ def _fields(data, target, dims, found, how) -> dict[str, tuple[np.ndarray, dict[
     return fields
 
 
-def _coarse(data, sizes, windows) -> dict[str, Any]:
+def _coarse(data: xarray.Dataset, sizes: Mapping[str, int], windows: Mapping[str, int]) -> dict[Hashable, Any]:
     """Means of the coordinates of numbers and dates in each block."""
     coords = {name: coord for name, coord in data.coords.items() if coord.dims and set(coord.dims) <= set(sizes)}
     names = [name for name, coord in coords.items() if coord.dtype.kind in "fiumM"]

@@ -9,6 +9,7 @@ from bcmdist.api.gbcm import GBCM
 from bcmdist.api.lazy import NamedTask
 from bcmdist.api.maps.cells import WHERE
 from bcmdist.api.maps.predicted import CONVENTIONS, BlockPredictor, about, attributes, encoding, variable_of
+from bcmdist.api.requests import PredictionMethod
 from bcmdist.data.groups import Location
 from bcmdist.data.tables.grids import sizes_of
 from bcmdist.errors import DataNotFound, InvalidData, InvalidOption, MissingExtra
@@ -30,7 +31,7 @@ def committee_of(model: Model) -> GBCM:
 
 def predictor_of(
     model: Model,
-    method: str | None,
+    method: PredictionMethod | None,
     quantiles: Sequence[float] = (),
     latent: bool = False,
     above: Sequence[float] = (),
@@ -78,17 +79,25 @@ def grid_sizes(data: xarray.Dataset, task: BlockPredictor, target: str) -> dict[
     return sizes
 
 
-def _cells_to_predict(data, sizes, task, target, gaps, chunks):
+def _cells_to_predict(
+    data: xarray.Dataset,
+    sizes: Mapping[str, int],
+    task: BlockPredictor,
+    target: str,
+    gaps: bool,
+    chunks: Mapping[str, int],
+) -> xarray.Variable:
     """Return a boolean variable on the grid: the cells to predict (`gaps`: only where the target is missing).
 
     It is chunked like a lazy target, or else by `chunks` and the chunks of the inputs; otherwise in memory.
     """
     if gaps:
-        return data[target].variable.isnull()
+        missing: xarray.Variable = data[target].variable.isnull()
+        return missing
     if target in data.variables and data[target].chunks:
         return xarray.ones_like(data[target].variable, dtype=bool)
     cells = xarray.Variable(tuple(sizes), np.ones(tuple(sizes.values()), bool))
-    lengths_of = dict(data[list(task.needs)].unify_chunks().chunks) | chunks
+    lengths_of: dict[Any, Any] = dict(data[list(task.needs)].unify_chunks().chunks) | dict(chunks)
     lengths_of = {dim: lengths for dim, lengths in lengths_of.items() if dim in sizes}
     return cells.chunk(lengths_of) if lengths_of else cells
 

@@ -24,6 +24,7 @@ from bcmdist.api.maps.averages import block_averages, checked_windows
 from bcmdist.api.maps.cells import WHERE, Cells
 from bcmdist.api.maps.fields import Model, committee_of, grid_sizes, predicted_cells, predictor_of, xarray
 from bcmdist.api.maps.predicted import CONVENTIONS
+from bcmdist.api.requests import PredictionMethod
 from bcmdist.api.running import Where
 from bcmdist.data.groups import Location
 from bcmdist.data.outputs import refuse_existing
@@ -97,7 +98,7 @@ def predict(
     model: Model,
     *,
     target: str | None = None,
-    method: str | None = None,
+    method: PredictionMethod | None = None,
     quantiles: Sequence[float] = (),
     above: Sequence[float] = (),
     latent: bool = False,
@@ -143,7 +144,7 @@ def fill(
     data: xarray.Dataset,
     model: Model,
     *,
-    method: str | None = None,
+    method: PredictionMethod | None = None,
     chunks: Mapping[str, int] | None = None,
 ) -> xarray.Dataset:
     """Return the measured target with its gaps filled by predictions.
@@ -187,7 +188,7 @@ def predict_to_zarr(
     out: Location,
     *,
     target: str | None = None,
-    method: str | None = None,
+    method: PredictionMethod | None = None,
     quantiles: Sequence[float] = (),
     above: Sequence[float] = (),
     latent: bool = False,
@@ -238,7 +239,7 @@ def average(
     weights: str | None = None,
     of: Of = "function",
     above: Sequence[float] = (),
-    method: str | None = None,
+    method: PredictionMethod | None = None,
     seed: int = 0,
     **windows: int,
 ) -> xarray.Dataset:
@@ -309,7 +310,7 @@ def on_sphere(data: xarray.Dataset, *, lon: str = "lon", lat: str = "lat") -> xa
     return data.assign_coords(plain)
 
 
-def _regions(data, sizes, target) -> dict[str, int]:
+def _regions(data: xarray.Dataset, sizes: dict[str, int], target: str) -> dict[str, int]:
     """Return the cells of a region along each dimension: at most `REGION_CELLS` in all, filled along the fastest
     dimensions first, and at most the target's first chunk along each dimension."""
     chunks = dict(data[target].chunksizes) if target in data.variables else {}

@@ -7,7 +7,7 @@ t2m_standard_error   standard_name "air_temperature standard_error", units "degC
                      units_metadata "temperature: difference"
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -20,6 +20,7 @@ from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.tables.coding import Coding, plain
 from bcmdist.data.tables.grids import column_of
 from bcmdist.errors import InvalidOption
+from bcmdist.linalg.arrays import BoolArray, FloatArray
 from bcmdist.prediction.exceedance import above_name
 from bcmdist.prediction.in_memory import predict_by
 from bcmdist.prediction.predictive_model import CommitteeModel, RowPredictor
@@ -76,12 +77,12 @@ class BlockPredictor:
         return (*self.coding.columns, *self.companions.values())
 
     @property
-    def classes(self) -> tuple:
+    def classes(self) -> tuple[str, ...] | tuple[int, ...]:
         """Class labels (names, or else numbers); () for other likelihoods."""
         model = self.snapshot.model
         if not model.likelihood.categorical:
             return ()
-        return tuple(model.class_labels)
+        return model.class_labels
 
     @property
     def outputs(self) -> dict[str, tuple[int, ...]]:
@@ -108,7 +109,7 @@ class BlockPredictor:
     def _predictor(self) -> RowPredictor:
         return CommitteeModel(self.snapshot).predictor(self.method)
 
-    def __call__(self, requested, *values) -> tuple[np.ndarray, ...]:
+    def __call__(self, requested: BoolArray, *values: np.ndarray) -> tuple[np.ndarray, ...]:
         """Return the `outputs` at the cells of a block: nan, or `NO_LABEL`, where nothing is predicted.
 
         Parameters
@@ -128,7 +129,9 @@ class BlockPredictor:
                 out[name][some] = found
         return tuple(out[name].reshape(requested.shape + shape) for name, shape in self.outputs.items())
 
-    def rows(self, requested, values) -> tuple[np.ndarray, dict[str, np.ndarray], np.ndarray]:
+    def rows(
+        self, requested: BoolArray, values: Sequence[np.ndarray]
+    ) -> tuple[np.ndarray, dict[str, np.ndarray], np.ndarray]:
         """Inputs (n, D), companions (n,) by role, and whether to predict, (n,), at the cells of a block, as of
         `__call__`."""
         columns = {
@@ -140,10 +143,10 @@ class BlockPredictor:
         there = np.ravel(requested) & ~np.isnan(np.column_stack([X, *companions.values()])).any(axis=1)
         return X, companions, there
 
-    def _nothing(self, name, shape):
+    def _nothing(self, name: str, shape: tuple[int, ...]) -> np.ndarray:
         return np.full(shape, NO_LABEL, np.int32) if name == "label" else np.full(shape, np.nan)
 
-    def _at(self, X, companions):
+    def _at(self, X: FloatArray, companions: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         predictions = predict_by(self._predictor, X, quantiles=self.quantiles, above=self.above, **companions)
         if self.classes:
             named = self.snapshot.model.schema.classes
@@ -159,11 +162,11 @@ class BlockPredictor:
             moments |= {"latent": predictions["mean"], "latent_standard_error": np.sqrt(predictions["variance"])}
         return moments | {name: predictions[name] for name in self.outputs if name not in moments}
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[Any, ...]:
         return _restored, (packed(self.snapshot), self.method, self.quantiles, self.latent, self.above)
 
 
-def _restored(files, *how):
+def _restored(files: Mapping[str, bytes], *how: Any) -> BlockPredictor:
     return BlockPredictor(unpacked(files), *how)
 
 
@@ -176,12 +179,18 @@ ON_A_SCALE = {"degc", "deg_c", "celsius", "degree_celsius", "degrees_celsius", "
 ON_A_SCALE |= {"degf", "deg_f", "fahrenheit", "degree_fahrenheit", "degrees_fahrenheit", "degree_f", "degrees_f", "°f"}
 
 
-def variable_of(target, output) -> str:
+def variable_of(target: str, output: str) -> str:
     """Return the variable name of a predicted quantity: the target's name, with a suffix for all but the main one."""
     return target if output in ("mean", "label") else f"{target}_{output}"
 
 
-def attributes(target, outputs, found: Mapping[str, Any], source, classes=()) -> dict[str, dict[str, Any]]:
+def attributes(
+    target: str,
+    outputs: Sequence[str],
+    found: Mapping[str, Any],
+    source: str,
+    classes: Sequence[str] | Sequence[int] = (),
+) -> dict[str, dict[str, Any]]:
     """Return the attributes of each predicted quantity, by its name.
 
     Parameters
@@ -200,13 +209,13 @@ def attributes(target, outputs, found: Mapping[str, Any], source, classes=()) ->
     return {output: field if output == "mean" else _ancillary(target, output, kept) for output in outputs}
 
 
-def _flags(classes) -> dict[str, Any]:
+def _flags(classes: Sequence[str] | Sequence[int]) -> dict[str, Any]:
     named = isinstance(classes[0], str)
     meanings = " ".join(str(label).replace(" ", "_") for label in classes)
     return {"flag_values": list(range(len(classes)) if named else classes), "flag_meanings": meanings}
 
 
-def _ancillary(target, output, kept) -> dict[str, Any]:
+def _ancillary(target: str, output: str, kept: Mapping[str, Any]) -> dict[str, Any]:
     """Return the attributes of a standard deviation, a quantile or the latent function."""
     shared = {name: kept[name] for name in ("units", "grid_mapping") if name in kept}
     if output == "latent":
@@ -225,7 +234,7 @@ def kept_attributes(found: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in found.items() if name not in ABOUT_VALUES}
 
 
-def ancillary(kept: Mapping[str, Any], long_name) -> dict[str, Any]:
+def ancillary(kept: Mapping[str, Any], long_name: str) -> dict[str, Any]:
     """Return the attributes of a standard deviation of a field with the attributes `kept`."""
     shared = {name: kept[name] for name in ("units", "grid_mapping") if name in kept}
     attrs = shared | {"long_name": long_name}
@@ -236,12 +245,12 @@ def ancillary(kept: Mapping[str, Any], long_name) -> dict[str, Any]:
     return attrs
 
 
-def encoding(output) -> dict[str, Any]:
+def encoding(output: str) -> dict[str, Any]:
     """Return the xarray encoding of an output."""
     return {"_FillValue": NO_LABEL} if output == "label" else {}
 
 
-def about(data, used) -> list[str]:
+def about(data: Any, used: Iterable[str]) -> list[str]:
     """Return the variables that others refer to as grid mapping or bounds."""
     spoken = [data[name].attrs | data[name].encoding for name in (*used, *data.coords) if name in data.variables]
     named = [word for attrs in spoken for key in ("grid_mapping", "bounds") for word in str(attrs.get(key, "")).split()]

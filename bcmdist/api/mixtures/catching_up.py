@@ -5,8 +5,9 @@ stream has one consumer.
 """
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from bcmdist.api import fit, refitting
 from bcmdist.committee.absorbed import partitions_of
@@ -80,19 +81,19 @@ class Replayed:
     Each is delivered with the position at which the first member absorbed it, and with the offset of its last commit.
     """
 
-    def __init__(self, name: str, parts: Sequence[Partition], entries: Sequence[Entry], offset):
+    def __init__(self, name: str, parts: Sequence[Partition], entries: Sequence[Entry], offset: Any) -> None:
         self.name, self.offset = name, offset
         self._left = [(part, entry.position) for part, entry in zip(parts, entries, strict=True)]
 
-    def read(self, after, most) -> list[Delivery]:
+    def read(self, after: Any, most: int) -> list[Delivery]:
         """Return the next deliveries, at most `most`."""
         taken, self._left = self._left[:most], self._left[most:]
         return [Delivery((part,), self.offset, position) for part, position in taken]
 
-    def ack(self, offset, keys) -> None:
+    def ack(self, offset: Any, keys: Iterable[str]) -> None:
         """Do nothing: the first member acknowledges."""
 
-    def lag(self, after) -> int:
+    def lag(self, after: Any) -> int:
         """Return the number of partitions left."""
         return len(self._left)
 
@@ -118,7 +119,7 @@ def following(snapshot: Snapshot, first: Snapshot, options: IngestOptions | None
         return fit.ingest_source(snapshot, source, _follower(snapshot, first, options), runtime)[0]
 
 
-def _follower(snapshot, first, options) -> IngestOptions:
+def _follower(snapshot: Snapshot, first: Snapshot, options: IngestOptions | None) -> IngestOptions:
     """Options with which a member absorbs partitions that the first has absorbed."""
     fades, grown = first.facts.fading, len(first.model.earlier) > len(snapshot.model.earlier)
     growth = Growth.asked(snapshot, options or IngestOptions(grow=grown))

@@ -20,8 +20,9 @@ import contextlib
 import hashlib
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy.special import softmax
@@ -41,6 +42,7 @@ from bcmdist.committee.mixture_commits import (
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.schema import warn
 from bcmdist.errors import BcmdistError, CommitConflict, InvalidOption
+from bcmdist.linalg.arrays import FloatArray
 from bcmdist.runtime.interface import Runtime
 from bcmdist.storage.commits import Reference, open_store
 
@@ -71,12 +73,13 @@ def log_evidence(snapshot: Snapshot) -> float:
     return float(snapshot.committee.log_evidence)
 
 
-def evidence_weights(now: Sequence[float], sampled: Sequence[float]) -> np.ndarray:
+def evidence_weights(now: Sequence[float], sampled: Sequence[float]) -> FloatArray:
     """Importance weights of samples from log evidences now and when sampled, (K,) each; their sum is 1."""
-    return softmax(np.subtract(now, sampled))
+    weights: FloatArray = softmax(np.subtract(now, sampled))
+    return weights
 
 
-def effective_samples(weights) -> float:
+def effective_samples(weights: Sequence[float] | FloatArray) -> float:
     """Number of equally weighted samples with the same standard error, 1 / sum w^2, for weights with the sum 1."""
     return float(1.0 / np.sum(np.square(weights)))
 
@@ -118,13 +121,13 @@ def revised(
     raise AssertionError("the last attempt returns or raises")
 
 
-def _changed(number, snapshot, change: Change) -> Changed:
+def _changed(number: int, snapshot: Snapshot, change: Change) -> Changed:
     after = change(number, snapshot)
     at = Reference(after.url, after.commit, after.digest)
     return Changed(at, _ledger_of(after), log_evidence(after), log_evidence(snapshot))
 
 
-def _ledger_of(snapshot) -> str:
+def _ledger_of(snapshot: Snapshot) -> str:
     """A hash of the rows that a member has absorbed, with their weights."""
     lines, fades = sorted((one.key, one.digest, one.weight) for one in snapshot.ledger), snapshot.facts.fading
     return hashlib.sha256(repr((lines, fades if fades.fades else None)).encode()).hexdigest()
@@ -141,7 +144,9 @@ def _refuse_other_rows(contents: Contents) -> None:
             )
 
 
-def _committed(contents: Contents, after: Sequence[Changed], operation, sample_weights=None) -> Contents:
+def _committed(
+    contents: Contents, after: Sequence[Changed], operation: str, sample_weights: SampleWeights | None = None
+) -> Contents:
     """Write the next commit of a mixture; `contents` where nothing has changed.
 
     Raises
@@ -189,7 +194,7 @@ def recovered(url: str, runtime: Runtime) -> Contents:
     with held(contents):
         first = continued(named[0])
 
-        def caught_up(number, snapshot):
+        def caught_up(number: int, snapshot: Snapshot) -> Snapshot:
             return following(continued(snapshot.reference, first), first, None, runtime) if number else first
 
         try:
@@ -207,12 +212,12 @@ def forget(url: str, keys: Sequence[str], runtime: Runtime) -> Contents:
     return revised(url, lambda _, one: fit.forget(one, keys, runtime), runtime, "forget")
 
 
-def reweight(url: str, asked, runtime: Runtime) -> Contents:
+def reweight(url: str, asked: Mapping[str, float], runtime: Runtime) -> Contents:
     """Set weights of partitions in all members, and commit; see `revision.reweight`."""
     return revised(url, lambda _, one: revision.reweight(one, asked, runtime), runtime, "reweight")
 
 
-def refine(url: str, runtime: Runtime, **how) -> Contents:
+def refine(url: str, runtime: Runtime, **how: Any) -> Contents:
     """Make further passes with each member, and commit; see `passes.refine`."""
     return revised(url, lambda _, one: fit.refine(one, runtime, **how), runtime, "refine")
 
@@ -231,14 +236,14 @@ def revert(url: str, to: int | str, runtime: Runtime) -> Contents:
     with held(earlier):
         named = references(earlier)
 
-        def reverted(number, snapshot):
+        def reverted(number: int, snapshot: Snapshot) -> Snapshot:
             at = named[number].number
             return snapshot if at == snapshot.commit else refitting.revert(snapshot, at)
 
         return revised(url, reverted, runtime, "revert", sample_weights=stored.sample_weights)
 
 
-def prune(url: str, keep: int) -> dict:
+def prune(url: str, keep: int) -> dict[str, Any]:
     """Remove all but the newest `keep` commits of a mixture, and the commits of members that only these name.
 
     Returns
@@ -263,7 +268,7 @@ def prune(url: str, keep: int) -> dict:
     return {"kept": kept, "removed": numbers[: -len(kept)], "blobs": blobs}
 
 
-def history(url: str) -> list[dict]:
+def history(url: str) -> list[dict[str, Any]]:
     """Describe the commits of a mixture that are left, oldest first: as `records.history` those of the first member,
     with the `number` of the mixture, the `operation` that made it and its `sample_weights`."""
     numbers, found = [1, *(number + 1 for number in revision_store(url).numbers())], []

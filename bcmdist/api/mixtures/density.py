@@ -17,6 +17,7 @@ from bcmdist.learning.evidence.objectives import CommitteeObjective, LocalObject
 from bcmdist.learning.evidence_refinement import IndependentRowsObjective
 from bcmdist.learning.point import Point, moves_of
 from bcmdist.learning.search import Objective
+from bcmdist.linalg.arrays import FloatArray
 from bcmdist.model.kernels import Kernel, split_parameters
 from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.model import named_parameters, with_named
@@ -45,7 +46,7 @@ class Coordinates:
     `groups` (D,): for each input, the first input with which it shares a lengthscale; each group is one parameter.
     """
 
-    def __init__(self, kernel: Kernel, likelihood: Likelihood, groups: tuple[int, ...] = ()):
+    def __init__(self, kernel: Kernel, likelihood: Likelihood, groups: tuple[int, ...] = ()) -> None:
         self.kernel, self.likelihood = kernel, likelihood
         moves = moves_of(Point("", kernel, likelihood, -np.inf, groups=groups))
         self.which, self.first = moves.argmax(axis=1), moves.argmax(axis=0)
@@ -55,21 +56,22 @@ class Coordinates:
         self.slope = np.array([-2.0 if n in lengthscales else 1.0 for n, _ in every])
         self.names = [n.replace("lengthscale", "w") + ("" if k is None else f"[{k}]") for n, k in every]
 
-    def at(self, phi) -> tuple[Kernel, Likelihood]:
+    def at(self, phi: FloatArray) -> tuple[Kernel, Likelihood]:
         """Return kernel and likelihood at the coordinates phi (P,)."""
         named = named_parameters(self.kernel, self.likelihood)
         flat = np.exp(phi / self.slope)[self.which]
         return with_named(self.kernel, self.likelihood, split_parameters(named, flat))
 
-    def _of_model(self) -> np.ndarray:
+    def _of_model(self) -> FloatArray:
         """Coordinates (P,) of this kernel and likelihood."""
         every = np.log(np.concatenate(list(named_parameters(self.kernel, self.likelihood).values())))
-        return every[self.first] * self.slope
+        coordinates: FloatArray = every[self.first] * self.slope
+        return coordinates
 
     def log_density(self, objective: Objective) -> LogDensity:
         """Return the log posterior density with gradient, from an objective with its gradient in log parameters."""
 
-        def log_likelihood(phi):
+        def log_likelihood(phi: FloatArray) -> tuple[float, FloatArray]:
             if np.abs(phi).max() > LARGEST_LOG:
                 return -np.inf, np.zeros_like(phi)
             value, gradient = objective(*self.at(phi))
@@ -77,7 +79,7 @@ class Coordinates:
 
         return with_normal_prior(log_likelihood, mean=PRIOR_MEAN, sd=PRIOR_SD)
 
-    def start(self, chain, *, learned: bool = False) -> np.ndarray:
+    def start(self, chain: int, *, learned: bool = False) -> np.ndarray:
         """Return the starting point of a chain, (P,): the paper's values for chain 0, random ones about them else.
 
         learned : start from this kernel and likelihood in place of the paper's values
@@ -130,7 +132,7 @@ def independent_rows_objective(prepared: GBCM, parts: list[Partition], runtime: 
     return IndependentRowsObjective(runtime, parts, residual=prepared.model.shared.residual, **how)
 
 
-def _of_committee(prepared) -> dict[str, Any]:
+def _of_committee(prepared: GBCM) -> dict[str, Any]:
     query = cast(Query, prepared.model.shared)  # the experts that are sampled share values at query points
     return {
         "scaling": _scaling(prepared),
@@ -142,6 +144,6 @@ def _of_committee(prepared) -> dict[str, Any]:
     }
 
 
-def _scaling(prepared):
+def _scaling(prepared: GBCM) -> BlobReference:
     digests = prepared.store.put_arrays({"scaling": scaling_to_array(prepared.model.scaling)})
     return BlobReference(prepared.url, digests["scaling"])

@@ -22,7 +22,7 @@ ROUND_SECONDS = 5.0
 
 
 def ingest(
-    url: str, source: Source, options: IngestOptions | None, runtime: Runtime, *, operation="ingest"
+    url: str, source: Source, options: IngestOptions | None, runtime: Runtime, *, operation: str = "ingest"
 ) -> tuple[Contents, IngestReport]:
     """Absorb the partitions of a source into all members, each exactly once, and commit.
 
@@ -51,7 +51,7 @@ def ingest(
 class _Round:
     """One ingestion by the first member, and then by the others: from the number of a member to its change."""
 
-    def __init__(self, source: Source, options: IngestOptions, runtime: Runtime, done: int):
+    def __init__(self, source: Source, options: IngestOptions, runtime: Runtime, done: int) -> None:
         self.source, self.options, self.runtime, self.done = source, options, runtime, done
         self.report = IngestReport()
         self.failure: BcmdistError | None = None
@@ -65,7 +65,7 @@ class _Round:
             return self._first
         return following(snapshot, self._first, self.options, self.runtime)
 
-    def _absorbed(self, snapshot) -> Snapshot:
+    def _absorbed(self, snapshot: Snapshot) -> Snapshot:
         options, self._begun, self._before = self.options, time.monotonic(), snapshot
         most = None if options.max_partitions is None else options.max_partitions - self.done - self.report.partitions
         if most == 0:

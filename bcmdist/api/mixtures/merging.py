@@ -3,7 +3,7 @@
 The list of members is written last: before, the new directory holds no mixture.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from bcmdist.api import merging
 from bcmdist.api.carried import write_portable
 from bcmdist.api.mixtures.changes import evidence_weights, log_evidence, warn_of_few
+from bcmdist.committee.ingest.options import SampleWeights
 from bcmdist.committee.mixture_commits import (
     Contents,
     Revision,
@@ -20,6 +21,7 @@ from bcmdist.committee.mixture_commits import (
     revision_of,
 )
 from bcmdist.committee.snapshot import Snapshot
+from bcmdist.data.groups import Location
 from bcmdist.errors import ModelExists, ModelsDiffer
 from bcmdist.learning.sampling.chains import chain_store
 from bcmdist.model.model import named_parameters
@@ -52,7 +54,7 @@ def merge(one: Contents, other: Contents, model: Any, runtime: Runtime, *, query
     for number, pair in enumerate(pairs):
         _refuse_other_samples(one, other, number, *map(_loaded, pair))
     stored = [revision_of(contents) for contents in (one, other)]
-    kind = "evidence" if "evidence" in [revision.sample_weights for revision in stored] else "equal"
+    kind: SampleWeights = "evidence" if "evidence" in [revision.sample_weights for revision in stored] else "equal"
     sampled = stored[0].sampled or [log_evidence(_loaded(a)) for a, _ in pairs]
 
     def members() -> Iterator[Snapshot]:
@@ -80,7 +82,15 @@ def _loaded(reference: Reference) -> Snapshot:
     return Snapshot.load(reference.url, commit=reference.number)
 
 
-def _made(like: Contents, model, members, *, operation, sampled, sample_weights) -> Contents:
+def _made(
+    like: Contents,
+    model: Location,
+    members: Iterable[Snapshot],
+    *,
+    operation: str,
+    sampled: list[float],
+    sample_weights: SampleWeights,
+) -> Contents:
     """Write a mixture of members, which are made one by one, with the chains of another; nothing is left on failure."""
     storage = open_storage(model)
     if storage.names(""):
@@ -112,14 +122,14 @@ def copy_chains(one: Any, other: Any) -> None:
         new.commit(number, arrays=arrays, facts=commit.facts, segments=(), offsets={})
 
 
-def _refuse_other_samples(one, other, number, a, b):
+def _refuse_other_samples(one: Contents, other: Contents, number: int, a: Snapshot, b: Snapshot) -> None:
     (named, others) = (named_parameters(m.model.shared.kernel, m.model.likelihood) for m in (a, b))
     differ = [name for name in named if name not in others or not np.array_equal(named[name], others[name])]
     if differ or named.keys() != others.keys():
         raise _other_samples(one, other, f"other values of {(differ or sorted(others.keys() - named.keys()))[0]}")
 
 
-def _other_samples(one, other, got):
+def _other_samples(one: Contents, other: Contents, got: str) -> ModelsDiffer:
     return ModelsDiffer(
         f"expected the same samples of hyper-parameters in {one.url} and {other.url}, got {got}; fit one of the two "
         "with --like the other, which takes its samples"

@@ -5,7 +5,7 @@ partitions of one, each is a task of its own: then nothing waits for the sums of
 chain is the same by its seed; a member continues the fit in its directory.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,9 +13,11 @@ from bcmdist.api import fit
 from bcmdist.api.gbcm import GBCM
 from bcmdist.api.mixtures.density import Coordinates, MakeObjective
 from bcmdist.data.dataset import Dataset, open_data
+from bcmdist.data.groups import Location
 from bcmdist.data.partition import Partition, Span, Work, partitions
 from bcmdist.experts.hmc import HMC, Chain, sample
 from bcmdist.learning.settings import Settings
+from bcmdist.linalg.arrays import FloatArray
 from bcmdist.prediction.local import arrange
 from bcmdist.runtime.interface import Runtime, SerialRuntime, Task
 from bcmdist.storage.commits import Reference
@@ -26,12 +28,12 @@ class SampleChain:
     """Task: sample the chain of a number, from a prepared committee and its rows."""
 
     prepared: Reference
-    source: str
+    source: Location
     settings: Settings
     hmc: HMC
     objective: MakeObjective
 
-    def __call__(self, span, rows) -> Chain:
+    def __call__(self, span: Span, rows: None) -> Chain:
         return self.on(span.start, SerialRuntime())
 
     def on(self, number: int, runtime: Runtime) -> Chain:
@@ -49,14 +51,14 @@ def coordinates_of(prepared: GBCM) -> Coordinates:
     return Coordinates(begun.shared.kernel, begun.likelihood, begun.schema.groups)
 
 
-def parts_of(prepared: GBCM, source, settings: Settings) -> list[Partition]:
+def parts_of(prepared: GBCM, source: Location, settings: Settings) -> list[Partition]:
     """The partitions whose evidence is sampled: the cells of a prepared committee, or rows as they are stored."""
     if prepared.model.cells is not None:
         return arrange.cell_partitions(prepared.snapshot)
     return partitions(_opened(source, settings), settings.partition_rows)
 
 
-def _opened(source, settings) -> Dataset:
+def _opened(source: Location, settings: Settings) -> Dataset:
     return open_data(source, x=settings.x, y=settings.y)
 
 
@@ -64,7 +66,7 @@ def _opened(source, settings) -> Dataset:
 class FitMember:
     """Task: fit the committee of a sample; return its commit."""
 
-    source: str
+    source: Location
     settings: Settings
     """with the hyper-parameters of the sample"""
     model: str
@@ -72,7 +74,7 @@ class FitMember:
     cells: Reference | None
     """the commit of which it takes the cells; None for partitions of rows as they are stored"""
 
-    def __call__(self, span, rows) -> Reference:
+    def __call__(self, span: Span, rows: None) -> Reference:
         return self.on(SerialRuntime())
 
     def on(self, runtime: Runtime) -> Reference:
@@ -108,6 +110,6 @@ def each(
         yield outcome.parts[0].start, outcome.result
 
 
-def fixed_at(settings: Settings, named) -> Settings:
+def fixed_at(settings: Settings, named: Mapping[str, FloatArray]) -> Settings:
     """The settings of a member: nothing is learned, hyper-parameters have the values `named`."""
     return replace(settings, learn=False, set={name: values.tolist() for name, values in named.items()})

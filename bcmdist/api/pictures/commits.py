@@ -8,8 +8,9 @@ from bcmdist.api.pictures.curves import commits
 from bcmdist.api.pictures.subject import Subject
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.errors import InvalidOption
+from bcmdist.linalg.arrays import FloatArray
 from bcmdist.prediction.predictive_model import PREDICTORS
-from bcmdist.prediction.scored_rows import score_predictions
+from bcmdist.prediction.scored_rows import Judged, score_predictions
 
 MOST_COMMITS = 12
 MOST_ROWS = 2000  # rows on which each commit is scored
@@ -27,7 +28,7 @@ def learning(subject: Subject) -> Any:
     return commits(points, title=title, names=names)
 
 
-def _chosen(snapshot):
+def _chosen(snapshot: Snapshot) -> list[int]:
     """Return up to `MOST_COMMITS` commit numbers, about evenly spaced in the logarithm of the rows absorbed.
 
     Of commits with equal numbers of rows, one is used.
@@ -46,7 +47,7 @@ def _chosen(snapshot):
     return [absorbed[n] for n in np.unique(rows[np.abs(rows[:, None] - targets).argmin(axis=0)]).tolist()]
 
 
-def _scored(snapshot, rows):
+def _scored(snapshot: Snapshot, rows: Judged) -> tuple[tuple[float, ...], tuple[str, str]]:
     """Return (rows absorbed, two scores each followed by its standard error), and the names of the two scores."""
     model = snapshot.model
     found = score_predictions(PREDICTORS["committee"].of_snapshot(snapshot), rows.X, rows.obs, rows.number)
@@ -69,5 +70,5 @@ def _scored(snapshot, rows):
 LOSS = "mean negative log density (nats)"
 
 
-def _mean(values):
+def _mean(values: FloatArray) -> tuple[float, float]:
     return values.mean(), values.std() / np.sqrt(max(1, len(values) - 1))

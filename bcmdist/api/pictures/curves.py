@@ -1,17 +1,22 @@
 """Curves against the number of rows absorbed: learning curves of the demo and of commits, and drift."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from bcmdist.api.pictures import paper
 from bcmdist.api.pictures.paper import LINE, QUIET
+from bcmdist.data.groups import Location
+from bcmdist.linalg.arrays import FloatArray
 from bcmdist.storage.entry import NUMBER_SCORES
 
 SMOOTHED = 20  # the moving average in a picture of drift covers 1 / SMOOTHED of the arrivals
 
 
-def learning_curve(path, curve, *, majority_share, test_rows=None) -> None:
+def learning_curve(
+    path: Location, curve: Sequence[Mapping[str, float]], *, majority_share: float, test_rows: int | None = None
+) -> None:
     """Write a picture of accuracy and log loss against rows absorbed (GBCM paper, figure 2).
 
     Parameters
@@ -42,7 +47,7 @@ def learning_curve(path, curve, *, majority_share, test_rows=None) -> None:
         paper.save(figure, path)
 
 
-def commits(points, *, title, names) -> Any:
+def commits(points: Sequence[Sequence[float]], *, title: str, names: Sequence[str]) -> Any:
     """Draw two scores of n commits against rows absorbed.
 
     Parameters
@@ -60,13 +65,13 @@ def commits(points, *, title, names) -> Any:
     return figure
 
 
-def drift_picture(path, table) -> None:
+def drift_picture(path: Location, table: FloatArray) -> None:
     """Write the picture of `drift` to a file."""
     with paper.styled():
         paper.save(drift(table), path)
 
 
-def drift(table) -> Any:
+def drift(table: FloatArray) -> Any:
     """Draw how well partitions were predicted before they were absorbed, in the order of arrival.
 
     Parameters

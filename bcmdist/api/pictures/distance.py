@@ -1,5 +1,6 @@
 """Picture of a cross-validation: errors and coverage over the distance to the nearest kept row."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -7,14 +8,16 @@ import numpy as np
 from bcmdist.api.pictures import paper
 from bcmdist.api.pictures.paper import BAND, LINE, QUIET
 from bcmdist.api.pictures.scores import wilson
-from bcmdist.api.validation.result import ValidationResult
+from bcmdist.api.validation.result import DistanceScores, ValidationResult
+from bcmdist.data.groups import Location
+from bcmdist.linalg.arrays import FloatArray
 
 ERRORS = {"rmse": "RMSE", "log_loss": "log loss (nats)", "deviance": "deviance"}  # the first that the model has
 SHARES = {"coverage95": 0.95, "coverage50": 0.5, "accuracy": None}  # those that the model has, and what is expected
 WIDE = 30.0  # a larger ratio of distances gets a logarithmic scale
 
 
-def distance_picture(path, result: ValidationResult) -> None:
+def distance_picture(path: Location, result: ValidationResult) -> None:
     """Write the picture of a cross-validation to a file."""
     paper.check(path)
     with paper.styled():
@@ -43,7 +46,7 @@ def over_distance(result: ValidationResult) -> Any:
     return figure
 
 
-def _draw_shares(axis, place, points, names):
+def _draw_shares(axis: Any, place: FloatArray, points: Sequence[DistanceScores], names: Sequence[str]) -> None:
     """Draw shares of rows with their 95 % intervals."""
     rows = np.array([point.rows for point in points], dtype=float)
     for name, color in zip(names, (LINE, "0.4"), strict=False):

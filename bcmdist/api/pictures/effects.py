@@ -1,7 +1,7 @@
 """Effects: each term of the kernel that is a function of one column, with its 95 % band (as of additive models)."""
 
 import math
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -10,7 +10,12 @@ from bcmdist.api.pictures.paper import BAND, LINE
 from bcmdist.api.pictures.subject import Subject, target_name
 from bcmdist.api.relevance import Feature, features
 from bcmdist.errors import InvalidOption
+from bcmdist.linalg.arrays import FloatArray
 from bcmdist.model.kernel_columns import kernel_columns
+from bcmdist.model.kernels import Kernel
+from bcmdist.model.model import Model
+from bcmdist.model.shared.belief import Belief
+from bcmdist.model.shared.query import Query
 from bcmdist.prediction.terms import refuse_terms, term_effect, term_names, term_shares
 
 CURVE_POINTS = 120
@@ -58,7 +63,7 @@ def effects(subject: Subject) -> Any:
     return figure
 
 
-def one_column_terms(model) -> list[tuple[str, Any, Feature]]:
+def one_column_terms(model: Model) -> list[tuple[str, Any, Feature]]:
     """Name, kernel and column of each term that depends on one column only."""
     names, found = term_names(model), []
     for name, kernel in zip(names, model.shared.kernel.terms, strict=False):
@@ -69,9 +74,10 @@ def one_column_terms(model) -> list[tuple[str, Any, Feature]]:
     return found
 
 
-def _draw(axis, subject, belief, kernel, feature):
+def _draw(axis: Any, subject: Subject, belief: Belief, kernel: Kernel, feature: Feature) -> None:
     model = subject.snapshot.model
-    points, scale = model.shared.points, model.likelihood.units.latent_length(model.scaling.y_scale)
+    query = cast(Query, model.shared)  # of others there are no terms
+    points, scale = query.points, model.likelihood.units.latent_length(model.scaling.y_scale)
     original = model.scaling.original_inputs(points)
     column = int(feature.inputs[0])
     levels = _levels(kernel, feature, points, original)
@@ -81,13 +87,13 @@ def _draw(axis, subject, belief, kernel, feature):
         X[:, column] = place
         Z = model.scaling.inputs(X)
     else:
-        names, Z = levels
+        names, of_levels = levels
         place = np.arange(len(names))
         if feature.levels is not None:
             X = np.tile(model.scaling.original_inputs(np.zeros((1, model.inputs))), (len(names), 1))
             X[:, feature.inputs] = np.eye(len(names))
-            Z = model.scaling.inputs(X)
-    mean, variance = term_effect(model.shared, belief, kernel, Z, points)
+        Z = model.scaling.inputs(X) if of_levels is None else of_levels
+    mean, variance = term_effect(query, belief, kernel, Z, points)
     mean, band = mean * scale, NORMAL95 * np.sqrt(variance) * scale
     if levels is None:
         axis.fill_between(place, mean - band, mean + band, color=BAND)
@@ -101,7 +107,9 @@ def _draw(axis, subject, belief, kernel, feature):
     axis.axhline(0.0, color="0.7", linewidth=0.8, zorder=0)
 
 
-def _levels(kernel, feature, points, original):
+def _levels(
+    kernel: Kernel, feature: Feature, points: FloatArray, original: FloatArray
+) -> tuple[list[str], FloatArray | None] | None:
     """Names of the levels of a category, and scaled rows with these where levels are numbers; None for a number."""
     if feature.levels is not None:
         return [*feature.levels, "missing"][: len(feature.inputs)], None

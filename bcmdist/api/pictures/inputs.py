@@ -1,5 +1,6 @@
 """Picture of the relevance of inputs."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -7,8 +8,9 @@ import numpy as np
 from bcmdist.api.pictures import paper
 from bcmdist.api.pictures.paper import LINE
 from bcmdist.api.pictures.subject import Subject
-from bcmdist.api.relevance import Losses, features
+from bcmdist.api.relevance import Lengthscales, Losses, features
 from bcmdist.errors import InvalidOption
+from bcmdist.linalg.arrays import IntArray
 
 MOST_COLUMNS = 30  # most inputs shown in a picture
 LINEAR = "The prior mean is linear: an input may matter by that, too, whatever its lengthscale."
@@ -44,7 +46,7 @@ def relevance(subject: Subject, lost: Losses | None = None) -> Any:
     return figure
 
 
-def _draw_lengthscales(axes, names, parts, order):
+def _draw_lengthscales(axes: Any, names: Sequence[str], parts: Sequence[Lengthscales], order: IntArray) -> None:
     width = 0.8 / len(parts)
     for number, part in enumerate(parts):
         place = np.arange(len(order)) + number * width

@@ -5,7 +5,7 @@ The two inputs are longitude and latitude of a point on a sphere; else the coord
 widest gap between rows, so that a region on both sides of 180 degrees is drawn as one.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,8 @@ from bcmdist.api.relevance import column_names, features
 from bcmdist.data.tables.sphere import Sphere, degrees, points
 from bcmdist.errors import InvalidOption
 from bcmdist.learning.column_roles import map_axes
+from bcmdist.linalg.arrays import FloatArray
+from bcmdist.model.model import Model
 from bcmdist.prediction.exceedance import above_name, refuse_thresholds
 
 CELLS = 60  # grid cells of a map, along each input
@@ -26,6 +28,9 @@ PANEL_WIDTH = 4.5  # inches
 MAP_HALF_WIDTH = 1.7  # without rows, a map extends so many standard deviations from the mean of an input
 GLOBE = 60.0  # degrees of half a map without rows from which on it shows the globe
 SHOWN_ROWS = 500
+
+Field = tuple[str, FloatArray, str, dict[str, float]]
+"""of a map: its name, values (CELLS^2,), the name of its colours, and limits of these"""
 
 
 @dataclass(frozen=True)
@@ -42,7 +47,7 @@ class Plane:
     rows: np.ndarray | None = None
     """rows to draw, (n, 2)"""
 
-    def grid(self, typical) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def grid(self, typical: FloatArray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return both axes (CELLS,), and inputs (CELLS^2, D) of the cells, in other inputs like a typical row (D,)."""
         a, b = (np.linspace(low, high, CELLS) for low, high in zip(self.low, self.high, strict=True))
         cells = np.column_stack([v.ravel() for v in np.meshgrid(a, b)])
@@ -85,7 +90,7 @@ def plane(subject: Subject) -> Any:
     return figure
 
 
-def _plane(subject) -> Plane:
+def _plane(subject: Subject) -> Plane:
     model = subject.snapshot.model
     on_spheres = model.schema.coding.points if model.schema.coding else ()
     if on_spheres:
@@ -101,7 +106,7 @@ def _plane(subject) -> Plane:
     return Plane(named, low, high, columns, rows)
 
 
-def _on_sphere(subject, first: int, sphere: Sphere) -> Plane:
+def _on_sphere(subject: Subject, first: int, sphere: Sphere) -> Plane:
     columns, scaling = [first, first + 1, first + 2], subject.snapshot.model.scaling
     if subject.rows is not None:
         lon, lat = degrees(subject.rows.X[:, columns])
@@ -120,16 +125,16 @@ def _on_sphere(subject, first: int, sphere: Sphere) -> Plane:
     return Plane(sphere.columns, low, high, columns)
 
 
-def _typical(model):
+def _typical(model: Model) -> FloatArray:
     """Return a typical row (D,): means of warped numeric inputs, most frequent levels of categories, first output."""
-    X = model.scaling.original_inputs(np.zeros((1, model.inputs)))[0]
+    X: FloatArray = model.scaling.original_inputs(np.zeros((1, model.inputs)))[0]
     for feature in features(model):
         if feature.levels is not None:
             X[feature.inputs] = np.arange(len(feature.inputs)) == np.argmax(X[feature.inputs])
     return X
 
 
-def _numbers(model, predictions, above):
+def _numbers(model: Model, predictions: Mapping[str, np.ndarray], above: Sequence[float]) -> list[Field]:
     noise = np.sqrt(np.maximum(predictions["observation_variance"] - predictions["variance"], 0.0).mean())
     deviation, name = np.sqrt(predictions["observation_variance"]), "predicted deviation"
     if model.normal:
@@ -146,7 +151,7 @@ def _numbers(model, predictions, above):
     ]
 
 
-def _classes(model, predictions):
+def _classes(model: Model, predictions: Mapping[str, np.ndarray]) -> list[Field]:
     p, labels = predictions["probability"], model.class_labels
     if len(labels) == 2:
         return [
@@ -164,7 +169,7 @@ def _classes(model, predictions):
     ]
 
 
-def _curve(subject):
+def _curve(subject: Subject) -> Any:
     model = subject.snapshot.model
     ends = model.scaling.original_inputs(MAP_HALF_WIDTH * np.array([[-1.0], [1.0]]))
     if subject.rows is not None:
@@ -190,7 +195,7 @@ def _curve(subject):
     return figure
 
 
-def _two(subject) -> list[int]:
+def _two(subject: Subject) -> list[int]:
     """Return the two inputs with the shortest lengthscales, or the first two without lengthscales.
 
     Inputs of categories are used only if there are not enough numeric ones.
@@ -198,4 +203,5 @@ def _two(subject) -> list[int]:
     parts, found = subject.of.lengthscales(), features(subject.snapshot.model)
     share = np.max([part.share for part in parts], axis=0) if parts else np.ones(len(found))
     order = sorted(np.argsort(-share, kind="stable"), key=lambda k: found[k].levels is not None)
-    return np.sort(np.concatenate([found[k].inputs for k in order])[:2]).tolist()
+    columns: list[int] = np.sort(np.concatenate([found[k].inputs for k in order])[:2]).tolist()
+    return columns

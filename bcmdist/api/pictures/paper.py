@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
+from bcmdist.data.groups import Location
 from bcmdist.errors import InvalidOption, MissingExtra
 
 HOW_TO_GET = "pictures need matplotlib: pip install 'bcmdist[plot]'"
@@ -19,7 +21,7 @@ TITLE_WIDTH = 14  # characters of a title per inch, about
 STYLE: Any = {"svg.fonttype": "none", "axes.titlesize": "medium", "font.size": 9.0}
 
 
-def _matplotlib():
+def _matplotlib() -> Any:
     try:
         import matplotlib.figure as figures
     except ImportError as error:
@@ -27,7 +29,7 @@ def _matplotlib():
     return figures
 
 
-def check(path) -> None:
+def check(path: Location) -> None:
     """Raise an error where a picture could not be written to `path`, before anything is drawn.
 
     Raises
@@ -56,24 +58,24 @@ def styled() -> Any:
     return rc_context(STYLE)
 
 
-def sheet(title, *, width, height, **grid) -> tuple[Any, Any]:
+def sheet(title: str, *, width: float, height: float, **grid: Any) -> tuple[Any, Any]:
     """Return a titled figure, `width` by `height` inches, and its axes. `grid`: arguments of `Figure.subplots`."""
     figure = _matplotlib().Figure(figsize=(width, height), layout="constrained")
     figure.suptitle(wrapped(title, width), fontsize="medium")
     return figure, figure.subplots(**grid)
 
 
-def wrapped(text, width) -> str:
+def wrapped(text: str, width: float) -> str:
     """Wrap a text into lines of at most `width` inches, about."""
     return "\n".join(textwrap.wrap(plain(text), int(TITLE_WIDTH * width)))
 
 
-def plain(text) -> str:
+def plain(text: object) -> str:
     """Escape dollar signs, which start formulas, and replace control characters by spaces."""
     return "".join(c if c.isprintable() else " " for c in str(text)).replace("$", r"\$")
 
 
-def logarithmic(axes, *, x=False, y=False) -> None:
+def logarithmic(axes: Any, *, x: bool = False, y: bool = False) -> None:
     """Set logarithmic scales with plain numbers at 1, 2 and 5 times powers of ten; over many decades at powers only."""
     from matplotlib.ticker import LogLocator, NullFormatter
 
@@ -86,12 +88,12 @@ def logarithmic(axes, *, x=False, y=False) -> None:
             axis.set_minor_formatter(NullFormatter())
 
 
-def save(figure, path) -> None:
+def save(figure: Any, path: Location) -> None:
     """Write a figure, in the format of the file name's ending."""
     figure.savefig(Path(path), dpi=RESOLUTION)
 
 
-def svg(figure) -> str:
+def svg(figure: Any) -> str:
     """Return a figure as an SVG element for an HTML page, without date and program name; texts are escaped."""
     file = io.StringIO()
     nobody = dict.fromkeys(("Date", "Creator", "Format", "Type"))
@@ -100,12 +102,12 @@ def svg(figure) -> str:
     return text[text.index("<svg") :]
 
 
-def shortened(names: Iterable[str], most=28) -> list[str]:
+def shortened(names: Iterable[str], most: int = 28) -> list[str]:
     """Return names cut to `most` characters, escaped by `plain`."""
     return [plain(name if len(name) <= most else f"{name[: most - 3]}...") for name in names]
 
 
-def limits(*values, margin=0.08) -> tuple[float, float]:
+def limits(*values: ArrayLike, margin: float = 0.08) -> tuple[float, float]:
     """Return axis limits: the range of the finite values, widened on both sides by a share `margin` of the range."""
     found = np.concatenate([np.ravel(v) for v in values])
     low, high = found[np.isfinite(found)].min(), found[np.isfinite(found)].max()

@@ -3,7 +3,7 @@
 To add a picture, write a function from a `Subject` to a figure, and list it in `PICTURES`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,7 +11,10 @@ from bcmdist.api.facade import Facade
 from bcmdist.api.pictures import commits, effects, inputs, maps, paper, residuals, scores, variogram
 from bcmdist.api.pictures.curves import drift
 from bcmdist.api.pictures.subject import Subject
+from bcmdist.committee.snapshot import Snapshot
+from bcmdist.data.groups import Location
 from bcmdist.errors import InvalidOption
+from bcmdist.linalg.arrays import FloatArray
 from bcmdist.prediction.datasets import judged, open_scored_rows
 from bcmdist.prediction.errors.drift import MOST_ARRIVALS, arrivals
 from bcmdist.runtime.interface import Runtime
@@ -34,15 +37,15 @@ class Picture:
     """whether it needs a single committee, not a mixture"""
 
 
-def _calibration(subject):
+def _calibration(subject: Subject) -> Any:
     return scores.calibration(subject.judged.scores())
 
 
-def _drift(subject):
+def _drift(subject: Subject) -> Any:
     return drift(_arrivals(subject.snapshot))
 
 
-def _arrivals(snapshot):
+def _arrivals(snapshot: Snapshot) -> FloatArray:
     table = arrivals(snapshot.ledger.latest_arrivals(MOST_ARRIVALS))
     if not len(table):
         raise InvalidOption(
@@ -76,7 +79,17 @@ PICTURES = {
 
 @one_thread()
 def plot(
-    of: Facade, out, runtime: Runtime, *, what=None, data=None, x=None, y=None, method=None, inputs=None, above=()
+    of: Facade,
+    out: Location,
+    runtime: Runtime,
+    *,
+    what: str | None = None,
+    data: Location | None = None,
+    x: str | None = None,
+    y: str | None = None,
+    method: str | None = None,
+    inputs: str | None = None,
+    above: Sequence[float] = (),
 ) -> str:
     """Write a picture. Return its name in `PICTURES`.
 
@@ -104,7 +117,7 @@ def plot(
     return what
 
 
-def refused(what, data, out, *, of: Facade, above=()) -> str:
+def refused(what: str | None, data: Location | None, out: Location, *, of: Facade, above: Sequence[float] = ()) -> str:
     """Validate the arguments of `plot` before any data are read. Return the picture's name.
 
     Raises
@@ -130,7 +143,16 @@ def refused(what, data, out, *, of: Facade, above=()) -> str:
     return what
 
 
-def subject_of(of: Facade, runtime: Runtime, *, data=None, x=None, y=None, method=None, inputs=None) -> Subject:
+def subject_of(
+    of: Facade,
+    runtime: Runtime,
+    *,
+    data: Location | None = None,
+    x: str | None = None,
+    y: str | None = None,
+    method: str | None = None,
+    inputs: str | None = None,
+) -> Subject:
     """Return the subject of a picture: the model and, if `data` is given, rows of the data with predictions."""
     method = of.chosen_method(method)
     model = of.predictive

@@ -8,6 +8,8 @@ from scipy.special import ndtri
 from bcmdist.api.pictures import paper
 from bcmdist.api.pictures.paper import BAND, LINE, QUIET
 from bcmdist.api.pictures.subject import Subject, target_name
+from bcmdist.linalg.arrays import FloatArray
+from bcmdist.prediction.scoring.pit import Places
 
 MOST_POINTS = 3000  # more rows are drawn as a histogram
 MOST_LABELLED = 12  # counts are written into the confusion matrix for at most so many classes
@@ -22,7 +24,7 @@ def residuals(subject: Subject) -> Any:
     return _confusion(subject) if "label" in rows.columns else _numbers(subject)
 
 
-def _numbers(subject):
+def _numbers(subject: Subject) -> Any:
     rows = subject.judged
     mean, y = rows.columns["observation_mean"], rows.y
     name = target_name(subject)
@@ -51,7 +53,7 @@ def _numbers(subject):
     return figure
 
 
-def _draw_errors(axes, mean, where, *, log):
+def _draw_errors(axes: Any, mean: FloatArray, where: Places, *, log: bool) -> None:
     """Draw errors as normal scores, which are standard normal where predictions are right, with quantiles of groups."""
     z = np.clip(ndtri(0.5 * (where.low + where.high)), -LARGEST_SCORE, LARGEST_SCORE)
     axes.axhspan(-1.96, 1.96, color=BAND, label="95 %, if as predicted")
@@ -71,7 +73,7 @@ def _draw_errors(axes, mean, where, *, log):
     axes.legend(fontsize="small", loc="lower right")
 
 
-def _confusion(subject):
+def _confusion(subject: Subject) -> Any:
     rows, labels = subject.judged, list(map(str, subject.snapshot.model.class_labels))
     C = len(labels)
     predicted = rows.columns["probability"].argmax(axis=1)

@@ -1,30 +1,33 @@
 """Calibration pictures, from score totals over any number of rows."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from bcmdist.api.pictures import paper
 from bcmdist.api.pictures.paper import BAND, LINE, QUIET
+from bcmdist.data.groups import Location
+from bcmdist.linalg.arrays import FloatArray
 from bcmdist.prediction.scoring import pit
-from bcmdist.prediction.scoring.scores import CALIBRATION_BINS
+from bcmdist.prediction.scoring.scores import CALIBRATION_BINS, Scores
 from bcmdist.prediction.scoring.verdicts import calibration_in_words
 
 ERRORS = 1.96  # half length of bars and bands in standard errors: 95 %
 
 
-def score_picture(path, scores) -> None:
+def score_picture(path: Location, scores: Scores) -> None:
     """Write the calibration picture of score totals to a file."""
     with paper.styled():
         paper.save(calibration(scores), path)
 
 
-def calibration(scores) -> Any:
+def calibration(scores: Scores) -> Any:
     """Draw the reliability diagram for classes, or the calibration picture for numbers."""
     return reliability_diagram(scores) if "bin_rows" in scores.totals else calibration_picture(scores)
 
 
-def reliability_diagram(scores) -> Any:
+def reliability_diagram(scores: Scores) -> Any:
     """Draw the observed share of a class against its predicted probability, with 95 % intervals and rows per bin.
 
     The class is the second one of two, or the most probable one of several.
@@ -48,7 +51,7 @@ def reliability_diagram(scores) -> Any:
     return figure
 
 
-def calibration_picture(scores) -> Any:
+def calibration_picture(scores: Scores) -> Any:
     """Draw the histogram of the probability integral transform, and the excess coverage of central intervals."""
     t = scores.totals
     n, shares = float(t["rows"]), t["pit"] / t["rows"]
@@ -71,14 +74,14 @@ def calibration_picture(scores) -> Any:
     return figure
 
 
-def _place_label(t):
+def _place_label(t: Mapping[str, Any]) -> str:
     """Return the axis label of the histogram, with a note for counts and censored rows."""
     where = "where observations lie in their predicted distributions"
     width = f"{where}\n(0: below all of it, 1: above)"
     return f"{width}; counts and censored rows lie in ranges,\ndivided among bins" if "comparable" in t else width
 
 
-def central(shares) -> tuple[np.ndarray, np.ndarray]:
+def central(shares: FloatArray) -> tuple[np.ndarray, np.ndarray]:
     """Return the nominal probabilities of central intervals that consist of whole bins, and their actual coverage."""
     half = pit.BINS // 2
     reach = np.arange(1, half)
@@ -86,7 +89,7 @@ def central(shares) -> tuple[np.ndarray, np.ndarray]:
     return 2.0 * reach / pit.BINS, held
 
 
-def wilson(positives, rows) -> tuple[np.ndarray, np.ndarray]:
+def wilson(positives: FloatArray, rows: FloatArray) -> tuple[np.ndarray, np.ndarray]:
     """Return lower and upper ends of 95 % intervals of shares (Wilson 1927), (n,) each."""
     p, z2 = positives / rows, ERRORS**2
     middle = (p + 0.5 * z2 / rows) / (1.0 + z2 / rows)
@@ -94,5 +97,5 @@ def wilson(positives, rows) -> tuple[np.ndarray, np.ndarray]:
     return middle - half, middle + half
 
 
-def _sentence(text):
+def _sentence(text: str) -> str:
     return text[:1].upper() + text[1:]

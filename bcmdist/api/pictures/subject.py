@@ -1,5 +1,6 @@
 """`Subject`: what a picture shows, namely a model at one commit and, optionally, rows with targets."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -7,6 +8,7 @@ import numpy as np
 from bcmdist.api.facade import Facade
 from bcmdist.api.relevance import Losses, features, shuffled_losses
 from bcmdist.committee.snapshot import Snapshot
+from bcmdist.linalg.arrays import FloatArray
 from bcmdist.prediction.in_memory import predict
 from bcmdist.prediction.predictive_model import PREDICTORS
 from bcmdist.prediction.scored_rows import Judged
@@ -44,7 +46,7 @@ class Subject:
         """Number of committees: 1, or the members of a mixture."""
         return self.of.predictive.several
 
-    def predicted(self, X, above=()) -> dict[str, np.ndarray]:
+    def predicted(self, X: FloatArray, above: Sequence[float] = ()) -> dict[str, np.ndarray]:
         """Return predictions at the rows of X (n, D), as `GBCM.predict` does."""
         return predict(self.of.predictive, X, method=self.method, above=above)
 

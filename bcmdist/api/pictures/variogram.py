@@ -16,6 +16,9 @@ from bcmdist.api.pictures.paper import LINE, QUIET
 from bcmdist.api.pictures.subject import Subject, target_name
 from bcmdist.api.relevance import column_names
 from bcmdist.errors import InvalidOption
+from bcmdist.linalg.arrays import FloatArray
+from bcmdist.model.model import Model
+from bcmdist.prediction.scored_rows import Judged
 
 MOST_ROWS = 2_000  # more are sampled: two million pairs
 BINS, LEAST_PAIRS = 20, 30  # distances of a curve; pairs of a bin that is drawn
@@ -62,11 +65,12 @@ def variogram(subject: Subject) -> Any:
     return figure
 
 
-def semivariances(model, rows, noise) -> tuple[np.ndarray, np.ndarray]:
+def semivariances(model: Model, rows: Judged, noise: FloatArray) -> tuple[np.ndarray, np.ndarray]:
     """Return half the squared differences of pairs of rows (P,), i < j by rows, and what the model expects of them.
 
     `noise`: variances of the errors of the rows (n,).
     """
+    assert rows.obs is not None, "rows that are judged have targets"
     scale, Z = model.likelihood.units.latent_length(model.scaling.y_scale), model.scaling.inputs(rows.X)
     design, y = model.shared.mean.design(Z), rows.obs.y
     residual = scale * (y - design @ np.linalg.lstsq(design, y, rcond=None)[0]) if design.shape[1] else scale * y
@@ -77,7 +81,7 @@ def semivariances(model, rows, noise) -> tuple[np.ndarray, np.ndarray]:
     return 0.5 * (residual[first] - residual[second]) ** 2, expected
 
 
-def directions(model, X) -> dict[str, np.ndarray]:
+def directions(model: Model, X: FloatArray) -> dict[str, np.ndarray]:
     """Return distances of pairs of rows X (n, D) by the label of a panel; nan for pairs in other directions."""
     first, second = np.triu_indices(len(X), 1)
     D = X.shape[1]
@@ -95,7 +99,7 @@ def directions(model, X) -> dict[str, np.ndarray]:
     return found
 
 
-def binned(distance, *values) -> tuple[np.ndarray, list[np.ndarray], np.ndarray]:
+def binned(distance: FloatArray, *values: FloatArray) -> tuple[np.ndarray, list[np.ndarray], np.ndarray]:
     """Return mean distances (B,), means of values (B,) each, and numbers of pairs (B,), of bins with enough pairs."""
     seen = np.isfinite(distance)
     edges = np.linspace(0.0, FARTHEST * distance[seen].max(initial=0.0), BINS + 1)
@@ -107,7 +111,7 @@ def binned(distance, *values) -> tuple[np.ndarray, list[np.ndarray], np.ndarray]
             f"--what variogram: expected {LEAST_PAIRS} pairs of rows at similar distances, found fewer; give more rows"
         )
 
-    def means(of):
+    def means(of: FloatArray) -> FloatArray:
         total = np.bincount(number, np.where(seen, of, 0.0), minlength=BINS + 2)[: BINS + 1]
         return total[enough] / pairs[enough]
 

@@ -11,8 +11,7 @@ import math
 import tempfile
 import time
 import warnings
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
@@ -34,10 +33,11 @@ from bcmdist.learning.experts import method_of
 from bcmdist.learning.first_commit import same_fit
 from bcmdist.learning.hyperparameters import first_kernel, first_mean
 from bcmdist.learning.partition_choice import choose_partition
-from bcmdist.learning.prepare import fit_context, survey
+from bcmdist.learning.prepare import FitContext, fit_context, survey
 from bcmdist.learning.query_count import QUERY, query_count
 from bcmdist.learning.search_length import evaluations
 from bcmdist.learning.settings import Settings
+from bcmdist.learning.survey import SurveyResult
 from bcmdist.learning.time_limit import TimeLimit, time_limit
 from bcmdist.model.kernels import kernel_parts, parse_kernel
 from bcmdist.model.mean import Mean
@@ -184,7 +184,9 @@ def plan(
     )
 
 
-def _surveyed(settings, data, model, runtime, some):
+def _surveyed(
+    settings: Settings, data: Dataset, model: Location | None, runtime: Runtime, some: Sequence[int]
+) -> tuple[Settings, SurveyResult, float, float]:
     """Return the settings with the partition that a fit chooses, the survey of some partitions, the time when it had
     ended, and the seconds of a second one."""
     place, asked = (data, tempfile.gettempdir() if model is None else model, runtime), settings
@@ -195,7 +197,7 @@ def _surveyed(settings, data, model, runtime, some):
     return choose_partition(asked, *place, labels=surveyed.labels)[0], surveyed, warm, reading
 
 
-def _refuse_noisy_inputs(settings):
+def _refuse_noisy_inputs(settings: Settings) -> None:
     if method_of(settings).capabilities.input_errors:
         raise InvalidOption(
             f"--plan: expected inputs as they were seen, got {method_of(settings).name}, whose number of iterations is "
@@ -203,7 +205,7 @@ def _refuse_noisy_inputs(settings):
         )
 
 
-def _makes_several(case):
+def _makes_several(case: FitContext) -> bool:
     """Whether further passes over the data follow the first."""
     settings, likelihood = case.settings, case.likelihood
     if likelihood.one_pass:
@@ -225,12 +227,12 @@ def _some(parts: Sequence[Partition], data: Dataset) -> list[int]:
 class Nothing:
     """An empty task, to measure overheads."""
 
-    def __call__(self, part, rows) -> int:
+    def __call__(self, part: Span, rows: None) -> int:
         return 0
 
 
-def _overheads(runtime):
-    def seconds(tasks):
+def _overheads(runtime: Runtime) -> Overheads:
+    def seconds(tasks: int) -> float:
         start = time.perf_counter()
         runtime.sum(Nothing(), [Span(k, k + 1) for k in range(tasks)], label="tasks")
         return time.perf_counter() - start
@@ -239,10 +241,10 @@ def _overheads(runtime):
     return Overheads(runtime.threads, max(0.0, several - latency) / EMPTY_TASKS, latency)
 
 
-def _by_stage(pairs) -> dict[str, float]:
-    found = Counter[str]()
+def _by_stage(pairs: Iterable[tuple[str, float]]) -> dict[str, float]:
+    found: dict[str, float] = {}
     for stage, value in pairs:
-        found[stage] += value
+        found[stage] = found.get(stage, 0.0) + value
     return {stage: float(value) for stage, value in [*found.items(), ("total", sum(found.values()))]}
 
 
@@ -257,7 +259,7 @@ def _seconds(found: Sequence[Step], at: Overheads, limit: TimeLimit) -> dict[str
     return _by_stage(each.items())
 
 
-def _megabytes(case, query, absorbing, passes) -> dict[str, float]:
+def _megabytes(case: FitContext, query: int, absorbing: float, passes: int) -> dict[str, float]:
     """Return bytes of messages (lower triangles), of traffic to the client, and of stored totals, entries and model."""
     data, parts, copies, S = case.data, len(case.parts), case.likelihood.copies, query + 1
     message, commits = FLOAT * copies * (S * (S + 1) / 2 + S), passes + absorbing // COMMIT_SECONDS
@@ -272,7 +274,7 @@ def _megabytes(case, query, absorbing, passes) -> dict[str, float]:
     return {name: size / 1e6 for name, size in found.items()}
 
 
-def _peak_bytes(case, query, largest) -> float:
+def _peak_bytes(case: FitContext, query: int, largest: int) -> float:
     """Return the peak memory of a process, by the same formulas that a fit compares with available memory."""
     settings, likelihood, data = case.settings, case.likelihood, case.data
     parts = kernel_parts(parse_kernel(first_kernel(settings, case.outputs), inputs=data.inputs))
@@ -287,13 +289,14 @@ def _peak_bytes(case, query, largest) -> float:
         needs.append(
             memory.local_bytes(min(local, data.rows), largest, shared, kernels=parts, classes=likelihood.copies)
         )
-    return memory.BASE_BYTES + max(needs)
+    most: float = memory.BASE_BYTES + max(needs)
+    return most
 
 
 # --- Advice ---
 
 
-def _advice(case, found, at, query, largest) -> str:
+def _advice(case: FitContext, found: Sequence[Step], at: Overheads, query: int, largest: int) -> str:
     """Suggest the changes that save most time, if they save at least the share `WORTHWHILE`."""
     limit, quick = time_limit(case.settings), time_limit(replace(case.settings, effort="quick"))
     total = _seconds(found, at, limit)["total"]
@@ -308,11 +311,13 @@ def _advice(case, found, at, query, largest) -> str:
     return "; ".join(savings) or "no single option would save a fifth of the time"
 
 
-def _others(case, found, at, Q, n) -> Iterator[tuple[str, tuple[list[Step], Overheads]]]:
+def _others(
+    case: FitContext, found: Sequence[Step], at: Overheads, Q: int, n: int
+) -> Iterator[tuple[str, tuple[Sequence[Step], Overheads]]]:
     """Yield alternative fits: the option that selects it, its steps, and the overheads of its runtime."""
     settings, now = case.settings, _expert_flops(n, Q)
 
-    def scaled(stages, factor, tasks=1.0):
+    def scaled(stages: Collection[str], factor: float, tasks: float = 1.0) -> list[Step]:
         return [replace(s, each=s.each * factor, tasks=s.tasks * tasks) if s.stage in stages else s for s in found]
 
     if settings.learn:
@@ -331,6 +336,6 @@ def _others(case, found, at, Q, n) -> Iterator[tuple[str, tuple[list[Step], Over
         yield f"--workers {more}", (found, at._replace(threads=more))
 
 
-def _expert_flops(n, Q) -> float:
+def _expert_flops(n: float, Q: float) -> float:
     """Operations of an expert of n rows: its precision, residual covariance and Cholesky factor."""
     return 2.0 * n * Q**2 + 2.0 * n**2 * Q + n**3 / 3.0

@@ -12,6 +12,7 @@ from bcmdist.learning.evidence.objectives import BLOCKWISE
 from bcmdist.learning.evidence_refinement import most_steps
 from bcmdist.learning.prepare import SAMPLE_PER_QUERY, FitContext
 from bcmdist.learning.search_length import evaluations
+from bcmdist.learning.settings import Settings
 from bcmdist.prediction.errors.held_out import CALIBRATION_ROWS, HELD_OUT_EVERY
 from bcmdist.prediction.local.arrange import CALIBRATED_PARTITIONS, MEASURED_PARTITIONS
 from bcmdist.prediction.local.halos import CONSIDERED, sizes_for
@@ -72,12 +73,12 @@ def steps(case: FitContext, times: Timings, query: int, parts: int, rows: int) -
             yield Step(name, seconds / tasks * longer.get(label, 1.0), count, PASSES if stage == "passes" else 1.0)
 
 
-def _training(case, times, measured) -> Iterator[Step]:
+def _training(case: FitContext, times: Timings, measured: int) -> Iterator[Step]:
     """Yield the training of shared variables, and the refinement of hyper-parameters by the committee's evidence."""
     method, settings, rows = case.method, case.settings, case.data.rows
     trained = min(method.trained_rows(settings) or rows, rows)
     rounds = method.training_rounds(settings, trained, measured)
-    evaluated = most_steps(settings.query_method, settings.effort, couples=RESIDUALS[method.residual].couples)
+    evaluated = most_steps(settings.query_method or "", settings.effort, couples=RESIDUALS[method.residual].couples)
     repeated = {"train": trained / measured if rounds is None else rounds, "polish": evaluated * rows / measured}
     in_tasks = method.training is not None and method.trains_in_tasks(settings, trained, case.data.inputs)
     for (stage, label), (seconds, tasks) in times.items():
@@ -96,12 +97,12 @@ def learning_block(case: FitContext) -> int:
     return min(effort.block if _near(settings) else size, case.data.rows)
 
 
-def _near(settings):
+def _near(settings: Settings) -> bool:
     """Whether the evidence of neighbourhoods is maximised."""
     return settings.partition == "spatial" and settings.objective in BLOCKWISE
 
 
-def _learning(case, times) -> Iterator[Step]:
+def _learning(case: FitContext, times: Timings) -> Iterator[Step]:
     """Yield the search for hyper-parameters."""
     effort, rows, size = case.effort, case.data.rows, learning_block(case)
     coarse, fine, further = evaluations(case)

@@ -6,7 +6,7 @@ writes to a temporary directory.
 
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,21 +18,24 @@ from bcmdist import linalg
 from bcmdist.api.fit import absorb_without_errors, prepare, refine
 from bcmdist.data.dataset import COMPANIONS, open_data, read_schema
 from bcmdist.data.observations import joined
-from bcmdist.data.partition import Partition, partitions
+from bcmdist.data.partition import Partition, Span, Work, partitions
 from bcmdist.data.rows import read_all
 from bcmdist.data.writing import write_dataset
 from bcmdist.errors import InvalidOption
 from bcmdist.learning import prepare as preparing
+from bcmdist.learning.blocks.blocks import Blocks, CellBlocks
 from bcmdist.learning.cross_validation import Folds, ValidationData
 from bcmdist.learning.hyperparameters import first_mean, first_objective, fixed_hyperparameters
+from bcmdist.learning.prepare import FitContext
 from bcmdist.learning.query_selection import BEGUN, select_points
 from bcmdist.learning.settings import Settings
+from bcmdist.model.kernels import Kernel
 from bcmdist.model.mean import Mean
 from bcmdist.model.scaling import scaling_to_array
 from bcmdist.prediction.local import arrange
 from bcmdist.prediction.local.halos import HaloSizes
 from bcmdist.prediction.measuring.measurement import measured
-from bcmdist.runtime.interface import Outcome, SerialRuntime
+from bcmdist.runtime.interface import Outcome, SerialRuntime, Task
 from bcmdist.runtime.timing import StageTimer
 from bcmdist.storage.commits import BlobReference, open_store
 
@@ -52,13 +55,13 @@ class _RoundEnded(Exception):
 class Stopwatch(SerialRuntime):
     """A serial runtime that times the tasks of each stage by label."""
 
-    def __init__(self, allowed_bytes):
+    def __init__(self, allowed_bytes: float) -> None:
         super().__init__(allowed_bytes=allowed_bytes)
         self.times: Timings = {}
         self.name = ""
         self.kinds: list[type] | None = None
 
-    def sum(self, task, parts, *, label) -> Any:
+    def sum(self, task: Task, parts: Sequence[Work], *, label: str) -> Any:
         if self.kinds is not None:
             if self.kinds and type(task) is self.kinds[0] is not self.kinds[-1]:
                 raise _RoundEnded
@@ -68,7 +71,7 @@ class Stopwatch(SerialRuntime):
         self._add(label, start, len(parts))
         return total
 
-    def each(self, work, *, label) -> Iterator[Outcome]:
+    def each(self, work: Iterable[tuple[Any, Sequence[Work]]], *, label: str) -> Iterator[Outcome]:
         if self.kinds is not None:
             work = ((task.one_round(), parts) for task, parts in work)
         outcomes, start = super().each(work, label=label), time.perf_counter()
@@ -79,11 +82,11 @@ class Stopwatch(SerialRuntime):
         if self.kinds is not None:
             raise _RoundEnded
 
-    def _add(self, label, start, tasks):
+    def _add(self, label: str, start: float, tasks: int) -> None:
         self.times.setdefault((self.name, label), np.zeros(2))[:] += time.perf_counter() - start, tasks
 
     @contextmanager
-    def stage(self, name, *, one_round=False) -> Iterator[None]:
+    def stage(self, name: str, *, one_round: bool = False) -> Iterator[None]:
         """Measure a stage.
 
         one_round : end it when the first kind of task comes again after other kinds, or after tasks that each make
@@ -113,7 +116,7 @@ class Trial:
     """whether further passes follow the first"""
     allowed_bytes: float
 
-    def __call__(self, part, rows) -> list[Timings]:
+    def __call__(self, part: Span, rows: None) -> list[Timings]:
         run = Stopwatch(self.allowed_bytes)
         product = np.ones((PRODUCT_ROWS, PRODUCT_ROWS), order="F")
         with run.stage("product"):
@@ -127,7 +130,7 @@ class Trial:
             self._absorb(run, settings, data, f"{place}/model")
         return [run.times]
 
-    def _copy(self, url):
+    def _copy(self, url: str) -> None:
         """Store a random sample of the rows as a data set."""
         seen, data = [rows for _, rows in read_all(self.parts)], self.parts[0].data
         X, obs = np.concatenate([rows.X for rows in seen]), seen[0].obs
@@ -139,7 +142,7 @@ class Trial:
         schema = read_schema(data.url, x=data.x, y=data.y)
         write_dataset(url, columns, rows_per_chunk=self.largest, schema=schema)
 
-    def _prepare(self, run, settings, url, place):
+    def _prepare(self, run: Stopwatch, settings: Settings, url: str, place: str) -> None:
         """Evaluate the evidence, choose shared variables, and make one round of training."""
         store, data = open_store(place), open_data(url)
         case = preparing.fit_context(data, preparing.survey(data, settings, SerialRuntime()), settings, run)
@@ -162,8 +165,17 @@ class Trial:
             with run.stage("polish", one_round=True):
                 preparing.refined_by_evidence(case, shared, name, likelihood, context, where.log)
 
-    def _evaluate(self, run, case, kernel, near, blocks, scaling):
+    def _evaluate(
+        self,
+        run: Stopwatch,
+        case: FitContext,
+        kernel: Kernel,
+        near: CellBlocks | None,
+        blocks: Blocks | None,
+        scaling: BlobReference,
+    ) -> None:
         """Evaluate the evidence over blocks of the first and of the later kind, and predict left-out rows."""
+        assert blocks is not None, "where something is learned there are blocks"
         likelihood = case.likelihood.learned_as()
         classes = case.classes or ((0.0, 1.0) if likelihood is not case.likelihood else None)
         for name, at in (("first", None), ("later", kernel)):
@@ -181,7 +193,7 @@ class Trial:
                 with run.stage(stage):
                     folds.under(mean).noise_score(kernel, likelihood)
 
-    def _absorb(self, run, settings, url, place):
+    def _absorb(self, run: Stopwatch, settings: Settings, url: str, place: str) -> None:
         """Fit with given hyper-parameters."""
         snapshot, data = prepare(url, _without_learning(settings), place, run)
         parts = partitions(data, settings.partition_rows)
@@ -203,9 +215,9 @@ class Trial:
             measured(snapshot, run)
 
 
-def _without_learning(settings) -> Settings:
+def _without_learning(settings: Settings) -> Settings:
     """The settings of a fit with given hyper-parameters; options of a method that need learning have their defaults."""
-    points = BEGUN.get(settings.query_method, settings.query_method)
+    points = BEGUN.get(settings.query_method or "", settings.query_method)
     fixed: dict[str, Any] = {"learn": False, "objective": "local", "query_method": points}
     with suppress(InvalidOption):
         return replace(settings, **fixed)

@@ -2,7 +2,7 @@
 
 import html
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 # Content security policy: blocks scripts and external resources even if a name in the page contains HTML.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
@@ -19,7 +19,7 @@ figure { margin: .8rem 0; } svg { max-width: 100%; height: auto; }
 NOTE, OURS = ' class="note"', ' class="best"'
 
 
-def text(value) -> str:
+def text(value: object) -> str:
     """Return a value as escaped HTML: numbers to four digits, None and nan as a dash, control characters as spaces."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return "&ndash;"
@@ -30,14 +30,14 @@ def text(value) -> str:
     return html.escape("".join(c if c.isprintable() else " " for c in str(value)))
 
 
-def number(value) -> str:
+def number(value: float) -> str:
     """Return a number with four significant digits; large numbers in full."""
     if math.isinf(value):
         return "∞" if value > 0 else "-∞"
     return f"{value:.4g}" if abs(value) < 1e4 or abs(value) >= 1e12 else f"{value:,.0f}"
 
 
-def page(title, parts: Iterable[str]) -> str:
+def page(title: str, parts: Iterable[str]) -> str:
     """Return a complete page from parts that are HTML already."""
     head = (
         f'<meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{html.escape(POLICY)}">'
@@ -47,12 +47,12 @@ def page(title, parts: Iterable[str]) -> str:
     return f'<!doctype html>\n<html lang="en"><head>{head}</head>\n<body>\n{body}\n</body></html>\n'
 
 
-def heading(title) -> str:
+def heading(title: str) -> str:
     """Return a section heading."""
     return f"<h2>{text(title)}</h2>"
 
 
-def paragraph(words, *, note=False) -> str:
+def paragraph(words: str, *, note: bool = False) -> str:
     """Return a paragraph; `note`: in small print."""
     return f"<p{NOTE if note else ''}>{text(words)}</p>"
 
@@ -62,7 +62,7 @@ def sentences(found: Iterable[str]) -> str:
     return "<ul>" + "".join(f"<li>{text(one[:1].upper() + one[1:])}.</li>" for one in found) + "</ul>"
 
 
-def table(names, rows, *, first_best=False) -> str:
+def table(names: Iterable[str], rows: Sequence[Iterable[object]], *, first_best: bool = False) -> str:
     """Return a table; `first_best`: highlight the first row, that of the model."""
     head = "".join(f"<th>{text(name)}</th>" for name in names)
     marks = [OURS if first_best and k == 0 else "" for k in range(len(rows))]
@@ -71,6 +71,6 @@ def table(names, rows, *, first_best=False) -> str:
     return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
-def figure(svg, caption="") -> str:
+def figure(svg: str, caption: str = "") -> str:
     """Return an SVG element as a figure with a caption."""
     return f"<figure>{svg}</figure>" + (paragraph(caption, note=True) if caption else "")

@@ -6,8 +6,10 @@ rows of the data set -> predictions -> scores against baselines, calibration, re
 import contextlib
 import os
 import uuid
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -19,11 +21,13 @@ from bcmdist.api.pictures import effects, paper, residuals, scores
 from bcmdist.api.pictures import inputs as pictured
 from bcmdist.api.pictures.pictures import subject_of
 from bcmdist.api.pictures.subject import Subject
-from bcmdist.api.relevance import Losses, features
+from bcmdist.api.relevance import Feature, Losses, features
 from bcmdist.api.report import page
 from bcmdist.api.report.tables import by_deviation, worst_rows
+from bcmdist.data.groups import Location
 from bcmdist.errors import InvalidOption
 from bcmdist.model.kernel_columns import kernel_columns
+from bcmdist.model.likelihoods import Likelihood
 from bcmdist.prediction.datasets import open_scored_rows
 from bcmdist.prediction.terms import has_terms, shares
 from bcmdist.prediction.unseen import unseen_rows
@@ -53,7 +57,7 @@ class Found:
     """Contents of a report."""
 
     subject: Subject
-    scores: dict
+    scores: dict[str, Any]
     baselines: dict[str, dict[str, float]]
     learned_from: str
     """training rows of the baselines, or the reason why there are no baselines"""
@@ -62,7 +66,18 @@ class Found:
 
 
 @one_thread()
-def report(of: Facade, source, out, runtime: Runtime, *, train=None, x=None, y=None, method=None, inputs=None) -> dict:
+def report(
+    of: Facade,
+    source: Location,
+    out: Location,
+    runtime: Runtime,
+    *,
+    train: Location | None = None,
+    x: str | None = None,
+    y: str | None = None,
+    method: str | None = None,
+    inputs: str | None = None,
+) -> dict[str, Any]:
     """Write an HTML report on predictions of a data set with targets. Return its figures, JSON-ready.
 
     Parameters
@@ -83,7 +98,7 @@ def report(of: Facade, source, out, runtime: Runtime, *, train=None, x=None, y=N
         Before any work: `out` cannot be written, or matplotlib is missing.
     DataNotFound, InvalidData, UnsupportedTarget, MemoryLimit, WorkerCannotRead
     """
-    how = {"train": train, "x": x, "y": y, "method": method, "inputs": inputs}
+    how: dict[str, Any] = {"train": train, "x": x, "y": y, "method": method, "inputs": inputs}
     refuse(of, source, out, **how)
     found = found_of(of, source, runtime, **how)
     with paper.styled():
@@ -100,7 +115,17 @@ def report(of: Facade, source, out, runtime: Runtime, *, train=None, x=None, y=N
     }
 
 
-def refuse(of: Facade, source, out, *, train=None, x=None, y=None, method=None, inputs=None) -> None:
+def refuse(
+    of: Facade,
+    source: Location,
+    out: Location,
+    *,
+    train: Location | None = None,
+    x: str | None = None,
+    y: str | None = None,
+    method: str | None = None,
+    inputs: str | None = None,
+) -> None:
     """Validate the arguments of `report` before any work."""
     paper.available()
     if Path(out).suffix.lower() not in ENDINGS or "://" in str(out):
@@ -111,7 +136,17 @@ def refuse(of: Facade, source, out, *, train=None, x=None, y=None, method=None, 
     training_data(of.predictive.snapshot, train)
 
 
-def found_of(of: Facade, source, runtime: Runtime, *, train=None, x=None, y=None, method=None, inputs=None) -> Found:
+def found_of(
+    of: Facade,
+    source: Location,
+    runtime: Runtime,
+    *,
+    train: Location | None = None,
+    x: str | None = None,
+    y: str | None = None,
+    method: str | None = None,
+    inputs: str | None = None,
+) -> Found:
     """Compute the contents of a report; arguments as of `report`."""
     subject = subject_of(of, runtime, data=source, x=x, y=y, method=method, inputs=inputs)
     rows, snapshot = subject.judged, subject.snapshot
@@ -137,14 +172,14 @@ def found_of(of: Facade, source, runtime: Runtime, *, train=None, x=None, y=None
     return Found(subject, scores, compared, note, subject.losses(), [one for one in remarks_found if one])
 
 
-def _name(url):
+def _name(url: Location) -> str:
     return str(url).rstrip("/").rpartition("/")[2]
 
 
 # --- The page ---
 
 
-def _page(found):
+def _page(found: Found) -> str:
     model = found.subject.snapshot.model
     title = f"How far {_name(found.subject.of.url)} can be trusted on {found.subject.data}"
     return page.page(
@@ -172,7 +207,7 @@ def _page(found):
     )
 
 
-def _terms(subject):
+def _terms(subject: Subject) -> list[str]:
     """Elements about the terms of the kernel; none where there are not several."""
     model, rows = subject.snapshot.model, subject.judged.X[:TERM_ROWS]
     rows = rows[~unseen_rows(model, model.scaling.inputs(rows))]
@@ -189,7 +224,7 @@ def _terms(subject):
     return [head, page.table(["term", "share of the variance"], table), page.paragraph(note, note=True), *drawn]
 
 
-def _note(likelihood):
+def _note(likelihood: Likelihood) -> str:
     """Return a note on the coverage of intervals, for censored rows and for counts."""
     if "event" in likelihood.companions:
         return "Of a censored row the probability counts that is left to the interval."
@@ -202,7 +237,7 @@ DISCRETE = (
 )
 
 
-def _head(found):
+def _head(found: Found) -> str:
     snapshot, subject = found.subject.snapshot, found.subject
     model, many = snapshot.model, subject.several
     kernel = kernel_columns(model).shown(model.kernel_name)
@@ -215,7 +250,7 @@ def _head(found):
     )
 
 
-def _scores(found):
+def _scores(found: Found) -> str:
     ours = {name: found.scores[name] for name in SHOWN if name in found.scores}
     names = [name for name in ours if not found.baselines or any(name in one for one in found.baselines.values())]
     rows = [[f"this model ({found.subject.method})", *(ours[name] for name in names)]]
@@ -224,7 +259,7 @@ def _scores(found):
     return page.table(["", *(SHOWN[name] for name in names)], rows, first_best=True) + page.paragraph(note, note=True)
 
 
-def _kind(figures):
+def _kind(figures: Collection[str]) -> str:
     return next(name for name in MEANING if name in figures)
 
 
@@ -240,7 +275,7 @@ MEANING = {
 }
 
 
-def _relevance(found):
+def _relevance(found: Found) -> str:
     snapshot = found.subject.snapshot
     names = [feature.name for feature in features(snapshot.model)]
     order = np.argsort(-found.losses.mean, kind="stable")
@@ -268,14 +303,14 @@ def _relevance(found):
     return drawn + page.table(head, rows) + page.paragraph(note, note=True)
 
 
-def _worst(found, of):
+def _worst(found: Found, of: list[Feature]) -> str:
     order = np.argsort(-found.losses.mean, kind="stable")
     labels = found.subject.snapshot.model.class_labels
     note = "Those that the model found least likely: look for errors of measurement, or for what no column tells."
     return page.paragraph(note, note=True) + page.table(*worst_rows(found.subject.judged, of, order, labels))
 
 
-def _write(out, text):
+def _write(out: Location, text: str) -> None:
     """Write a file atomically."""
     partial = f"{out}.{uuid.uuid4().hex[:8]}.partial"
     try:

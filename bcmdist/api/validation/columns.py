@@ -1,5 +1,7 @@
 """Columns of a data set by name: inputs, categories, or arrays of one value for each row."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from bcmdist.data.dataset import Dataset, read_coordinate
@@ -11,12 +13,13 @@ from bcmdist.data.tables.dates import day_of
 from bcmdist.data.tables.sphere import Sphere, degrees
 from bcmdist.errors import InvalidData, InvalidOption
 from bcmdist.learning.column_roles import numbers_of
+from bcmdist.linalg.arrays import FloatArray
 from bcmdist.model.model import Model
 
 DAY = np.timedelta64(1, "D")
 
 
-def column_values(data: Dataset, model: Model, X, name: str) -> np.ndarray:
+def column_values(data: Dataset, model: Model, X: FloatArray, name: str) -> np.ndarray:
     """Return the values (N,) of a column of the table that was imported, of an input, or of an array of the data set.
 
     Parameters
@@ -48,7 +51,7 @@ def column_values(data: Dataset, model: Model, X, name: str) -> np.ndarray:
     )
 
 
-def _levels(one_hot, names) -> np.ndarray:
+def _levels(one_hot: FloatArray, names: Sequence[str]) -> np.ndarray:
     """Return level names (N,) of a category from its inputs (N, k); "" for levels that training lacks."""
     found = np.array([*names, ""])
     return found[np.where((one_hot == 1.0).any(axis=1), one_hot.argmax(axis=1), len(names))]

@@ -10,10 +10,12 @@ import contextlib
 import functools
 import os
 import uuid
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from bcmdist.api.fit import complete
 from bcmdist.api.validation.columns import (
@@ -44,8 +46,9 @@ from bcmdist.committee.committee import Committee
 from bcmdist.committee.facts import Cells, Facts
 from bcmdist.committee.fading import Weighting
 from bcmdist.committee.snapshot import Snapshot
-from bcmdist.data.cell_tree import grow
+from bcmdist.data.cell_tree import CellTree, grow
 from bcmdist.data.dataset import Dataset, open_data
+from bcmdist.data.groups import Location
 from bcmdist.data.observations import Observations, joined
 from bcmdist.data.partition import Partition, aligned_partitions
 from bcmdist.data.rows import RUN_ROWS, read_all
@@ -54,6 +57,7 @@ from bcmdist.errors import InvalidData, InvalidOption
 from bcmdist.experts.message import zero_message
 from bcmdist.learning.column_roles import numbers_of
 from bcmdist.learning.experts import EXPERTS
+from bcmdist.linalg.arrays import FloatArray, IntArray
 from bcmdist.model.kernels import metric
 from bcmdist.model.model import Model
 from bcmdist.model.targets import model_observations
@@ -61,7 +65,7 @@ from bcmdist.prediction.datasets import judged, open_scored_rows
 from bcmdist.prediction.predictive_model import CommitteeModel
 from bcmdist.runtime import memory
 from bcmdist.runtime.interface import Runtime, SerialRuntime
-from bcmdist.storage.commits import SCRATCH, open_store
+from bcmdist.storage.commits import SCRATCH, ModelStore, open_store
 from bcmdist.storage.locate import open_storage
 
 COPIES = 4  # of all rows, in memory at the same time
@@ -78,7 +82,7 @@ class AllRows:
     companions: tuple[str, ...]
     """names of the stored companions of the targets"""
 
-    def columns(self, rows) -> dict[str, np.ndarray]:
+    def columns(self, rows: slice | IntArray) -> dict[str, np.ndarray]:
         """Return some rows as the arrays of a data set."""
         found = {"X": self.X[rows], "y": self.obs.y[rows]}
         found |= {name: getattr(self.obs, name)[rows] for name in self.companions}
@@ -120,7 +124,7 @@ class Validation:
         distance = self.places.distances(fold.left_out, fold.kept)
         return Scored(rows, losses, distance, len(fold.kept), fold.description)
 
-    def _committee(self, fold, url, place, runtime) -> Snapshot:
+    def _committee(self, fold: Fold, url: str, place: str, runtime: Runtime) -> Snapshot:
         """The committee of the kept rows, with the scaling, hyper-parameters and query points of the model."""
         facts, store = self.snapshot.facts, open_store(place)
         model = replace(self.snapshot.model, x_name="X", y_name="y", cells=self._cells(fold.kept))
@@ -130,7 +134,7 @@ class Validation:
             several = len(facts.linearisation.passes) > 1
             return complete(begun, open_data(url, schema=model.schema), runtime, several=several)
 
-    def _cells(self, kept):
+    def _cells(self, kept: IntArray) -> CellTree | None:
         """Cells of local prediction for the kept rows, cut as by a fit; None where the model has none."""
         model, survey = self.snapshot.model, self.snapshot.facts.survey
         if model.cells is None:
@@ -146,7 +150,7 @@ class Validation:
         )
 
 
-def _without_rows(facts: Facts, url: str, store) -> Facts:
+def _without_rows(facts: Facts, url: str, store: ModelStore) -> Facts:
     """Facts of a model whose committee has absorbed no rows, fitted to the data set at `url`."""
     rows: dict[str, Any] = {"data": url, "surveyed": store.put_segment([]), "chunks": None, "job": "cross-validation"}
     passes: dict[str, Any] = {"passes": (), "linearised_at": None, "objective": None, "withdrawn_error": None}
@@ -165,7 +169,7 @@ def _without_rows(facts: Facts, url: str, store) -> Facts:
 
 
 @contextlib.contextmanager
-def _scratch(snapshot):
+def _scratch(snapshot: Snapshot) -> Iterator[str]:
     """A directory beside the model's commits, which all workers can read; removed on exit."""
     place = f"{snapshot.url}/{SCRATCH}/{uuid.uuid4().hex}"
     try:
@@ -180,7 +184,17 @@ def _scratch(snapshot):
 
 
 def prepared(
-    snapshot: Snapshot, source, *, folds: int, by, coordinates=None, x=None, y=None, method=None, inputs=None, seed=0
+    snapshot: Snapshot,
+    source: Location,
+    *,
+    folds: int,
+    by: str | ArrayLike,
+    coordinates: str | Iterable[str] | None = None,
+    x: str | None = None,
+    y: str | None = None,
+    method: str | None = None,
+    inputs: str | None = None,
+    seed: int = 0,
 ) -> Validation:
     """Read the rows of a data set and divide them into folds; arguments as of `GBCM.cross_validate`.
 
@@ -210,7 +224,7 @@ def prepared(
     return Validation(snapshot, rows, obs, found, places, named, method, inputs)
 
 
-def _by_time(model, values, column, folds) -> tuple[Places, list[Fold]]:
+def _by_time(model: Model, values: np.ndarray, column: str, folds: int) -> tuple[Places, list[Fold]]:
     """Return places along a column of times, and folds of periods."""
     time = times(values, column)
     if is_date(model, column, values):
@@ -218,7 +232,7 @@ def _by_time(model, values, column, folds) -> tuple[Places, list[Fold]]:
     return Places(time[:, None], f"in {column}"), by_time(time, folds, column)
 
 
-def _refuse_model(snapshot):
+def _refuse_model(snapshot: Snapshot) -> None:
     """Raise `InvalidOption` for a model that keeps more of the rows to leave out than hyper-parameters."""
     facts = snapshot.facts
     remedy = "hold out rows before the fit (`bcmdist import --holdout`) and score these"
@@ -260,7 +274,7 @@ def read_rows(data: Dataset, model: Model) -> tuple[AllRows, Observations]:
     return whole, model_observations(model, Partition(data, 0, data.rows), obs, whole.X)
 
 
-def _places(model, X, numbers) -> Places:
+def _places(model: Model, X: FloatArray, numbers: Sequence[int]) -> Places:
     """Coordinates of rows: the inputs of some numbers as stored, or all inputs in units of their lengthscales."""
     if not numbers:
         lengths = metric(model.shared.kernel, model.inputs)
@@ -269,7 +283,7 @@ def _places(model, X, numbers) -> Places:
     return Places(X[:, numbers], f"in {', '.join(names)}")
 
 
-def _labels(by, rows):
+def _labels(by: ArrayLike, rows: int) -> np.ndarray:
     """Group labels (N,) as given."""
     labels = np.asarray(by)
     if labels.shape != (rows,):

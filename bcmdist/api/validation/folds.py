@@ -19,6 +19,7 @@ from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.cell_tree import grow
 from bcmdist.data.schema import few
 from bcmdist.errors import InvalidOption
+from bcmdist.linalg.arrays import FloatArray, IntArray
 
 BLOCKS, ROWS, GROUP, TIME = "blocks", "rows", "group", "time"
 SAMPLED_ROWS = 200_000  # rows from which blocks are cut
@@ -35,12 +36,14 @@ class Places:
     unit: str
     """unit of distances, in words"""
 
-    def distances(self, rows, kept) -> np.ndarray:
+    def distances(self, rows: IntArray, kept: IntArray) -> FloatArray:
         """Return the distance (n,) from each of some rows (n,) to the nearest of the rows `kept` (m,)."""
         X, Z = self.coordinates[rows], self.coordinates[kept]
         if X.shape[1] <= TREE_INPUTS:
-            return cKDTree(Z).query(X)[0]
-        return np.sqrt(((X - Z[nearest(Z, X, 1)[:, 0]]) ** 2).sum(axis=1))
+            found: FloatArray = cKDTree(Z).query(X)[0]
+            return found
+        squares: FloatArray = ((X - Z[nearest(Z, X, 1)[:, 0]]) ** 2).sum(axis=1)
+        return np.sqrt(squares)
 
 
 @dataclass(frozen=True)
@@ -107,7 +110,7 @@ def by_blocks(places: Places, folds: int, seed: int) -> list[Fold]:
     return _numbered(number, folds)
 
 
-def by_groups(labels, folds: int, seed: int, name: str) -> list[Fold]:
+def by_groups(labels: np.ndarray, folds: int, seed: int, name: str) -> list[Fold]:
     """Return folds of whole groups, of about equally many rows: each group, largest first, joins the smallest fold.
 
     Parameters
@@ -130,7 +133,7 @@ def by_groups(labels, folds: int, seed: int, name: str) -> list[Fold]:
     return _numbered(of[group.reshape(-1)], folds, lambda k: words[k])
 
 
-def by_time(time, folds: int, name: str, words: Callable[[float], str] = "{:.6g}".format) -> list[Fold]:
+def by_time(time: FloatArray, folds: int, name: str, words: Callable[[float], str] = "{:.6g}".format) -> list[Fold]:
     """Return folds of consecutive times, of about equally many rows, each predicted from all earlier rows.
 
     The first period, as long as the others, is never left out. Rows of equal times stay together.
@@ -160,11 +163,11 @@ def by_time(time, folds: int, name: str, words: Callable[[float], str] = "{:.6g}
     return found
 
 
-def _refuse_fewer(found, expected, what):
+def _refuse_fewer(found: int, expected: int, what: str) -> None:
     if found < expected:
         raise InvalidOption(f"folds: expected at least {expected} {what}, found {found}; give fewer folds")
 
 
-def _numbered(number, folds, describe: Callable[[int], str] = lambda k: "") -> list[Fold]:
+def _numbered(number: IntArray, folds: int, describe: Callable[[int], str] = lambda k: "") -> list[Fold]:
     """Return folds from the number of the fold of each row, (N,)."""
     return [Fold(np.flatnonzero(number == k), np.flatnonzero(number != k), describe(k)) for k in range(folds)]

@@ -5,13 +5,15 @@ shares, counts and lifetimes with the rate of all kept rows.
 """
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from scoringrules import crps_normal
 
 from bcmdist.api.comparison.baselines import LEAST_PROBABILITY
 from bcmdist.data.observations import Observations
+from bcmdist.linalg.arrays import FloatArray
+from bcmdist.model.likelihoods import OneProcess
 from bcmdist.model.model import Model
 from bcmdist.prediction.observation import unit_deviance
 from bcmdist.prediction.scored_rows import Judged
@@ -28,12 +30,12 @@ def mean_losses(model: Model, kept: Observations, rows: Judged) -> dict[str, np.
     return {"numbers": _of_numbers, "classes": _of_classes, "events": _of_events}[kind](model, kept, rows)
 
 
-def _of_numbers(model, kept, rows):
+def _of_numbers(model: Model, kept: Observations, rows: Judged) -> dict[str, FloatArray]:
     y = model.scaling.of_rows(kept).targets(kept.y, model.likelihood.units)
     count = np.maximum(np.bincount(kept.output, minlength=max(1, len(model.outputs))), 1)  # rows of each output
     means = np.bincount(kept.output, y, len(count)) / count
     squares = np.bincount(kept.output, (y - means[kept.output]) ** 2, len(count)) / count
-    mean, variance = means[rows.obs.output], np.maximum(squares, np.finfo(float).tiny)[rows.obs.output]
+    mean, variance = means[rows.observed.output], np.maximum(squares, np.finfo(float).tiny)[rows.observed.output]
     error = rows.y - mean
     return {
         "rmse": error**2,
@@ -43,7 +45,7 @@ def _of_numbers(model, kept, rows):
     }
 
 
-def _of_classes(model, kept, rows):
+def _of_classes(model: Model, kept: Observations, rows: Judged) -> dict[str, FloatArray]:
     C, own = rows.columns["probability"].shape[1], rows.y.astype(int)
     p = np.maximum(np.bincount(kept.y.astype(int), minlength=C) / len(kept), LEAST_PROBABILITY)
     p /= p.sum()
@@ -51,8 +53,9 @@ def _of_classes(model, kept, rows):
     return {"accuracy": (own == p.argmax()).astype(float), "log_loss": -np.log(p[own]), "brier": squares}
 
 
-def _of_events(model, kept, rows):
-    likelihood, obs, tiny = model.likelihood, rows.obs, np.finfo(float).tiny
+def _of_events(model: Model, kept: Observations, rows: Judged) -> dict[str, FloatArray]:
+    likelihood, tiny = cast(OneProcess, model.likelihood), np.finfo(float).tiny
+    obs: Any = rows.obs
     timed = "event" in likelihood.companions
     kept_size: Any = kept.event if timed else kept.exposure * np.maximum(kept.trials, 1.0)
     size = 1.0 if timed else obs.exposure * np.maximum(obs.trials, 1.0)

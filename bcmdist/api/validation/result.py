@@ -1,11 +1,14 @@
 """Result of a cross-validation: scores of each fold, of all rows, and by their distance from the kept rows."""
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib import import_module
 from typing import Any
 
 import numpy as np
 
+from bcmdist.data.groups import Location
+from bcmdist.linalg.arrays import FloatArray, IntArray
 from bcmdist.prediction.scored_rows import Judged
 
 PICTURE = "bcmdist.api.pictures.distance"  # imported on first use
@@ -89,10 +92,10 @@ class ValidationResult:
         widths = [max(map(len, column)) for column in zip(*table, strict=True)]
         return ["  ".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True)) for row in table]
 
-    def __str__(self):
+    def __str__(self) -> str:
         return "\n".join(self.lines())
 
-    def plot(self, out) -> None:
+    def plot(self, out: Location) -> None:
         """Write a picture of errors and coverage over the distance to the nearest kept row (.png, .svg or .pdf).
 
         Raises
@@ -102,11 +105,11 @@ class ValidationResult:
         import_module(PICTURE).distance_picture(out, self)
 
 
-def _cells(scores, names):
+def _cells(scores: Mapping[str, Any], names: Sequence[str]) -> list[str]:
     return [_short(scores[name]) if name in scores else "" for name in names]
 
 
-def _short(value):
+def _short(value: float) -> str:
     return f"{value:.4g}"
 
 
@@ -128,13 +131,13 @@ class Scored:
         return FoldScores(len(self.judged), self.kept, self.description, float(np.median(self.distance)), *found)
 
 
-def mean_scores(losses: dict[str, np.ndarray], rows=slice(None)) -> dict[str, float]:
+def mean_scores(losses: dict[str, np.ndarray], rows: slice | IntArray = slice(None)) -> dict[str, float]:
     """Return the scores of the mean at some rows, from its losses (`mean_losses`)."""
     found = {name: float(values[rows].mean()) for name, values in losses.items()}
     return {name: float(np.sqrt(value)) if name == "rmse" else value for name, value in found.items()}
 
 
-def _scores(rows):
+def _scores(rows: Judged) -> dict[str, Any]:
     """Scores of some rows, without the histogram of places."""
     return {name: value for name, value in rows.scores().summary().items() if name != "pit"}
 
@@ -156,7 +159,7 @@ def result_of(folds: list[Scored], *, by: str, method: str, unit: str) -> Valida
     )
 
 
-def _by_distance(rows, losses, distance):
+def _by_distance(rows: Judged, losses: dict[str, np.ndarray], distance: FloatArray) -> Iterator[DistanceScores]:
     """Scores of groups of about equally many rows; rows of equal distance are in one group."""
     groups = max(1, min(DISTANCES, len(rows) // LEAST_ROWS))
     level = np.round(distance / (distance.max() or 1.0), EQUAL_DIGITS)

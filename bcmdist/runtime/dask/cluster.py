@@ -14,7 +14,7 @@ a second run replaces the first. On loss of all workers or of the scheduler: `Sc
 import contextlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, Self
 
 import distributed
 
@@ -374,7 +374,7 @@ class DaskRuntime:
         if self._scratch is not None:
             self._scratch.cleanup()
 
-    def __enter__(self):
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_):
