@@ -148,8 +148,8 @@ def of_query(snapshot: Snapshot) -> str:
     asked = facts.query.query_asked if shared.fewer else functions
     loss = facts.query.query_loss if facts.method == "local" else None
     advised = ADVISED_LATER if snapshot.model.earlier else shared.advised
-    how = {"of": shared.noun, "advised": advised, "fewer": shared.fewer, "loss": loss}
-    return query_advice(snapshot.degrees_of_freedom, functions, asked, facts.query.degrees_estimated, **how)
+    degrees = snapshot.degrees_of_freedom, functions, asked, facts.query.degrees_estimated
+    return query_advice(*degrees, of=shared.noun, advised=advised, fewer=shared.fewer, loss=loss)
 
 
 def of_learning_again(snapshot: Snapshot) -> str | None:

@@ -387,5 +387,5 @@ def _check_committees(checked: Checked, runtime: Runtime, folder: Path, path: Pa
             totals = (getattr(which.committee.total, part) for which in (one, other))
             checked.equal(f"`{part}` of the committee of {what}", *totals)
     for array in ("mean", "variance"):
-        mean, wanted = (open_array(open_group(url), url, array)[:] for url in (out, expected_out))
-        checked.equal(f"`{array}` of predictions", mean, wanted)
+        found, reference = (open_array(open_group(url), url, array)[:] for url in (out, expected_out))
+        checked.equal(f"`{array}` of predictions", found, reference)

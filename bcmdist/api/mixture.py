@@ -8,7 +8,7 @@ afterwards, would be wrong (SYSTEMS I.7).
 
 import contextlib
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
@@ -200,7 +200,7 @@ class Mixture(Facade):
         return source_of(self.predictive.snapshot, url, watch=watch, **options)
 
     @runs
-    def forget(self, keys: Sequence[str], *, runtime: Where = None) -> "Mixture":
+    def forget(self, keys: Iterable[str], *, runtime: Where = None) -> "Mixture":
         """Withdraw the messages of the partitions `keys` from all members, and commit, as `GBCM.forget`."""
         return Mixture._of(changes.forget(self._stored("forget").url, keys, runtime), *self._keep)
 

@@ -15,8 +15,8 @@ from bcmdist.errors import InvalidOption
 from bcmdist.learning.settings import Settings
 from bcmdist.storage.temporary import Scratch
 
-DataSource = Location | Rows | ArrayLike
-"""a path or URL, rows in memory, or inputs X (n, D) beside which targets are given"""
+DataSource = Location | Rows | ArrayLike | tuple[ArrayLike, ArrayLike]
+"""a path or URL, rows in memory, inputs X (n, D) with the targets in the argument y, or a pair (X, y)"""
 
 
 def asked(

@@ -24,7 +24,8 @@ from bcmdist.storage.bounds import COUNT, SEED, Bounds, option_name, refuse_outs
 from bcmdist.storage.urls import refuse_secrets
 
 PredictionMethod = Literal["committee", "local", "augmented", "augmented_sparse"] | str
-InputAveraging = Literal["exact", "taylor", "montecarlo"]
+"""name of a prediction method; other packages register further ones"""
+InputAveraging = Literal["exact", "taylor", "montecarlo"]  # of predictions over uncertain inputs
 
 
 @dataclass(frozen=True)

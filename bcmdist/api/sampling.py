@@ -21,6 +21,7 @@ from dataclasses import asdict, fields, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from bcmdist.api.gbcm import GBCM
 from bcmdist.api.in_memory_rows import Rows
@@ -76,7 +77,7 @@ LATER = (
 
 @one_thread()
 def sample_posterior(
-    source: Location | Rows,
+    source: Location | Rows | tuple[ArrayLike, ArrayLike],
     settings: Settings,
     *,
     model: Location | None = None,

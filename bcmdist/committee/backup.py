@@ -9,8 +9,10 @@ import shutil
 
 from bcmdist.committee.revision import new_store
 from bcmdist.committee.snapshot import Snapshot
+from bcmdist.errors import InvalidOption
 from bcmdist.storage.commits import CELL_DATA, ModelStore
 from bcmdist.storage.records import record_name
+from bcmdist.storage.urls import on_objects
 
 
 def blobs_of(snapshot: Snapshot) -> set[str]:
@@ -33,19 +35,41 @@ def back_up(url: str, to: str, commit: int | str | None = None) -> Snapshot:
 
     Raises
     ------
+    InvalidOption
+        A spatial model, whose copy of the rows needs a disk, shall be copied to an object store.
     ModelExists
         There is something at `to`.
     ModelNotFound, ModelDamaged
     """
     with Snapshot.opened(url, commit=commit) as snapshot:
-        copy = new_store(to)
-        if snapshot.facts.cells.array is not None and snapshot.facts.cells.home is None:
-            rows = os.path.join(snapshot.url, CELL_DATA)
-            if os.path.isdir(rows):  # in the order of cells; they do not change
-                shutil.copytree(rows, os.path.join(copy.storage.url, CELL_DATA), dirs_exist_ok=True)
-        copy.copy_blobs(snapshot.store, sorted(blobs_of(snapshot)))
-        copy_record(snapshot.store, copy, snapshot.commit)
+        return copy_of(snapshot, to)
+
+
+def copy_of(snapshot: Snapshot, to: str) -> Snapshot:
+    """Copy a commit that is protected from pruning; see `back_up`."""
+    refuse_cells_elsewhere(snapshot, to)
+    copy = new_store(to)
+    if _has_cells(snapshot):
+        rows = os.path.join(snapshot.url, CELL_DATA)
+        if os.path.isdir(rows):  # in the order of cells; they do not change
+            shutil.copytree(rows, os.path.join(copy.storage.url, CELL_DATA), dirs_exist_ok=True)
+    copy.copy_blobs(snapshot.store, sorted(blobs_of(snapshot)))
+    copy_record(snapshot.store, copy, snapshot.commit)
     return Snapshot.load(to)
+
+
+def refuse_cells_elsewhere(snapshot: Snapshot, to: str) -> None:
+    """Raise `InvalidOption` if a commit has rows in the order of cells and shall be copied to an object store."""
+    if _has_cells(snapshot) and on_objects(to):
+        raise InvalidOption(
+            f"{to}: expected a directory on a disk, since a spatial model contains a copy of its rows, got an object "
+            "store; back it up to a disk"
+        )
+
+
+def _has_cells(snapshot: Snapshot) -> bool:
+    """Whether rows in the order of cells are stored in the directory of the commit itself."""
+    return snapshot.facts.cells.array is not None and snapshot.facts.cells.home is None
 
 
 def copy_record(store: ModelStore, copy: ModelStore, number: int) -> None:
@@ -53,5 +77,5 @@ def copy_record(store: ModelStore, copy: ModelStore, number: int) -> None:
     storage = copy.storage
     if number > 1:
         storage.put_if_absent(copy.pruned_name(number - 1), b"")
-    storage.put_if_absent(record_name(number), store.storage.get(record_name(number)))
+    storage.put_if_absent(record_name(number), store.record_bytes(number))
     storage.put_if_absent(copy.acknowledged_name(number), b"")

@@ -7,10 +7,10 @@ cannot fail, for any positive semi-definite messages (SYSTEMS I.7).
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
+from bcmdist.committee.measurements import QueryLoss
 from bcmdist.errors import NotPositiveDefinite
 from bcmdist.experts.message import Message
 from bcmdist.linalg.arrays import FloatArray
@@ -99,10 +99,10 @@ def query_advice(
     asked: int,
     estimated: float | None = None,
     *,
-    of: Any = "query points",
-    advised: Any = ADVISED,
-    fewer: Any = DETERMINED,
-    loss: Any = None,
+    of: str = "query points",
+    advised: str = ADVISED,
+    fewer: str | None = DETERMINED,
+    loss: QueryLoss | None = None,
 ) -> str:
     """One line on whether the query set suffices, and what to set if it does not.
 

@@ -27,6 +27,7 @@ from bcmdist.errors import ModelDamaged, ModelNotFound
 from bcmdist.storage.commits import MIXTURE, ModelStore, Reference, open_store
 from bcmdist.storage.fields import Blob, CountFromOne, Number, decode, parse
 from bcmdist.storage.locate import open_storage
+from bcmdist.storage.urls import Location
 
 REVISIONS = "revisions"
 PREPARED = "prepared"  # folder of the empty committee that all members start from; written first
@@ -67,12 +68,12 @@ Members = Contents | tuple[Reference, ...]
 """The commits of a mixture's members; a tuple for few members only, since a task stays below 10 kB"""
 
 
-def revision_store(url: Any) -> ModelStore:
+def revision_store(url: Location) -> ModelStore:
     """The log of the commits of a mixture after the first."""
     return open_store(os.path.join(url, REVISIONS) if isinstance(url, os.PathLike) else f"{url}/{REVISIONS}")
 
 
-def contents_of(model: Any, number: int | str | None = None) -> Contents:
+def contents_of(model: Location, number: int | str | None = None) -> Contents:
     """Return the newest commit of a mixture, or a given one.
 
     Raises
@@ -86,7 +87,8 @@ def contents_of(model: Any, number: int | str | None = None) -> Contents:
             return Contents(storage.url, hashlib.sha256(storage.get(MIXTURE)).hexdigest())
     except FileNotFoundError as error:
         raise ModelNotFound(
-            f"{model}: expected a mixture, found no {MIXTURE}; sample one or let sampling finish, or load a GBCM"
+            f"{model}: expected a mixture, found no {MIXTURE}; sample one, let sampling finish, repeat an interrupted "
+            "backup, or load a GBCM"
         ) from error
     if number - 1 not in store.numbers():
         raise ModelNotFound(f"{model}: expected commit {number} of a mixture, found none; see `bcmdist info --history`")
@@ -104,16 +106,16 @@ def revision_of(contents: Contents) -> Revision:
     if contents.number > 1:
         store = revision_store(contents.url)
         _refuse_other(contents, store.reference(contents.number - 1).digest)
-        return _decoded(store.record(contents.number - 1)["facts"], contents.place)
+        return _revision_from(store.record(contents.number - 1)["facts"], contents.place)
     text = open_storage(contents.url).get(MIXTURE)
     _refuse_other(contents, hashlib.sha256(text).hexdigest())
     found = parse(text, contents.place)
     if isinstance(found, dict):
-        return _decoded(found, contents.place)
+        return _revision_from(found, contents.place)
     return Revision(decode(_Members, found, contents.place))
 
 
-def _decoded(stored: dict[str, Any], where: str) -> Revision:
+def _revision_from(stored: dict[str, Any], where: str) -> Revision:
     revision: Revision = decode(Revision, stored, where)
     return revision
 
@@ -148,7 +150,24 @@ def references(members: Members) -> tuple[Reference, ...]:
 
 
 @contextlib.contextmanager
-def held_commit(url: Any, commit: int | str | None = None) -> Iterator[Contents]:
+def leased(members: Members) -> Iterator[None]:
+    """Context manager: pruning keeps the commits of a mixture's members, and that of the mixture if it is given.
+
+    Raises
+    ------
+    ModelNotFound
+        One of them has been pruned.
+    """
+    with contextlib.ExitStack() as leases:
+        if isinstance(members, Contents) and members.number > 1:
+            leases.enter_context(revision_store(members.url).hold(members.number - 1))
+        for one in references(members):
+            leases.enter_context(open_store(one.url).hold(one.number))
+        yield
+
+
+@contextlib.contextmanager
+def held_commit(url: Location, commit: int | str | None = None) -> Iterator[Contents]:
     """Context manager: a commit of a mixture (default: the newest), whose members' commits are not pruned until exit.
 
     Raises
@@ -159,8 +178,7 @@ def held_commit(url: Any, commit: int | str | None = None) -> Iterator[Contents]
         contents = contents_of(url, commit)
         with contextlib.ExitStack() as leases:
             try:
-                for member in references(contents):
-                    leases.enter_context(open_store(member.url).hold(member.number))
+                leases.enter_context(leased(contents))
             except ModelNotFound as error:
                 if commit is not None:
                     raise ModelNotFound(

@@ -81,8 +81,10 @@ def densities(model: Model, facts: Facts, ledger: Sequence[Entry]) -> float | No
     """Number of target densities in the evidence of a committee; None if the ledger does not record it."""
     counts = weights(facts.fading, ledger)
     rows = [e.rows if e.densities is None and model.likelihood.exact else e.densities for e in ledger]
-    known = [n for n in rows if n is not None]
-    return sum(counts[e.key] * n for e, n in zip(ledger, known, strict=True)) if len(known) == len(rows) else None
+    recorded = [n for n in rows if n is not None]
+    if len(recorded) < len(rows):
+        return None
+    return sum(counts[e.key] * n for e, n in zip(ledger, recorded, strict=True))
 
 
 def changes_made(facts: Facts) -> list[float]:

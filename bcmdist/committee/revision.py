@@ -41,8 +41,8 @@ from bcmdist.runtime.threads import one_thread
 from bcmdist.storage.commits import BlobReference, ModelStore, open_store
 from bcmdist.storage.entry import RUNNING, Entry
 
-Revised = tuple[Committee, list[Entry]]
-"""A committee, and its whole ledger."""
+CommitteeAndLedger = tuple[Committee, list[Entry]]
+"""a committee and its whole ledger"""
 
 
 def forget(snapshot: Snapshot, keys: Iterable[str], runtime: Runtime) -> Snapshot:
@@ -63,7 +63,7 @@ def forget(snapshot: Snapshot, keys: Iterable[str], runtime: Runtime) -> Snapsho
     """
     recall = _Recall(runtime)
 
-    def without(snapshot: Snapshot) -> Revised:
+    def without(snapshot: Snapshot) -> CommitteeAndLedger:
         gone = entries_of(snapshot, keys)
         refuse_inexact(snapshot.model.precision, snapshot.url, "forget")
         keys_gone = {entry.key for entry in gone}
@@ -97,7 +97,7 @@ def reweight(snapshot: Snapshot, asked: Mapping[str, float], runtime: Runtime) -
         raise InvalidOption(f"{key}: expected a positive weight, got {weight}; forget the partition to remove it")
     recall = _Recall(runtime)
 
-    def reweighted(snapshot: Snapshot) -> Revised | None:
+    def reweighted(snapshot: Snapshot) -> CommitteeAndLedger | None:
         old = [entry for entry in entries_of(snapshot, asked) if asked[entry.key] != entry.weight]
         refuse_inexact(snapshot.model.precision, snapshot.url, "reweight")
         if not old:
@@ -139,7 +139,7 @@ def _common_ratio(counts: Mapping[str, float], others: Mapping[str, float]) -> f
     return ratios[0] if np.allclose(ratios, ratios[0], rtol=1e-12, atol=0.0) else None
 
 
-def _revised(snapshot: Snapshot, revise: Callable[[Snapshot], Revised | None], runtime: Runtime) -> Snapshot:
+def _revised(snapshot: Snapshot, revise: Callable[[Snapshot], CommitteeAndLedger | None], runtime: Runtime) -> Snapshot:
     """Commit the committee and ledger that `revise` makes from a snapshot, retrying on newer commits after conflicts.
 
     Makes a further pass where messages depend on each other. `revise` returns None where nothing changes.

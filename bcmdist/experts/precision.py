@@ -68,7 +68,7 @@ def mixed_message(shared: Shared, likelihood: Likelihood, X: FloatArray, obs: Ob
 
 
 def _error(information: float, rows: int) -> float:
-    """Bound on the movement of means by rounding, from said = tr(V'R^-1 V)."""
+    """Bound on the movement of means by rounding, from information = tr(V'R^-1 V)."""
     return float(GROWTH * EPS * information / np.sqrt(rows))
 
 

@@ -14,7 +14,7 @@ from typing import Any, TypeVar, overload
 
 import numpy as np
 
-from bcmdist.committee.mixture_commits import Contents, Members, references, revision_store, weights_of
+from bcmdist.committee.mixture_commits import Contents, Members, leased, references, weights_of
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.model.model import Model
 from bcmdist.prediction.exceedance import above_name
@@ -38,7 +38,7 @@ from bcmdist.prediction.predictive_model import (
 from bcmdist.prediction.scored_rows import Judged, predict_rows, predict_terms
 from bcmdist.prediction.scoring.pit import Places
 from bcmdist.prediction.uncertain.input_uncertainty import chosen_way
-from bcmdist.storage.commits import open_store, record_digest
+from bcmdist.storage.commits import record_digest
 
 # The prediction interval.
 LOW, HIGH = 0.025, 0.975
@@ -162,11 +162,7 @@ class MixtureModel(PredictiveModel):
     @contextlib.contextmanager
     def held(self) -> Iterator["MixtureModel"]:
         """Keep the commits of all members, and of the mixture, from being pruned."""
-        with contextlib.ExitStack() as leases:
-            if self.contents and self.contents.number > 1:
-                leases.enter_context(revision_store(self.url).hold(self.contents.number - 1))
-            for one in references(self._references):
-                leases.enter_context(open_store(one.url).hold(one.number))
+        with leased(self._references):
             yield self
 
     def chosen_method(self, method=None) -> str:

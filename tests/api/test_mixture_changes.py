@@ -22,9 +22,9 @@ from bcmdist.api.mixtures.density import default_objective
 from bcmdist.api.mixtures.tasks import coordinates_of, parts_of
 from bcmdist.app.cli.main import cli
 from bcmdist.app.model_check import checks_of
-from bcmdist.committee.backup import back_up
+from bcmdist.committee.backup import copy_of
 from bcmdist.committee.ingest.options import IngestOptions
-from bcmdist.committee.mixture_commits import contents_of, revision_store
+from bcmdist.committee.mixture_commits import contents_of, references, revision_store, weights_of
 from bcmdist.errors import (
     BcmdistWarning,
     CommitConflict,
@@ -529,8 +529,8 @@ def test_a_restored_mixture_predicts_the_same_and_absorbs_the_rest(tmp_path, mak
     expected, figures, all_rows = second.predict(X_NEW), second.info(), third.predict(X_NEW)
     done = CliRunner().invoke(cli, ["backup", one.url, str(copy), "--at", "2", "--json"])
     assert done.exit_code == 0, done.output
-    said = json.loads(done.output)
-    assert (said["commit"], said["rows"], said["partitions"]) == (2, 120, len(second.ledger))
+    figures_of_copy = json.loads(done.output)
+    assert [figures_of_copy[name] for name in ("commit", "rows", "partitions")] == [2, 120, len(second.ledger)]
     assert "mixture" in dict(checks_of(str(copy)))
     shutil.rmtree(tmp_path / "m")
     back_up_mixture(str(copy), one.url)
@@ -545,27 +545,61 @@ def test_a_restored_mixture_predicts_the_same_and_absorbs_the_rest(tmp_path, mak
         np.testing.assert_allclose(values, all_rows[name], **EXACT, err_msg=name)
 
 
-def test_a_backup_of_a_mixture_that_was_interrupted_is_none_and_can_be_completed(mixture, tmp_path, monkeypatch, more):
-    """After the shared directory and one member; others prune the commit meanwhile, which stays until then."""
-    copy, calls = tmp_path / "copy", []
+def test_others_commit_and_prune_during_a_backup(mixture, tmp_path, monkeypatch, more):
+    """After each member and before the record of the mixture; its second commit, which stays until it is copied."""
+    second, copy, later = mixture.partial_fit(str(more[0])), tmp_path / "copy", iter(more[1:])
+    expected = second.predict(X_NEW)
 
-    def interrupted(url, to, number):
-        calls.append(to)
-        if len(calls) == 3:
-            mixture.partial_fit(str(more[0])).prune(1)
+    def pruned(snapshot, to):
+        if one := next(later, None):
+            Mixture.load(mixture.url).partial_fit(str(one)).prune(1)
+        return copy_of(snapshot, to)
+
+    monkeypatch.setattr(backup, "copy_of", pruned)
+    assert back_up_mixture(mixture.url, str(copy)).number == 2
+    assert contents_of(mixture.url).number == 3
+    for name, values in Mixture.load(copy).predict(X_NEW).items():
+        np.testing.assert_array_equal(values, expected[name])
+    with pytest.raises(ModelExists, match="new or empty directory"):
+        back_up_mixture(mixture.url, str(copy))
+
+
+def test_a_loaded_mixture_stays_while_others_commit_and_prune(mixture, more):
+    """Its own record too, which workers read."""
+    second = mixture.partial_fit(str(more[0]))
+    with Mixture.held(mixture.url) as held:
+        Mixture.load(mixture.url).partial_fit(str(more[1])).prune(1)
+        references.cache_clear()
+        weights_of.cache_clear()
+        assert held.commit == second.commit == 2
+        assert held.info()["rows"] == 120
+        assert held.predictive.weights is None
+        assert len(references(held.contents)) == 3
+
+
+def test_an_interrupted_backup_of_a_mixture_cannot_be_loaded(mixture, tmp_path, monkeypatch):
+    copy, copied = tmp_path / "copy", []
+
+    def interrupted(snapshot, to):
+        copied.append(to)
+        if len(copied) == 3:
             raise KeyboardInterrupt
-        return back_up(url, to, number)
+        return copy_of(snapshot, to)
 
     with monkeypatch.context() as patched:
-        patched.setattr(backup, "back_up", interrupted)
+        patched.setattr(backup, "copy_of", interrupted)
         with pytest.raises(KeyboardInterrupt):
             back_up_mixture(mixture.url, str(copy))
-    with pytest.raises(ModelNotFound):
+    with pytest.raises(ModelNotFound, match="repeat an interrupted backup"):
         Mixture.load(copy)
-    with pytest.raises(ModelExists, match="new or empty directory"):  # the newest commit is another one now
+    with pytest.raises(ModelExists, match="remove what an interrupted backup has left"):
         back_up_mixture(mixture.url, str(copy))
     shutil.rmtree(copy)
-    assert back_up_mixture(mixture.url, str(copy)).number == 2
-    with pytest.raises(ModelExists, match=r"found mixture\.json in it"):
-        back_up_mixture(mixture.url, str(copy))
+    back_up_mixture(mixture.url, str(copy))
     assert_same_mixture(Mixture.load(copy), Mixture.load(mixture.url))
+
+
+def test_copies_of_rows_are_not_backed_up_to_an_object_store(tmp_path, make_data):
+    one = sampled_in(tmp_path / "m", make_data, replace(SETTINGS, partition="spatial"))
+    with pytest.raises(InvalidOption, match="back it up to a disk"):
+        back_up_mixture(one.url, "s3://bucket/copy")

@@ -165,8 +165,6 @@ def baselines(snapshot: Snapshot, training: Training, rows: Judged) -> dict[str,
 
 # --- Learning ---
 
-"""predictions (m, T) at new inputs, leave-one-out predictions (k, T) at training rows, indices (k,) of these rows"""
-
 
 def _mean(training: Training, X: FloatArray, targets: FloatArray) -> Learned:
     every = np.arange(len(targets))

@@ -11,7 +11,7 @@ import numpy as np
 from bcmdist.linalg.arrays import FloatArray, IntArray
 
 Learned = tuple[FloatArray, FloatArray, IntArray]
-"""predictions of new rows and of rows that were left out, and the indices of these"""
+"""predictions (m, T) at new inputs and (k, T) of training rows that were left out, and indices (k,) of the latter"""
 NAME = "boosted trees"
 MOST_TREES, LEAST_TREES = 100, 30
 RATE, LARGEST_RATE = 0.1, 0.3  # learning rate of `MOST_TREES` trees, and of fewer

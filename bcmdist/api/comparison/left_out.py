@@ -120,7 +120,8 @@ def _left_out(snapshot: Snapshot, runtime: Runtime) -> LeftOutPredictions | None
     chosen = some_partitions(parts, min(cells if local else PARTITIONS, len(parts)))
     each = CANDIDATES / len(chosen)
     if local:  # whole cells, since each needs a local expert
-        each = (facts.cells.core or 1) * (max(1, round(cells / len(chosen))) - 0.5)
+        assert facts.cells.core is not None, "local predictions have cells"
+        each = facts.cells.core * (max(1, round(cells / len(chosen))) - 0.5)
     place = facts.linearisation.linearised_at
     at = BlobReference(snapshot.url, place) if place else None
     with snapshot.drafted() as readable:

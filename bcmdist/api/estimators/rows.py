@@ -24,7 +24,7 @@ from bcmdist.errors import InvalidData
 from bcmdist.linalg.arrays import FloatArray
 
 Deviations = ArrayLike | Mapping[str, ArrayLike]
-"""standard deviations of the errors of inputs, as above"""
+"""standard deviations of the errors of inputs: an array (n, D) or (D,), or columns by name"""
 
 
 def variances(

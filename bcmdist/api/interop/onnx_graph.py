@@ -19,6 +19,7 @@ from bcmdist.linalg.arrays import IntArray
 OPSET, IR_VERSION = 17, 8
 INPUT = "X"
 Operand: TypeAlias = "Value | ArrayLike"
+"""an intermediate value of a graph, or a constant"""
 
 
 def _onnx() -> Any:

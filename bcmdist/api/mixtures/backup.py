@@ -1,22 +1,21 @@
 """Backups of mixtures: a commit with those of all its members, in a directory of its own.
 
-The list of members is copied last, so that a copy that was interrupted holds no mixture; repeated, it is completed.
+The list of members is copied last, so that a copy that was interrupted holds no mixture.
 """
 
-from bcmdist.api.mixtures.merging import MEMBERS, copy_chains
-from bcmdist.committee.backup import back_up, copy_record
+from bcmdist.api.mixtures.merging import copy_chains
+from bcmdist.committee.backup import copy_of, copy_record, refuse_cells_elsewhere
 from bcmdist.committee.mixture_commits import (
     PREPARED,
-    REVISIONS,
     Contents,
     contents_of,
     held_commit,
     references,
     revision_store,
 )
+from bcmdist.committee.snapshot import Snapshot
 from bcmdist.errors import ModelExists
-from bcmdist.learning.sampling.chains import FOLDER
-from bcmdist.storage.commits import MIXTURE, Reference, open_store
+from bcmdist.storage.commits import MIXTURE, open_store
 from bcmdist.storage.locate import open_storage
 
 
@@ -29,27 +28,27 @@ def back_up_mixture(url: str, to: str, commit: int | str | None = None) -> Conte
 
     Raises
     ------
-    ModelExists, ModelNotFound, ModelDamaged
+    InvalidOption
+        A mixture of spatial models shall be copied to an object store.
+    ModelExists
+        There is something at `to`, also what an interrupted copy has left.
+    ModelNotFound, ModelDamaged
     """
     with held_commit(url, commit) as contents:
+        members = [Snapshot.load(one.url, commit=one.number) for one in references(contents)]
+        if open_store(f"{contents.url}/{PREPARED}").head():  # has the cells of all members
+            members.insert(0, Snapshot.load(f"{contents.url}/{PREPARED}"))
+            refuse_cells_elsewhere(members[0], to)
         target = open_storage(to)
-        other = set(target.names("")) - {PREPARED, FOLDER, MEMBERS, REVISIONS}
-        if other:
-            raise ModelExists(f"{to}: expected a new or empty directory, found {min(other)} in it; choose another")
-        shared = open_store(f"{contents.url}/{PREPARED}")  # has the cells of all members
-        copied = [shared.reference(shared.head())] if shared.head() else []
-        for one in (*copied, *references(contents)):
-            place = target.url + one.url.removeprefix(contents.url)
-            if not _is_copy(place, one):  # an earlier attempt was interrupted
-                back_up(one.url, place, one.number)
+        if found := target.names(""):
+            raise ModelExists(
+                f"{to}: expected a new or empty directory, found {min(found)} in it; choose another, or remove what an "
+                "interrupted backup has left"
+            )
+        for one in members:
+            copy_of(one, target.url + one.url.removeprefix(contents.url))
         copy_chains(contents.url, target.url)
         if contents.number > 1:
             copy_record(revision_store(contents.url), revision_store(target.url), contents.number - 1)
         target.put_if_absent(MIXTURE, open_storage(contents.url).get(MIXTURE))
     return contents_of(to)
-
-
-def _is_copy(url: str, of: Reference) -> bool:
-    """Whether a directory holds the commit of a reference."""
-    store = open_store(url)
-    return store.head() == of.number and store.reference(of.number).digest == of.digest

@@ -16,11 +16,10 @@ with Z the evidence of a member's committee. Exact in principle, but few samples
 weights, the default, the mixture remains one over the posterior given the rows that were sampled with.
 """
 
-import contextlib
 import hashlib
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,6 +34,7 @@ from bcmdist.committee.mixture_commits import (
     Contents,
     commit_revision,
     contents_of,
+    leased,
     references,
     revision_of,
     revision_store,
@@ -84,17 +84,6 @@ def effective_samples(weights: Sequence[float] | FloatArray) -> float:
     return float(1.0 / np.sum(np.square(weights)))
 
 
-@contextlib.contextmanager
-def held(contents: Contents) -> Iterator[Contents]:
-    """Protect the commits that a mixture names from pruning."""
-    with contextlib.ExitStack() as leases:
-        if contents.number > 1:
-            leases.enter_context(revision_store(contents.url).hold(contents.number - 1))
-        for one in references(contents):
-            leases.enter_context(open_store(one.url).hold(one.number))
-        yield contents
-
-
 def revised(
     url: str, change: Change, runtime: Runtime, operation: str, *, sample_weights: SampleWeights | None = None
 ) -> Contents:
@@ -110,7 +99,7 @@ def revised(
     for left in reversed(range(TRIES)):
         try:
             contents = recovered(url, runtime)
-            with held(contents):
+            with leased(contents):
                 _refuse_other_rows(contents)
                 after = [_changed(number, named_member(one), change) for number, one in enumerate(references(contents))]
                 return _committed(contents, after, operation, sample_weights)
@@ -191,7 +180,7 @@ def recovered(url: str, runtime: Runtime) -> Contents:
     named = references(contents)
     if all(open_store(one.url).head() == one.number for one in named):
         return contents
-    with held(contents):
+    with leased(contents):
         first = continued(named[0])
 
         def caught_up(number: int, snapshot: Snapshot) -> Snapshot:
@@ -207,8 +196,9 @@ def recovered(url: str, runtime: Runtime) -> Contents:
         return _committed(contents, after, "recover")
 
 
-def forget(url: str, keys: Sequence[str], runtime: Runtime) -> Contents:
+def forget(url: str, keys: Iterable[str], runtime: Runtime) -> Contents:
     """Withdraw the messages of partitions from all members, and commit; see `revision.forget`."""
+    keys = tuple(keys)
     return revised(url, lambda _, one: fit.forget(one, keys, runtime), runtime, "forget")
 
 
@@ -233,7 +223,7 @@ def revert(url: str, to: int | str, runtime: Runtime) -> Contents:
     refitting.refuse_later(to, contents_of(url).number)
     earlier = contents_of(url, to)
     stored = revision_of(earlier)
-    with held(earlier):
+    with leased(earlier):
         named = references(earlier)
 
         def reverted(number: int, snapshot: Snapshot) -> Snapshot:

@@ -4,7 +4,6 @@ The list of members is written last: before, the new directory holds no mixture.
 """
 
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 import numpy as np
 
@@ -37,7 +36,9 @@ def member_name(number: int) -> str:
     return f"{MEMBERS}/{number:04d}"
 
 
-def merge(one: Contents, other: Contents, model: Any, runtime: Runtime, *, query_most: int | None = None) -> Contents:
+def merge(
+    one: Contents, other: Contents, model: Location, runtime: Runtime, *, query_most: int | None = None
+) -> Contents:
     """Merge two mixtures whose members have the same hyper-parameters, in the same order.
 
     Weights follow the evidence where they do in either; the samples are those that were drawn given the rows of `one`.
@@ -65,7 +66,7 @@ def merge(one: Contents, other: Contents, model: Any, runtime: Runtime, *, query
     return _made(one, model, members(), operation="merge", sampled=sampled, sample_weights=kind)
 
 
-def save(contents: Contents, model: Any) -> Contents:
+def save(contents: Contents, model: Location) -> Contents:
     """Copy a mixture without the paths of its data; see `carried.write_portable`.
 
     Raises
@@ -113,7 +114,7 @@ def _made(
     return contents_of(model)
 
 
-def copy_chains(one: Any, other: Any) -> None:
+def copy_chains(one: Location, other: Location) -> None:
     """Copy the chains of a mixture that another directory lacks."""
     old, new = chain_store(one), chain_store(other)
     for number in sorted(set(old.numbers()) - set(new.numbers())):

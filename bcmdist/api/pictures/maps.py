@@ -30,7 +30,7 @@ GLOBE = 60.0  # degrees of half a map without rows from which on it shows the gl
 SHOWN_ROWS = 500
 
 Field = tuple[str, FloatArray, str, dict[str, float]]
-"""of a map: its name, values (CELLS^2,), the name of its colours, and limits of these"""
+"""one map: title, values (CELLS^2,), colour map, and limits of the colours"""
 
 
 @dataclass(frozen=True)

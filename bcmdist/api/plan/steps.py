@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import cast
 
 from bcmdist.api.plan.trial import BLOCKS, CLIENT, Timings
 from bcmdist.experts.residual import RESIDUALS
@@ -78,7 +79,9 @@ def _training(case: FitContext, times: Timings, measured: int) -> Iterator[Step]
     method, settings, rows = case.method, case.settings, case.data.rows
     trained = min(method.trained_rows(settings) or rows, rows)
     rounds = method.training_rounds(settings, trained, measured)
-    evaluated = most_steps(settings.query_method or "", settings.effort, couples=RESIDUALS[method.residual].couples)
+    evaluated = most_steps(
+        cast(str, settings.query_method), settings.effort, couples=RESIDUALS[method.residual].couples
+    )
     repeated = {"train": trained / measured if rounds is None else rounds, "polish": evaluated * rows / measured}
     in_tasks = method.training is not None and method.trains_in_tasks(settings, trained, case.data.inputs)
     for (stage, label), (seconds, tasks) in times.items():

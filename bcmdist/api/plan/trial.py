@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from msgspec import structs
@@ -217,7 +217,7 @@ class Trial:
 
 def _without_learning(settings: Settings) -> Settings:
     """The settings of a fit with given hyper-parameters; options of a method that need learning have their defaults."""
-    points = BEGUN.get(settings.query_method or "", settings.query_method)
+    points = BEGUN.get(cast(str, settings.query_method), settings.query_method)
     fixed: dict[str, Any] = {"learn": False, "objective": "local", "query_method": points}
     with suppress(InvalidOption):
         return replace(settings, **fixed)

@@ -174,7 +174,7 @@ def backup(model, to, commit, as_json) -> dict:
     (back_up_mixture if is_mixture(model) else back_up)(model, to, commit)
     with opened(to) as copy:
         rows, partitions = copy.predictive.snapshot.committee.total.rows, len(copy.ledger)
-        return report({"commit": copy.commit, "rows": rows, "partitions": partitions, "model": to}, as_json)
+        return report({"commit": copy.commit, "rows": rows, "partitions": partitions, "model": copy.url}, as_json)
 
 
 @click.command(cls=Command)

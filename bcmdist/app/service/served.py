@@ -249,9 +249,11 @@ class Served:
         """
         with self._changing, self._commits_now(), self.inbox.turn():
             self._renewed()
+            added = set[str]()
             for left in reversed(range(TRIES)):
                 try:
-                    return self._committed(requests)
+                    self._commit(requests, added)
+                    return _replayed(requests, added)
                 except Exception as error:
                     if not left or not self._renewed():  # with the same state it would fail again
                         raise
@@ -271,22 +273,17 @@ class Served:
         finally:
             self._committing = False
 
-    def _committed(self, requests):
+    def _commit(self, requests, added: set[str]):
+        """Commit the rows of requests that the ledger lacks; add the keys of their partitions to `added`."""
         with self.using() as loaded, SerialRuntime() as runtime:
             fitted = loaded.fitted
             refuse_other_model(fitted, requests)
-            ledger, parts, new = fitted.snapshot.ledger, dict[Partition, None](), list[list[Partition]]()
-            for request in requests:
-                new.append([part for part in request.parts if part not in parts and not ledger.holds(part.key)])
-                parts |= dict.fromkeys(new[-1])
-            committed = set[str]()
+            holds, all_parts = fitted.snapshot.ledger.holds, (part for request in requests for part in request.parts)
+            parts = list(dict.fromkeys(part for part in all_parts if not holds(part.key)))
             if parts:
-                source, options = Waiting(self.inbox.url, list(parts)), IngestOptions(same_rows="allow")
-                after, report = fitted.ingest(source, options, runtime=runtime)
+                options = IngestOptions(same_rows="allow", observe=lambda event: added.update(event.keys))
+                after, _ = fitted.ingest(Waiting(self.inbox.url, parts), options, runtime=runtime)
                 self._take(hold(after))
-                newest = len(after.ledger) - report.partitions  # without those that another process committed meanwhile
-                committed.update(entry.key for entry in after.ledger[newest:])
-            return [not any(part.key in committed for part in parts) for parts in new]
 
     def sweep(self, days: float) -> int:
         """Remove stored rows that the model does not need, as `Inbox.sweep`; return the number of removed files."""
@@ -298,6 +295,16 @@ class Served:
         self.writer.close()
         self.commits.drop()
         self._leave(self._newest)
+
+
+def _replayed(requests: Iterable[Received], added: set[str]) -> list[bool]:
+    """Whether each request, in this order, brought none of the partitions that were added; empties `added`."""
+    replayed = []
+    for request in requests:
+        own = added.intersection(part.key for part in request.parts)
+        replayed.append(not own)
+        added -= own
+    return replayed
 
 
 def refuse_other_model(gbcm: GBCM | Mixture, requests: Iterable[Received]) -> None:

@@ -1,7 +1,7 @@
 """Events of an ingestion: counts since the event before, for `IngestOptions.observe`."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 
 from bcmdist.committee.facts import Lag
@@ -26,12 +26,13 @@ class Events:
         failed: Mapping[str, int] = MappingProxyType({}),
         seconds: float | None = None,
         lag: Lag | None = None,
+        keys: Iterable[str] = (),
     ) -> None:
         """Call the observer with what `report` and `failed`, which only grow, have more than at the call before."""
         counts, all_failed = _counts(report), Counter(failed)
         grown = {name: counts[name] - self._counts[name] for name in COUNTS}
         failures, self._counts, self._failed = dict(all_failed - self._failed), counts, all_failed
-        self._observe(IngestEvent(self._source, commit, grown, failures, seconds, lag, threads))
+        self._observe(IngestEvent(self._source, commit, grown, failures, seconds, lag, threads, tuple(keys)))
 
 
 def _counts(report: IngestReport) -> dict[str, int]:

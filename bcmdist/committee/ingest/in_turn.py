@@ -126,7 +126,8 @@ def ingest_in_turn(
         report.partitions += len(fresh)
         report.rows += sum(part.rows for part in fresh)
         source.ack(read_to, [part.key for part in parts])
-        events.happened(report, commit=snapshot.commit, threads=runtime.threads)
+        added = [part.key for part in fresh]
+        events.happened(report, commit=snapshot.commit, threads=runtime.threads, keys=added)
     report.same_rows = len(twins)
     if twins and options.same_rows == "warn":
         warnings.warn(BcmdistWarning(same_rows_warning(twins)), stacklevel=2)

@@ -309,8 +309,9 @@ class Loop:
         self.committed = time.monotonic()
         ledger = self.snapshot.ledger
         self._do(self.admission.committed(batch, self._fading_on(), ledger, overtaken=overtaken))
-        report, now = self.admission.report, {"commit": self.snapshot.commit, "threads": self.runtime.threads}
-        self.events.happened(report, failed=self.admission.failures, seconds=seconds, lag=self.lag, **now)
+        report, failed, lag = self.admission.report, self.admission.failures, self.lag
+        now = {"commit": self.snapshot.commit, "threads": self.runtime.threads}
+        self.events.happened(report, failed=failed, seconds=seconds, lag=lag, keys=batch.entries, **now)
         if self.unpruned >= self.options.keep:
             self._prune()
         if self.options.watch:  # this may run for long: do not wait for the end to warn

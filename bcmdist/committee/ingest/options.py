@@ -45,6 +45,8 @@ class IngestEvent:
     """lag behind the source, as `Lag` of `committee.facts`; None where it is unknown"""
     threads: int
     """worker threads in use"""
+    keys: tuple[str, ...] = ()
+    """ledger keys of the new partitions"""
 
 
 def never() -> bool:

@@ -13,7 +13,7 @@ Finish = Callable[[Snapshot], Snapshot]
 """from a snapshot that remains to be committed to one that says more, such as calibrated probabilities"""
 
 TaskWithParts = tuple[Task, list[Partition]]
-"""a task, and the partitions of which the runtime returns its sum"""
+"""a task and the partitions that it is summed over"""
 
 
 class Watch(Protocol):
