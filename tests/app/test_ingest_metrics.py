@@ -95,6 +95,8 @@ def test_figures_are_those_of_the_commits(prepared):
     assert found["bcmdist_ingest_worker_threads"] == 1.0
     assert before <= found["bcmdist_ingest_last_commit_timestamp_seconds"] <= time.time()
     committed = [event.seconds for event in events if event.seconds is not None]
+    assert [key for event in events for key in event.keys] == [entry.key for entry in after.ledger]
+    assert {len(event.keys) for event in events if event.seconds is not None} == {1, 2}
     assert found["bcmdist_ingest_last_commit_seconds"] == committed[-1]
     assert found["bcmdist_ingest_commit_seconds_sum"] == pytest.approx(sum(committed))
     assert "secret" not in metrics.text()
