@@ -2,6 +2,7 @@
 
     python tests/guide.py [PAGE ...] [--build]
 
+Pages that are a notebook as a whole are run as that (notebooks.py), and here only if they are named.
 `--build` renders them instead (`pip install 'bcmdist[docs]'`), with warnings as errors; no network is needed.
 """
 
@@ -12,10 +13,12 @@ import tempfile
 import time
 from pathlib import Path
 
+import notebooks
 from snippets import run_page
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
-PAGES = sorted((EXAMPLES / "guide").glob("*.md"))
+WHOLE = [name for name, left_out in notebooks.PAGES.items() if not left_out]
+PAGES = sorted(page for page in (EXAMPLES / "guide").glob("*.md") if page.stem not in WHOLE)
 
 
 def build(site) -> None:

@@ -35,12 +35,6 @@ def test_kin40k(real_data, tmp_path):
     assert 0.92 <= figures["coverage95"] <= 0.98
 
 
-def test_elevators(real_data, tmp_path):
-    figures = fitted_scores(real_data("elevators_raw"), tmp_path, split=("--holdout", 0.1, "--seed", 0))
-    assert figures["nmse"] <= 0.12
-    assert 0.92 <= figures["coverage95"] <= 0.98
-
-
 def test_pumadyn(real_data, tmp_path):
     """Four of 32 inputs matter; learning must find them."""
     figures = fitted_scores(real_data("pumadyn32nm"), tmp_path, effort="normal")
