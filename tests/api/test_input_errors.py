@@ -216,7 +216,13 @@ def test_a_fit_refuses_errors_of_inputs_that_it_cannot_learn_from(measured_input
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", [GBCMClassifier, GBCMCountRegressor, GBCMLifetimeRegressor])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        GBCMClassifier,
+        *(pytest.param(kind, marks=pytest.mark.nightly) for kind in (GBCMCountRegressor, GBCMLifetimeRegressor)),
+    ],
+)
 def test_other_estimators_learn_from_inputs_with_errors(kind, rng):
     """Closer to what an estimator that knows the inputs says than one that takes the measured ones for exact."""
     true = rng.uniform(-3, 3, (150, 1))

@@ -309,6 +309,7 @@ def test_doctor():
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize(("sigma", "bar"), [(0, 0.98), (8, 0.70)])
 def test_full_demo(tmp_path, sigma, bar):
     """The paper reports more than 98.5 % and more than 70 % against noise-free labels (figure 2)."""

@@ -35,6 +35,7 @@ def test_kin40k(real_data, tmp_path):
     assert 0.92 <= figures["coverage95"] <= 0.98
 
 
+@pytest.mark.nightly
 def test_pumadyn(real_data, tmp_path):
     """Four of 32 inputs matter; learning must find them."""
     figures = fitted_scores(real_data("pumadyn32nm"), tmp_path, effort="normal")

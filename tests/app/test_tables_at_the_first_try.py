@@ -17,7 +17,7 @@ pytest.importorskip("pandas", reason="tables: pip install 'bcmdist[tables]'")
 
 from tables import TABLES, TARGETS
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.nightly]
 ROWS, TESTED = 1600, 400
 TASKS = {"sales": "counts", "churn": "classification"}
 

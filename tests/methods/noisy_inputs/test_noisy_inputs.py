@@ -259,6 +259,7 @@ def test_a_partition_keeps_its_inputs_and_repeats_its_message(cleaned, noisy, fo
     assert again.entries[entry.key].state == entry.state
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_bands_of_a_cleaned_fit_hold_the_function(folder):
     """Of .95 as often as not much less than that, and with a density no lower than without cleaning."""
@@ -364,6 +365,7 @@ def test_a_killed_learning_goes_on_with_the_next_round(way, folder, monkeypatch)
     assert_same_committee(whole.committee, again.committee)
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_learning_with_errors_predicts_the_function_better(noisy):
     """Nats a row of sin(x) / x itself."""

@@ -161,6 +161,7 @@ def test_as_errors_vanish_the_fit_of_classes_is_the_plain_one():
     np.testing.assert_allclose(near.predict(grid)["probability"], plain.predict(grid)["probability"], atol=1e-4)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("way", ["clean", "hmc"])
 @pytest.mark.slow
 def test_learning_with_errors_predicts_rates_better(way):
@@ -173,6 +174,7 @@ def test_learning_with_errors_predicts_rates_better(way):
     assert len(report["densities"]) > 2 if way == "clean" else report["rounds"] == 10
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_the_errors_of_inputs_of_counts_are_learned_where_nobody_tells_them():
     X, y, _ = counted()
