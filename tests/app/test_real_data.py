@@ -64,6 +64,7 @@ def thirds(columns, *names):
     return [columns[name][order[test:]] for name in names], [columns[name][order[:test]] for name in names]
 
 
+@pytest.mark.nightly
 def test_doctor_visits(real_data, tmp_path):
     """Against the Poisson rate of the training rows."""
     path = real_data("doctor_visits")
@@ -74,6 +75,7 @@ def test_doctor_visits(real_data, tmp_path):
     assert figures["coverage95"] >= 0.95  # of small counts: intervals cannot be cut to measure
 
 
+@pytest.mark.nightly
 def test_leukaemia_survival(real_data, tmp_path):
     """Against one constant hazard, estimated from the training rows; right-censored."""
     path = real_data("leuksurv")
