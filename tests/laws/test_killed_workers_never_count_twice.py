@@ -70,16 +70,28 @@ class Problem:
     prepared: Path
     calm: GBCM
 
-    def ingest(self, model, runtime):
-        """Seconds that a cluster takes for all, committing every 10; the committee must be the calm one."""
+    def ingest(self, model, runtime, repeats=0):
+        """Seconds that a cluster takes for all, committing every 10; the committee must be the calm one.
+
+        `repeats`: how often the command may be repeated where, by chance, one partition was on two killed workers.
+        """
         shutil.copytree(self.prepared, model)
-        gbcm, start = GBCM.load(model), time.monotonic()
-        gbcm, tally = gbcm.ingest(gbcm.source(self.data), IngestOptions(commit_every=10), runtime=runtime)
+        start = time.monotonic()
+        for left in reversed(range(1 + repeats)):
+            gbcm = GBCM.load(model)
+            absorbed = len(gbcm.ledger)
+            try:
+                gbcm, tally = gbcm.ingest(gbcm.source(self.data), IngestOptions(commit_every=10), runtime=runtime)
+                break
+            except PoisonChunk:
+                if not left:
+                    raise
         seconds = time.monotonic() - start
         for one in (gbcm, GBCM.load(model)):
             assert_same_committee(one.committee, self.calm.committee, tolerance=1e-10)
             assert Counter(e.key for e in one.ledger) == Counter(e.key for e in self.calm.ledger)
-        assert (tally.partitions, tally.duplicates, tally.retries, tally.skipped) == (PARTITIONS, 0, 0, [])
+        assert (tally.partitions, tally.duplicates) == (PARTITIONS - absorbed, absorbed)
+        assert (tally.retries, tally.skipped) == (0, [])
         wait_until(lambda: tasks(runtime) == 0, "nothing left on the scheduler")
         return seconds
 
@@ -155,7 +167,7 @@ def test_twenty_ingestions_in_chaos(problem, tmp_path):
                 if k % 4 == 0:
                     peace = problem.ingest(tmp_path / f"calm{k}", runtime)
                 with Killer(runtime, SEED + k, peace) as killer:
-                    seconds.append(problem.ingest(tmp_path / f"model{k}", runtime))
+                    seconds.append(problem.ingest(tmp_path / f"model{k}", runtime, repeats=5))
             killed.append(killer.killed)
             ratios.append(seconds[-1] / peace)
             if np.count_nonzero(killed) == 20:
