@@ -6,6 +6,8 @@ import signal
 import subprocess
 import sys
 import threading
+import time
+from pathlib import Path
 
 import psutil
 import pytest
@@ -213,3 +215,28 @@ def test_workers_that_are_killed_while_the_service_starts_are_started_again(tmp_
     ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=LONG)
     assert (ended.returncode == 0) is starts, ended.stderr
     assert starts or "workers: expected each to become ready, one ended with code -9" in ended.stderr
+
+
+@pytest.mark.slow
+def test_a_renewal_before_there_are_workers_changes_nothing(tmp_path):
+    """SIGHUP while a service starts, from the moment on at which it is ignored."""
+    fitted(tmp_path / "models")
+    command = [sys.executable, "-m", "bcmdist", "serve", str(tmp_path / "models"), "--port", "0", "--workers", "2"]
+    with open(tmp_path / "serve.log", "wb") as log:
+        process = subprocess.Popen(command, stderr=log)
+    try:
+        wait_until(lambda: ignores(process.pid, signal.SIGHUP), "a service that ignores it")
+        while START not in (text := (tmp_path / "serve.log").read_text()):
+            assert process.poll() is None, text
+            process.send_signal(signal.SIGHUP)
+            time.sleep(0.05)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(LONG) == 0
+
+
+def ignores(pid, number):
+    """Whether a process ignores a signal."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    (mask,) = (int(line.split()[1], 16) for line in lines if line.startswith("SigIgn"))
+    return bool(mask >> (number - 1) & 1)
