@@ -77,6 +77,7 @@ installed() { until [ -e "$scratch/installed" ]; do sleep 1; done; }
 interop() {
     installed
     "$scratch/interop/bin/python" -m pytest -rs tests/interop
+    "$scratch/interop/bin/python" -m pytest -rs -m slow tests/repository/test_reference.py -k to_onnx
 }
 
 examples() {

@@ -47,7 +47,7 @@ def back_up(url: str, to: str, commit: int | str | None = None) -> Snapshot:
 
 def copy_of(snapshot: Snapshot, to: str) -> Snapshot:
     """Copy a commit that is protected from pruning; see `back_up`."""
-    refuse_cells_elsewhere(snapshot, to)
+    refuse_copy_of_cells(snapshot, to)
     copy = new_store(to)
     if _has_cells(snapshot):
         rows = os.path.join(snapshot.url, CELL_DATA)
@@ -58,7 +58,7 @@ def copy_of(snapshot: Snapshot, to: str) -> Snapshot:
     return Snapshot.load(to)
 
 
-def refuse_cells_elsewhere(snapshot: Snapshot, to: str) -> None:
+def refuse_copy_of_cells(snapshot: Snapshot, to: str) -> None:
     """Raise `InvalidOption` if a commit has rows in the order of cells and shall be copied to an object store."""
     if _has_cells(snapshot) and on_objects(to):
         raise InvalidOption(

@@ -4,7 +4,7 @@ The list of members is copied last, so that a copy that was interrupted holds no
 """
 
 from bcmdist.api.mixtures.merging import copy_chains
-from bcmdist.committee.backup import copy_of, copy_record, refuse_cells_elsewhere
+from bcmdist.committee.backup import copy_of, copy_record, refuse_copy_of_cells
 from bcmdist.committee.mixture_commits import (
     PREPARED,
     Contents,
@@ -38,7 +38,7 @@ def back_up_mixture(url: str, to: str, commit: int | str | None = None) -> Conte
         members = [Snapshot.load(one.url, commit=one.number) for one in references(contents)]
         if open_store(f"{contents.url}/{PREPARED}").head():  # has the cells of all members
             members.insert(0, Snapshot.load(f"{contents.url}/{PREPARED}"))
-            refuse_cells_elsewhere(members[0], to)
+            refuse_copy_of_cells(members[0], to)
         target = open_storage(to)
         if found := target.names(""):
             raise ModelExists(

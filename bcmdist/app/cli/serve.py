@@ -164,39 +164,39 @@ def serve(
 
     Example: bcmdist serve models --port 8080 --token-file tokens.json
     """
-    with _ignoring_renewals(workers):
-        try:
-            from bcmdist.app.service.limits import Limits  # optional
-            from bcmdist.app.service.server import Listening
-            from bcmdist.app.service.server import serve as run
-            from bcmdist.runtime.dask.security import security_for
-        except ImportError as error:
-            raise MissingExtra(
-                f"serve: expected the package {error.name}, it is not installed; `pip install 'bcmdist[serve]'`"
-            ) from error
-        limits = Limits(body_bytes, rows, body_seconds, answer_seconds, per_second, waiting_rows=waiting_rows)
-        listening = Listening(**where)
-        tls = chosen_tls(scheduler, tls_ca, where["tls_cert"], where["tls_key"]) if tls_ca else NO_TLS
-        security = security_shown(tls)
-        if scheduler:
-            security_for(scheduler, security)
-        work = {
-            "jobs": directory,
-            "data": data,
-            "scheduler": scheduler,
-            "security": security,
-            "portion": Portion(share),
-        }
-        run(
-            folder,
-            listening,
-            limits,
-            log_format=log_format,
-            workers=workers,
-            rows=rows_folder,
-            keep_rows=keep_rows,
-            **work,
-        )
+    click.get_current_context().with_resource(_ignoring_renewals(workers))
+    try:
+        from bcmdist.app.service.limits import Limits  # optional
+        from bcmdist.app.service.server import Listening
+        from bcmdist.app.service.server import serve as run
+        from bcmdist.runtime.dask.security import security_for
+    except ImportError as error:
+        raise MissingExtra(
+            f"serve: expected the package {error.name}, it is not installed; `pip install 'bcmdist[serve]'`"
+        ) from error
+    limits = Limits(body_bytes, rows, body_seconds, answer_seconds, per_second, waiting_rows=waiting_rows)
+    listening = Listening(**where)
+    tls = chosen_tls(scheduler, tls_ca, where["tls_cert"], where["tls_key"]) if tls_ca else NO_TLS
+    security = security_shown(tls)
+    if scheduler:
+        security_for(scheduler, security)
+    work = {"jobs": directory, "data": data, "scheduler": scheduler, "security": security, "portion": Portion(share)}
+    run(
+        folder, listening, limits, log_format=log_format, workers=workers, rows=rows_folder, keep_rows=keep_rows, **work
+    )
+
+
+@contextlib.contextmanager
+def _ignoring_renewals(workers):
+    """Context in which SIGHUP, which asks to replace the workers, is ignored until there are some."""
+    if workers == 1 or not hasattr(signal, "SIGHUP"):
+        yield
+        return
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 @click.group()
@@ -252,16 +252,3 @@ def remove(file, name, as_json) -> dict:
 
     remove_token(file, name)
     return report({"removed": name}, as_json)
-
-
-@contextlib.contextmanager
-def _ignoring_renewals(workers):
-    """Context in which SIGHUP, which asks to replace the workers, is ignored until there are some."""
-    if workers == 1 or not hasattr(signal, "SIGHUP"):
-        yield
-        return
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGHUP, before)
