@@ -1,20 +1,19 @@
-"""The guide's page of benchmarks, its pictures and README's table, made from the records of `python -m benchmarks`."""
+"""The guide's page of benchmarks and README's table, made from the records of `python -m benchmarks`."""
 
-import hashlib
-import json
 import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmark_pictures import LEVELS, OURS, PICTURES, digest, kills_text, trial
+
 import records
-from data_sets import SETS
+from data_sets import SETS, THINNED
 from peers import METHODS, REFERENCE
 
 README = Path(__file__).parent.parent.parent / "README.md"
 GUIDE = README.parent / "examples" / "guide"
 PAGE = GUIDE / "benchmarks.md"
-OURS = "bcmdist"
 # README's table: a set, methods, and figures; it stands between two comments.
 README_SET = "kin40k"
 README_METHODS = (OURS, "gpboost", "gpytorch_svgp", "sklearn_gp", "lightgbm")
@@ -32,8 +31,6 @@ and predicting. RMSE and the mean of -log p, p the predictive density of a test 
 `cd tests && python -m benchmarks --sets {name}`. [More data sets and packages](examples/guide/benchmarks.md), with the
 cases where others do better first."""
 README_PART = ("<!-- benchmarks -->", "<!-- /benchmarks -->")
-PICTURES = {"accuracy": "benchmarks_accuracy.svg", "calibration": "benchmarks_calibration.svg"}
-LEVELS = (50, 80, 95)
 NOTABLE, NOTABLE_NATS = 0.01, 0.01  # a share, and a difference of log densities: smaller ones are no loss
 SHARES = ("accuracy", "ece", "concordance", *(f"coverage{level}" for level in LEVELS))
 COVERAGE = {f"coverage{level}": f"{level} %" for level in LEVELS}
@@ -70,24 +67,12 @@ cd tests && python -m benchmarks --list
 """
 
 
-# --- Figures of a record ---
-
-
-def values(record, name) -> list[float]:
-    """A figure, or what it took, of each run that was finished."""
-    done = [run for run in record["runs"] if run["outcome"] == "done"]
-    return [one for run in done if (one := run.get(name, run["figures"].get(name))) is not None]
-
-
-def median(record, name) -> float | None:
-    """Over the runs; None where there is no such figure."""
-    found = values(record, name)
-    return statistics.median(found) if found else None
+# --- A record in words ---
 
 
 def shown(record, name) -> str:
     """The median, and the range of several runs."""
-    found = values(record, name)
+    found = records.values(record, name)
     if not found:
         return ""
     low, middle, high = min(found), statistics.median(found), max(found)
@@ -131,23 +116,12 @@ def line(record) -> str:
 
 def page(folder: Path = records.FOLDER) -> str:
     """The page of all records in a folder."""
-    by_set = {name: in_order(records.load(name, folder)) for name in SETS}
-    by_set = {name: found for name, found in by_set.items() if found}
-    everything = [record for found in by_set.values() for record in found]
-    parts = [BEGIN, conditions(everything), losses(by_set), pictures_shown(by_set)]
+    everything = {name: records.in_order(records.load(name, folder)) for name in SETS}
+    by_set = {name: found for name, found in everything.items() if found and name not in THINNED}
+    parts = [BEGIN, conditions([record for found in everything.values() for record in found]), losses(by_set)]
+    parts += [section(picture, folder) for picture in PICTURES if picture.figures(folder)]
     parts += [table(name, found) for name, found in by_set.items()]
     return "\n".join(parts)
-
-
-def in_order(found) -> list:
-    """Records in the order of the methods, with the runs on splits that all finished methods have."""
-    done = [{run["split"] for run in record["runs"]} for record in found.values() if record["outcome"] == "done"]
-    common = set.intersection(*done) if done else set()
-    return [
-        found[name] | {"runs": [r for r in found[name]["runs"] if r["split"] in common or r["outcome"] != "done"]}
-        for name in METHODS
-        if name in found
-    ]
 
 
 def conditions(everything) -> str:
@@ -194,6 +168,12 @@ def wrapped(text, width=150) -> str:
     return "\n  ".join(lines)
 
 
+def section(picture, folder) -> str:
+    """A picture with its caption."""
+    caption = picture.caption or kills_text(trial(folder))
+    return f"## {picture.title}\n\n![{picture.title}]({picture.file})\n\n{caption}\n"
+
+
 # --- Where we lose ---
 
 
@@ -215,14 +195,16 @@ def losses_of(found) -> Iterator[Loss]:
     task = ours["task"]
     for name in COMPARED[task]:
         sign = -1.0 if name in HIGHER_IS_BETTER else 1.0
-        rivals = [r for r in found if r["method"] not in (OURS, REFERENCE) and median(r, name) is not None]
+        rivals = [r for r in found if r["method"] not in (OURS, REFERENCE) and records.median(r, name) is not None]
         if not rivals:
             continue
-        best = min(rivals, key=lambda record: sign * median(record, name))
-        gap = sign * (median(ours, name) - median(best, name))
-        if gap > (NOTABLE_NATS if name in ("mnlp", "log_loss") else NOTABLE * abs(median(best, name))):
+        best = min(rivals, key=lambda record: sign * records.median(record, name))
+        gap = sign * (records.median(ours, name) - records.median(best, name))
+        if gap > (NOTABLE_NATS if name in ("mnlp", "log_loss") else NOTABLE * abs(records.median(best, name))):
             head = COLUMNS[task][name]
-            yield Loss(head, number(median(ours, name), name), number(median(best, name), name), title(best))
+            yield Loss(
+                head, number(records.median(ours, name), name), number(records.median(best, name), name), title(best)
+            )
 
 
 def losses(by_set) -> str:
@@ -251,9 +233,9 @@ def costs(by_set) -> Iterator[str]:
     for name, head in (("cores", "Core seconds"), ("megabytes", "Peak memory")):
         ratios = {}
         for key, found in by_set.items():
-            rivals = [r for r in found if r["method"] not in (*NO_COST, OURS) and median(r, name) is not None]
+            rivals = [r for r in found if r["method"] not in (*NO_COST, OURS) and records.median(r, name) is not None]
             if done(found[0]) and rivals:
-                ratios[key] = median(found[0], name) / min(median(r, name) for r in rivals)
+                ratios[key] = records.median(found[0], name) / min(records.median(r, name) for r in rivals)
         if ratios:
             low, high = min(ratios.values()), max(ratios.values())
             beside = " (\\*)" * (name == "cores" and any(busy(by_set[key][0]) for key in ratios))
@@ -272,7 +254,7 @@ def table(name, found) -> str:
     columns = {
         column: head
         for column, head in (COLUMNS[first["task"]] | COSTS).items()
-        if any(values(record, column) for record in found)
+        if any(records.values(record, column) for record in found)
     }
     seconds, repeat = max(r["seconds_allowed"] for r in found), max(len(r["runs"]) for r in found)
     command = f"cd tests && python -m benchmarks --sets {name} --seconds {seconds:g}"
@@ -306,8 +288,8 @@ def note(record) -> str:
 
 def readme_table(folder: Path = records.FOLDER) -> str:
     """The part of README between the comments: methods by the order of their RMSE, the unfinished ones last."""
-    found = [r for r in in_order(records.load(README_SET, folder)) if r["method"] in README_METHODS]
-    found.sort(key=lambda record: median(record, "rmse") or float("inf"))
+    found = [r for r in records.in_order(records.load(README_SET, folder)) if r["method"] in README_METHODS]
+    found.sort(key=lambda record: records.median(record, "rmse") or float("inf"))
     lines = [row(["method", *README_COLUMNS.values(), "note"]), row(["---", *["--:"] * len(README_COLUMNS), "---"])]
     for record in found:
         cells = [shown(record, name) + "\\*" * (busy(record) and name == "cores") for name in README_COLUMNS]
@@ -327,107 +309,17 @@ def with_table(text: str, table: str) -> str:
     return before + table + rest.partition(README_PART[1])[2]
 
 
-# --- Pictures ---
-
-
-def pictures_shown(by_set) -> str:
-    """Links, and what the pictures show."""
-    if not points(by_set):
-        return ""
-    return f"""## Accuracy over time, and calibration
-
-![NMSE over core seconds]({PICTURES["accuracy"]})
-
-NMSE of the test rows over seconds on a core, a point for each method: the best ones are at the lower left.
-Drawn, as this page is made, by `cd tests && python -m benchmarks --write`.
-
-![Coverage of central intervals]({PICTURES["calibration"]})
-
-Shares of test rows in central intervals, a point for each set; calibrated methods lie on the lines.
-"""
-
-
-def points(by_set) -> dict[str, dict[str, dict[str, float]]]:
-    """What the pictures show: figures by method, of sets of numbers with a finished run of ours."""
-    names = ("nmse", "cores", *(f"coverage{level}" for level in LEVELS))
-    found = {
-        name: {
-            r["method"]: {n: m for n in names if (m := median(r, n)) is not None} for r in of_set if values(r, "nmse")
-        }
-        for name, of_set in by_set.items()
-    }
-    return {name: methods for name, methods in found.items() if OURS in methods and len(methods) > 1}
-
-
-def digest(what) -> str:
-    """Which figures a picture was made of: it is in the picture's description."""
-    return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:16]
-
-
-COLOURS = ("#d62728", "#ff9896", "#1f77b4", "#17becf", "#2ca02c", "#8c564b", "#e377c2")
-COLOURS += ("#7f7f7f", "#bcbd22", "#9467bd", "#000000", "#98df8a", "#ff7f0e", "#aec7e8")
-MARKERS = "sDo^vPX*<>hpd8"
-
-
-def styles(drawn):
-    """A colour and a marker of each method, the same in all panels."""
-    names = [name for name in METHODS if name != REFERENCE and any(name in of_set for of_set in drawn.values())]
-    pairs = list(zip(COLOURS, MARKERS, strict=True))
-    return {name: pairs[k % len(pairs)] for k, name in enumerate(names)}
-
-
-def accuracy_picture(drawn, columns=3):
-    """NMSE over core seconds, a panel a set."""
-    from matplotlib.figure import Figure
-
-    rows = -(-len(drawn) // columns)
-    figure = Figure(figsize=(9.0, 2.6 * rows + 0.9), layout="constrained")
-    style = styles(drawn)
-    handles = {}
-    for k, (name, methods) in enumerate(drawn.items()):
-        axes = figure.add_subplot(rows, columns, k + 1, title=name, xscale="log", yscale="log")
-        axes.set(xlabel="core seconds", ylabel="NMSE")
-        for method, found in methods.items():
-            if method == REFERENCE:
-                handles["known truth, or stored"] = axes.axhline(found["nmse"], color="black", lw=0.8, ls="--")
-                continue
-            colour, marker = style[method]
-            (point,) = axes.plot(found["cores"], found["nmse"], marker, color=colour, ms=7, ls="")
-            handles[METHODS[method].title] = point
-    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=5, fontsize=8, frameon=False)
-    return figure
-
-
-def calibration_picture(drawn):
-    """Coverage by method, a panel a level."""
-    from matplotlib.figure import Figure
-
-    style = styles(drawn)
-    names = list(style)[::-1]
-    figure = Figure(figsize=(9.0, 0.3 * len(names) + 1.1), layout="constrained")
-    for k, level in enumerate(LEVELS):
-        axes = figure.add_subplot(
-            1, len(LEVELS), k + 1, title=f"{level} % intervals", xlabel="share of test rows in them"
-        )
-        axes.axvline(level / 100, color="black", lw=0.8)
-        axes.set_yticks(range(len(names)), [METHODS[name].title for name in names] if k == 0 else [""] * len(names))
-        for place, name in enumerate(names):
-            held = [m for of_set in drawn.values() if (m := of_set.get(name, {}).get(f"coverage{level}")) is not None]
-            axes.plot(held, [place] * len(held), style[name][1], color=style[name][0], ms=6, ls="", alpha=0.8)
-    return figure
-
-
-DRAWN = {"accuracy": accuracy_picture, "calibration": calibration_picture}
+# --- Files ---
 
 
 def write(folder: Path = records.FOLDER, guide: Path = GUIDE) -> None:
     """Write the page, and its pictures as SVG: the same bytes for the same records and version of Matplotlib."""
     import matplotlib
 
-    drawn = points({name: in_order(records.load(name, folder)) for name in SETS})
     (guide / PAGE.name).write_text(page(folder))
     README.write_text(with_table(README.read_text(), readme_table(folder)))
     with matplotlib.rc_context({"svg.hashsalt": "bcmdist", "svg.fonttype": "none", "font.size": 9}):
-        for name, file in PICTURES.items():
-            about = {"Date": None, "Creator": None, "Description": digest(drawn)}
-            DRAWN[name](drawn).savefig(guide / file, metadata=about)
+        for picture in PICTURES:
+            if figures := picture.figures(folder):
+                about = {"Date": None, "Creator": None, "Description": digest(figures)}
+                picture.draw(figures).savefig(guide / picture.file, metadata=about)

@@ -100,6 +100,23 @@ def stored_exact(arrays):
 
 EXACT = Reference("exact GP, stored", stored_exact)
 
+# --- A field of which some training rows are left out ---
+
+
+def thinned(rows: int):
+    """Writes the simulated field of the satellite competition with that many random training rows."""
+
+    def rewrite(file: Path, folder: Path) -> Path:
+        with np.load(file) as stored:
+            arrays = {name: stored[name] for name in stored.files}
+        kept = np.sort(np.random.default_rng(0).choice(len(arrays["y_train"]), rows, replace=False))
+        arrays |= {name: arrays[name][kept] for name in ("X_train", "y_train")}
+        np.savez(folder / "thinned.npz", **arrays)
+        return folder / "thinned.npz"
+
+    return rewrite
+
+
 # --- Simulated fields, beside kriging with the parameters that made them ---
 
 
@@ -164,6 +181,9 @@ NUGGET = Reference("kriging, true parameters", kriging(Matern(1.5, 0.06324, 1.5)
 
 FOLDS = 20
 UCI = ("boston", "concrete", "energy", "kin8nm", "naval", "power", "winered", "yacht")
+THINNED = {f"heaton_{rows}": rows for rows in (1000, 3000, 10_000, 30_000)}
+GROWTH = (*THINNED, "heaton_simulated")
+"""The sets of the picture of growth with rows."""
 ALL = (
     DataSet("kin40k", "regression", "own"),
     DataSet("pol", "regression", "own"),
@@ -174,6 +194,10 @@ ALL = (
     DataSet("lucas_house", "regression", "own", rewrite=houses(1), reference=EXACT),
     DataSet("lucas_house_beyond", "regression", "own", file="lucas_house", rewrite=houses(2), reference=EXACT),
     DataSet("heaton_simulated", "regression", "own", field=True),
+    *(
+        DataSet(name, "regression", "own", field=True, file="heaton_simulated", rewrite=thinned(rows))
+        for name, rows in THINNED.items()
+    ),
     DataSet("kaust_smooth", "regression", "own", field=True, reference=SMOOTH),
     DataSet("kaust_nugget", "regression", "own", field=True, reference=NUGGET),
     DataSet("magic", "classification", "mask"),

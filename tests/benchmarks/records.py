@@ -1,9 +1,12 @@
-"""Records of `python -m benchmarks`, one JSON file a data set, which is replaced after each method."""
+"""Records of `python -m benchmarks`, one JSON file a data set, which is replaced after each method; their figures."""
 
 import json
 import os
+import statistics
 from collections.abc import Mapping
 from pathlib import Path
+
+from peers import METHODS
 
 FOLDER = Path(__file__).parent / "results"
 Record = Mapping[str, object]
@@ -25,3 +28,29 @@ def keep(record: Record, folder: Path = FOLDER) -> None:
     written = folder / f"{record['set']}.partial"
     written.write_text(json.dumps(list(records.values()), indent=1) + "\n")
     os.replace(written, folder / f"{record['set']}.json")
+
+
+# --- Figures ---
+
+
+def in_order(found) -> list:
+    """Records in the order of the methods, with the runs on splits that all finished methods have."""
+    done = [{run["split"] for run in record["runs"]} for record in found.values() if record["outcome"] == "done"]
+    common = set.intersection(*done) if done else set()
+    return [
+        found[name] | {"runs": [r for r in found[name]["runs"] if r["split"] in common or r["outcome"] != "done"]}
+        for name in METHODS
+        if name in found
+    ]
+
+
+def values(record, name) -> list[float]:
+    """A figure, or what it took, of each run that was finished."""
+    done = [run for run in record["runs"] if run["outcome"] == "done"]
+    return [one for run in done if (one := run.get(name, run["figures"].get(name))) is not None]
+
+
+def median(record, name) -> float | None:
+    """Over the runs; None where there is no such figure."""
+    found = values(record, name)
+    return statistics.median(found) if found else None

@@ -1,6 +1,6 @@
 """Two services of one model directory, and two ingesters of one stream, while processes are killed.
 
-    python tests/benchmarks/replicas.py [--quick] [--rate R] [--seconds S] [--json]
+    python tests/benchmarks/replicas.py [--quick] [--rate R] [--seconds S] [--json | --write]
 
 Each service has two worker processes. Clients, which know both services, ask for single points at random times, at half
 the rate that was answered before without pause (or R a second), and send rows under keys, each key by two clients at
@@ -8,7 +8,8 @@ once. Rows also arrive in a Redis stream. Every few seconds a process is killed 
 or an ingester; or a service replaces its workers (SIGHUP). At the end the model must have each row once, and no
 request may have failed: a client repeats those that a killed process has cut off. A time is that from when a client
 meant to ask until it has its answer; the model's own compute time is that of single points before, as services tell it
-by `Server-Timing`, a median. Full mode takes 11 minutes and is run by hand on a quiet machine; needs redis.
+by `Server-Timing`, a median. Full mode takes 11 minutes and is run by hand on a quiet machine; needs redis. `--write`
+keeps the result, from which the guide's page on benchmarks draws its picture of kills.
 """
 
 import argparse
@@ -24,6 +25,7 @@ import threading
 import time
 import urllib.request
 from collections import Counter
+from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
@@ -34,10 +36,13 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from bcmdist import GBCM, Settings, publish
 from bcmdist.client import Client
 from bcmdist.errors import BcmdistError
+from measurement import commit, machine
 from redis_server import RedisServer
 
 INPUTS, FIRST_ROWS, ROWS = 2, 4000, 100  # columns; rows of the first fit; rows of a request or an entry
 ASKERS, SENDERS = 8, 2
+LOOK_SECONDS = 2.0
+RESULTS = Path(__file__).parent / "results" / "replicas.json"
 WANTED = "odd_rows 0, failed 0, p99_times <= 10"
 
 
@@ -75,7 +80,7 @@ class Clients:
     """Threads that ask and send, and what became of it."""
 
     def __init__(self, urls):
-        self.urls, self.stop, self.failed = urls, threading.Event(), []
+        self.urls, self.stop, self.failed, self.published = urls, threading.Event(), [], 0
         self.seconds, self.keys, self.threads = [], Counter(), []
 
     def client(self, number):
@@ -115,12 +120,24 @@ class Clients:
 
     def publish(self, url):
         """Entries of a stream."""
-        rng, self.published = np.random.default_rng(11), 0
+        rng = np.random.default_rng(11)
         while not self.stop.is_set():
             X, y = rows(rng, ROWS)
             publish(url, X, y)
             self.published += 1
             time.sleep(0.5)
+
+    def watch(self, model):
+        """Seconds, rows that were acknowledged or published, and rows in the model."""
+        begun, self.timeline = time.monotonic(), []
+        while not self.stop.wait(LOOK_SECONDS):
+            absorbed = GBCM.load(model).committee.total.rows
+            self.timeline.append((round(time.monotonic() - begun, 1), self.sent, absorbed))
+
+    @property
+    def sent(self):
+        """Rows of the first fit, of requests and of the stream."""
+        return FIRST_ROWS + ROWS * (1 + len(self.keys) + self.published)
 
     def join(self):
         self.stop.set()
@@ -130,14 +147,14 @@ class Clients:
 
 
 def disturb(services, ingesters, seconds, every):
-    """Kill processes in turn; return how often each kind was."""
-    done, rng, end = Counter(), np.random.default_rng(3), time.monotonic() + seconds
-    while time.monotonic() + every < end:
+    """Kill processes in turn; the second and the kind of each."""
+    done, rng, begun = [], np.random.default_rng(3), time.monotonic()
+    while time.monotonic() + every < begun + seconds:
         time.sleep(every)
         for one in (*services, *ingesters):
             if one.process.poll() is not None:
                 raise SystemExit(f"{one.name} has ended by itself: {one.log.read_text()[-2000:]}")
-        kind = ("worker", "service", "ingester", "renewal")[sum(done.values()) % 4]
+        kind = ("worker", "service", "ingester", "renewal")[len(done) % 4]
         service, ingester = services[rng.integers(2)], ingesters[rng.integers(2)]
         if kind == "worker" and service.children:
             os.kill(int(rng.choice(service.children)), signal.SIGKILL)
@@ -147,7 +164,7 @@ def disturb(services, ingesters, seconds, every):
             ingester.kill()
         else:
             service.process.send_signal(signal.SIGHUP)
-        done[kind] += 1
+        done.append((round(time.monotonic() - begun, 1), kind))
     return done
 
 
@@ -188,16 +205,17 @@ def figures(folder, stream, seconds, every, rate):
         clients = Clients(urls)
         own = np.median([own_seconds(urls[0]) for _ in range(40)][20:])
         full = saturated(clients, min(20.0, seconds / 3))
+        rate = rate or 0.5 * full
         for number in range(ASKERS):
-            clients.start(clients.ask, number, (rate or 0.5 * full) / ASKERS)
+            clients.start(clients.ask, number, rate / ASKERS)
         for number in range(SENDERS):
             clients.start(clients.send, number)
         clients.start(clients.publish, stream)
-        disturbed = disturb(services, ingesters, seconds, every)
+        clients.start(clients.watch, folder / "models/wave")
+        killed = disturb(services, ingesters, seconds, every)
         clients.join()
-        expected = FIRST_ROWS + ROWS * (1 + len(clients.keys) + clients.published)
         with contextlib.suppress(SystemExit):
-            wait_until(lambda: GBCM.load(folder / "models/wave").committee.total.rows >= expected)
+            wait_until(lambda: GBCM.load(folder / "models/wave").committee.total.rows >= clients.sent)
         time.sleep(3.0)
         absorbed = GBCM.load(folder / "models/wave").committee.total.rows
     p50, p99 = np.quantile(clients.seconds, (0.5, 0.99))
@@ -211,10 +229,14 @@ def figures(folder, stream, seconds, every, rate):
         "keys": len(clients.keys),
         "entries": clients.published,
         "rows": absorbed,
-        "odd_rows": absorbed - expected,
+        "odd_rows": absorbed - clients.sent,
         "failed": len(clients.failed),
         "first_failure": (clients.failed or [""])[0],
-        "disturbed": dict(disturbed),
+        "seconds": seconds,
+        "every": every,
+        "rate": rate,
+        "kills": killed,
+        "timeline": clients.timeline,
     }
 
 
@@ -245,6 +267,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--write", action="store_true", help=f"keep the result in {RESULTS.name}")
     parser.add_argument("--seconds", type=float, default=600.0, help="for which processes are killed")
     parser.add_argument("--rate", type=float, help="single points a second [default: half of what can be answered]")
     given = parser.parse_args()
@@ -259,6 +282,11 @@ def main():
     if given.json:
         print(json.dumps(found))
         return
+    if given.write:
+        record = {"date": datetime.now(UTC).isoformat(timespec="seconds"), "machine": machine(), "commit": commit()}
+        RESULTS.write_text(json.dumps(record | found, indent=1) + "\n")
+    found["kills"] = dict(Counter(kind for _, kind in found.pop("kills")))
+    del found["timeline"]
     for name, value in found.items():
         print(f"{name:16}{value if isinstance(value, (str, dict)) else format(value, '10.5g')}")
     print(f"wanted: {WANTED}")

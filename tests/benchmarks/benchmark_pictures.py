@@ -1,0 +1,210 @@
+"""Pictures of the page of benchmarks, and its sections about them: accuracy, calibration, growth with rows, kills."""
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import records
+from data_sets import GROWTH, SETS, THINNED
+from peers import METHODS, REFERENCE
+
+OURS = "bcmdist"
+LEVELS = (50, 80, 95)
+COLOURS = ("#d62728", "#ff9896", "#1f77b4", "#17becf", "#2ca02c", "#8c564b", "#e377c2")
+COLOURS += ("#7f7f7f", "#bcbd22", "#9467bd", "#000000", "#98df8a", "#ff7f0e", "#aec7e8")
+MARKERS = "sDo^vPX*<>hpd8"
+KINDS = {"worker": "#d62728", "service": "#000000", "ingester": "#1f77b4", "renewal": "#98df8a"}
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A section of the page."""
+
+    title: str
+    file: str
+    caption: str
+    figures: Callable[[Path], dict]
+    """what is drawn, from a folder of results; empty: nothing"""
+    draw: Callable[[dict], object]
+    """of these figures, on a figure of Matplotlib"""
+
+
+def digest(figures: dict) -> str:
+    """Which figures a picture was made of: it is in the picture's description."""
+    return hashlib.sha256(json.dumps(figures, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def panels(count, columns, height):
+    """A figure with a row of `columns` panels after the other, and its axes."""
+    from matplotlib.figure import Figure
+
+    rows = -(-count // columns)
+    figure = Figure(figsize=(9.0, height * rows + 0.9), layout="constrained")
+    return figure, [figure.add_subplot(rows, columns, k + 1) for k in range(count)]
+
+
+def legend(figure, handles):
+    """Below all panels."""
+    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=5, fontsize=8, frameon=False)
+
+
+def styles(methods) -> dict[str, tuple[str, str]]:
+    """A colour and a marker of each method."""
+    names = [name for name in METHODS if name != REFERENCE and name in methods]
+    pairs = list(zip(COLOURS, MARKERS, strict=True))
+    return {name: pairs[k % len(pairs)] for k, name in enumerate(names)}
+
+
+# --- All sets of numbers: accuracy and calibration ---
+
+
+def by_set(folder: Path) -> dict[str, dict[str, dict[str, float]]]:
+    """Figures by method, of sets of numbers with a finished run of ours."""
+    names = ("nmse", "cores", *(f"coverage{level}" for level in LEVELS))
+    found = {name: figures_of(name, names, folder) for name in SETS if name not in THINNED}
+    return {name: methods for name, methods in found.items() if OURS in methods and len(methods) > 1}
+
+
+def figures_of(name, columns, folder):
+    """Medians of columns by method, of a data set."""
+    return {
+        record["method"]: {column: m for column in columns if (m := records.median(record, column)) is not None}
+        for record in records.in_order(records.load(name, folder))
+        if records.values(record, "nmse")
+    }
+
+
+def accuracy(figures):
+    """NMSE over core seconds, a panel a set."""
+    figure, axes = panels(len(figures), 3, 2.6)
+    style, handles = styles({method for methods in figures.values() for method in methods}), {}
+    for panel, (name, methods) in zip(axes, figures.items(), strict=True):
+        panel.set(title=name, xscale="log", yscale="log", xlabel="core seconds", ylabel="NMSE")
+        for method, found in methods.items():
+            if method == REFERENCE:
+                handles["known truth, or stored"] = panel.axhline(found["nmse"], color="black", lw=0.8, ls="--")
+                continue
+            colour, marker = style[method]
+            (point,) = panel.plot(found["cores"], found["nmse"], marker, color=colour, ms=7, ls="")
+            handles[METHODS[method].title] = point
+    legend(figure, handles)
+    return figure
+
+
+def calibration(figures):
+    """Coverage by method, a panel a level."""
+    from matplotlib.figure import Figure
+
+    style = styles({method for methods in figures.values() for method in methods})
+    names = list(style)[::-1]
+    figure = Figure(figsize=(9.0, 0.3 * len(names) + 1.1), layout="constrained")
+    for k, level in enumerate(LEVELS):
+        panel = figure.add_subplot(1, len(LEVELS), k + 1, title=f"{level} % intervals", xlabel="share of test rows")
+        panel.axvline(level / 100, color="black", lw=0.8)
+        panel.set_yticks(range(len(names)), [METHODS[name].title for name in names] if k == 0 else [""] * len(names))
+        for place, name in enumerate(names):
+            held = [m for of_set in figures.values() if (m := of_set.get(name, {}).get(f"coverage{level}")) is not None]
+            panel.plot(held, [place] * len(held), style[name][1], color=style[name][0], ms=6, ls="", alpha=0.8)
+    return figure
+
+
+# --- The same field with more and more rows ---
+
+GROWING = {"cores": "core seconds", "nmse": "NMSE", "megabytes": "peak MB"}
+
+
+def by_rows(folder: Path) -> dict[str, dict[str, list[float]]]:
+    """Rows, core seconds, NMSE and peak memory by method, each a list from the fewest to the most rows."""
+    found: dict[str, dict[str, list[float]]] = {}
+    for name in GROWTH:
+        loaded = records.load(name, folder)
+        for method, figures in figures_of(name, tuple(GROWING), folder).items():
+            columns = found.setdefault(method, {column: [] for column in ("rows", *GROWING)})
+            for column, value in ({"rows": loaded[method]["train_rows"]} | figures).items():
+                columns[column].append(value)
+    return found
+
+
+def growth(figures):
+    """Core seconds, NMSE and memory over rows."""
+    figure, axes = panels(len(GROWING), len(GROWING), 3.0)
+    style, handles = styles(figures), {}
+    for panel, (column, label) in zip(axes, GROWING.items(), strict=True):
+        panel.set(xscale="log", yscale="log", xlabel="training rows", ylabel=label)
+        for method, found in figures.items():
+            colour, marker = style[method]
+            (handles[METHODS[method].title],) = panel.plot(
+                found["rows"], found[column], marker=marker, color=colour, ms=5
+            )
+    legend(figure, handles)
+    return figure
+
+
+# --- Kills ---
+
+
+def trial(folder: Path) -> dict:
+    """The result of replicas.py."""
+    path = folder / "replicas.json"
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
+def kills(figures):
+    """Rows that were acknowledged and rows in the model, with the moments at which processes were killed."""
+    figure, (panel,) = panels(1, 1, 2.6)
+    seconds, sent, absorbed = zip(*figures["timeline"], strict=True)
+    panel.set(xlabel="seconds", ylabel="rows")
+    (line,) = panel.plot(seconds, absorbed, color="#555555", lw=1.5)
+    handles = {"rows in the model": line}
+    (handles["rows sent"],) = panel.plot(seconds, sent, color="#555555", lw=0.8, ls=":")
+    for kind, colour in KINDS.items():
+        times = [second for second, what in figures["kills"] if what == kind]
+        label = "workers renewed" if kind == "renewal" else f"{kind} killed"
+        for second in times:
+            handles[f"{label} ({len(times)})"] = panel.axvline(second, color=colour, lw=0.8, alpha=0.6)
+    legend(figure, handles)
+    return figure
+
+
+def kills_text(found) -> str:
+    """The trial in a sentence or two."""
+    return (
+        f"Two services with two worker processes each, and two ingesters of one Redis stream, share a model for"
+        f" {found['seconds']:.0f} seconds,\nwhile a process is killed (or all workers of a service are renewed) every"
+        f" {found['every']:g} seconds, {len(found['kills'])} times in all. Clients ask for {found['requests']:,}"
+        f" predictions\nand send {found['keys']:,} requests with rows, each to both services at once;"
+        f" {found['entries']:,} entries arrive in the stream. At the end {abs(found['odd_rows'])} rows\nare missing or"
+        f" counted twice, and {found['failed']} requests have failed; the median answer takes"
+        f" {found['p50_ms']:.0f} ms, the 99th percentile, repeats\nafter a kill included, {found['p99_ms']:.0f} ms."
+        f" `python tests/benchmarks/replicas.py --rate {found['rate']:g} --write`, with a Redis server."
+    )
+
+
+PICTURES = (
+    Picture(
+        "Accuracy over time",
+        "benchmarks_accuracy.svg",
+        "NMSE of the test rows over core seconds, a point for each method: the best ones are at the lower left.\n"
+        "All pictures are drawn, and this page is made, by `cd tests && python -m benchmarks --write`.",
+        by_set,
+        accuracy,
+    ),
+    Picture(
+        "Calibration",
+        "benchmarks_calibration.svg",
+        "Shares of test rows in central intervals, a point for each set; calibrated methods lie on the lines.",
+        by_set,
+        calibration,
+    ),
+    Picture(
+        "Growth with rows",
+        "benchmarks_growth.svg",
+        "Random training rows of heaton_simulated, and its 44,431 test rows.\n"
+        f"`cd tests && python -m benchmarks --sets {','.join(GROWTH)}`",
+        by_rows,
+        growth,
+    ),
+    Picture("Kills", "benchmarks_kills.svg", "", trial, kills),
+)
