@@ -371,11 +371,11 @@ def gp50_line(rows):
 def told(row, number):
     """One line on stderr after each run."""
     if row.failed:
-        said = row.failed
+        summary = row.failed
     else:
         figures = row.figures[-1]
-        said = ", ".join(f"{title} {readable(figures[n])}" for n, title in COLUMNS[row.case.task].items())
-    print(f"{row.case.name} {number} {row.method}: {said}", file=sys.stderr, flush=True)
+        summary = ", ".join(f"{title} {readable(figures[n])}" for n, title in COLUMNS[row.case.task].items())
+    print(f"{row.case.name} {number} {row.method}: {summary}", file=sys.stderr, flush=True)
 
 
 def names_of(known):

@@ -11,7 +11,7 @@ Inputs are standardised by the training rows, and so are the targets of a regres
 - svgp, sgpr: squared exponential kernel with a lengthscale per input, first sqrt(D); inducing points are random rows
   at first and learned. SVGP: 100 epochs in batches of 1024, or 1000 steps; natural gradients 0.1 beside Adam 0.01
   (classes: Adam only). SGPR: Adam 0.1, 100 steps. Both stop early where most of the seconds are over.
-- gpboost: Vecchia approximation, Matern 3/2 with a lengthscale per input, 20 neighbours.
+- gpboost: Vecchia approximation (Sigrist 2022), Matern 3/2 with a lengthscale per input, 20 neighbours.
 - dense: the exact GP with kernel, noise, mean and scaling of a fitted model directory.
 """
 
@@ -45,7 +45,6 @@ INDUCING = 500
 EPOCHS, LEAST_STEPS, BATCH, ADAM, NATURAL = 100, 1000, 1024, 0.01, 0.1
 SGPR_STEPS, SGPR_ADAM = 100, 0.1
 LIKELIHOOD_SAMPLES = 64
-NEIGHBOURS = 20
 # Log loss is of probabilities of at least this: boosted trees say 0.
 LEAST_PROBABILITY = 1e-15
 # Rows at a time of predictions and of covariances.
@@ -67,7 +66,7 @@ class Problem:
 
 
 @dataclass(frozen=True)
-class Said:
+class Predictions:
     """Predictions: mean and variance of observations (n,), or probabilities (n, C)."""
 
     mean: np.ndarray | None = None
@@ -85,9 +84,9 @@ class Said:
 def intercept(problem):
     rows = len(problem.Xs)
     if problem.classes is None:
-        return Said(np.zeros(rows), np.ones(rows))
+        return Predictions(np.zeros(rows), np.ones(rows))
     share = np.bincount(problem.y, minlength=problem.classes) / len(problem.y)
-    return Said(probability=np.tile(share, (rows, 1)))
+    return Predictions(probability=np.tile(share, (rows, 1)))
 
 
 def linear(problem):
@@ -95,9 +94,9 @@ def linear(problem):
 
     if problem.classes is None:
         mean, sd = BayesianRidge().fit(problem.X, problem.y).predict(problem.Xs, return_std=True)
-        return Said(mean, sd**2)
+        return Predictions(mean, sd**2)
     fit = LogisticRegression(max_iter=2000).fit(problem.X, problem.y)
-    return Said(probability=fit.predict_proba(problem.Xs))
+    return Predictions(probability=fit.predict_proba(problem.Xs))
 
 
 # --- Boosted trees ---
@@ -134,9 +133,9 @@ def held_out(problem):
 
 def said_by_trees(problem, fit, X_val, y_val, note):
     if problem.classes is not None:
-        return Said(probability=fit.predict_proba(problem.Xs), note=note)
+        return Predictions(probability=fit.predict_proba(problem.Xs), note=note)
     variance = ((fit.predict(X_val) - y_val) ** 2).mean()
-    return Said(fit.predict(problem.Xs), np.full(len(problem.Xs), variance), note=note)
+    return Predictions(fit.predict(problem.Xs), np.full(len(problem.Xs), variance), note=note)
 
 
 # --- Gaussian processes with inducing points ---
@@ -290,39 +289,38 @@ def said_by_gp(problem, model, likelihood, note):
     blocks = []
     with torch.no_grad(), gpytorch.settings.num_likelihood_samples(LIKELIHOOD_SAMPLES):
         for Xs in tensor(problem.Xs).split(BLOCK):
-            said = likelihood(model(Xs))
+            predicted = likelihood(model(Xs))
             if problem.classes is None:
-                blocks.append(torch.stack([said.mean, said.variance], dim=-1))
+                blocks.append(torch.stack([predicted.mean, predicted.variance], dim=-1))
             elif problem.classes == 2:
-                blocks.append(torch.stack([1 - said.probs, said.probs], dim=-1))
+                blocks.append(torch.stack([1 - predicted.probs, predicted.probs], dim=-1))
             else:
-                blocks.append(said.probs.mean(dim=0))
+                blocks.append(predicted.probs.mean(dim=0))
     table = torch.cat(blocks).double().numpy()
     if problem.classes is None:
-        return Said(table[:, 0], table[:, 1], note=note)
-    return Said(probability=table, note=note)
+        return Predictions(table[:, 0], table[:, 1], note=note)
+    return Predictions(probability=table, note=note)
 
 
 # --- Gaussian processes otherwise ---
 
 
-def gpboost(problem):
-    """Vecchia approximation (GPBoost; Sigrist 2022), regression only."""
+def gpboost(problem, approximation="vecchia"):
+    """GPBoost with its default number of neighbours and inducing points, regression only."""
     import gpboost
 
     model = gpboost.GPModel(
         gp_coords=problem.X,
         cov_function="matern_ard",
         cov_fct_shape=1.5,
-        gp_approx="vecchia",
-        num_neighbors=NEIGHBOURS,
+        gp_approx=approximation,
         likelihood="gaussian",
         num_parallel_threads=THREADS,
         seed=0,
     )
     model.fit(y=problem.y)
-    said = model.predict(gp_coords_pred=problem.Xs, predict_var=True, predict_response=True)
-    return Said(said["mu"], said["var"])
+    predicted = model.predict(gp_coords_pred=problem.Xs, predict_var=True, predict_response=True)
+    return Predictions(predicted["mu"], predicted["var"])
 
 
 def dense(model, train, test):
@@ -333,8 +331,8 @@ def dense(model, train, test):
     noise = float(model.likelihood.noise_variance[0])
     X, Xs = scaling.inputs(train["X"]), scaling.inputs(test["X"])
     f, variance = dense_gp(kernel, mean.design, X, y, noise, Xs)
-    said = Said(f * scaling.y_scale + scaling.y_mean, (variance + noise) * scaling.y_scale**2)
-    return regression_figures(said, train["y"], test["y"])
+    predicted = Predictions(f * scaling.y_scale + scaling.y_mean, (variance + noise) * scaling.y_scale**2)
+    return regression_figures(predicted, train["y"], test["y"])
 
 
 def dense_gp(kernel, H, X, y, noise, Xs, *, block=BLOCK):
@@ -367,7 +365,7 @@ def dense_gp(kernel, H, X, y, noise, Xs, *, block=BLOCK):
 class Baseline:
     """A method with the modules it needs."""
 
-    work: Callable[[Problem], Said]
+    work: Callable[[Problem], Predictions]
     needs: tuple[str, ...] = ()
     classes: bool = True
     """whether it does classification too"""
@@ -398,21 +396,21 @@ def figures_by(baseline, train, test, task, deadline):
     labels = np.unique(train["y"]) if task == "classification" else None
     problem = standardised(train, test["X"], labels, deadline)
     start = time.perf_counter()
-    said = baseline.work(problem)
+    predicted = baseline.work(problem)
     spent = time.perf_counter() - start
     if labels is not None:
-        figures = class_figures(said.probability, np.searchsorted(labels, test["y"]))
+        figures = class_figures(predicted.probability, np.searchsorted(labels, test["y"]))
     else:
-        figures = regression_figures(in_units_of(said, train["y"]), train["y"], test["y"])
-    return figures | {"seconds": spent, "note": said.note}
+        figures = regression_figures(in_units_of(predicted, train["y"]), train["y"], test["y"])
+    return figures | {"seconds": spent, "note": predicted.note}
 
 
-def in_units_of(said, y):
+def in_units_of(predicted, y):
     """Predictions of standardised targets in the units of the targets y."""
     shift, scale = y.mean(), y.std()
-    variance = None if said.variance is None else said.variance * scale**2
-    intervals = {level: tuple(end * scale + shift for end in ends) for level, ends in said.intervals.items()}
-    return Said(said.mean * scale + shift, variance, intervals=intervals, note=said.note)
+    variance = None if predicted.variance is None else predicted.variance * scale**2
+    intervals = {level: tuple(end * scale + shift for end in ends) for level, ends in predicted.intervals.items()}
+    return Predictions(predicted.mean * scale + shift, variance, intervals=intervals, note=predicted.note)
 
 
 def standardised(train, Xs, labels, deadline):
@@ -424,15 +422,15 @@ def standardised(train, Xs, labels, deadline):
     return Problem(X, y, Xs, deadline, None if labels is None else len(labels))
 
 
-def regression_figures(said, y_train, y_test):
+def regression_figures(predicted, y_train, y_test):
     """Scores by the definitions of `bcmdist score`; without a variance those of the mean and of the intervals."""
-    if said.variance is None:
-        squared = ((said.mean - y_test) ** 2).mean()
+    if predicted.variance is None:
+        squared = ((predicted.mean - y_test) ** 2).mean()
         figures = {"rmse": float(np.sqrt(squared)), "nmse": float(squared / ((y_test - y_train.mean()) ** 2).mean())}
-        inside = {level: (low <= y_test) & (y_test <= high) for level, (low, high) in said.intervals.items()}
+        inside = {level: (low <= y_test) & (y_test <= high) for level, (low, high) in predicted.intervals.items()}
         return figures | {f"coverage{round(100 * level)}": float(held.mean()) for level, held in inside.items()}
     obs, nothing = unweighted(y_test), Gaussian(0.0)
-    mean, variance = np.asarray(said.mean, dtype=float), np.asarray(said.variance, dtype=float)
+    mean, variance = np.asarray(predicted.mean, dtype=float), np.asarray(predicted.variance, dtype=float)
     normal = predictive(nothing, mean, variance, obs)
     named = observe(nothing, mean, variance, obs)
     log_density, loss = normal.log_density(obs), normal.crps(y_test)

@@ -13,8 +13,8 @@ from peers import METHODS, REFERENCE
 OURS = "bcmdist"
 LEVELS = (50, 80, 95)
 COLOURS = ("#d62728", "#ff9896", "#1f77b4", "#17becf", "#2ca02c", "#8c564b", "#e377c2")
-COLOURS += ("#7f7f7f", "#bcbd22", "#9467bd", "#000000", "#98df8a", "#ff7f0e", "#aec7e8")
-MARKERS = "sDo^vPX*<>hpd8"
+COLOURS += ("#7f7f7f", "#bcbd22", "#9467bd", "#000000", "#98df8a", "#ff7f0e", "#aec7e8", "#c49c94", "#dbdb8d")
+MARKERS = "sDo^vPX*<>hpd8H+"
 KINDS = {"worker": "#d62728", "service": "#000000", "ingester": "#1f77b4", "renewal": "#98df8a"}
 
 

@@ -142,9 +142,9 @@ def committee(train: Table, test: Table, coding: Coding, *, grouped: bool, effor
             arrays |= {} if part.exposure is None else {"exposure": part.exposure}
             write_dataset(place, arrays, schema=schema)
         gbcm = GBCM.fit(url, settings, model=f"{folder}/model")
-        said, kernel = gbcm.score(new), gbcm.model.kernel_name
+        scores, kernel = gbcm.score(new), gbcm.model.kernel_name
         found = gbcm.predict(test.inputs(coding), exposure=test.exposure)
-    return Score(said["mnlp"], _rmse(found["observation_mean"], test.y), f"{kernel}, Q {gbcm.model.shared.functions}")
+    return Score(scores["mnlp"], _rmse(found["observation_mean"], test.y), f"{kernel}, Q {gbcm.model.shared.functions}")
 
 
 def lightgbm(train: Table, test: Table, coding: Coding, **_) -> Score:

@@ -32,11 +32,11 @@ def run(command, *, seconds=None, environment=None):
                 os.killpg(process.pid, signal.SIGKILL)
                 raise
         log.seek(0)
-        said = log.read()
-    last = " ".join(said.split()[-12:])
+        output = log.read()
+    last = " ".join(output.split()[-12:])
     if out is None:
         raise Unfinished(f"stopped after {seconds:g} s" + (f"; {last}" if last else ""))
     if process.returncode:
-        print(" ".join(command), said, sep="\n", file=sys.stderr)
+        print(" ".join(command), output, sep="\n", file=sys.stderr)
         raise Unfinished(f"failed: {last}")
     return json.loads(out)

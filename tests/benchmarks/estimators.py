@@ -109,7 +109,7 @@ TABLES: dict[str, Callable[[], Rows]] = {"cal_housing": housing, "bike_hourly_co
 
 
 @dataclass(frozen=True)
-class Said:
+class Predictions:
     """Of the test rows: means, negative log densities, lower and upper ends of 95 % intervals, (n,) each."""
 
     mean: np.ndarray
@@ -127,17 +127,19 @@ class How:
     ours: dict[str, Any] = field(default_factory=dict)
 
 
-def of_bcmdist(train: Rows, test: Rows, how: How) -> Said:
+def of_bcmdist(train: Rows, test: Rows, how: How) -> Predictions:
     """By defaults."""
     kind = GBCMCountRegressor if train.counts else GBCMRegressor
     estimator = kind(**how.ours).fit(train.X, train.y, **train.exposed)
     low, high = estimator.predict_interval(test.X, LEVEL, **test.exposed).T
     mean, gbcm = estimator.predict(test.X, **test.exposed), estimator.gbcm_
     loss = gbcm.score(test.X, test.y, companions=test.exposed)["mnlp"]
-    return Said(mean, np.full(len(mean), loss), low, high, f"{gbcm.model.kernel_name}, Q {gbcm.model.shared.functions}")
+    return Predictions(
+        mean, np.full(len(mean), loss), low, high, f"{gbcm.model.kernel_name}, Q {gbcm.model.shared.functions}"
+    )
 
 
-def of_lightgbm(train: Rows, test: Rows, how: How) -> Said:
+def of_lightgbm(train: Rows, test: Rows, how: How) -> Predictions:
     """By defaults; rates of counts are weighted by their exposures, which makes their likelihood that of the counts."""
     from lightgbm import LGBMRegressor
 
@@ -150,14 +152,14 @@ def of_lightgbm(train: Rows, test: Rows, how: How) -> Said:
     mean = fitted(train).predict(test.X) * test.time
     if train.counts:
         law = stats.poisson(mean)
-        return Said(mean, -law.logpmf(test.y), *law.interval(LEVEL))
+        return Predictions(mean, -law.logpmf(test.y), *law.interval(LEVEL))
     out, kept = _split(len(train.y), LEFT_OUT, seed=1)
     errors = fitted(train[kept]).predict(train.X.iloc[out]) - train.y[out]
     law = stats.norm(mean, np.sqrt(np.mean(errors**2)))
-    return Said(mean, -law.logpdf(test.y), *law.interval(LEVEL))
+    return Predictions(mean, -law.logpdf(test.y), *law.interval(LEVEL))
 
 
-def of_sklearn_gp(train: Rows, test: Rows, how: How) -> Said:
+def of_sklearn_gp(train: Rows, test: Rows, how: How) -> Predictions:
     """One of some rows, by the largest evidence from one start; levels as one-hot inputs, all standardised."""
     some = train[np.random.default_rng(2).permutation(len(train.y))[: how.gp_rows]]
     columns = pandas.get_dummies(train.X).columns
@@ -172,15 +174,15 @@ def of_sklearn_gp(train: Rows, test: Rows, how: How) -> Said:
     mean, deviation = mean * test.time, deviation * test.time
     law = stats.norm(mean, deviation)
     if not train.counts:
-        return Said(mean, -law.logpdf(test.y), *law.interval(LEVEL), note=f"{len(some.y)} rows")
+        return Predictions(mean, -law.logpdf(test.y), *law.interval(LEVEL), note=f"{len(some.y)} rows")
     below = np.where(test.y > 0, law.cdf(test.y - 0.5), 0.0)
     mass = np.maximum(law.cdf(test.y + 0.5) - below, np.finfo(float).tiny)
     low, high = law.interval(LEVEL)
     means = np.maximum(mean, LEAST_MEAN)
-    return Said(means, -np.log(mass), np.round(low), np.round(high), note=f"{len(some.y)} rows")
+    return Predictions(means, -np.log(mass), np.round(low), np.round(high), note=f"{len(some.y)} rows")
 
 
-METHODS: dict[str, Callable[[Rows, Rows, How], Said]] = {
+METHODS: dict[str, Callable[[Rows, Rows, How], Predictions]] = {
     "bcmdist": of_bcmdist,
     "lightgbm": of_lightgbm,
     "sklearn_gp": of_sklearn_gp,
@@ -198,12 +200,16 @@ def _split(count, share, *, seed):
 def line(name, method, train: Rows, test: Rows, how: How) -> str:
     """A row of the table."""
     begun = time.process_time()
-    said = METHODS[method](train, test, how)
+    predicted = METHODS[method](train, test, how)
     spent = time.process_time() - begun
-    score = mean_poisson_deviance(test.y, said.mean) if test.counts else np.sqrt(np.mean((said.mean - test.y) ** 2))
-    held = np.mean((said.low <= test.y) & (test.y <= said.high))
+    score = (
+        mean_poisson_deviance(test.y, predicted.mean)
+        if test.counts
+        else np.sqrt(np.mean((predicted.mean - test.y) ** 2))
+    )
+    held = np.mean((predicted.low <= test.y) & (test.y <= predicted.high))
     kind = "deviance" if test.counts else "RMSE"
-    figures = f"{kind} {score:.4g} | {said.loss.mean():.4f} | {held:.3f} | {spent:.1f} | {said.note} |"
+    figures = f"{kind} {score:.4g} | {predicted.loss.mean():.4f} | {held:.3f} | {spent:.1f} | {predicted.note} |"
     return f"| {name} | {len(train.y)} | {method} | {figures}"
 
 

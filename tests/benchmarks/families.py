@@ -184,22 +184,22 @@ def weibull_glm(train, test):
 EVENT_GLMS = {"poisson": poisson_glm, "negative_binomial": negative_binomial_glm, "weibull": weibull_glm}
 
 
-def event_figures(said, train, test, discrete):
+def event_figures(law, train, test, discrete):
     """Scores of distributions, one for each test row."""
     y = test.y if discrete else np.where(test.y > 0, test.y, LEAST_TIME * train.y.mean())
-    log_density = said.logpmf(y) if discrete else np.where(test.event == 1, said.logpdf(y), said.logsf(y))
-    pairs, concordant = concordance_pairs(test.y / test.exposure, test.event, said.mean())
+    log_density = law.logpmf(y) if discrete else np.where(test.event == 1, law.logpdf(y), law.logsf(y))
+    pairs, concordant = concordance_pairs(test.y / test.exposure, test.event, law.mean())
     return {
         "mnlp": -log_density.mean(),
-        **{f"coverage{level}": covered(said, y, test.event, discrete, level / 100).mean() for level in (50, 80, 95)},
+        **{f"coverage{level}": covered(law, y, test.event, discrete, level / 100).mean() for level in (50, 80, 95)},
         "concordance": concordant / pairs,
     }
 
 
-def covered(said, y, event, discrete, level):
+def covered(law, y, event, discrete, level):
     """1 where y lies in the central interval; of a censored row the probability of that, given survival so far."""
-    at, tail = said.cdf(y), (1.0 - level) / 2.0
-    inside = ((at >= tail) & ((said.cdf(y - 1) if discrete else at) < 1.0 - tail)) * 1.0
+    at, tail = law.cdf(y), (1.0 - level) / 2.0
+    inside = ((at >= tail) & ((law.cdf(y - 1) if discrete else at) < 1.0 - tail)) * 1.0
     rest = np.maximum(1.0 - tail - np.maximum(at, tail), 0.0) / np.maximum(1.0 - at, tail)
     return np.where(event == 1, inside, rest)
 
@@ -207,12 +207,12 @@ def covered(said, y, event, discrete, level):
 def expected_coverage(model, test, X):
     """What a committee itself expects of its 95 % intervals of counts, which cannot be exactly 95 %."""
     gbcm = GBCM.load(model)
-    said = gbcm.predict(X, exposure=test.exposure)
+    predicted = gbcm.predict(X, exposure=test.exposure)
     nodes, weights = roots_hermitenorm(HERMITE_NODES)
-    rate = np.exp(said["mean"][:, None] + np.sqrt(said["variance"])[:, None] * nodes) * test.exposure[:, None]
+    rate = np.exp(predicted["mean"][:, None] + np.sqrt(predicted["variance"])[:, None] * nodes) * test.exposure[:, None]
     shape = gbcm.info()["hyperparameters"].get("likelihood.shape")
     given = stats.poisson(rate) if shape is None else stats.nbinom(shape[0], shape[0] / (shape[0] + rate))
-    inside = given.cdf(said["upper95"][:, None]) - given.cdf(said["lower95"][:, None] - 1)
+    inside = given.cdf(predicted["upper95"][:, None]) - given.cdf(predicted["lower95"][:, None] - 1)
     return float((inside @ weights / weights.sum()).mean())
 
 
@@ -226,8 +226,8 @@ def class_baselines(train, test):
     share = np.bincount(number) / len(number)
     glm = LogisticRegression(max_iter=LOGISTIC_STEPS).fit(train.X, train.y)
     truth = np.searchsorted(labels, test.y)
-    said = {"intercept": np.tile(share, (len(truth), 1)), "glm": glm.predict_proba(test.X)}
-    return {name: class_scores(truth, {"probability": p}).summary() for name, p in said.items()}
+    predicted = {"intercept": np.tile(share, (len(truth), 1)), "glm": glm.predict_proba(test.X)}
+    return {name: class_scores(truth, {"probability": p}).summary() for name, p in predicted.items()}
 
 
 # --- Rows of the table ---

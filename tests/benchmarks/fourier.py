@@ -75,8 +75,8 @@ def write(path, field, rows, chunk):
 def fit_alone(data, model, tolerance):
     """What a process of its own needs to fit: gigabytes at its peak, and seconds of the processor."""
     command = [sys.executable, __file__, "--fit", data, model, "--tolerance", str(tolerance)]
-    said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    return json.loads(said.splitlines()[-1])
+    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return json.loads(output.splitlines()[-1])
 
 
 def fit(data, model, tolerance):
@@ -103,13 +103,13 @@ def fit(data, model, tolerance):
 def held_out(gbcm, field, count):
     """Coverage of new observations and of f at rows that nobody has absorbed."""
     X, y, f = field.rows(10**6, count)
-    said = gbcm.predict(X)
-    error = (said["mean"] - f) / np.sqrt(said["variance"])
+    predicted = gbcm.predict(X)
+    error = (predicted["mean"] - f) / np.sqrt(predicted["variance"])
     return {
-        "coverage95": float(np.mean((said["lower95"] <= y) & (y <= said["upper95"]))),
+        "coverage95": float(np.mean((predicted["lower95"] <= y) & (y <= predicted["upper95"]))),
         "coverage95_latent": float(np.mean(np.abs(error) <= 1.959964)),
-        "rmse": float(np.sqrt(np.mean((said["mean"] - y) ** 2))),
-        "rmse_latent": float(np.sqrt(np.mean((said["mean"] - f) ** 2))),
+        "rmse": float(np.sqrt(np.mean((predicted["mean"] - y) ** 2))),
+        "rmse_latent": float(np.sqrt(np.mean((predicted["mean"] - f) ** 2))),
     }
 
 

@@ -5,6 +5,9 @@
 - muygps: MuyGPyS: 30 exact neighbours, an isotropic Matern kernel, lengthscale, smoothness and noise by Bayesian
   optimisation of the leave-one-out likelihood of 500 rows, 5 + 20 trials, analytic scale.
 - sklearn_gp: scikit-learn's exact GP on 2,000 random rows: squared exponential with a lengthscale per input and noise.
+- gpboost_vif: GPBoost's Vecchia approximation of what 200 inducing points leave (Gyger, Furrer and Sigrist 2026),
+  Matern 3/2 with a lengthscale per input, 30 neighbours.
+- fvgp: fvGP's exact GP on 2,000 random rows: Matern 3/2 with a lengthscale per input and noise, `local` training.
 - ngboost: 500 steps of 0.01, normal distribution; of classes categorical.
 - lightgbm_quantiles: quantile regression at the ends of central 50, 80 and 95 % intervals, made conformal by held-out
   rows (Romano et al. 2019), beside the trees of `lightgbm` for the mean.
@@ -13,6 +16,7 @@
 """
 
 import math
+from functools import partial
 
 import numpy as np
 from scipy import stats
@@ -25,9 +29,10 @@ from baselines import (
     THREADS,
     TREES,
     Baseline,
+    Predictions,
     Problem,
-    Said,
     begin_torch,
+    gpboost,
     held_out,
     some_rows,
     tensor,
@@ -63,20 +68,20 @@ def exact(problem: Problem):
 
     model = Model()
     steps = train_on_all(model, likelihood, (X, y), problem, rate=EXACT_ADAM, most=EXACT_STEPS)
-    return _said(model.eval(), likelihood.eval(), problem, f"{steps} of {EXACT_STEPS} steps")
+    return _predictions(model.eval(), likelihood.eval(), problem, f"{steps} of {EXACT_STEPS} steps")
 
 
-def _said(model, likelihood, problem, note):
+def _predictions(model, likelihood, problem, note):
     import gpytorch
     import torch
 
     mean, variance = [], []
     with torch.no_grad(), gpytorch.settings.fast_pred_var():
         for Xs in tensor(problem.Xs).split(BLOCK):
-            said = likelihood(model(Xs))
-            mean.append(said.mean.double().numpy())
-            variance.append(said.variance.double().numpy())
-    return Said(np.concatenate(mean), np.concatenate(variance), note=note)
+            predicted = likelihood(model(Xs))
+            mean.append(predicted.mean.double().numpy())
+            variance.append(predicted.variance.double().numpy())
+    return Predictions(np.concatenate(mean), np.concatenate(variance), note=note)
 
 
 def muygps(problem: Problem):
@@ -106,7 +111,7 @@ def muygps(problem: Problem):
     )
     factor = float(np.ravel(fit.scale())[0])
     of_observations = np.ravel(variance) + factor * float(fit.noise())  # it predicts f
-    return Said(np.ravel(mean), of_observations, note=f"smoothness {float(fit.kernel.smoothness()):.2g}")
+    return Predictions(np.ravel(mean), of_observations, note=f"smoothness {float(fit.kernel.smoothness()):.2g}")
 
 
 def sklearn_gp(problem: Problem):
@@ -120,7 +125,34 @@ def sklearn_gp(problem: Problem):
     fit = GaussianProcessRegressor(kernel, random_state=0).fit(problem.X[rows], problem.y[rows])
     blocks = [fit.predict(problem.Xs[k : k + BLOCK], return_std=True) for k in range(0, len(problem.Xs), BLOCK)]
     mean, sd = (np.concatenate(part) for part in zip(*blocks, strict=True))
-    return Said(mean, sd**2, note=f"{len(rows)} rows")
+    return Predictions(mean, sd**2, note=f"{len(rows)} rows")
+
+
+def fvgp(problem: Problem):
+    """Noack et al. (2023), of some rows only; its sparse mode, gp2Scale, is for clusters and compact kernels."""
+    import fvgp as package
+    from fvgp.kernels import get_anisotropic_distance_matrix, matern_kernel_diff1
+
+    rows, inputs = some_rows(problem, SUBSET), problem.X.shape[1]
+
+    def kernel(x1, x2, parameters):
+        scaled = get_anisotropic_distance_matrix(x1, x2, parameters[1 : 1 + inputs])
+        return parameters[0] * matern_kernel_diff1(scaled, 1.0)
+
+    def noise(x, parameters):
+        return np.full(len(x), parameters[-1])
+
+    first = np.array([1.0, *np.full(inputs, math.sqrt(inputs)), 0.1])
+    bounds = np.column_stack([1e-2 * first, 1e2 * first])
+    X, y = problem.X[rows], problem.y[rows]
+    model = package.GP(X, y, init_hyperparameters=first, kernel_function=kernel, noise_function=noise)
+    np.random.seed(0)
+    model.train(hyperparameter_bounds=bounds, init_hyperparameters=first)
+    blocks = [problem.Xs[k : k + BLOCK] for k in range(0, len(problem.Xs), BLOCK)]
+    mean = np.concatenate([model.posterior_mean(block)["m(x)"] for block in blocks])
+    named = {"variance_only": True, "add_noise": True}
+    variance = np.concatenate([model.posterior_covariance(block, **named)["v(x)"] for block in blocks])
+    return Predictions(mean, variance, note=f"{len(rows)} rows")
 
 
 # --- Boosted trees with distributions ---
@@ -133,10 +165,10 @@ def ngboost(problem: Problem):
 
     if problem.classes is not None:
         fit = NGBClassifier(Dist=k_categorical(problem.classes), verbose=False, random_state=0)
-        return Said(probability=fit.fit(problem.X, problem.y).predict_proba(problem.Xs))
+        return Predictions(probability=fit.fit(problem.X, problem.y).predict_proba(problem.Xs))
     fit = NGBRegressor(verbose=False, random_state=0).fit(problem.X, problem.y)
     law = fit.pred_dist(problem.Xs).params
-    return Said(law["loc"], law["scale"] ** 2)
+    return Predictions(law["loc"], law["scale"] ** 2)
 
 
 def lightgbm_quantiles(problem: Problem):
@@ -158,7 +190,7 @@ def lightgbm_quantiles(problem: Problem):
         shift = np.quantile(beyond, share, method="higher")
         intervals[level] = low.predict(problem.Xs) - shift, high.predict(problem.Xs) + shift
     means = lightgbm_means(problem)
-    return Said(means.mean, intervals=intervals, note=means.note)
+    return Predictions(means.mean, intervals=intervals, note=means.note)
 
 
 def lightgbm_counts(train, test):
@@ -201,12 +233,14 @@ def gstools(problem: Problem):
     kriging = gstools.krige.Ordinary(best, cond_pos=places, cond_val=values)
     blocks = [kriging(problem.Xs[k : k + BLOCK].T) for k in range(0, len(problem.Xs), BLOCK)]
     mean, variance = (np.concatenate(part) for part in zip(*blocks, strict=True))
-    return Said(mean, np.maximum(variance, 0.0) + best.nugget, note=f"{name}, {len(rows)} rows")
+    return Predictions(mean, np.maximum(variance, 0.0) + best.nugget, note=f"{name}, {len(rows)} rows")
 
 
 MODELS = {
     "exact": Baseline(exact, ("torch", "gpytorch"), classes=False),
     "muygps": Baseline(muygps, ("MuyGPyS",), classes=False),
+    "gpboost_vif": Baseline(partial(gpboost, approximation="full_scale_vecchia"), ("gpboost",), classes=False),
+    "fvgp": Baseline(fvgp, ("fvgp",), classes=False),
     "sklearn_gp": Baseline(sklearn_gp, ("sklearn.gaussian_process",), classes=False),
     "ngboost": Baseline(ngboost, ("ngboost",)),
     "lightgbm_quantiles": Baseline(lightgbm_quantiles, ("lightgbm",), classes=False),

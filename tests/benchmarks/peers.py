@@ -1,7 +1,7 @@
 """Methods of `python -m benchmarks`: ours by the command line, and their peers by what their documentation recommends.
 
 A peer is one declaration: a function of training and test rows (baselines.py, peer_models.py, families.py) that gives
-predictions, the tasks it is for, and the packages it needs. Which settings they have is said where the function is.
+predictions, the tasks it is for, and the packages it needs. The function documents their settings.
 """
 
 import importlib
@@ -71,8 +71,10 @@ METHODS = {
     "gpytorch_exact": peer("GPyTorch exact", MODELS["exact"], "gpytorch", "torch", most_rows=20_000),
     "gpytorch_svgp": peer("GPyTorch SVGP", baselines.BASELINES["svgp"], "gpytorch", "torch", tasks=ANY),
     "gpboost": peer("GPBoost Vecchia", baselines.BASELINES["gpboost"], "gpboost"),
+    "gpboost_vif": peer("GPBoost VIF", MODELS["gpboost_vif"], "gpboost"),
     "muygps": peer("MuyGPyS", MODELS["muygps"], "MuyGPyS"),
     "gstools": peer("GSTools kriging", MODELS["gstools"], "gstools", fields_only=True),
+    "fvgp": peer("fvGP", MODELS["fvgp"], "fvgp"),
     "sklearn_gp": peer("scikit-learn GP", MODELS["sklearn_gp"], "scikit-learn"),
     "lightgbm": peer("LightGBM", baselines.BASELINES["lightgbm"], "lightgbm", tasks=ANY),
     "lightgbm_quantiles": peer("LightGBM quantiles", MODELS["lightgbm_quantiles"], "lightgbm"),
@@ -110,5 +112,5 @@ def reference_figures(data_set, source: Path) -> Figures:
     with np.load(source) as file:
         arrays = {name: np.asarray(file[name], dtype=float) for name in file.files}
     mean, variance = data_set.reference.predict(arrays)
-    predictions = baselines.Said(mean, variance)
+    predictions = baselines.Predictions(mean, variance)
     return baselines.regression_figures(predictions, arrays["y_train"], arrays["y_test"]) | {"note": ""}

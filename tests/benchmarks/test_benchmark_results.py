@@ -7,13 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from benchmark_pictures import PICTURES, digest
 
 import baselines
 import benchmark_options
 import benchmark_page
 import records
 from commands import run
-from data_sets import SETS, Matern, kriging
+from data_sets import SETS, THINNED, Matern, kriging, thinned
 from measurement import Watched, too_many
 from peers import METHODS, REFERENCE, figures_of, methods_of
 
@@ -57,12 +58,12 @@ def test_the_table_of_readme_is_made_from_the_results():
     )
 
 
-@pytest.mark.parametrize("file", benchmark_page.PICTURES.values())
-def test_pictures_are_made_from_the_results(file):
-    text = (benchmark_page.GUIDE / file).read_text()
-    drawn = benchmark_page.points({name: benchmark_page.in_order(records.load(name)) for name in SETS})
-    assert f">{benchmark_page.digest(drawn)}<" in text, "cd tests && python -m benchmarks --write"
-    assert len(text) < 60_000
+@pytest.mark.parametrize("picture", PICTURES, ids=lambda picture: picture.file)
+def test_pictures_are_made_from_the_results(picture):
+    text = (benchmark_page.GUIDE / picture.file).read_text()
+    assert f">{digest(picture.figures(records.FOLDER))}<" in text, "cd tests && python -m benchmarks --write"
+    assert len(text) < 100_000
+    assert f"]({picture.file})" in benchmark_page.PAGE.read_text()
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
@@ -84,7 +85,7 @@ def test_results_are_complete(path):
 def test_each_table_has_the_command_that_makes_it():
     sections = benchmark_page.PAGE.read_text().split("\n## ")[1:]
     tables = [section for section in sections if section.partition("\n")[0] in SETS]
-    assert len(tables) == len(FILES) > 0
+    assert len(tables) == len([path for path in FILES if path.stem not in THINNED]) > 0
     for section in tables:
         name = section.partition("\n")[0]
         (command,) = re.findall(r"`cd tests && python -m benchmarks (--sets .*)`", section)
@@ -128,6 +129,29 @@ def test_what_others_do_better_comes_first(folder):
     assert text.index("## Where others are better") < text.index("## uci_yacht")
     records.keep(record("linear", run_of(rmse=2.01, mnlp=1.005)), folder)
     assert "Nowhere by more than" in benchmark_page.page(folder)
+
+
+def test_growth_is_drawn_by_rows_and_has_no_tables(tmp_path):
+    for name, rows in (*THINNED.items(), ("heaton_simulated", 105_569)):
+        one = run_of(nmse=1e3 / rows)
+        records.keep(record("bcmdist", one, name=name) | {"train_rows": rows}, tmp_path)
+    growth = next(picture for picture in PICTURES if "Growth" in picture.title)
+    found = growth.figures(tmp_path)["bcmdist"]
+    assert found["rows"] == [1000, 3000, 10_000, 30_000, 105_569]
+    assert found["nmse"][0] == 1.0
+    assert "## heaton_simulated" in benchmark_page.page(tmp_path)
+    assert "## heaton_1000" not in benchmark_page.page(tmp_path)
+
+
+def test_thinned_rows_are_some_of_all(tmp_path, rng):
+    X, y = rng.standard_normal((50, 2)), rng.standard_normal(50)
+    np.savez(tmp_path / "all.npz", X_train=X, y_train=y, X_test=X[:5], y_test=y[:5])
+    with np.load(thinned(20)(tmp_path / "all.npz", tmp_path)) as kept:
+        assert len(kept["y_train"]) == 20
+        assert {(*x, t) for x, t in zip(kept["X_train"], kept["y_train"], strict=True)} <= {
+            (*x, t) for x, t in zip(X, y, strict=True)
+        }
+        np.testing.assert_array_equal(kept["X_test"], X[:5])
 
 
 def test_references_are_no_rivals(tmp_path):
@@ -185,7 +209,7 @@ def test_kriging_with_true_parameters_is_calibrated(rng):
 
 def test_intervals_without_a_density_are_counted(rng):
     y = rng.standard_normal(200)
-    predictions = baselines.Said(np.zeros(200), intervals={0.5: (np.full(200, -1.0), np.full(200, 1.0))})
+    predictions = baselines.Predictions(np.zeros(200), intervals={0.5: (np.full(200, -1.0), np.full(200, 1.0))})
     found = baselines.regression_figures(predictions, np.zeros(3), 2.0 * y)
     assert found["coverage50"] == pytest.approx((np.abs(2.0 * y) <= 1.0).mean())
     assert found["nmse"] == pytest.approx(1.0)

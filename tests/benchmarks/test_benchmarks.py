@@ -23,7 +23,7 @@ from sklearn.datasets import make_friedman1
 from threadpoolctl import threadpool_limits
 
 import baselines
-from baselines import LEAST_PROBABILITY, Said, class_figures, dense, dense_gp, figures_of, regression_figures
+from baselines import LEAST_PROBABILITY, Predictions, class_figures, dense, dense_gp, figures_of, regression_figures
 from bcmdist import GBCM, Settings
 from bcmdist.model.mean import Mean
 from commands import Unfinished, run
@@ -56,7 +56,7 @@ def test_dense_gp_of_a_model_with_one_expert_scores_the_same(rng, make_data):
 
 def test_constant_predictions_have_closed_scores(rng):
     y_train, y = rng.standard_normal(50), rng.standard_normal(30)
-    found = regression_figures(Said(np.full(30, y_train.mean()), np.ones(30)), y_train, y)
+    found = regression_figures(Predictions(np.full(30, y_train.mean()), np.ones(30)), y_train, y)
     assert found["nmse"] == pytest.approx(1.0)
     error = y - y_train.mean()
     assert found["mnlp"] == pytest.approx(0.5 * (error**2).mean() + 0.5 * np.log(2 * np.pi))
@@ -96,7 +96,7 @@ def row(method="bcmdist", failed="", **figures):
 
 
 @pytest.mark.parametrize(
-    ("ours", "theirs", "said"),
+    ("ours", "theirs", "expected"),
     [
         (row(nmse=0.5, rmse=1.02), row("lightgbm", rmse=1.0), "yes"),
         (row(nmse=0.5, rmse=1.03), row("lightgbm", rmse=1.0), "no: rmse 1.03 > 1.02 by lightgbm"),
@@ -105,8 +105,8 @@ def row(method="bcmdist", failed="", **figures):
         (row(failed="stopped"), row("lightgbm", rmse=1.0), "no"),
     ],
 )
-def test_verdicts(ours, theirs, said):
-    assert verdict(ours.case, {"bcmdist": ours, "lightgbm": theirs}) == said
+def test_verdicts(ours, theirs, expected):
+    assert verdict(ours.case, {"bcmdist": ours, "lightgbm": theirs}) == expected
 
 
 def test_averages_over_splits_have_standard_errors():
@@ -118,8 +118,8 @@ def test_averages_over_splits_have_standard_errors():
 
 def test_standard_deviations_of_the_targets_as_units(rng):
     y_train, y, mean = rng.standard_normal(40), rng.standard_normal(9), rng.standard_normal(9)
-    once = regression_figures(Said(mean, np.ones(9)), y_train, y)
-    scaled = regression_figures(Said(7 * mean, np.full(9, 49.0)), 7 * y_train, 7 * y)
+    once = regression_figures(Predictions(mean, np.ones(9)), y_train, y)
+    scaled = regression_figures(Predictions(7 * mean, np.full(9, 49.0)), 7 * y_train, 7 * y)
     found = in_deviations(scaled, 7.0)
     assert found.pop("pit") == pytest.approx(once.pop("pit"))
     assert found == pytest.approx(once)
@@ -132,11 +132,11 @@ def test_names_of_sets_and_methods():
 
 
 @pytest.mark.parametrize(
-    ("program", "said"),
+    ("program", "expected"),
     [("import time; time.sleep(60)", "stopped after 0.5 s"), ("raise OSError('no disk')", "OSError: no disk")],
 )
-def test_commands_that_hang_or_fail(program, said):
-    with pytest.raises(Unfinished, match=said):
+def test_commands_that_hang_or_fail(program, expected):
+    with pytest.raises(Unfinished, match=expected):
         run([sys.executable, "-c", program], seconds=0.5 if "sleep" in program else None)
 
 

@@ -15,19 +15,19 @@ def table(rows, *, counts=False):
     return estimators.Rows(X, np.arange(rows) % 3.0 + 1.0, counts=counts)
 
 
-def cells(monkeypatch, test, said):
-    monkeypatch.setitem(estimators.METHODS, "known", lambda *_: said)
+def cells(monkeypatch, test, predicted):
+    monkeypatch.setitem(estimators.METHODS, "known", lambda *_: predicted)
     return [cell.strip() for cell in estimators.line("set", "known", test, test, estimators.How()).split("|")]
 
 
 def test_figures_are_means_over_test_rows(monkeypatch):
     test = table(30)
     y = test.y
-    said = estimators.Said(y + 2.0, np.arange(30.0), y - 1.0, np.where(y == 1.0, y - 0.5, y))
-    found = cells(monkeypatch, test, said)
+    predicted = estimators.Predictions(y + 2.0, np.arange(30.0), y - 1.0, np.where(y == 1.0, y - 0.5, y))
+    found = cells(monkeypatch, test, predicted)
     assert found[1:7] == ["set", "30", "known", "RMSE 2", "14.5000", "0.667"]
     counts = table(30, counts=True)
-    found = cells(monkeypatch, counts, estimators.Said(np.full(30, 2.0), *np.zeros((3, 30))))
+    found = cells(monkeypatch, counts, estimators.Predictions(np.full(30, 2.0), *np.zeros((3, 30))))
     deviance = 2.0 * np.mean(y * np.log(y / 2.0) - y + 2.0)
     assert found[4] == f"deviance {deviance:.4g}"
 
@@ -44,11 +44,11 @@ def test_a_gaussian_process_of_a_subset_gives_densities_and_intervals(counts, rn
     y = rng.poisson(np.exp(x)).astype(float) if counts else np.sin(x) + 0.1 * rng.standard_normal(80)
     X = pandas.DataFrame({"x": x, "kind": pandas.Categorical(rng.choice(["a", "b"], 80))})
     rows = estimators.Rows(X, y, counts=counts)
-    said = estimators.of_sklearn_gp(rows[np.arange(60)], rows[np.arange(60, 80)], estimators.How(gp_rows=40))
-    assert said.note == "40 rows"
-    assert np.all(said.low <= said.high)
+    predicted = estimators.of_sklearn_gp(rows[np.arange(60)], rows[np.arange(60, 80)], estimators.How(gp_rows=40))
+    assert predicted.note == "40 rows"
+    assert np.all(predicted.low <= predicted.high)
     if counts:
-        assert said.loss.min() >= 0.0  # of a mass
+        assert predicted.loss.min() >= 0.0  # of a mass
 
 
 def test_without_data_it_says_so(monkeypatch, capsys):
