@@ -9,6 +9,7 @@ from collections.abc import Callable
 import numpy as np
 
 from bcmdist.api.facade import Facade
+from bcmdist.api.plane import Plane, sphere_plane, typical_row
 from bcmdist.api.relevance import column_names
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.tables.coding import Number, Quantity
@@ -112,7 +113,7 @@ def ranges(snapshot: Snapshot) -> list[tuple[float, float]]:
 
 
 def view(snapshot: Snapshot, predict: Callable[[np.ndarray], dict]) -> dict | None:
-    """Return predictions on a grid over the ranges of two inputs.
+    """Return predictions on a grid over two coordinates.
 
     Parameters
     ----------
@@ -121,25 +122,38 @@ def view(snapshot: Snapshot, predict: Callable[[np.ndarray], dict]) -> dict | No
     Returns
     -------
     dict or None
-        `inputs`, the numbers of those across and up; `columns`, their names; `axes`, their values; and the predictions
-        `observation_mean`, `lower95`, `upper95` and `sd`, or for classes `probability`, one list per class. The first
-        varies fastest. None unless there are two inputs, both of them numbers.
+        `columns`, the names of those across and up; `inputs`, their numbers, or three of a point on a sphere; `axes`,
+        their values; `others`, the number of other columns, at typical values; and the predictions `observation_mean`,
+        `lower95`, `upper95` and `sd`, or for classes `probability`, one list per class. The first coordinate varies
+        fastest. None for models without coordinates, unless there are two inputs, both of them numbers; and for models
+        of several outputs.
     """
-    model = snapshot.model
-    coding = model.schema.coding
-    if model.inputs != 2 or (coding and not all(isinstance(code, Number | Quantity) for code in coding.codes)):
+    of = None if snapshot.model.outputs else _plane(snapshot)
+    if of is None:
         return None
-    inputs = map_axes(model.schema, 2) or (0, 1)
-    ends, names = ranges(snapshot), column_names(model)
-    axes = np.array([np.linspace(*ends[k], MAP_POINTS) for k in inputs])
-    grid = np.stack([one.ravel() for one in np.meshgrid(*axes)], axis=1)
-    found = predict(grid[:, np.argsort(inputs)])
+    across, up, X = of.grid(typical_row(snapshot.model), MAP_POINTS)
+    found = predict(X)
     shown = {name: found[name].tolist() for name in ("observation_mean", "lower95", "upper95") if name in found}
     if "probability" in found:
         shown = {"probability": found["probability"].T.tolist()}
     elif "observation_variance" in found:
         shown["sd"] = np.sqrt(found["observation_variance"]).tolist()
-    return {"inputs": list(inputs), "columns": [names[k] for k in inputs], "axes": axes.tolist(), **shown}
+    places = {"columns": list(of.names), "inputs": list(of.columns), "axes": [across.tolist(), up.tolist()]}
+    return {**places, "others": of.others(snapshot.model), **shown}
+
+
+def _plane(snapshot):
+    """Return the coordinates of a model, or its two inputs; None if there are neither."""
+    model = snapshot.model
+    if found := sphere_plane(model):
+        return found
+    coding = model.schema.coding
+    numbers = coding is None or all(isinstance(code, Number | Quantity) for code in coding.codes)
+    columns = map_axes(model.schema, model.inputs) or ((0, 1) if model.inputs == 2 and numbers else ())
+    if not columns:
+        return None
+    names, ends = column_names(model), np.array(ranges(snapshot))[list(columns)]
+    return Plane([names[k] for k in columns], *ends.T, columns)
 
 
 def growth(fitted: Facade) -> list[dict]:

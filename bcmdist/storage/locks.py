@@ -1,10 +1,11 @@
 """Advisory locks of files: one process at a time, among those of one machine; the system releases those of the dead."""
 
 import contextlib
-import math
 import os
 import time
 from collections.abc import Iterator
+
+from bcmdist.storage.urls import Location, on_objects
 
 try:
     import fcntl
@@ -12,12 +13,13 @@ except ImportError:  # not on Windows: there nothing is locked
     fcntl = None  # type: ignore[assignment]
 
 LOOK_SECONDS = 0.005  # between two attempts
+TURN_SECONDS = 5.0  # for which a commit waits for others, arbitrary
 CAN_LOCK = fcntl is not None
 
 
 @contextlib.contextmanager
-def locked(path: str, *, seconds: float = math.inf) -> Iterator[bool]:
-    """Hold the lock of a file, which is made if missing and not removed; yield whether it was free within `seconds`.
+def locked(path: str) -> Iterator[None]:
+    """Hold the lock of a file, which is made if missing and not removed.
 
     Raises
     ------
@@ -26,24 +28,46 @@ def locked(path: str, *, seconds: float = math.inf) -> Iterator[bool]:
     """
     handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
-        yield _take(handle, seconds)
+        if fcntl is not None:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
     finally:
         os.close(handle)  # this releases the lock
 
 
-def _take(handle, seconds):
-    if fcntl is None:
-        return True
+def _taken(handle: int, seconds: float) -> bool:
+    """Lock an open file; return whether that was possible within some seconds."""
     deadline = time.monotonic() + seconds
     while True:
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | (0 if seconds == math.inf else fcntl.LOCK_NB))
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             if time.monotonic() >= deadline:
                 return False
             time.sleep(LOOK_SECONDS)
         else:
             return True
+
+
+@contextlib.contextmanager
+def commit_turn(url: Location) -> Iterator[bool]:
+    """Hold the lock of those processes of this machine that commit to a model directory; yield whether it was taken
+    before by another one.
+
+    It only saves work: of two commits at once one fails and is made again, which may happen many times in a row to a
+    slow process beside quick ones. After `TURN_SECONDS`, and where there are no such locks (object stores, Windows,
+    some network disks), the context is entered without the lock.
+    """
+    waited = False
+    with contextlib.ExitStack() as stack:
+        if fcntl is not None and not on_objects(url):
+            with contextlib.suppress(OSError):
+                handle = os.open(f"{url}/commits", os.O_RDONLY)
+                stack.callback(os.close, handle)  # this releases the lock
+                waited = not _taken(handle, 0.0)
+                if waited:
+                    _taken(handle, TURN_SECONDS)
+        yield waited
 
 
 @contextlib.contextmanager

@@ -42,7 +42,7 @@ def test_a_map_is_along_the_coordinates(sites):
 def test_probabilities_of_a_map_are_those_of_predictions(sites):
     gbcm = GBCM.load(sites / "model")
     subject = subject_of(gbcm, SerialRuntime())
-    _, _, X = maps._plane(subject).grid(np.array([5.0, 0.0, 0.0]))
+    _, _, X = maps._plane(subject).grid(np.array([5.0, 0.0, 0.0]), maps.CELLS)
     assert np.all(X[:, 0] == 5.0)
     found = subject.predicted(X, above=(0.5,))
     fields = {name: values for name, values, *_ in maps._numbers(gbcm.model, found, (0.5,))}

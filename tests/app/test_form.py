@@ -9,7 +9,7 @@ from services import asked, fitted
 from bcmdist import GBCM, Settings
 from bcmdist.app import figures
 from bcmdist.app.cli.main import cli
-from bcmdist.app.service.form import last_row
+from bcmdist.app.service.form import fields_of, last_row
 from bcmdist.app.service.tokens import Tokens, add_token
 
 ROWS, LAST = 90, 89
@@ -72,6 +72,7 @@ def test_fields_have_units_and_ranges(models, frame):
     values = frame.temperature.map(degrees)
     assert [fields["temperature"][name] for name in ("unit", "low", "high")] == ["°C", values.min(), values.max()]
     assert (fields["age"]["high"], "low" in fields["soil"], found["target"]) == (LAST - 1, False, "yield")
+    assert [fields["day"][name] for name in ("low", "high")] == [frame.day.min(), frame.day.max()]
     assert len(found["ranges"]) == GBCM.load(models / "field").model.inputs
 
 
@@ -131,3 +132,27 @@ def test_maps_are_of_two_numbers(rng):
     few = Settings(partition="chunks", query=2, kernel="se", learn=False)
     kinds = GBCM.fit(pd.DataFrame({"kind": np.where(lat > 0.5, "a", "b")}), lon, few).snapshot
     assert figures.view(kinds, None) is None
+
+
+def test_a_map_has_other_columns_at_typical_values(rng):
+    lat, lon = rng.uniform(0, 1, 60), rng.uniform(10, 20, 60)
+    frame = pd.DataFrame({"lat": lat, "kind": np.where(lat > 0.4, "a", "b"), "lon": lon})
+    settings = Settings(partition="chunks", query=20, kernel="se", learn=False)
+    seen = []
+    found = figures.view(GBCM.fit(frame, lat, settings).snapshot, lambda X: seen.append(X) or {"observation_mean": lat})
+    assert (found["columns"], found["others"]) == (["lon", "lat"], 1)
+    (X,) = seen
+    assert len(np.unique(X[:, 0])) == len(np.unique(X[:, -1])) == figures.MAP_POINTS
+    assert np.all(X[:, 1:-1] == X[0, 1:-1])
+    assert X[0, 1:-1].sum() == 1.0
+
+
+def test_a_map_of_the_globe_is_of_degrees(rng):
+    frame = pd.DataFrame({"lon": rng.uniform(-180, 180, 80), "lat": rng.uniform(-80, 80, 80)})
+    settings = Settings(partition="chunks", query=20, kernel="se", learn=False)
+    gbcm = GBCM.fit(frame, frame["lat"], settings, sphere=("lon", "lat"))
+    found = figures.view(gbcm.snapshot, gbcm.predict)
+    assert (found["columns"], found["others"]) == (["lon", "lat"], 0)
+    assert [found["axes"][0][0], found["axes"][0][-1], found["axes"][1][-1]] == [-180.0, 180.0, 90.0]
+    of_the_form = {one["name"]: one for one in fields_of(gbcm.model, figures.ranges(gbcm.snapshot))}
+    assert (of_the_form["lon"]["turns"], "turns" in of_the_form["lat"]) == (True, False)

@@ -10,7 +10,7 @@ import pytest
 from services import asked, fitted, new_rows, send
 
 from bcmdist import GBCM
-from bcmdist.app.service import inbox, served
+from bcmdist.app.service import served
 from bcmdist.app.service.answers import Refused
 from problems import assert_same_committee
 
@@ -200,7 +200,6 @@ def test_rows_of_a_model_that_is_removed_are_answered(models, monkeypatch):
 
 def test_rows_that_another_service_commits_meanwhile_are_not_counted_again(models, monkeypatch):
     """Two services get the same two requests; one of them commits while the other one is about to."""
-    monkeypatch.setattr(inbox, "TURN_SECONDS", 0.0)
     ingest, by_other = GBCM.ingest, []
     with asked(models) as client, asked(models.parent, models=str(models)) as other:
 

@@ -170,9 +170,36 @@ def test_times_with_seconds_are_values_of_the_form(chromium, tmp_path):
             shown(page, "loads")
             assert page.input_value("#field0").startswith("2026-03-01T")
             page.wait_for_selector("#density svg")
+            slide(page, 0, page.get_attribute("#slider0", "min"))
+            page.wait_for_selector("#band text:has-text('03-01 ')")
+            assert page.input_value("#field0") == "2026-03-01T00:00:00"
+            assert page.locator("#values tbody td").first.text_content() == "2026-03-01T00:00:00"
             page.fill("#field1", "")
             page.wait_for_selector("#answer .alarm")
             assert page.text_content("#answer").startswith("load:")
+        assert not bad
+    finally:
+        server.end(9)
+
+
+def test_a_day_slides_and_the_globe_has_a_map(chromium, tmp_path, rng):
+    days = pd.date_range("2026-03-01", periods=60).strftime("%Y-%m-%d")
+    frame = pd.DataFrame({"day": days, "lon": rng.uniform(-180, 180, 60), "lat": rng.uniform(-80, 80, 60)})
+    settings = Settings(partition="chunks", query=20, kernel="se", learn=False)
+    GBCM.fit(frame, frame["lat"], settings, sphere=("lon", "lat"), model=tmp_path / "models" / "globe")
+    server = Server(tmp_path / "models", "--jobs", str(tmp_path / "jobs"))
+    try:
+        with opened(chromium, server.url) as (page, bad):
+            shown(page, "globe")
+            page.wait_for_selector("#maps figcaption:has-text('other columns')")
+            page.locator("#maps rect").nth(20).click()
+            assert page.input_value("#field1") == page.input_value("#slider1")
+            page.wait_for_selector("#density svg")
+            slide(page, 0, "20530")
+            assert page.input_value("#field0") == "2026-03-18"
+            page.wait_for_selector("#band text:has-text('2026-03-')")
+            assert page.locator("#values tbody td").first.text_content() == "2026-03-01"
+            page.wait_for_timeout(500)
         assert not bad
     finally:
         server.end(9)

@@ -154,7 +154,7 @@ def trial(folder: Path) -> dict:
 def kills(figures):
     """Rows that were acknowledged and rows in the model, with the moments at which processes were killed."""
     figure, (panel,) = panels(1, 1, 2.6)
-    seconds, sent, absorbed = zip(*figures["timeline"], strict=True)
+    seconds, sent, absorbed, _ = zip(*figures["timeline"], strict=True)
     panel.set(xlabel="seconds", ylabel="rows")
     (line,) = panel.plot(seconds, absorbed, color="#555555", lw=1.5)
     handles = {"rows in the model": line}

@@ -1,6 +1,6 @@
 """Two services of one model directory, and two ingesters of one stream, while processes are killed.
 
-    python tests/benchmarks/replicas.py [--quick] [--rate R] [--seconds S] [--json | --write]
+    python tests/benchmarks/replicas.py [--quick] [--rate R] [--seconds S] [--every S] [--json | --write]
 
 Each service has two worker processes. Clients, which know both services, ask for single points at random times, at half
 the rate that was answered before without pause (or R a second), and send rows under keys, each key by two clients at
@@ -128,11 +128,11 @@ class Clients:
             time.sleep(0.5)
 
     def watch(self, model):
-        """Seconds, rows that were acknowledged or published, and rows in the model."""
+        """Seconds, rows that were acknowledged or published, rows in the model, and single points answered."""
         begun, self.timeline = time.monotonic(), []
         while not self.stop.wait(LOOK_SECONDS):
             absorbed = GBCM.load(model).committee.total.rows
-            self.timeline.append((round(time.monotonic() - begun, 1), self.sent, absorbed))
+            self.timeline.append((round(time.monotonic() - begun, 1), self.sent, absorbed, len(self.seconds)))
 
     @property
     def sent(self):
@@ -269,13 +269,14 @@ def main():
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--write", action="store_true", help=f"keep the result in {RESULTS.name}")
     parser.add_argument("--seconds", type=float, default=600.0, help="for which processes are killed")
+    parser.add_argument("--every", type=float, default=6.0, help="seconds between two kills [default: %(default)g]")
     parser.add_argument("--rate", type=float, help="single points a second [default: half of what can be answered]")
     given = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = "1"
     with tempfile.TemporaryDirectory() as folder:
         server = RedisServer(folder)
         try:
-            seconds, every = (24.0, 4.0) if given.quick else (given.seconds, 6.0)
+            seconds, every = (24.0, 4.0) if given.quick else (given.seconds, given.every)
             found = figures(Path(folder), server.url("rows"), seconds, every, given.rate)
         finally:
             server.stop()

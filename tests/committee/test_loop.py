@@ -27,10 +27,17 @@ from bcmdist.errors import (
     ModelsDiffer,
     PoisonChunk,
 )
+from bcmdist.storage import locks
 from problems import Shuffled, assert_same_committee
 
 GIVEN = Settings(kernel="se", learn=False, query=20, rows_per_expert=20)
 ONE_EACH = IngestOptions(commit_every=1, keep=1000)
+
+
+@pytest.fixture(autouse=True)
+def no_turns(monkeypatch):
+    """Others commit in the middle of a commit, as from another machine."""
+    monkeypatch.setattr(locks, "TURN_SECONDS", 0.0)
 
 
 def shuffled(path, order):

@@ -1,12 +1,10 @@
 """Maps: predictions on a grid of two inputs, such as coordinates, with standard errors and probabilities of exceedance.
 
 The two inputs are longitude and latitude of a point on a sphere; else the coordinates, where there are two
-(`learning.column_roles`); else those that matter most. Other inputs are at their means. Longitudes begin behind the
-widest gap between rows, so that a region on both sides of 180 degrees is drawn as one.
+(`learning.column_roles`); else those that matter most. Other inputs are at their means.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,8 +12,8 @@ import numpy as np
 from bcmdist.api.pictures import paper
 from bcmdist.api.pictures.paper import BAND, LINE
 from bcmdist.api.pictures.subject import Subject, target_name
+from bcmdist.api.plane import Plane, sphere_plane, typical_row
 from bcmdist.api.relevance import column_names, features
-from bcmdist.data.tables.sphere import Sphere, degrees, points
 from bcmdist.errors import InvalidOption
 from bcmdist.learning.column_roles import map_axes
 from bcmdist.linalg.arrays import FloatArray
@@ -26,34 +24,10 @@ CELLS = 60  # grid cells of a map, along each input
 CURVE_POINTS = 200
 PANEL_WIDTH = 4.5  # inches
 MAP_HALF_WIDTH = 1.7  # without rows, a map extends so many standard deviations from the mean of an input
-GLOBE = 60.0  # degrees of half a map without rows from which on it shows the globe
 SHOWN_ROWS = 500
 
 Field = tuple[str, FloatArray, str, dict[str, float]]
 """one map: title, values (CELLS^2,), colour map, and limits of the colours"""
-
-
-@dataclass(frozen=True)
-class Plane:
-    """The two inputs of a map, or longitude and latitude of a point on a sphere, with their ranges."""
-
-    names: Sequence[str]
-    low: np.ndarray
-    """(2,)"""
-    high: np.ndarray
-    """(2,)"""
-    columns: list[int]
-    """numbers of the inputs: two, or three of a point on a sphere"""
-    rows: np.ndarray | None = None
-    """rows to draw, (n, 2)"""
-
-    def grid(self, typical: FloatArray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return both axes (CELLS,), and inputs (CELLS^2, D) of the cells, in other inputs like a typical row (D,)."""
-        a, b = (np.linspace(low, high, CELLS) for low, high in zip(self.low, self.high, strict=True))
-        cells = np.column_stack([v.ravel() for v in np.meshgrid(a, b)])
-        X = np.tile(typical, (len(cells), 1))
-        X[:, self.columns] = cells if len(self.columns) == 2 else points(*cells.T)
-        return a, b, X
 
 
 def plane(subject: Subject) -> Any:
@@ -67,10 +41,10 @@ def plane(subject: Subject) -> Any:
             raise InvalidOption("--above: expected a model of two inputs or more, got one input; leave it out")
         return _curve(subject)
     of = _plane(subject)
-    a, b, X = of.grid(_typical(model))
+    a, b, X = of.grid(typical_row(model), CELLS)
     predictions = subject.predicted(X, above=subject.above)
     fields = _classes(model, predictions) if "label" in predictions else _numbers(model, predictions, subject.above)
-    others = len(features(model)) - (1 if len(of.columns) == 3 else 2) - bool(model.outputs)
+    others = of.others(model)
     typical = "means" if model.inputs == others + len(of.columns) else "means or most frequent levels"
     output = f" of {model.outputs[0]}" if model.outputs else ""
     others_fixed = f"; the other {others} inputs at their {typical}" if others > 0 else ""
@@ -84,7 +58,7 @@ def plane(subject: Subject) -> Any:
         one.locator_params(axis="x", nbins=5)
         if of.rows is not None and others <= 0:
             one.plot(*of.rows[:SHOWN_ROWS].T, ".", color="0.2", markersize=1.5)
-        if len(of.columns) == 3:
+        if of.spherical:
             one.xaxis.set_major_formatter(lambda x, _: f"{(x + 180.0) % 360.0 - 180.0:g}")
     axes[0].set(ylabel=paper.shortened(of.names)[1])
     return figure
@@ -92,9 +66,8 @@ def plane(subject: Subject) -> Any:
 
 def _plane(subject: Subject) -> Plane:
     model = subject.snapshot.model
-    on_spheres = model.schema.coding.points if model.schema.coding else ()
-    if on_spheres:
-        return _on_sphere(subject, *on_spheres[0])
+    if found := sphere_plane(model, None if subject.rows is None else subject.rows.X):
+        return found
     columns = list(map_axes(model.schema, model.inputs)) or _two(subject)
     names = column_names(model)
     named = names[columns[0]], names[columns[1]]
@@ -104,34 +77,6 @@ def _plane(subject: Subject) -> Plane:
     rows = subject.rows.X[:, columns]
     low, high = np.quantile(rows, (0.0, 1.0) if model.inputs == 2 else (0.01, 0.99), axis=0)
     return Plane(named, low, high, columns, rows)
-
-
-def _on_sphere(subject: Subject, first: int, sphere: Sphere) -> Plane:
-    columns, scaling = [first, first + 1, first + 2], subject.snapshot.model.scaling
-    if subject.rows is not None:
-        lon, lat = degrees(subject.rows.X[:, columns])
-        ordered = np.sort(lon)
-        gaps = np.diff(ordered, append=ordered[0] + 360.0)
-        west = ordered[(int(np.argmax(gaps)) + 1) % len(ordered)]
-        rows = np.column_stack([west + np.mod(lon - west, 360.0), lat])
-        return Plane(sphere.columns, rows.min(axis=0), rows.max(axis=0), columns, rows)
-    (lon,), (lat,) = degrees(scaling.x_mean[None, columns])
-    # The mean square of the chords of a square of half a side a, in radians, is 2 a^2 / 3; that of inputs 3 scale^2.
-    half = float(np.rad2deg(np.sqrt(4.5) * scaling.x_scale[first]))
-    if half >= GLOBE:
-        return Plane(sphere.columns, np.array([-180.0, -90.0]), np.array([180.0, 90.0]), columns)
-    wide = half / max(np.cos(np.deg2rad(lat)), np.sin(np.deg2rad(half)))
-    low, high = np.array([lon - wide, max(lat - half, -90.0)]), np.array([lon + wide, min(lat + half, 90.0)])
-    return Plane(sphere.columns, low, high, columns)
-
-
-def _typical(model: Model) -> FloatArray:
-    """Return a typical row (D,): means of warped numeric inputs, most frequent levels of categories, first output."""
-    X: FloatArray = model.scaling.original_inputs(np.zeros((1, model.inputs)))[0]
-    for feature in features(model):
-        if feature.levels is not None:
-            X[feature.inputs] = np.arange(len(feature.inputs)) == np.argmax(X[feature.inputs])
-    return X
 
 
 def _numbers(model: Model, predictions: Mapping[str, np.ndarray], above: Sequence[float]) -> list[Field]:

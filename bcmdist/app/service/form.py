@@ -1,5 +1,6 @@
 """Form for one row: the columns of the table that a model was fitted to, their ranges, and a row to start from."""
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -26,7 +27,8 @@ def fields_of(model: Model, ranges: Sequence[tuple[float, float]]) -> list[dict[
 
     Each has a name, a kind ("number", also of numbers that the table had as texts, with the `unit` of these; "category"
     with `levels`; "date", `zoned` where times need a zone, with the strptime `form` of its texts, "" for ISO 8601), and
-    `gaps`, whether null is accepted. Numbers have `low` and `high`, the ends of their range in training.
+    `gaps`, whether null is accepted. Numbers have `low` and `high`, the ends of their range in training, and so have
+    ISO 8601 dates, as texts; longitudes `turns`, true, since 360 degrees more are the same.
 
     Parameters
     ----------
@@ -37,15 +39,24 @@ def fields_of(model: Model, ranges: Sequence[tuple[float, float]]) -> list[dict[
         if isinstance(code, Sphere):
             ends = zip(code.columns, (180.0, 90.0), strict=True)
             found += [{"name": n, "kind": Number.kind, "gaps": False, "low": -most, "high": most} for n, most in ends]
+            found[-2]["turns"] = True
             continue
         levels = {"levels": list(code.levels)} if isinstance(code, Category) else {}
         dates = {"zoned": code.zoned, "form": code.form} if isinstance(code, Date) else {}
         gaps = indicator_of(code.name) in code.inputs
         kind = Number.kind if isinstance(code, Quantity) else code.kind
-        limits = dict(zip(("low", "high"), ranges[inputs.start], strict=True)) if kind == Number.kind else {}
+        limits = _limits(code, kind, ranges[inputs.start])
         unit = {"unit": SPELLED.get(code.unit, code.unit)} if isinstance(code, Quantity) and code.unit else {}
         found.append({"name": code.name, "kind": kind, "gaps": gaps, **unit, **levels, **dates, **limits})
     return found or None
+
+
+def _limits(code, kind, ends) -> dict[str, Any]:
+    if kind == Number.kind:
+        return dict(zip(("low", "high"), ends, strict=True))
+    if not isinstance(code, Date) or code.form:
+        return {}
+    return {"low": _date(code, math.floor(ends[0])), "high": _date(code, math.ceil(ends[1]))}
 
 
 def start_of(snapshot: Snapshot) -> dict[str, Any]:

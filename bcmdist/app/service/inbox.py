@@ -23,7 +23,6 @@ import os
 import re
 import threading
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -44,13 +43,11 @@ from bcmdist.prediction.new_rows import new_inputs, refuse_unread
 from bcmdist.storage.interface import Storage
 from bcmdist.storage.ledger import Ledger
 from bcmdist.storage.locate import open_storage
-from bcmdist.storage.locks import locked
 from bcmdist.storage.urls import on_objects
 
 KEY = re.compile(r"[\x21-\x7e]{1,200}")
 REQUEST = "request"  # attribute of a data set: hash of the rows
 LOCKS = 64  # so many that requests with different keys rarely wait for each other
-TURN, TURN_SECONDS = "commits.lock", 5.0  # lock of commits; how long to wait for it, arbitrary
 TEMPORARY_SECONDS = 86_400.0  # age of a temporary file that is certainly abandoned
 
 
@@ -118,20 +115,6 @@ class Inbox:
     def storage(self, gbcm: GBCM | Mixture) -> Storage:
         """Return the storage of this directory."""
         return open_storage(self.folder(gbcm))
-
-    @contextlib.contextmanager
-    def turn(self) -> Iterator[None]:
-        """Hold the lock of those processes of this machine that commit rows of requests to the model.
-
-        It only saves work: of two commits at once one fails, and its rows are tried again. After `TURN_SECONDS` the
-        context is entered without the lock.
-        """
-        if on_objects(self.url):
-            yield
-            return
-        os.makedirs(self.url, exist_ok=True)
-        with locked(f"{self.url}/{TURN}", seconds=TURN_SECONDS):
-            yield
 
     def _write(self, gbcm, name, columns, schema, digest):
         """Store rows durably. Return False if another writer has stored rows under this key first."""

@@ -247,7 +247,7 @@ class Served:
         CommitConflict
             Another model has replaced the one that the rows were sent to.
         """
-        with self._changing, self._commits_now(), self.inbox.turn():
+        with self._changing, self._commits_now():
             self._renewed()
             added = set[str]()
             for left in reversed(range(TRIES)):

@@ -56,6 +56,7 @@ from bcmdist.experts.precision import refuse_inexact
 from bcmdist.runtime.interface import Outcome, Runtime
 from bcmdist.runtime.timing import StageTimer
 from bcmdist.storage.heartbeats import beating, sweep
+from bcmdist.storage.locks import commit_turn
 
 # Without --commit-every: the least number of seconds between commits; the interval is longer where needed to spend at
 # most 1 / `COMMIT_SHARE` of the time on commits. After a crash, partitions absorbed since the last commit are repeated.
@@ -273,10 +274,7 @@ class Loop:
         return time.monotonic() - self.committed >= wait
 
     def commit(self, *, last: bool = False) -> None:
-        """Commit the pending batch, retrying after conflicts with other writers; then acknowledge it.
-
-        last : whether to call `finish` before
-        """
+        """Commit the pending batch, retrying after conflicts with other writers, and acknowledge it; `last`: finish."""
         begun, seconds, self.lag = time.monotonic(), None, self._lag()
         batch, overtaken = totalled(self.admission.take(), self.runtime, self._absorb_again, label=self.label), False
         if self.admission.is_overtaken(batch) or self._refitted():
@@ -285,23 +283,27 @@ class Loop:
         if says_more(self.snapshot, batch, self._commit_details, absorbed=absorbed, watching=watching):
             start, pause, stages = time.monotonic(), PAUSE, StageTimer()
             stages.seconds[self.label] = start - self.committed
-            while True:
-                try:
-                    after = successor(self.snapshot, batch, self._commit_details, self.runtime, stages)
-                    self.snapshot = self._finished(after) if last else after.committed()
-                    break
-                except CommitConflict:
-                    # The newest commit may lack what was changed before, unless that is the order of cells.
-                    added = self.growth is not None and self.snapshot.pending
-                    if self.snapshot.pending and not (added or arranged_alike(self.snapshot, self.snapshot.newest())):
-                        raise
-                    last = False  # to be repeated only if no other process commits
-                    overtaken = True
-                    self.admission.report.retries += 1
-                    time.sleep(random.uniform(0.0, 2.0 * pause))
-                    pause = min(2.0 * pause, LONGEST_PAUSE)
-                    self.snapshot = self.snapshot.newest()
-                    batch = self._left_of(batch, again=added or self._refitted())
+            with contextlib.nullcontext(False) if last else commit_turn(self.snapshot.url) as waited:
+                while True:
+                    try:
+                        if waited and self.snapshot.store.head() > self.snapshot.commit:
+                            raise self.snapshot.store.taken(self.snapshot.commit + 1)
+                        after = successor(self.snapshot, batch, self._commit_details, self.runtime, stages)
+                        self.snapshot = self._finished(after) if last else after.committed()
+                        break
+                    except CommitConflict:
+                        # The newest commit may lack what was changed before, unless that is the order of cells.
+                        added = self.growth is not None and self.snapshot.pending
+                        pending = self.snapshot.pending and not added
+                        if pending and not arranged_alike(self.snapshot, self.snapshot.newest()):
+                            raise
+                        last = False  # to be repeated only if no other process commits
+                        overtaken = True
+                        self.admission.report.retries += 1
+                        time.sleep(random.uniform(0.0, 2.0 * pause))
+                        pause = min(2.0 * pause, LONGEST_PAUSE)
+                        self.snapshot = self.snapshot.newest()
+                        batch = self._left_of(batch, again=added or self._refitted())
             with contextlib.suppress(ModelNotFound):  # pruned by others: go on predicting from the commit before
                 self.message_task = self.watch.message_task(self.expert, self.snapshot)
             self.unpruned += 1
@@ -389,10 +391,8 @@ class Loop:
             warnings.warn(BcmdistWarning(text), stacklevel=2)
 
     def _progress(self, *, finished: bool = False, absorbed: int = 0) -> None:
-        """Report progress: partitions absorbed, out of those read plus, approximately, those waiting.
-
-        `absorbed`: those of a commit that is being made.
-        """
+        """Report progress: partitions absorbed (`absorbed`: those of a commit that is being made), out of those read
+        plus, approximately, those waiting."""
         done = max(self.admission.report.partitions + self.admission.uncommitted, absorbed)
         if not finished:
             self._look()

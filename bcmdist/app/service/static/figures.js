@@ -86,11 +86,11 @@ function maps(found) {
   const shown = found && !found.message && found.columns.length === 2;
   $("maps").hidden = !shown;
   if (!shown) return;
-  const { columns, axes } = found;
+  const { columns, axes, others } = found;
   const classes = found.probability?.map((values, k) => [`Probability of class ${k}`, values]) ?? [];
   const named = classes.length === 2 ? classes.slice(1) : classes;
   const all = named.length ? named : [["Prediction", found.observation_mean], ["Uncertainty: standard deviation", found.sd, true]];
   const across = $("maps").clientWidth, width = Math.min((across > TWO_MAPS && all.length > 1 ? across / 2 : across) - PADDING, WIDEST_MAP);
-  const card = ([name, values, uncertain]) => element("figure", { class: "card" }, element("figcaption", {}, name), map(axes, values, { width, columns, description: `${name} over ${columns.join(" and ")}`, uncertain, pick: (place) => moveTo(found.inputs, place) }));
+  const card = ([name, values, uncertain]) => element("figure", { class: "card" }, element("figcaption", {}, name, ...(others ? [element("span", { class: "quiet" }, ` (other columns: typical values)`)] : [])), map(axes, values, { width, columns, description: `${name} over ${columns.join(" and ")}`, uncertain, pick: (place) => moveTo(columns, place) }));
   $("maps").replaceChildren(...all.filter(([, values]) => values).map(card));
 }

@@ -1,7 +1,7 @@
 // What-if: the prediction at the row of the form, and along one of its columns, drawn again as the form changes.
 // One request at a time: while one is being answered, only the newest state of the form waits.
 import { bars, chart, element, short, widthOf } from "./charts.js";
-import { bodyOf, fieldsOf, invalid, showForm } from "./form.js";
+import { bodyOf, fieldsOf, invalid, numberOf, showForm, textOf } from "./form.js";
 import { ask } from "./token.js";
 import { note } from "./words.js";
 
@@ -28,12 +28,13 @@ export async function start(name) {
   await draw();
 }
 
-// Sets two inputs of the form, given by their numbers, as from a click on a map.
-export function moveTo(numbers, place) {
-  const inputs = fields.filter((field) => !field.ofObservation);
-  if (!numbers.every((k) => inputs[k]?.slider)) return; // the form is not there yet
-  numbers.forEach((number, k) => {
-    inputs[number].entry.value = inputs[number].slider.value = Number(place[k].toPrecision(6));
+// Sets two numbers of the form, given by the names of their columns, as from a click on a map.
+export function moveTo(columns, place) {
+  const found = columns.map((name) => fields.find((field) => field.name === name && field.slider));
+  if (!found.every(Boolean)) return; // the form is not there yet
+  found.forEach(({ entry, slider, turns }, k) => {
+    const value = turns ? place[k] - 360 * Math.floor((place[k] + 180) / 360) : place[k];
+    entry.value = slider.value = Number(value.toPrecision(6));
   });
   draw();
 }
@@ -99,7 +100,7 @@ async function drawCurve() {
   const odd = invalid(fields);
   if (odd) return $("answer").replaceChildren(note(`${odd.name}: ${odd.entry.validationMessage}`, "alarm"));
   const field = along, x = field ? grid() : [];
-  const now = field && field.entry.value !== "" ? Number(field.entry.value) : null;
+  const now = field ? numberOf(field) : null;
   const found = await predict(bodyOf(fields, Boolean(model.fields), field, [...x, null]));
   if (!found) return;
   const shown = found.probability ? classesAlong(found, x, now, field) : bandAlong(found, x, now, field);
@@ -110,6 +111,8 @@ async function drawCurve() {
 }
 
 const named = (field) => field.name + (field.unit ? ` in ${field.unit}` : "");
+const placeOf = (field, at) => (field.kind === "date" ? textOf(field, at) : short(at));
+const across = (field) => ({ across: named(field), ...(field.kind === "date" ? { dates: true } : {}) });
 const target = () => (model.target === "y" ? "prediction" : model.target);
 const size = () => ({ width: widthOf("band"), height: 250 });
 
@@ -120,8 +123,8 @@ function bandAlong({ observation_mean: mean, lower95: low, upper95: high }, x, n
   const parts = [{ kind: "band", x, low: low.slice(0, k), high: high.slice(0, k) }, { kind: "line", x, y: mean.slice(0, k) }];
   if (now !== null) parts.push({ kind: "at", x: [now] }, { kind: "bar", x: [now], low: [low[k]], high: [high[k]] }, { kind: "dot", x: [now], y: [mean[k]] });
   const description = `Prediction along ${field.name} with its 95 % band; at the row of the form ${text}`;
-  const drawn = chart(parts, { across: named(field), up: `${target()}, with 95 % band`, description, xlimits: [Math.min(x[0], now ?? x[0]), Math.max(x.at(-1), now ?? x[0])], ...size() });
-  return { answer, chart: drawn, table: [[named(field), target(), "95 % from", "to"], ...x.map((at, i) => [at, mean[i], low[i], high[i]])] };
+  const drawn = chart(parts, { ...across(field), up: `${target()}, with 95 % band`, description, xlimits: [Math.min(x[0], now ?? x[0]), Math.max(x.at(-1), now ?? x[0])], ...size() });
+  return { answer, chart: drawn, table: [[named(field), target(), "95 % from", "to"], ...x.map((at, i) => [placeOf(field, at), ...[mean[i], low[i], high[i]].map(short)])] };
 }
 
 function classesAlong({ probability }, x, now, field) {
@@ -138,14 +141,14 @@ function classesAlong({ probability }, x, now, field) {
   ]);
   if (now !== null) parts.unshift({ kind: "at", x: [now] });
   const up = drawn.length === 1 ? `probability of ${names[1]}` : "probability";
-  const svg = chart(parts, { across: named(field), up, description: `Probabilities along ${field.name}; at the row of the form ${description}`, ylimits: [0, 1], ...size() });
+  const svg = chart(parts, { ...across(field), up, description: `Probabilities along ${field.name}; at the row of the form ${description}`, ylimits: [0, 1], ...size() });
   const legend = element("p", { class: "legend" }, ...drawn.map((c, n) => element("span", { class: `series${n + 1}` }, names[c])));
-  return { answer, chart: element("div", {}, svg, ...(drawn.length > 1 ? [legend] : [])), table: [[named(field), ...drawn.map((c) => names[c])], ...x.map((at, i) => [at, ...drawn.map((c) => probability[i][c])])] };
+  return { answer, chart: element("div", {}, svg, ...(drawn.length > 1 ? [legend] : [])), table: [[named(field), ...drawn.map((c) => names[c])], ...x.map((at, i) => [placeOf(field, at), ...drawn.map((c) => short(probability[i][c]))])] };
 }
 
 function table([names, ...rows]) {
   const head = element("thead", {}, element("tr", {}, ...names.map((name) => element("th", { scope: "col", class: "number" }, name))));
-  const cells = (row) => element("tr", {}, ...row.map((value) => element("td", { class: "number" }, short(value))));
+  const cells = (row) => element("tr", {}, ...row.map((value) => element("td", { class: "number" }, value)));
   return [head, element("tbody", {}, ...rows.map(cells))];
 }
 
