@@ -21,7 +21,7 @@ from bcmdist.api.files import is_file, predicted, write_columns
 from bcmdist.api.forecasts import forecast_table, refuse_forecast
 from bcmdist.api.gbcm import GBCM
 from bcmdist.api.imported import fitted, ingested, scored
-from bcmdist.api.mixture import Mixture, is_mixture, opened, refuse_mixture, refuse_single
+from bcmdist.api.mixture import Mixture, opened, refuse_mixture, refuse_single
 from bcmdist.api.plan.plan import plan
 from bcmdist.api.refitting import refuse_fixed
 from bcmdist.api.requests import (
@@ -41,6 +41,7 @@ from bcmdist.api.validation.cross_validate import prepared
 from bcmdist.api.validation.folds import column_to_keep
 from bcmdist.api.validation.result import ValidationResult
 from bcmdist.committee.growth import capacity
+from bcmdist.committee.mixture_commits import is_mixture
 from bcmdist.committee.revision import entries_of, new_store
 from bcmdist.data.dataset import open_data
 from bcmdist.data.observations import TARGET_VARIANCE

@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from bcmdist.api.mixture import is_mixture
 from bcmdist.api.requests import FitRequest
+from bcmdist.committee.mixture_commits import is_mixture
 from bcmdist.data.groups import Location, absolute_url
 from bcmdist.data.outputs import discard
 from bcmdist.data.schema import found_instead

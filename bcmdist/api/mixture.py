@@ -27,7 +27,7 @@ from bcmdist.api.requests import InputAveraging, PredictionMethod
 from bcmdist.api.running import Where, runs
 from bcmdist.committee.ingest.options import IngestOptions, IngestReport, SameRows, SampleWeights
 from bcmdist.committee.ingest.source import as_source, source_of
-from bcmdist.committee.mixture_commits import PREPARED, Contents, contents_of, held_commit, references, revision_of
+from bcmdist.committee.mixture_commits import Contents, contents_of, held_commit, is_mixture, references, revision_of
 from bcmdist.committee.passes import TOLERANCE
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.groups import Location
@@ -40,10 +40,8 @@ from bcmdist.model.model import Model
 from bcmdist.prediction import in_memory
 from bcmdist.prediction.mixture import LazySequence, MixtureModel
 from bcmdist.prediction.normal_mixtures import average
-from bcmdist.storage.commits import MIXTURE as CONTENTS
 from bcmdist.storage.commits import Reference
 from bcmdist.storage.ledger import Ledger
-from bcmdist.storage.locate import open_storage
 
 # Figures of `GBCM.info` that are equal for all members.
 SHARED = (
@@ -331,15 +329,10 @@ def _refuse_weights(weights: Sequence[float], members: int) -> None:
         )
 
 
-def is_mixture(model: Location) -> bool:
-    """Whether a directory holds a mixture, complete or unfinished."""
-    return bool({CONTENTS, PREPARED} & set(open_storage(model).names("")))
-
-
 @contextlib.contextmanager
 def opened(model: Location, *, commit: int | str | None = None) -> Iterator[GBCM | Mixture]:
     """Context manager: load the mixture or the committee of a directory at a commit (default: the newest), which is
-    protected from pruning. A commit is given by its number, or of a committee by an alias.
+    protected from pruning. A commit is given by its number or an alias.
 
     Raises
     ------

@@ -57,6 +57,7 @@ from bcmdist.model.model import Model, named_parameters
 from bcmdist.prediction.local import arrange
 from bcmdist.runtime.interface import Runtime, SerialRuntime
 from bcmdist.runtime.threads import one_thread
+from bcmdist.storage.aliases import FOLDER as ALIASES
 from bcmdist.storage.commits import MIXTURE as CONTENTS
 from bcmdist.storage.commits import ModelStore
 from bcmdist.storage.locate import open_storage
@@ -238,7 +239,7 @@ def _prepared(source: Location, settings: Settings, model: Location, runtime: Ru
     With spatial partitions its hyper-parameters are learned: chains start there, and its cells and halos are those of
     all members.
     """
-    other = set(open_storage(model).names("")) - {PREPARED, FOLDER, MEMBERS, CONTENTS, REVISIONS}
+    other = set(open_storage(model).names("")) - {PREPARED, FOLDER, MEMBERS, CONTENTS, REVISIONS, ALIASES}
     if other:
         raise ModelExists(
             f"{model}: expected a new or empty directory, or chains of this job, it holds {min(other)}; choose another"

@@ -3,9 +3,8 @@
 import contextlib
 from collections.abc import Iterator
 
-from bcmdist.api.mixture import is_mixture
 from bcmdist.committee.backup import blobs_of
-from bcmdist.committee.mixture_commits import contents_of, references
+from bcmdist.committee.mixture_commits import contents_of, is_mixture, references
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.errors import ModelDamaged, ModelNotFound
 from bcmdist.storage.commits import open_store

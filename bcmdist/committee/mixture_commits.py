@@ -8,6 +8,12 @@ Members are changed one after the other, and commit to their own logs. The mixtu
 that is put only if its number is free (`bcmdist.storage.commits`). Whatever was committed to members and is not named
 by a record of the mixture is no part of it: a process that dies between two members leaves the mixture as it was. Two
 processes that change a mixture race for the number; the loser starts again from the commit of the winner.
+
+    MODEL/aliases/<name>-<number>    the commit that an alias of the mixture names (`storage.aliases`)
+    the alias <name>.<commit>        of members and revisions: keeps what that commit names
+
+Members get their aliases before the mixture has its own, and lose them after it has: where a process dies in between,
+they keep commits that are not needed until the alias is set again.
 """
 
 import contextlib
@@ -23,7 +29,9 @@ from msgspec import Meta
 
 from bcmdist.committee.facts import Record
 from bcmdist.committee.ingest.options import SampleWeights
-from bcmdist.errors import ModelDamaged, ModelNotFound
+from bcmdist.errors import InvalidOption, ModelDamaged, ModelNotFound
+from bcmdist.storage import aliases
+from bcmdist.storage.aliases import Alias
 from bcmdist.storage.commits import MIXTURE, ModelStore, Reference, open_store
 from bcmdist.storage.fields import Blob, CountFromOne, Number, decode, parse
 from bcmdist.storage.locate import open_storage
@@ -31,6 +39,7 @@ from bcmdist.storage.urls import Location
 
 REVISIONS = "revisions"
 PREPARED = "prepared"  # folder of the empty committee that all members start from; written first
+LONGEST = 40  # characters of an alias; those of members have the number of the commit after it
 
 _Member = tuple[str, CountFromOne, Blob]
 _Members = Annotated[list[_Member], Meta(min_length=1)]
@@ -68,6 +77,11 @@ Members = Contents | tuple[Reference, ...]
 """The commits of a mixture's members; a tuple for few members only, since a task stays below 10 kB"""
 
 
+def is_mixture(model: Location) -> bool:
+    """Whether a directory holds a mixture, complete or unfinished."""
+    return bool({MIXTURE, PREPARED} & set(open_storage(model).names("")))
+
+
 def revision_store(url: Location) -> ModelStore:
     """The log of the commits of a mixture after the first."""
     return open_store(os.path.join(url, REVISIONS) if isinstance(url, os.PathLike) else f"{url}/{REVISIONS}")
@@ -81,7 +95,7 @@ def contents_of(model: Location, number: int | str | None = None) -> Contents:
     ModelNotFound, ModelDamaged
     """
     storage, store = open_storage(model), revision_store(model)
-    number = 1 + store.head() if number is None else store.number_of(number)
+    number = 1 + store.head() if number is None else MixtureLog(model).number_of(number)
     try:
         if number == 1:
             return Contents(storage.url, hashlib.sha256(storage.get(MIXTURE)).hexdigest())
@@ -220,3 +234,67 @@ def commit_revision(before: Contents, members: Sequence[Reference], **changes: A
     parent = before.digest if before.number > 1 else None
     made = store.commit(before.number, arrays={}, facts=facts, segments=(), offsets={}, parent=parent)
     return Contents(before.url, made.digest, made.number + 1)
+
+
+# --- Aliases ---
+
+
+class MixtureLog:
+    """The commits of a mixture, as far as aliases need them."""
+
+    aliases, number_of = aliases.aliases, aliases.number_of
+
+    def __init__(self, url: Location) -> None:
+        self.url, self.storage = url, open_storage(url)
+
+    def newest(self) -> Contents:
+        """Return the newest commit; errors as of `contents_of`."""
+        return contents_of(self.url)
+
+    def reference(self, number: int) -> Contents:
+        """Return a commit with its hash; raise `ModelNotFound` where it is pruned."""
+        return contents_of(self.url, number)
+
+    def set_alias(self, name: str, commit: int | str | None = None) -> Alias:
+        """Let an alias name a commit (default: the newest), as `storage.aliases.set_alias`."""
+        aliases.refuse_name(name)
+        if len(name) > LONGEST:
+            raise InvalidOption(
+                f"alias: expected at most {LONGEST} characters for a mixture, got {len(name)}; choose a shorter one"
+            )
+        contents = contents_of(self.url, None if commit is None else self.number_of(commit))
+        before = self.aliases().get(name)
+        with leased(contents):
+            for store, number in _commits(contents):
+                store.set_alias(f"{name}.{contents.number}", number)
+            alias = Alias(contents.number, contents.digest)
+            aliases.put_alias(self, name, alias)
+        if before and before.commit != contents.number:
+            self._release(name, before)
+        return alias
+
+    def remove_alias(self, name: str) -> None:
+        """Remove an alias, as `storage.aliases.remove_alias`."""
+        before = self.aliases().get(name)
+        aliases.remove_alias(self, name)
+        if before:
+            self._release(name, before)
+
+    def _release(self, name, alias: Alias) -> None:
+        with contextlib.suppress(ModelNotFound):
+            for store, _ in _commits(contents_of(self.url, alias.commit)):
+                with contextlib.suppress(ModelNotFound):
+                    store.remove_alias(f"{name}.{alias.commit}")
+
+
+def _commits(contents: Contents) -> Iterator[tuple[ModelStore, int]]:
+    """Yield what a commit of a mixture consists of: its members, and last its own record, by which they are found."""
+    for one in references(contents):
+        yield open_store(one.url), one.number
+    if contents.number > 1:
+        yield revision_store(contents.url), contents.number - 1
+
+
+def commit_log(url: Location) -> ModelStore | MixtureLog:
+    """Return the commits of a model directory, of a committee or of a mixture, whose aliases can be read and set."""
+    return MixtureLog(url) if is_mixture(url) else open_store(url)

@@ -63,16 +63,21 @@ def set_alias(store, name: str, commit: int | str | None = None) -> Alias:
     ModelNotFound
         There is no such commit.
     """
+    refuse_name(name)
+    number = store.head() if commit is None else store.number_of(commit)
+    with store.hold(number):
+        alias = Alias(number, store.reference(number).digest)
+        put_alias(store, name, alias)
+    return alias
+
+
+def refuse_name(name: str) -> None:
+    """Raise `InvalidOption` for what is no name of an alias."""
     if not NAME.fullmatch(name):
         raise InvalidOption(
             f"alias: expected at most 50 letters, digits and . _ - that begin with a letter, got {name!r:.80}; choose "
             "another"
         )
-    number = store.head() if commit is None else store.number_of(commit)
-    with store.hold(number):
-        alias = Alias(number, store.reference(number).digest)
-        _put(store, name, alias)
-    return alias
 
 
 def remove_alias(store, name: str) -> None:
@@ -84,7 +89,7 @@ def remove_alias(store, name: str) -> None:
         There is no such alias.
     """
     _existing(store, name)
-    _put(store, name, None)
+    put_alias(store, name, None)
 
 
 def number_of(store, commit: int | str) -> int:
@@ -122,7 +127,8 @@ def _existing(store, name):
     return found[name]
 
 
-def _put(store, name, alias: Alias | None):
+def put_alias(store, name: str, alias: Alias | None) -> None:
+    """Write the next entry of an alias, None: that it was removed, and remove earlier entries."""
     text = msgspec.json.encode(alias)
     while True:
         number = current(store).get(name, 0) + 1

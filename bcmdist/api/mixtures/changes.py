@@ -32,6 +32,7 @@ from bcmdist.committee import revision
 from bcmdist.committee.ingest.options import SampleWeights
 from bcmdist.committee.mixture_commits import (
     Contents,
+    MixtureLog,
     commit_revision,
     contents_of,
     leased,
@@ -219,7 +220,7 @@ def revert(url: str, to: int | str, runtime: Runtime) -> Contents:
     ------
     InvalidOption, ModelNotFound
     """
-    to = revision_store(url).number_of(to)
+    to = MixtureLog(url).number_of(to)
     refitting.refuse_later(to, contents_of(url).number)
     earlier = contents_of(url, to)
     stored = revision_of(earlier)
@@ -234,7 +235,8 @@ def revert(url: str, to: int | str, runtime: Runtime) -> Contents:
 
 
 def prune(url: str, keep: int) -> dict[str, Any]:
-    """Remove all but the newest `keep` commits of a mixture, and the commits of members that only these name.
+    """Remove all but the newest `keep` commits of a mixture, and the commits of members that only these name; held
+    commits, of leases and aliases, stay.
 
     Returns
     -------
@@ -255,7 +257,8 @@ def prune(url: str, keep: int) -> dict[str, Any]:
     for of_member in zip(*named, strict=True):
         member, oldest = open_store(of_member[0].url), min(one.number for one in of_member)
         blobs += member.prune(sum(number >= oldest for number in member.recorded()))["blobs"]
-    return {"kept": kept, "removed": numbers[: -len(kept)], "blobs": blobs}
+    left = [one["number"] for one in history(url)]  # with those that are held
+    return {"kept": left, "removed": [number for number in numbers if number not in left], "blobs": blobs}
 
 
 def history(url: str) -> list[dict[str, Any]]:

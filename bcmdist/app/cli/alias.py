@@ -16,15 +16,13 @@ def alias() -> None:
     """
 
 
-def _store(model):
-    """Return the model directory, which must hold a committee."""
-    from bcmdist.api.mixture import refuse_mixture  # quick start
-    from bcmdist.storage.commits import open_store
+def _commits(model):
+    """Return the commits of a model directory, which must have some."""
+    from bcmdist.committee.mixture_commits import commit_log
 
-    refuse_mixture(model, "name a commit of")
-    store = open_store(model)
-    store.newest()  # raises if it holds no model
-    return store
+    commits = commit_log(model)
+    commits.newest()
+    return commits
 
 
 @alias.command("set", cls=Command)
@@ -37,7 +35,7 @@ def set_(model, name, commit, as_json) -> dict:
 
     Example: bcmdist alias set live stable --at 12
     """
-    return report({"alias": name, "commit": _store(model).set_alias(name, commit).commit}, as_json)
+    return report({"alias": name, "commit": _commits(model).set_alias(name, commit).commit}, as_json)
 
 
 @alias.command("list", cls=Command)
@@ -48,7 +46,7 @@ def list_(model, as_json) -> dict:
 
     Example: bcmdist alias list live
     """
-    return report({"aliases": {name: one.commit for name, one in _store(model).aliases().items()}}, as_json)
+    return report({"aliases": {name: one.commit for name, one in _commits(model).aliases().items()}}, as_json)
 
 
 @alias.command("remove", cls=Command)
@@ -60,5 +58,5 @@ def remove(model, name, as_json) -> dict:
 
     Example: bcmdist alias remove live stable
     """
-    _store(model).remove_alias(name)
+    _commits(model).remove_alias(name)
     return report({"removed": name}, as_json)

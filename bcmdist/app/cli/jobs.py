@@ -46,8 +46,8 @@ class ModelLines:
 
     def now(self) -> list[tuple[str, str]]:
         """Return pairs of name and value: [] while there is no model, the last ones while the model cannot be read."""
-        from bcmdist.api.mixture import is_mixture, opened  # quick start
-        from bcmdist.committee.mixture_commits import contents_of
+        from bcmdist.api.mixture import opened  # quick start
+        from bcmdist.committee.mixture_commits import contents_of, is_mixture
         from bcmdist.storage.commits import open_store
 
         try:

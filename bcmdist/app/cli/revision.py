@@ -167,9 +167,10 @@ def backup(model, to, commit, as_json) -> dict:
 
     Example: bcmdist backup live backups/monday
     """
-    from bcmdist.api.mixture import is_mixture, opened  # quick start
+    from bcmdist.api.mixture import opened  # quick start
     from bcmdist.api.mixtures.backup import back_up_mixture
     from bcmdist.committee.backup import back_up
+    from bcmdist.committee.mixture_commits import is_mixture
 
     (back_up_mixture if is_mixture(model) else back_up)(model, to, commit)
     with opened(to) as copy:
@@ -197,8 +198,9 @@ def prune(model, keep, keep_ledger, as_json) -> dict:
 
     Example: bcmdist prune model --keep 10 --keep-ledger 100000
     """
-    from bcmdist.api.mixture import Mixture, is_mixture, refuse_mixture  # quick start
+    from bcmdist.api.mixture import Mixture, refuse_mixture  # quick start
     from bcmdist.committee.compaction import compact
+    from bcmdist.committee.mixture_commits import is_mixture
     from bcmdist.committee.snapshot import Snapshot
     from bcmdist.storage.commits import open_store
 

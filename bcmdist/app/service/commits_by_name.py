@@ -11,9 +11,9 @@ from typing import Protocol, TypeVar
 
 from bcmdist.app.service.answers import Refused
 from bcmdist.app.service.loaded import Loaded, load, missing_commit
+from bcmdist.committee.mixture_commits import commit_log
 from bcmdist.errors import ModelNotFound
 from bcmdist.storage.aliases import Alias, current
-from bcmdist.storage.commits import open_store
 
 MOST_KEPT = 2  # commits of a model that stay loaded beside the newest, each as large as that; arbitrary
 IDLE_SECONDS = 60.0  # after which a commit that nobody has asked for is dropped, so that it can be pruned
@@ -77,10 +77,10 @@ class CommitsByName:
 
     def look(self) -> None:
         """Read the aliases if they have changed; close commits that nobody has asked for lately."""
-        store = open_store(self._url)
-        entries = current(store)
+        commits = commit_log(self._url)
+        entries = current(commits)
         if entries != self._entries:
-            self.aliases, self._entries = store.aliases(), entries
+            self.aliases, self._entries = commits.aliases(), entries
         self.drop(IDLE_SECONDS)
 
     def at(self, commit: str) -> AtCommit:

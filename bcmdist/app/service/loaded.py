@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from bcmdist.api.gbcm import GBCM
-from bcmdist.api.mixture import Mixture, is_mixture, opened
+from bcmdist.api.mixture import Mixture, opened
 from bcmdist.app.service.answers import Refused
 from bcmdist.app.service.form import start_of
 from bcmdist.committee.facts import Lag
 from bcmdist.committee.ingest.lag_meter import lags
-from bcmdist.committee.mixture_commits import REVISIONS, Contents, contents_of, revision_store
+from bcmdist.committee.mixture_commits import REVISIONS, Contents, contents_of, is_mixture, revision_store
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.errors import InvalidOption
 from bcmdist.prediction.errors.drift import drift_in

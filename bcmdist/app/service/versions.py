@@ -1,18 +1,16 @@
 """HTTP routes of the versions of a model: return to an earlier commit, and aliases of commits."""
 
-import functools
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Response
 
-from bcmdist.api.mixture import refuse_mixture
 from bcmdist.app.service.answers import encoded
 from bcmdist.app.service.bodies import Aliases, Naming, Revert, Reverted
 from bcmdist.app.service.json_requests import JSONRoute
 from bcmdist.app.service.routes import INGEST, PROBLEMS, READ, Asked, Key, Name, in_thread
 from bcmdist.app.service.served import Served
+from bcmdist.committee.mixture_commits import commit_log
 from bcmdist.storage.aliases import NAME
-from bcmdist.storage.commits import ModelStore, open_store
 
 router = APIRouter(responses=PROBLEMS, route_class=JSONRoute)
 Alias = Annotated[str, Path(pattern=f"^{NAME.pattern}$")]
@@ -39,20 +37,22 @@ async def aliases(name: Name, service: Asked) -> Response:
 @router.put("/models/{name}/aliases/{alias}", dependencies=[INGEST], response_model=Aliases)
 async def set_alias(name: Name, alias: Alias, asked: Naming, service: Asked) -> Response:
     """Let an alias name a commit, which is kept while it does; list the aliases."""
-    change = functools.partial(ModelStore.set_alias, name=alias, commit=asked.commit)
-    return encoded(await in_thread(service, _changed, service.catalogue[name], change))
+    return encoded(await in_thread(service, _named, service.catalogue[name], alias, asked.commit))
 
 
 @router.delete("/models/{name}/aliases/{alias}", dependencies=[INGEST], response_model=Aliases)
 async def remove_alias(name: Name, alias: Alias, service: Asked) -> Response:
     """Remove an alias; list those that are left."""
-    change = functools.partial(ModelStore.remove_alias, name=alias)
-    return encoded(await in_thread(service, _changed, service.catalogue[name], change))
+    return encoded(await in_thread(service, _removed, service.catalogue[name], alias))
 
 
-def _changed(served: Served, change) -> dict:
-    refuse_mixture(served.url, "name a commit of")
-    change(open_store(served.url))
+def _named(served: Served, alias, commit) -> dict:
+    commit_log(served.url).set_alias(alias, commit)
+    return _aliases(served)
+
+
+def _removed(served: Served, alias) -> dict:
+    commit_log(served.url).remove_alias(alias)
     return _aliases(served)
 
 
