@@ -18,7 +18,7 @@ def alias() -> None:
 
 def _commits(model):
     """Return the commits of a model directory, which must have some."""
-    from bcmdist.committee.mixture_commits import commit_log
+    from bcmdist.committee.mixture_commits import commit_log  # quick start
 
     commits = commit_log(model)
     commits.newest()

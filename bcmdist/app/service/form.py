@@ -1,6 +1,5 @@
 """Form for one row: the columns of the table that a model was fitted to, their ranges, and a row to start from."""
 
-import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -56,7 +55,7 @@ def _limits(code, kind, ends) -> dict[str, Any]:
         return dict(zip(("low", "high"), ends, strict=True))
     if not isinstance(code, Date) or code.form:
         return {}
-    return {"low": _date(code, math.floor(ends[0])), "high": _date(code, math.ceil(ends[1]))}
+    return {"low": _date(code, ends[0]), "high": _date(code, ends[1])}
 
 
 def start_of(snapshot: Snapshot) -> dict[str, Any]:
