@@ -152,8 +152,8 @@ def _plane(snapshot):
     columns = map_axes(model.schema, model.inputs) or ((0, 1) if model.inputs == 2 and numbers else ())
     if not columns:
         return None
-    names, ends = column_names(model), np.array(ranges(snapshot))[list(columns)]
-    return Plane([names[k] for k in columns], *ends.T, columns)
+    names, (low, high) = column_names(model), np.array(ranges(snapshot))[list(columns)].T
+    return Plane([names[k] for k in columns], low, high, columns)
 
 
 def growth(fitted: Facade) -> list[dict]:

@@ -280,7 +280,8 @@ class MixtureLog:
         if before:
             self._release(name, before)
 
-    def _release(self, name, alias: Alias) -> None:
+    def _release(self, name: str, alias: Alias) -> None:
+        """Remove the aliases that keep what an alias named."""
         with contextlib.suppress(ModelNotFound):
             for store, _ in _commits(contents_of(self.url, alias.commit)):
                 with contextlib.suppress(ModelNotFound):
