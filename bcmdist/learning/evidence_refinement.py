@@ -31,7 +31,17 @@ from bcmdist.learning.evidence.cached import CachedObjective
 from bcmdist.learning.evidence.committee_gradient import committee_gradient, points_gradient
 from bcmdist.learning.evidence.committee_tasks import Trial, TrialGradients, TrialMessage
 from bcmdist.learning.evidence.objectives import CommitteeObjective, EvidenceObjective, identity_of, improved_points
-from bcmdist.learning.point import Point, at_bounds, bounds_of, moved, moves_of, prior_center, prior_shares, theta_of
+from bcmdist.learning.point import (
+    NOISE,
+    Point,
+    at_bounds,
+    bounds_of,
+    moved,
+    moves_of,
+    prior_center,
+    prior_shares,
+    theta_of,
+)
 from bcmdist.learning.query_selection import ALTERNATED
 from bcmdist.learning.search import PRIOR_SD, polish
 from bcmdist.learning.stopping import stop_at_first, stop_when_idle
@@ -140,7 +150,7 @@ JOINT_STEPS = {"quick": 10, "normal": 50, "thorough": 300}
 TURNS = {"quick": 3, "normal": 10, "thorough": 10}
 TURN_STEPS = {"quick": 5, "normal": 10, "thorough": 30}
 # Factors on the noise variance that are tried as starts, if the residual variance of rows is not kept (sor).
-NOISE, NOISE_FACTORS = "noise_variance", (1.0, 10.0, 100.0)
+NOISE_FACTORS = (1.0, 10.0, 100.0)
 # Minimum jitter share of query points that move: they may come close to each other.
 MOVING_JITTER = 1e-8
 

@@ -43,7 +43,9 @@ def mean_by_rows(
     if not linear:
         return best, validation, False, (decision,)
     search.objective = trend
-    return search.climb(search.again(best), effort.steps // 2), validation.trend, True, (decision,)
+    climbed = search.climb(search.again(best), effort.steps // 2)
+    worse = validation.trend.model_score(climbed.kernel, climbed.likelihood).value < sloping.value - DECISIVE_NATS
+    return search.again(best) if worse else climbed, validation.trend, True, (decision,)
 
 
 def _of_mean(linear, criterion, found, unit=A_ROW):

@@ -11,6 +11,8 @@ from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.model import named_parameters
 
 AT_BOUND = 1e-3  # distance to a bound, in log units
+NOISE = "noise_variance"
+LITTLE_NOISE = 1e-3  # up to which more of it is tried where a climb begins; the variance of targets is 1
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,15 @@ def moved(point, theta) -> "Point":
     kernel = point.kernel.with_theta(theta[:kernel_size])
     values = split_parameters(point.likelihood.parameters, np.exp(theta[kernel_size:]))
     return replace(point, kernel=kernel, likelihood=point.likelihood.with_parameters(values), objective=-math.inf)
+
+
+def noisier(point) -> "Point | None":
+    """Return the point with ten times the noise, not yet evaluated; None if its noise is more than `LITTLE_NOISE`."""
+    values = point.likelihood.parameters.get(NOISE)
+    if values is None or f"likelihood.{NOISE}" in point.fixed or np.max(values) > LITTLE_NOISE:
+        return None
+    likelihood = point.likelihood.with_parameters(dict(point.likelihood.parameters) | {NOISE: 10.0 * values})
+    return replace(point, likelihood=likelihood, objective=-math.inf)
 
 
 def prior_center(point, inputs) -> np.ndarray:

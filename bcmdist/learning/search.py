@@ -28,6 +28,7 @@ from bcmdist.learning.point import (
     expanded,
     moved,
     moves_of,
+    noisier,
     prior_center,
     prior_shares,
     theta_of,
@@ -45,10 +46,8 @@ Objective = Callable[[Kernel, Likelihood], tuple[float, np.ndarray]]
 
 # Kernels that `auto` chooses from. The first climbs from all starts; each other from a start or the best point so far.
 AUTO_KERNELS = ("matern32", "se", "matern52", "matern12")
-
 # Standard deviation of the log-normal prior, about a factor of 20 either way. Weak.
 PRIOR_SD = 3.0
-
 NO_ROLES = ColumnRoles()
 # Steps of the search, and the share of its time by which each must end: choices come last, and need theirs.
 SHARES = {
@@ -135,14 +134,14 @@ class _Search:
         self.limit.begin(step, self.shares[step])
 
     def climb(self, start: Point, steps, *, goal=-math.inf) -> Point:
-        """Return the best point that L-BFGS finds in at most `steps` iterations; never worse than the start.
-
-        The start itself if the time has passed.
+        """Return the best point that L-BFGS finds in at most `steps` iterations, or until the time has passed; never
+        worse than the start.
 
         goal : objective that the point must exceed to be of use; the climb ends early if it is out of reach
         """
         if self.limit.passed():
             return start if math.isfinite(start.objective) else self.again(start)
+        start = self._with_noise(start)
         center, bounds = theta_of(start), np.log(bounds_of(start))
         best: list[Any] = [start.objective, center]
         moves, prior = moves_of(start), self._prior(start)
@@ -169,6 +168,12 @@ class _Search:
             options={"maxiter": steps, "ftol": 0.0},
         )
         return replace(moved(start, best[1]), objective=best[0])
+
+    def _with_noise(self, start):
+        """The start, with more noise while that helps: other rows may have repeated inputs, and no noise is a cliff."""
+        while (more := noisier(start)) and (more := self.again(more)).objective > start.objective:
+            start = more
+        return start
 
     def at(self, name, kernel, likelihood, *, tied=False) -> Point:
         """Return the point at these hyper-parameters, with its objective; `tied` as in `Point`."""
@@ -227,8 +232,7 @@ def learn(
     validation_for : cross-validation near in a kernel's metric, which chooses the model; None: the evidence chooses
     trend : the objective over the current rows under a linear mean, which may replace the constant mean
     representable : whether a kernel may be chosen; if none may, all may
-    meter : counts evaluations, to show the progress
-    limit : time of the search, by default without limit; what is left out is noted there
+    meter, limit : count evaluations, to show the progress, and limit their time, by default not
 
     Raises
     ------

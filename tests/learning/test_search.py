@@ -12,6 +12,7 @@ from bcmdist.learning import search as learning
 from bcmdist.learning.cross_validation import CrossValidation
 from bcmdist.learning.left_out.density import left_out_errors, normal_density
 from bcmdist.learning.left_out.score import Score
+from bcmdist.learning.mean_choice import mean_by_rows
 from bcmdist.learning.point import Point, bounds_of, expanded, moved, parameters_of, prior_center, theta_of
 from bcmdist.learning.search import AUTO_KERNELS, EFFORTS, learn
 from bcmdist.learning.structure import TWO_SCALES
@@ -562,3 +563,34 @@ def test_a_climb_ends_early_where_its_goal_is_out_of_reach():
         ends[goal] = search.climb(start, 30, goal=goal).objective, search.evaluations - before
     assert ends[-10.0] == ends[-np.inf]
     assert ends[1e6][1] < ends[-np.inf][1]
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_climb_over_repeated_inputs_begins_with_noise(seed):
+    """Noise that was learned without repeated inputs is a cliff over rows that have some, with other targets."""
+    rng = np.random.default_rng(seed)
+    X = np.repeat(rng.uniform(-2, 2, (150, 6)), 2, axis=0)
+    y = np.sin(2 * X[:, 0]) + np.cos(X[:, 1]) + 0.5 * rng.standard_normal(len(X))
+    search, kernel = learning._Search(objective_of(X, y), inputs=6), parse_kernel("matern32", inputs=6)
+    without, with_noise = (search.climb(search.at("matern32", kernel, Gaussian(v)), 10) for v in (1e-8, 0.25))
+    assert without.objective == pytest.approx(
+        with_noise.objective, abs=15.0
+    )  # of ten steps; it was lower by more than 90
+    assert without.likelihood.parameters["noise_variance"] == pytest.approx(0.25, rel=0.4)
+
+
+@pytest.mark.parametrize("after", [-1.0, 2.0])
+def test_a_linear_mean_takes_what_it_climbs_to_unless_rows_left_out_are_worse(after):
+    best, climbed = (Point("se", parse_kernel("se", inputs=1), Gaussian(noise), 0.0) for noise in (0.1, 0.2))
+    search = learning._Search(None, inputs=1)
+    search.climb, search.again = lambda *_: climbed, lambda point: point
+    value = {0.1: 1.0, 0.2: after}
+
+    def score(of):
+        return lambda _, likelihood: Score((np.full(50, of(float(likelihood.parameters["noise_variance"][0]))),))
+
+    trend = CrossValidation(score(value.get), score(value.get))
+    validation = CrossValidation(score(lambda _: 0.0), score(lambda _: 0.0), trend)
+    found, _, linear, _ = mean_by_rows(search, best, validation, lambda *_: None, EFFORTS["quick"])
+    assert linear
+    assert found is (climbed if after > 1.0 else best)
