@@ -223,7 +223,7 @@ def losses(by_set) -> str:
     if better:
         lines += [
             "",
-            wrapped(f"No other method is better by more than 1 % (or .01 nats) on {', '.join(better)}."),
+            wrapped(f"No other method in the tables is better by more than 1 % (or .01 nats) on {', '.join(better)}."),
         ]
     return "\n".join([*lines, ""])
 
@@ -320,6 +320,7 @@ def write(folder: Path = records.FOLDER, guide: Path = GUIDE) -> None:
     README.write_text(with_table(README.read_text(), readme_table(folder)))
     with matplotlib.rc_context({"svg.hashsalt": "bcmdist", "svg.fonttype": "none", "font.size": 9}):
         for picture in PICTURES:
+            (guide / picture.file).unlink(missing_ok=True)
             if figures := picture.figures(folder):
                 about = {"Date": None, "Creator": None, "Description": digest(figures)}
                 picture.draw(figures).savefig(guide / picture.file, metadata=about)

@@ -78,10 +78,11 @@ def figures_of(name, columns, folder):
 
 def accuracy(figures):
     """NMSE over core seconds, a panel a set."""
-    figure, axes = panels(len(figures), 3, 2.6)
+    figure, axes = panels(len(figures), 4, 2.2)
     style, handles = styles({method for methods in figures.values() for method in methods}), {}
     for panel, (name, methods) in zip(axes, figures.items(), strict=True):
         panel.set(title=name, xscale="log", yscale="log", xlabel="core seconds", ylabel="NMSE")
+        panel.minorticks_off()
         for method, found in methods.items():
             if method == REFERENCE:
                 handles["known truth, or stored"] = panel.axhline(found["nmse"], color="black", lw=0.8, ls="--")
@@ -133,6 +134,7 @@ def growth(figures):
     style, handles = styles(figures), {}
     for panel, (column, label) in zip(axes, GROWING.items(), strict=True):
         panel.set(xscale="log", yscale="log", xlabel="training rows", ylabel=label)
+        panel.minorticks_off()
         for method, found in figures.items():
             colour, marker = style[method]
             (handles[METHODS[method].title],) = panel.plot(

@@ -60,9 +60,13 @@ def test_the_table_of_readme_is_made_from_the_results():
 
 @pytest.mark.parametrize("picture", PICTURES, ids=lambda picture: picture.file)
 def test_pictures_are_made_from_the_results(picture):
-    text = (benchmark_page.GUIDE / picture.file).read_text()
+    drawn = benchmark_page.GUIDE / picture.file
+    if not picture.figures(records.FOLDER):
+        assert not drawn.exists()
+        return
+    text = drawn.read_text()
     assert f">{digest(picture.figures(records.FOLDER))}<" in text, "cd tests && python -m benchmarks --write"
-    assert len(text) < 100_000
+    assert len(text) < 150_000
     assert f"]({picture.file})" in benchmark_page.PAGE.read_text()
 
 
