@@ -123,10 +123,10 @@ def view(snapshot: Snapshot, predict: Callable[[np.ndarray], dict]) -> dict | No
     -------
     dict or None
         `columns`, the names of those across and up; `inputs`, their numbers, or three of a point on a sphere; `axes`,
-        their values; `others`, the number of other columns, at typical values; and the predictions `observation_mean`,
-        `lower95`, `upper95` and `sd`, or for classes `probability`, one list per class. The first coordinate varies
-        fastest. None for models without coordinates, unless there are two inputs, both of them numbers; and for models
-        of several outputs.
+        their values; `others`, the number of other columns of the table, at typical values; and the predictions
+        `observation_mean`, `lower95`, `upper95` and `sd`, or for classes `probability`, one list per class. The first
+        coordinate varies fastest. None for models without coordinates, unless there are two inputs, both of them
+        numbers; and for models of several outputs.
     """
     of = None if snapshot.model.outputs else _plane(snapshot)
     if of is None:
@@ -139,7 +139,15 @@ def view(snapshot: Snapshot, predict: Callable[[np.ndarray], dict]) -> dict | No
     elif "observation_variance" in found:
         shown["sd"] = np.sqrt(found["observation_variance"]).tolist()
     places = {"columns": list(of.names), "inputs": list(of.columns), "axes": [across.tolist(), up.tolist()]}
-    return {**places, "others": of.others(snapshot.model), **shown}
+    return {**places, "others": len(_columns(snapshot.model)) - len(of.names), **shown}
+
+
+def _columns(model) -> dict[str, bool]:
+    """Return whether each column of the table that a model was fitted to holds numbers, by name."""
+    if model.schema.coding is None:
+        return dict.fromkeys(column_names(model), True)
+    codes = model.schema.coding.codes
+    return {name: isinstance(code, Number | Quantity) for code in codes for name in code.columns}
 
 
 def _plane(snapshot):
@@ -147,12 +155,11 @@ def _plane(snapshot):
     model = snapshot.model
     if found := sphere_plane(model):
         return found
-    coding = model.schema.coding
-    numbers = coding is None or all(isinstance(code, Number | Quantity) for code in coding.codes)
-    columns = map_axes(model.schema, model.inputs) or ((0, 1) if model.inputs == 2 and numbers else ())
-    if not columns:
+    names, numbers = column_names(model), _columns(model)
+    columns = map_axes(model.schema, model.inputs) or tuple(range(model.inputs) if model.inputs == 2 else ())
+    if not columns or not all(numbers.get(names[k]) for k in columns):
         return None
-    names, (low, high) = column_names(model), np.array(ranges(snapshot))[list(columns)].T
+    low, high = np.array(ranges(snapshot))[list(columns)].T
     return Plane([names[k] for k in columns], low, high, columns)
 
 

@@ -13,13 +13,14 @@ processes that change a mixture race for the number; the loser starts again from
     the alias <name>.<commit>        of members and revisions: keeps what that commit names
 
 Members get their aliases before the mixture has its own, and lose them after it has: where a process dies in between,
-they keep commits that are not needed until the alias is set again.
+they keep commits that are not needed until the alias is set again, or removed.
 """
 
 import contextlib
 import functools
 import hashlib
 import os
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -35,6 +36,7 @@ from bcmdist.storage.aliases import Alias
 from bcmdist.storage.commits import MIXTURE, ModelStore, Reference, open_store
 from bcmdist.storage.fields import Blob, CountFromOne, Number, decode, parse
 from bcmdist.storage.locate import open_storage
+from bcmdist.storage.locks import commit_turn
 from bcmdist.storage.urls import Location
 
 REVISIONS = "revisions"
@@ -263,29 +265,29 @@ class MixtureLog:
                 f"alias: expected at most {LONGEST} characters for a mixture, got {len(name)}; choose a shorter one"
             )
         contents = contents_of(self.url, None if commit is None else self.number_of(commit))
-        before = self.aliases().get(name)
-        with leased(contents):
+        with commit_turn(self.url), leased(contents):
             for store, number in _commits(contents):
                 store.set_alias(f"{name}.{contents.number}", number)
             alias = Alias(contents.number, contents.digest)
             aliases.put_alias(self, name, alias)
-        if before and before.commit != contents.number:
-            self._release(name, before)
+            self._release_others(name)
         return alias
 
     def remove_alias(self, name: str) -> None:
         """Remove an alias, as `storage.aliases.remove_alias`."""
-        before = self.aliases().get(name)
-        aliases.remove_alias(self, name)
-        if before:
-            self._release(name, before)
+        with commit_turn(self.url):
+            aliases.remove_alias(self, name)
+            self._release_others(name)
 
-    def _release(self, name: str, alias: Alias) -> None:
-        """Remove the aliases that keep what an alias named."""
-        with contextlib.suppress(ModelNotFound):
-            for store, _ in _commits(contents_of(self.url, alias.commit)):
-                with contextlib.suppress(ModelNotFound):
-                    store.remove_alias(f"{name}.{alias.commit}")
+    def _release_others(self, name: str) -> None:
+        """Remove what keeps commits that an alias has named before, or that a process has begun to name."""
+        alias = self.aliases().get(name)
+        kept = f"{name}.{alias.commit}" if alias else ""
+        stores = [revision_store(self.url), *(open_store(one.url) for one in references(contents_of(self.url)))]
+        for store in stores:
+            for own in store.aliases():
+                if own != kept and re.fullmatch(rf"{re.escape(name)}\.\d+", own):
+                    store.remove_alias(own)
 
 
 def _commits(contents: Contents) -> Iterator[tuple[ModelStore, int]]:

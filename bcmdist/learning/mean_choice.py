@@ -13,7 +13,7 @@ MEAN_STEPS = 5
 def mean_by_evidence(search, best: Point, trend) -> tuple[Point, bool, tuple[Decision, ...]]:
     """Choose a constant or linear mean by the evidence: the best point, whether the mean is linear, and the decision.
 
-    Both climb the same number of steps from the constant mean's point, so that the gain is due to the mean only.
+    Both climb the same number of steps from the constant mean's point, so that the gain is due to the mean.
     """
     if trend is None or search.limit.passed():
         return best, False, ()
@@ -32,7 +32,8 @@ def mean_by_rows(
     """Choose a constant or linear mean by left-out rows: point, its cross-validation, whether linear, the decision.
 
     Both means are scored at the same kernel, which was learned under a constant mean: that is where predictions
-    between distant rows differ most.
+    between distant rows differ most. Under a linear mean the search goes on; its end is taken unless rows left out are
+    predicted worse.
     """
     if trend is None or validation.trend is None or search.limit.passed():
         return best, validation, False, ()

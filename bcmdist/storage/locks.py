@@ -1,4 +1,4 @@
-"""Advisory locks of files: one process at a time, among those of one machine; the system releases those of the dead."""
+"""Advisory locks of files: one process of a machine at a time. The system releases locks of processes that end."""
 
 import contextlib
 import os
@@ -35,7 +35,7 @@ def locked(path: str) -> Iterator[None]:
         os.close(handle)  # this releases the lock
 
 
-def _taken(handle: int, seconds: float) -> bool:
+def _locked_within(handle: int, seconds: float) -> bool:
     """Lock an open file; return whether that was possible within some seconds."""
     deadline = time.monotonic() + seconds
     while True:
@@ -51,8 +51,8 @@ def _taken(handle: int, seconds: float) -> bool:
 
 @contextlib.contextmanager
 def commit_turn(url: Location) -> Iterator[bool]:
-    """Hold the lock of those processes of this machine that commit to a model directory; yield whether it was taken
-    before by another one.
+    """Hold the lock of those processes of this machine that commit to a model directory; yield whether another process
+    held it.
 
     It only saves work: of two commits at once one fails and is made again, which may happen many times in a row to a
     slow process beside quick ones. After `TURN_SECONDS`, and where there are no such locks (object stores, Windows,
@@ -62,11 +62,11 @@ def commit_turn(url: Location) -> Iterator[bool]:
     with contextlib.ExitStack() as stack:
         if fcntl is not None and not on_objects(url):
             with contextlib.suppress(OSError):
-                handle = os.open(f"{url}/commits", os.O_RDONLY)
+                handle = os.open(url, os.O_RDONLY)
                 stack.callback(os.close, handle)  # this releases the lock
-                waited = not _taken(handle, 0.0)
+                waited = not _locked_within(handle, 0.0)
                 if waited:
-                    _taken(handle, TURN_SECONDS)
+                    _locked_within(handle, TURN_SECONDS)
         yield waited
 
 

@@ -87,7 +87,6 @@ def test_an_alias_that_was_not_set_keeps_the_one_before(mixture, tmp_path, monke
     monkeypatch.undo()
     assert log.number_of("stable") == 2
     assert mixture.prune(1)["kept"] == [2, 3, 4]
-    log.set_alias("stable", 3)
     log.set_alias("stable", 4)
     assert Mixture.load(log.url).prune(1)["kept"] == [4]
 

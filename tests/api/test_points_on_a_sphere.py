@@ -100,7 +100,7 @@ def test_a_request_and_its_form_have_degrees(folder, new):
     fields = [
         {"kind": "number", "gaps": False, "name": n, "low": -m, "high": m} for n, m in (("lon", 180), ("lat", 90))
     ]
-    assert fields_of(model, []) == fields
+    assert fields_of(model, []) == [fields[0] | {"period": 360.0}, fields[1]]
     with pytest.raises(InvalidData, match="latitude from -90 to 90 in 'lat', got 99 at row 0"):
         inputs_of(model, [{"lon": 1.0, "lat": 99.0}])
     with pytest.raises(InvalidData, match="expected the column 'lat'"):

@@ -155,4 +155,4 @@ def test_a_map_of_the_globe_is_of_degrees(rng):
     assert (found["columns"], found["others"]) == (["lon", "lat"], 0)
     assert [found["axes"][0][0], found["axes"][0][-1], found["axes"][1][-1]] == [-180.0, 180.0, 90.0]
     of_the_form = {one["name"]: one for one in fields_of(gbcm.model, figures.ranges(gbcm.snapshot))}
-    assert (of_the_form["lon"]["turns"], "turns" in of_the_form["lat"]) == (True, False)
+    assert (of_the_form["lon"]["period"], "period" in of_the_form["lat"]) == (360.0, False)

@@ -109,7 +109,7 @@ def hgb(problem):
     settings = {"max_iter": TREES, "max_leaf_nodes": LEAVES, "learning_rate": RATE, "n_iter_no_change": PATIENCE}
     X, X_val, y, y_val = held_out(problem)
     fit = trees(early_stopping=True, random_state=0, **settings).fit(X, y, X_val=X_val, y_val=y_val)
-    return said_by_trees(problem, fit, X_val, y_val, f"{fit.n_iter_} trees")
+    return predicted_by_trees(problem, fit, X_val, y_val, f"{fit.n_iter_} trees")
 
 
 def lightgbm(problem):
@@ -120,7 +120,7 @@ def lightgbm(problem):
     X, X_val, y, y_val = held_out(problem)
     fit = trees(n_jobs=THREADS, random_state=0, verbosity=-1, **settings)
     fit.fit(X, y, eval_set=[(X_val, y_val)], callbacks=[early_stopping(PATIENCE, verbose=False)])
-    return said_by_trees(problem, fit, X_val, y_val, f"{fit.best_iteration_} trees")
+    return predicted_by_trees(problem, fit, X_val, y_val, f"{fit.best_iteration_} trees")
 
 
 def held_out(problem):
@@ -131,7 +131,7 @@ def held_out(problem):
     return train_test_split(problem.X, problem.y, test_size=HELD_OUT, random_state=0, stratify=stratify)
 
 
-def said_by_trees(problem, fit, X_val, y_val, note):
+def predicted_by_trees(problem, fit, X_val, y_val, note):
     if problem.classes is not None:
         return Predictions(probability=fit.predict_proba(problem.Xs), note=note)
     variance = ((fit.predict(X_val) - y_val) ** 2).mean()
@@ -164,7 +164,7 @@ def svgp(problem, *, inducing):
         optimisers[0].add_param_group({"params": list(model.variational_parameters())})
     bound = gpytorch.mlls.VariationalELBO(likelihood, model, num_data=len(y))
     epochs = train_by_batches(model, optimisers, lambda rows: -bound(model(X[rows]), y[rows]), len(y), problem.deadline)
-    return said_by_gp(problem, model, likelihood, f"{epochs:.3g} epochs")
+    return predicted_by_gp(problem, model, likelihood, f"{epochs:.3g} epochs")
 
 
 def variational_gp(points, outputs, *, natural):
@@ -233,7 +233,7 @@ def sgpr(problem, *, inducing):
 
     model = Model()
     steps = train_on_all(model, likelihood, (X, y), problem, rate=SGPR_ADAM, most=SGPR_STEPS)
-    return said_by_gp(problem, model, likelihood, f"{steps} steps")
+    return predicted_by_gp(problem, model, likelihood, f"{steps} steps")
 
 
 def train_on_all(model, likelihood, rows, problem, *, rate, most):
@@ -280,7 +280,7 @@ def squared_exponential(points):
     return kernel
 
 
-def said_by_gp(problem, model, likelihood, note):
+def predicted_by_gp(problem, model, likelihood, note):
     import gpytorch
     import torch
 

@@ -5,10 +5,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmark_pictures import LEVELS, OURS, PICTURES, digest, kills_text, trial
-
 import records
-from data_sets import SETS, THINNED
+from benchmark_pictures import LEVELS, OURS, PICTURES, digest, kills_text, trial
+from data_sets import SETS, SUBSETS
 from peers import METHODS, REFERENCE
 
 README = Path(__file__).parent.parent.parent / "README.md"
@@ -117,7 +116,7 @@ def line(record) -> str:
 def page(folder: Path = records.FOLDER) -> str:
     """The page of all records in a folder."""
     everything = {name: records.in_order(records.load(name, folder)) for name in SETS}
-    by_set = {name: found for name, found in everything.items() if found and name not in THINNED}
+    by_set = {name: found for name, found in everything.items() if found and name not in SUBSETS}
     parts = [BEGIN, conditions([record for found in everything.values() for record in found]), losses(by_set)]
     parts += [section(picture, folder) for picture in PICTURES if picture.figures(folder)]
     parts += [table(name, found) for name, found in by_set.items()]

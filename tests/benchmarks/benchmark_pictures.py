@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import records
-from data_sets import GROWTH, SETS, THINNED
+from data_sets import GROWTH, SETS, SUBSETS
 from peers import METHODS, REFERENCE
 
 OURS = "bcmdist"
@@ -63,7 +63,7 @@ def styles(methods) -> dict[str, tuple[str, str]]:
 def by_set(folder: Path) -> dict[str, dict[str, dict[str, float]]]:
     """Figures by method, of sets of numbers with a finished run of ours."""
     names = ("nmse", "cores", *(f"coverage{level}" for level in LEVELS))
-    found = {name: figures_of(name, names, folder) for name in SETS if name not in THINNED}
+    found = {name: figures_of(name, names, folder) for name in SETS if name not in SUBSETS}
     return {name: methods for name, methods in found.items() if OURS in methods and len(methods) > 1}
 
 
@@ -177,8 +177,9 @@ def kills_text(found) -> str:
         f" {found['seconds']:.0f} seconds,\nwhile a process is killed (or all workers of a service are renewed) every"
         f" {found['every']:g} seconds, {len(found['kills'])} times in all. Clients ask for {found['requests']:,}"
         f" predictions\nand send {found['keys']:,} requests with rows, each to both services at once;"
-        f" {found['entries']:,} entries arrive in the stream. At the end {abs(found['odd_rows'])} rows\nare missing or"
-        f" counted twice, and {found['failed']} requests have failed; the median answer takes"
+        f" {found['entries']:,} entries arrive in the stream. At the end the number of rows in the model\ndiffers"
+        f" by {found['odd_rows']} from that of the rows sent, and {found['failed']} requests have failed; the median"
+        f" answer takes"
         f" {found['p50_ms']:.0f} ms, the 99th percentile, repeats\nafter a kill included, {found['p99_ms']:.0f} ms."
         f" `python tests/benchmarks/replicas.py --rate {found['rate']:g} --write`, with a Redis server."
     )

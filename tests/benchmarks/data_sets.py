@@ -103,7 +103,7 @@ EXACT = Reference("exact GP, stored", stored_exact)
 # --- A field of which some training rows are left out ---
 
 
-def thinned(rows: int):
+def some_rows_of_field(rows: int):
     """Writes the simulated field of the satellite competition with that many random training rows."""
 
     def rewrite(file: Path, folder: Path) -> Path:
@@ -111,8 +111,8 @@ def thinned(rows: int):
             arrays = {name: stored[name] for name in stored.files}
         kept = np.sort(np.random.default_rng(0).choice(len(arrays["y_train"]), rows, replace=False))
         arrays |= {name: arrays[name][kept] for name in ("X_train", "y_train")}
-        np.savez(folder / "thinned.npz", **arrays)
-        return folder / "thinned.npz"
+        np.savez(folder / "subset.npz", **arrays)
+        return folder / "subset.npz"
 
     return rewrite
 
@@ -181,8 +181,8 @@ NUGGET = Reference("kriging, true parameters", kriging(Matern(1.5, 0.06324, 1.5)
 
 FOLDS = 20
 UCI = ("boston", "concrete", "energy", "kin8nm", "naval", "power", "winered", "yacht")
-THINNED = {f"heaton_{rows}": rows for rows in (1000, 3000, 10_000, 30_000)}
-GROWTH = (*THINNED, "heaton_simulated")
+SUBSETS = {f"heaton_{rows}": rows for rows in (1000, 3000, 10_000, 30_000)}
+GROWTH = (*SUBSETS, "heaton_simulated")
 """The sets of the picture of growth with rows."""
 ALL = (
     DataSet("kin40k", "regression", "own"),
@@ -195,8 +195,8 @@ ALL = (
     DataSet("lucas_house_beyond", "regression", "own", file="lucas_house", rewrite=houses(2), reference=EXACT),
     DataSet("heaton_simulated", "regression", "own", field=True),
     *(
-        DataSet(name, "regression", "own", field=True, file="heaton_simulated", rewrite=thinned(rows))
-        for name, rows in THINNED.items()
+        DataSet(name, "regression", "own", field=True, file="heaton_simulated", rewrite=some_rows_of_field(rows))
+        for name, rows in SUBSETS.items()
     ),
     DataSet("kaust_smooth", "regression", "own", field=True, reference=SMOOTH),
     DataSet("kaust_nugget", "regression", "own", field=True, reference=NUGGET),

@@ -131,7 +131,10 @@ class Clients:
         """Seconds, rows that were acknowledged or published, rows in the model, and single points answered."""
         begun, self.timeline = time.monotonic(), []
         while not self.stop.wait(LOOK_SECONDS):
-            absorbed = GBCM.load(model).committee.total.rows
+            try:
+                absorbed = GBCM.load(model).committee.total.rows
+            except BcmdistError:  # pruned meanwhile
+                continue
             self.timeline.append((round(time.monotonic() - begun, 1), self.sent, absorbed, len(self.seconds)))
 
     @property
@@ -156,7 +159,9 @@ def disturb(services, ingesters, seconds, every):
                 raise SystemExit(f"{one.name} has ended by itself: {one.log.read_text()[-2000:]}")
         kind = ("worker", "service", "ingester", "renewal")[len(done) % 4]
         service, ingester = services[rng.integers(2)], ingesters[rng.integers(2)]
-        if kind == "worker" and service.children:
+        if kind == "worker" and not service.children:
+            kind = "renewal"
+        if kind == "worker":
             os.kill(int(rng.choice(service.children)), signal.SIGKILL)
         elif kind == "service":
             service.kill()

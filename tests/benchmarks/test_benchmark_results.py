@@ -7,14 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from benchmark_pictures import PICTURES, digest
 
 import baselines
 import benchmark_options
 import benchmark_page
 import records
+from benchmark_pictures import PICTURES, digest
 from commands import run
-from data_sets import SETS, THINNED, Matern, kriging, thinned
+from data_sets import SETS, SUBSETS, Matern, kriging, some_rows_of_field
 from measurement import Watched, too_many
 from peers import METHODS, REFERENCE, figures_of, methods_of
 
@@ -89,7 +89,7 @@ def test_results_are_complete(path):
 def test_each_table_has_the_command_that_makes_it():
     sections = benchmark_page.PAGE.read_text().split("\n## ")[1:]
     tables = [section for section in sections if section.partition("\n")[0] in SETS]
-    assert len(tables) == len([path for path in FILES if path.stem not in THINNED]) > 0
+    assert len(tables) == len([path for path in FILES if path.stem not in SUBSETS]) > 0
     for section in tables:
         name = section.partition("\n")[0]
         (command,) = re.findall(r"`cd tests && python -m benchmarks (--sets .*)`", section)
@@ -136,7 +136,7 @@ def test_what_others_do_better_comes_first(folder):
 
 
 def test_growth_is_drawn_by_rows_and_has_no_tables(tmp_path):
-    for name, rows in (*THINNED.items(), ("heaton_simulated", 105_569)):
+    for name, rows in (*SUBSETS.items(), ("heaton_simulated", 105_569)):
         one = run_of(nmse=1e3 / rows)
         records.keep(record("bcmdist", one, name=name) | {"train_rows": rows}, tmp_path)
     growth = next(picture for picture in PICTURES if "Growth" in picture.title)
@@ -150,7 +150,7 @@ def test_growth_is_drawn_by_rows_and_has_no_tables(tmp_path):
 def test_thinned_rows_are_some_of_all(tmp_path, rng):
     X, y = rng.standard_normal((50, 2)), rng.standard_normal(50)
     np.savez(tmp_path / "all.npz", X_train=X, y_train=y, X_test=X[:5], y_test=y[:5])
-    with np.load(thinned(20)(tmp_path / "all.npz", tmp_path)) as kept:
+    with np.load(some_rows_of_field(20)(tmp_path / "all.npz", tmp_path)) as kept:
         assert len(kept["y_train"]) == 20
         assert {(*x, t) for x, t in zip(kept["X_train"], kept["y_train"], strict=True)} <= {
             (*x, t) for x, t in zip(X, y, strict=True)

@@ -16,6 +16,7 @@ with Z the evidence of a member's committee. Exact in principle, but few samples
 weights, the default, the mixture remains one over the posterior given the rows that were sampled with.
 """
 
+import contextlib
 import hashlib
 import random
 import time
@@ -46,6 +47,7 @@ from bcmdist.errors import BcmdistError, CommitConflict, InvalidOption
 from bcmdist.linalg.arrays import FloatArray
 from bcmdist.runtime.interface import Runtime
 from bcmdist.storage.commits import Reference, open_store
+from bcmdist.storage.locks import commit_turn
 
 # Attempts to change a mixture that others change at the same time, and the mean pause between them in seconds.
 TRIES, PAUSE = 10, 0.2
@@ -99,8 +101,10 @@ def revised(
     """
     for left in reversed(range(TRIES)):
         try:
-            contents = recovered(url, runtime)
-            with leased(contents):
+            with contextlib.ExitStack() as stack:
+                stack.enter_context(commit_turn(url))
+                contents = recovered(url, runtime)
+                stack.enter_context(leased(contents))
                 _refuse_other_rows(contents)
                 after = [_changed(number, named_member(one), change) for number, one in enumerate(references(contents))]
                 return _committed(contents, after, operation, sample_weights)

@@ -11,9 +11,10 @@ from typing import Protocol, TypeVar
 
 from bcmdist.app.service.answers import Refused
 from bcmdist.app.service.loaded import Loaded, load, missing_commit
-from bcmdist.committee.mixture_commits import commit_log
+from bcmdist.committee.mixture_commits import Contents, MixtureLog
 from bcmdist.errors import ModelNotFound
 from bcmdist.storage.aliases import Alias, current
+from bcmdist.storage.commits import open_store
 
 MOST_KEPT = 2  # commits of a model that stay loaded beside the newest, each as large as that; arbitrary
 IDLE_SECONDS = 60.0  # after which a commit that nobody has asked for is dropped, so that it can be pruned
@@ -77,7 +78,9 @@ class CommitsByName:
 
     def look(self) -> None:
         """Read the aliases if they have changed; close commits that nobody has asked for lately."""
-        commits = commit_log(self._url)
+        with self._newest() as loaded:
+            mixture = isinstance(loaded.version, Contents)
+        commits = MixtureLog(self._url) if mixture else open_store(self._url)
         entries = current(commits)
         if entries != self._entries:
             self.aliases, self._entries = commits.aliases(), entries

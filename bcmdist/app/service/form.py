@@ -27,7 +27,7 @@ def fields_of(model: Model, ranges: Sequence[tuple[float, float]]) -> list[dict[
     Each has a name, a kind ("number", also of numbers that the table had as texts, with the `unit` of these; "category"
     with `levels`; "date", `zoned` where times need a zone, with the strptime `form` of its texts, "" for ISO 8601), and
     `gaps`, whether null is accepted. Numbers have `low` and `high`, the ends of their range in training, and so have
-    ISO 8601 dates, as texts; longitudes `turns`, true, since 360 degrees more are the same.
+    ISO 8601 dates, as texts. Longitudes have a `period` of 360 degrees.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ def fields_of(model: Model, ranges: Sequence[tuple[float, float]]) -> list[dict[
         if isinstance(code, Sphere):
             ends = zip(code.columns, (180.0, 90.0), strict=True)
             found += [{"name": n, "kind": Number.kind, "gaps": False, "low": -most, "high": most} for n, most in ends]
-            found[-2]["turns"] = True
+            found[-2]["period"] = 360.0
             continue
         levels = {"levels": list(code.levels)} if isinstance(code, Category) else {}
         dates = {"zoned": code.zoned, "form": code.form} if isinstance(code, Date) else {}
@@ -55,7 +55,10 @@ def _limits(code, kind, ends) -> dict[str, Any]:
         return dict(zip(("low", "high"), ends, strict=True))
     if not isinstance(code, Date) or code.form:
         return {}
-    return {"low": _date(code, ends[0]), "high": _date(code, ends[1])}
+    try:
+        return {"low": _date(code, ends[0]), "high": _date(code, ends[1])}
+    except OverflowError:  # no dates of the calendar, where ends are estimated
+        return {}
 
 
 def start_of(snapshot: Snapshot) -> dict[str, Any]:
@@ -133,6 +136,7 @@ def _date(code, days):
     time = (EPOCH + DAY * days).replace(microsecond=0)
     if code.form:
         return time.strftime(code.form)
+    iso = time.replace(tzinfo=None).isoformat()
     if code.zoned:
-        return time.strftime("%Y-%m-%dT%H:%M:%SZ")
-    return time.strftime("%Y-%m-%d" if days == int(days) else "%Y-%m-%dT%H:%M:%S")
+        return f"{iso}Z"
+    return time.date().isoformat() if days == int(days) else iso

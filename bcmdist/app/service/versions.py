@@ -37,21 +37,21 @@ async def aliases(name: Name, service: Asked) -> Response:
 @router.put("/models/{name}/aliases/{alias}", dependencies=[INGEST], response_model=Aliases)
 async def set_alias(name: Name, alias: Alias, asked: Naming, service: Asked) -> Response:
     """Let an alias name a commit, which is kept while it does; list the aliases."""
-    return encoded(await in_thread(service, _named, service.catalogue[name], alias, asked.commit))
+    return encoded(await in_thread(service, _with_alias, service.catalogue[name], alias, asked.commit))
 
 
 @router.delete("/models/{name}/aliases/{alias}", dependencies=[INGEST], response_model=Aliases)
 async def remove_alias(name: Name, alias: Alias, service: Asked) -> Response:
     """Remove an alias; list those that are left."""
-    return encoded(await in_thread(service, _removed, service.catalogue[name], alias))
+    return encoded(await in_thread(service, _without_alias, service.catalogue[name], alias))
 
 
-def _named(served: Served, alias, commit) -> dict:
+def _with_alias(served: Served, alias, commit) -> dict:
     commit_log(served.url).set_alias(alias, commit)
     return _aliases(served)
 
 
-def _removed(served: Served, alias) -> dict:
+def _without_alias(served: Served, alias) -> dict:
     commit_log(served.url).remove_alias(alias)
     return _aliases(served)
 

@@ -7,7 +7,7 @@ committed is delivered again, a committed one is in the ledger. A partition that
 changes nothing; one with different bytes under the same key is refused. A commit is written only if its number is free.
 When two ingesters race for a number, the loser loads the winner's state, drops the partitions that the winner has
 absorbed, adds the rest of its own messages (messages commute) and retries. A writer that was suspended meanwhile finds
-its number taken. There are no locks, and clocks only decide when to commit.
+its number taken. No lock is needed: on one host `commit_turn` saves work. Clocks only decide when to commit.
 
 `admission` decides what to absorb and does no I/O; this module holds the source, the runtime, the store and the clocks.
 """
@@ -283,7 +283,7 @@ class Loop:
         if says_more(self.snapshot, batch, self._commit_details, absorbed=absorbed, watching=watching):
             start, pause, stages = time.monotonic(), PAUSE, StageTimer()
             stages.seconds[self.label] = start - self.committed
-            with contextlib.nullcontext(False) if last else commit_turn(self.snapshot.url) as waited:
+            with commit_turn(self.snapshot.url) as waited:
                 while True:
                     try:
                         if waited and self.snapshot.store.head() > self.snapshot.commit:

@@ -36,11 +36,12 @@ function ticks(low, high) {
   return found;
 }
 
-// Some days since 1970 as dates, of times within a day as times.
+// About three dates within limits in days since 1970, for axis ticks; times where the limits are within some days.
+const MINUTES = [1, 5, 15, 30, 60, 180, 360, 720].map((minutes) => minutes / 1440);
 function dates(low, high) {
-  const step = Math.max(rounded((high - low) / 3), 1 / 24), found = [];
-  for (let day = Math.ceil(low / step - 1e-9) * step; day <= high; day += step) found.push(day);
-  const text = (day) => new Date(day * 864e5).toISOString();
+  const about = (high - low) / 3, step = MINUTES.find((one) => one >= about) ?? Math.ceil(rounded(about)), found = [];
+  for (let k = Math.ceil(low / step - 1e-9); k * step <= high + 1e-9; k++) found.push(k * step);
+  const text = (day) => new Date(1000 * Math.round(86400 * day)).toISOString();
   return found.map((day) => [day, step < 1 ? text(day).slice(5, 16).replace("T", " ") : text(day).slice(0, 10)]);
 }
 
@@ -57,7 +58,7 @@ const points = (x, y) => x.map((value, k) => `${value.toFixed(1)} ${y[k].toFixed
 /* A chart of series against x.
    parts: {kind: "line" | "marks" | "aim" | "dot", x, y, series}, {kind: "band" | "bar", x, low, high} or {kind: "at", x}
    description: text description of the chart; bare: without numbers at the vertical axis; dates: x is days since 1970 */
-export function chart(parts, { across, up, description, xlimits, ylimits, bare, dates: dated, width = WIDTH, height = HEIGHT }) {
+export function chart(parts, { across, up, description, xlimits, ylimits, bare, dates: ofDates, width = WIDTH, height = HEIGHT }) {
   const xs = parts.flatMap((part) => part.x), ys = parts.flatMap((part) => part.y ?? [...(part.low ?? []), ...(part.high ?? [])]);
   const [x0, x1] = limits(xs, xlimits), [y0, y1] = limits(ys, ylimits);
   const right = width - RIGHT, bottom = height - BOTTOM;
@@ -67,7 +68,7 @@ export function chart(parts, { across, up, description, xlimits, ylimits, bare, 
     drawn.push(element("svg:line", { class: "axis", x1: LEFT, x2: right, y1: py(tick), y2: py(tick) }));
     if (!bare) drawn.push(element("svg:text", { class: "end", x: LEFT - 5, y: py(tick) + 4 }, label(tick)));
   }
-  const places = dated ? dates(x0, x1) : ticks(x0, x1).map((tick) => [tick, label(tick)]);
+  const places = ofDates ? dates(x0, x1) : ticks(x0, x1).map((tick) => [tick, label(tick)]);
   for (const [tick, text] of places) drawn.push(element("svg:text", { class: "middle", x: px(tick), y: bottom + 15 }, text));
   drawn.push(element("svg:text", { class: "end name", x: right, y: height - 4 }, across));
   drawn.push(element("svg:text", { class: "name", x: 2, y: height - 4 }, `↑ ${up}`));

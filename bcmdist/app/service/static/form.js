@@ -18,7 +18,7 @@ export function fieldsOf({ fields, ranges, companions }) {
 export function showForm(fields, row, changed) {
   const shown = fields.map((field, k) => {
     const start = field.start ?? (Array.isArray(row) ? row[k] : row[field.name]);
-    const timed = field.kind === "date" && !field.form && (field.zoned || String(start).includes("T"));
+    const timed = field.kind === "date" && !field.form && (field.zoned || [start, field.low, field.high].some((one) => String(one).includes("T")));
     const entry = field.kind === "category" ? choice(field) : typed({ ...field, timed });
     entry.id = `field${k}`;
     put(entry, { ...field, timed }, start);
@@ -88,13 +88,13 @@ function value({ kind, zoned, form, entry }) {
   return kind === "date" && zoned && !form ? `${entry.value}Z` : entry.value;
 }
 
-const moved = (field, place) => (field.kind === "date" ? `${textOf(field, place)}${field.zoned ? "Z" : ""}` : place);
+const valueAt = (field, place) => (field.kind === "date" ? `${textOf(field, place)}${field.zoned ? "Z" : ""}` : place);
 
 /* The body of a request at rows that differ in one field.
    at: values of the field `along`; null: one row, as it is */
 export function bodyOf(fields, named, along, at) {
   const inputs = fields.filter((field) => !field.ofObservation), others = fields.filter((field) => field.ofObservation);
-  const rows = (at ?? [null]).map((place) => inputs.map((field) => (place !== null && field === along ? moved(field, place) : value(field))));
+  const rows = (at ?? [null]).map((place) => inputs.map((field) => (place !== null && field === along ? valueAt(field, place) : value(field))));
   const body = named ? { rows: rows.map((row) => Object.fromEntries(row.map((one, k) => [inputs[k].name, one]))) } : { X: rows };
   for (const field of others) if (field.entry.value !== "") body[field.name] = value(field);
   return body;

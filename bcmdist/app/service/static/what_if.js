@@ -32,8 +32,8 @@ export async function start(name) {
 export function moveTo(columns, place) {
   const found = columns.map((name) => fields.find((field) => field.name === name && field.slider));
   if (!found.every(Boolean)) return; // the form is not there yet
-  found.forEach(({ entry, slider, turns }, k) => {
-    const value = turns ? place[k] - 360 * Math.floor((place[k] + 180) / 360) : place[k];
+  found.forEach(({ entry, slider, period }, k) => {
+    const value = period ? place[k] - period * Math.floor(place[k] / period + 0.5) : place[k];
     entry.value = slider.value = Number(value.toPrecision(6));
   });
   draw();
