@@ -368,7 +368,7 @@ def gp50_line(rows):
     return f"GP 50 of paper 002: reached on {met} of {len(ours)} sets{few}; wanted on {GP50_WANTED}" if ours else ""
 
 
-def told(row, number):
+def report_row(row, number):
     """One line on stderr after each run."""
     if row.failed:
         summary = row.failed
@@ -413,7 +413,7 @@ def main():
     done = []
     for name in options.sets:
         methods = [method for method in METHODS if method in options.methods]
-        done += measure(BY_NAME[name], methods, options, Path(data), told).values()
+        done += measure(BY_NAME[name], methods, options, Path(data), report_row).values()
         if options.out:
             Path(options.out).write_text(json.dumps([row.record() for row in done], indent=1))
     for task in COLUMNS:
