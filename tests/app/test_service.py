@@ -105,7 +105,7 @@ def test_mixtures_predict_and_absorb(tmp_path, rng, make_data):
         back = [
             client.post("/models/mixed/revert", json={"to": 1}, headers={"Idempotency-Key": "back"}) for _ in range(2)
         ]
-        refused.append(client.request("PUT", "/models/mixed/aliases/stable", json={"commit": 1}))
+        named = client.request("PUT", "/models/mixed/aliases/stable", json={"commit": 1})
     expected = mixture.predict(np.array(POINTS), quantiles=(0.9,))
     for name, values in expected.items():
         np.testing.assert_allclose(said["predictions"][name], values, **SAME)
@@ -123,7 +123,8 @@ def test_mixtures_predict_and_absorb(tmp_path, rng, make_data):
         None,
         ["X[0]", "X[1]"],
     )
-    assert [answer.status_code for answer in refused] == [422] * 3
+    assert named.json() == {"model": "mixed", "aliases": {"stable": 1}}
+    assert [answer.status_code for answer in refused] == [422] * 2
     assert "expected a single committee to compute the coverage of" in refused[1].json()["message"]
     assert not any(str(tmp_path) in answer.text for answer in refused)
 
