@@ -28,6 +28,7 @@ def fitted_scores(path, folder, *, split=(), task="regression", query=1000, effo
     return fit | bcmdist("score", folder / "model", folder / "test.zarr", *how)
 
 
+@pytest.mark.nightly
 def test_kin40k(real_data, tmp_path):
     figures = fitted_scores(real_data("kin40k"), tmp_path, effort="normal")
     assert figures["rows"] == 30_000
@@ -40,6 +41,16 @@ def test_pumadyn(real_data, tmp_path):
     """Four of 32 inputs matter; learning must find them."""
     figures = fitted_scores(real_data("pumadyn32nm"), tmp_path, effort="normal")
     assert figures["nmse"] <= 0.05
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", ["uci_protein", "cal_housing", "pol", "uci_winered", "uci_power"])
+def test_defaults_are_better_than_simple_baselines(real_data, tmp_path, name):
+    """On rows left out of a fit with the task alone: least squares, trees, nearest neighbours."""
+    split = {"uci": ("--mask", "test_mask", "--mask-row", 0), "pol": ()}.get(name[:3], ("--holdout", 0.1, "--seed", 0))
+    bcmdist("import", real_data(name), tmp_path / "train.zarr", "--part", "train", *split)
+    found = bcmdist("fit", tmp_path / "train.zarr", "--model", tmp_path / "model")["left_out"]
+    assert found["model"] < min(found["baselines"].values())
 
 
 def test_pima(real_data, tmp_path):

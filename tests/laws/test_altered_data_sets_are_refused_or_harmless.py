@@ -138,6 +138,7 @@ def test_torn_metadata_are_named(stored, tmp_path, file):
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_altered_metadata_are_foreseen(stored, tmp_path):
     words = assert_all_foreseen(list(campaign(stored, tmp_path, 150, SEED)))
     assert min(words["named"], words["used"]) > 100

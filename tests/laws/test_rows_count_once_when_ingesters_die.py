@@ -117,6 +117,7 @@ def test_killed_while_ingesting(stream, model):
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_memory_of_an_ingester_is_flat(tmp_path):
     """10,000 partitions of 50 rows, Q = 50: the resident set stays, and the sum of so many messages does not drift."""
     print(f"seed {SEED}")

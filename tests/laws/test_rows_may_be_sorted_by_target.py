@@ -276,10 +276,15 @@ SETS = (
     Sorted("doctor_visits", "counts", ("mnlp", "deviance", "coverage95"), rows=500),
 )
 SHUFFLES = 5
+LONG = ("magic", "doctor_visits")  # only every night
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", SETS, ids=lambda case: case.name)
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(one, marks=pytest.mark.nightly if one.name in LONG else ()) for one in SETS],
+    ids=lambda case: case.name,
+)
 def test_a_fit_of_sorted_rows_is_one_of_shuffled_rows(real_data, tmp_path, case):
     """Within what a sixth shuffle would differ from five with a probability of .999, by Student's t of their figures.
 

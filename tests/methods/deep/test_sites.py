@@ -185,7 +185,7 @@ def test_of_one_group_the_energy_is_the_tied_one(rng, rows, depth, power):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("groups", [1, 4, 24])
+@pytest.mark.parametrize("groups", [1, 4, pytest.param(24, marks=pytest.mark.nightly)])
 def test_sweeps_of_two_layers_end_where_another_changes_nothing(rng, rows, groups):
     layers = begun(rng, rows, 2, units=1)
     factors, moved = sweeps(layers, rows, groups, 1200, least=5e-7)

@@ -299,7 +299,7 @@ def test_the_cluster_says_the_same(noisy, cluster, asked):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("way", ["clean", "hmc"])
+@pytest.mark.parametrize("way", [pytest.param("clean", marks=pytest.mark.nightly), "hmc"])
 def test_learning_on_a_cluster_is_learning_in_one_process(way, folder, cluster, monkeypatch):
     """Through rounds of moved inputs or draws, of more partitions than two, whose sums depend on their order."""
     monkeypatch.setattr("bcmdist.methods.noisy_inputs.training.ROUNDS", {"quick": 3})
