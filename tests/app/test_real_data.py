@@ -44,11 +44,10 @@ def test_pumadyn(real_data, tmp_path):
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("name", ["uci_protein", "cal_housing", "pol", "uci_winered", "uci_power"])
-def test_defaults_are_better_than_simple_baselines(real_data, tmp_path, name):
-    """On rows left out of a fit with the task alone: least squares, trees, nearest neighbours."""
-    split = {"uci": ("--mask", "test_mask", "--mask-row", 0), "pol": ()}.get(name[:3], ("--holdout", 0.1, "--seed", 0))
-    bcmdist("import", real_data(name), tmp_path / "train.zarr", "--part", "train", *split)
+def test_defaults_are_better_than_simple_baselines_where_inputs_repeat(real_data, tmp_path):
+    """On rows left out of a fit by default: least squares, trees, nearest neighbours."""
+    split = ("--mask", "test_mask", "--mask-row", 0)
+    bcmdist("import", real_data("uci_protein"), tmp_path / "train.zarr", "--part", "train", *split)
     found = bcmdist("fit", tmp_path / "train.zarr", "--model", tmp_path / "model")["left_out"]
     assert found["model"] < min(found["baselines"].values())
 
