@@ -41,13 +41,13 @@ heads() {
 # Slow tests of folders but for those that are marked `alone` or `nightly`; and these.
 slow() { python -m pytest -rs -m 'slow and not alone and not nightly' --durations=20 "${@/#/tests/}"; }
 alone() { python -m pytest -rs -m 'slow and alone' --durations=20 "${@/#/tests/}"; }
-# Every night, too: tests of optional packages that no other job installs.
+nightly() { python -m pytest -rs -m nightly --durations=0; }
+
+# Every night, and not in `all`: tests of optional packages that no other job installs.
 optional() {
     python -m pip install --quiet '.[ray]' schemathesis
     python -m pytest -rs -m 'slow or not slow' tests/runtime/test_ray.py tests/app/test_document_fuzzed.py
 }
-
-nightly() { python -m pytest -rs -m nightly --durations=0; }
 
 checks() {
     ruff check .
