@@ -46,7 +46,7 @@ class Plane:
         return a, b, X
 
     def others(self, model: Model) -> int:
-        """Return how many columns of the table are not on the map."""
+        """Return how many numeric inputs, categories and further points on a sphere are not on the map."""
         return len(features(model)) - (1 if self.spherical else 2) - bool(model.outputs)
 
 

@@ -170,7 +170,7 @@ class _Search:
         return replace(moved(start, best[1]), objective=best[0])
 
     def _with_noise(self, start):
-        """The start, with more noise while that helps: other rows may have repeated inputs, and no noise is a cliff."""
+        """Raise the noise of the start while that helps: too little is far from any optimum where inputs repeat."""
         while (more := noisier(start)) and (more := self.again(more)).objective > start.objective:
             start = more
         return start
@@ -232,7 +232,7 @@ def learn(
     validation_for : cross-validation near in a kernel's metric, which chooses the model; None: the evidence chooses
     trend : the objective over the current rows under a linear mean, which may replace the constant mean
     representable : whether a kernel may be chosen; if none may, all may
-    meter, limit : count evaluations, to show the progress, and limit their time, by default not
+    meter, limit : progress meter, which counts evaluations, and time limit of the search; default: none
 
     Raises
     ------

@@ -54,8 +54,8 @@ def commit_turn(url: Location) -> Iterator[bool]:
     """Hold the lock of those processes of this machine that commit to a model directory; yield whether another process
     held it.
 
-    It only saves work: of two commits at once one fails and is made again, which may happen many times in a row to a
-    slow process beside quick ones. After `TURN_SECONDS`, and where there are no such locks (object stores, Windows,
+    It only saves work: of two commits at once one fails and is made again, which a slow process beside quick ones may
+    have to do many times. After `TURN_SECONDS`, and where there are no such locks (object stores, Windows,
     some network disks), the context is entered without the lock.
     """
     waited = False
