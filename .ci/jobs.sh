@@ -38,9 +38,10 @@ heads() {
         git+https://github.com/zarr-developers/zarr-python git+https://github.com/numpy/numpy
 }
 
-# Slow tests of folders but for those that are marked `alone` or `nightly`; and these.
+# Slow tests of folders but for those that are marked `alone` or `nightly`; those marked `alone`, of folders or of files
+# by a pattern; and the others.
 slow() { python -m pytest -rs -m 'slow and not alone and not nightly' --durations=20 "${@/#/tests/}"; }
-alone() { python -m pytest -rs -m 'slow and alone' --durations=20 "${@/#/tests/}"; }
+alone() { python -m pytest -rs -m 'slow and alone' --durations=20 ${@/#/tests/}; }
 nightly() { python -m pytest -rs -m nightly --durations=0; }
 
 # Every night, and not in `all`: tests of optional packages that no other job installs.

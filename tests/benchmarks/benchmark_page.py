@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import records
-from benchmark_pictures import LEVELS, OURS, PICTURES, digest, kills_text, trial
+from benchmark_pictures import LEVELS, OURS, SECTIONS, digest
 from data_sets import SETS, SUBSETS
 from peers import METHODS, REFERENCE
 
@@ -118,7 +118,7 @@ def page(folder: Path = records.FOLDER) -> str:
     everything = {name: records.in_order(records.load(name, folder)) for name in SETS}
     by_set = {name: found for name, found in everything.items() if found and name not in SUBSETS}
     parts = [BEGIN, conditions([record for found in everything.values() for record in found]), losses(by_set)]
-    parts += [section(picture, folder) for picture in PICTURES if picture.figures(folder)]
+    parts += [section(one, figures) for one in SECTIONS if (figures := one.figures(folder))]
     parts += [table(name, found) for name, found in by_set.items()]
     return "\n".join(parts)
 
@@ -167,10 +167,11 @@ def wrapped(text, width=150) -> str:
     return "\n  ".join(lines)
 
 
-def section(picture, folder) -> str:
-    """A picture with its caption."""
-    caption = picture.caption or kills_text(trial(folder))
-    return f"## {picture.title}\n\n![{picture.title}]({picture.file})\n\n{caption}\n"
+def section(one, figures) -> str:
+    """A section with its picture."""
+    picture = f"![{one.title}]({one.file})\n\n" * bool(one.file)
+    caption = one.caption if isinstance(one.caption, str) else one.caption(figures)
+    return f"## {one.title}\n\n{picture}{caption}\n"
 
 
 # --- Where we lose ---
@@ -318,8 +319,10 @@ def write(folder: Path = records.FOLDER, guide: Path = GUIDE) -> None:
     (guide / PAGE.name).write_text(page(folder))
     README.write_text(with_table(README.read_text(), readme_table(folder)))
     with matplotlib.rc_context({"svg.hashsalt": "bcmdist", "svg.fonttype": "none", "font.size": 9}):
-        for picture in PICTURES:
-            (guide / picture.file).unlink(missing_ok=True)
-            if figures := picture.figures(folder):
+        for one in SECTIONS:
+            if not one.draw:
+                continue
+            (guide / one.file).unlink(missing_ok=True)
+            if figures := one.figures(folder):
                 about = {"Date": None, "Creator": None, "Description": digest(figures)}
-                picture.draw(figures).savefig(guide / picture.file, metadata=about)
+                one.draw(figures).savefig(guide / one.file, metadata=about)

@@ -1,4 +1,4 @@
-"""Pictures of the page of benchmarks, and its sections about them: accuracy, calibration, growth with rows, kills."""
+"""Sections of the page of benchmarks that have a picture: accuracy, calibration, growth with rows, a map, kills."""
 
 import hashlib
 import json
@@ -19,15 +19,16 @@ KINDS = {"worker": "#d62728", "service": "#000000", "ingester": "#1f77b4", "rene
 
 
 @dataclass(frozen=True)
-class Picture:
-    """A section of the page."""
+class Section:
+    """A part of the page."""
 
     title: str
     file: str
-    caption: str
+    caption: str | Callable[[dict], str]
+    """text, or the text for these figures"""
     figures: Callable[[Path], dict]
     """what is drawn, from a folder of results; empty: nothing"""
-    draw: Callable[[dict], object]
+    draw: Callable[[dict], object] | None = None
     """of these figures, on a figure of Matplotlib"""
 
 
@@ -144,13 +145,12 @@ def growth(figures):
     return figure
 
 
-# --- Kills ---
+# --- Trials of other scripts ---
 
 
-def trial(folder: Path) -> dict:
-    """The result of replicas.py."""
-    path = folder / "replicas.json"
-    return json.loads(path.read_text()) if path.exists() else {}
+def trial(name) -> Callable[[Path], dict]:
+    """The result of a script, from a folder of results; empty: none."""
+    return lambda folder: records.load_trial(name, folder)
 
 
 def kills(figures):
@@ -185,8 +185,62 @@ def kills_text(found) -> str:
     )
 
 
-PICTURES = (
-    Picture(
+def land(figures):
+    """Maps of the probability of land and of its deviation, and the shares of land by predicted probability."""
+    import numpy as np
+    from matplotlib.figure import Figure
+
+    p = np.array([line.split() for line in figures["map"]], dtype=float) / 100.0
+    figure = Figure(figsize=(9.0, 2.6), layout="constrained")
+    axes = figure.subplots(1, 3, width_ratios=(2, 2, 1.2))
+    for panel, values, title in zip(
+        axes, (p, np.sqrt(p * (1.0 - p))), ("probability of land", "deviation"), strict=False
+    ):
+        shown = panel.imshow(values, extent=(-180, 180, -90, 90), vmin=0.0, interpolation="none")
+        panel.set(title=title, xticks=(-180, 0, 180), yticks=(-90, 0, 90))
+        figure.colorbar(shown, ax=panel, shrink=0.6)
+    predicted, observed, _ = zip(*figures["calibration"], strict=True)
+    axes[2].plot((0, 1), (0, 1), color="black", lw=0.8)
+    axes[2].plot(predicted, observed, "o", ms=4)
+    axes[2].set(title="cells left out", xlabel="predicted", ylabel="share of land", aspect="equal")
+    return figure
+
+
+def land_text(found) -> str:
+    """The trial in a sentence or two."""
+    times = {0: "without a kill", 1: "killed once"}.get(found["kills"], f"killed {found['kills']} times on the way")
+    return (
+        f"Whether each of {found['absorbed']:,} cells of a map is land or sea, absorbed in one pass by `--expert"
+        f" fourier` with\n{found['weights']:,} weights, in {found['wall_s'] / 60:.0f} minutes, {times}."
+        f" The number of rows in the model differs by {abs(found['absorbed'] - found['expected'])}\nfrom that of the"
+        f" cells. On cells of tiles of 5 degrees that are left out, the mean of -log p is {found['log_loss']:.3f}"
+        f" ({found['log_loss_of_share']:.3f} with the share\nof land for each cell). Other processes used"
+        f" {found['others']:g} cores on average.\n`pip install global-land-mask && python"
+        f" tests/benchmarks/billion_rows.py {found['options']} --write`"
+    )
+
+
+def relief_text(found) -> str:
+    """A table of two fits."""
+    lines = [
+        f"Heights of {found['rows']:,} cells (deviation {found['sd']:.0f} m); seconds are those of learning and"
+        " absorbing. Left out are tiles of 5 degrees,\nand single cells among the others. Other processes used"
+        f" {found['others']:g} cores on average.",
+        "",
+        "| expert | s | RMSE, tiles (m) | in 95 % interval | RMSE, single cells (m) | in 95 % interval |",
+        "| --- | --: | --: | --: | --: | --: |",
+    ]
+    for name, title in {"fourier": "`--expert fourier`", "spatial": "`--partition spatial`"}.items():
+        if of := found.get(name):
+            shown = (f"{of[kind]['rmse']:.0f} | {of[kind]['coverage95']:.3f}" for kind in ("tiles", "near"))
+            lines.append(f"| {title} | {of['seconds']:.0f} | {' | '.join(shown)} |")
+    return "\n".join(
+        [*lines, "", f"`pip install itur && python tests/benchmarks/relief.py {found['options']} --write`"]
+    )
+
+
+SECTIONS = (
+    Section(
         "Accuracy over time",
         "benchmarks_accuracy.svg",
         "NMSE of the test rows against core seconds, one point per method: lower left is best. This page and its\n"
@@ -194,14 +248,14 @@ PICTURES = (
         by_set,
         accuracy,
     ),
-    Picture(
+    Section(
         "Calibration",
         "benchmarks_calibration.svg",
         "Shares of test rows inside central intervals, one point per data set; calibrated methods lie on the lines.",
         by_set,
         calibration,
     ),
-    Picture(
+    Section(
         "Growth with rows",
         "benchmarks_growth.svg",
         "Random subsets of the training rows of heaton_simulated, scored on its 44,431 test rows.\n"
@@ -209,5 +263,7 @@ PICTURES = (
         by_rows,
         growth,
     ),
-    Picture("Kills", "benchmarks_kills.svg", "", trial, kills),
+    Section("Kills", "benchmarks_kills.svg", kills_text, trial("replicas"), kills),
+    Section("886 million cells", "benchmarks_land.svg", land_text, trial("billion_rows"), land),
+    Section("9 million heights", "", relief_text, trial("relief")),
 )

@@ -1,14 +1,15 @@
 """Land and sea on a grid of 933 million cells, absorbed in one pass by a process that is killed on the way.
 
     python tests/benchmarks/billion_rows.py [--quick] [--rows N] [--kills K] [--workers W] [--model DIR]
-        [--linearise own] [--json FILE] [--figure PNG]
+        [--linearise own] [--write]
 
 The mask is that of the package global-land-mask; with --quick it is a small one made here. It is read once, packed to
 one bit a cell, and decoded when a partition is read. Partition k has the cells k, k + K, k + 2K, ..., and covers the
 globe. Inputs are points of the unit sphere, or --inputs lonlat: a fifth of the time, but neither periodic nor
 right at the poles. Rows are cells of equal weight, so the poles count for more than their area. Cells of
 every 20th tile of 5 degrees are left out of the fit and scored. A run with the same --model continues. Partitions are
-linearised under the posterior of those before or, with --linearise own, each at the mode of its rows alone.
+linearised under the posterior of those before or, with --linearise own, each at the mode of its rows alone. --write
+keeps the result for the page of benchmarks.
 """
 
 import argparse
@@ -31,12 +32,14 @@ import numpy as np
 import psutil
 from distributed import LocalCluster
 
+import records
 from bcmdist import GBCM, DaskRuntime, IngestOptions, Settings, register_source
 from bcmdist.data.dataset import entry_data
 from bcmdist.data.partition import Partition
 from bcmdist.data.reader import EntryShape
 from bcmdist.data.sources.delivery import Delivery
 from bcmdist.runtime.interface import Runtime, SerialRuntime
+from measurement import Watched, arguments_but, conditions
 
 ROWS, TILE, EVERY = 1_000_000, 5.0, 20
 COMMIT_EVERY = 8  # partitions
@@ -243,18 +246,11 @@ def of_sample(path, options, test):
         return found | {"fourier": scores(fourier, *test)}
 
 
-def figure(gbcm, kind, path):
-    """A map of the probability of land and of the deviation p (1 - p) ^ 1/2."""
-    import matplotlib.pyplot as plt
-
-    lon, lat = np.meshgrid(np.arange(-179.5, 180.0), np.arange(89.5, -90.0, -1.0))
-    p = probability(gbcm, inputs(lon.ravel(), lat.ravel(), kind)).reshape(lon.shape)
-    axes = plt.subplots(2, 1, figsize=(8, 8))[1]
-    for ax, values, title in zip(axes, (p, np.sqrt(p * (1 - p))), ("probability of land", "deviation"), strict=True):
-        plt.colorbar(ax.imshow(values, extent=(-180, 180, -90, 90)), ax=ax)
-        ax.set_title(title)
-    plt.savefig(path, dpi=120)
-    plt.close()
+def coarse_map(gbcm, kind):
+    """The probability of land in percent, from north to south, a text for each third degree of latitude."""
+    lon, lat = np.meshgrid(np.arange(-178.5, 180.0, 3.0), np.arange(88.5, -90.0, -3.0))
+    percent = np.round(100.0 * probability(gbcm, inputs(lon.ravel(), lat.ravel(), kind))).astype(int)
+    return [" ".join(map(str, line)) for line in percent.reshape(lon.shape)]
 
 
 def small_mask(path):
@@ -275,7 +271,9 @@ def main(options):
         url = f"mask://{path}?inputs={options.inputs}&rows={rows}&most={max(1, options.rows // rows)}"
         if not model.exists():
             prepare(path, model, options)
-        found, gbcm = absorb_with_kills(model, url, options), GBCM.load(model)
+        with Watched() as watched:
+            found = absorb_with_kills(model, url, options)
+        gbcm = GBCM.load(model)
         expected = sum(len(decoded(f"{url}#{k}")[1]) for k in range(Mask(url, None).lag(None)))
         found |= {"absorbed": gbcm.committee.total.rows, "expected": expected, "weights": gbcm.model.shared.size}
         found["us_per_row"] = 1e6 * found["cpu_s"] / max(found["rows"], 1)
@@ -283,9 +281,7 @@ def main(options):
         found |= scores(gbcm, *test)
         if options.sample:
             found["of_sample"] = of_sample(path, options, test)
-        if options.figure:
-            figure(gbcm, options.inputs, options.figure)
-        return found
+        return found | {"others": round(watched.others, 2), "map": coarse_map(gbcm, options.inputs)}
 
 
 def parse(arguments=None):
@@ -298,8 +294,7 @@ def parse(arguments=None):
     parser.add_argument("--linearise", choices=("own", "running"), default="running")
     parser.add_argument("--sample", type=int, help="fit as many cells at random, too, for comparison")
     parser.add_argument("--model")
-    parser.add_argument("--json")
-    parser.add_argument("--figure")
+    parser.add_argument("--write", action="store_true", help="keep the result in results/billion_rows.json")
     parser.add_argument("--ingest", nargs=2, metavar=("MODEL", "URL"), help="only absorb")
     return parser.parse_args(arguments)
 
@@ -311,7 +306,7 @@ if __name__ == "__main__":
         sys.exit()
     if not options.quick and find_spec("global_land_mask") is None:
         raise SystemExit("expected the package global-land-mask, found none; pip install it, or give --quick")
-    text = json.dumps(main(options), indent=1)
-    print(text)
-    if options.json:
-        Path(options.json).write_text(text)
+    found = conditions() | {"options": arguments_but("--write", "--model")} | main(options)
+    print(json.dumps(found, indent=1))
+    if options.write:
+        records.keep_trial("billion_rows", found)

@@ -152,6 +152,24 @@ def committee(data_set, options, folder, seconds):
 # --- What it ran on ---
 
 
+def conditions() -> dict:
+    """What is kept beside the figures of a script: now, machine, load and commit."""
+    date = datetime.now(UTC).isoformat(timespec="seconds")
+    return {"date": date, "machine": machine(), "load": round(os.getloadavg()[0], 2), "commit": commit()}
+
+
+def arguments_but(*names) -> str:
+    """Arguments of this command without these options and their values."""
+    given, kept = sys.argv[1:], []
+    while given:
+        word = given.pop(0)
+        if word not in names:
+            kept.append(word)
+        elif given and not given[0].startswith("--"):
+            given.pop(0)
+    return " ".join(kept)
+
+
 def machine() -> dict:
     """Processor, cores and memory."""
     return {

@@ -1,4 +1,5 @@
-"""Records of `python -m benchmarks`, one JSON file a data set, which is replaced after each method; their figures."""
+"""Records of `python -m benchmarks`, one JSON file a data set, which is replaced after each method; their figures; and
+results of other scripts, a file each."""
 
 import json
 import os
@@ -28,6 +29,17 @@ def keep(record: Record, folder: Path = FOLDER) -> None:
     written = folder / f"{record['set']}.partial"
     written.write_text(json.dumps(list(records.values()), indent=1) + "\n")
     os.replace(written, folder / f"{record['set']}.json")
+
+
+def load_trial(name: str, folder: Path = FOLDER) -> dict:
+    """The result of another script; empty where there is none."""
+    path = folder / f"{name}.json"
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
+def keep_trial(name: str, found: dict, folder: Path = FOLDER) -> None:
+    """Keep the result of another script in place of the one before."""
+    (folder / f"{name}.json").write_text(json.dumps(found, indent=1) + "\n")
 
 
 # --- Figures ---

@@ -1,12 +1,12 @@
 """The relief of the earth, 9.36 million cells, absorbed by Fourier experts and by experts of spatial cells.
 
     python tests/benchmarks/relief.py [--quick] [--every N] [--spatial] [--workers W] [--kernel K] [--tolerance T]
-        [--json FILE]
+        [--write]
 
 Heights above sea level are those of the package itur; with --quick they are a small field made here. Cells of every
 20th tile of 5 degrees are left out of the fit and scored: RMSE, coverage of 95 % intervals, MNLP, CRPS. Tiles are
 large beside what correlates in a relief, so some cells among those of the fit are left out and scored, too. --every N
-keeps every N-th row and column.
+keeps every N-th row and column. --write keeps the result for the page of benchmarks.
 """
 
 import argparse
@@ -19,8 +19,10 @@ from pathlib import Path
 import numpy as np
 from billion_rows import held_out, one_in
 
+import records
 from bcmdist import GBCM, DaskRuntime, SerialRuntime, Settings
 from bcmdist.data.writing import append_rows
+from measurement import Watched, arguments_but, conditions
 
 CHUNK = 250_000
 SCORED = 20_000  # rows of each kind
@@ -97,7 +99,7 @@ def parse(arguments=None):
     parser.add_argument("--workers", type=int, default=2, help="0: one process")
     parser.add_argument("--kernel", default="matern32")
     parser.add_argument("--tolerance", type=float, default=0.01)
-    parser.add_argument("--json")
+    parser.add_argument("--write", action="store_true", help="keep the result in results/relief.json")
     return parser.parse_args(arguments)
 
 
@@ -105,7 +107,10 @@ if __name__ == "__main__":
     options = parse()
     if not options.quick and find_spec("itur") is None:
         raise SystemExit("expected the package itur, found none; pip install --no-deps itur, or give --quick")
-    text = json.dumps(main(options), indent=1)
-    print(text)
-    if options.json:
-        Path(options.json).write_text(text)
+    about = conditions() | {"options": arguments_but("--write")}
+    with Watched() as watched:
+        found = about | main(options)
+    found["others"] = round(watched.others, 2)
+    print(json.dumps(found, indent=1))
+    if options.write:
+        records.keep_trial("relief", found)

@@ -25,7 +25,6 @@ import threading
 import time
 import urllib.request
 from collections import Counter
-from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
@@ -33,16 +32,17 @@ import psutil
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+import records
 from bcmdist import GBCM, Settings, publish
 from bcmdist.client import Client
 from bcmdist.errors import BcmdistError
-from measurement import commit, machine
+from measurement import conditions
 from redis_server import RedisServer
 
 INPUTS, FIRST_ROWS, ROWS = 2, 4000, 100  # columns; rows of the first fit; rows of a request or an entry
 ASKERS, SENDERS = 8, 2
 LOOK_SECONDS = 2.0
-RESULTS = Path(__file__).parent / "results" / "replicas.json"
+RESULT = "replicas"  # in the folder of results
 WANTED = "odd_rows 0, failed 0, p99_times <= 10"
 
 
@@ -272,11 +272,11 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--json", action="store_true")
-    parser.add_argument("--write", action="store_true", help=f"keep the result in {RESULTS.name}")
+    parser.add_argument("--write", action="store_true", help=f"keep the result in results/{RESULT}.json")
     parser.add_argument("--seconds", type=float, default=600.0, help="for which processes are killed")
     parser.add_argument("--every", type=float, default=6.0, help="seconds between two kills [default: %(default)g]")
     parser.add_argument("--rate", type=float, help="single points a second [default: half of what can be answered]")
-    given = parser.parse_args()
+    given, beside = parser.parse_args(), conditions()
     os.environ["OMP_NUM_THREADS"] = "1"
     with tempfile.TemporaryDirectory() as folder:
         server = RedisServer(folder)
@@ -289,8 +289,7 @@ def main():
         print(json.dumps(found))
         return
     if given.write:
-        record = {"date": datetime.now(UTC).isoformat(timespec="seconds"), "machine": machine(), "commit": commit()}
-        RESULTS.write_text(json.dumps(record | found, indent=1) + "\n")
+        records.keep_trial(RESULT, beside | found)
     found["kills"] = dict(Counter(kind for _, kind in found.pop("kills")))
     del found["timeline"]
     for name, value in found.items():

@@ -12,7 +12,7 @@ import baselines
 import benchmark_options
 import benchmark_page
 import records
-from benchmark_pictures import PICTURES, digest
+from benchmark_pictures import SECTIONS, digest
 from commands import run
 from data_sets import SETS, SUBSETS, Matern, kriging, some_rows_of_field
 from measurement import Watched, too_many
@@ -58,16 +58,16 @@ def test_the_table_of_readme_is_made_from_the_results():
     )
 
 
-@pytest.mark.parametrize("picture", PICTURES, ids=lambda picture: picture.file)
-def test_pictures_are_made_from_the_results(picture):
-    drawn = benchmark_page.GUIDE / picture.file
-    if not picture.figures(records.FOLDER):
+@pytest.mark.parametrize("section", [one for one in SECTIONS if one.draw], ids=lambda one: one.file)
+def test_pictures_are_made_from_the_results(section):
+    drawn = benchmark_page.GUIDE / section.file
+    if not section.figures(records.FOLDER):
         assert not drawn.exists()
         return
     text = drawn.read_text()
-    assert f">{digest(picture.figures(records.FOLDER))}<" in text, "cd tests && python -m benchmarks --write"
+    assert f">{digest(section.figures(records.FOLDER))}<" in text, "cd tests && python -m benchmarks --write"
     assert len(text) < 150_000
-    assert f"]({picture.file})" in benchmark_page.PAGE.read_text()
+    assert f"]({section.file})" in benchmark_page.PAGE.read_text()
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
@@ -139,12 +139,34 @@ def test_growth_is_drawn_by_rows_and_has_no_tables(tmp_path):
     for name, rows in (*SUBSETS.items(), ("heaton_simulated", 105_569)):
         one = run_of(nmse=1e3 / rows)
         records.keep(record("bcmdist", one, name=name) | {"train_rows": rows}, tmp_path)
-    growth = next(picture for picture in PICTURES if "Growth" in picture.title)
+    growth = next(one for one in SECTIONS if "Growth" in one.title)
     found = growth.figures(tmp_path)["bcmdist"]
     assert found["rows"] == [1000, 3000, 10_000, 30_000, 105_569]
     assert found["nmse"][0] == 1.0
     assert "## heaton_simulated" in benchmark_page.page(tmp_path)
     assert "## heaton_1000" not in benchmark_page.page(tmp_path)
+
+
+LAND = {"absorbed": 900, "expected": 900, "weights": 20, "wall_s": 600.0, "kills": 3, "log_loss": 0.2, "others": 0.1}
+LAND |= {"log_loss_of_share": 0.6, "options": "--kills 3", "map": ["0 50", "100 20"]}
+LAND |= {"calibration": [[0.1, 0.2, 10], [0.9, 0.8, 10]]}
+HEIGHTS = {"rmse": 255.0, "coverage95": 0.918}
+RELIEF = {"rows": 800, "sd": 820.0, "others": 0.1, "options": "--spatial"}
+RELIEF |= {"fourier": {"seconds": 23.0, "tiles": HEIGHTS, "near": HEIGHTS}}
+
+
+def test_trials_of_other_scripts_have_their_sections(folder):
+    records.keep_trial("billion_rows", LAND, folder)
+    records.keep_trial("relief", RELIEF, folder)
+    text = benchmark_page.page(folder)
+    assert "each of 900 cells" in text
+    assert "in 10 minutes, killed 3 times on the way. The number of rows in the model differs by 0" in text
+    assert "tests/benchmarks/billion_rows.py --kills 3 --write`" in text
+    assert "| `--expert fourier` | 23 | 255 | 0.918 | 255 | 0.918 |" in text
+    assert "`--partition spatial` |" not in text, "it was not measured"
+    map_of_land = next(one for one in SECTIONS if one.file == "benchmarks_land.svg")
+    assert map_of_land.figures(folder) == LAND
+    assert len(map_of_land.draw(LAND).axes) == 5  # with the scales of two maps
 
 
 def test_thinned_rows_are_some_of_all(tmp_path, rng):
