@@ -220,7 +220,8 @@ def test_a_fit_refuses_errors_of_inputs_that_it_cannot_learn_from(measured_input
     "kind",
     [
         GBCMClassifier,
-        *(pytest.param(kind, marks=pytest.mark.nightly) for kind in (GBCMCountRegressor, GBCMLifetimeRegressor)),
+        pytest.param(GBCMCountRegressor, marks=pytest.mark.nightly),
+        pytest.param(GBCMLifetimeRegressor, marks=pytest.mark.nightly),
     ],
 )
 def test_other_estimators_learn_from_inputs_with_errors(kind, rng):

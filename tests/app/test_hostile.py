@@ -13,6 +13,7 @@ pytest.importorskip("fastapi", reason="the service: pip install 'bcmdist[serve]'
 SCRIPT = TESTS / "benchmarks" / "hostile.py"
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_nobody_is_kept_out_by_hostile_clients(tmp_path):
     """How fast answers are is for a quiet machine; that there is one, and how much memory grows, for any."""

@@ -453,6 +453,7 @@ def test_forgeries_of_valid_checksums_are_foreseen(originals, tmp_path):
     assert_all_foreseen(list(campaign(originals, tmp_path, QUICK, 60, SEED)))
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_many_forgeries_of_valid_checksums_are_foreseen(originals, tmp_path):
     words = assert_all_foreseen(list(campaign(originals, tmp_path, list(KINDS), 500, SEED + 1)))

@@ -175,7 +175,7 @@ def test_without_learning_or_skewed_columns_auto_leaves_inputs_alone(rng, wave):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("partition", ["chunks", "spatial"])
+@pytest.mark.parametrize("partition", ["chunks", pytest.param("spatial", marks=pytest.mark.nightly)])
 def test_left_out_rows_choose_logarithms_where_targets_are_smooth_in_them(rng, partition):
     X, y = skewed(rng, 1200)
     gbcm = GBCM.fit(X[:800], y[:800], Settings(effort="quick", partition=partition))

@@ -213,7 +213,7 @@ def test_the_estimator(rng):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("expert", ["fitc", "sor", "fourier", "mnnmix", "dgp"])
+@pytest.mark.parametrize("expert", ["fitc", "sor", "fourier", "mnnmix", pytest.param("dgp", marks=pytest.mark.nightly)])
 def test_other_experts_profit_as_well(expert):
     X, y, t = unequal(0, rows=400)
     Z = np.linspace(0.5, 9.5, 300)[:, None]
@@ -227,7 +227,7 @@ def test_other_experts_profit_as_well(expert):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("way", ["clean", "hmc"])
+@pytest.mark.parametrize("way", ["clean", pytest.param("hmc", marks=pytest.mark.nightly)])
 def test_with_noisy_inputs(rng, way, monkeypatch):
     """Errors of inputs and of targets at once: that of targets is not learned again. Four rounds of draws do."""
     monkeypatch.setattr("bcmdist.methods.noisy_inputs.training.ROUNDS", {"quick": 4})

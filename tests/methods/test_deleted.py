@@ -84,7 +84,9 @@ def test_no_test_of_the_core_imports_a_method():
     assert len(paths) > 100
 
 
-@pytest.fixture(params=[*([name] for name in METHODS), METHODS], ids=[*METHODS, "all"])
+@pytest.fixture(
+    params=[*(pytest.param([name], marks=pytest.mark.nightly) for name in METHODS), METHODS], ids=[*METHODS, "all"]
+)
 def without(request, tmp_path):
     """Names of methods, and a copy of the package and the core's tests without them."""
     for name in ("bcmdist", "tests", "examples"):

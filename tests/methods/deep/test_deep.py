@@ -147,7 +147,7 @@ def test_the_cluster_trains_the_same_layers(trained, brief, cluster, rng, briefl
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("layers", "units"), [(1, None), (2, 1), (3, 2)])
+@pytest.mark.parametrize(("layers", "units"), [(1, None), pytest.param(2, 1, marks=pytest.mark.nightly), (3, 2)])
 def test_other_depths(wave, briefly, monkeypatch, layers, units):
     """A layer, a warped process, and two hidden layers, of whose mixture both are to have learned something."""
     monkeypatch.setitem(adam.STEPS, "quick", 200)

@@ -339,7 +339,7 @@ class Killed(BaseException):
     """As by a signal."""
 
 
-@pytest.mark.parametrize("way", ["clean", pytest.param("hmc", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("way", ["clean", pytest.param("hmc", marks=pytest.mark.nightly)])
 @pytest.mark.slow
 def test_a_killed_learning_goes_on_with_the_next_round(way, folder, monkeypatch):
     few = write_sinc(folder, f"few-{way}.zarr", rows=60)
