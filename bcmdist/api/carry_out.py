@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -42,10 +42,10 @@ from bcmdist.api.validation.folds import column_to_keep
 from bcmdist.api.validation.result import ValidationResult
 from bcmdist.committee.growth import capacity
 from bcmdist.committee.mixture_commits import is_mixture
-from bcmdist.committee.revision import entries_of, new_store
+from bcmdist.committee.revision import entries_of, merged_before, new_store
 from bcmdist.data.dataset import open_data
 from bcmdist.data.observations import TARGET_VARIANCE
-from bcmdist.data.outputs import refuse_existing
+from bcmdist.data.outputs import exists, refuse_existing
 from bcmdist.data.tables.options import is_geojson
 from bcmdist.data.tables.writing import refuse_csv_safe
 from bcmdist.errors import InvalidOption, InvalidRequest
@@ -59,7 +59,7 @@ from bcmdist.runtime.threads import one_thread
 from bcmdist.storage.commits import open_store
 
 FINISHED = "finished"
-"""the figure `resumed` of a fit that had nothing left to do; "continued" where it had; absent for a new model"""
+"""the figure `resumed` of a fit or merge that had nothing left to do; "continued" where it had; absent if it is new"""
 Work = Callable[[Runtime], dict[str, Any]]
 """Remaining work of a request: from a runtime to its figures. `seconds` and `rows_per_second`, filled in by
 `carry_out`, are None"""
@@ -100,6 +100,28 @@ def carry_out(
 
 
 @functools.singledispatch
+def left_of(request: Request) -> Request | None:
+    """What is left of a request that an earlier process has begun, and whose checks it passed; None if it was done.
+
+    Fits, ingestions and merges find by themselves what is done; to score or refit again does no harm.
+    """
+    return request
+
+
+@left_of.register
+def _left_of_forget(request: ForgetRequest) -> Request | None:
+    with opened(request.model) as before:
+        ledger = before.predictive.snapshot.ledger
+        keys = [key for key in request.keys if ledger.holds(key)]
+    return replace(request, keys=keys) if keys else None
+
+
+@left_of.register
+def _left_of_predict(request: PredictRequest) -> Request | None:
+    return None if exists(request.out) else request  # an output appears complete or not at all
+
+
+@functools.singledispatch
 def begun(request: Request) -> AbstractContextManager[Work]:
     """Context manager: validate a request as far as possible without a runtime; return the remaining work."""
     raise InvalidRequest(
@@ -132,12 +154,16 @@ def _fitting(request: FitRequest, started: float) -> Iterator[Work]:
             return plan(request.data, settings, model=request.model, runtime=runtime, begun=started).to_json()
         before = open_store(request.model).head()
         fitted = how(request.data, settings, model=request.model, runtime=runtime)
-        figures: dict[str, Any] = fitted.info() | {"seconds": None}
-        if before:
-            figures["resumed"] = FINISHED if figures.get("commit") == before else "continued"
-        return figures
+        return _resumed(before, fitted.info() | {"seconds": None})
 
     yield work
+
+
+def _resumed(before: int, figures: dict[str, Any]) -> dict[str, Any]:
+    """Figures of a model that was at commit `before` (0: new), with those that say whether anything was left to do."""
+    if before:
+        figures["resumed"] = FINISHED if figures.get("commit") == before else "continued"
+    return figures
 
 
 @begun.register
@@ -205,13 +231,17 @@ def _forget(request: ForgetRequest) -> Iterator[Work]:
 @contextlib.contextmanager
 def _merge(request: MergeRequest) -> Iterator[Work]:
     refuse_single(request.model_a, request.model_b)
-    if not is_mixture(request.model_a):
-        new_store(request.model)  # raises if it is not new
     with opened(request.model_a) as one, opened(request.model_b) as other:
-        of_one_kind: Any = other
+        of_one_kind, before = cast(Any, other), None
+        if not is_mixture(request.model_a):
+            both = one.predictive.snapshot, other.predictive.snapshot
+            before = merged_before(*both, request.model, request.query_most)
+            if not before:
+                new_store(request.model)  # raises if it is not new
 
         def work(runtime: Runtime) -> dict[str, Any]:
-            return one.merge(of_one_kind, request.model, query_most=request.query_most, runtime=runtime).info()
+            merged = one.merge(of_one_kind, request.model, query_most=request.query_most, runtime=runtime)
+            return _resumed(before.commit if before else 0, merged.info())
 
         yield work
 

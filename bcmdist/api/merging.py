@@ -25,11 +25,16 @@ def merge(
 ) -> Snapshot:
     """Merge two committees into the new directory `model`, calibrated with the rows of both; see `revision.merge`.
 
+    A merge that was interrupted is continued; of one that was finished, the result is returned.
+
     Raises
     ------
     InvalidOption, ModelsDiffer, ModelExists
     """
-    merged = revision.merge(one, other, model, query_most=query_most).kept(*one.keep, *other.keep)
+    before = revision.merged_before(one, other, model, query_most)
+    if before and before.commit > 1:  # the first commit is the sum alone
+        return before
+    merged = (before or revision.merge(one, other, model, query_most=query_most)).kept(*one.keep, *other.keep)
     rows, larger = merged.committee.total.rows, revision.larger(one, other)
     if "local" in (one.facts.method, other.facts.method):
         warn(

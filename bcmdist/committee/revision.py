@@ -9,7 +9,9 @@ query points still depend on the forgotten rows.
 Other processes may commit meanwhile: messages are recomputed once, and withdrawn from the newest commit.
 """
 
+import hashlib
 import itertools
+import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -259,7 +261,7 @@ def merge(one: Snapshot, other: Snapshot, model: Location, *, query_most: int | 
     ModelExists
         The directory is not empty.
     """
-    base = larger(one, other)
+    base, job = larger(one, other), _merge_job(one, other, query_most)
     one, other = rescaled(one, base), rescaled(other, base)
     same_points = _refuse_different(one, other)
     _refuse_shared_rows(one, other)
@@ -283,12 +285,27 @@ def merge(one: Snapshot, other: Snapshot, model: Location, *, query_most: int | 
     arrays = [snapshot.facts.cells.array for snapshot in (one, other) if absorbed_in_cells(snapshot)]
     if arrays:
         facts = facts.changed(cells=Cells(array=arrays[0]))  # its ledger keys name this array
-    facts = facts.changed(surveyed=store.put_segment(list(surveyed.values())), job="merge", **of_query)
+    facts = facts.changed(surveyed=store.put_segment(list(surveyed.values())), job=job, **of_query)
     chunks = {k: c for snapshot in (one, other) for k, c in recorded_chunks(snapshot.store, snapshot.facts).items()}
     if chunks:
         facts = facts.changed(chunks=store.put_arrays({"chunks": to_table(chunks)})["chunks"])
     committee = Committee(total, found.shared.belief)
     return replace(one, model=found).written(store, committee, _by_committee(ledger), facts)
+
+
+def merged_before(one: Snapshot, other: Snapshot, model: Location, query_most: int | None) -> Snapshot | None:
+    """The newest commit of `model` if it is the merge of these two commits and has absorbed nothing else."""
+    if not open_store(model).head():
+        return None
+    found = Snapshot.load(model)
+    same = found.facts.job == _merge_job(one, other, query_most)
+    return found if same and len(found.ledger) == len(one.ledger) + len(other.ledger) else None
+
+
+def _merge_job(one, other, query_most):
+    """Hash of a merge: of two commits, in either order, and of the number of query points."""
+    asked = [*sorted(snapshot.reference.digest for snapshot in (one, other)), query_most]
+    return hashlib.sha256(json.dumps(asked).encode()).hexdigest()
 
 
 def new_store(model: Location) -> ModelStore:

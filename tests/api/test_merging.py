@@ -7,10 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bcmdist import GBCM, Settings
+from bcmdist import GBCM, SerialRuntime, Settings
+from bcmdist.api import merging
+from bcmdist.api.carry_out import carry_out
+from bcmdist.api.requests import MergeRequest
 from bcmdist.data.dataset import open_data
 from bcmdist.data.partition import partitions
-from bcmdist.errors import BcmdistWarning
+from bcmdist.errors import BcmdistWarning, ModelExists
 from problems import assert_same_committee
 
 ROWS, EACH = 360, 60
@@ -141,6 +144,39 @@ def test_nothing_is_said_where_nothing_is_calibrated(make_data, rng, tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         one.merge(other, tmp_path / "both")
+
+
+def test_a_killed_merge_is_continued_and_a_finished_one_returned(make_data, rng, tmp_path, monkeypatch):
+    settings = replace(GIVEN, task="regression", likelihood="gaussian")
+    X, y = heavy_tailed(rng)
+    _, one, other = halves(make_data, (X, y), settings, tmp_path, 3)
+    expected = one.merge(other, tmp_path / "calm").predict(X, quantiles=(0.01, 0.9))
+    request = MergeRequest(str(one.url), str(other.url), model=str(tmp_path / "both"))
+
+    def merged():
+        return carry_out(request, SerialRuntime)
+
+    with monkeypatch.context() as killed:
+        killed.setattr(merging, "measured_anew", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            merged()
+    assert "spread" not in GBCM.load(tmp_path / "both").facts  # the sum is committed, and nothing is calibrated yet
+    assert merged()["resumed"] == "continued"
+    both = other.merge(one, tmp_path / "both")
+    assert (both.commit, both.ledger.rows) == (2, ROWS)
+    for name, values in both.predict(X, quantiles=(0.01, 0.9)).items():
+        np.testing.assert_array_equal(values, expected[name], err_msg=name)
+    assert merged()["resumed"] == "finished"
+    for changed in (one.partial_fit(X + 9.0, y), GBCM.load(tmp_path / "prepared")):
+        with pytest.raises(ModelExists, match="expected a new or empty directory"):
+            changed.merge(other, tmp_path / "both")
+    both.partial_fit(X + 9.0, y)
+    with pytest.raises(ModelExists, match="expected a new or empty directory"):
+        other.merge(GBCM.load(one.url, commit=1), tmp_path / "both")
+
+
+def interrupted(*_):
+    raise KeyboardInterrupt
 
 
 def test_rows_in_memory_stay_for_as_long_as_a_merged_model(rng, tmp_path):

@@ -193,6 +193,7 @@ ALL = (
     *(DataSet(f"uci_{name}", "regression", "mask", splits=FOLDS) for name in UCI),
     DataSet("lucas_house", "regression", "own", rewrite=houses(1), reference=EXACT),
     DataSet("lucas_house_beyond", "regression", "own", file="lucas_house", rewrite=houses(2), reference=EXACT),
+    DataSet("heaton_small", "regression", "own", field=True),
     DataSet("heaton_simulated", "regression", "own", field=True),
     *(
         DataSet(name, "regression", "own", field=True, file="heaton_simulated", rewrite=some_rows_of_field(rows))

@@ -87,10 +87,6 @@ def fit(make_runtime, as_json, **options) -> dict:
     Example: bcmdist fit houses.csv --y price --model model
     """
     started = time.perf_counter()
-    from bcmdist.api.carry_out import FINISHED, carry_out  # quick start
+    from bcmdist.api.carry_out import carry_out  # quick start
 
-    figures, words = carry_out(request_of(FitRequest, options), make_runtime, started=started), None
-    if figures.get("resumed") == FINISHED:
-        again = f"`bcmdist info {figures['model']}` describes it"
-        words = {"nothing to do": f"this job is finished (commit {figures['commit']}); {again}"}
-    return report(figures, as_json, words)
+    return report(carry_out(request_of(FitRequest, options), make_runtime, started=started), as_json)

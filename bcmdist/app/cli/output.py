@@ -35,12 +35,21 @@ def report(figures, as_json, text=None) -> dict:
         warned = click.get_current_context().meta.get(WARNINGS)
         click.echo(json.dumps(finite(figures | ({"warnings": warned} if warned else {}))))
         return figures
-    shown = {name: value for name, value in (text or in_words(figures)).items() if not is_nothing(value)}
+    text = text or _nothing_to_do(figures) or in_words(figures)
+    shown = {name: value for name, value in text.items() if not is_nothing(value)}
     width = max((len(name) for name in shown), default=0)
     for name, value in shown.items():
         for number, line in enumerate(value if isinstance(value, Lines) else [readable(value)]):
             click.echo(f"{'' if number else name:{width}}  {one_line(line)}")
     return figures
+
+
+def _nothing_to_do(figures):
+    """Entries of the table of a request that an earlier process had finished; None for others."""
+    if figures.get("resumed") != "finished":
+        return None
+    again = f"`bcmdist info {figures['model']}` describes it"
+    return {"nothing to do": f"this job is finished (commit {figures['commit']}); {again}"}
 
 
 class Lines(tuple[str, ...]):
