@@ -26,9 +26,11 @@ README_COLUMNS = {
 README_TEXT = """
 {name}: {train_rows:,} training and {test_rows:,} test rows of {inputs} inputs on {cores} cores. Seconds cover learning
 and predicting. RMSE and the mean of -log p, p the predictive density of a test row: lower is better. In 95 % intervals:
-.95 is best. Each package uses its default settings, except as noted. To reproduce:
-`cd tests && python -m benchmarks --sets {name}`. [More data sets and packages](examples/guide/benchmarks.md), with the
-cases where others do better first."""
+.95 is best. Each package uses its default settings, except as noted; a note with rows means that it was trained on that
+many. To reproduce: `cd tests && python -m benchmarks --sets {name}`.
+
+{coverage}
+[All data sets and packages](examples/guide/benchmarks.md), with the cases where others do better first."""
 README_PART = ("<!-- benchmarks -->", "<!-- /benchmarks -->")
 NOTABLE, NOTABLE_NATS = 0.01, 0.01  # a share, and a difference of log densities: smaller ones are no loss
 SHARES = ("accuracy", "ece", "concordance", *(f"coverage{level}" for level in LEVELS))
@@ -297,10 +299,21 @@ def readme_table(folder: Path = records.FOLDER) -> str:
         lines.append(row([title(record), *cells, note(record)]))
     first = found[0]
     counts = {name: first[name] for name in ("train_rows", "test_rows", "inputs")}
-    lines.append(README_TEXT.format(name=README_SET, cores=first["machine"]["cores"], **counts))
+    about = {"name": README_SET, "cores": first["machine"]["cores"], "coverage": coverage(folder)}
+    lines.append(README_TEXT.format(**about, **counts))
     if any(map(busy, found)):
         lines.append("A * marks times measured on a busy machine.")
     return "\n".join([README_PART[0], *lines, README_PART[1]])
+
+
+def coverage(folder: Path) -> str:
+    """How many of the test rows intervals of ours held, by set."""
+    ours = (records.load(name, folder).get(OURS) for name in SETS if name not in SUBSETS)
+    shares = [share for record in ours if record and (share := records.median(record, "coverage95")) is not None]
+    return (
+        f"On {len(shares)} data sets, 95% intervals of bcmdist contained {min(shares):.0%} to {max(shares):.0%} of the"
+        f" test rows, {statistics.median(shares):.0%} in the median."
+    ).replace("%", " %")
 
 
 def with_table(text: str, table: str) -> str:
