@@ -38,10 +38,11 @@ heads() {
         git+https://github.com/zarr-developers/zarr-python git+https://github.com/numpy/numpy
 }
 
-# Slow tests of folders but for those that are marked `alone` or `nightly`; those marked `alone`, of folders or of files
-# by a pattern; and the others.
+# Slow tests of these folders but for those marked `alone` or `nightly`.
 slow() { python -m pytest -rs -m 'slow and not alone and not nightly' --durations=20 "${@/#/tests/}"; }
+# Slow tests marked `alone`, of these folders, or of the files of a pattern.
 alone() { python -m pytest -rs -m 'slow and alone' --durations=20 ${@/#/tests/}; }
+# The long tests; with BCMDIST_DATA also those of real data.
 nightly() { python -m pytest -rs -m nightly --durations=0; }
 
 # Every night, and not in `all`: tests of optional packages that no other job installs.

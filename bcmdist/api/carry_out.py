@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
@@ -42,10 +42,10 @@ from bcmdist.api.validation.folds import column_to_keep
 from bcmdist.api.validation.result import ValidationResult
 from bcmdist.committee.growth import capacity
 from bcmdist.committee.mixture_commits import is_mixture
-from bcmdist.committee.revision import entries_of, merged_before, new_store
+from bcmdist.committee.revision import entries_of, existing_merge, new_store
 from bcmdist.data.dataset import open_data
 from bcmdist.data.observations import TARGET_VARIANCE
-from bcmdist.data.outputs import exists, refuse_existing
+from bcmdist.data.outputs import refuse_existing
 from bcmdist.data.tables.options import is_geojson
 from bcmdist.data.tables.writing import refuse_csv_safe
 from bcmdist.errors import InvalidOption, InvalidRequest
@@ -97,28 +97,6 @@ def carry_out(
     seconds = time.perf_counter() - started
     whole = {"seconds": seconds, "rows_per_second": figures.get("rows", 0) / seconds}
     return figures | {name: value for name, value in whole.items() if name in figures}
-
-
-@functools.singledispatch
-def left_of(request: Request) -> Request | None:
-    """What is left of a request that an earlier process has begun, and whose checks it passed; None if it was done.
-
-    Fits, ingestions and merges find by themselves what is done; to score or refit again does no harm.
-    """
-    return request
-
-
-@left_of.register
-def _left_of_forget(request: ForgetRequest) -> Request | None:
-    with opened(request.model) as before:
-        ledger = before.predictive.snapshot.ledger
-        keys = [key for key in request.keys if ledger.holds(key)]
-    return replace(request, keys=keys) if keys else None
-
-
-@left_of.register
-def _left_of_predict(request: PredictRequest) -> Request | None:
-    return None if exists(request.out) else request  # an output appears complete or not at all
 
 
 @functools.singledispatch
@@ -232,16 +210,16 @@ def _forget(request: ForgetRequest) -> Iterator[Work]:
 def _merge(request: MergeRequest) -> Iterator[Work]:
     refuse_single(request.model_a, request.model_b)
     with opened(request.model_a) as one, opened(request.model_b) as other:
-        of_one_kind, before = cast(Any, other), None
+        of_one_kind: Any = other
         if not is_mixture(request.model_a):
             both = one.predictive.snapshot, other.predictive.snapshot
-            before = merged_before(*both, request.model, request.query_most)
-            if not before:
+            if not existing_merge(*both, request.model, request.query_most):
                 new_store(request.model)  # raises if it is not new
 
         def work(runtime: Runtime) -> dict[str, Any]:
+            before = open_store(request.model).head()
             merged = one.merge(of_one_kind, request.model, query_most=request.query_most, runtime=runtime)
-            return _resumed(before.commit if before else 0, merged.info())
+            return _resumed(before, merged.info())
 
         yield work
 

@@ -13,7 +13,7 @@ from bcmdist.committee.absorbed import readable_partitions
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.groups import Location
 from bcmdist.data.schema import warn
-from bcmdist.errors import BcmdistError, InvalidOption
+from bcmdist.errors import BcmdistError, InvalidOption, SchedulerUnreachable, WorkerLost
 from bcmdist.prediction.errors.class_probabilities import calibrated
 from bcmdist.prediction.leave_one_out import sites_repeat
 from bcmdist.prediction.measuring.measurement import measured, measured_anew
@@ -25,16 +25,17 @@ def merge(
 ) -> Snapshot:
     """Merge two committees into the new directory `model`, calibrated with the rows of both; see `revision.merge`.
 
-    A merge that was interrupted is continued; of one that was finished, the result is returned.
+    A merge of the same commits that was interrupted is continued; if it is complete, it is returned.
 
     Raises
     ------
     InvalidOption, ModelsDiffer, ModelExists
     """
-    before = revision.merged_before(one, other, model, query_most)
-    if before and before.commit > 1:  # the first commit is the sum alone
-        return before
-    merged = (before or revision.merge(one, other, model, query_most=query_most)).kept(*one.keep, *other.keep)
+    merged = revision.existing_merge(one, other, model, query_most)
+    merged = merged or revision.merge(one, other, model, query_most=query_most)
+    merged = merged.kept(*one.keep, *other.keep)
+    if revision.is_calibrated(merged):
+        return merged
     rows, larger = merged.committee.total.rows, revision.larger(one, other)
     if "local" in (one.facts.method, other.facts.method):
         warn(
@@ -42,10 +43,13 @@ def merge(
             "only; fit again with all rows for these"
         )
     subject, stay = _looked_at(merged), f"{larger.url} ({larger.committee.total.rows} of {rows} rows)"
-    remedy = "merge again where all rows can be read"
+    remedy = "merge again, into another directory, where all rows can be read"
     try:
         readable = sum(part.rows for part in readable_partitions(merged)) if subject else rows
-        found = measured_anew(calibrated(merged, runtime), runtime).committed_or_newest()
+        found = measured_anew(calibrated(merged, runtime), runtime)
+        found = (revision.as_calibrated(found) if readable == rows else found).committed_or_newest()
+    except (SchedulerUnreachable, WorkerLost):  # the same merge goes on from the sum
+        raise
     except BcmdistError as error:
         warn(f"{merged.url}: {subject} stay those of {stay}, as rows cannot be read; {remedy} ({error})")
         return measured(merged, runtime, read=False).committed_or_newest()

@@ -24,7 +24,7 @@ import warnings
 from collections.abc import Iterator
 from typing import Any
 
-from bcmdist.api.carry_out import FINISHED, carry_out, left_of
+from bcmdist.api.carry_out import carry_out
 from bcmdist.api.request_json import from_json
 from bcmdist.api.requests import Request
 from bcmdist.app.failures import described
@@ -47,8 +47,6 @@ class Claim:
         self.token = secrets.token_hex(8)
         self.mine = False
         self.cancelled = False
-        self.again = False
-        """whether an earlier coordinator has begun the job"""
 
     def take(self) -> bool:
         """Record that this coordinator has started; return False if the job has ended already."""
@@ -58,7 +56,6 @@ class Claim:
             names = [e["event"] for e in self.journal.since_asked()]
             if any(STATES.get(name) in ("finished", "failed", "cancelled", "interrupted") for name in names):
                 return False
-            self.again = any(e["event"] == "started" for e in self.journal.events)
             if self.journal.put("started", **facts):
                 self.mine, self.cancelled = True, "cancel" in names
                 return True
@@ -265,10 +262,7 @@ def _outcome(claim, watch, make_runtime):
             return "cancelled", {}
         with watch, _warnings_as_events(watch):
             request = _request(claim.journal.request)
-            left = left_of(request) if claim.again else request
-            if left is None:
-                return "finished", {"result": {"resumed": FINISHED}}
-            figures = carry_out(left, lambda: WatchedRuntime(make_runtime(address, watch), watch))
+            figures = carry_out(request, lambda: WatchedRuntime(make_runtime(address, watch), watch))
         if claim.cancelled:  # ingestion that watches a source returns normally when interrupted
             return "cancelled", {}
         if figures.get("stopped"):

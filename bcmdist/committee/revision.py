@@ -293,19 +293,36 @@ def merge(one: Snapshot, other: Snapshot, model: Location, *, query_most: int | 
     return replace(one, model=found).written(store, committee, _by_committee(ledger), facts)
 
 
-def merged_before(one: Snapshot, other: Snapshot, model: Location, query_most: int | None) -> Snapshot | None:
-    """The newest commit of `model` if it is the merge of these two commits and has absorbed nothing else."""
-    if not open_store(model).head():
+CALIBRATED = " calibrated"  # follows the hash of a merge that is complete
+
+
+def existing_merge(one: Snapshot, other: Snapshot, model: Location, query_most: int | None) -> Snapshot | None:
+    """The merge of these two commits in the directory `model`: the sum alone, or calibrated; None if there is none.
+
+    Any later change of the merged model makes it another one.
+    """
+    store = open_store(model)
+    head = store.head()
+    if head not in (1, 2):
         return None
-    found = Snapshot.load(model)
-    same = found.facts.job == _merge_job(one, other, query_most)
-    return found if same and len(found.ledger) == len(one.ledger) + len(other.ledger) else None
+    job, found = _merge_job(one, other, query_most), store.record(head)["facts"]["fit"]["job"]
+    return Snapshot.load(model, commit=head) if (head, found) in ((1, job), (2, job + CALIBRATED)) else None
+
+
+def is_calibrated(merged: Snapshot) -> bool:
+    """Whether a merge is complete."""
+    return merged.facts.job.endswith(CALIBRATED)
+
+
+def as_calibrated(merged: Snapshot) -> Snapshot:
+    """The snapshot of a complete merge, which remains to be committed if anything has changed since the sum."""
+    return merged.changed(job=merged.facts.job + CALIBRATED) if merged.pending else merged
 
 
 def _merge_job(one, other, query_most):
     """Hash of a merge: of two commits, in either order, and of the number of query points."""
-    asked = [*sorted(snapshot.reference.digest for snapshot in (one, other)), query_most]
-    return hashlib.sha256(json.dumps(asked).encode()).hexdigest()
+    commits = sorted(snapshot.reference.digest for snapshot in (one, other))
+    return hashlib.sha256(json.dumps([*commits, query_most]).encode()).hexdigest()
 
 
 def new_store(model: Location) -> ModelStore:

@@ -18,16 +18,10 @@ from bcmdist.storage.urls import FORMS, answering, on_objects
 REMOVALS, REMOVAL_SECONDS = 20, 0.1
 
 
-def exists(url) -> bool:
-    """Whether there is an output of this name on a local disk."""
-    where = absolute_url(url)
-    return "://" not in where and os.path.lexists(where)
-
-
 def refuse_existing(url) -> None:
     """Raise `DataExists` if an output on a local disk would overwrite something."""
     where = absolute_url(url)
-    if exists(where):
+    if "://" not in where and os.path.lexists(where):
         found = leads_nowhere(where) or f"{url} exists"
         raise DataExists(f"output: expected a new path, {found}; choose another path or remove it")
 

@@ -13,7 +13,7 @@ from bcmdist.api.carry_out import carry_out
 from bcmdist.api.requests import MergeRequest
 from bcmdist.data.dataset import open_data
 from bcmdist.data.partition import partitions
-from bcmdist.errors import BcmdistWarning, ModelExists
+from bcmdist.errors import BcmdistWarning, ModelExists, WorkerLost
 from problems import assert_same_committee
 
 ROWS, EACH = 360, 60
@@ -167,12 +167,29 @@ def test_a_killed_merge_is_continued_and_a_finished_one_returned(make_data, rng,
     for name, values in both.predict(X, quantiles=(0.01, 0.9)).items():
         np.testing.assert_array_equal(values, expected[name], err_msg=name)
     assert merged()["resumed"] == "finished"
-    for changed in (one.partial_fit(X + 9.0, y), GBCM.load(tmp_path / "prepared")):
+    at = one.commit
+    one.partial_fit(X + 9.0, y)
+    for changed in (GBCM.load(one.url), GBCM.load(tmp_path / "prepared")):  # other commits
         with pytest.raises(ModelExists, match="expected a new or empty directory"):
             changed.merge(other, tmp_path / "both")
-    both.partial_fit(X + 9.0, y)
+    one = GBCM.load(one.url, commit=at)
+    assert one.merge(other, tmp_path / "both").commit == 2
+    both.reweight({both.ledger[0].key: 2.0})
     with pytest.raises(ModelExists, match="expected a new or empty directory"):
-        other.merge(GBCM.load(one.url, commit=1), tmp_path / "both")
+        one.merge(other, tmp_path / "both")
+
+
+def test_a_merge_whose_cluster_is_lost_is_not_taken_for_complete(make_data, rng, tmp_path, monkeypatch):
+    _, one, other = halves(make_data, heavy_tailed(rng), GIVEN, tmp_path, 3)
+
+    def lost(*_):
+        raise WorkerLost("errors: workers died")
+
+    with monkeypatch.context() as without_workers:
+        without_workers.setattr(merging, "measured_anew", lost)
+        with pytest.raises(WorkerLost):
+            one.merge(other, tmp_path / "both")
+    assert "spread" in one.merge(other, tmp_path / "both").facts
 
 
 def interrupted(*_):

@@ -18,14 +18,13 @@ import zarr
 from click.testing import CliRunner
 
 from bcmdist import GBCM, SerialRuntime, Settings
-from bcmdist.api.carry_out import left_of
 from bcmdist.api.request_json import from_json, to_json
-from bcmdist.api.requests import FitRequest, ForgetRequest, MergeRequest, PredictRequest
+from bcmdist.api.requests import FitRequest
 from bcmdist.app import jobs
 from bcmdist.app.cli import jobs as jobcommands
 from bcmdist.app.cli.main import cli
 from bcmdist.app.coordinator import Claim, Superseded, Watch, WatchedRuntime, coordinate
-from bcmdist.app.journal import Journal, job_ids, open_job
+from bcmdist.app.journal import Journal, open_job
 from bcmdist.app.service.work import Work
 from bcmdist.errors import BcmdistError, BcmdistWarning, SchedulerUnreachable, UnsafeData
 from bcmdist.runtime.dask.scheduler import SchedulerMachine
@@ -530,38 +529,6 @@ def test_cancel_stops_it_and_resume_continues(wave, tmp_path, monkeypatch):
     assert (tmp_path / "m/commits/00000001.json").read_bytes() == prepared
     call("fit", path, "--model", tmp_path / "calm", *FIT, "--serial")
     assert_same_committee(GBCM.load(tmp_path / "m").committee, GBCM.load(tmp_path / "calm").committee)
-
-
-def test_a_job_whose_coordinator_died_after_the_work_is_found_done(wave, tmp_path, monkeypatch):
-    """A key that was forgotten, and an output that is complete; keys that are left are forgotten."""
-    path, *_ = wave
-    model = str(tmp_path / "m")
-    first, second, *_ = (entry.key for entry in GBCM.fit(path, fit_request(path, model).settings, model=model).ledger)
-    requests = [
-        ForgetRequest(model, [first]),
-        PredictRequest(model, path, out=str(tmp_path / "p.zarr")),
-        MergeRequest(model, model, model=str(tmp_path / "same")),
-    ]
-    for request in requests[:2]:
-        place = tmp_path / f"jobs of {type(request).__name__}"
-        with monkeypatch.context() as dying:
-            dying.setattr("bcmdist.app.coordinator.finite", died)
-            with pytest.raises(SystemExit):
-                jobs.submit(place, request, ThisMachine())
-        (job,) = job_ids(place)
-        journal = open_job(place, job)
-        assert jobs.status(journal)["state"] == "interrupted"
-        before = GBCM.load(model).commit
-        jobs.resume(journal, ThisMachine())
-        assert jobs.status(journal)["state"] == "finished"
-        assert GBCM.load(model).commit == before
-    left = left_of(ForgetRequest(model, [first, second]))
-    assert left.keys == [second]
-    assert left_of(requests[2]) is requests[2]  # finds out by itself
-
-
-def died(_):
-    raise SystemExit
 
 
 def test_a_later_coordinator_ends_an_earlier_one(wave, tmp_path):

@@ -26,8 +26,8 @@ README_COLUMNS = {
 README_TEXT = """
 {name}: {train_rows:,} training and {test_rows:,} test rows of {inputs} inputs on {cores} cores. Seconds cover learning
 and predicting. RMSE and the mean of -log p, p the predictive density of a test row: lower is better. In 95 % intervals:
-.95 is best. Each package uses its default settings, except as noted; a note with rows means that it was trained on that
-many. To reproduce: `cd tests && python -m benchmarks --sets {name}`.
+.95 is best. Each package uses its default settings, except as noted; a number of rows in the note is that of the rows
+it was trained on. To reproduce: `cd tests && python -m benchmarks --sets {name}`.
 
 {coverage}
 [All data sets and packages](examples/guide/benchmarks.md), with the cases where others do better first."""
@@ -170,8 +170,8 @@ def wrapped(text, width=150) -> str:
 
 
 def section(one, figures) -> str:
-    """A section with its picture."""
-    picture = f"![{one.title}]({one.file})\n\n" * bool(one.file)
+    """A section, with its picture if it has one."""
+    picture = f"![{one.title}]({one.file})\n\n" if one.draw else ""
     caption = one.caption if isinstance(one.caption, str) else one.caption(figures)
     return f"## {one.title}\n\n{picture}{caption}\n"
 
@@ -308,12 +308,14 @@ def readme_table(folder: Path = records.FOLDER) -> str:
 
 def coverage(folder: Path) -> str:
     """How many of the test rows intervals of ours held, by set."""
-    ours = (records.load(name, folder).get(OURS) for name in SETS if name not in SUBSETS)
-    shares = [share for record in ours if record and (share := records.median(record, "coverage95")) is not None]
+    found = [records.in_order(records.load(name, folder)) for name in SETS if name not in SUBSETS]
+    ours = [record for of_set in found for record in of_set if record["method"] == OURS]
+    shares = [100.0 * share for record in ours if (share := records.median(record, "coverage95")) is not None]
+    low, middle, high = min(shares), statistics.median(shares), max(shares)
     return (
-        f"On {len(shares)} data sets, 95% intervals of bcmdist contained {min(shares):.0%} to {max(shares):.0%} of the"
-        f" test rows, {statistics.median(shares):.0%} in the median."
-    ).replace("%", " %")
+        f"On {len(shares)} data sets, 95 % intervals of bcmdist contained {low:.0f} to {high:.0f} % of the test rows,"
+        f" with a median of {middle:.0f} %."
+    )
 
 
 def with_table(text: str, table: str) -> str:

@@ -24,6 +24,7 @@ class Section:
 
     title: str
     file: str
+    """name of the picture; empty where there is none"""
     caption: str | Callable[[dict], str]
     """text, or the text for these figures"""
     figures: Callable[[Path], dict]
@@ -193,9 +194,8 @@ def land(figures):
     p = np.array([line.split() for line in figures["map"]], dtype=float) / 100.0
     figure = Figure(figsize=(9.0, 2.6), layout="constrained")
     axes = figure.subplots(1, 3, width_ratios=(2, 2, 1.2))
-    for panel, values, title in zip(
-        axes, (p, np.sqrt(p * (1.0 - p))), ("probability of land", "deviation"), strict=False
-    ):
+    maps = {"probability of land": p, "standard deviation": np.sqrt(p * (1.0 - p))}
+    for panel, (title, values) in zip(axes[:2], maps.items(), strict=True):
         shown = panel.imshow(values, extent=(-180, 180, -90, 90), vmin=0.0, interpolation="none")
         panel.set(title=title, xticks=(-180, 0, 180), yticks=(-90, 0, 90))
         figure.colorbar(shown, ax=panel, shrink=0.6)
@@ -207,21 +207,20 @@ def land(figures):
 
 
 def land_text(found) -> str:
-    """The trial in a sentence or two."""
+    """What was absorbed, for how long, and how well it predicts."""
     times = {0: "without a kill", 1: "killed once"}.get(found["kills"], f"killed {found['kills']} times on the way")
     return (
-        f"Whether each of {found['absorbed']:,} cells of a map is land or sea, absorbed in one pass by `--expert"
-        f" fourier` with\n{found['weights']:,} weights, in {found['wall_s'] / 60:.0f} minutes, {times}."
-        f" The number of rows in the model differs by {abs(found['absorbed'] - found['expected'])}\nfrom that of the"
-        f" cells. On cells of tiles of 5 degrees that are left out, the mean of -log p is {found['log_loss']:.3f}"
-        f" ({found['log_loss_of_share']:.3f} with the share\nof land for each cell). Other processes used"
+        f"Land or sea in {found['expected']:,} cells of a map, learned in one pass by `--expert fourier` with"
+        f" {found['weights']:,} weights:\n{found['wall_s'] / 60:.0f} minutes, {times}. The model then holds"
+        f" {found['absorbed']:,} cells.\nOn cells of tiles of 5 degrees that are left out, the mean of -log p is"
+        f" {found['log_loss']:.3f} ({found['log_loss_of_share']:.3f} with the share\nof land for each cell). Other processes used"
         f" {found['others']:g} cores on average.\n`pip install global-land-mask && python"
         f" tests/benchmarks/billion_rows.py {found['options']} --write`"
     )
 
 
 def relief_text(found) -> str:
-    """A table of two fits."""
+    """Fits by Fourier features and by spatial cells."""
     lines = [
         f"Heights of {found['rows']:,} cells (deviation {found['sd']:.0f} m); seconds are those of learning and"
         " absorbing. Left out are tiles of 5 degrees,\nand single cells among the others. Other processes used"

@@ -39,7 +39,7 @@ from bcmdist.data.partition import Partition
 from bcmdist.data.reader import EntryShape
 from bcmdist.data.sources.delivery import Delivery
 from bcmdist.runtime.interface import Runtime, SerialRuntime
-from measurement import Watched, arguments_but, conditions
+from measurement import Watched, arguments_without, conditions
 
 ROWS, TILE, EVERY = 1_000_000, 5.0, 20
 COMMIT_EVERY = 8  # partitions
@@ -304,9 +304,11 @@ if __name__ == "__main__":
     if options.ingest:
         ingest(*options.ingest, options.workers)
         sys.exit()
+    if options.write and (options.quick or (options.model and Path(options.model).exists())):
+        raise SystemExit("--write: expected a whole run, from a new model; leave out --quick, or name a new --model")
     if not options.quick and find_spec("global_land_mask") is None:
         raise SystemExit("expected the package global-land-mask, found none; pip install it, or give --quick")
-    found = conditions() | {"options": arguments_but("--write", "--model")} | main(options)
+    found = conditions() | {"options": arguments_without("--write", "--model")} | main(options)
     print(json.dumps(found, indent=1))
     if options.write:
         records.keep_trial("billion_rows", found)

@@ -158,7 +158,7 @@ def conditions() -> dict:
     return {"date": date, "machine": machine(), "load": round(os.getloadavg()[0], 2), "commit": commit()}
 
 
-def arguments_but(*names) -> str:
+def arguments_without(*names) -> str:
     """Arguments of this command without these options and their values."""
     given, kept = sys.argv[1:], []
     while given:

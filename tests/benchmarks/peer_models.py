@@ -232,6 +232,8 @@ def gstools(problem: Problem):
         with contextlib.suppress(RuntimeError):  # its optimiser has not converged
             *_, explained = model.fit_variogram(bins, semivariances, return_r2=True)
             fits.append((explained, model.name, model))
+    if not fits:
+        raise RuntimeError("no variogram could be fitted")
     _, name, best = max(fits)
     kriging = gstools.krige.Ordinary(best, cond_pos=places, cond_val=values)
     blocks = [kriging(problem.Xs[k : k + FEW].T) for k in range(0, len(problem.Xs), FEW)]

@@ -25,10 +25,7 @@ def keep(record: Record, folder: Path = FOLDER) -> None:
     A process that dies leaves the file with it or without it.
     """
     records = load(record["set"], folder) | {record["method"]: record}
-    folder.mkdir(parents=True, exist_ok=True)
-    written = folder / f"{record['set']}.partial"
-    written.write_text(json.dumps(list(records.values()), indent=1) + "\n")
-    os.replace(written, folder / f"{record['set']}.json")
+    _write(record["set"], list(records.values()), folder)
 
 
 def load_trial(name: str, folder: Path = FOLDER) -> dict:
@@ -39,7 +36,14 @@ def load_trial(name: str, folder: Path = FOLDER) -> dict:
 
 def keep_trial(name: str, found: dict, folder: Path = FOLDER) -> None:
     """Keep the result of another script in place of the one before."""
-    (folder / f"{name}.json").write_text(json.dumps(found, indent=1) + "\n")
+    _write(name, found, folder)
+
+
+def _write(name, found, folder):
+    folder.mkdir(parents=True, exist_ok=True)
+    written = folder / f"{name}.partial"
+    written.write_text(json.dumps(found, indent=1) + "\n")
+    os.replace(written, folder / f"{name}.json")
 
 
 # --- Figures ---

@@ -22,7 +22,7 @@ from billion_rows import held_out, one_in
 import records
 from bcmdist import GBCM, DaskRuntime, SerialRuntime, Settings
 from bcmdist.data.writing import append_rows
-from measurement import Watched, arguments_but, conditions
+from measurement import Watched, arguments_without, conditions
 
 CHUNK = 250_000
 SCORED = 20_000  # rows of each kind
@@ -105,9 +105,11 @@ def parse(arguments=None):
 
 if __name__ == "__main__":
     options = parse()
+    if options.write and (options.quick or options.every > 1):
+        raise SystemExit("--write: expected a whole run; leave out --quick and --every")
     if not options.quick and find_spec("itur") is None:
         raise SystemExit("expected the package itur, found none; pip install --no-deps itur, or give --quick")
-    about = conditions() | {"options": arguments_but("--write")}
+    about = conditions() | {"options": arguments_without("--write")}
     with Watched() as watched:
         found = about | main(options)
     found["others"] = round(watched.others, 2)

@@ -46,10 +46,10 @@ def report(figures, as_json, text=None) -> dict:
 
 def _nothing_to_do(figures):
     """Entries of the table of a request that an earlier process had finished; None for others."""
-    if figures.get("resumed") != "finished":
+    if figures.get("resumed") != "finished":  # `FINISHED` of carry_out.py, which takes a second to import
         return None
-    again = f"`bcmdist info {figures['model']}` describes it"
-    return {"nothing to do": f"this job is finished (commit {figures['commit']}); {again}"}
+    model, commit = figures["model"], figures["commit"]
+    return {"nothing to do": f"this was finished before (commit {commit}); `bcmdist info {model}` describes it"}
 
 
 class Lines(tuple[str, ...]):
