@@ -213,8 +213,8 @@ def land_text(found) -> str:
         f"Land or sea in {found['expected']:,} cells of a map, learned in one pass by `--expert fourier` with"
         f" {found['weights']:,} weights:\n{found['wall_s'] / 60:.0f} minutes, {times}. The model then holds"
         f" {found['absorbed']:,} cells.\nOn cells of tiles of 5 degrees that are left out, the mean of -log p is"
-        f" {found['log_loss']:.3f} ({found['log_loss_of_share']:.3f} with the share\nof land for each cell). Other processes used"
-        f" {found['others']:g} cores on average.\n`pip install global-land-mask && python"
+        f" {found['log_loss']:.3f} ({found['log_loss_of_share']:.3f} with the share\nof land for each cell). Other"
+        f" processes used {found['others']:g} cores on average.\n`pip install global-land-mask && python"
         f" tests/benchmarks/billion_rows.py {found['options']} --write`"
     )
 

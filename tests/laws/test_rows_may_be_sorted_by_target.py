@@ -276,7 +276,7 @@ SETS = (
     Sorted("doctor_visits", "counts", ("mnlp", "deviance", "coverage95"), rows=500),
 )
 SHUFFLES = 5
-LONG = ("magic", "doctor_visits", "uci_kin8nm")  # only every night
+LONG = ("magic", "doctor_visits")  # only every night
 
 
 @pytest.mark.slow

@@ -100,7 +100,6 @@ def test_predictions_are_those_of_cells_that_hold_all_rows(field, make_data, tmp
     assert "rows_outside" not in gbcm.info()["cells"]
 
 
-@pytest.mark.nightly
 @pytest.mark.slow
 def test_kin40k_in_ten_arrivals(real_data, make_data, tmp_path):
     """36,000 rows, of which the fit has 3,600; tests/benchmarks/late_rows.py has the accuracy."""

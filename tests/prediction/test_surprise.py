@@ -130,12 +130,7 @@ def test_less_than_one_sequence_in_a_hundred_alarms_for_nothing(rng, withheld):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "task"),
-    [
-        ("kin40k", "regression"),
-        pytest.param("bike_hourly_counts", "counts", marks=pytest.mark.nightly),
-        ("magic", "classification"),
-    ],
+    ("name", "task"), [("kin40k", "regression"), ("bike_hourly_counts", "counts"), ("magic", "classification")]
 )
 def test_real_rows_are_expected_until_they_shift(real_data, tmp_path, rng, name, task):
     """Rows in random order; of the last third counts and numbers are a standard deviation larger, labels permuted."""
