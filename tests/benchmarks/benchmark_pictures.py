@@ -172,17 +172,16 @@ def kills(figures):
 
 
 def kills_text(found) -> str:
-    """The trial in a sentence or two."""
+    """What was killed, what clients did, and what they got."""
     return (
         f"Two services with two worker processes each, and two ingesters of one Redis stream, share a model for"
-        f" {found['seconds']:.0f} seconds,\nwhile a process is killed (or all workers of a service are renewed) every"
-        f" {found['every']:g} seconds, {len(found['kills'])} times in all. Clients ask for {found['requests']:,}"
-        f" predictions\nand send {found['keys']:,} requests with rows, each to both services at once;"
-        f" {found['entries']:,} entries arrive in the stream. At the end the number of rows in the model\ndiffers"
-        f" by {found['odd_rows']} from that of the rows sent, and {found['failed']} requests have failed; the median"
-        f" answer takes"
-        f" {found['p50_ms']:.0f} ms, the 99th percentile, repeats\nafter a kill included, {found['p99_ms']:.0f} ms."
-        f" `python tests/benchmarks/replicas.py --rate {found['rate']:g} --write`, with a Redis server."
+        f" {found['seconds']:.0f} seconds.\nEvery {found['every']:g} seconds a process is killed, or all workers of"
+        f" a service are renewed: {len(found['kills'])} times. Clients ask for {found['requests']:,} predictions\nand"
+        f" send {found['keys']:,} requests with rows, each to both services at once; {found['entries']:,} entries"
+        f" arrive in the stream. At the end {found['odd_rows']} rows\nare missing or counted twice, and"
+        f" {found['failed']} requests have failed. The median answer takes {found['p50_ms']:.0f} ms; the 99th"
+        f" percentile, repeats\nafter a kill included, is {found['p99_ms'] / 1000:.1f} s."
+        f"\n`python tests/benchmarks/replicas.py --rate {found['rate']:g} --write`, with a Redis server."
     )
 
 
