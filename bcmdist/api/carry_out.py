@@ -41,8 +41,10 @@ from bcmdist.api.validation.cross_validate import prepared
 from bcmdist.api.validation.folds import column_to_keep
 from bcmdist.api.validation.result import ValidationResult
 from bcmdist.committee.growth import capacity
+from bcmdist.committee.merge import existing_merge
 from bcmdist.committee.mixture_commits import is_mixture
-from bcmdist.committee.revision import entries_of, existing_merge, new_store
+from bcmdist.committee.revision import entries_of
+from bcmdist.committee.snapshot import new_store
 from bcmdist.data.dataset import open_data
 from bcmdist.data.observations import TARGET_VARIANCE
 from bcmdist.data.outputs import refuse_existing

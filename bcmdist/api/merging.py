@@ -8,7 +8,7 @@ Rows that cannot be read any more are left out, with a warning.
 import os
 from typing import Any, TypeVar
 
-from bcmdist.committee import revision
+from bcmdist.committee import merge as committees
 from bcmdist.committee.absorbed import readable_partitions
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.groups import Location
@@ -23,7 +23,7 @@ from bcmdist.runtime.interface import Runtime
 def merge(
     one: Snapshot, other: Snapshot, model: Location, runtime: Runtime, *, query_most: int | None = None
 ) -> Snapshot:
-    """Merge two committees into the new directory `model`, calibrated with the rows of both; see `revision.merge`.
+    """Merge two committees into the new directory `model`, calibrated with the rows of both; see `committee.merge`.
 
     A merge of the same commits that was interrupted is continued; if it is complete, it is returned.
 
@@ -31,12 +31,12 @@ def merge(
     ------
     InvalidOption, ModelsDiffer, ModelExists
     """
-    merged = revision.existing_merge(one, other, model, query_most)
-    merged = merged or revision.merge(one, other, model, query_most=query_most)
+    merged = committees.existing_merge(one, other, model, query_most)
+    merged = merged or committees.merge(one, other, model, query_most=query_most)
     merged = merged.kept(*one.keep, *other.keep)
-    if revision.is_calibrated(merged):
+    if committees.is_calibrated(merged):
         return merged
-    rows, larger = merged.committee.total.rows, revision.larger(one, other)
+    rows, larger = merged.committee.total.rows, committees.larger(one, other)
     if "local" in (one.facts.method, other.facts.method):
         warn(
             f"{merged.url}: a merged model makes no local predictions, its {rows} rows count through the committee "
@@ -47,7 +47,7 @@ def merge(
     try:
         readable = sum(part.rows for part in readable_partitions(merged)) if subject else rows
         found = measured_anew(calibrated(merged, runtime), runtime)
-        found = (revision.as_calibrated(found) if readable == rows else found).committed_or_newest()
+        found = (committees.as_calibrated(found) if readable == rows else found).committed_or_newest()
     except (SchedulerUnreachable, WorkerLost):  # the same merge goes on from the sum
         raise
     except BcmdistError as error:

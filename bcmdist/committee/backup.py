@@ -7,8 +7,7 @@ interrupted holds no commit. To restore, a backup is copied to the place of the 
 import os
 import shutil
 
-from bcmdist.committee.revision import new_store
-from bcmdist.committee.snapshot import Snapshot
+from bcmdist.committee.snapshot import Snapshot, new_store
 from bcmdist.errors import InvalidOption
 from bcmdist.storage.commits import CELL_DATA, ModelStore
 from bcmdist.storage.records import record_name

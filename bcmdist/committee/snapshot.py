@@ -22,7 +22,7 @@ from bcmdist.data.dataset import open_data
 from bcmdist.data.groups import Location
 from bcmdist.data.partition import Partition
 from bcmdist.data.schema import UNNAMED
-from bcmdist.errors import CommitConflict, InvalidData, ModelNotFound
+from bcmdist.errors import CommitConflict, InvalidData, ModelExists, ModelNotFound
 from bcmdist.experts.contributions import Contribution, EPExpert, Expert
 from bcmdist.model.model import Model
 from bcmdist.runtime.interface import Runtime, Task
@@ -383,3 +383,11 @@ def from_commit(store: ModelStore, commit: Commit) -> Snapshot:
         arrays=commit.hashes,
         digest=commit.digest,
     )
+
+
+def new_store(model: Location) -> ModelStore:
+    """The store of a new model directory. Raises `ModelExists` if there is anything in it."""
+    store = open_store(model)
+    if store.head() or store.foreign():
+        raise ModelExists(f"{model}: expected a new or empty directory; choose another")
+    return store

@@ -12,7 +12,7 @@
 - lightgbm_quantiles: quantile regression at the ends of central 50, 80 and 95 % intervals, made conformal by held-out
   rows (Romano et al. 2019), beside the trees of `lightgbm` for the mean.
 - lightgbm_counts: trees with Poisson's loss for the rate, rows weighted by exposure.
-- gstools: ordinary kriging of 5,000 random rows with the variogram of the best fit among those of GSTools' tutorial.
+- gstools: ordinary kriging of 3,000 random rows with the variogram of the best fit among those of GSTools' tutorial.
 """
 
 import contextlib
@@ -43,7 +43,7 @@ from baselines import lightgbm as lightgbm_means
 
 EXACT_STEPS, EXACT_ADAM = 50, 0.1
 NEIGHBOURS, TUNED_ROWS, FIRST_TRIALS, TRIALS = 30, 500, 5, 20
-SUBSET, KRIGED = 2000, 5000
+SUBSET, KRIGED = 2000, 3000
 FEW = 32  # places that GSTools predicts at a time: its loops stride through memory by their number
 LEVELS = (0.5, 0.8, 0.95)
 HELD_OUT = 0.1

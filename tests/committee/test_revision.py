@@ -119,8 +119,9 @@ def test_merging_is_hearing_both(fitted, tmp_path):
     assert_same_committee(both.committee, gbcm.committee)
     assert {e.key for e in both.ledger} == {e.key for e in gbcm.ledger}
     assert_same_committee(GBCM.load(tmp_path / "both").committee, gbcm.committee)
-    with pytest.raises(ModelExists):
-        one.merge(other, tmp_path / "both")
+    assert one.merge(other, tmp_path / "both").commit == both.commit  # it is complete
+    with pytest.raises(ModelExists, match="expected a new or empty directory"):
+        only(gbcm, path, [0], tmp_path).merge(other, tmp_path / "both")
 
 
 def test_what_both_have_heard_cannot_be_merged(fitted, tmp_path):

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import bcmdist
+import records
 from bcmdist import GBCM, Settings
 
 ROOT = Path(bcmdist.__file__).parent.parent
@@ -17,6 +18,11 @@ ROWS = {
     "bcmdist_turned": "bcmdist, `matern12` along and across 60 degrees",
     "gstools_drift": "GSTools, external drift",
     "bcmdist_drift": "bcmdist, `matern12(x, y) + linear(drift)`",
+}
+FIELD = {
+    "gstools": "GSTools, ordinary kriging of 3,000 rows",
+    "gpboost": "GPBoost, Vecchia approximation",
+    "bcmdist": "bcmdist",
 }
 
 
@@ -34,6 +40,14 @@ def test_the_page_says_what_the_results_say():
     evidence, best = found["turned"]["log_evidence"], found["turned"]["best"]
     gain = evidence[str(best)] - evidence["0"]
     assert f"it is {best} degrees from east, where the log evidence is {gain:.1f} above that along the axes" in text
+
+
+@pytest.mark.skipif(not PAGE.is_file(), reason="the guide: not beside the package")
+def test_the_field_is_that_of_the_benchmarks():
+    found, text = records.load("heaton_small"), PAGE.read_text()
+    for method, title in FIELD.items():
+        figures = [f"{records.median(found[method], name):.3f}" for name in ("rmse", "crps", "coverage95")]
+        assert f"| {title} | {' | '.join(figures)} | {records.median(found[method], 'cores'):.0f} |" in text
 
 
 @pytest.mark.parametrize(

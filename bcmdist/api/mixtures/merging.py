@@ -46,7 +46,7 @@ def merge(
     Raises
     ------
     ModelsDiffer
-        The samples differ, or the models of two members cannot be merged (`revision.merge`).
+        The samples differ, or the models of two members cannot be merged (`committee.merge`).
     ModelExists
     """
     pairs = list(zip(references(one), references(other), strict=False))
