@@ -336,7 +336,8 @@ class EditableCommittee(PredictiveCommittee):
     ) -> Self:
         """Merge two committees, or one and that in a directory, into a new directory; see `merging.merge`.
 
-        If their query points differ, the result has those of both.
+        If their query points differ, the result has those of both. A merge of the same commits that was interrupted is
+        continued; one that is complete is returned.
 
         Parameters
         ----------

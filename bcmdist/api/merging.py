@@ -8,12 +8,12 @@ Rows that cannot be read any more are left out, with a warning.
 import os
 from typing import Any, TypeVar
 
-from bcmdist.committee import merge as committees
 from bcmdist.committee.absorbed import readable_partitions
+from bcmdist.committee.merge import as_complete, existing_merge, is_complete, larger, sum_of
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.groups import Location
 from bcmdist.data.schema import warn
-from bcmdist.errors import BcmdistError, InvalidOption, SchedulerUnreachable, WorkerLost
+from bcmdist.errors import BcmdistError, InvalidOption, SchedulerUnreachable, StorageUnreachable
 from bcmdist.prediction.errors.class_probabilities import calibrated
 from bcmdist.prediction.leave_one_out import sites_repeat
 from bcmdist.prediction.measuring.measurement import measured, measured_anew
@@ -23,7 +23,7 @@ from bcmdist.runtime.interface import Runtime
 def merge(
     one: Snapshot, other: Snapshot, model: Location, runtime: Runtime, *, query_most: int | None = None
 ) -> Snapshot:
-    """Merge two committees into the new directory `model`, calibrated with the rows of both; see `committee.merge`.
+    """Merge two committees into the new directory `model`, calibrated with the rows of both (`committee.merge.sum_of`).
 
     A merge of the same commits that was interrupted is continued; if it is complete, it is returned.
 
@@ -31,33 +31,32 @@ def merge(
     ------
     InvalidOption, ModelsDiffer, ModelExists
     """
-    merged = committees.existing_merge(one, other, model, query_most)
-    merged = merged or committees.merge(one, other, model, query_most=query_most)
+    merged = existing_merge(one, other, model, query_most)
+    merged = merged or sum_of(one, other, model, query_most=query_most)
     merged = merged.kept(*one.keep, *other.keep)
-    if committees.is_calibrated(merged):
+    if is_complete(merged):
         return merged
-    rows, larger = merged.committee.total.rows, committees.larger(one, other)
+    rows, base = merged.committee.total.rows, larger(one, other)
     if "local" in (one.facts.method, other.facts.method):
         warn(
             f"{merged.url}: a merged model makes no local predictions, its {rows} rows count through the committee "
             "only; fit again with all rows for these"
         )
-    subject, stay = _looked_at(merged), f"{larger.url} ({larger.committee.total.rows} of {rows} rows)"
+    subject, stay = _looked_at(merged), f"{base.url} ({base.committee.total.rows} of {rows} rows)"
     remedy = "merge again, into another directory, where all rows can be read"
     try:
         readable = sum(part.rows for part in readable_partitions(merged)) if subject else rows
         found = measured_anew(calibrated(merged, runtime), runtime)
-        found = (committees.as_calibrated(found) if readable == rows else found).committed_or_newest()
-    except (SchedulerUnreachable, WorkerLost):  # the same merge goes on from the sum
+    except (SchedulerUnreachable, StorageUnreachable):  # the same merge goes on from the sum
         raise
     except BcmdistError as error:
         warn(f"{merged.url}: {subject} stay those of {stay}, as rows cannot be read; {remedy} ({error})")
-        return measured(merged, runtime, read=False).committed_or_newest()
+        return as_complete(measured(merged, runtime, read=False)).committed_or_newest()
     if not readable:
         warn(f"{merged.url}: none of {rows} rows can be read, {subject} stay those of {stay}; {remedy}")
     elif readable < rows:
         warn(f"{merged.url}: {readable} of {rows} rows can be read, {subject} follow from these alone; {remedy}")
-    return found
+    return as_complete(found).committed_or_newest()
 
 
 def _looked_at(snapshot: Snapshot) -> str:

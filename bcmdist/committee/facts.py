@@ -240,7 +240,7 @@ class Facts(Record, frozen=True):
     """Facts of a fit at one commit; None where unknown or not applicable."""
 
     job: str
-    """hash of the settings and data set of the fit"""
+    """hash of what made the model: settings and data set of a fit, or the two commits of a merge"""
     seconds: dict[str, NotNegative]
     """time by stage"""
     survey: Survey

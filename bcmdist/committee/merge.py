@@ -1,7 +1,7 @@
 """Merge two committees that have absorbed different rows: their messages add, in a new model directory.
 
-The sum is a commit of its own. Calibrations with the rows of both, which `bcmdist.api.merging` makes, are the next one.
-A process that dies in between leaves the sum, from which the same merge goes on.
+The sum is a commit of its own. `bcmdist.api.merging` then fits calibrations to the rows of both and commits them. A
+process that dies in between leaves the sum, from which the same merge goes on.
 """
 
 import hashlib
@@ -33,7 +33,7 @@ from bcmdist.storage.entry import Entry
 
 
 @one_thread()
-def merge(one: Snapshot, other: Snapshot, model: Location, *, query_most: int | None = None) -> Snapshot:
+def sum_of(one: Snapshot, other: Snapshot, model: Location, *, query_most: int | None = None) -> Snapshot:
     """Merge two committees in a new model directory, and return its snapshot.
 
     If their query points differ, the result has those of both (`growth.joined`). If only the scaling of inputs and
@@ -91,36 +91,36 @@ def merge(one: Snapshot, other: Snapshot, model: Location, *, query_most: int | 
     return replace(one, model=found).written(store, committee, _by_committee(ledger), facts)
 
 
-CALIBRATED = " calibrated"  # follows the hash of a merge that is complete
+COMPLETE = " complete"  # follows the hash of a merge after its calibrations
 
 
 def existing_merge(one: Snapshot, other: Snapshot, model: Location, query_most: int | None) -> Snapshot | None:
-    """The merge of these two commits in the directory `model`: the sum alone, or calibrated; None if there is none.
+    """The merge of these two commits in the directory `model`: the sum alone, or complete; None if there is none.
 
-    Any later change of the merged model makes it another one.
+    A merged model that has been changed since is not recognised.
     """
     store = open_store(model)
     head = store.head()
     if head not in (1, 2):
         return None
-    job, found = _merge_job(one, other, query_most), store.record(head)["facts"]["fit"]["job"]
-    return Snapshot.load(model, commit=head) if (head, found) in ((1, job), (2, job + CALIBRATED)) else None
+    job, found = _merge_job(one, other, query_most), (store.record(head)["facts"].get("fit") or {}).get("job")
+    return Snapshot.load(model, commit=head) if (head, found) in ((1, job), (2, job + COMPLETE)) else None
 
 
-def is_calibrated(merged: Snapshot) -> bool:
-    """Whether a merge is complete."""
-    return merged.facts.job.endswith(CALIBRATED)
+def is_complete(merged: Snapshot) -> bool:
+    """Whether nothing is left to do after the sum."""
+    return merged.facts.job.endswith(COMPLETE)
 
 
-def as_calibrated(merged: Snapshot) -> Snapshot:
-    """The snapshot of a complete merge, which remains to be committed if anything has changed since the sum."""
-    return merged.changed(job=merged.facts.job + CALIBRATED) if merged.pending else merged
+def as_complete(merged: Snapshot) -> Snapshot:
+    """The snapshot of a complete merge, which remains to be committed."""
+    return merged.changed(job=merged.facts.job + COMPLETE)
 
 
 def _merge_job(one: Snapshot, other: Snapshot, query_most: int | None) -> str:
     """Hash of a merge: of two commits, in either order, and of the number of query points."""
     commits = sorted(snapshot.reference.digest for snapshot in (one, other))
-    return hashlib.sha256(json.dumps([*commits, query_most]).encode()).hexdigest()
+    return hashlib.sha256(json.dumps([*commits, None if query_most is None else int(query_most)]).encode()).hexdigest()
 
 
 def _refuse_shared_rows(one: Snapshot, other: Snapshot) -> None:

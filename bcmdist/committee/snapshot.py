@@ -389,5 +389,5 @@ def new_store(model: Location) -> ModelStore:
     """The store of a new model directory. Raises `ModelExists` if there is anything in it."""
     store = open_store(model)
     if store.head() or store.foreign():
-        raise ModelExists(f"{model}: expected a new or empty directory; choose another")
+        raise ModelExists(f"{model}: expected a new or empty directory, found a model or other files; choose another")
     return store

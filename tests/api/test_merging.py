@@ -13,7 +13,7 @@ from bcmdist.api.carry_out import carry_out
 from bcmdist.api.requests import MergeRequest
 from bcmdist.data.dataset import open_data
 from bcmdist.data.partition import partitions
-from bcmdist.errors import BcmdistWarning, ModelExists, WorkerLost
+from bcmdist.errors import BcmdistWarning, ModelExists, SchedulerLost
 from problems import assert_same_committee
 
 ROWS, EACH = 360, 60
@@ -143,7 +143,8 @@ def test_nothing_is_said_where_nothing_is_calibrated(make_data, rng, tmp_path):
     shutil.rmtree(tmp_path / "a.zarr")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        one.merge(other, tmp_path / "both")
+        both = one.merge(other, tmp_path / "both")
+        assert other.merge(one, tmp_path / "both").commit == both.commit  # it is complete
 
 
 def test_a_killed_merge_is_continued_and_a_finished_one_returned(make_data, rng, tmp_path, monkeypatch):
@@ -183,11 +184,11 @@ def test_a_merge_whose_cluster_is_lost_is_not_taken_for_complete(make_data, rng,
     _, one, other = halves(make_data, heavy_tailed(rng), GIVEN, tmp_path, 3)
 
     def lost(*_):
-        raise WorkerLost("errors: workers died")
+        raise SchedulerLost("errors: the scheduler does not answer")
 
-    with monkeypatch.context() as without_workers:
-        without_workers.setattr(merging, "measured_anew", lost)
-        with pytest.raises(WorkerLost):
+    with monkeypatch.context() as without_scheduler:
+        without_scheduler.setattr(merging, "measured_anew", lost)
+        with pytest.raises(SchedulerLost):
             one.merge(other, tmp_path / "both")
     assert "spread" in one.merge(other, tmp_path / "both").facts
 

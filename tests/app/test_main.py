@@ -563,7 +563,7 @@ def test_a_finished_fit_says_that_nothing_is_left_to_do(wave, tmp_path):
     commit = again["commit"]
     assert commit == first["commit"]
     shown = run_here(*command)[1]
-    assert f"this was finished before (commit {commit})" in shown
+    assert f"already complete (commit {commit})" in shown
     assert "hyperparameters" not in shown
 
 

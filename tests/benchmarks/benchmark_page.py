@@ -26,12 +26,12 @@ README_COLUMNS = {
 README_TEXT = """
 {name}: {train_rows:,} training and {test_rows:,} test rows of {inputs} inputs on {cores} cores. Seconds cover learning
 and predicting. RMSE and the mean of -log p, p the predictive density of a test row: lower is better. In 95 % intervals:
-.95 is best. Each package uses its default settings, except as noted; a number of rows in the note is that of the rows
-it was trained on. To reproduce: `cd tests && python -m benchmarks --sets {name}`.
+.95 is best. Each package uses its default settings, except as noted; where the note gives a number of rows,
+the method was trained on that many. To reproduce: `cd tests && python -m benchmarks --sets {name}`.
 
 {coverage}
 [All data sets and packages](examples/guide/benchmarks.md), with the cases where others do better first."""
-LEAST_TESTED = 1000  # rows, for shares that say something
+MIN_TEST_ROWS = 1000  # rows, for shares that say something
 README_PART = ("<!-- benchmarks -->", "<!-- /benchmarks -->")
 NOTABLE, NOTABLE_NATS = 0.01, 0.01  # a share, and a difference of log densities: smaller ones are no loss
 SHARES = ("accuracy", "ece", "concordance", *(f"coverage{level}" for level in LEVELS))
@@ -50,6 +50,10 @@ COMPARED = {
     "lifetimes": ("mnlp", "concordance"),
 }
 NO_COST = ("reference", "linear", "poisson_glm", "weibull_aft", "bcmdist_chunks")
+COMPARED_TEXT = (
+    "By RMSE, MNLP and CRPS (classes: accuracy and log loss; lifetimes: concordance) no other method in the tables is"
+    " better by more than 1 %, or .01 nats,"
+)
 HIGHER_IS_BETTER = ("accuracy", "concordance")
 
 BEGIN = """# Benchmarks
@@ -226,7 +230,7 @@ def losses(by_set) -> str:
     if better:
         lines += [
             "",
-            wrapped(f"No other method in the tables is better by more than 1 % (or .01 nats) on {', '.join(better)}."),
+            wrapped(f"{COMPARED_TEXT} on {', '.join(better)}."),
         ]
     return "\n".join([*lines, ""])
 
@@ -311,11 +315,11 @@ def coverage(folder: Path) -> str:
     """How many of the test rows intervals of ours held, over the sets with enough of them."""
     found = [records.in_order(records.load(name, folder)) for name in SETS if name not in SUBSETS]
     ours = [record for of_set in found for record in of_set if record["method"] == OURS]
-    ours = [record for record in ours if record["test_rows"] >= LEAST_TESTED]
+    ours = [record for record in ours if record["test_rows"] >= MIN_TEST_ROWS]
     shares = [100.0 * share for record in ours if (share := records.median(record, "coverage95")) is not None]
     low, middle, high = min(shares), statistics.median(shares), max(shares)
     return (
-        f"On {len(shares)} data sets with {LEAST_TESTED:,} test rows or more, 95 % intervals of bcmdist contained"
+        f"On {len(shares)} data sets with {MIN_TEST_ROWS:,} test rows or more, 95 % intervals of bcmdist contained"
         f" {low:.0f} to {high:.0f} % of these,\nwith a median of {middle:.0f} %."
     )
 

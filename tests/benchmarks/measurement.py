@@ -31,6 +31,7 @@ LOOK_SECONDS = 0.1
 QUIET = 0.5  # cores that others may use
 SHORT_SECONDS = 60.0  # longer runs are not repeated
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+CODE = ("bcmdist", "tests/benchmarks", ":!tests/benchmarks/results")  # by which figures depend on the commit
 BUSY_TIMES = ("user", "nice", "system", "irq", "softirq", "steal")
 LEFT_OUT = ("pit", "trust", "seconds", "rows", "method", "note", "baselines")  # of the figures of `bcmdist score`
 
@@ -201,11 +202,11 @@ def versions(packages) -> dict[str, str]:
 
 
 def commit() -> str:
-    """Of this checkout, with a + where the package was changed since; empty outside of one."""
+    """Of this checkout, with a + where the package or the benchmarks were changed since; empty outside of one."""
     root = Path(__file__).parent.parent.parent
     try:
         found = git(root, "rev-parse", "--short=10", "HEAD")
-        return found + "+" * bool(git(root, "status", "--porcelain", "--", "bcmdist"))
+        return found + "+" * bool(git(root, "status", "--porcelain", "--", *CODE))
     except (OSError, subprocess.CalledProcessError):
         return ""
 

@@ -44,7 +44,7 @@ from baselines import lightgbm as lightgbm_means
 EXACT_STEPS, EXACT_ADAM = 50, 0.1
 NEIGHBOURS, TUNED_ROWS, FIRST_TRIALS, TRIALS = 30, 500, 5, 20
 SUBSET, KRIGED = 2000, 3000
-FEW = 32  # places that GSTools predicts at a time: its loops stride through memory by their number
+PLACES = 32  # places that GSTools predicts at a time: its loops stride through memory by their number
 LEVELS = (0.5, 0.8, 0.95)
 HELD_OUT = 0.1
 
@@ -236,7 +236,7 @@ def gstools(problem: Problem):
         raise RuntimeError("no variogram could be fitted")
     _, name, best = max(fits)
     kriging = gstools.krige.Ordinary(best, cond_pos=places, cond_val=values)
-    blocks = [kriging(problem.Xs[k : k + FEW].T) for k in range(0, len(problem.Xs), FEW)]
+    blocks = [kriging(problem.Xs[k : k + PLACES].T) for k in range(0, len(problem.Xs), PLACES)]
     mean, variance = (np.concatenate(part) for part in zip(*blocks, strict=True))
     return Predictions(mean, np.maximum(variance, 0.0) + best.nugget, note=f"{name}, {len(rows)} rows")
 

@@ -276,20 +276,20 @@ def main():
     parser.add_argument("--seconds", type=float, default=600.0, help="for which processes are killed")
     parser.add_argument("--every", type=float, default=6.0, help="seconds between two kills [default: %(default)g]")
     parser.add_argument("--rate", type=float, help="single points a second [default: half of what can be answered]")
-    given, beside = parser.parse_args(), conditions()
+    options, machine_state = parser.parse_args(), conditions()
     os.environ["OMP_NUM_THREADS"] = "1"
     with tempfile.TemporaryDirectory() as folder:
         server = RedisServer(folder)
         try:
-            seconds, every = (24.0, 4.0) if given.quick else (given.seconds, given.every)
-            found = figures(Path(folder), server.url("rows"), seconds, every, given.rate)
+            seconds, every = (24.0, 4.0) if options.quick else (options.seconds, options.every)
+            found = figures(Path(folder), server.url("rows"), seconds, every, options.rate)
         finally:
             server.stop()
-    if given.json:
+    if options.json:
         print(json.dumps(found))
         return
-    if given.write:
-        records.keep_trial(RESULT, beside | found)
+    if options.write:
+        records.keep_trial(RESULT, machine_state | found)
     found["kills"] = dict(Counter(kind for _, kind in found.pop("kills")))
     del found["timeline"]
     for name, value in found.items():

@@ -46,7 +46,7 @@ def merge(
     Raises
     ------
     ModelsDiffer
-        The samples differ, or the models of two members cannot be merged (`committee.merge`).
+        The samples differ, or the models of two members cannot be merged (`committee.merge.sum_of`).
     ModelExists
     """
     pairs = list(zip(references(one), references(other), strict=False))

@@ -49,7 +49,7 @@ def _nothing_to_do(figures):
     if figures.get("resumed") != "finished":  # `FINISHED` of carry_out.py, which takes a second to import
         return None
     model, commit = figures["model"], figures["commit"]
-    return {"nothing to do": f"this was finished before (commit {commit}); `bcmdist info {model}` describes it"}
+    return {"nothing to do": f"already complete (commit {commit}); `bcmdist info {model}` describes it"}
 
 
 class Lines(tuple[str, ...]):

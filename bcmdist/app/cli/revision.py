@@ -105,7 +105,7 @@ def merge(make_runtime, as_json, **options) -> dict:
     They may have different query points, as of `fit --like` or after `ingest --grow`: the result has those of both.
 
     Class probabilities and the distribution of errors are calibrated by the rows of both, as far as these can be read.
-    If a merge of committees was killed, the same command continues it.
+    If a merge of two committees was killed, the same command continues it, unless one of them has a new commit.
 
     Example: bcmdist merge north south --model both
     """
