@@ -32,9 +32,14 @@ def opened(found, url, **options):
     page, bad = context.new_page(), []
     page.on("console", lambda message: bad.append(message.text) if message.type in ("error", "warning") else None)
     page.on("pageerror", lambda error: bad.append(str(error)))
-    page.on("requestfailed", lambda request: bad.append(request.url) if "/events" not in request.url else None)
+    page.on("requestfailed", lambda request: bad.append(request.url) if failed(request) else None)
     try:
         page.goto(url)
         yield page, bad
     finally:
         context.close()
+
+
+def failed(request):
+    """Whether the page did not end a request itself, as it does when another model is chosen before the answer."""
+    return "/events" not in request.url and request.failure != "net::ERR_ABORTED"
