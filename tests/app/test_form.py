@@ -85,6 +85,8 @@ def test_a_form_starts_at_a_typical_row_if_the_rows_are_gone(models, frame, monk
         start = described(client)["start"]
     assert start["last"] is False
     assert start["row"]["soil"] == frame.soil.mode()[0]
+    assert frame.day.min() < start["row"]["day"] < frame.day.max()
+    assert len(start["row"]["day"]) == len(frame.day.min()), "a whole day"
     assert start["row"]["temperature"] == pytest.approx(frame.temperature.map(degrees).mean())
 
 

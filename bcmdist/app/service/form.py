@@ -68,10 +68,10 @@ def start_of(snapshot: Snapshot) -> dict[str, Any]:
     -------
     `last`: whether it is the last row absorbed. If that cannot be read again, the row is a typical one: the mean of
     each number, and the most frequent level. And `row`: its values by column name, or, if the columns had no names, the
-    list of its inputs.
+    list of its inputs. Where dates are whole days, so is their mean.
     """
     found = last_row(snapshot)
-    inputs = _typical(snapshot.model) if found is None else found
+    inputs = _typical(snapshot.model, snapshot.facts.survey.ranges) if found is None else found
     return {"last": found is not None, "row": _values(snapshot.model, inputs)}
 
 
@@ -102,9 +102,14 @@ def _placed(coding) -> Iterator[tuple[Code, slice]]:
         start += len(code.inputs)
 
 
-def _typical(model):
+def _typical(model, ranges):
+    """Mean inputs (D,) in original units; a whole day of dates whose range ends at whole days."""
     scaling = model.scaling
-    return scaling.original_inputs(np.zeros((1, len(scaling.x_mean))))[0]
+    inputs = scaling.original_inputs(np.zeros((1, len(scaling.x_mean))))[0]
+    for code, place in _placed(_coding(model)):
+        if isinstance(code, Date) and ranges and all(float(end).is_integer() for end in ranges[place.start]):
+            inputs[place.start] = np.round(inputs[place.start])
+    return inputs
 
 
 def _values(model, inputs):
