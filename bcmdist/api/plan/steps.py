@@ -59,10 +59,10 @@ def steps(case: FitContext, times: Timings, query: int, parts: int, rows: int) -
     )
     held_out = CALIBRATION_ROWS * (HELD_OUT_EVERY if case.likelihood.corrected_by == "calibration" else 1)
     calibrated = CALIBRATED_PARTITIONS if spatial else max(1, round(held_out * many / data.rows))
-    most = {"calibrate": calibrated, "borders": MEASURED_PARTITIONS, "errors": left_out[0]}
+    most = {"calibrate": calibrated, "borders": MEASURED_PARTITIONS, "errors": left_out.partitions}
     # A task takes longer the more rows are considered for a halo, or left out of local experts.
     longer = {"halos": min(CONSIDERED * sizes.with_halo, data.rows) / min(CONSIDERED * sizes.with_halo, rows)}
-    longer["errors"] = left_out[1] / small[1] if spatial else 1.0
+    longer["errors"] = left_out.rows / small.rows if spatial else 1.0
     sample = SAMPLE_PER_QUERY * query
     for (stage, label), (seconds, tasks) in times.items():
         if stage == "query":

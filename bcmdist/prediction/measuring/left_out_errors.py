@@ -35,9 +35,11 @@ class LeaveOut:
     model: Reference
     """the commit that predicts"""
     count: int
-    """approximate number of rows"""
+    """approximate number of rows, of which those in cells are all of the cell"""
     in_cells: bool
-    """whether the rows are all rows of randomly chosen cells, or random rows"""
+    """whether the rows are from some randomly chosen cells, or random rows"""
+    of_a_cell: int
+    """rows of each cell whose residuals are kept"""
     local: bool
     """whether local prediction or the committee predicts the rows"""
     at: BlobReference | None = None
@@ -49,10 +51,17 @@ class LeaveOut:
         X, obs = model_rows(fitted.model, part, rows)
         generator = np.random.default_rng(seed_of(rows))
         some = _some(self, part, generator)
-        predicted = _left_out(self, part, X, obs, some)
-        places, errors = standardised_residuals(likelihood, X[some], *predicted, obs[some], generator)
+        kept = self._of_each_cell(part.start + some, generator) if self.in_cells else slice(None)
+        predicted = (moments[kept] for moments in _left_out(self, part, X, obs, some))
+        places, errors = standardised_residuals(likelihood, X[some[kept]], *predicted, obs[some[kept]], generator)
         committee, local = (None, errors) if self.local else (errors, None)
         return LeftOutErrors({part.key: ResidualRecord(places, committee, local)})
+
+    def _of_each_cell(self, numbers, generator):
+        """Positions, ascending, of some rows of each cell among rows of these numbers, which are ascending."""
+        cells = np.searchsorted(load_arrangement(self.model).edges, numbers, side="right")
+        each = np.split(np.arange(len(numbers)), np.flatnonzero(np.diff(cells)) + 1)
+        return np.sort(np.concatenate([generator.permutation(rows)[: self.of_a_cell] for rows in each]))
 
 
 @dataclass(frozen=True)
