@@ -234,7 +234,7 @@ def test_the_benchmark_of_waves_runs():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["sphere", "lonlat"])
+@pytest.mark.parametrize("kind", [pytest.param("sphere", marks=pytest.mark.nightly), "lonlat"])
 def test_the_benchmark_of_a_billion_rows_absorbs_each_row_once_with_kills(kind):
     billion = pytest.importorskip("finufft") and importlib.import_module("billion_rows")
     figures = billion.main(

@@ -234,6 +234,7 @@ def test_some_crashes(name):
     assert trial.schedules > 300
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_all_crashes():
     """Every crash and pair of crashes of one process, every crash and many pairs of two."""
