@@ -35,7 +35,7 @@ class LeaveOut:
     model: Reference
     """the commit that predicts"""
     count: int
-    """approximate number of rows, of which those in cells are all of the cell"""
+    """approximate number of rows to predict; in cells, all rows of each cell"""
     in_cells: bool
     """whether the rows are from some randomly chosen cells, or random rows"""
     of_a_cell: int
@@ -52,8 +52,9 @@ class LeaveOut:
         generator = np.random.default_rng(seed_of(rows))
         some = _some(self, part, generator)
         kept = self._of_each_cell(part.start + some, generator) if self.in_cells else slice(None)
-        predicted = (moments[kept] for moments in _left_out(self, part, X, obs, some))
-        places, errors = standardised_residuals(likelihood, X[some[kept]], *predicted, obs[some[kept]], generator)
+        mean, variance = _left_out(self, part, X, obs, some)
+        some, mean, variance = some[kept], mean[kept], variance[kept]
+        places, errors = standardised_residuals(likelihood, X[some], mean, variance, obs[some], generator)
         committee, local = (None, errors) if self.local else (errors, None)
         return LeftOutErrors({part.key: ResidualRecord(places, committee, local)})
 
