@@ -24,31 +24,40 @@ def one(method, name, folder, source, deadline):
     return figures_of(method, Path(folder), SETS[name].task, deadline)
 
 
-def listing() -> str:
+def listing(results: Path) -> str:
     """Sets with their methods; a * where there is a result."""
     lines = []
     for name, data_set in SETS.items():
-        there = records.load(name)
+        there = records.load(name, results)
         methods = " ".join(method + "*" * (method in there) for method in methods_of(data_set))
         lines.append(f"{name} ({data_set.task}; {data_set.split_text}): {methods}")
     return "\n".join(lines)
 
 
-def measure(options, data: Path) -> None:
-    """Run what has no result yet, one after the other, with all cores for each."""
+def measure(options, data: Path) -> bool:
+    """Run what has no result yet, one after the other, with all cores for each; return whether all finished."""
+    finished = True
     for variable in THREAD_VARIABLES:
         os.environ.pop(variable, None)
     for name in options.sets:
         for method in (method for method in methods_of(SETS[name]) if method in options.methods):
-            if method in records.load(name) and not options.again:
+            before = records.load(name, options.results).get(method)
+            if before and not options.again:
+                print(f"{name} {method}: has a result in {options.results}; --again runs it again", flush=True)
                 continue
             if not SETS[name].path(data).exists():
                 print(f"{name}: skipped, {SETS[name].path(data).name} is not in BCMDIST_DATA", flush=True)
                 break
+            print(f"{name} {method}: at most {options.seconds:g} s a run", flush=True)
             record = record_of(SETS[name], method, data, seconds=options.seconds, repeat=options.repeat)
             print(f"{name} {METHODS[method].title}: {benchmark_page.line(record)}", flush=True)
-            if not record["outcome"].startswith("not installed"):
-                records.keep(record)
+            done = record["outcome"] == "done"
+            finished &= done or record["outcome"].startswith("not ")
+            if not done and before and before["outcome"] == "done":
+                print(f"{name} {method}: the result before is kept", flush=True)
+            elif not record["outcome"].startswith("not installed"):
+                records.keep(record, options.results)
+    return finished
 
 
 def main() -> None:
@@ -56,11 +65,11 @@ def main() -> None:
     if options.one:
         print(json.dumps(one(*options.one, begun + TRAINING_SHARE * options.seconds), default=float))
     elif options.list:
-        print(listing())
+        print(listing(options.results))
     elif options.write:
         benchmark_page.write()
     elif data := os.environ.get("BCMDIST_DATA"):
-        measure(options, Path(data))
+        sys.exit(0 if measure(options, Path(data)) else 1)
     else:
         print("skipped: set BCMDIST_DATA to the folder of the data sets")
 

@@ -1,17 +1,22 @@
 """Methods on data sets, each in a process of its own: figures as JSON, and the page that is made of them.
 
-    cd tests && BCMDIST_DATA=... python -m benchmarks [--sets A,B] [--methods A,B] [--seconds S] [--repeat N] [--again]
-    cd tests && python -m benchmarks --list      # sets, methods and which of them have results
-    cd tests && python -m benchmarks --write     # examples/guide/benchmarks.md and its pictures, from the results
-    pip install 'bcmdist[benchmark]'
+    pip install '.[benchmark]'                   # in a checkout
+    export BCMDIST_DATA=...                      # the folder of the data sets
+    cd tests
+    python -m benchmarks --sets A,B --methods A,B --results again
+    python -m benchmarks --list                  # sets and methods; a * marks those that have a result
+    python -m benchmarks --write                 # examples/guide/benchmarks.md and its pictures, from the results
 
-Results are in tests/benchmarks/results/. What is there is not run again, but with --again. A method whose package is
-not installed is named and left out. Settings are the defaults of `bcmdist fit` for ours, and those of each package's
-documentation for the others (baselines.py, peer_models.py).
+Methods that have a result in the folder of results are not run, unless --again is given. A method that does not finish
+does not replace an earlier result. A method whose package is not installed is left out. Each method may use all cores,
+whatever OMP_NUM_THREADS says. Settings are the defaults of `bcmdist fit` for ours, and those of each package's
+documentation for the others (baselines.py, peer_models.py). The exit code is 1 if a method did not finish.
 """
 
 import argparse
+from pathlib import Path
 
+import records
 from data_sets import SETS
 from peers import METHODS
 
@@ -39,7 +44,8 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--methods", type=names_of(METHODS), default=tuple(METHODS), metavar="A,B", help="[default: all]")
     made.add_argument("--seconds", type=float, default=SECONDS, help="for a method on a set [default: %(default)g]")
     made.add_argument("--repeat", type=int, default=1, metavar="N", help="runs of what takes less than a minute")
-    made.add_argument("--again", action="store_true", help="also what has results")
+    made.add_argument("--results", type=Path, default=records.FOLDER, metavar="DIR", help="[default: %(default)s]")
+    made.add_argument("--again", action="store_true", help="run methods that have a result, too, and replace it")
     made.add_argument("--write", action="store_true", help="make the page and its pictures, and run nothing")
     made.add_argument("--one", nargs=4, metavar=("METHOD", "SET", "FOLDER", "SOURCE"), help=argparse.SUPPRESS)
     return made

@@ -27,7 +27,12 @@ README_TEXT = """
 {name}: {train_rows:,} training and {test_rows:,} test rows of {inputs} inputs on {cores} cores. Seconds cover learning
 and predicting. RMSE and the mean of -log p, p the predictive density of a test row: lower is better. In 95 % intervals:
 .95 is best. Each package uses its default settings, except as noted; where the note gives a number of rows,
-the method was trained on that many. To reproduce: `cd tests && python -m benchmarks --sets {name}`.
+the method was trained on that many. To reproduce, in the folder `tests` of a checkout
+([how](examples/guide/benchmarks.md)):
+
+```text
+{command}
+```
 
 {coverage}
 [All data sets and packages](examples/guide/benchmarks.md), with the cases where others do better first."""
@@ -63,13 +68,24 @@ processes of their own, on the same rows. `bcmdist` is `bcmdist fit` and `bcmdis
 pass" adds `--partition chunks`, which reads rows once in stored order. Other packages use the settings that their
 documentation recommends (`tests/benchmarks/baselines.py`, `peer_models.py`). No setting was chosen on test rows. RMSE,
 CRPS and MNLP (the mean of -log p) are in the unit of the targets; the columns 50, 80 and 95 % are the shares of test
-rows inside central intervals of these levels. Time and peak memory cover all processes that a method starts, with
-imports and reading. The command above each table reproduces it:
+rows inside central intervals of these levels. HGB is histogram gradient boosting. Time and peak memory cover all
+processes that a method starts, with imports and reading.
+
+The command above each table reproduces it, in the folder `tests` of a checkout; its `--methods` are the rows of the
+table in their order. Results go to the folder `--results`, not over those of the checkout. Each method may use all
+cores, whatever `OMP_NUM_THREADS` says. On a machine with other work, times are longer and limits of time may strike;
+accuracy is the same.
 
 ```text
-pip install 'bcmdist[benchmark]'          # in a checkout, with BCMDIST_DATA naming the folder of the data sets
-cd tests && python -m benchmarks --list
+pip install '.[benchmark]'                # in a checkout; some minutes, with PyTorch
+export BCMDIST_DATA=FOLDER                # of the data sets
+cd tests
+python -m benchmarks --list               # sets and methods
 ```
+
+The data sets are public but not part of bcmdist, because their licences differ; below each title stands where a set is
+from. Each is a file `NAME.npz` of NumPy with arrays `X_train`, `y_train`, `X_test`, `y_test`, or with `X`, `y` and, for
+the splits of the file, `test_mask` (splits, rows).
 """
 
 
@@ -148,8 +164,8 @@ def conditions(everything) -> str:
     )
     of_busy, load = sum(run["busy"] for run in runs), f"{min(loads):g} to {max(loads):g}"
     quiet = (
-        f"In {of_busy} of {len(runs)} runs other processes used more than half a core. Their times and time-outs are\n"
-        "  marked * and should not be compared with others."
+        f"In {of_busy} of the {len(runs)} runs shown other processes used more than half a core. Their times and\n"
+        "  time-outs are marked * and should not be compared with others."
         if of_busy
         else f"No other process used more than half a core beside any of the {len(runs)} runs."
     )
@@ -157,7 +173,8 @@ def conditions(everything) -> str:
     return "\n".join(
         [
             *(f"- Machine: {one}." for one in machines),
-            f"- {dates[0]} to {dates[-1]}; load average at the start of a run {load}.\n  {quiet}",
+            f"- {' to '.join(sorted({dates[0], dates[-1]}))}; load average at the start of a run {load}.",
+            f"  {quiet}",
             f"- Commit {commits}.",
             f"- {wrapped(listed)}.",
             "",
@@ -263,13 +280,17 @@ def table(name, found) -> str:
         for column, head in (COLUMNS[first["task"]] | COSTS).items()
         if any(records.values(record, column) for record in found)
     }
-    seconds, repeat = max(r["seconds_allowed"] for r in found), max(len(r["runs"]) for r in found)
-    command = f"cd tests && python -m benchmarks --sets {name} --seconds {seconds:g}"
+    runs = max(len(r["runs"]) for r in found)
+    more = f" and {runs - 1} more" * (runs > 1)
     lines = [
         f"## {name}",
         "",
         f"{first['train_rows']:,} training and {first['test_rows']:,} test rows, {first['inputs']} inputs;"
-        f" {data_set.split_text}. `{command}{f' --repeat {repeat}' * (repeat > 1)}`",
+        f" {data_set.split_text}{more}. Source: {data_set.source}.",
+        "",
+        "```text",
+        command(name, found),
+        "```",
         "",
         row(["method", *columns.values(), "note"]),
         row(["---", *["--:"] * len(columns), "---"]),
@@ -279,6 +300,14 @@ def table(name, found) -> str:
         cells = cells if record["outcome"] == "done" else [""] * len(columns)
         lines.append(row([title(record), *cells, note(record)]))
     return "\n".join([*lines, ""])
+
+
+def command(name, found) -> str:
+    """The command that runs the methods of some records again."""
+    seconds, repeat = max(r["seconds_allowed"] for r in found), max(len(r["runs"]) for r in found)
+    methods = ",".join(record["method"] for record in found)
+    runs = f" --repeat {repeat}" * (repeat > 1)
+    return f"python -m benchmarks --sets {name} --seconds {seconds:g}{runs} --results again \\\n    --methods {methods}"
 
 
 def row(cells) -> str:
@@ -302,9 +331,9 @@ def readme_table(folder: Path = records.FOLDER) -> str:
         cells = [shown(record, name) + "\\*" * (busy(record) and name == "cores") for name in README_COLUMNS]
         cells = cells if record["outcome"] == "done" else [""] * len(cells)
         lines.append(row([title(record), *cells, note(record)]))
-    first = found[0]
+    first, made_by = found[0], command(README_SET, found)
     counts = {name: first[name] for name in ("train_rows", "test_rows", "inputs")}
-    about = {"name": README_SET, "cores": first["machine"]["cores"], "coverage": coverage(folder)}
+    about = {"name": README_SET, "cores": first["machine"]["cores"], "command": made_by, "coverage": coverage(folder)}
     lines.append(README_TEXT.format(**about, **counts))
     if any(map(busy, found)):
         lines.append("A * marks times measured on a busy machine.")

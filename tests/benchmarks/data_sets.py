@@ -50,6 +50,8 @@ class DataSet:
     rewrite: Callable[[Path, Path], Path | None] | None = None
     """of a file that `import` does not take as it is: writes one that it takes and names it, or both parts"""
     reference: Reference | None = None
+    source: str = ""
+    """where the data are from"""
 
     def path(self, data: Path) -> Path:
         """The file in the folder of data sets."""
@@ -72,8 +74,8 @@ class DataSet:
     @property
     def split_text(self) -> str:
         """The split in words."""
-        random = f"{self.share:.0%} of rows at random, seeds from 0"
-        return {"own": "split of the file", "mask": "splits of the file, from the first", "holdout": random}[self.split]
+        random = f"{self.share:.0%} of rows at random, seed 0"
+        return {"own": "the split of the file", "mask": "the first split of the file", "holdout": random}[self.split]
 
 
 # --- House prices, beside a stored exact Gaussian process ---
@@ -184,29 +186,67 @@ UCI = ("boston", "concrete", "energy", "kin8nm", "naval", "power", "winered", "y
 SUBSETS = {f"heaton_{rows}": rows for rows in (1000, 3000, 10_000, 30_000)}
 GROWTH = (*SUBSETS, "heaton_simulated")
 """The sets of the picture of growth with rows."""
+NGUYEN = "Nguyen & Bonilla 2014"
+TORGO = "regression data sets of L. Torgo"
+GAL = "UCI repository, splits of Hernandez-Lobato & Adams 2015"
+HEATON = "Heaton et al. 2019"
+HOUSES = "R package spData, with an exact GP by Rambelli & Sigrist 2024"
+KAUST = "KAUST competition of 2021, Huang et al."
+UCI_TEXT = "UCI repository"
 ALL = (
-    DataSet("kin40k", "regression", "own"),
-    DataSet("pol", "regression", "own"),
-    DataSet("uci_protein", "regression", "mask", splits=5),
-    DataSet("elevators_raw", "regression", "holdout", splits=FOLDS),
-    DataSet("cal_housing", "regression", "holdout", splits=FOLDS),
-    *(DataSet(f"uci_{name}", "regression", "mask", splits=FOLDS) for name in UCI),
-    DataSet("lucas_house", "regression", "own", rewrite=houses(1), reference=EXACT),
-    DataSet("lucas_house_beyond", "regression", "own", file="lucas_house", rewrite=houses(2), reference=EXACT),
-    DataSet("heaton_small", "regression", "own", field=True),
-    DataSet("heaton_simulated", "regression", "own", field=True),
+    DataSet("kin40k", "regression", "own", source=NGUYEN),
+    DataSet("pol", "regression", "own", source=NGUYEN),
+    DataSet("uci_protein", "regression", "mask", splits=5, source=GAL),
+    DataSet("elevators_raw", "regression", "holdout", splits=FOLDS, source=TORGO),
+    DataSet("cal_housing", "regression", "holdout", splits=FOLDS, source=TORGO),
+    *(DataSet(f"uci_{name}", "regression", "mask", splits=FOLDS, source=GAL) for name in UCI),
+    DataSet("lucas_house", "regression", "own", rewrite=houses(1), reference=EXACT, source=HOUSES),
+    DataSet(
+        "lucas_house_beyond",
+        "regression",
+        "own",
+        file="lucas_house",
+        rewrite=houses(2),
+        reference=EXACT,
+        source=HOUSES,
+    ),
+    DataSet("heaton_small", "regression", "own", field=True, source=HEATON),
+    DataSet("heaton_simulated", "regression", "own", field=True, source=HEATON),
     *(
-        DataSet(name, "regression", "own", field=True, file="heaton_simulated", rewrite=some_rows_of_field(rows))
+        DataSet(
+            name,
+            "regression",
+            "own",
+            field=True,
+            file="heaton_simulated",
+            rewrite=some_rows_of_field(rows),
+            source=HEATON,
+        )
         for name, rows in SUBSETS.items()
     ),
-    DataSet("kaust_smooth", "regression", "own", field=True, reference=SMOOTH),
-    DataSet("kaust_nugget", "regression", "own", field=True, reference=NUGGET),
-    DataSet("magic", "classification", "mask"),
-    DataSet("letter", "classification", "own"),
-    DataSet("ijcnn1", "classification", "own"),
-    DataSet("mnist", "classification", "own", rewrite=write_digits),
-    DataSet("bike_hourly_counts", "counts", "holdout", splits=FOLDS, share=EVENT_HOLDOUT),
-    DataSet("claims_car", "counts", "holdout", splits=FOLDS, share=EVENT_HOLDOUT),
-    DataSet("flchain", "lifetimes", "holdout", splits=FOLDS, share=EVENT_HOLDOUT, target="time"),
+    DataSet("kaust_smooth", "regression", "own", field=True, reference=SMOOTH, source=KAUST),
+    DataSet("kaust_nugget", "regression", "own", field=True, reference=NUGGET, source=KAUST),
+    DataSet("magic", "classification", "mask", source=UCI_TEXT),
+    DataSet("letter", "classification", "own", source=UCI_TEXT),
+    DataSet("ijcnn1", "classification", "own", source="challenge of IJCNN 2001, as in LIBSVM's collection"),
+    DataSet("mnist", "classification", "own", rewrite=write_digits, source="LeCun et al. 1998"),
+    DataSet("bike_hourly_counts", "counts", "holdout", splits=FOLDS, share=EVENT_HOLDOUT, source="UCI, Bike Sharing"),
+    DataSet(
+        "claims_car",
+        "counts",
+        "holdout",
+        splits=FOLDS,
+        share=EVENT_HOLDOUT,
+        source="R package insuranceData, dataCar",
+    ),
+    DataSet(
+        "flchain",
+        "lifetimes",
+        "holdout",
+        splits=FOLDS,
+        share=EVENT_HOLDOUT,
+        target="time",
+        source="R package survival",
+    ),
 )
 SETS = {one.name: one for one in ALL}

@@ -232,7 +232,7 @@ def main():
         train, test = table[kept[:most]], table[out[:most]]
         for method in chosen.methods.split(","):
             if method == "lightgbm" and importlib.util.find_spec("lightgbm") is None:
-                print(f"| {name} | {len(train.y)} | {method} | skipped: pip install 'bcmdist[benchmark]' |")
+                print(f"| {name} | {len(train.y)} | {method} | skipped: pip install '.[benchmark]' |")
                 continue
             print(line(name, method, train, test, how), flush=True)
 

@@ -92,10 +92,13 @@ def test_each_table_has_the_command_that_makes_it():
     assert len(tables) == len([path for path in FILES if path.stem not in SUBSETS]) > 0
     for section in tables:
         name = section.partition("\n")[0]
-        (command,) = re.findall(r"`cd tests && python -m benchmarks (--sets .*)`", section)
-        asked = benchmark_options.parser().parse_args(command.split())
+        (command,) = re.findall(r"^python -m benchmarks (--sets .*\n.*)$", section, re.MULTILINE)
+        asked = benchmark_options.parser().parse_args(command.replace("\\", "").split())
         assert asked.sets == (name,)
         assert asked.seconds > 0
+        assert asked.results != records.FOLDER, "results of the checkout stay"
+        assert len(asked.methods) == len(re.findall(r"^\| (?!method|---)", section, re.MULTILINE))
+        assert SETS[name].source in section
 
 
 # --- How it is made ---
@@ -118,7 +121,7 @@ def test_tables_show_medians_loads_and_what_was_stopped(folder):
     (linear,) = re.findall(r"^\| linear model \|.*$", text, re.MULTILINE)
     assert linear == r"| linear model | 3 | 0.5 | 9.0\* | 4.0\* | 300 | a/b |"
     assert re.search(r"^\| NGBoost [| ]+stopped after 60 s \|$", text, re.MULTILINE)
-    assert "In 1 of 3 runs other processes" in text
+    assert "In 1 of the 3 runs shown other processes" in text
 
 
 def test_ranges_of_several_runs():
@@ -242,7 +245,7 @@ def test_intervals_without_a_density_are_counted(rng):
     assert "mnlp" not in found
 
 
-@pytest.mark.skipif(importlib.util.find_spec("lightgbm") is None, reason="pip install 'bcmdist[benchmark]'")
+@pytest.mark.skipif(importlib.util.find_spec("lightgbm") is None, reason="pip install '.[benchmark]'")
 @pytest.mark.filterwarnings("ignore:The argument 'eval_set':Warning")  # of LightGBM 4.7; 4.6 has no other
 def test_quantiles_of_trees_are_conformal(rng):
     from peer_models import MODELS
@@ -277,12 +280,14 @@ def benchmarks(monkeypatch, tmp_path):
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setattr(records.load, "__defaults__", (tmp_path / "results",))
-    monkeypatch.setattr(records.keep, "__defaults__", (tmp_path / "results",))
 
     def command(*arguments):
-        monkeypatch.setattr(sys, "argv", ["benchmarks", *arguments])
-        module.main()
+        monkeypatch.setattr(sys, "argv", ["benchmarks", "--results", str(tmp_path / "results"), *arguments])
+        try:
+            module.main()
+        except SystemExit as ended:
+            return ended.code
+        return 0
 
     return command
 
@@ -293,8 +298,7 @@ def test_sets_and_methods_are_listed(benchmarks, capsys):
     assert len(lines) == len(SETS)
     assert "*" not in "".join(lines), "none has a result"
     assert all(name in " ".join(lines) for name in METHODS)
-    with pytest.raises(SystemExit):
-        benchmarks("--sets", "poll")
+    assert benchmarks("--sets", "poll") == 2
 
 
 def test_without_data_it_says_what_to_set(benchmarks, monkeypatch, capsys):
@@ -310,13 +314,19 @@ def test_results_are_kept_and_not_measured_again(benchmarks, monkeypatch, capsys
     X = rng.standard_normal((80, 2))
     np.savez(tmp_path / "uci_yacht.npz", X=X, y=X.sum(axis=1), test_mask=mask)
     monkeypatch.setenv("BCMDIST_DATA", str(tmp_path))
-    benchmarks("--sets", "uci_yacht", "--methods", "linear", "--repeat", "2")
-    (found,) = records.load("uci_yacht").values()
+    results = tmp_path / "results"
+    assert benchmarks("--sets", "uci_yacht", "--methods", "linear", "--repeat", "2") == 0
+    (found,) = records.load("uci_yacht", results).values()
     assert [(one["split"], one["outcome"]) for one in found["runs"]] == [(0, "done"), (1, "done")]
     assert found["runs"][0]["figures"]["nmse"] < 1e-3
     assert (found["train_rows"], found["test_rows"], found["inputs"]) == (60, 20, 2)
     capsys.readouterr()
-    benchmarks("--sets", "uci_yacht", "--methods", "linear")
-    assert capsys.readouterr().out == ""
-    benchmarks("--sets", "uci_yacht", "--methods", "linear", "--again", "--seconds", "0.5")
-    assert records.load("uci_yacht")["linear"]["outcome"] == "stopped after 0.5 s"
+    assert benchmarks("--sets", "uci_yacht", "--methods", "linear") == 0
+    assert f"uci_yacht linear: has a result in {results}; --again runs it again" in capsys.readouterr().out
+    assert benchmarks("--sets", "uci_yacht", "--methods", "linear", "--again", "--seconds", "0.5") == 1
+    assert "uci_yacht linear: the result before is kept" in capsys.readouterr().out
+    assert records.load("uci_yacht", results)["linear"] == found
+    results = tmp_path / "other"
+    command = ("--sets", "uci_yacht", "--methods", "linear", "--results", str(results))
+    assert benchmarks(*command, "--seconds", "0.5") == 1
+    assert records.load("uci_yacht", results)["linear"]["outcome"] == "stopped after 0.5 s"
