@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import math
 import os
 import tempfile
 import threading
@@ -14,6 +15,7 @@ import pytest
 
 from bcmdist.data.writing import write_dataset
 from bcmdist.errors import on_command_line
+from bcmdist.learning import time_limit
 
 SEED = 20261120
 
@@ -33,6 +35,12 @@ def pytest_report_header():
 @pytest.fixture
 def rng():
     return np.random.default_rng(SEED)
+
+
+@pytest.fixture
+def unlimited_learning(monkeypatch):
+    """Searches in this process have no limit of time by default: on a busy machine it would change what they find."""
+    monkeypatch.setattr(time_limit, "SECONDS", dict.fromkeys(time_limit.SECONDS, math.inf))
 
 
 @pytest.fixture

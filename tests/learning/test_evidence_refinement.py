@@ -31,6 +31,7 @@ from bcmdist.model.scaling import Scaling, scaling_to_array
 from bcmdist.storage.commits import BlobReference, open_store
 from problems import make_kernel
 
+pytestmark = pytest.mark.usefixtures("unlimited_learning")
 QUERY, JITTER = 12, 1e-8
 SCALING = Scaling(np.zeros(1), np.ones(1), 0.0, 1.0)
 ASKED = Settings(

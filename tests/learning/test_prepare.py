@@ -20,6 +20,7 @@ from bcmdist.model.scaling import scaling_to_array
 from bcmdist.runtime import memory
 from bcmdist.storage.commits import SCRATCH, open_store
 
+pytestmark = pytest.mark.usefixtures("unlimited_learning")
 SETTINGS = Settings(kernel="se", query=20, rows_per_expert=60, effort="quick")
 SPATIAL = replace(SETTINGS, partition="spatial")
 
