@@ -47,6 +47,7 @@ def measure(options, data: Path) -> bool:
                 continue
             if not SETS[name].path(data).exists():
                 print(f"{name}: skipped, {SETS[name].path(data).name} is not in BCMDIST_DATA", flush=True)
+                finished = False
                 break
             print(f"{name} {method}: at most {options.seconds:g} s a run", flush=True)
             record = record_of(SETS[name], method, data, seconds=options.seconds, repeat=options.repeat)
@@ -67,11 +68,14 @@ def main() -> None:
     elif options.list:
         print(listing(options.results))
     elif options.write:
+        if options.results != records.FOLDER:
+            sys.exit("--write: expected the results of the checkout; leave out --results")
         benchmark_page.write()
     elif data := os.environ.get("BCMDIST_DATA"):
         sys.exit(0 if measure(options, Path(data)) else 1)
     else:
         print("skipped: set BCMDIST_DATA to the folder of the data sets")
+        sys.exit(1)
 
 
 if __name__ == "__main__":

@@ -71,21 +71,21 @@ CRPS and MNLP (the mean of -log p) are in the unit of the targets; the columns 5
 rows inside central intervals of these levels. HGB is histogram gradient boosting. Time and peak memory cover all
 processes that a method starts, with imports and reading.
 
-The command above each table reproduces it, in the folder `tests` of a checkout; its `--methods` are the rows of the
-table in their order. Results go to the folder `--results`, not over those of the checkout. Each method may use all
-cores, whatever `OMP_NUM_THREADS` says. On a machine with other work, times are longer and limits of time may strike;
-accuracy is the same.
+The commands above each table reproduce it, in the folder `tests` of a checkout; `--methods` names the rows of the
+table. `--results` names the output folder, so the results of the checkout are not overwritten. Each method may use all
+cores, whatever `OMP_NUM_THREADS` says. On a busy machine times are longer, and a search that reaches its time limit is
+less accurate.
 
 ```text
-pip install '.[benchmark]'                # in a checkout; some minutes, with PyTorch
+pip install '.[benchmark]'                # in a checkout; takes a few minutes (includes PyTorch)
 export BCMDIST_DATA=FOLDER                # of the data sets
 cd tests
 python -m benchmarks --list               # sets and methods
 ```
 
-The data sets are public but not part of bcmdist, because their licences differ; below each title stands where a set is
-from. Each is a file `NAME.npz` of NumPy with arrays `X_train`, `y_train`, `X_test`, `y_test`, or with `X`, `y` and, for
-the splits of the file, `test_mask` (splits, rows).
+The data sets are public but not part of bcmdist, because their licences differ; each section names the source of its
+set. Most are files `NAME.npz` of NumPy with arrays `X_train`, `y_train`, `X_test`, `y_test`, or with `X`, `y` and, for
+the splits of the file, `test_mask` (splits, rows); `tests/benchmarks/data_sets.py` says what the others hold.
 """
 
 
@@ -280,16 +280,16 @@ def table(name, found) -> str:
         for column, head in (COLUMNS[first["task"]] | COSTS).items()
         if any(records.values(record, column) for record in found)
     }
-    runs = max(len(r["runs"]) for r in found)
-    more = f" and {runs - 1} more" * (runs > 1)
+    splits = len({run["split"] for r in found for run in r["runs"] if run["outcome"] == "done"})
+    further = f" and {splits - 1} more" * (splits > 1)
     lines = [
         f"## {name}",
         "",
         f"{first['train_rows']:,} training and {first['test_rows']:,} test rows, {first['inputs']} inputs;"
-        f" {data_set.split_text}{more}. Source: {data_set.source}.",
+        f" {data_set.split_text}{further}. Source: {data_set.source}",
         "",
         "```text",
-        command(name, found),
+        commands(name, found),
         "```",
         "",
         row(["method", *columns.values(), "note"]),
@@ -302,9 +302,16 @@ def table(name, found) -> str:
     return "\n".join([*lines, ""])
 
 
-def command(name, found) -> str:
-    """The command that runs the methods of some records again."""
-    seconds, repeat = max(r["seconds_allowed"] for r in found), max(len(r["runs"]) for r in found)
+def commands(name, found) -> str:
+    """The commands that run the methods of some records again, one for each limit of seconds."""
+    by_limit: dict[float, list] = {}
+    for record in found:
+        by_limit.setdefault(record["seconds_allowed"], []).append(record)
+    return "\n".join(command(name, seconds, by_limit[seconds]) for seconds in sorted(by_limit, reverse=True))
+
+
+def command(name, seconds, found) -> str:
+    repeat = max(len(record["runs"]) for record in found)
     methods = ",".join(record["method"] for record in found)
     runs = f" --repeat {repeat}" * (repeat > 1)
     return f"python -m benchmarks --sets {name} --seconds {seconds:g}{runs} --results again \\\n    --methods {methods}"
@@ -331,9 +338,14 @@ def readme_table(folder: Path = records.FOLDER) -> str:
         cells = [shown(record, name) + "\\*" * (busy(record) and name == "cores") for name in README_COLUMNS]
         cells = cells if record["outcome"] == "done" else [""] * len(cells)
         lines.append(row([title(record), *cells, note(record)]))
-    first, made_by = found[0], command(README_SET, found)
+    first = found[0]
     counts = {name: first[name] for name in ("train_rows", "test_rows", "inputs")}
-    about = {"name": README_SET, "cores": first["machine"]["cores"], "command": made_by, "coverage": coverage(folder)}
+    about = {
+        "name": README_SET,
+        "cores": first["machine"]["cores"],
+        "command": commands(README_SET, found),
+        "coverage": coverage(folder),
+    }
     lines.append(README_TEXT.format(**about, **counts))
     if any(map(busy, found)):
         lines.append("A * marks times measured on a busy machine.")

@@ -257,7 +257,7 @@ SECTIONS = (
         "Growth with rows",
         "benchmarks_growth.svg",
         "Random subsets of the training rows of heaton_simulated, scored on its 44,431 test rows.\n"
-        f"`cd tests && python -m benchmarks --sets {','.join(GROWTH)}`",
+        f"`python -m benchmarks --sets {','.join(GROWTH)} --results again`",
         by_rows,
         growth,
     ),

@@ -92,13 +92,18 @@ def test_each_table_has_the_command_that_makes_it():
     assert len(tables) == len([path for path in FILES if path.stem not in SUBSETS]) > 0
     for section in tables:
         name = section.partition("\n")[0]
-        (command,) = re.findall(r"^python -m benchmarks (--sets .*\n.*)$", section, re.MULTILINE)
-        asked = benchmark_options.parser().parse_args(command.replace("\\", "").split())
-        assert asked.sets == (name,)
-        assert asked.seconds > 0
-        assert asked.results != records.FOLDER, "results of the checkout stay"
-        assert len(asked.methods) == len(re.findall(r"^\| (?!method|---)", section, re.MULTILINE))
-        assert SETS[name].source in section
+        commands = re.findall(r"^python -m benchmarks (--sets .*\n.*)$", section, re.MULTILINE)
+        each = [benchmark_options.parser().parse_args(one.replace("\\", "").split()) for one in commands]
+        stored, repeated = records.load(name), set()
+        for asked in each:
+            assert asked.sets == (name,)
+            assert (benchmark_page.README.parent / "tests" / asked.results).resolve() != records.FOLDER
+            assert {stored[method]["seconds_allowed"] for method in asked.methods} == {asked.seconds}
+            repeated |= set(asked.methods)
+        titles = re.findall(r"^\| (?!method|---)(.*?) \|", section, re.MULTILINE)
+        assert sorted(titles) == sorted(benchmark_page.title(stored[method]) for method in repeated)
+        assert f"Source: {SETS[name].source}" in section
+        assert SETS[name].source
 
 
 # --- How it is made ---
@@ -122,6 +127,15 @@ def test_tables_show_medians_loads_and_what_was_stopped(folder):
     assert linear == r"| linear model | 3 | 0.5 | 9.0\* | 4.0\* | 300 | a/b |"
     assert re.search(r"^\| NGBoost [| ]+stopped after 60 s \|$", text, re.MULTILINE)
     assert "In 1 of the 3 runs shown other processes" in text
+
+
+def test_commands_are_by_limit_and_repeat_as_often(folder):
+    found = records.in_order(records.load("uci_yacht", folder))
+    (place,) = (k for k, one in enumerate(found) if one["method"] == "linear")
+    found[place] = found[place] | {"seconds_allowed": 90.0, "runs": [run_of(0), run_of(1)]}
+    first, second = benchmark_page.commands("uci_yacht", found).split("\npython")
+    assert first.endswith("--seconds 90 --repeat 2 --results again \\\n    --methods linear")
+    assert second.endswith("--seconds 60 --results again \\\n    --methods bcmdist,ngboost")
 
 
 def test_ranges_of_several_runs():
@@ -303,8 +317,9 @@ def test_sets_and_methods_are_listed(benchmarks, capsys):
 
 def test_without_data_it_says_what_to_set(benchmarks, monkeypatch, capsys):
     monkeypatch.delenv("BCMDIST_DATA", raising=False)
-    benchmarks("--sets", "pol")
+    assert benchmarks("--sets", "pol") == 1
     assert "set BCMDIST_DATA" in capsys.readouterr().out
+    assert "leave out --results" in benchmarks("--write")
 
 
 @pytest.mark.slow  # some processes

@@ -118,15 +118,12 @@ def _left_out(snapshot: Snapshot, runtime: Runtime) -> LeftOutPredictions | None
         return None
     cells = max(1, round(CANDIDATES / (facts.cells.core or 1)))
     chosen = some_partitions(parts, min(cells if local else PARTITIONS, len(parts)))
-    each = CANDIDATES / len(chosen)
-    if local:  # whole cells, since each needs a local expert
-        assert facts.cells.core is not None, "local predictions have cells"
-        each = facts.cells.core * (max(1, round(cells / len(chosen))) - 0.5)
+    each = max(1, round(cells / len(chosen))) if local else int(np.ceil(CANDIDATES / len(chosen)))
     place = facts.linearisation.linearised_at
     at = BlobReference(snapshot.url, place) if place else None
     with snapshot.drafted() as readable:
         found: LeftOutPredictions = runtime.sum(
-            PredictLeftOut(readable.reference, int(np.ceil(each)), local, local, at), chosen, label="left out"
+            PredictLeftOut(readable.reference, each, local, local, at), chosen, label="left out"
         )
     return found[np.argsort(found.number)]
 

@@ -17,7 +17,7 @@ from bcmdist.learning.settings import Settings
 from bcmdist.prediction.errors.held_out import CALIBRATION_ROWS, HELD_OUT_EVERY
 from bcmdist.prediction.local.arrange import CALIBRATED_PARTITIONS, MEASURED_PARTITIONS
 from bcmdist.prediction.local.halos import CONSIDERED, sizes_for
-from bcmdist.prediction.measuring.measurement import left_out_sizes
+from bcmdist.prediction.measuring.measurement import residual_sample
 
 # Rounds of cross-validation over neighbourhoods, and further passes until convergence.
 JUDGEMENTS, PASSES = 27, 6
@@ -55,14 +55,14 @@ def steps(case: FitContext, times: Timings, query: int, parts: int, rows: int) -
     data, spatial, many = case.data, case.settings.partition == "spatial", len(case.parts)
     sizes = sizes_for(data.rows, data.inputs, case.settings.effort)
     left_out, small = (
-        left_out_sizes(*of, data.inputs, sizes.core * spatial) for of in ((many, data.rows), (parts, rows))
+        residual_sample(*of, data.inputs, sizes.core * spatial) for of in ((many, data.rows), (parts, rows))
     )
     held_out = CALIBRATION_ROWS * (HELD_OUT_EVERY if case.likelihood.corrected_by == "calibration" else 1)
     calibrated = CALIBRATED_PARTITIONS if spatial else max(1, round(held_out * many / data.rows))
     most = {"calibrate": calibrated, "borders": MEASURED_PARTITIONS, "errors": left_out.partitions}
     # A task takes longer the more rows are considered for a halo, or left out of local experts.
     longer = {"halos": min(CONSIDERED * sizes.with_halo, data.rows) / min(CONSIDERED * sizes.with_halo, rows)}
-    longer["errors"] = left_out.rows / small.rows if spatial else 1.0
+    longer["errors"] = left_out.count / small.count if spatial else 1.0
     sample = SAMPLE_PER_QUERY * query
     for (stage, label), (seconds, tasks) in times.items():
         if stage == "query":

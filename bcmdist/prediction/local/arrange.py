@@ -117,7 +117,7 @@ class LeftOutRows:
 
     model: Reference
     count: int
-    """approximate number of rows: those of whole cells, which the errors and the comparison leave out, too"""
+    """number of cells, which the errors and the comparison leave out, too"""
 
     def __call__(self, part, rows) -> HeldOutRows:
         model, arrangement = load_model(self.model), load_arrangement(self.model)
@@ -259,7 +259,7 @@ def with_borders(snapshot: Snapshot, runtime) -> Snapshot:
         parts = _some(_whole(snapshot), CALIBRATED_PARTITIONS)
         facts: dict[str, Any] = {}
         if snapshot.model.likelihood.categorical and snapshot.model.input_errors is None:
-            count = math.ceil(CALIBRATED_ROWS / len(parts))
+            count = math.ceil(CALIBRATED_ROWS / len(parts) / (snapshot.facts.cells.core or 1))
             left_out = runtime.sum(LeftOutRows(snapshot.reference, count), parts, label="calibrate")
             facts["local_calibration"] = asdict(fit_calibration(left_out))
         few = _some(parts, MEASURED_PARTITIONS)

@@ -253,10 +253,8 @@ def arrangement_of(model: Model, cells: Cells, url: str, where: str) -> Arrangem
 
 
 def whole_cells(arrangement: Arrangement, part: Partition, count: int, generator) -> np.ndarray:
-    """Indices, ascending, of about `count` rows of a partition: those of randomly chosen cells, at least one."""
+    """Indices, ascending, of the rows of a partition in `count` randomly chosen cells, or all of them."""
     number = arrangement.number(part)
-    cells = np.arange(*arrangement.tree.first[number : number + 2])
-    found = [arrangement.core(cell) - part.start for cell in generator.permutation(cells)]
-    found = [rows[(rows >= 0) & (rows < part.rows)] for rows in found]
-    enough = np.cumsum([len(rows) for rows in found]).searchsorted(0.9 * count) + 1
-    return np.sort(np.concatenate(found[:enough]))
+    cells = generator.permutation(np.arange(*arrangement.tree.first[number : number + 2]))
+    rows = np.sort(np.concatenate([arrangement.core(cell) for cell in cells[:count]])) - part.start
+    return rows[(rows >= 0) & (rows < part.rows)]

@@ -35,11 +35,11 @@ class LeaveOut:
     model: Reference
     """the commit that predicts"""
     count: int
-    """approximate number of rows to predict; in cells, all rows of each cell"""
+    """number of rows to predict, or of cells, of which all rows are predicted"""
     in_cells: bool
-    """whether the rows are from some randomly chosen cells, or random rows"""
-    of_a_cell: int
-    """rows of each cell whose residuals are kept"""
+    """whether the rows are those of randomly chosen cells, or random rows"""
+    rows_per_cell: int
+    """random rows of each cell whose residuals are kept"""
     local: bool
     """whether local prediction or the committee predicts the rows"""
     at: BlobReference | None = None
@@ -51,18 +51,18 @@ class LeaveOut:
         X, obs = model_rows(fitted.model, part, rows)
         generator = np.random.default_rng(seed_of(rows))
         some = _some(self, part, generator)
-        kept = self._of_each_cell(part.start + some, generator) if self.in_cells else slice(None)
+        kept = self._sample_cells(part.start + some, generator) if self.in_cells else slice(None)
         mean, variance = _left_out(self, part, X, obs, some)
         some, mean, variance = some[kept], mean[kept], variance[kept]
         places, errors = standardised_residuals(likelihood, X[some], mean, variance, obs[some], generator)
         committee, local = (None, errors) if self.local else (errors, None)
         return LeftOutErrors({part.key: ResidualRecord(places, committee, local)})
 
-    def _of_each_cell(self, numbers, generator):
+    def _sample_cells(self, numbers, generator):
         """Positions, ascending, of some rows of each cell among rows of these numbers, which are ascending."""
         cells = np.searchsorted(load_arrangement(self.model).edges, numbers, side="right")
         each = np.split(np.arange(len(numbers)), np.flatnonzero(np.diff(cells)) + 1)
-        return np.sort(np.concatenate([generator.permutation(rows)[: self.of_a_cell] for rows in each]))
+        return np.sort(np.concatenate([generator.permutation(rows)[: self.rows_per_cell] for rows in each]))
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class PredictLeftOut:
 
 
 def _some(task, part, generator):
-    """Indices of about `task.count` rows of a partition, ascending."""
+    """Indices of the rows of a partition to predict, ascending."""
     if task.in_cells:
         return whole_cells(load_arrangement(task.model), part, task.count, generator)
     return np.sort(generator.permutation(part.rows)[: task.count])

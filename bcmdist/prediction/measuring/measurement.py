@@ -5,8 +5,7 @@ residuals of arriving partitions.
 """
 
 import functools
-from dataclasses import replace
-from typing import NamedTuple
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -28,11 +27,11 @@ ROWS, PARTITIONS = 4000, 16
 # Least number of rows to leave out, where the data have so many.
 FEWEST = 500
 # For local prediction, which costs a local expert per cell: the share of all rows that is left out, and the limits of
-# their number, `OF_A_CELL` of each cell, more where there are few cells. The scale of errors is alike within a cell, so
-# a few rows of many cells say more about new rows than all rows of a few: intervals of 95 % held .93 of the rows of
-# table pol with whole cells of 80 rows, and .96 with 20 of each. One in `COMMITTEE_EVERY` partitions also gives
+# their number, `ROWS_PER_CELL` of each cell, more where there are few cells. The scale of errors is similar within a
+# cell, so a few rows of many cells represent new rows better than all rows of a few: intervals of 95 % held .93 of the
+# rows of table pol with whole cells of 80 rows, and .96 with 20 of each. One in `COMMITTEE_EVERY` partitions also gives
 # residuals of the committee.
-LOCAL_SHARE, LOCAL_ROWS, OF_A_CELL, COMMITTEE_EVERY = 1 / 30, (1600, 4000), 20, 3
+LOCAL_SHARE, LOCAL_ROWS, ROWS_PER_CELL, COMMITTEE_EVERY = 1 / 30, (1600, 4000), 20, 3
 # Limit on the coordinates of places of residuals in a ledger.
 NUMBERS = 2**17
 # With this many residuals in the ledger, as after many arrivals, no rows are left out again.
@@ -98,14 +97,14 @@ def _left_out(snapshot, runtime):
     if not parts:
         return snapshot
     rows = sum(part.rows for part in parts)
-    sizes = left_out_sizes(len(parts), rows, snapshot.model.inputs, (facts.cells.core or 1) * local)
-    chosen = some_partitions(parts, sizes.partitions)
+    sample = residual_sample(len(parts), rows, snapshot.model.inputs, (facts.cells.core or 1) * local)
+    chosen = some_partitions(parts, sample.partitions)
     at = BlobReference(snapshot.url, facts.linearisation.linearised_at) if facts.linearisation.linearised_at else None
     found: dict[str, ResidualRecord] = {}
     with snapshot.drafted() as readable:
-        task = functools.partial(LeaveOut, readable.reference, sizes.rows, local, sizes.of_a_cell, at=at)
+        task = functools.partial(LeaveOut, readable.reference, sample.count, local, sample.rows_per_cell, at=at)
         if snapshot.model.likelihood.exact or sites_repeat(facts):
-            found = runtime.sum(task(local=False), chosen[:: sizes.committee_every], label="errors").by_key
+            found = runtime.sum(task(local=False), chosen[:: sample.committee_stride], label="errors").by_key
         if local:  # the places in the records belong to local residuals
             near = runtime.sum(task(local=True), chosen, label="errors").by_key
             found = {
@@ -131,20 +130,21 @@ def some_partitions(parts: list[Partition], count: int) -> list[Partition]:
     return [parts[k] for k in np.sort(np.random.default_rng(SEED).permutation(len(parts))[:count])]
 
 
-class LeftOutSizes(NamedTuple):
-    """How many rows are left out to measure errors."""
+@dataclass(frozen=True)
+class ResidualSample:
+    """Which rows are left out to measure errors."""
 
     partitions: int
-    """number of partitions with rows that are left out"""
-    rows: int
-    """rows of each partition that are predicted; for local prediction those of whole cells"""
-    of_a_cell: int
+    """number of partitions with such rows"""
+    count: int
+    """number of rows of each partition, or of cells, of which all rows are predicted"""
+    rows_per_cell: int
     """rows of each cell whose residuals are kept"""
-    committee_every: int
+    committee_stride: int
     """the k of one in k partitions in which the committee predicts, too"""
 
 
-def left_out_sizes(parts: int, rows: int, inputs: int, core: int) -> LeftOutSizes:
+def residual_sample(parts: int, rows: int, inputs: int, core: int) -> ResidualSample:
     """How many rows to leave out.
 
     Parameters
@@ -155,12 +155,14 @@ def left_out_sizes(parts: int, rows: int, inputs: int, core: int) -> LeftOutSize
     wanted = max(FEWEST, min(np.clip(LOCAL_SHARE * rows, *LOCAL_ROWS) if core else ROWS, NUMBERS // inputs))
     if not core:
         count = min(parts, max(PARTITIONS, int(np.ceil(FEWEST * parts / rows))))
-        return LeftOutSizes(count, int(np.ceil(wanted / count)), 1, 1)
-    of_a_cell = max(min(core, OF_A_CELL), int(np.ceil(wanted * core / rows)))
-    cells = int(np.ceil(wanted / of_a_cell))
-    count = min(parts, cells)
-    every = COMMITTEE_EVERY if wanted >= FEWEST * COMMITTEE_EVERY else 1
-    return LeftOutSizes(count, int(np.ceil(cells * core / count)), of_a_cell, every)
+        return ResidualSample(count, int(np.ceil(wanted / count)), 1, 1)
+    least = min(core, ROWS_PER_CELL)
+    rows_per_cell = max(least, int(np.ceil(wanted * core / rows)))
+    cells = wanted / rows_per_cell
+    count = min(parts, int(np.ceil(cells)))
+    per_partition = int(np.ceil(cells / count) if rows_per_cell > least else max(1, round(cells / count)))
+    stride = COMMITTEE_EVERY if wanted >= FEWEST * COMMITTEE_EVERY else 1
+    return ResidualSample(count, per_partition, rows_per_cell, stride)
 
 
 def _error_distribution(snapshot) -> dict:

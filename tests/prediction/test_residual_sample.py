@@ -4,8 +4,17 @@ import numpy as np
 import pytest
 
 from bcmdist import GBCM, Settings
+from bcmdist.data.rows import read_all
 from bcmdist.prediction.local.neighbours import load_neighbours
-from bcmdist.prediction.measuring.measurement import FEWEST, LOCAL_ROWS, NUMBERS, OF_A_CELL, left_out_sizes
+from bcmdist.prediction.measuring.left_out_errors import LeaveOut
+from bcmdist.prediction.measuring.measurement import (
+    FEWEST,
+    LOCAL_ROWS,
+    NUMBERS,
+    ROWS_PER_CELL,
+    fitted_partitions,
+    residual_sample,
+)
 
 SETTINGS = Settings(
     partition="spatial",
@@ -24,21 +33,21 @@ SETTINGS = Settings(
 @pytest.mark.parametrize("core", [20, 80, 100])
 def test_residuals_are_as_many_as_wanted_from_many_cells(rows, parts, inputs, core):
     parts = min(parts, max(1, rows // core))
-    sizes = left_out_sizes(parts, rows, inputs, core)
-    cells, each = sizes.partitions * sizes.rows / core, min(core, sizes.of_a_cell)
-    least = min(rows, LOCAL_ROWS[0], max(FEWEST, NUMBERS // inputs))
-    assert 0.9 * least <= cells * each
-    assert cells * each <= max(FEWEST, min(LOCAL_ROWS[1], NUMBERS // inputs)) * 1.1 + sizes.partitions
-    assert each == min(core, OF_A_CELL) or cells >= 0.9 * rows / core  # more of a cell: of every cell
-    assert 1 <= sizes.partitions <= parts
+    sample = residual_sample(parts, rows, inputs, core)
+    cells, each = sample.partitions * sample.count, min(core, sample.rows_per_cell)
+    most = max(FEWEST, min(LOCAL_ROWS[1], NUMBERS // inputs))
+    assert min(rows, LOCAL_ROWS[0], most) <= 1.5 * cells * each
+    assert min(rows, cells * each) <= 1.5 * most
+    assert each == min(core, ROWS_PER_CELL) or cells > rows / core - 1.0  # more of a cell: of every cell
+    assert 1 <= sample.partitions <= parts
 
 
 @pytest.mark.parametrize(("rows", "parts"), [(100, 1), (5000, 20), (10**6, 2000)])
 def test_the_committee_leaves_out_rows_of_few_partitions(rows, parts):
-    sizes = left_out_sizes(parts, rows, 3, 0)
-    assert sizes.of_a_cell == sizes.committee_every == 1
-    assert sizes.partitions <= max(16, -(-FEWEST * parts // rows))
-    assert sizes.partitions * sizes.rows >= min(FEWEST, rows)
+    sample = residual_sample(parts, rows, 3, 0)
+    assert sample.rows_per_cell == sample.committee_stride == 1
+    assert sample.partitions <= max(16, -(-FEWEST * parts // rows))
+    assert sample.partitions * sample.count >= min(FEWEST, rows)
 
 
 @pytest.mark.parametrize("wanted", [200, 2400])
@@ -51,7 +60,7 @@ def test_residuals_are_of_so_many_rows_of_each_cell(make_data, rng, monkeypatch,
     gbcm = GBCM.fit(make_data(X=X, y=y), SETTINGS)
     near, core = load_neighbours(gbcm.snapshot.reference), gbcm.snapshot.facts.cells.core
     arranged = near.rows.read(np.arange(1200))[0]
-    sizes = left_out_sizes(len(gbcm.ledger), 1200, 2, core)
+    sample = residual_sample(len(gbcm.ledger), 1200, 2, core)
     found, cells_of_all = [], 0
     for record in (entry.residuals for entry in gbcm.ledger if entry.residuals):
         distance = np.abs(arranged[:, None] - record.places[None, :, :-1]).sum(axis=2)
@@ -59,10 +68,22 @@ def test_residuals_are_of_so_many_rows_of_each_cell(make_data, rng, monkeypatch,
         cells = np.searchsorted(near.arrangement.edges, distance.argmin(axis=0), side="right")
         found += np.unique(cells, return_counts=True)[1].tolist()
         cells_of_all += len(np.unique(cells))
-        assert record.committee is None or len(record.committee) == len(record.local)
-    assert max(found) <= sizes.of_a_cell
+    assert max(found) <= sample.rows_per_cell
     assert sum(found) == pytest.approx(min(wanted, 1200), rel=0.35)
     if wanted == 2400:
         assert sum(found) == 1200  # every row of a small table
     else:
-        assert cells_of_all > 0.8 * wanted / sizes.of_a_cell
+        assert cells_of_all > 0.8 * wanted / sample.rows_per_cell
+
+
+def test_committee_and_local_residuals_are_of_the_same_rows(make_data, rng):
+    X = rng.uniform(-2, 2, (1200, 2))
+    gbcm = GBCM.fit(make_data(X=X, y=np.sin(2 * X[:, 0]) + 0.2 * rng.standard_normal(1200)), SETTINGS)
+    snapshot, part = gbcm.snapshot, fitted_partitions(gbcm.snapshot)[0]
+    ((_, rows),) = read_all([part])
+    each = [LeaveOut(snapshot.reference, 2, True, 7, local=way)(part, rows).by_key[part.key] for way in (True, False)]
+    near, far = each
+    assert len(near) == 14
+    np.testing.assert_array_equal(near.places[:, :-1], far.places[:, :-1])
+    assert near.committee is far.local is None
+    assert not np.allclose(near.local, far.committee)
