@@ -74,7 +74,7 @@ class DataSet:
     @property
     def split_text(self) -> str:
         """The split in words."""
-        random = f"{self.share:.0%} of rows at random, seed 0"
+        random = f"{100 * self.share:.0f} % of rows at random, seed 0"
         return {"own": "the split of the file", "mask": "the first split of the file", "holdout": random}[self.split]
 
 

@@ -16,6 +16,7 @@ from bcmdist.prediction.local.halos import (
     HaloSizes,
     nearest_rows,
     sizes_for,
+    whole_cells,
 )
 from bcmdist.storage.entry import Entry, absorbed_pieces
 
@@ -151,3 +152,14 @@ def test_many_rows_thin_what_surrounds_a_point_later_where_inputs_are_many():
     )
     assert few[0] > few[1] > few[2]
     assert many[0] == many[1] > many[2] > few[2]
+
+
+@pytest.mark.parametrize("count", [1, 2, 9])
+def test_cells_are_chosen_among_those_with_rows_of_the_partition(rng, count):
+    """A cell of 100 coincident rows is in several partitions, which other cells of its leaf have no rows of."""
+    cells = arrangement([0, 4, 104, 108], [0, 3])
+    for part in cells.partitions(30):
+        rows = part.start + whole_cells(cells, part, count, rng)
+        there = np.unique(np.searchsorted(cells.edges, np.arange(part.start, part.stop), side="right"))
+        assert ((rows >= part.start) & (rows < part.stop)).all()
+        assert len(np.unique(np.searchsorted(cells.edges, rows, side="right"))) == min(count, len(there))

@@ -253,8 +253,9 @@ def arrangement_of(model: Model, cells: Cells, url: str, where: str) -> Arrangem
 
 
 def whole_cells(arrangement: Arrangement, part: Partition, count: int, generator) -> np.ndarray:
-    """Indices, ascending, of the rows of a partition in `count` randomly chosen cells, or all of them."""
+    """Indices, ascending, of the rows of a partition in `count` of its cells, chosen at random, or in all of them."""
     number = arrangement.number(part)
-    cells = generator.permutation(np.arange(*arrangement.tree.first[number : number + 2]))
-    rows = np.sort(np.concatenate([arrangement.core(cell) for cell in cells[:count]])) - part.start
-    return rows[(rows >= 0) & (rows < part.rows)]
+    cells = np.arange(*arrangement.tree.first[number : number + 2])
+    found = [arrangement.core(cell) - part.start for cell in generator.permutation(cells)]
+    found = [rows[(rows >= 0) & (rows < part.rows)] for rows in found]  # a large cell is in several partitions
+    return np.sort(np.concatenate([rows for rows in found if len(rows)][:count]))
