@@ -55,7 +55,7 @@ def measure(options, data: Path) -> bool:
             done = record["outcome"] == "done"
             finished &= done or record["outcome"].startswith("not ")
             if not done and before and before["outcome"] == "done":
-                print(f"{name} {method}: the result before is kept", flush=True)
+                print(f"{name} {method}: the earlier result is kept", flush=True)
             elif not record["outcome"].startswith("not installed"):
                 records.keep(record, options.results)
     return finished
@@ -69,7 +69,7 @@ def main() -> None:
         print(listing(options.results))
     elif options.write:
         if options.results != records.FOLDER:
-            sys.exit("--write: expected the results of the checkout; leave out --results")
+            sys.exit("--write: makes the page from the results of the checkout only; leave out --results")
         benchmark_page.write()
     elif data := os.environ.get("BCMDIST_DATA"):
         sys.exit(0 if measure(options, Path(data)) else 1)

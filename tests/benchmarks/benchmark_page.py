@@ -311,6 +311,7 @@ def commands(name, found) -> str:
 
 
 def command(name, seconds, found) -> str:
+    """The command for records that have the same limit of seconds."""
     repeat = max(len(record["runs"]) for record in found)
     methods = ",".join(record["method"] for record in found)
     runs = f" --repeat {repeat}" * (repeat > 1)

@@ -339,7 +339,7 @@ def test_results_are_kept_and_not_measured_again(benchmarks, monkeypatch, capsys
     assert benchmarks("--sets", "uci_yacht", "--methods", "linear") == 0
     assert f"uci_yacht linear: has a result in {results}; --again runs it again" in capsys.readouterr().out
     assert benchmarks("--sets", "uci_yacht", "--methods", "linear", "--again", "--seconds", "0.5") == 1
-    assert "uci_yacht linear: the result before is kept" in capsys.readouterr().out
+    assert "uci_yacht linear: the earlier result is kept" in capsys.readouterr().out
     assert records.load("uci_yacht", results)["linear"] == found
     results = tmp_path / "other"
     command = ("--sets", "uci_yacht", "--methods", "linear", "--results", str(results))
