@@ -58,6 +58,22 @@ def test_the_table_of_readme_is_made_from_the_results():
     )
 
 
+def test_the_times_of_readme_are_those_of_the_results():
+    text, found = benchmark_page.README.read_text(), records.load_trial("billion_rows")
+    of_map = re.search(
+        r"`--expert fourier`, (\d+) million cells of a map took (\d+) minutes on (\w+) cores, (\w+) kills", text
+    )
+    assert of_map, "as below"
+    expected = round(found["absorbed"] / 1e6), round(found["wall_s"] / 60), found["machine"]["cores"], found["kills"]
+    words = {"two": 2, "three": 3}
+    assert (int(of_map[1]), int(of_map[2]), words[of_map[3]], words[of_map[4]]) == expected
+    assert found["absorbed"] == found["expected"]
+    assert "predicting 30,000 takes less than a minute (table below)" in text
+    ours = records.load(benchmark_page.README_SET)[benchmark_page.OURS]
+    assert records.median(ours, "wall") < 60.0
+    assert (ours["train_rows"], ours["test_rows"]) == (10_000, 30_000)
+
+
 @pytest.mark.parametrize("section", [one for one in SECTIONS if one.draw], ids=lambda one: one.file)
 def test_pictures_are_made_from_the_results(section):
     drawn = benchmark_page.GUIDE / section.file
