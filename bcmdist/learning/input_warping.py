@@ -151,10 +151,10 @@ def _warp(surveyed, k, kind) -> tuple[Warp, tuple[float, ...]] | None:
 def choose_warps(case, store: ModelStore, url: str) -> tuple[Scaling, list[dict[str, Any]]]:
     """Choose the warps left to learning: the scaling of a `FitContext` with them, and the decision, JSON-ready.
 
-    Left-out rows choose while learning from exact inputs, for methods that train nothing more.
+    Left-out rows choose while learning from exact inputs.
     """
     surveyed, settings, units, method = case.surveyed, case.settings, case.likelihood.units, case.method
-    able = settings.learn and not method.capabilities.input_errors and method.training is None
+    able = settings.learn and not method.capabilities.input_errors
     others = candidates(surveyed, case.warps) if able and case.data.rows >= LEAST_ROWS else {}
     if not others:
         return case.scaling, []

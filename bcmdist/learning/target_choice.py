@@ -60,7 +60,7 @@ def _candidates(case) -> dict[str, Scaling]:
     method = case.method
     able = case.settings.learn and case.likelihood.normal and not method.capabilities.input_errors
     able = able and TARGET_VARIANCE not in case.data.companions  # in the unit of the target itself
-    able = able and method.training is None and case.data.rows >= LEAST_ROWS and not lags_of(case.schema.columns)
+    able = able and case.data.rows >= LEAST_ROWS and not lags_of(case.schema.columns)
     skewed = _skewness(case, case.scaling)
     if not able or case.surveyed.y.low[0] <= 0.0 or skewed <= SKEWED:
         return {}

@@ -190,6 +190,15 @@ def test_left_out_rows_choose_logarithms_where_targets_are_smooth_in_them(rng, p
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("expert", ["dgp", "mnnmix", "rvm"])
+def test_left_out_rows_choose_for_experts_that_train_shared_variables(rng, expert):
+    X, y = skewed(rng, 400)
+    found = GBCM.fit(X, y, Settings(effort="quick", expert=expert, query=None if expert == "mnnmix" else 20))
+    assert found.info()["warp"] == {"X[0]": "log", "X[1]": "log1p"}
+    assert np.mean((found.predict(X)["mean"] - y) ** 2) < 0.5 * y.var()
+
+
+@pytest.mark.slow
 def test_left_out_rows_keep_skewed_columns_whose_targets_are_linear(rng):
     X, _ = skewed(rng, 1000)
     y = X[:, 0] / X[:, 0].std() + X[:, 2] + 0.2 * rng.standard_normal(1000)

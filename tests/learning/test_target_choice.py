@@ -78,6 +78,17 @@ def test_rows_left_out_choose_the_logarithm_of_log_normal_targets(rng):
     assert np.all(found.predict(X)["lower95"] > 0.0)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("expert", ["dgp", "mnnmix", "rvm"])
+def test_rows_left_out_choose_for_experts_that_train_shared_variables(rng, expert):
+    X, y = positive(rng, 500)
+    given = {"effort": "quick", "expert": expert} | ({} if expert == "mnnmix" else {"query": 20})
+    found, plain = (GBCM.fit(X[:400], y[:400], Settings(**given, **one)) for one in ({}, {"target_transform": "none"}))
+    assert found.model.scaling.transform.kind in ("log", "power")
+    test = X[400:], y[400:]
+    assert found.score(*test)["mnlp"] < plain.score(*test)["mnlp"] - 0.05
+
+
 def test_gross_errors_of_a_few_targets_have_no_say(rng):
     X, y = positive(rng, 600)
     y[::150] *= 300.0
