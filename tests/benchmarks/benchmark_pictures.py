@@ -208,15 +208,15 @@ def land(figures):
 def land_text(found) -> str:
     """What was absorbed, for how long, and how well it predicts."""
     times = {0: "without a kill", 1: "killed once"}.get(found["kills"], f"killed {found['kills']} times on the way")
-    expected, observed, _ = found["calibration"][0]
+    expected, observed, _ = found["calibration"][0]  # of the lowest tenth
     return (
         f"Land or sea in {found['expected']:,} cells of a map, learned in one pass by `--expert fourier` with"
         f" {found['weights']:,} weights:\n{found['wall_s'] / 60:.0f} minutes, {times}. The model then holds"
         f" {found['absorbed']:,} cells.\nOn cells of tiles of 5 degrees that are left out, the mean of -log p is"
         f" {found['log_loss']:.3f} ({found['log_loss_of_share']:.3f} with the share\nof land for each cell)."
-        f" {observed:.1%} of the cells with the lowest probabilities are land there, {expected:.1%} expected."
-        f" Other\nprocesses used {found['others']:g} cores on average.\n`pip install global-land-mask && python"
-        f" tests/benchmarks/billion_rows.py {found['options']} --write`"
+        f" Of those with a probability below .1, {100 * observed:.1f} % are land, and {100 * expected:.1f} %\nare"
+        f" expected to be. Other processes used {found['others']:g} cores on average."
+        f"\n`pip install global-land-mask && python tests/benchmarks/billion_rows.py {found['options']} --write`"
     )
 
 

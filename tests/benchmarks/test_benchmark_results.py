@@ -63,7 +63,7 @@ def test_the_times_of_readme_are_those_of_the_results():
     of_map = re.search(
         r"`--expert fourier`, (\d+) million cells of a map took (\d+) minutes on (\w+) cores, (\w+) kills", text
     )
-    assert of_map, "as below"
+    assert of_map
     expected = round(found["absorbed"] / 1e6), round(found["wall_s"] / 60), found["machine"]["cores"], found["kills"]
     words = {"two": 2, "three": 3}
     assert (int(of_map[1]), int(of_map[2]), words[of_map[3]], words[of_map[4]]) == expected
