@@ -24,7 +24,8 @@ from paper001 import picture
 
 from bcmdist import GBCM, Settings
 from bcmdist.data.writing import write_dataset
-from published.results import Experiment, Results, add_options, completed, mean_and_error
+from published.results import Experiment, Results, add_options, completed
+from published.tables import Column, Table, text
 
 SIZES = (50, 100, 250, 500)
 NETWORKS = 4
@@ -117,6 +118,19 @@ def computed(experiment: Experiment) -> dict[str, float]:
     return {"nmse": nmse, "mnlp": mnlp}
 
 
+CLAIMS = "The paper draws these: " + "; ".join(f"{name}: {said}" for name, said in SETS.items()) + "."
+TABLES = tuple(
+    Table(
+        f"Networks, m = {m}",
+        (*(named(method, m) for method in methods(m, quick=False)), CELLS),
+        SETS,
+        (Column("nmse", "NMSE", form=".4f"), Column("mnlp", "MNLP")),
+        words=CLAIMS if m == SIZES[0] else "",
+    )
+    for m in SIZES
+)
+
+
 def full(names, sizes, minutes):
     """Compute what is left, and show all that there is."""
     results = Results("paper000_networks")
@@ -124,12 +138,7 @@ def full(names, sizes, minutes):
     there = [name for name in names if load(name)]
     experiments = [Experiment(run, name, one) for run in range(RUNS) for one in every for name in there]
     completed(results, experiments, computed, minutes=minutes)
-    for name in names:
-        print(f"\n{name}: {SETS[name]}\n{'method':<24}{'runs':>4}{'NMSE':>18}{'MNLP':>18}")
-        for one in every:
-            if found := results.figures(name, one).values():
-                both = [mean_and_error(figures[figure] for figures in found) for figure in ("nmse", "mnlp")]
-                print(f"{one:<24}{len(found):4}" + "".join(f"{mean:9.4f} +- {error:6.4f}" for mean, error in both))
+    print(text(TABLES, results))
 
 
 def draw(figure, found):

@@ -32,6 +32,7 @@ from bcmdist.model.mean import Mean
 from bcmdist.model.shared.query import prepare
 from bcmdist.prediction.latent import predict_latent
 from published.results import Experiment, Results, add_options, completed_in_turn
+from published.tables import Column, Table, text
 
 QUERY = 128
 RUNS = 3
@@ -104,6 +105,10 @@ def seconds_of_a_fit(rows, module, runtime) -> float:
     return time.perf_counter() - begun
 
 
+EXPONENT = Column("exponent", "b", {"exponent": {name: CURVES[name][1] for name in FULL}}, "neither", ".2f")
+TABLES = (Table("Time of committees ~ K^b", tuple(FULL), ("exponent",), (EXPONENT,)),)
+
+
 def full(minutes):
     """Compute what is left, and show all that there is."""
     results = Results("paper001_figure1")
@@ -119,10 +124,7 @@ def full(minutes):
         with DaskRuntime(workers=2) as runtime:
             seconds_of_a_fit(500, 100, runtime)  # whatever is done once in a process is not timed
             completed_in_turn(results, each, curve, minutes=minutes)
-    for name in FULL:
-        found = [one["exponent"] for one in results.figures("exponent", name).values()]
-        ours = f"K^{np.median(found):.2f} in {len(found)} runs" if found else "-"
-        print(f"{name:10} exponent: paper K^{CURVES[name][1]}, ours {ours}")
+    print(text(TABLES, results))
 
 
 def draw(figure, curves):

@@ -47,6 +47,7 @@ from bcmdist.model.mean import Mean
 from bcmdist.model.shared.query import prepare
 from bcmdist.prediction.latent import predict_latent
 from bcmdist.prediction.observation import observe
+from published import tables
 from published.results import Experiment, Results, add_options, completed_in_turn
 
 VARIANCE = 10.0  # A of section 7
@@ -259,12 +260,17 @@ def by_service(split: Split, method, runtime) -> float:
     return 100.0 * float(np.mean(positive == split.y_test))
 
 
+ALL = (*METHODS, DEFAULT)
+PAPER = tables.by_method(METHODS, {column.name: [figure for figure, _ in column.paper] for column in COLUMNS})
+RIGHT = tables.Column("right", "percent right", PAPER, "higher", ".1f")
+TABLES = (tables.Table("Committees", ALL, PAPER, (RIGHT,)),)
+
+
 def full(minutes, repetitions, test_rows):
     """Compute what is left, and show all that there is."""
     folder, results = Path(os.environ.get("BCMDIST_DATA", ".")), Results("paper001_table1")
     columns = {column.name: column for column in COLUMNS if not column.file or (folder / f"{column.file}.npz").exists()}
-    methods = (*METHODS, DEFAULT)
-    each = [Experiment(r, name, method) for r in range(repetitions) for name in columns for method in methods]
+    each = [Experiment(r, name, method) for r in range(repetitions) for name in columns for method in ALL]
 
     def right(experiment):
         column, r = columns[experiment.set], experiment.split
@@ -277,12 +283,7 @@ def full(minutes, repetitions, test_rows):
     if minutes > 0:
         with DaskRuntime(workers=2) as runtime:
             completed_in_turn(results, each, right, minutes=minutes)
-    for column in COLUMNS:
-        for method, (figure, bar) in zip(methods, (*column.paper, (np.nan, np.nan)), strict=True):
-            found = [one["right"] for one in results.figures(column.name, method).values()]
-            ours = f"{np.mean(found):5.1f} of {len(found)}" if found else "    -"
-            printed = "" if np.isnan(figure) else f"paper {figure:5.1f} ±{bar:.1f}, "
-            print(f"{column.name:9} {method:14} {printed}ours {ours}")
+    print(tables.text(TABLES, results))
 
 
 def show(title, results):

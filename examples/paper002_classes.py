@@ -22,6 +22,7 @@ import numpy as np
 
 from bcmdist import GBCM, Settings
 from published.results import Experiment, Results, add_options, completed, mean_and_error
+from published.tables import Column, Table, by_method, text
 
 # Log probabilities in the paper: GP D-K, DGP D-1-K, D-2-K, D-3-K; of several classes, then of two.
 PAPER = {
@@ -105,6 +106,11 @@ def show(called, found, paper):
     print(f"{called:<10}{mean:8.3f} +- {error:5.3f}    paper {paper:6.2f}", flush=True)
 
 
+METHODS = tuple(method(units, 2)[0] for units in UNITS)
+DENSITY = Column("density", "mean log probability", by_method(METHODS, PAPER), "higher")
+TABLES = (Table("Deep processes of classes", METHODS, PAPER, (DENSITY,)),)
+
+
 def full(names, splits, minutes):
     """Compute what is left, and show all that there is."""
     targets = {name: data[1] for name in names if (data := load(name))}
@@ -118,12 +124,7 @@ def full(names, splits, minutes):
         for one in called[name]
     ]
     completed(results, experiments, computed, minutes=minutes)
-    for name in targets:
-        found = {one: results.figures(name, one) for one in called[name]}
-        print(f"\n{name}: " + ", ".join(f"{len(splits)} splits of {one}" for one, splits in found.items()))
-        for (one, of_split), paper in zip(found.items(), PAPER[name], strict=True):
-            if of_split:
-                show(one, [figures["density"] for figures in of_split.values()], paper)
+    print(text(TABLES, results))
 
 
 def main():

@@ -57,6 +57,7 @@ from bcmdist.model.shared.query import prepare
 from bcmdist.model.units import AFFINE
 from bcmdist.prediction.latent import predict_latent
 from published.results import Experiment, Results, add_options, completed
+from published.tables import Column, Table, text
 
 R1, R2 = 2.0, 1.3
 NOISE = 0.0025
@@ -220,18 +221,18 @@ def computed(experiment: Experiment) -> dict[str, float]:
         hmc = replace(hmc, iterations=2 * hmc.iterations, burn_in=2 * hmc.burn_in)
 
 
+ARM = {f"{inputs} inputs": {"process": paper} for inputs, paper in PAPER.items()}
+ERROR = Column("error", "squared error in units of the noise", ARM, "neither")
+WORDS = f"Chains of HMC are as long as an R-hat of {MIXED} takes, or have {LONGEST:,} trajectories."
+TABLES = (Table("Robot arm", METHODS, ARM, (ERROR,), words=WORDS),)
+
+
 def full(minutes):
     """Compute what is left, and show all that there is."""
-    results, sets = Results("paper003_robot_arm"), {f"{inputs} inputs": paper for inputs, paper in PAPER.items()}
-    each = [Experiment(k, name, method) for k in range(Sizes().draws) for name in sets for method in METHODS]
+    results = Results("paper003_robot_arm")
+    each = [Experiment(k, name, method) for k in range(Sizes().draws) for name in ARM for method in METHODS]
     completed(results, each, computed, minutes=minutes)
-    for name, paper in sets.items():
-        for method in METHODS:
-            found = results.figures(name, method).values()
-            ours = f"{np.mean([one['error'] for one in found]):.3f} of {len(found)} draws" if found else "-"
-            rhat = [one["rhat"] for one in found if "rhat" in one]
-            chains = f", R-hat at most {MIXED} in {sum(r <= MIXED for r in rhat)} of {len(rhat)}" if rhat else ""
-            print(f"{name:10} {method:14} paper {paper:.3f}, ours {ours}{chains}")
+    print(text(TABLES, results))
 
 
 def plus_minus(values):

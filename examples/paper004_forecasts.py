@@ -1,6 +1,6 @@
 """Forecasts over many steps, as in J. Quinonero-Candela's thesis "Learning with Uncertainty" (2004), papers D and E.
 
-    python paper004_forecasts.py [--quick]
+    python paper004_forecasts.py [--quick] [--full] [--minutes 60]
 
 - Mackey-Glass (paper D): noise of variance .001, 100 rows, 16 lags, 100 steps.
 - A pH neutralisation process (paper E; Henson and Seborg 1994): the flow of base drives the pH of a tank; 8 lags of
@@ -14,11 +14,13 @@
 L1 and L2 are mean absolute and squared errors, L3 the mean negative log density (the thesis's losses), of all steps; of
 the pH, as in the thesis, of the tenth only. The thesis's table of paper D is of other starts and another sampling of
 the series, and the test set of paper E has unknown size: what may be compared is the order of the ways. Variances
-without the noise of what is measured (the thesis's) would be smaller.
+without the noise of what is measured (the thesis's) would be smaller. --full keeps the losses, for several draws of the
+two made series, in results/paper004_forecasts.json.
 """
 
 import argparse
 import os
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -28,14 +30,19 @@ from scipy.optimize import brentq
 
 from bcmdist import GBCM, Settings
 from bcmdist.data.tables.series import Lags
+from published.results import Experiment, Results, add_options, completed
+from published.tables import Column, Table, text
 
 WAYS = ("naive", "taylor", "exact", "montecarlo")
-PAPER = {  # L1, L2, L3
-    ("Mackey-Glass", "exact"): (0.4574, 0.3397, 0.8473),
-    ("Mackey-Glass", "taylor"): (0.5409, 0.4609, 1.1300),
-    ("Mackey-Glass", "montecarlo"): (0.4886, 0.3765, 0.8979),
-    ("pH", "taylor"): (0.1716, 0.0574, 0.6208),
-    ("pH", "naive"): (np.nan, np.nan, 1980.2),
+LOSSES = ("L1", "L2", "L3")
+PAPER = {
+    "Mackey-Glass": {
+        "exact": (0.4574, 0.3397, 0.8473),
+        "taylor": (0.5409, 0.4609, 1.1300),
+        "montecarlo": (0.4886, 0.3765, 0.8979),
+    },
+    "pH": {"taylor": (0.1716, 0.0574, 0.6208), "naive": (np.nan, np.nan, 1980.2)},
+    "bicycles": {},
 }
 
 # The tank: flows in ml/s and concentrations in mol/l of acid, buffer and base; volume in ml.
@@ -67,61 +74,132 @@ def neutralised(samples, rng) -> tuple[np.ndarray, np.ndarray]:
     return flow, ph + 0.02 * rng.standard_normal(samples)
 
 
-def told(title, lags, values, rows, starts, steps, settings, *, only_last=False) -> None:
-    """Print the losses of all ways of forecasting, from some starts behind the rows that were learned from.
+@dataclass(frozen=True)
+class Series:
+    """A series, the rows that are learned from, and what is forecast."""
 
-    Parameters
-    ----------
-    values : (N, 1 + E), the series and what is known
-    """
-    X, y = lags.rows(values), values[lags.before :, 0]
-    frame = pd.DataFrame(X, columns=list(lags.columns))
-    gbcm = GBCM.fit(frame[:rows], y[:rows], settings)
-    ahead = np.asarray(starts)[:, None] + np.arange(steps)
-    truth, known = y[ahead], X[ahead, lags.lags :]
-    print(f"\n{title}: {rows} rows, {steps} steps from {len(starts)} starts")
-    print(f"{'':14}{'L1':>9}{'L2':>9}{'L3':>9}{'95 % hold':>11}{'thesis: L1':>13}{'L2':>9}{'L3':>11}")
+    lags: Lags
+    values: np.ndarray
+    """(N, 1 + E), the series and what is known"""
+    rows: int
+    starts: np.ndarray
+    steps: int
+    only_last: bool = False
+    """whether losses are of the last step alone"""
+
+
+def losses(series: Series, settings: Settings) -> dict[str, tuple[float, ...]]:
+    """L1, L2, L3 and the share of the truth within intervals of 95 %, by way of forecasting."""
+    X, y = series.lags.rows(series.values), series.values[series.lags.before :, 0]
+    frame = pd.DataFrame(X, columns=list(series.lags.columns))
+    gbcm = GBCM.fit(frame[: series.rows], y[: series.rows], settings)
+    ahead = np.asarray(series.starts)[:, None] + np.arange(series.steps)
+    truth, known, found = y[ahead], X[ahead, series.lags.lags :], {}
     for way in WAYS:
-        said = gbcm.forecast(X[starts, : lags.lags], steps, known=known, inputs=way)
-        last = slice(-1 if only_last else None, None)
+        said = gbcm.forecast(X[series.starts, : series.lags.lags], series.steps, known=known, inputs=way)
+        last = slice(-1 if series.only_last else None, None)
         error, variance = (truth - said.mean)[:, last], said.variance[:, last]
         density = 0.5 * (np.log(2.0 * np.pi * variance) + error**2 / variance)
-        inside = np.mean((truth > said.lower95) & (truth < said.upper95))
-        thesis = PAPER.get((title, way), (np.nan,) * 3)
-        losses = "".join(f"{loss.mean():9.4f}" for loss in (abs(error), error**2, density))
-        print(f"{way:14}{losses}{inside:11.3f}{thesis[0]:13.4f}{thesis[1]:9.4f}{thesis[2]:11.4f}")
+        inside = (truth > said.lower95) & (truth < said.upper95)
+        found[way] = tuple(float(np.mean(one)) for one in (abs(error), error**2, density, inside))
+    return found
 
 
-def main(quick):
-    rng = np.random.default_rng(0)
-    starts, query = (8, 50) if quick else (200, 100)
-    settings = Settings(partition="chunks", kernel="se", query=query, effort="quick" if quick else "normal")
-
-    steps = 20 if quick else 100
+def series_of_mackey_glass(rng, starts, steps) -> Series:
     z = mackey_glass(116 + 50 + starts + steps)
     z = z + np.sqrt(1e-3) * rng.standard_normal(len(z))
-    told("Mackey-Glass", Lags("z", 16), z[:, None], 100, 150 + np.arange(starts), steps, settings)
+    return Series(Lags("z", 16), z[:, None], 100, 150 + np.arange(starts), steps)
 
+
+def series_of_ph(rng, starts) -> Series:
     flow, ph = neutralised(1236 + starts + 20, rng)
     both = np.column_stack([ph, flow])
     both = (both - both[:1228].mean(axis=0)) / both[:1228].std(axis=0)
-    told("pH", Lags("pH", 8, ("flow",), 8), both, 1228, 1228 + np.arange(starts), 10, settings, only_last=True)
+    return Series(Lags("pH", 8, ("flow",), 8), both, 1228, 1228 + np.arange(starts), 10, only_last=True)
 
-    bikes = Path(os.environ.get("BCMDIST_DATA", ""), "bike_hourly_counts.npz")
-    if bikes.exists():
-        with np.load(bikes, allow_pickle=False) as arrays:
-            X, names = arrays["X"].astype(float), arrays["feature_names"].tolist()
-            counts = np.log1p(arrays["y"].astype(float))
-        angle = 2.0 * np.pi * X[:, names.index("hour")] / 24.0
-        others = [X[:, names.index(name)] for name in ("working_day", "weather", "temp", "humidity")]
-        values = np.column_stack([counts, np.sin(angle), np.cos(angle), *others])
-        lags = Lags("rented", 24, ("sin", "cos", "working_day", "weather", "temp", "humidity"))
-        rows = 1000 if quick else 8000
-        begun = rows + np.linspace(0, len(values) - rows - 60, starts).astype(int)
-        told("bicycles, log(1 + count)", lags, values, rows, begun, 24, settings)
+
+def series_of_bicycles(starts, rows) -> Series | None:
+    """None where the data are not there."""
+    path = Path(os.environ.get("BCMDIST_DATA", ""), "bike_hourly_counts.npz")
+    if not path.exists():
+        return None
+    with np.load(path, allow_pickle=False) as arrays:
+        X, names = arrays["X"].astype(float), arrays["feature_names"].tolist()
+        counts = np.log1p(arrays["y"].astype(float))
+    angle = 2.0 * np.pi * X[:, names.index("hour")] / 24.0
+    others = [X[:, names.index(name)] for name in ("working_day", "weather", "temp", "humidity")]
+    values = np.column_stack([counts, np.sin(angle), np.cos(angle), *others])
+    lags = Lags("rented", 24, ("sin", "cos", "working_day", "weather", "temp", "humidity"))
+    return Series(lags, values, rows, rows + np.linspace(0, len(values) - rows - 60, starts).astype(int), 24)
+
+
+def every_series(seed, quick) -> dict[str, Series]:
+    """The series that are there, by name."""
+    rng, starts = np.random.default_rng(seed), 8 if quick else STARTS
+    found = {
+        "Mackey-Glass": series_of_mackey_glass(rng, starts, 20 if quick else 100),
+        "pH": series_of_ph(rng, starts),
+    }
+    bicycles = series_of_bicycles(starts, 1000 if quick else 8000)
+    return found | ({"bicycles": bicycles} if bicycles else {})
+
+
+STARTS, DRAWS = 200, 5
+SETTINGS = Settings(partition="chunks", kernel="se", query=100)
+TOGETHER = "forecasts"
+INSIDE = Column("inside", "share within 95 %", better="neither")
+TABLES = (
+    Table(
+        "Forecasts over many steps (papers D and E)",
+        WAYS,
+        PAPER,
+        (
+            *(
+                Column(loss, loss, {name: {way: of[k] for way, of in ways.items()} for name, ways in PAPER.items()})
+                for k, loss in enumerate(LOSSES)
+            ),
+            INSIDE,
+        ),
+        together=TOGETHER,
+        words="L1, L2 and L3 are mean absolute and squared error and - log density. The thesis's series are sampled "
+        "otherwise, so that the order of the ways may be compared, and not the figures. Bicycles are ours.",
+    ),
+)
+
+
+def computed(experiment: Experiment) -> dict[str, float]:
+    """Losses of all ways for one draw of a series."""
+    found = losses(every_series(experiment.split, quick=False)[experiment.set], SETTINGS)
+    names = (*LOSSES, INSIDE.figure)
+    return {f"{way} {name}": v for way, values in found.items() for name, v in zip(names, values, strict=True)}
+
+
+def full(minutes):
+    """Compute what is left, and show all that there is."""
+    results, there = Results("paper004_forecasts"), every_series(0, quick=False)
+    draws = {name: 1 if name == "bicycles" else DRAWS for name in there}
+    each = [Experiment(k, name, TOGETHER) for k in range(DRAWS) for name in there if k < draws[name]]
+    completed(results, each, computed, minutes=minutes)
+    print(text(TABLES, results))
+
+
+def main(quick):
+    settings = replace(SETTINGS, query=50, effort="quick") if quick else SETTINGS
+    for name, series in every_series(0, quick).items():
+        print(f"\n{name}: {series.rows} rows, {series.steps} steps from {len(series.starts)} starts")
+        print(f"{'':14}{'L1':>9}{'L2':>9}{'L3':>9}{'95 % hold':>11}{'thesis: L1':>13}{'L2':>9}{'L3':>11}")
+        for way, (*of_way, inside) in losses(series, settings).items():
+            thesis = PAPER[name].get(way, (np.nan,) * 3)
+            shown = "".join(f"{loss:9.4f}" for loss in of_way)
+            print(f"{way:14}{shown}{inside:11.3f}{thesis[0]:13.4f}{thesis[1]:9.4f}{thesis[2]:11.4f}")
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--quick", action="store_true", help="fewer rows, starts and steps")
-    main(parser.parse_args().quick)
+    add_options(parser)
+    asked = parser.parse_args()
+    if asked.full:
+        full(asked.minutes)
+    else:
+        main(asked.quick)

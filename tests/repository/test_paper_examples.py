@@ -94,7 +94,7 @@ def test_figure2_scores_at_training_inputs_in_their_own_units(make_data):
     assert gaps.max() <= 1e-12
     positive = gbcm.predict(X)["probability"][:, 1] > 0.5
     expected = 100 * np.mean(positive == (make_map(figure2.DEFAULT_SEED)(X) > 0))
-    assert figure2.right(gbcm, X) == pytest.approx(expected)
+    assert figure2.right(gbcm.predict(X)["mean"], X) == pytest.approx(expected)
 
 
 def test_robot_arm_is_the_one_of_the_paper(rng):
