@@ -7,6 +7,7 @@ A row is a method on a set: for each column our mean over splits with its standa
 mean difference to the first method over the splits that both have.
 """
 
+import textwrap
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -19,6 +20,7 @@ from published.results import Figures, Results, mean_and_error, paired
 LEAST_SETS = 3  # for ranks
 LEVEL = 0.05  # of tests
 LEAST_SPLITS = 3  # for tests of differences
+WIDTH = 120  # of lines of words
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,7 @@ def lines_of(table: Table, results: Results) -> list[str]:
     heads = ["", "method", "splits"]
     for one in table.columns:
         heads += [one.title] + ["paper"] * bool(one.paper) + [f"less {first}"] * bool(others)
-    head = [f"## {table.title}", "", *([table.words, ""] if table.words else [])]
+    head = [f"## {table.title}", "", *([*textwrap.wrap(table.words, WIDTH), ""] if table.words else [])]
     ruler = "|---|---|" + "--:|" * (len(heads) - 2)
     return [*head, f"| {' | '.join(heads)} |", ruler, *rows, *ranks(table, results)]
 

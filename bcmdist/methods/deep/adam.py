@@ -5,6 +5,10 @@
 (Bui et al. 2016, section 6.) In equal time, many steps on few rows reach a far better energy than evaluations of all
 rows by L-BFGS.
 
+No step length suits all data: at the longer of `RATES` training may lose what the initial layers explain and not
+recover, at the shorter one it may end far from the optimum. Each process is therefore trained at both, and left-out
+rows select one.
+
 A step of `ROWS` rows takes about as long as a round trip to a cluster. Parallelism is therefore over processes and over
 groups of at most `GROUP` rows: in a round, each group makes many steps from the same state, and the new states of a
 process are averaged (local stochastic descent: Stich 2019, algorithm 1). The result depends on the number of groups,
@@ -35,10 +39,10 @@ from bcmdist.storage.commits import BlobReference, load_array
 # Largest number of rows per step, smallest number of steps per epoch, and steps per round.
 ROWS, EPOCH, ROUND = 500, 4, 200
 GROUP = 50_000  # largest number of rows per group
-# Total number of steps; over the second half of them the rate falls to 0.
-STEPS = {"quick": 1000, "normal": 5000, "thorough": 20_000}
-# Initial step length; longer steps may make no progress.
-RATE = 0.1
+# Total number of steps at each rate; over the second half of them the rate falls to 0.
+STEPS = {"quick": 500, "normal": 2500, "thorough": 10_000}
+# Initial step lengths; the first one where no rows are left out.
+RATES = (0.03, 0.1)
 # Decay rates of Adam's means of slopes and of their squares, and the constant added to the root of the latter.
 MEMORY, SQUARE_MEMORY, LEAST = 0.9, 0.999, 1e-8
 
@@ -105,6 +109,8 @@ class AdamRound:
     """(G,) the training rows"""
     likelihood: Likelihood
     powers: tuple[float, ...]
+    rates: tuple[float, ...]
+    """initial step length of each process"""
     classes: tuple[float, ...] | None
     size: int
     """rows per step"""
@@ -126,7 +132,8 @@ class AdamRound:
             if uphill is None:
                 climber = replace(sound, first=np.zeros_like(sound.first), steps=climber.steps + 1)
             else:
-                sound, climber = climber, climber.stepped(uphill, rate(climber.steps, self.steps), within)
+                length = self.rates[process] * falling(climber.steps, self.steps)
+                sound, climber = climber, climber.stepped(uphill, length, within)
         return Further({k: climber.to_array()})
 
     def _rows(self, group):
@@ -158,9 +165,9 @@ def groups_of(rows) -> int:
     return -(-rows // GROUP)
 
 
-def rate(done, steps) -> float:
-    """Step length after `done` of `steps` steps."""
-    return RATE * min(1.0, 2.0 * (1.0 - done / steps))
+def falling(done, steps) -> float:
+    """Share of the initial step length after `done` of `steps` steps."""
+    return min(1.0, 2.0 * (1.0 - done / steps))
 
 
 def drawn(done, rows, size, span) -> np.ndarray:
@@ -172,9 +179,10 @@ def drawn(done, rows, size, span) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Climb:
-    """Joint training of processes from the same start, one per power."""
+    """Joint training of processes from the same start, each with an objective and an initial step length."""
 
     objectives: Sequence[DeepObjective]
+    rates: tuple[float, ...]
     start: Deep
     steps: int
     """total number of steps"""
@@ -199,7 +207,7 @@ class Climb:
         def climb():
             context, shapes = first.context, tuple((*one.centres.shape, one.units) for one in self.start.layers)
             steps = self.size, min(done + ROUND, self.steps), self.steps
-            how = shapes, tuple(self.groups), first.likelihood, powers, context.classes, *steps
+            how = shapes, tuple(self.groups), first.likelihood, powers, self.rates, context.classes, *steps
             with context.transient({f"process {k}": one.to_array() for k, one in enumerate(climbers)}) as references:
                 task = AdamRound(context.scaling, tuple(references.values()), *how)
                 each = len(self.groups)
@@ -208,21 +216,26 @@ class Climb:
             means = [Climber.average(states[k : k + each]) for k in range(0, len(states), each)]
             return {str(k): mean.to_array() for k, mean in enumerate(means)}
 
-        kept = first.once(["Adam", powers, self.steps, done], self.start.layers, climb)
+        kept = first.once(["Adam", powers, self.rates, self.steps, done], self.start.layers, climb)
         return [Climber.from_array(kept[str(k)]) for k in range(len(climbers))]
 
 
 def climbed_jointly(
     objectives: Sequence[DeepObjective], start: Deep, held: Sequence[Partition], steps
 ) -> list[Reached]:
-    """Train one process per objective; return the best state by `DeepObjective.evaluate`, the initial one included."""
-    climb, first = Climb(objectives, start, steps), objectives[0]
-    climbers = [Climber.at(start.layers)] * len(objectives)
+    """Train each objective at all rates; return its best state by `DeepObjective.evaluate`, or the initial one."""
+    rates = RATES if held else RATES[:1]
+    each, first = [objective for objective in objectives for _ in rates], objectives[0]
+    climb = Climb(each, rates * len(objectives), start, steps)
+    climbers = [Climber.at(start.layers)] * len(each)
     best = [objective.evaluate(start, held) for objective in objectives]
     while climbers[0].steps < steps:
         climbers = climb.further(climbers)
         there = [replace(start, layers=tuple(split(one.numbers, start.layers))) for one in climbers]
-        now = [objective.evaluate(one, held) for objective, one in zip(objectives, there, strict=True)]
-        best = [max(pair, key=lambda found: found.density) for pair in zip(now, best, strict=True)]
-    passes = -(-steps * climb.size * len(climb.groups) // first.rows)
+        now = [objective.evaluate(one, held) for objective, one in zip(each, there, strict=True)]
+        by_objective = [now[k : k + len(rates)] for k in range(0, len(now), len(rates))]
+        best = [
+            max((*some, one), key=lambda found: found.density) for some, one in zip(by_objective, best, strict=True)
+        ]
+    passes = -(-steps * climb.size * len(climb.groups) * len(rates) // first.rows)
     return [objective.reached(at, passes) for objective, at in zip(objectives, best, strict=True)]

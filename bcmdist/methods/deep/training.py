@@ -7,10 +7,10 @@ density of a row to a power p under the cavity, computed with the moments of `bc
 p = 1. Adam maximises F in centres, kernels, noises and beliefs of all layers with minibatches (`adam`), in O(n L M^2)
 for n rows. F is neither a bound nor an evidence that can be compared with other experts'.
 
-One in ten blocks of rows is left out, and selects the best round. Layers are trained separately for two powers. For
-Gaussian targets predictions are their equal mixture (`bcmdist.methods.deep.mixture`): the better power differs between
-data sets, and the few left-out rows select it poorly. The errors at left-out rows give the distribution of errors. For
-classes and counts these rows select one power.
+One in ten blocks of rows is left out, and selects the step length and the best round. Layers are trained separately
+for two powers. For Gaussian targets predictions are their equal mixture (`bcmdist.methods.deep.mixture`): the better
+power differs between data sets, and the few left-out rows select it poorly. The errors at left-out rows give the
+distribution of errors. For classes and counts these rows select one power.
 
 Then sweeps of expectation propagation follow where sites are requested (`bcmdist.methods.deep.propagation`).
 

@@ -10,7 +10,7 @@ from threadpoolctl import threadpool_limits
 from bcmdist import GBCM, Settings
 from bcmdist.learning.option_fields import texts_of
 from bcmdist.methods.deep import adam, training
-from bcmdist.methods.deep.adam import Climber, drawn, rate
+from bcmdist.methods.deep.adam import Climber, drawn, falling
 
 ASKED = Settings(expert="dgp", units=2, query=10, rows_per_expert=50, effort="quick")
 ANYWHERE = Bounds(-np.inf, np.inf)
@@ -36,7 +36,7 @@ def whole(steps):
     climber = Climber(np.zeros(2), np.zeros(2), np.zeros(2))
     while climber.steps < steps:
         slope = -2.0 * (climber.numbers - [3.0, -1.0])
-        climber = climber.stepped(slope, rate(climber.steps, steps), ANYWHERE)
+        climber = climber.stepped(slope, 0.1 * falling(climber.steps, steps), ANYWHERE)
     return climber
 
 
@@ -117,21 +117,35 @@ def test_a_step_too_far_is_taken_back(wave, monkeypatch):
     monkeypatch.setattr(adam.AdamRound, "_slope", sometimes)
     monkeypatch.setitem(adam.STEPS, "quick", 150)
     assert GBCM.fit(wave[0], ASKED).score(wave[0])["nmse"] < 0.5
-    assert len(steps) == 2 * 150
+    assert len(steps) == 2 * len(adam.RATES) * 150
+
+
+@pytest.fixture
+def step(make_data, rng):
+    """400 rows of a step, which the nearly linear initial layers do not have."""
+    X = rng.uniform(-2, 2, (400, 2))
+    y = 4.0 * (X[:, 0] > 0.3) + X[:, 1] + 0.1 * rng.standard_normal(400)
+    return make_data("step.zarr", X=X, y=y)
 
 
 @pytest.mark.slow
-def test_more_steps_predict_left_out_rows_better(make_data, monkeypatch, rng):
-    """Of a step, which the nearly linear initial layers do not have."""
-    X = rng.uniform(-2, 2, (400, 2))
-    y = 4.0 * (X[:, 0] > 0.3) + X[:, 1] + 0.1 * rng.standard_normal(400)
-    path = make_data("step.zarr", X=X, y=y)
-    brief = GBCM.fit(path, ASKED).info()["deep"]
+def test_more_steps_predict_left_out_rows_better(step, monkeypatch):
+    brief = GBCM.fit(step, ASKED).info()["deep"]
     monkeypatch.setitem(adam.STEPS, "quick", 300)
-    long = GBCM.fit(path, ASKED).info()["deep"]
+    long = GBCM.fit(step, ASKED).info()["deep"]
     assert long["density"] > brief["density"]
     assert (long["powers"], long["rows"] + long["left_out"]) == ([1.0, 0.5], 400)
-    assert long["evaluations"] == 2 * -(-300 * adam.ROWS // long["rows"])
+    assert long["evaluations"] == 2 * -(-300 * len(adam.RATES) * adam.ROWS // long["rows"])
+
+
+@pytest.mark.slow
+def test_left_out_rows_select_a_rate(step, monkeypatch):
+    """Steps that are far too long end below the initial layers; which one of the rates is too long does not matter."""
+    densities = []
+    for rates in ((1000.0,), (0.1, 1000.0), (1000.0, 0.1)):
+        monkeypatch.setattr(adam, "RATES", rates)
+        densities.append(GBCM.fit(step, ASKED).info()["deep"]["density"])
+    assert min(densities[1:]) > densities[0] + 0.1
 
 
 @pytest.mark.slow
@@ -158,7 +172,7 @@ def test_groups_have_all_rows_of_training_once(wave, grouped, monkeypatch):
     monkeypatch.setattr(adam.AdamRound, "__call__", noted)
     deep = GBCM.fit(wave[0], grouped).info()["deep"]
     groups = tasks[0][1].groups
-    assert [number for number, _ in tasks[:6]] == list(range(6))  # three groups for each of two powers
+    assert [number for number, _ in tasks[:12]] == list(range(12))  # three groups for each of two powers and rates
     assert [group.rows for group in groups] == pytest.approx([deep["rows"] / 3] * 3, abs=20)
     assert [group.start for group in groups[1:]] == [group.stop for group in groups[:-1]]
     assert sum(group.rows for group in groups) == deep["rows"] == 180 - deep["left_out"]
@@ -211,7 +225,7 @@ def test_what_was_cut_off_goes_on(wave, tmp_path, rng, monkeypatch):
 
     def cut(task, span, rows):
         rounds.append(task.until)
-        if len(rounds) == 4:  # the second process, in the second round
+        if len(rounds) == 7:  # the third process, in the second round
             raise KeyboardInterrupt
         return further(task, span, rows)
 
@@ -219,7 +233,7 @@ def test_what_was_cut_off_goes_on(wave, tmp_path, rng, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         GBCM.fit(wave[0], ASKED, model=tmp_path / "model")
     again = GBCM.fit(wave[0], ASKED, model=tmp_path / "model")
-    assert rounds == [15, 15, 30, 30, 30, 30, 40, 40]
+    assert rounds == [15] * 4 + [30] * 3 + [30] * 4 + [40] * 4
     whole = GBCM.fit(wave[0], ASKED)
     np.testing.assert_allclose(again.predict(new)["mean"], whole.predict(new)["mean"], rtol=1e-10)
 
