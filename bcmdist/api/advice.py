@@ -254,6 +254,7 @@ def errors(snapshot: Snapshot) -> dict[str, Any] | None:
         "gain": scale and scale.gain,
         "gain_error": scale and scale.gain_error,
         "gaps": distribution.gaps and _gap_deviations(snapshot.model, distribution.gaps),
+        "left_out": facts.errors.left_out_ratio,
         "shape": _components(shape),
         "residuals": trained.rows if trained else residuals_of(facts, snapshot.ledger, facts.method).count,
     }

@@ -177,6 +177,9 @@ class Errors(Record, frozen=True):
     error_scale: ErrorScale | None = msgspec.field(name="spread", default=None)
     trained_errors: TrainedErrors | None = None
     """for methods whose training memorises rows; `noise` is None for these"""
+    left_out_ratio: Positive | None = None
+    """by how much errors at rows left out of training exceed leave-one-out errors; None where they do not, or for
+    methods that do not measure it"""
     calibration: Calibration | None = None
     local_calibration: Calibration | None = None
     """the same for local predictions"""

@@ -91,6 +91,7 @@ FULL = {
         },
         "gaps": {"inputs": [0], "thresholds": [0.5]},
     },
+    "left_out_ratio": 1.5,
     "trained_errors": {"rows": 120, "weights": [0.75, 0.25], "scales": [0.5, 2.0], "means": [0.0, 0.0]},
     "networks": {"rows": 300, "log_evidence": [-12.5], "noise_variance": [0.1], "evaluations": [40]},
     "deep": {

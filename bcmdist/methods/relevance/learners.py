@@ -154,12 +154,17 @@ def _moved(problem, state, found, alpha, *, shrink):
     return bounded(problem, State(state.active, np.where(state.active < problem.free, alpha, state.alpha), noise))
 
 
+# Least noise variance, as a share of the mean square of the targets: below, the misfit is rounding error.
+LEAST_NOISE = 1e-12
+
+
 def next_noise(sums: Sums, state: State, found: Posterior, *, shrink) -> float:
     """Update of the noise variance from a posterior: MacKay's with `shrink`, otherwise EM's."""
     gamma = float(np.sum(1.0 - state.alpha * found.variance))
+    least = LEAST_NOISE * sums.square / sums.rows
     if shrink:
-        return found.misfit / max(sums.rows - gamma, 1.0)
-    return (found.misfit + state.noise * gamma) / sums.rows
+        return max(found.misfit / max(sums.rows - gamma, 1.0), least)
+    return max((found.misfit + state.noise * gamma) / sums.rows, least)
 
 
 def stepwise(step: Callable[[Problem, State, Posterior], State]) -> Callable[..., State]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bcmdist.learning.experts import register_method, weights_of
-from bcmdist.learning.method import Capabilities, Defaults, Method, Training
+from bcmdist.learning.method import COMMITTEE, Capabilities, Defaults, Method, Training
 from bcmdist.learning.rules import Excludes, Requires
 from bcmdist.methods.relevance import training
 from bcmdist.methods.relevance.augmented import Augmented, AugmentedSparse
@@ -99,7 +99,7 @@ class RelevanceVectors(Method):
         return weights_of(training.drawn)(basis_inputs)
 
     def train(self, shared, likelihood, context) -> tuple:
-        return training.trained(shared, likelihood, context)
+        return training.trained(shared, likelihood, context, errors=self.defaults.predictor == COMMITTEE)
 
     def candidates(self, settings) -> int:
         return settings.of(SelectionOptions).rvm_dictionary or 0

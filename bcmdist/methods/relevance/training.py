@@ -10,6 +10,10 @@ Lengthscales of bumps may be optimised by the evidence (the adaptive RVM: thesis
 
 at fixed precisions and noise (2.38, printed with the wrong sign and without 1/(s2 theta_d^2)). Both the evidence and
 its gradient are sums over partitions, for the few functions in the model.
+
+The rows select the functions, so that their leave-one-out errors given these functions are too small. Of a moderate
+number of rows a sample is left out first, and the ratio of its errors to the others' is a factor of all errors; the
+functions of the result are selected by all rows, beginning at the lengthscales that were adapted without the sample.
 """
 
 from dataclasses import dataclass, replace
@@ -63,6 +67,37 @@ def pull(basis: Radial, X, Phi, y, weight, mean, covariance) -> np.ndarray:
     E *= weight[:, None] * Phi[:, :B]
     C = basis.centres
     return E.sum(axis=1) @ X**2 - 2.0 * np.einsum("id,id->d", X, E @ C) + E.sum(axis=0) @ C**2
+
+
+@dataclass(frozen=True)
+class ErrorsOfRows:
+    """Task: number of the rows of a partition, and the sum of their absolute standardised errors, clipped, (2,)."""
+
+    functions: Functions
+    mean: BlobReference
+    """mu of the weights of all functions in the model, (B + P,)"""
+    covariance: BlobReference
+    """Sigma, (B + P, B + P)"""
+    noise: float
+    absorbed: bool
+    """whether the posterior is that of these rows, which are then left out one at a time"""
+
+    def __call__(self, part, rows) -> np.ndarray:
+        obs = load_scaling(self.functions.scaling).observations(rows.obs, AFFINE, rows.X)
+        Phi, belief = self.functions.design(rows.X), (load_array(self.mean), load_array(self.covariance))
+        z = standardised(Phi, obs.y, self.noise / obs.weight, *belief, absorbed=self.absorbed)
+        return part.weight * np.array([len(z), np.minimum(np.abs(z), FARTHEST).sum()])
+
+
+def standardised(Phi, y, noise, mean, covariance, *, absorbed) -> np.ndarray:
+    """Errors of rows (n,) with noise variances (n,), divided by their standard deviations, under N(mean, covariance).
+
+    With `absorbed`, each row is left out of the belief first: its error (y - Phi mu)/(1 - h) has the variance
+    noise/(1 - h), where h = diag(Phi Sigma Phi')/noise.
+    """
+    variance = np.einsum("ij,ij->i", Phi @ covariance, Phi)
+    variance = np.maximum(noise - variance, LEAST_LEFT * noise) if absorbed else noise + variance
+    return (y - Phi @ mean) / np.sqrt(variance)
 
 
 def summed(shared: Weights, context: TrainingContext) -> Sums:
@@ -133,10 +168,19 @@ def dictionary(sample, rows, kernel, count) -> tuple[Radial, float]:
     return Radial(sample[first], lengthscale, rows[first].astype(float)), 1.0
 
 
-def trained(shared: Shared, likelihood, context: TrainingContext) -> tuple[Shared, Likelihood]:
+# One in so many rows is left out to learn the scale of errors, and none of fewer or of more rows: of few it says too
+# little, and many hardly fit the noise by selecting functions.
+LEFT_OUT, LEAST_ROWS, MOST_ROWS = 5, 250, 20_000
+ABSOLUTE_ERROR = 0.756  # standard error of the mean of |z| of one standard normal z, relative to the mean
+FARTHEST = 3.0  # larger |z| count as much: a few gross errors decide less
+LEAST_LEFT = 1e-6  # least share of the noise that is left of a row's own error
+
+
+def trained(shared: Shared, likelihood, context: TrainingContext, *, errors: bool) -> tuple[Shared, Likelihood]:
     """The functions selected by the evidence of all rows, and the likelihood with the learned noise.
 
-    The noise is kept where it was given. For one-against-rest, functions are selected for each class separately.
+    The noise is kept where it was given. For one-against-rest, functions are selected for each class separately. With
+    `errors`, it is measured how much larger errors are at rows that are left out, where there are enough rows.
     """
     if likelihood.independent_processes:
         each = [
@@ -144,12 +188,44 @@ def trained(shared: Shared, likelihood, context: TrainingContext) -> tuple[Share
             for c in range(likelihood.processes)
         ]
         return side_by_side([relevant(tried, state) for tried, _, state in each]), likelihood
-    tried, problem, state = grown(cast(Weights, shared), likelihood, context)
     if not likelihood.exact:
+        tried, _, state = grown(cast(Weights, shared), likelihood, context)
         return relevant(tried, state), likelihood
-    if context.options.rvm_lengthscale == "adapted" and np.any(state.active < problem.free):
-        tried, state = adapted(tried, problem, state, context)
+    rows = sum(part.rows for part in context.parts)
+    if errors and context.learn and LEAST_ROWS <= rows <= MOST_ROWS:
+        shared = _without_some(cast(Weights, shared), likelihood, context, rows)
+    tried, _, state = learned(cast(Weights, shared), likelihood, context)
     return relevant(tried, state), replace(likelihood, noise_variance=np.array([state.noise]))
+
+
+def learned(shared: Weights, likelihood, context: TrainingContext) -> tuple[Weights, Sums, State]:
+    """Functions for measurements, at adapted lengthscales if asked for, their sums and the state that selects some."""
+    tried, problem, state = grown(shared, likelihood, context)
+    if context.options.rvm_lengthscale == "adapted" and np.any(state.active < problem.free):
+        return adapted(tried, problem, state, context)
+    return tried, problem.sums, state
+
+
+def _without_some(shared: Weights, likelihood, context: TrainingContext, rows: int) -> Weights:
+    """Find how much larger errors are at rows that are left out; return the functions at the lengthscales adapted then.
+
+    The sample is uniform: parts of it may be left out as they are. Fewer rows are learned from than in the end, and the
+    ratio is uncertain: it is taken one standard error lower.
+    """
+    parts = context.sampled(rows, rows // LEFT_OUT)
+    held, seen = parts[:1], parts[1:]
+    tried, sums, state = learned(shared, likelihood, replace(context, parts=seen))
+    found, basis = posterior(sums, state), cast(Radial, tried.basis)
+    arrays = basis.some(state.active[state.active < tried.functions]).to_arrays()
+    with context.transient(arrays | {"mean": found.mean, "covariance": found.covariance}) as references:
+        functions = functions_of(tried, context.scaling, {name: references[name] for name in arrays})
+        task = ErrorsOfRows(functions, references["mean"], references["covariance"], state.noise, absorbed=False)
+        unseen, absorbed = context.sum(task, held), context.sum(replace(task, absorbed=True), seen)
+    ratio = float(unseen[1] / unseen[0] * absorbed[0] / absorbed[1]) * (1.0 - ABSOLUTE_ERROR / np.sqrt(unseen[0]))
+    if ratio > 1.0:
+        context.found["left_out_ratio"] = ratio
+    whole = cast(Radial, shared.basis)
+    return replace(shared, basis=replace(whole, lengthscale=basis.lengthscale), kernel=tried.kernel)
 
 
 def grown(
@@ -184,12 +260,13 @@ def measured(tried: Weights, likelihood, context: TrainingContext, start: State 
     return problem, UPDATES[context.options.rvm_update](problem, float(likelihood.noise_variance[0]), start)
 
 
-def adapted(shared: Weights, problem: Problem, state: State, context: TrainingContext) -> tuple[Weights, State]:
-    """Weights and state of higher evidence, by alternating updates of lengthscales and of precisions.
+def adapted(shared: Weights, problem: Problem, state: State, context: TrainingContext) -> tuple[Weights, Sums, State]:
+    """Weights, sums and state of higher evidence, by alternating updates of lengthscales and of precisions.
 
     Each alternation takes further passes over the rows. The last one is discarded where it does not raise the evidence.
     """
     best, lengths = posterior(problem.sums, state).evidence, len(shared.kernel.parameters["lengthscale"])
+    sums = problem.sums
     for _ in range(MOST_TURNS):
         basis = cast(Radial, shared.basis)
         theta = climbed(shared, basis.some(state.active[state.active < shared.functions]), state, context)
@@ -200,10 +277,10 @@ def adapted(shared: Weights, problem: Problem, state: State, context: TrainingCo
         evidence = posterior(problem.sums, after).evidence
         if evidence <= best:
             break
-        shared, state, gain, best = moved, after, evidence - best, evidence
+        shared, sums, state, gain, best = moved, problem.sums, after, evidence - best, evidence
         if gain < LEAST_TURN:
             break
-    return shared, state
+    return shared, sums, state
 
 
 def relevant(shared: Weights, state: State) -> Weights:

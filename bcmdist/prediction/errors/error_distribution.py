@@ -41,11 +41,13 @@ class ErrorDistribution:
     """None: constant"""
     gaps: GapScale | None = None
     """further factor of rows with gaps; None without gaps in training"""
+    level: float = 1.0
+    """further factor of all variances: errors of rows that training has not seen are larger than leave-one-out ones"""
 
     @property
     def constant(self) -> bool:
         """Whether no variance is changed."""
-        return self.scale is None and self.gaps is None
+        return self.scale is None and self.gaps is None and self.level == 1.0
 
     def widening(self, X, variance) -> np.ndarray | float:
         """Factor (n,) on the predictive variance (n,) of observations at scaled inputs X (n, D)."""
@@ -53,7 +55,9 @@ class ErrorDistribution:
 
     def factor(self, places) -> np.ndarray:
         """Factor (n,) on the predictive variance of observations at places (n, D + 1)."""
-        found = np.ones(len(places)) if self.scale is None else self.scale.factor(places)
+        found = np.full(len(places), self.level)
+        if self.scale is not None:
+            found *= self.scale.factor(places)
         return found if self.gaps is None else found * self.gaps.factor(places)
 
 
@@ -175,4 +179,6 @@ def error_distribution_in(facts: Facts, ledger, method: str) -> ErrorDistributio
     scale, residuals = facts.errors.error_scale, residuals_of(facts, ledger, method)
     process = scale.process if scale and method == facts.method else None
     gaps = scale.gaps if scale else None
-    return fit_error_distribution(residuals, Process.from_json(process) if process else None, gaps)
+    distribution = fit_error_distribution(residuals, Process.from_json(process) if process else None, gaps)
+    ratio = facts.errors.left_out_ratio if method == facts.method else None
+    return distribution if ratio is None else replace(distribution, level=ratio**2)

@@ -230,3 +230,13 @@ def test_functions_that_are_out_stay_out_where_none_may_come_in(rows, name):
     np.testing.assert_array_equal(found.active, start.active[alone.active])
     np.testing.assert_allclose(found.alpha, alone.alpha, rtol=1e-6)
     assert len(update(problem, 0.05).active) > len(found.active)
+
+
+@pytest.mark.parametrize("name", list(UPDATES))
+def test_targets_without_noise_leave_a_least_noise(rows, name):
+    """Of 60 rows with a function about each, which can pass through all of them."""
+    X = np.sort(np.random.default_rng(0).uniform(-6, 6, 60))
+    Phi = np.column_stack([np.exp(-2.0 * (X[:, None] - X) ** 2), np.ones(60)])
+    state = UPDATES[name](Problem(sums_of(Phi, np.sin(X), np.ones(60)), permanent=1), 0.1)
+    assert np.isfinite(state.alpha).all()
+    assert state.noise > 0.0

@@ -13,6 +13,7 @@ from bcmdist.data.writing import write_dataset
 from bcmdist.errors import InvalidOption
 from bcmdist.experts.expert import expert_message
 from bcmdist.experts.message import zero
+from bcmdist.methods.relevance import training
 from bcmdist.methods.relevance.dictionaries import Radial
 from bcmdist.model.likelihoods import Gaussian
 from bcmdist.model.mean import Mean
@@ -80,3 +81,51 @@ def test_no_graph_is_written_of_a_basis(rng, tmp_path):
     relevance = GBCM.fit(X, np.sin(X[:, 0]), Settings(expert="rvm", query=20))
     with pytest.raises(InvalidOption, match="expected values at query points"):
         relevance.to_onnx(tmp_path / "model.onnx")
+
+
+@pytest.mark.parametrize("absorbed", [False, True])
+def test_errors_of_rows_are_those_of_their_predictions(rng, absorbed):
+    """Of other rows; and of absorbed ones, each from the rows without it."""
+    Phi, y, noise, alpha = rng.standard_normal((30, 4)), rng.standard_normal(30), rng.uniform(0.5, 2, 30), np.ones(4)
+
+    def belief(rows):
+        Sigma = np.linalg.inv(Phi[rows].T / noise[rows] @ Phi[rows] + np.diag(alpha))
+        return Sigma @ Phi[rows].T @ (y[rows] / noise[rows]), Sigma
+
+    seen = np.arange(20)
+    expected = []
+    for k in seen if absorbed else np.arange(20, 30):
+        mean, Sigma = belief(seen[seen != k])
+        expected.append((y[k] - Phi[k] @ mean) / np.sqrt(noise[k] + Phi[k] @ Sigma @ Phi[k]))
+    some = seen if absorbed else np.arange(20, 30)
+    found = training.standardised(Phi[some], y[some], noise[some], *belief(seen), absorbed=absorbed)
+    np.testing.assert_allclose(found, expected, rtol=1e-9)
+
+
+@pytest.mark.slow
+def test_intervals_are_as_wide_as_errors_of_rows_that_selection_has_not_seen(make_data, rng):
+    """Of the end of a folded arm: functions that are selected fit the noise; intervals hold new rows all the same."""
+    X, new = rng.uniform(-1, 1, (400, 8)), rng.uniform(-1, 1, (2000, 8))
+
+    def targets(X):
+        angles = 1.2 * X.cumsum(axis=1)
+        end = np.hypot(np.cos(angles).sum(axis=1), np.sin(angles).sum(axis=1))
+        return end + 0.02 * rng.standard_normal(len(X))
+
+    path = make_data("rows.zarr", X=X, y=targets(X))
+    asked = Settings(expert="rvm", rvm_lengthscale="adapted", query=400, rows_per_expert=400, effort="quick")
+    gbcm = GBCM.fit(path, asked)
+    ratio, y, found = gbcm.info()["errors"]["left_out"], targets(new), gbcm.predict(new)
+    error, width = np.abs(y - found["mean"]), found["upper95"] - found["lower95"]
+    assert np.mean(error < 0.5 * width) >= 0.88  # the ratio is one standard error lower than measured
+    assert np.mean(error < 0.5 * width / ratio) < np.mean(error < 0.5 * width) - 0.02
+
+
+@pytest.mark.slow
+def test_the_scale_of_errors_is_the_same_on_a_cluster(make_data, cluster, rng):
+    X = rng.uniform(-1, 1, (400, 2))
+    path = make_data("rows.zarr", X=X, y=np.sin(3.0 * X).sum(axis=1) + 0.3 * rng.standard_normal(400))
+    asked = Settings(expert="rvm", query=200, rows_per_expert=100, effort="quick")
+    one, other = GBCM.fit(path, asked), GBCM.fit(path, asked, runtime=cluster)
+    found = [model.predict(X[:9])["upper95"] for model in (one, other)]
+    np.testing.assert_allclose(*found, rtol=1e-8)
