@@ -7,16 +7,15 @@ Errors and log densities of test rows against m: inducing inputs of FITC, or twi
 networks, which cost as much to predict with. The paper draws its results and prints none; what it says of them in words
 stands beside each set. Not as there: one run in place of ten, but for `--full`, and the elevators data in their raw
 form, of which the first 8,752 rows of a random order are learned from. The exact Gaussian process of the paper (two
-days) is stood in for by committees of spatial cells. Without the files in FOLDER, or with `--quick`, data are made:
-Friedman's function. `--full` keeps the figures of ten runs in results/paper000_networks.json and goes on from there,
-one process a core, beginning none after so many minutes.
+days) is stood in for by committees of spatial cells. With `--quick` data are made: Friedman's function. `--full` keeps
+the figures of ten runs in results/paper000_networks.json and goes on from there, one process a core, beginning none
+after so many minutes.
 """
 
-import argparse
-import os
 import tempfile
 import warnings
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -24,8 +23,8 @@ from paper001 import picture
 
 from bcmdist import GBCM, Settings
 from bcmdist.data.writing import write_dataset
-from published.results import Experiment, Results, add_options, completed
-from published.tables import Column, Table, text
+from published.results import Experiment, data
+from published.tables import Column, Table, options, show
 
 SIZES = (50, 100, 250, 500)
 NETWORKS = 4
@@ -37,6 +36,7 @@ SETS = {  # what the paper says
 }
 ELEVATORS = 8752
 CELLS = "cells"  # does not depend on m
+MADE = "friedman"
 RUNS = 10
 
 
@@ -52,9 +52,10 @@ def methods(m, quick) -> dict[str, Settings]:
 
 
 def load(name):
-    """X, y to learn from and X, y to test on of a set in BCMDIST_DATA; None where it is not there."""
-    path = Path(os.environ.get("BCMDIST_DATA", ".")) / f"{name}.npz"
-    if not path.exists():
+    """X, y to learn from and X, y to test on of a set in BCMDIST_DATA, or made; None where it is not there."""
+    if name == MADE:
+        return made(400, np.random.default_rng(0))
+    if not (path := data(name)):
         return None
     with np.load(path) as file:
         if "X_train" in file:
@@ -73,49 +74,28 @@ def made(rows, rng):
     return X[:rows], y[:rows], X[rows:], y[rows:]
 
 
-def scored(data, settings) -> tuple[float, float]:
-    """NMSE and MNLP at the test rows."""
-    X, y, Xs, ys = data
-    with tempfile.TemporaryDirectory() as folder:
-        write_dataset(f"{folder}/test.zarr", {"X": Xs, "y": ys}, rows_per_chunk=5000)
-        found = GBCM.fit((X, y), settings).score(f"{folder}/test.zarr")
-    return found["nmse"], found["mnlp"]
-
-
-def run(name, data, sizes, quick) -> dict[str, dict[int, tuple[float, float]]]:
-    """Figures by method and m, printed as they come."""
-    rows, inputs = data[0].shape
-    print(f"\n{name}: {rows} rows, {inputs} inputs, {len(data[3])} test rows; {SETS.get(name, 'made')}")
-    print(f"{'method':<16}" + "".join(f"{f'm = {m}':>18}" for m in sizes), "  (NMSE, MNLP)")
-    found: dict[str, dict[int, tuple[float, float]]] = {}
-    for method in methods(sizes[0], quick):
-        found[method] = {m: scored(data, methods(m, quick)[method]) for m in sizes}
-        told = "".join(f"{nmse:10.4f} {mnlp:7.3f}" for nmse, mnlp in found[method].values())
-        print(f"{method:<16}{told}", flush=True)
-    cells = scored(data, Settings(partition="spatial", **({"effort": "quick"} if quick else {})))
-    found[CELLS] = dict.fromkeys(sizes, cells)
-    print(f"{CELLS:<16}{cells[0]:10.4f} {cells[1]:7.3f}")
-    return found
-
-
 def named(method, m) -> str:
     """Name of a method with m basis functions among the results."""
     return method if method == CELLS else f"{method}, m = {m}"
 
 
-def settings_of(name) -> Settings:
+def settings_of(name, quick=False) -> Settings:
     """Settings by the result of `named`."""
     if name == CELLS:
-        return Settings(partition="spatial")
+        return Settings(partition="spatial", effort="quick" if quick else "normal")
     method, m = name.split(", m = ")
-    return methods(int(m), quick=False)[method]
+    return methods(int(m), quick)[method]
 
 
-def computed(experiment: Experiment) -> dict[str, float]:
-    """Figures of one run of a set by one method."""
+def computed(experiment: Experiment, quick=False) -> dict[str, float]:
+    """NMSE and MNLP of the test rows of one run of a set by one method."""
     warnings.simplefilter("ignore")
-    nmse, mnlp = scored(load(experiment.set), replace(settings_of(experiment.method), seed=experiment.split))
-    return {"nmse": nmse, "mnlp": mnlp}
+    X, y, Xs, ys = load(experiment.set)
+    settings = replace(settings_of(experiment.method, quick), seed=experiment.split)
+    with tempfile.TemporaryDirectory() as folder:
+        write_dataset(f"{folder}/test.zarr", {"X": Xs, "y": ys}, rows_per_chunk=5000)
+        found = GBCM.fit((X, y), settings).score(f"{folder}/test.zarr")
+    return {"nmse": found["nmse"], "mnlp": found["mnlp"]}
 
 
 CLAIMS = "The paper draws these: " + "; ".join(f"{name}: {said}" for name, said in SETS.items()) + "."
@@ -123,7 +103,7 @@ TABLES = tuple(
     Table(
         f"Networks, m = {m}",
         (*(named(method, m) for method in methods(m, quick=False)), CELLS),
-        SETS,
+        (*SETS, MADE),
         (Column("nmse", "NMSE", form=".4f"), Column("mnlp", "MNLP")),
         words=CLAIMS if m == SIZES[0] else "",
     )
@@ -131,45 +111,38 @@ TABLES = tuple(
 )
 
 
-def full(names, sizes, minutes):
-    """Compute what is left, and show all that there is."""
-    results = Results("paper000_networks")
-    every = [named(method, m) for m in sizes for method in methods(m, quick=False)] + [CELLS]
-    there = [name for name in names if load(name)]
-    experiments = [Experiment(run, name, one) for run in range(RUNS) for one in every for name in there]
-    completed(results, experiments, computed, minutes=minutes)
-    print(text(TABLES, results))
-
-
-def draw(figure, found):
+def draw(figure, results, names, sizes):
     """NMSE above MNLP, a column for each set."""
-    axes = figure.subplots(2, len(found), squeeze=False)
-    for column, (name, of_set) in zip(axes.T, found.items(), strict=True):
-        for k, (axis, label) in enumerate(zip(column, ("NMSE", "MNLP"), strict=True)):
-            for method, points in of_set.items():
-                axis.plot(list(points), [point[k] for point in points.values()], marker="o", label=method)
-            axis.set(xscale="log", xlabel="m", ylabel=label, title=name if k == 0 else None)
-        column[0].set_yscale("log")
+    axes = figure.subplots(2, len(names), squeeze=False)
+    for column, name in zip(axes.T, names, strict=True):
+        for method in (*methods(sizes[0], quick=False), CELLS):
+            means = [results.means(name, named(method, m)) for m in sizes]
+            there = [(m, one) for m, one in zip(sizes, means, strict=True) if one]
+            for axis, figure in zip(column, ("nmse", "mnlp"), strict=True):
+                axis.plot([m for m, _ in there], [one[figure] for _, one in there], marker="o", label=method)
+                axis.set(xscale="log", xlabel="m", ylabel=figure.upper())
+        column[0].set(yscale="log", title=name)
     axes[0, 0].legend()
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="made data, in seconds")
+    parser = options(__doc__, "made data, in seconds")
     parser.add_argument("--out", default=".", help="directory of the picture; none with --quick")
     parser.add_argument("--sets", default=",".join(SETS))
     parser.add_argument("--sizes", default=",".join(map(str, SIZES)))
-    add_options(parser)
     args = parser.parse_args()
-    sizes = (20,) if args.quick else tuple(map(int, args.sizes.split(",")))
-    if args.full:
-        full(args.sets.split(","), sizes, args.minutes)
-        return
-    loaded = {} if args.quick else {name: load(name) for name in args.sets.split(",")}
-    there = {name: data for name, data in loaded.items() if data} or {"friedman": made(400, np.random.default_rng(0))}
-    found = {name: run(name, data, sizes, args.quick) for name, data in there.items()}
-    if not args.quick:
-        picture(Path(args.out) / "paper000.png", lambda figure: draw(figure, found), size=(4 * len(found), 7))
+    names, sizes, runs = [name for name in args.sets.split(",") if load(name)], args.sizes.split(","), 1
+    if args.quick:
+        names, sizes = [MADE], [SIZES[0]]
+    elif args.full:
+        runs = RUNS
+    sizes = tuple(map(int, sizes))
+    every = [named(method, m) for m in sizes for method in methods(m, quick=False)] + [CELLS]
+    each = [Experiment(run, name, one) for run in range(runs) for one in every for name in names]
+    results = show(args, "paper000_networks", each, partial(computed, quick=args.quick), TABLES)
+    if names and not args.quick:
+        how = {"size": (4 * len(names), 7)}
+        picture(Path(args.out) / "paper000.png", lambda figure: draw(figure, results, names, sizes), **how)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Deep Gaussian processes of classes: Bui et al., "Deep Gaussian processes by approximate EP" (2016), appendix tables.
 
-    BCMDIST_DATA=FOLDER python paper002_classes.py [--quick] [--sets glass,wine] [--splits 20] [--effort normal]
+    BCMDIST_DATA=FOLDER python paper002_classes.py [--quick] [--sets glass,wine] [--splits 20]
         [--full] [--minutes 60]
 
 Mean log probabilities of the classes of test rows, with standard errors over splits into 90 and 10 %, beside the
@@ -13,16 +13,14 @@ one layer and two, few steps and centres. `--full` keeps the figures of each spl
 goes on from there, one process a core, beginning no split after so many minutes.
 """
 
-import argparse
-import os
 import warnings
-from pathlib import Path
+from functools import partial
 
 import numpy as np
 
 from bcmdist import GBCM, Settings
-from published.results import Experiment, Results, add_options, completed, mean_and_error
-from published.tables import Column, Table, by_method, text
+from published.results import Experiment, data
+from published.tables import Column, Table, by_method, options, show
 
 # Log probabilities in the paper: GP D-K, DGP D-1-K, D-2-K, D-3-K; of several classes, then of two.
 PAPER = {
@@ -54,12 +52,10 @@ def likelihood(classes):
 
 def load(name):
     """X and y, 0 to K - 1; None where they are not there."""
-    path = Path(os.environ.get("BCMDIST_DATA", ".")) / f"{name}.npz"
-    if not path.exists():
-        print(f"{name}: skipped, there is no {path.name} in the folder BCMDIST_DATA")
-        return None
-    with np.load(path) as file:
-        return file["X"].astype(float), np.unique(file["y"], return_inverse=True)[1]
+    if path := data(name):
+        with np.load(path) as file:
+            return file["X"].astype(float), np.unique(file["y"], return_inverse=True)[1]
+    return None
 
 
 def tested(rows, split) -> np.ndarray:
@@ -69,19 +65,16 @@ def tested(rows, split) -> np.ndarray:
     return chosen
 
 
-def scored(X, y, test, settings) -> float:
-    """Mean log probability of the classes of the rows that are tested on; all classes are among the others."""
-    found = GBCM.fit((X[~test], y[~test]), settings).predict(X[test])["probability"]
-    return float(np.log(found[np.arange(test.sum()), y[test]]).mean())
-
-
-def computed(experiment: Experiment) -> dict[str, float]:
-    """Figures of one split of a set by one method."""
+def computed(experiment: Experiment, quick=False) -> dict[str, float]:
+    """Mean log probability of the classes of the tested rows of one split; all classes are among the others."""
     warnings.simplefilter("ignore")
     X, y = load(experiment.set)
     own = dict(method(units, int(y.max()) + 1) for units in UNITS)[experiment.method]
-    settings = Settings(expert="dgp", task="classification", query=CENTRES, **own)
-    return {"density": scored(X, y, tested(len(y), experiment.split), settings)}
+    how = {"query": 10, "effort": "quick"} if quick else {"query": CENTRES}
+    test = tested(len(y), experiment.split)
+    gbcm = GBCM.fit((X[~test], y[~test]), Settings(expert="dgp", task="classification", **how, **own))
+    found = gbcm.predict(X[test])["probability"]
+    return {"density": float(np.log(found[np.arange(test.sum()), y[test]]).mean())}
 
 
 def has_all_classes(y, split) -> bool:
@@ -89,61 +82,28 @@ def has_all_classes(y, split) -> bool:
     return len(np.unique(y[~tested(len(y), split)])) == y.max() + 1
 
 
-def run(name, data, splits, effort, centres=CENTRES, hidden=UNITS):
-    """Figures of a set, printed as they come."""
-    X, y = data
-    classes = int(y.max()) + 1
-    tests = [tested(len(y), split) for split in range(splits) if has_all_classes(y, split)]
-    print(f"\n{name}: {len(y)} rows, {X.shape[1]} inputs, {classes} classes, {len(tests)} splits")
-    for units, paper in zip(hidden, PAPER[name], strict=False):
-        called, own = method(units, classes)
-        settings = Settings(expert="dgp", task="classification", query=centres, effort=effort, **own)
-        show(called, [scored(X, y, test, settings) for test in tests], paper)
-
-
-def show(called, found, paper):
-    mean, error = mean_and_error(found)
-    print(f"{called:<10}{mean:8.3f} +- {error:5.3f}    paper {paper:6.2f}", flush=True)
-
-
 METHODS = tuple(method(units, 2)[0] for units in UNITS)
 DENSITY = Column("density", "mean log probability", by_method(METHODS, PAPER), "higher")
 TABLES = (Table("Deep processes of classes", METHODS, PAPER, (DENSITY,)),)
 
 
-def full(names, splits, minutes):
-    """Compute what is left, and show all that there is."""
-    targets = {name: data[1] for name in names if (data := load(name))}
-    called = {name: [method(units, int(y.max()) + 1)[0] for units in UNITS] for name, y in targets.items()}
-    results = Results("paper002_classes")
-    experiments = [
+def main():
+    parser = options(__doc__, "one split of new_thyroid, one layer and two, few iterations and centres")
+    parser.add_argument("--sets", default=",".join(PAPER))
+    parser.add_argument("--splits", type=int, default=20)
+    args = parser.parse_args()
+    names, splits, asked = args.sets.split(","), args.splits, METHODS
+    if args.quick:
+        names, splits, asked = ["new_thyroid"], 1, METHODS[:2]
+    targets = {name: loaded[1] for name in names if (loaded := load(name))}
+    each = [
         Experiment(split, name, one)
         for split in range(splits)
         for name, y in targets.items()
         if has_all_classes(y, split)
-        for one in called[name]
+        for one in asked
     ]
-    completed(results, experiments, computed, minutes=minutes)
-    print(text(TABLES, results))
-
-
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="one split of new_thyroid, few iterations")
-    add_options(parser)
-    parser.add_argument("--sets", default=",".join(PAPER))
-    parser.add_argument("--splits", type=int, default=20)
-    parser.add_argument("--effort", default="normal")
-    args = parser.parse_args()
-    if args.full:
-        full(args.sets.split(","), args.splits, args.minutes)
-        return
-    how = {"splits": args.splits, "effort": args.effort}
-    if args.quick:
-        args.sets, how = "new_thyroid", {"splits": 1, "effort": "quick", "centres": 10, "hidden": UNITS[:2]}
-    for name in args.sets.split(","):
-        if data := load(name):
-            run(name, data, **how)
+    show(args, "paper002_classes", each, partial(computed, quick=args.quick), TABLES)
 
 
 if __name__ == "__main__":

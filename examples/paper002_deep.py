@@ -15,16 +15,15 @@ FOLDER are skipped. `--full` keeps the figures of each split in results/paper002
 process a core, beginning no split after so many minutes.
 """
 
-import argparse
-import os
 import warnings
-from pathlib import Path
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
 from bcmdist import GBCM, Settings
-from published.results import Experiment, Results, add_options, completed, mean_and_error
-from published.tables import Column, Table, by_method, text
+from published.results import Experiment, data
+from published.tables import Column, Table, by_method, options, show
 
 CENTRES, UNITS = (50, 100), (1, 2, 3)
 # Log density and RMSE in the paper, in the order of METHODS.
@@ -81,54 +80,25 @@ FOREMOST = ("GP 50", "DGP-2 50", "dgp")  # computed first, of all splits
 
 def load(name):
     """X, y, and the rows that are tested on in each split; None where they are not there."""
-    path = Path(os.environ.get("BCMDIST_DATA", ".")) / f"uci_{name}.npz"
-    if not path.exists():
-        print(f"{name}: skipped, there is no {path.name} in the folder BCMDIST_DATA")
-        return None
-    with np.load(path) as file:
-        return file["X"].astype(float), file["y"].astype(float), file["test_mask"] == 1
+    if path := data(f"uci_{name}"):
+        with np.load(path) as file:
+            return file["X"].astype(float), file["y"].astype(float), file["test_mask"] == 1
+    return None
 
 
-def scored(X, y, test, settings) -> tuple[float, float]:
-    """Mean log density and root mean squared error of the rows that are tested on."""
-    found = GBCM.fit((X[~test], y[~test]), settings).score((X[test], y[test]))
-    return -found["mnlp"], found["rmse"]
-
-
-def computed(experiment: Experiment) -> dict[str, float]:
+def computed(experiment: Experiment, quick=False) -> dict[str, float]:
     """Figures of one split of a set by one method."""
     warnings.simplefilter("ignore")
     X, y, tests = load(experiment.set)
-    density, error = scored(X, y, tests[experiment.split], methods("normal")[experiment.method])
-    return {"density": density, "rmse": error}
+    test, settings = tests[experiment.split], methods("quick" if quick else "normal")[experiment.method]
+    found = GBCM.fit((X[~test], y[~test]), replace(settings, query=10) if quick else settings).score((X[test], y[test]))
+    return {"density": -found["mnlp"], "rmse": found["rmse"]}
 
 
-def run(name, data, splits, every):
-    """Figures of a set by settings by method, printed as they come."""
-    X, y, tests = data
-    tests = tests[:splits]
-    print(f"\n{name}: {len(y)} rows, {X.shape[1]} inputs, {len(tests)} splits")
-    print(f"{'':<10}{'log density':>18}{'paper':>8}{'RMSE':>17}{'paper':>8}")
-    for method, settings in every.items():
-        show(name, method, [scored(X, y, test, settings) for test in tests])
-
-
-def show(name, method, found):
-    """A line of the table, for pairs of log density and RMSE, beside the paper's."""
-    (density, of_density), (error, of_error) = (mean_and_error(one) for one in zip(*found, strict=True))
-    paper = dict(zip(METHODS, zip(DENSITY[name], RMSE[name], strict=True), strict=False)).get(method)
-    beside = [f"{figure:8.2f}" for figure in paper] if paper else ["", ""]
-    print(
-        f"{method:<10}{density:9.3f} +- {of_density:5.3f}{beside[0]:>8}{error:8.3f} +- {of_error:5.3f}{beside[1]:>8}",
-        flush=True,
-    )
-
-
-def full(names, splits, asked, minutes):
-    """Compute what is left, and show all that there is."""
-    sizes = {name: data for name in names if (data := load(name))}
-    results = Results("paper002_deep")
-    experiments = [
+def experiments(names, splits, asked) -> list[Experiment]:
+    """Splits of the sets that are there: small sets first, and the foremost methods of all splits."""
+    sizes = {name: loaded for name in names if (loaded := load(name))}
+    return [
         Experiment(split, name, method)
         for some in (FOREMOST, set(METHODS) - set(FOREMOST))
         for split in range(splits)
@@ -136,29 +106,17 @@ def full(names, splits, asked, minutes):
         for method in METHODS
         if split < len(tests) and method in some and method in asked
     ]
-    completed(results, experiments, computed, minutes=minutes)
-    print(text(TABLES, results))
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="one split of boston, few centres and iterations")
-    add_options(parser)
+    parser = options(__doc__, "one split of boston, 10 centres and few iterations")
     parser.add_argument("--sets", default=",".join(DENSITY))
     parser.add_argument("--methods", default=",".join(METHODS))
     parser.add_argument("--splits", type=int, default=20)
     args = parser.parse_args()
-    if args.full:
-        full(args.sets.split(","), args.splits, args.methods.split(","), args.minutes)
-        return
-    names, splits, every = args.sets.split(","), args.splits, methods("normal")
-    every = {name: every[name] for name in args.methods.split(",")}
-    if args.quick:
-        names, splits, every = ["boston"], 1, methods("quick", (10,))
-        every = {name: every[name] for name in ("GP 10", "DGP-2 10", "dgp")}
-    for name in names:
-        if data := load(name):
-            run(name, data, splits, every)
+    asked = args.sets.split(","), args.splits, args.methods.split(",")
+    each = experiments(["boston"], 1, FOREMOST) if args.quick else experiments(*asked)
+    show(args, "paper002_deep", each, partial(computed, quick=args.quick), TABLES)
 
 
 if __name__ == "__main__":

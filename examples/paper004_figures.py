@@ -16,11 +16,8 @@ The thesis draws these and prints no figures. --full keeps results in results/pa
 there, one process a core.
 """
 
-import argparse
-import os
 import time
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 from paper004_mackey_glass import LAGS, SPACING, mackey_glass, rows_of
@@ -32,8 +29,8 @@ from bcmdist import GBCM, Settings
 from bcmdist.methods.relevance.learners import Problem, State, direct, posterior
 from bcmdist.methods.relevance.sequential import fast
 from bcmdist.methods.relevance.sums import sums_of
-from published.results import Experiment, Results, add_options, completed
-from published.tables import Column, Table, text
+from published.results import Experiment, data
+from published.tables import Column, Table, options, show
 
 SPLITS = 3
 TOGETHER = "starts"
@@ -146,11 +143,11 @@ def algorithms(split, rows, method, effort="normal", new=4000) -> dict[str, floa
     return {"test": float(error), "functions": gbcm.info()["query"], "time": seconds}
 
 
-def support_sets(directory, split, sizes=SUPPORT) -> dict[str, float]:
+def support_sets(split, sizes=SUPPORT) -> dict[str, float]:
     """- log evidence a row and test error of support sets of each size, by both criteria."""
-    data, found = splits_of(directory, "3.1", SPLITS)[split], {}
+    rows, found = splits_of("3.1")[split], {}
     for size in sizes:
-        begun = by_evidence(data, "random", size, "normal")
+        begun = by_evidence(rows, "random", size, "normal")
         for name in ("SGEV", "SGGP"):
             one = chosen(begun, f"hpev-{name.lower()}")
             found[f"{name}, M = {size} evidence"] = float(-one.committee()[1].log_evidence / len(one.y))
@@ -207,46 +204,33 @@ TABLES = (
 )
 
 
-def computed(directory, experiment: Experiment) -> dict[str, float]:
+def computed(experiment: Experiment, quick=False) -> dict[str, float]:
     """Figures of one split."""
-    if experiment.set == OPTIMA:
-        return local_optima(experiment.split)
-    if experiment.set == SETS:
-        return support_sets(directory, experiment.split)
-    if experiment.set in WIDTHS:
-        return adaptation(experiment.split, WIDTHS[experiment.set], experiment.method)
-    return algorithms(experiment.split, ROWS[experiment.set], experiment.method)
+    split, name, method = experiment.split, experiment.set, experiment.method
+    if name == OPTIMA:
+        return local_optima(split, starts=5 if quick else STARTS)
+    if name == SETS:
+        return support_sets(split)
+    if name in WIDTHS:
+        return adaptation(split, WIDTHS[name], method, *((100, 200) if quick else ()))
+    return algorithms(split, *((100, method, "quick", 200) if quick else (ROWS[name], method)))
 
 
-def full(directory, minutes):
-    """Compute what is left, and show all that there is."""
-    results, each = Results("paper004_figures"), []
-    there = [OPTIMA] + [SETS] * (directory / "kin40k.npz").exists()
-    for k in range(SPLITS):
-        each += [Experiment(k, name, TOGETHER) for name in there]
-        each += [Experiment(k, name, method) for name in WIDTHS for method in (FIXED, ADAPTED)]
-        pairs = [(name, method) for name in ROWS for method in UPDATES if method != "EM" or ROWS[name] <= LARGEST_EM]
-        each += [Experiment(k, *pair) for pair in pairs]
-    completed(results, each, partial(computed, directory), minutes=minutes)
-    print(text(TABLES, results))
+def experiments(splits) -> list[Experiment]:
+    """Of each split in turn; EM of moderate numbers of rows."""
+    optima = [OPTIMA] + [SETS] * (data("kin40k") is not None)
+    pairs = [(name, TOGETHER) for name in optima] + [(name, way) for name in WIDTHS for way in (FIXED, ADAPTED)]
+    pairs += [(name, way) for name in ROWS for way in UPDATES if way != "EM" or ROWS[name] <= LARGEST_EM]
+    return [Experiment(k, *pair) for k in range(splits) for pair in pairs]
 
 
-def quick():
-    """A small version of what needs no files."""
-    found = local_optima(0, starts=5)
-    print("2.2:", ", ".join(f"{end} {found[f'{end} evidence']:.2f}" for end in ENDS), "- log evidence")
-    for method in (FIXED, ADAPTED):
-        print(f"2.6: {method}, test error {adaptation(0, 1.0, method, 100, 200)['test']:.2g}")
-    for method in UPDATES:
-        print(f"C 3: {method}, test error {algorithms(0, 100, method, 'quick', 200)['test']:.2g}")
+def main():
+    args = options(__doc__, "few rows and starts of three figures").parse_args()
+    each = experiments(1 if args.quick else SPLITS)
+    if args.quick:
+        each = [one for one in each if one.set in (OPTIMA, "lengthscale 1", f"{SIZES[0]} rows")]
+    show(args, "paper004_figures", each, partial(computed, quick=args.quick), TABLES)
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="few rows and starts, in seconds")
-    add_options(parser)
-    asked = parser.parse_args()
-    if asked.quick:
-        quick()
-    else:
-        full(Path(os.environ.get("BCMDIST_DATA", ".")), asked.minutes if asked.full else 60.0)
+    main()

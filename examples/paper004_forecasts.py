@@ -18,10 +18,8 @@ without the noise of what is measured (the thesis's) would be smaller. --full ke
 two made series, in results/paper004_forecasts.json.
 """
 
-import argparse
-import os
 from dataclasses import dataclass, replace
-from pathlib import Path
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -30,8 +28,8 @@ from scipy.optimize import brentq
 
 from bcmdist import GBCM, Settings
 from bcmdist.data.tables.series import Lags
-from published.results import Experiment, Results, add_options, completed
-from published.tables import Column, Table, text
+from published.results import Experiment, data
+from published.tables import Column, Table, options, show
 
 WAYS = ("naive", "taylor", "exact", "montecarlo")
 LOSSES = ("L1", "L2", "L3")
@@ -120,8 +118,7 @@ def series_of_ph(rng, starts) -> Series:
 
 def series_of_bicycles(starts, rows) -> Series | None:
     """None where the data are not there."""
-    path = Path(os.environ.get("BCMDIST_DATA", ""), "bike_hourly_counts.npz")
-    if not path.exists():
+    if not (path := data("bike_hourly_counts")):
         return None
     with np.load(path, allow_pickle=False) as arrays:
         X, names = arrays["X"].astype(float), arrays["feature_names"].tolist()
@@ -167,39 +164,20 @@ TABLES = (
 )
 
 
-def computed(experiment: Experiment) -> dict[str, float]:
+def computed(experiment: Experiment, quick=False) -> dict[str, float]:
     """Losses of all ways for one draw of a series."""
-    found = losses(every_series(experiment.split, quick=False)[experiment.set], SETTINGS)
+    settings = replace(SETTINGS, query=50, effort="quick") if quick else SETTINGS
+    found = losses(every_series(experiment.split, quick)[experiment.set], settings)
     names = (*LOSSES, INSIDE.figure)
     return {f"{way} {name}": v for way, values in found.items() for name, v in zip(names, values, strict=True)}
 
 
-def full(minutes):
-    """Compute what is left, and show all that there is."""
-    results, there = Results("paper004_forecasts"), every_series(0, quick=False)
-    draws = {name: 1 if name == "bicycles" else DRAWS for name in there}
-    each = [Experiment(k, name, TOGETHER) for k in range(DRAWS) for name in there if k < draws[name]]
-    completed(results, each, computed, minutes=minutes)
-    print(text(TABLES, results))
-
-
-def main(quick):
-    settings = replace(SETTINGS, query=50, effort="quick") if quick else SETTINGS
-    for name, series in every_series(0, quick).items():
-        print(f"\n{name}: {series.rows} rows, {series.steps} steps from {len(series.starts)} starts")
-        print(f"{'':14}{'L1':>9}{'L2':>9}{'L3':>9}{'95 % hold':>11}{'thesis: L1':>13}{'L2':>9}{'L3':>11}")
-        for way, (*of_way, inside) in losses(series, settings).items():
-            thesis = PAPER[name].get(way, (np.nan,) * 3)
-            shown = "".join(f"{loss:9.4f}" for loss in of_way)
-            print(f"{way:14}{shown}{inside:11.3f}{thesis[0]:13.4f}{thesis[1]:9.4f}{thesis[2]:11.4f}")
+def main():
+    args = options(__doc__, "fewer rows, starts and steps").parse_args()
+    there, draws = every_series(0, args.quick), 1 if args.quick else DRAWS
+    each = [Experiment(k, name, TOGETHER) for k in range(draws) for name in there if k == 0 or name != "bicycles"]
+    show(args, "paper004_forecasts", each, partial(computed, quick=args.quick), TABLES)
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--quick", action="store_true", help="fewer rows, starts and steps")
-    add_options(parser)
-    asked = parser.parse_args()
-    if asked.full:
-        full(asked.minutes)
-    else:
-        main(asked.quick)
+    main()

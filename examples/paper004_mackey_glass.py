@@ -20,16 +20,16 @@ vectors. The last rows are not in the thesis: without adapting them, and the Gau
 --full keeps the errors of each set in results/paper004_mackey_glass.json and goes on from there.
 """
 
-import argparse
 import tempfile
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from bcmdist import GBCM, Settings
 from bcmdist.data.writing import write_dataset
-from published.results import Experiment, Results, add_options, completed
-from published.tables import Column, Table, text
+from published.results import Experiment
+from published.tables import Column, Table, options, show
 
 A, B, TAU = 0.2, 0.1, 17
 STEPS, START, DISCARDED = 10, 1.2, 1000  # steps in a unit of time
@@ -42,7 +42,6 @@ PAPER = {
     "rvm isotropic": (2.3e-6, 5.5e-6),
     "rvm": (1.1e-6, 1.9e-6),
 }
-FORMS = ((10, ".1e"), (10, ".1e"), (11, ".0f"), (19, ".1e"), (10, ".1e"), (8, ".2f"))  # widths and formats of columns
 OURS = {
     "rvm isotropic": Settings(expert="rvm", kernel="se-iso", rvm_lengthscale="adapted"),
     "rvm": Settings(expert="rvm", kernel="se", rvm_lengthscale="adapted"),
@@ -117,11 +116,12 @@ def errors_of_one(method, X, y, Xs, ys, quick) -> tuple[float, float, int]:
     return squares[: len(X)].mean(), squares[len(X) :].mean(), count
 
 
-def computed(experiment: Experiment) -> dict[str, float]:
+def computed(experiment: Experiment, quick=False) -> dict[str, float]:
     """Errors of one method on one of the ten sets."""
-    X, y = rows_of(mackey_glass(LAGS * SPACING + SETS * ROWS + NEW))
-    some = slice(experiment.split * ROWS, (experiment.split + 1) * ROWS)
-    train, test, count = errors_of_one(experiment.method, X[some], y[some], X[-NEW:], y[-NEW:], quick=False)
+    rows, new, sets = (200, 500, 1) if quick else (ROWS, NEW, SETS)
+    X, y = rows_of(mackey_glass(LAGS * SPACING + sets * rows + new))
+    some = slice(experiment.split * rows, (experiment.split + 1) * rows)
+    train, test, count = errors_of_one(experiment.method, X[some], y[some], X[-new:], y[-new:], quick)
     return {"train": float(train), "test": float(test), "functions": count}
 
 
@@ -143,45 +143,11 @@ TABLES = (
 )
 
 
-def full(minutes):
-    """Compute what is left, and show all that there is."""
-    results = Results("paper004_mackey_glass")
-    each = [Experiment(k, SET, method) for k in range(SETS) for method in TABLES[0].methods]
-    completed(results, each, computed, minutes=minutes)
-    print(text(TABLES, results))
-
-
-def cell(value, width, form) -> str:
-    """A number of a table, or a dash."""
-    return f"{value:{width}{form}}" if np.isfinite(value) else f"{'-':>{width}}"
-
-
-def main(quick):
-    rows, new, repeats = (200, 500, 1) if quick else (ROWS, NEW, SETS)
-    X, y = rows_of(mackey_glass(LAGS * SPACING + repeats * rows + new))
-    found = []
-    for k in range(repeats):
-        some = slice(k * rows, (k + 1) * rows)
-        rest = X[some], y[some], X[-new:], y[-new:], quick
-        found.append({name: errors_of_one(name, *rest) for name in (*SIMPLE, *OURS)})
-        if not quick:
-            print(f"set {k + 1} of {repeats} done", flush=True)
-    print(f"{rows} rows to learn from, {new} to predict, average of {repeats}; errors in units of the variance")
-    print(f"{'':28}{'training':>10}{'test':>10}{'functions':>11}{'thesis: training':>19}{'test':>10}{'ratio':>8}")
-    for name in dict.fromkeys([*PAPER, *OURS]):
-        train, test, count = np.mean([one[name] for one in found], axis=0) if name in found[0] else (np.nan,) * 3
-        of_paper = PAPER.get(name, (np.nan, np.nan))
-        shown = [train, test, count, *of_paper, test / of_paper[1]]
-        cells = (cell(value, *form) for value, form in zip(shown, FORMS, strict=True))
-        print(f"{name:28}{''.join(cells)}")
+def main():
+    args = options(__doc__, "200 rows, once").parse_args()
+    each = [Experiment(k, SET, method) for k in range(1 if args.quick else SETS) for method in TABLES[0].methods]
+    show(args, "paper004_mackey_glass", each, partial(computed, quick=args.quick), TABLES)
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--quick", action="store_true", help="200 rows, once")
-    add_options(parser)
-    asked = parser.parse_args()
-    if asked.full:
-        full(asked.minutes)
-    else:
-        main(asked.quick)
+    main()

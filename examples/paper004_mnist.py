@@ -1,8 +1,7 @@
 """One digit against all others by relevance vectors: J. Quinonero-Candela's thesis "Learning with Uncertainty" (2004),
 paper C, section 5: handwritten digits of MNIST in 16 principal components.
 
-    python paper004_mnist.py mnist.npz [DIGIT ...] [--full] [--minutes 60]
-    python paper004_mnist.py --quick
+    BCMDIST_DATA=FOLDER python paper004_mnist.py [DIGIT ...] [--quick] [--full] [--minutes 60]
 
 Training rows are all images of the digit and as many others at random, 800 of them centres of basis functions; test
 rows are the 10,000 test images. The paper has the ones only: an error of .74 % with 28 functions (subspace EM), .66 %
@@ -12,11 +11,11 @@ mode of all rows, and lengthscales are those of a Gaussian process on the labels
 "balanced" takes what is likelier where half of all images are of the digit, as in the training rows (what the paper
 does is not said); "share" where as many are as among all training images, a tenth: odds times share / (1 - share).
 
-mnist.npz holds X_train (n, 784), y_train (n,), X_test, y_test. --quick: the 8 x 8 digits of scikit-learn, zero and one.
+FOLDER holds mnist.npz with X_train (n, 784), y_train (n,), X_test, y_test. --quick: the 8 x 8 digits of scikit-learn,
+zero and one.
 --full keeps the errors of each digit in results/paper004_mnist.json and goes on from there.
 """
 
-import argparse
 import tempfile
 import time
 from functools import partial
@@ -26,17 +25,16 @@ import numpy as np
 
 from bcmdist import GBCM, Settings
 from bcmdist.data.writing import write_dataset
-from published.results import Experiment, Results, add_options, completed
-from published.tables import Column, Table, text
+from published.results import Experiment, data
+from published.tables import Column, Table, options, show
 
 COMPONENTS, FUNCTIONS = 16, 800
-PAPER = {1: "0.74 % with 28 functions, 0.66 % with 31"}
 SETTINGS = Settings(expert="rvm", kernel="se", task="classification", passes="auto", rows_per_expert=3500)
 
 
-def images(path):
+def images():
     """Training and test images (n, pixels) and digits (n,)."""
-    found = np.load(path)
+    found = np.load(data("mnist"))
     return found["X_train"] / 255.0, found["y_train"], found["X_test"] / 255.0, found["y_test"]
 
 
@@ -75,13 +73,13 @@ def one_digit(digit, X, y, Xs, ys, settings):
         return *errors, gbcm.info()["relevance_vectors"]["number"], len(rows), time.perf_counter() - start
 
 
-def computed(path, experiment: Experiment) -> dict[str, float]:
+def computed(experiment: Experiment, quick=False) -> dict[str, float]:
     """Percentages of wrong test images of one digit."""
-    X, y, Xs, ys = images(path)
+    X, y, Xs, ys = small_images() if quick else images()
     X, Xs = projected(X, Xs, COMPONENTS)
-    settings = Settings(**vars(SETTINGS) | {"query": FUNCTIONS, "effort": "quick"})
+    settings = Settings(**vars(SETTINGS) | {"query": 80 if quick else FUNCTIONS, "effort": "quick"})
     digit = int(experiment.set.removeprefix("digit "))
-    balanced, share, functions, _, _ = one_digit(digit, X, y, Xs, ys, settings)
+    balanced, share, functions, *_ = one_digit(digit, X, y, Xs, ys, settings)
     return {"balanced": 100.0 * float(balanced), "share": 100.0 * float(share), "functions": functions}
 
 
@@ -101,39 +99,15 @@ TABLES = (
 )
 
 
-def full(path, digits, minutes):
-    """Compute what is left, and show all that there is."""
-    results = Results("paper004_mnist")
-    each = [Experiment(0, f"digit {digit}", METHOD) for digit in digits]
-    completed(results, each, partial(computed, path), minutes=minutes)
-    print(text(TABLES, results))
-
-
-def main(path, digits, quick):
-    X, y, Xs, ys = small_images() if quick else images(path)
-    X, Xs = projected(X, Xs, COMPONENTS)
-    settings = Settings(**vars(SETTINGS) | {"query": 80 if quick else FUNCTIONS, "effort": "quick"})
-    print(f"{'digit':>5}{'rows':>8}{'balanced':>10}{'share':>8}{'functions':>11}{'seconds':>9}  paper")
-    found = []
-    for digit in digits:
-        error, shared, functions, rows, seconds = one_digit(digit, X, y, Xs, ys, settings)
-        found.append((error, shared, functions))
-        figures = f"{digit:5}{rows:8}{error:10.2%}{shared:8.2%}{functions:11}{seconds:9.0f}"
-        print(f"{figures}  {PAPER.get(digit, '-')}", flush=True)
-    error, shared, functions = np.mean(found, axis=0)
-    print(f"{'mean':>5}{'':8}{error:10.2%}{shared:8.2%}{functions:11.0f}")
+def main():
+    parser = options(__doc__, "small images, two digits")
+    parser.add_argument("digits", nargs="*", type=int, help="which [default: all]")
+    args = parser.parse_args()
+    digits = args.digits or range(2 if args.quick else 10)
+    there = args.quick or data("mnist")
+    each = [Experiment(0, f"digit {digit}", METHOD) for digit in digits if there]
+    show(args, "paper004_mnist", each, partial(computed, quick=args.quick), TABLES)
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    parser.add_argument("path", nargs="?", help="mnist.npz")
-    parser.add_argument("digits", nargs="*", type=int, help="which [default: all]")
-    parser.add_argument("--quick", action="store_true", help="small images, two digits")
-    add_options(parser)
-    asked = parser.parse_args()
-    if not (asked.path or asked.quick):
-        parser.error("expected the path of mnist.npz, or --quick; give one")
-    if asked.full:
-        full(asked.path, asked.digits or range(10), asked.minutes)
-    else:
-        main(asked.path, asked.digits or range(2 if asked.quick else 10), asked.quick)
+    main()

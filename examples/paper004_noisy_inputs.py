@@ -18,17 +18,17 @@ left out, or the evidence with inputs averaged over, say which end counts; the f
 --full keeps the figures of each draw in results/paper004_noisy_inputs.json and goes on from there.
 """
 
-import argparse
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from bcmdist import GBCM, Settings
 from bcmdist.data.writing import write_dataset
-from published.results import Experiment, Results, add_options, completed
-from published.tables import Column, Table, text
+from published.results import Experiment
+from published.tables import Column, Table, options, show
 
 WAYS = {"no": "plain", "clean": "cleanGP", "hmc": "stochastic EM"}
 NOISE_IN_PAPER = {"no": 0.16, "hmc": 0.06}  # of the last toy
@@ -89,11 +89,11 @@ def title(toy: Toy) -> str:
     return f"{toy.name}, inputs off by {toy.input_noise:g}, targets by {toy.target_noise:g}"
 
 
-def computed(experiment: Experiment) -> dict[str, float]:
+def computed(experiment: Experiment, effort="normal") -> dict[str, float]:
     """Figures of one draw of a toy by one way."""
     (toy,) = (toy for toy in TOYS if title(toy) == experiment.set)
     (way,) = (way for way, name in WAYS.items() if name == experiment.method)
-    return dict(zip(("rmse", "density", "noise"), found_by(way, toy, experiment.split, "normal"), strict=True))
+    return dict(zip(("rmse", "density", "noise"), found_by(way, toy, experiment.split, effort), strict=True))
 
 
 TABLES = (
@@ -117,32 +117,11 @@ TABLES = (
 )
 
 
-def full(minutes) -> None:
-    """Compute what is left, and show all that there is."""
-    results = Results("paper004_noisy_inputs")
-    each = [Experiment(k, title(toy), name) for k in range(SEEDS) for toy in TOYS for name in WAYS.values()]
-    completed(results, each, computed, minutes=minutes)
-    print(text(TABLES, results))
-
-
-def main(arguments=None) -> None:
-    """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="one draw of the data, and few rounds")
-    add_options(parser)
-    asked = parser.parse_args(arguments)
-    if asked.full:
-        full(asked.minutes)
-        return
-    quick = asked.quick
-    print(f"{'':34}{'RMSE':>8}{'log density':>13}{'noise found':>13}{'thesis':>8}")
-    for toy in TOYS:
-        effort, seeds = ("quick", 1) if quick else ("normal", SEEDS)
-        every = [[found_by(way, toy, seed, effort) for way in WAYS] for seed in range(seeds)]
-        print(title(toy))
-        for (way, name), (error, density, noise) in zip(WAYS.items(), np.median(every, axis=0), strict=True):
-            paper = f"{NOISE_IN_PAPER[way]:8.2f}" if toy is TOYS[-1] and way in NOISE_IN_PAPER else ""
-            print(f"    {name:30}{error:8.3f}{density:13.2f}{noise:13.3f}{paper}")
+def main():
+    args = options(__doc__, "one draw of the data, and few rounds").parse_args()
+    draws, effort = (1, "quick") if args.quick else (SEEDS, "normal")
+    each = [Experiment(k, title(toy), name) for k in range(draws) for toy in TOYS for name in WAYS.values()]
+    show(args, "paper004_noisy_inputs", each, partial(computed, effort=effort), TABLES)
 
 
 if __name__ == "__main__":

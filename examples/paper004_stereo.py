@@ -20,15 +20,15 @@ What the thesis leaves open, and where we depart from it:
 --full does so for several draws of points, and keeps the errors in results/paper004_stereo.json.
 """
 
-import argparse
+from functools import partial
 
 import numpy as np
 from scipy.optimize import least_squares
 from scipy.spatial.transform import Rotation
 
 from bcmdist import GBCM, Settings
-from published.results import Experiment, Results, add_options, completed
-from published.tables import Column, Table, text
+from published.results import Experiment
+from published.tables import Column, Table, options, show
 
 TRAIN, TEST, PIXEL_NOISE = 200, 792, 0.05
 FOCAL, HALF_WIDTH, HALF_HEIGHT = 1200.0, 320.0, 240.0  # pixels
@@ -160,9 +160,10 @@ def error_of(method, images, points, test, degree=None) -> float:
     return float(np.sqrt(np.mean(((places - points[new]) ** 2).sum(axis=1))))
 
 
-def computed(experiment: Experiment) -> dict[str, float]:
+def computed(experiment: Experiment, quick=False) -> dict[str, float]:
     """Error of a method for one draw of points."""
-    return {"error": error_of(experiment.method, *simulated(np.random.default_rng(experiment.split)), TEST)}
+    how = (100, "poly3-iso") if quick else (TEST, None)
+    return {"error": error_of(experiment.method, *simulated(np.random.default_rng(experiment.split)), *how)}
 
 
 SET, DRAWS = "depth", 5
@@ -171,29 +172,11 @@ WORDS = "The thesis measured a real robot; here cameras are simulated: compare t
 TABLES = (Table("Depth from two cameras (paper F, table 1)", METHODS, (SET,), (ERROR,), words=WORDS),)
 
 
-def full(minutes):
-    """Compute what is left, and show all that there is."""
-    results = Results("paper004_stereo")
-    completed(results, [Experiment(k, SET, one) for k in range(DRAWS) for one in METHODS], computed, minutes=minutes)
-    print(text(TABLES, results))
-
-
-def main(quick):
-    images, points = simulated(np.random.default_rng(0))
-    degree, test = ("poly3-iso", 100) if quick else (best_degree(images[:TRAIN], points[:TRAIN]), TEST)
-    print(f"{TRAIN} points to learn from, root mean squared distance in space to {test} others, in mm")
-    print(f"the polynomial is {degree}")
-    print(f"{'':50}{'here':>8}{'thesis':>9}")
-    for name in METHODS:
-        print(f"{name:50}{error_of(name, images, points, test, degree):8.3f}{PAPER.get(name, np.nan):9.2f}", flush=True)
+def main():
+    args = options(__doc__, "a given degree, 100 points to predict, once").parse_args()
+    each = [Experiment(k, SET, one) for k in range(1 if args.quick else DRAWS) for one in METHODS]
+    show(args, "paper004_stereo", each, partial(computed, quick=args.quick), TABLES)
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--quick", action="store_true", help="a given degree, 100 points to predict")
-    add_options(parser)
-    asked = parser.parse_args()
-    if asked.full:
-        full(asked.minutes)
-    else:
-        main(asked.quick)
+    main()

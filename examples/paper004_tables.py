@@ -1,11 +1,10 @@
 """Tables of J. Quinonero-Candela's thesis "Learning with Uncertainty" (2004): relevance vectors against Gaussian
 processes (2.3 Boston, 2.4 KIN40K), and support sets of reduced-rank Gaussian processes (3.1 KIN40K).
 
-    python paper004_tables.py DIRECTORY [2.3] [2.4] [3.1] [--repeats N] [--full] [--minutes 60]
-    python paper004_tables.py --quick
+    BCMDIST_DATA=FOLDER python paper004_tables.py [2.3] [2.4] [3.1] [--repeats N] [--quick] [--full] [--minutes 60]
 
-DIRECTORY holds uci_boston.npz (X, y) and kin40k.npz (X_train, y_train, X_test, y_test). Boston is ten-fold, KIN40K up
-to ten disjoint sets of 2000 rows to learn from and 2000 to predict, with 512 support points. --quick: a few generated
+FOLDER holds uci_boston.npz (X, y) and kin40k.npz (X_train, y_train, X_test, y_test). Boston is ten-fold, KIN40K up to
+ten disjoint sets of 2000 rows to learn from and 2000 to predict, with 512 support points. --quick: a few generated
 rows. --full keeps the losses of each split in results/paper004_tables.json and goes on from there, one process a core,
 beginning none after so many minutes.
 
@@ -25,11 +24,9 @@ On two sets the order of table 3.1 is kept, but for the - log density of the pla
 .22, SGEV and SGGP .15); rrgp_star, at hyper-parameters of another model, is worse than the plain process.
 """
 
-import argparse
 import warnings
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
@@ -42,8 +39,8 @@ from bcmdist.learning.query_selection import select_points
 from bcmdist.model.likelihoods import Gaussian
 from bcmdist.model.shared.query import Query, prepare
 from bcmdist.prediction.latent import predict_latent
-from published.results import Experiment, Results, add_options, completed
-from published.tables import Column, Table, text
+from published.results import Experiment, data
+from published.tables import Column, Table, options, show
 
 # Standard deviation of the targets that the thesis's KIN40K must have had: with it the exact process of table 2.4 has
 # all three losses of the thesis there (of our two first sets .211 to .224).
@@ -69,7 +66,9 @@ SUPPORT = {
 UNITS = {"2.3": 1.0, "2.4": UNIT, "3.1": UNIT}
 ROWS, POINTS, SPLITS = 2000, 512, 10
 LOSSES = "squared", "absolute", "mnlp", "functions", "mnlp predicted"
-WAYS = ("evidence", *(f"{way} {loss}" for way in ("plain", "*", "rrgp_star") for loss in LOSSES[:3]))
+WAYS_TO_PREDICT = ("plain", "*", "rrgp_star")
+TITLES_OF_WAYS = ("not augmented", "augmented by each new point", "augmented by all support points")
+WAYS = ("evidence", *(f"{way} {loss}" for way in WAYS_TO_PREDICT for loss in LOSSES[:3]))
 METHODS = {"HPEV-rand": "random", "HPEV-SGEV": "hpev-sgev", "HPEV-SGGP": "hpev-sggp"}
 
 
@@ -125,18 +124,6 @@ def in_our_unit(losses, unit) -> tuple[float, float, float]:
     """Squared, absolute and - log density of the thesis, of targets of unit variance."""
     squared, absolute, density = losses
     return squared / unit**2, absolute / unit, density - np.log(unit)
-
-
-def relevance_table(name, found, unit) -> list[str]:
-    """Lines: averages over splits, and the thesis's figures in units of ours."""
-    heads = ("squared", "absolute", "-log d.", "functions", "predicted", "thesis: sq.", "abs.", "-log d.")
-    lines = [f"{name:10}" + "".join(f"{head:>12}" for head in heads)]
-    for method in found[0]:
-        ours = np.mean([one[method] for one in found], axis=0)
-        of_thesis = in_our_unit(RELEVANCE[name][method], unit)
-        form = "{:10}{:12.4f}{:12.4f}{:12.4f}{:12.0f}{:12.4f}{:12.4f}{:12.4f}{:12.4f}"
-        lines.append(form.format(method, *ours, *of_thesis))
-    return lines
 
 
 # --- Support sets of reduced-rank processes ---
@@ -202,19 +189,18 @@ def chosen(one: Reduced, method) -> Reduced:
     return replace(one, query=prepare(points, kernel=one.query.kernel, mean=one.query.mean, residual="none"))
 
 
-def support(split, count, effort) -> tuple[dict[str, np.ndarray], str]:
-    """By method - log evidence a row, then losses of the three ways to predict, (10,); and what Nystroem says."""
+def support(split, count, effort) -> dict[str, np.ndarray]:
+    """By method - log evidence a row, then losses of the three ways to predict, (10,)."""
     models = {name: by_evidence(split, method, count, effort) for name, method in METHODS.items()}
     models |= {name: chosen(models["HPEV-rand"], f"hpev-{name.lower()}") for name in ("SGGP", "SGEV")}
     found = {}
     for name in SUPPORT:
         one = models[name]
-        *star, nystrom = one.augmented()
-        ways = (one.predicted("none"), star, one.predicted("augmented"))
+        mean, variance, _ = one.augmented()
+        ways = (one.predicted("none"), (mean, variance), one.predicted("augmented"))
         evidence = -one.committee()[1].log_evidence / len(one.y)
         found[name] = np.concatenate([[evidence], *(losses(*way, one.ys) for way in ways)])
-    told = f"{np.sum(nystrom < 0)} of {len(nystrom)} variances of f are negative, down to {nystrom.min():.2g}"
-    return found, f"Nystroem (3.39), support of {name}: {told}"
+    return found
 
 
 def support_in_our_unit(of_thesis, unit) -> list[float]:
@@ -226,17 +212,6 @@ def support_in_our_unit(of_thesis, unit) -> list[float]:
     return theirs
 
 
-def support_table(found, unit) -> list[str]:
-    """Lines: averages over splits, and below each the thesis's figures in units of ours."""
-    heads = [f"{way} {head}" for way in ("plain", "*", "rrgp_star") for head in ("sq.", "abs.", "-log d.")]
-    lines = [f"{'3.1':12}{'-evidence':>10}" + "".join(f"{head:>18}" for head in heads)]
-    for method, of_thesis in SUPPORT.items():
-        ours = np.mean([one[method] for one in found], axis=0)
-        for name, (first, *values) in ((method, ours), ("  thesis", support_in_our_unit(of_thesis, unit))):
-            lines.append(f"{name:12}{first:10.4f}" + "".join(f"{value:18.4f}" for value in values))
-    return lines
-
-
 def arm(rows):
     """Rows that stand for KIN40K: how far the end of a folded arm is, of eight angles, and a little noise."""
     rng = np.random.default_rng(0)
@@ -246,14 +221,14 @@ def arm(rows):
     return X, (y - y.mean()) / y.std() + 0.05 * rng.standard_normal(rows)
 
 
-def splits_of(directory, table, repeats) -> list[Split]:
+def splits_of(table) -> list[Split]:
     """The splits of a table."""
     if table == "2.3":
-        boston = np.load(directory / "uci_boston.npz")
-        return folds(*(boston[name].astype(float) for name in "Xy"), 10)[:repeats]
-    kin = np.load(directory / "kin40k.npz")
+        boston = np.load(data("uci_boston"))
+        return folds(*(boston[name].astype(float) for name in "Xy"), 10)
+    kin = np.load(data("kin40k"))
     robot = [np.concatenate([kin[f"{n}_train"], kin[f"{n}_test"]]).astype(float) for n in "Xy"]
-    return disjoint(*robot, ROWS, repeats)
+    return disjoint(*robot, ROWS, SPLITS)
 
 
 def generated(table, rows) -> list[Split]:
@@ -261,14 +236,15 @@ def generated(table, rows) -> list[Split]:
     return folds(*arm(rows // 2), 10)[:1] if table == "2.3" else disjoint(*arm(2 * rows), rows, 1)
 
 
-def computed(directory, experiment: Experiment) -> dict[str, float]:
+def computed(experiment: Experiment, quick=False) -> dict[str, float]:
     """Losses of one split of table 2.3 or 2.4 by one method, or of table 3.1 by all."""
     warnings.simplefilter("ignore")
-    split = splits_of(directory, experiment.set, SPLITS)[experiment.split]
+    splits, effort = (generated(experiment.set, 200), "quick") if quick else (splits_of(experiment.set), "normal")
+    split = splits[experiment.split]
     if experiment.set == "3.1":
-        found, _ = support(split, POINTS, "normal")
+        found = support(split, 32 if quick else POINTS, effort)
         return {f"{name} {loss}": float(v) for name, one in found.items() for loss, v in zip(WAYS, one, strict=True)}
-    return dict(zip(LOSSES, relevance(split, experiment.method, "normal").tolist(), strict=True))
+    return dict(zip(LOSSES, relevance(split, experiment.method, effort).tolist(), strict=True))
 
 
 def of_relevance(number) -> dict[str, dict[str, float]]:
@@ -285,6 +261,16 @@ def of_support(number) -> dict[str, dict[str, float]]:
     return {"3.1": {name: one[number] for name, one in each.items() if number < len(one) and np.isfinite(one[number])}}
 
 
+def support_sets(way, title) -> Table:
+    """Table 3.1 by one way to predict."""
+    figures = [name for name in WAYS if name.startswith(f"{way} ")]
+    columns = [Column(name, TITLES[name.removeprefix(f"{way} ")], of_support(WAYS.index(name))) for name in figures]
+    if way == WAYS_TO_PREDICT[0]:
+        columns.append(Column(WAYS[0], "- log evidence a row", of_support(0)))
+    name = f"Support sets of reduced-rank processes (3.1: KIN40K, 2000 rows), {title}"
+    return Table(name, tuple(SUPPORT), ("3.1",), tuple(columns), together="all")
+
+
 TITLES = dict(zip(LOSSES, ("squared error", "absolute error", "- log density", "functions"), strict=False))
 TABLES = (
     Table(
@@ -299,51 +285,23 @@ TABLES = (
         words="Losses are those of the models, as in the thesis, but for the last column: by default the scale and the "
         "shape of errors are learned from rows left out.",
     ),
-    Table(
-        "Support sets of reduced-rank processes (3.1: KIN40K, 2000 rows)",
-        tuple(SUPPORT),
-        ("3.1",),
-        tuple(
-            Column(way, way.replace("evidence", "- log evidence a row").replace("mnlp", "- log density"), of_support(k))
-            for k, way in enumerate(WAYS)
-        ),
-        together="all",
-    ),
+    *map(support_sets, WAYS_TO_PREDICT, TITLES_OF_WAYS),
 )
 
 
-def full(directory, tables, repeats, minutes):
-    """Compute what is left, and show all that there is."""
-    results = Results("paper004_tables")
-    methods = {name: list(RELEVANCE.get(name, ["all"])) for name in tables}
-    each = [Experiment(k, name, method) for k in range(repeats) for name in tables for method in methods[name]]
-    completed(results, each, partial(computed, directory), minutes=minutes)
-    print(text(TABLES, results))
-
-
-def main(tables, splits, points, effort):
-    for name in [name for name in RELEVANCE if name in tables]:
-        found = [{method: relevance(one, method, effort) for method in RELEVANCE[name]} for one in splits[name]]
-        print(*relevance_table(name, found, UNITS[name]), sep="\n", flush=True)
-    if "3.1" in tables:
-        found, told = zip(*(support(one, points, effort) for one in splits["3.1"]), strict=True)
-        print(*support_table(found, UNIT), *told, sep="\n")
+def main():
+    parser = options(__doc__, "two tables of few generated rows, once")
+    parser.add_argument("tables", nargs="*", help="which [default: all]")
+    parser.add_argument("--repeats", type=int, default=SPLITS, help="splits of each")
+    args = parser.parse_args()
+    tables, repeats = args.tables or [*RELEVANCE, "3.1"], args.repeats
+    if args.quick:
+        tables, repeats = args.tables or ["2.3", "3.1"], 1
+    there = [name for name in tables if args.quick or data("uci_boston" if name == "2.3" else "kin40k")]
+    methods = {name: list(RELEVANCE.get(name, ["all"])) for name in there}
+    each = [Experiment(k, name, method) for k in range(repeats) for name in there for method in methods[name]]
+    show(args, "paper004_tables", each, partial(computed, quick=args.quick), TABLES)
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    parser.add_argument("directory", nargs="?", type=Path)
-    parser.add_argument("tables", nargs="*", help="which [default: all]")
-    parser.add_argument("--repeats", type=int, default=SPLITS, help="splits of each")
-    add_options(parser)
-    parser.add_argument("--quick", action="store_true", help="two tables of few generated rows, once")
-    asked = parser.parse_args()
-    if not (asked.directory or asked.quick):
-        parser.error("expected a directory with uci_boston.npz and kin40k.npz, or --quick; give one")
-    every = asked.tables or (["2.3", "3.1"] if asked.quick else [*RELEVANCE, "3.1"])
-    if asked.full:
-        full(asked.directory, every, asked.repeats, asked.minutes)
-    elif asked.quick:
-        main(every, {name: generated(name, 200) for name in every}, 32, "quick")
-    else:
-        main(every, {name: splits_of(asked.directory, name, asked.repeats) for name in every}, POINTS, "normal")
+    main()

@@ -63,11 +63,25 @@ class Results:
             if (experiment.set, experiment.method) == (set, method)
         }
 
+    def means(self, set: str, method: str) -> Figures:
+        """Means of the figures over splits; none without results."""
+        each = list(self.figures(set, method).values())
+        return {name: float(np.mean([one[name] for one in each])) for name in each[0]} if each else {}
+
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Options of a script that keeps results."""
     parser.add_argument("--full", action="store_true", help="keep results, and go on from those that were kept")
     parser.add_argument("--minutes", type=float, default=60.0, help="with --full: begin nothing after these")
+
+
+def data(name: str) -> Path | None:
+    """The file NAME.npz in the folder of the variable BCMDIST_DATA; None, with a line that says so, if it is absent."""
+    path = Path(os.environ.get("BCMDIST_DATA", ".")) / f"{name}.npz"
+    if path.exists():
+        return path
+    print(f"{name}: skipped, there is no {path.name} in the folder BCMDIST_DATA")
+    return None
 
 
 def completed(

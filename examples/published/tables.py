@@ -1,21 +1,36 @@
 """Tables of published figures beside ours, made from the results that a script has kept (`published.results`).
 
-    table = Table("Deep processes", ("GP 50", "DGP-2 50"), {"boston": 506}, (Column("rmse", "RMSE", PAPER),))
-    print(text((table,), Results("paper002_deep")))
+    TABLES = (Table("Deep processes", ("GP 50", "DGP-2 50"), ("boston",), (Column("rmse", "RMSE", PAPER),)),)
+    args = options(__doc__).parse_args()
+    show(args, "paper002_deep", experiments, computed, TABLES)
 
 A row is a method on a set: for each column our mean over splits with its standard error, the published figure, and the
 mean difference to the first method over the splits that both have.
 """
 
+import argparse
+import math
+import tempfile
 import textwrap
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
 from scipy.stats import rankdata, studentized_range, ttest_rel
 
-from published.results import Figures, Results, mean_and_error, paired
+from published.results import (
+    FOLDER,
+    Experiment,
+    Figures,
+    Results,
+    add_options,
+    completed,
+    completed_in_turn,
+    mean_and_error,
+    paired,
+)
 
 LEAST_SETS = 3  # for ranks
 LEVEL = 0.05  # of tests
@@ -60,6 +75,33 @@ class Table:
         }
 
 
+def options(description: str, quick: str) -> argparse.ArgumentParser:
+    """Options of a script that shows tables; `quick` says what its small version is."""
+    parser = argparse.ArgumentParser(description=description.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help=f"a small version: {quick}")
+    add_options(parser)
+    return parser
+
+
+def show(
+    args: argparse.Namespace,
+    name: str,
+    experiments: Iterable[Experiment],
+    compute: Callable[[Experiment], Figures],
+    tables: Iterable["Table"],
+) -> Results:
+    """Compute experiments, one process a core or with --quick in this one, and print the tables.
+
+    With --full the results are kept as NAME.json in the folder of results, and what is there is not computed again.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        results = Results(name, FOLDER if args.full else Path(folder))
+        in_order = completed_in_turn if args.quick else completed
+        in_order(results, experiments, compute, minutes=args.minutes if args.full else math.inf)
+        print(text(tables, results))
+    return results
+
+
 def by_method(methods, figures) -> dict[str, dict[str, float]]:
     """Published figures by set and method, from tuples by set; those that are not finite are left out."""
     return {
@@ -74,11 +116,11 @@ def text(tables: Iterable[Table], results: Results) -> str:
 
 
 def lines_of(table: Table, results: Results) -> list[str]:
-    """Lines of a table, none if it has no results."""
-    rows = [line for name in table.sets for line in _rows(table, results, name)]
-    if not rows:
-        return []
+    """Lines of a table, none if its first method has no results."""
     first, *others = table.methods
+    if not any(table.found(results, name, first) for name in table.sets):
+        return []
+    rows = [line for name in table.sets for line in _rows(table, results, name)]
     heads = ["", "method", "splits"]
     for one in table.columns:
         heads += [one.title] + ["paper"] * bool(one.paper) + [f"less {first}"] * bool(others)
