@@ -20,8 +20,8 @@ then chooses again; here turns are of ten iterations, and one that ends lower is
     *           augmented by each new point, one at a time (3.29 with its variance corrected)
     rrgp_star   augmented by all support points jointly, as a committee needs it
 
-On two sets the order of table 3.1 is kept, but for the - log density of the plain process (HPEV-SGEV and -SGGP .24 and
-.22, SGEV and SGGP .15); rrgp_star, at hyper-parameters of another model, is worse than the plain process.
+The order of table 3.1 is kept, but for the - log density of the process that is not augmented, where HPEV-SGEV and
+-SGGP are behind; rrgp_star, at hyper-parameters of another model, is worse than the process that is not augmented.
 """
 
 import warnings

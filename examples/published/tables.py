@@ -181,7 +181,7 @@ def ranks(table: Table, results: Results) -> list[str]:
         by_set = rankdata(means if column.better == "lower" else -np.array(means), axis=1)
         mean = ", ".join(f"{name} {rank:.2f}" for name, rank in zip(methods, by_set.mean(axis=0), strict=True))
         limit = f"critical difference {critical(*by_set.shape):.2f}"
-        lines += ["", f"Mean ranks of {column.title} over {len(means)} sets: {mean}; {limit}."]
+        lines += ["", *textwrap.wrap(f"Mean ranks of {column.title} over {len(means)} sets: {mean}; {limit}.", WIDTH)]
     return lines
 
 
