@@ -5,8 +5,8 @@
 
 Errors and log densities of test rows against m: inducing inputs of FITC, or twice the hidden units of each of four
 networks, which cost as much to predict with. The paper draws its results and prints none; what it says of them in words
-stands beside each set. Not as there: one run in place of ten, but for `--full`, and the elevators data in their raw
-form, of which the first 8,752 rows of a random order are learned from. The exact Gaussian process of the paper (two
+stands above the first table. Not as there: one run in place of ten, but for `--full`, and the elevators data in their
+raw form, of which the first 8,752 rows of a random order are learned from. The exact Gaussian process of the paper (two
 days) is stood in for by committees of spatial cells. With `--quick` data are made: Friedman's function. `--full` keeps
 the figures of ten runs in results/paper000_networks.json and goes on from there, one process a core, beginning none
 after so many minutes.

@@ -51,11 +51,11 @@ RMSE = {
 }
 
 
-def methods(effort, numbers=CENTRES) -> dict[str, Settings]:
-    """Settings by the name of the paper, for some numbers of inducing inputs."""
+def methods(effort) -> dict[str, Settings]:
+    """Settings by the name of the paper."""
     process = {"expert": "fitc", "query_method": "optimised", "objective": "committee", "kernel": "se"}
     found = {}
-    for centres in numbers:
+    for centres in CENTRES:
         found[f"GP {centres}"] = Settings(**process, query=centres, effort=effort)
         for units in UNITS:
             how = Settings(expert="dgp", layers=2, units=units, query=centres, effort=effort)

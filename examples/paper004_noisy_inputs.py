@@ -6,7 +6,7 @@ The thesis's three toys: sin(x) in 20 points whose inputs are off by 1.2, and si
 off by 1, with targets off by .01 and by .05. Each by a plain Gaussian process, by cleanGP, which moves inputs to where
 they most probably were (4.3.1), and by stochastic EM with Hamiltonian Monte Carlo over inputs (4.3.2); all rows are one
 expert. What is compared is the function itself on a grid: root mean squared error, and log density of what targets
-without noise would be, medians over draws of the data.
+without noise would be, means over draws of the data.
 
 The thesis shows figures, and prints three numbers, of its last toy: the standard deviation of targets, .05, is found
 to be .16 by the plain process and .06 by stochastic EM.

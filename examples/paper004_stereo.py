@@ -17,7 +17,7 @@ What the thesis leaves open, and where we depart from it:
 - The camera model is fitted to the images of points whose places are known; the thesis corrects these, too. Of the
   parameters of its lens (Chebyshev polynomials up to degree three) those are left out that the thesis leaves out.
 
---full does so for several draws of points, and keeps the errors in results/paper004_stereo.json.
+Errors are means over several draws of points; --full keeps them in results/paper004_stereo.json.
 """
 
 from functools import partial

@@ -63,7 +63,7 @@ SUPPORT = {
     "HPEV-SGEV": (-1.3234, 0.0425, 0.0036, -0.4218, 0.0404, 0.0033, -0.5918),
     "HPEV-SGGP": (-1.3274, 0.0425, 0.0036, -0.4217, 0.0405, 0.0033, -0.5920),
 }
-UNITS = {"2.3": 1.0, "2.4": UNIT, "3.1": UNIT}
+UNITS = {"2.3": 1.0, "2.4": UNIT}
 ROWS, POINTS, SPLITS = 2000, 512, 10
 LOSSES = "squared", "absolute", "mnlp", "functions", "mnlp predicted"
 WAYS_TO_PREDICT = ("plain", "*", "rrgp_star")
@@ -106,7 +106,7 @@ def disjoint(X, y, rows, count):
 
 
 def by_model(gbcm, split) -> np.ndarray:
-    """Losses of a model as it stands: no widths of errors that rows left out have told."""
+    """Losses of a model as it stands: without the scale of errors from rows left out."""
     found, noise = gbcm.predict(split.Xs), gbcm.model.likelihood.noise_variance[0] * gbcm.model.scaling.y_scale**2
     return losses(found["mean"], found["variance"] + noise, split.ys)
 
@@ -291,9 +291,11 @@ TABLES = (
 
 def main():
     parser = options(__doc__, "two tables of few generated rows, once")
-    parser.add_argument("tables", nargs="*", help="which [default: all]")
-    parser.add_argument("--repeats", type=int, default=SPLITS, help="splits of each")
+    parser.add_argument("tables", nargs="*", metavar="TABLE", help="2.3, 2.4 or 3.1 [default: all]")
+    parser.add_argument("--repeats", type=int, choices=range(1, SPLITS + 1), default=SPLITS, help="splits of each")
     args = parser.parse_args()
+    if wrong := set(args.tables) - {*RELEVANCE, "3.1"}:
+        parser.error(f"expected tables 2.3, 2.4 and 3.1, got {', '.join(sorted(wrong))}")
     tables, repeats = args.tables or [*RELEVANCE, "3.1"], args.repeats
     if args.quick:
         tables, repeats = args.tables or ["2.3", "3.1"], 1

@@ -178,8 +178,8 @@ class Errors(Record, frozen=True):
     trained_errors: TrainedErrors | None = None
     """for methods whose training memorises rows; `noise` is None for these"""
     left_out_ratio: Positive | None = None
-    """by how much errors at rows left out of training exceed leave-one-out errors; None where they do not, or for
-    methods that do not measure it"""
+    """errors at rows left out of training, relative to leave-one-out errors, by which residuals of rows of the fit are
+    multiplied; None if they are not larger, or for methods that do not measure it"""
     calibration: Calibration | None = None
     local_calibration: Calibration | None = None
     """the same for local predictions"""

@@ -1,7 +1,7 @@
 """Tables of published figures beside ours, made from the results that a script has kept (`published.results`).
 
     TABLES = (Table("Deep processes", ("GP 50", "DGP-2 50"), ("boston",), (Column("rmse", "RMSE", PAPER),)),)
-    args = options(__doc__).parse_args()
+    args = options(__doc__, "one split").parse_args()
     show(args, "paper002_deep", experiments, computed, TABLES)
 
 A row is a method on a set: for each column our mean over splits with its standard error, the published figure, and the
@@ -62,6 +62,8 @@ class Table:
     columns: tuple[Column, ...]
     together: str | None = None
     """name in the results of the experiment that computes all methods: its figures are called "METHOD FIGURE\""""
+    ranked: bool = True
+    """whether methods compete on independent sets, so that their ranks say something"""
     words: str = ""
     """what there is to say: what the paper draws or claims, what differs"""
 
@@ -69,16 +71,18 @@ class Table:
         """Figures of a method on a set, by split."""
         if self.together is None:
             return results.figures(name, method)
-        return {
-            split: {one.figure: figures[key] for one in self.columns if (key := f"{method} {one.figure}") in figures}
-            for split, figures in results.figures(name, self.together).items()
-        }
+        found = {}
+        for split, figures in results.figures(name, self.together).items():
+            of_method = {one.figure: figures.get(f"{method} {one.figure}") for one in self.columns}
+            if None not in of_method.values():
+                found[split] = of_method
+        return found
 
 
 def options(description: str, quick: str) -> argparse.ArgumentParser:
     """Options of a script that shows tables; `quick` says what its small version is."""
     parser = argparse.ArgumentParser(description=description.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help=f"a small version: {quick}")
+    parser.add_argument("--quick", action="store_true", help=f"a small version, whose results are not kept: {quick}")
     add_options(parser)
     return parser
 
@@ -95,10 +99,12 @@ def show(
     With --full the results are kept as NAME.json in the folder of results, and what is there is not computed again.
     """
     with tempfile.TemporaryDirectory() as folder:
-        results = Results(name, FOLDER if args.full else Path(folder))
+        results = Results(name, FOLDER if args.full and not args.quick else Path(folder))
         in_order = completed_in_turn if args.quick else completed
-        in_order(results, experiments, compute, minutes=args.minutes if args.full else math.inf)
-        print(text(tables, results))
+        try:
+            in_order(results, experiments, compute, minutes=args.minutes if args.full else math.inf)
+        finally:
+            print(text(tables, results))
     return results
 
 
@@ -139,8 +145,8 @@ def _rows(table, results, name):
         for one in table.columns:
             cells.append(ours(of_split, one))
             if one.paper:
-                published = one.paper.get(name, {}).get(method)
-                cells.append("" if published is None else format(published, one.form))
+                published = one.paper.get(name, {}).get(method, np.nan)
+                cells.append(format(published, one.form) if np.isfinite(published) else "")
             if len(found) > 1:
                 cells.append("" if of_split is first else difference(of_split, first, one))
         yield f"| {' | '.join(cells)} |"
@@ -168,7 +174,7 @@ def ranks(table: Table, results: Results) -> list[str]:
     """Lines with the mean rank of each method over the sets that all have, and the critical difference."""
     lines = []
     for column in table.columns:
-        if len(table.methods) < 2 or column.better == "neither":
+        if len(table.methods) < 2 or not table.ranked or column.better == "neither":
             continue
         methods = [one for one in table.methods if any(table.found(results, name, one) for name in table.sets)]
         means = []

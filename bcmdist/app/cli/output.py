@@ -175,11 +175,11 @@ def _errors(errors):
     shape = f"half within {q['0.25']:.2f} to {q['0.75']:.2f}, 95 % within {q['0.025']:.2f} to {q['0.975']:.2f}"
     gain = "" if errors["gain"] is None else f" ({errors['gain']:.2g} +- {errors['gain_error']:.2g} nats a row)"
     gaps = "".join(f", {name} {ratio:.2f} times" for name, ratio in (errors["gaps"] or {}).items())
-    unseen = (
-        "" if errors["left_out"] is None else f", {errors['left_out']:.2f} times at rows that training has not seen"
-    )
-    scale = f"{errors['scale']} scale{gain}{gaps}{unseen}"
-    return f"{scale}; in predicted deviations, errors are {shape}, of {errors['residuals']} rows"
+    scale = f"{errors['scale']} scale{gain}{gaps}"
+    text = f"{scale}; in predicted deviations, errors are {shape}, of {errors['residuals']} rows"
+    if errors["left_out"] is not None:
+        text += f", multiplied by {errors['left_out']:.2f}: errors of rows left out of training are so much larger"
+    return text
 
 
 def _decision(decision):

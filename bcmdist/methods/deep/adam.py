@@ -132,7 +132,7 @@ class AdamRound:
             if uphill is None:
                 climber = replace(sound, first=np.zeros_like(sound.first), steps=climber.steps + 1)
             else:
-                length = self.rates[process] * falling(climber.steps, self.steps)
+                length = self.rates[process] * decay(climber.steps, self.steps)
                 sound, climber = climber, climber.stepped(uphill, length, within)
         return Further({k: climber.to_array()})
 
@@ -165,7 +165,7 @@ def groups_of(rows) -> int:
     return -(-rows // GROUP)
 
 
-def falling(done, steps) -> float:
+def decay(done, steps) -> float:
     """Share of the initial step length after `done` of `steps` steps."""
     return min(1.0, 2.0 * (1.0 - done / steps))
 

@@ -161,7 +161,7 @@ LEAST_NOISE = 1e-12
 def next_noise(sums: Sums, state: State, found: Posterior, *, shrink) -> float:
     """Update of the noise variance from a posterior: MacKay's with `shrink`, otherwise EM's."""
     gamma = float(np.sum(1.0 - state.alpha * found.variance))
-    least = LEAST_NOISE * sums.square / sums.rows
+    least = LEAST_NOISE * max(sums.square / sums.rows, LEAST_NOISE)
     if shrink:
         return max(found.misfit / max(sums.rows - gamma, 1.0), least)
     return max((found.misfit + state.noise * gamma) / sums.rows, least)

@@ -171,7 +171,7 @@ def dictionary(sample, rows, kernel, count) -> tuple[Radial, float]:
 # One in so many rows is left out to learn the scale of errors, and none of fewer or of more rows: of few it says too
 # little, and many hardly fit the noise by selecting functions.
 LEFT_OUT, LEAST_ROWS, MOST_ROWS = 5, 250, 20_000
-ABSOLUTE_ERROR = 0.756  # standard error of the mean of |z| of one standard normal z, relative to the mean
+ABSOLUTE_ERROR = 0.756  # standard deviation of |z| relative to its mean, for standard normal z
 FARTHEST = 3.0  # larger |z| count as much: a few gross errors decide less
 LEAST_LEFT = 1e-6  # least share of the noise that is left of a row's own error
 
@@ -193,7 +193,7 @@ def trained(shared: Shared, likelihood, context: TrainingContext, *, errors: boo
         return relevant(tried, state), likelihood
     rows = sum(part.rows for part in context.parts)
     if errors and context.learn and LEAST_ROWS <= rows <= MOST_ROWS:
-        shared = _without_some(cast(Weights, shared), likelihood, context, rows)
+        shared = _measure_left_out_errors(cast(Weights, shared), likelihood, context, rows)
     tried, _, state = learned(cast(Weights, shared), likelihood, context)
     return relevant(tried, state), replace(likelihood, noise_variance=np.array([state.noise]))
 
@@ -206,22 +206,26 @@ def learned(shared: Weights, likelihood, context: TrainingContext) -> tuple[Weig
     return tried, problem.sums, state
 
 
-def _without_some(shared: Weights, likelihood, context: TrainingContext, rows: int) -> Weights:
-    """Find how much larger errors are at rows that are left out; return the functions at the lengthscales adapted then.
+def _measure_left_out_errors(shared: Weights, likelihood, context: TrainingContext, rows: int) -> Weights:
+    """Store how much larger errors are at rows that are left out; return functions at the lengthscales adapted then.
 
-    The sample is uniform: parts of it may be left out as they are. Fewer rows are learned from than in the end, and the
+    The sample is uniform: parts of it may be left out as they are. Nothing is done if it has fewer than about half of
+    the rows: the functions that they select would be others. Fewer rows are learned from than in the end, and the
     ratio is uncertain: it is taken one standard error lower.
     """
-    parts = context.sampled(rows, rows // LEFT_OUT)
-    held, seen = parts[:1], parts[1:]
+    parts = context.sampled(rows, -(-rows // (2 * LEFT_OUT)))
+    if len(parts) < LEFT_OUT:
+        return shared
+    held, seen = parts[: len(parts) // LEFT_OUT], parts[len(parts) // LEFT_OUT :]
     tried, sums, state = learned(shared, likelihood, replace(context, parts=seen))
     found, basis = posterior(sums, state), cast(Radial, tried.basis)
     arrays = basis.some(state.active[state.active < tried.functions]).to_arrays()
     with context.transient(arrays | {"mean": found.mean, "covariance": found.covariance}) as references:
         functions = functions_of(tried, context.scaling, {name: references[name] for name in arrays})
         task = ErrorsOfRows(functions, references["mean"], references["covariance"], state.noise, absorbed=False)
-        unseen, absorbed = context.sum(task, held), context.sum(replace(task, absorbed=True), seen)
-    ratio = float(unseen[1] / unseen[0] * absorbed[0] / absorbed[1]) * (1.0 - ABSOLUTE_ERROR / np.sqrt(unseen[0]))
+        count, total = context.sum(task, held)
+        count_seen, total_seen = context.sum(replace(task, absorbed=True), seen)
+    ratio = float(total / count * count_seen / max(total_seen, LEAST_LEFT)) * (1.0 - ABSOLUTE_ERROR / np.sqrt(count))
     if ratio > 1.0:
         context.found["left_out_ratio"] = ratio
     whole = cast(Radial, shared.basis)

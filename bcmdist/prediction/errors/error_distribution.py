@@ -41,13 +41,11 @@ class ErrorDistribution:
     """None: constant"""
     gaps: GapScale | None = None
     """further factor of rows with gaps; None without gaps in training"""
-    level: float = 1.0
-    """further factor of all variances: errors of rows that training has not seen are larger than leave-one-out ones"""
 
     @property
     def constant(self) -> bool:
         """Whether no variance is changed."""
-        return self.scale is None and self.gaps is None and self.level == 1.0
+        return self.scale is None and self.gaps is None
 
     def widening(self, X, variance) -> np.ndarray | float:
         """Factor (n,) on the predictive variance (n,) of observations at scaled inputs X (n, D)."""
@@ -55,9 +53,7 @@ class ErrorDistribution:
 
     def factor(self, places) -> np.ndarray:
         """Factor (n,) on the predictive variance of observations at places (n, D + 1)."""
-        found = np.full(len(places), self.level)
-        if self.scale is not None:
-            found *= self.scale.factor(places)
+        found = np.ones(len(places)) if self.scale is None else self.scale.factor(places)
         return found if self.gaps is None else found * self.gaps.factor(places)
 
 
@@ -97,15 +93,21 @@ class Residuals:
         return histogram(z if divided_by is None else z / np.sqrt(divided_by), weight=weights)
 
 
-def residuals_in(entries: Iterable[Entry], weights: Mapping[str, float], method: str) -> Residuals:
-    """Residuals of a prediction method in ledger entries, with the weights of their partitions by key."""
+def residuals_in(
+    entries: Iterable[Entry], weights: Mapping[str, float], method: str, left_out_ratio: float = 1.0
+) -> Residuals:
+    """Residuals of a prediction method in ledger entries, with the weights of their partitions by key.
+
+    Those of rows of the fit are multiplied by `left_out_ratio`; those of arrivals are of rows that training has not
+    seen.
+    """
     found = Residuals([], [], [])
     for entry in sorted(entries, key=lambda entry: entry.key):
         record = entry.residuals
         errors = None if record is None else record.of(method)
         if record is not None and errors is not None and weights[entry.key] > FADED:
             found.places.append(record.places)
-            found.errors.append(errors)
+            found.errors.append(errors if entry.arrival else left_out_ratio * errors)
             found.weights.append(weights[entry.key])
     return found
 
@@ -169,7 +171,8 @@ def error_distribution_of(snapshot: Snapshot, method: str) -> ErrorDistribution:
 def residuals_of(facts: Facts, ledger: Ledger, method: str) -> Residuals:
     """Residuals of a prediction method in a ledger, with the current weights of their partitions."""
     entries = ledger.recorded.values()
-    return residuals_in(entries, weights(facts.fading, entries), method)
+    ratio = facts.errors.left_out_ratio if method == facts.method else None
+    return residuals_in(entries, weights(facts.fading, entries), method, ratio or 1.0)
 
 
 def error_distribution_in(facts: Facts, ledger, method: str) -> ErrorDistribution:
@@ -179,6 +182,4 @@ def error_distribution_in(facts: Facts, ledger, method: str) -> ErrorDistributio
     scale, residuals = facts.errors.error_scale, residuals_of(facts, ledger, method)
     process = scale.process if scale and method == facts.method else None
     gaps = scale.gaps if scale else None
-    distribution = fit_error_distribution(residuals, Process.from_json(process) if process else None, gaps)
-    ratio = facts.errors.left_out_ratio if method == facts.method else None
-    return distribution if ratio is None else replace(distribution, level=ratio**2)
+    return fit_error_distribution(residuals, Process.from_json(process) if process else None, gaps)

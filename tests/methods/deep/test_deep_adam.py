@@ -10,7 +10,7 @@ from threadpoolctl import threadpool_limits
 from bcmdist import GBCM, Settings
 from bcmdist.learning.option_fields import texts_of
 from bcmdist.methods.deep import adam, training
-from bcmdist.methods.deep.adam import Climber, drawn, falling
+from bcmdist.methods.deep.adam import Climber, decay, drawn
 
 ASKED = Settings(expert="dgp", units=2, query=10, rows_per_expert=50, effort="quick")
 ANYWHERE = Bounds(-np.inf, np.inf)
@@ -36,7 +36,7 @@ def whole(steps):
     climber = Climber(np.zeros(2), np.zeros(2), np.zeros(2))
     while climber.steps < steps:
         slope = -2.0 * (climber.numbers - [3.0, -1.0])
-        climber = climber.stepped(slope, 0.1 * falling(climber.steps, steps), ANYWHERE)
+        climber = climber.stepped(slope, 0.1 * decay(climber.steps, steps), ANYWHERE)
     return climber
 
 

@@ -1,5 +1,7 @@
 """Relevance vectors beside the rest of the package: bases at uncertain inputs, categories, graphs, plans."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from averages import VARIANCE, Bare, averaged, quadrature, spread
@@ -18,6 +20,7 @@ from bcmdist.methods.relevance.dictionaries import Radial
 from bcmdist.model.likelihoods import Gaussian
 from bcmdist.model.mean import Mean
 from bcmdist.model.shared.weights import Weights
+from bcmdist.prediction.errors.error_distribution import residuals_in
 from bcmdist.prediction.interface import Fitted
 from bcmdist.prediction.uncertain import input_uncertainty
 from problems import make_kernel, regression_problem
@@ -129,3 +132,30 @@ def test_the_scale_of_errors_is_the_same_on_a_cluster(make_data, cluster, rng):
     one, other = GBCM.fit(path, asked), GBCM.fit(path, asked, runtime=cluster)
     found = [model.predict(X[:9])["upper95"] for model in (one, other)]
     np.testing.assert_allclose(*found, rtol=1e-8)
+
+
+@pytest.mark.slow
+def test_no_rows_are_left_out_where_the_sample_is_far_smaller_than_the_data(make_data, rng):
+    """A sample of 2,000 of 12,000 rows; and the other functions are those of all rows."""
+    X = rng.uniform(-1, 1, (12_000, 2))
+    path = make_data("rows.zarr", X=X, y=np.sin(3.0 * X).sum(axis=1) + 0.3 * rng.standard_normal(12_000))
+    gbcm = GBCM.fit(path, Settings(expert="rvm", partition="chunks", query=50, effort="quick"))
+    assert gbcm.info()["errors"]["left_out"] is None
+    assert gbcm.score(path)["nmse"] < 0.2
+
+
+def test_residuals_of_rows_of_the_fit_are_multiplied_and_those_of_arrivals_are_not():
+    entries = [
+        SimpleNamespace(key=name, arrival=name == "arrived", residuals=Recorded()) for name in ("arrived", "fit")
+    ]
+    found = residuals_in(entries, {"arrived": 1.0, "fit": 1.0}, "committee", 1.5)
+    np.testing.assert_array_equal(found.arrays()[1], [1.0, -2.0, 1.5, -3.0])
+
+
+class Recorded:
+    """Residuals of two rows."""
+
+    places = np.zeros((2, 3))
+
+    def of(self, method):
+        return np.array([1.0, -2.0])
