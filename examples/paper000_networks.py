@@ -98,7 +98,7 @@ def computed(experiment: Experiment, quick=False) -> dict[str, float]:
     return {"nmse": found["nmse"], "mnlp": found["mnlp"]}
 
 
-CLAIMS = "The paper draws these: " + "; ".join(f"{name}: {said}" for name, said in SETS.items()) + "."
+CLAIMS = "The paper draws these: " + "; ".join(f"{name}: {claim}" for name, claim in SETS.items()) + "."
 TABLES = tuple(
     Table(
         f"Networks, m = {m}",

@@ -122,7 +122,9 @@ RIGHT = (
     Column("query", "percent right at the query points", better="higher", form=".1f"),
     Column("fresh", "at fresh rows", better="higher", form=".1f"),
 )
-CLAIMS = "The paper draws the curves: " + "; ".join(f"sigma = {sigma:g}: {said}" for sigma, said in PAPER.items()) + "."
+CLAIMS = (
+    "The paper draws the curves: " + "; ".join(f"sigma = {sigma:g}: {claim}" for sigma, claim in PAPER.items()) + "."
+)
 TABLES = (
     Table("Online learning curve, learned prior", ROWS, SETS, RIGHT, together=LEARNED, ranked=False, words=CLAIMS),
     Table("Online learning curve, A = 10 and gamma = 0.5 sqrt(5)", ROWS, SETS, RIGHT, together=FIXED, ranked=False),

@@ -77,8 +77,8 @@ def local_optima(split, starts=STARTS) -> dict[str, float]:
     problem, names = problem_of(X, y, TOY_LENGTHSCALE), np.arange(TOY_ROWS + 1)
 
     def figures(state):
-        said = predicted(problem, state, X, new, TOY_LENGTHSCALE)
-        error = np.mean((said - np.sinc(new[:, 0] / np.pi)) ** 2)
+        mean = predicted(problem, state, X, new, TOY_LENGTHSCALE)
+        error = np.mean((mean - np.sinc(new[:, 0] / np.pi)) ** 2)
         return -posterior(problem.sums, state).evidence, int(np.sum(state.active < problem.free)), float(error)
 
     ends = []
@@ -86,10 +86,10 @@ def local_optima(split, starts=STARTS) -> dict[str, float]:
         alpha, noise = np.append(10.0 ** rng.uniform(-3, 3, TOY_ROWS), 1.0), 10.0 ** rng.uniform(-4, 0)
         ends.append(figures(direct(problem, noise, State(names, alpha, noise))))
     ends.sort()
-    told = dict(zip(ENDS, (ends[0], ends[starts // 2], ends[-1], figures(fast(problem, 0.01))), strict=True))
+    by_end = dict(zip(ENDS, (ends[0], ends[starts // 2], ends[-1], figures(fast(problem, 0.01))), strict=True))
     found = {
         f"{end} {name}": v
-        for end, of in told.items()
+        for end, of in by_end.items()
         for name, v in zip(("evidence", "functions", "error"), of, strict=True)
     }
     return found | {"optima": len({(round(evidence, 1), count) for evidence, count, _ in ends})}
@@ -123,9 +123,9 @@ def adaptation(split, lengthscale, method, rows=SERIES_ROWS, new=SERIES_NEW) -> 
     middle, scale = y[some].mean(), y[some].std()
     Z, unit = (X - middle) / scale, (y - middle) / scale
     problem, state, end = by_lengthscale(Z[some], unit[some], lengthscale, adapt=method == ADAPTED)
-    said = predicted(problem, state, Z[some], Z[unseen], end)
+    mean = predicted(problem, state, Z[some], Z[unseen], end)
     functions = int(np.sum(state.active < problem.free))
-    return {"test": float(np.mean((said - unit[unseen]) ** 2)), "functions": functions, "end": float(end)}
+    return {"test": float(np.mean((mean - unit[unseen]) ** 2)), "functions": functions, "end": float(end)}
 
 
 def algorithms(split, rows, method, effort="normal", new=4000) -> dict[str, float]:
@@ -221,8 +221,8 @@ def computed(experiment: Experiment, quick=False) -> dict[str, float]:
 
 def experiments(splits) -> list[Experiment]:
     """Of each split in turn; EM of moderate numbers of rows."""
-    optima = [OPTIMA] + [SETS] * (data("kin40k") is not None)
-    pairs = [(name, TOGETHER) for name in optima] + [(name, way) for name in WIDTHS for way in (FIXED, ADAPTED)]
+    together = [OPTIMA] + [SETS] * (data("kin40k") is not None)
+    pairs = [(name, TOGETHER) for name in together] + [(name, way) for name in WIDTHS for way in (FIXED, ADAPTED)]
     pairs += [(name, way) for name in ROWS for way in UPDATES if way != "EM" or ROWS[name] <= LARGEST_EM]
     return [Experiment(k, *pair) for k in range(splits) for pair in pairs]
 

@@ -66,7 +66,7 @@ TOYS = (
 )
 
 
-def judged(gbcm: GBCM, toy: Toy) -> tuple[float, float, float]:
+def scores(gbcm: GBCM, toy: Toy) -> tuple[float, float, float]:
     """Root mean squared error and mean log density of the function, and the standard deviation of targets found."""
     grid = np.linspace(-toy.reach, toy.reach, 200)
     said = gbcm.predict(grid[:, None])
@@ -77,12 +77,12 @@ def judged(gbcm: GBCM, toy: Toy) -> tuple[float, float, float]:
 
 
 def found_by(way: str, toy: Toy, seed: int, effort) -> tuple[float, float, float]:
-    """What `judged` says of a way."""
+    """What `scores` says of a way."""
     asked = {"kernel": "se", "mean": "constant", "query": toy.points, "rows_per_expert": toy.points, "effort": effort}
     with tempfile.TemporaryDirectory() as folder:
         path = f"{folder}/rows.zarr"
         write_dataset(path, toy.rows(np.random.default_rng(seed)), rows_per_chunk=toy.points)
-        return judged(GBCM.fit(path, Settings(noisy_inputs=way, seed=seed, **asked)), toy)
+        return scores(GBCM.fit(path, Settings(noisy_inputs=way, seed=seed, **asked)), toy)
 
 
 def title(toy: Toy) -> str:
