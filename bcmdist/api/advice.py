@@ -247,12 +247,13 @@ def errors(snapshot: Snapshot) -> dict[str, Any] | None:
     scale, trained = facts.errors.error_scale, facts.errors.trained_errors
     if scale is None and trained is None:
         return None
+    found = trained.scale if trained else scale
     distribution = error_distribution_of(snapshot, facts.method)
     shape = distribution.shape
     return {
         "scale": "constant" if distribution.scale is None else "varying",
-        "gain": scale and scale.gain,
-        "gain_error": scale and scale.gain_error,
+        "gain": found and found.gain,
+        "gain_error": found and found.gain_error,
         "gaps": distribution.gaps and _gap_deviations(snapshot.model, distribution.gaps),
         "left_out": facts.errors.left_out_ratio,
         "shape": _components(shape),

@@ -21,6 +21,7 @@ from bcmdist.committee.measurements import (
     QueryLoss,
     Recalibration,
     Replicates,
+    ScaleProcess,
 )
 from bcmdist.committee.record import Record, json_values
 from bcmdist.errors import InvalidOption
@@ -159,14 +160,29 @@ class Linearisation(Record, frozen=True):
     """error that one more pass corrected after partitions were withdrawn, in standard deviations"""
 
 
+class TrainedScale(Record, frozen=True):
+    """Scale of errors that varies with the inputs: `bcmdist.prediction.errors.heteroscedasticity.VaryingScale`."""
+
+    process: ScaleProcess
+    mean: list[Number]
+    """posterior mean of the shared variables"""
+    level: Number
+    gain: Number
+    """gain over a constant scale, in nats per residual"""
+    gain_error: NotNegative
+    """its standard error"""
+
+
 class TrainedErrors(Record, frozen=True):
-    """Distribution of standardised errors at rows left out of training: a mixture of normals."""
+    """Distribution of standardised errors, measured in training: a mixture of normals."""
 
     rows: CountFromOne
-    """number of rows left out"""
+    """number of errors"""
     weights: list[NotNegative]
     scales: list[Positive]
     means: list[Number]
+    scale: TrainedScale | None = None
+    """None for a constant scale"""
 
 
 class Errors(Record, frozen=True):

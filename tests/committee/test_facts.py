@@ -92,7 +92,19 @@ FULL = {
         "gaps": {"inputs": [0], "thresholds": [0.5]},
     },
     "left_out_ratio": 1.5,
-    "trained_errors": {"rows": 120, "weights": [0.75, 0.25], "scales": [0.5, 2.0], "means": [0.0, 0.0]},
+    "trained_errors": {
+        "rows": 120,
+        "weights": [0.75, 0.25],
+        "scales": [0.5, 2.0],
+        "means": [0.0, 0.0],
+        "scale": {
+            "process": {"points": [[0.5, -1.0]], "variance": 0.4, "lengthscale": [1.0, 2.0], "low": None, "high": None},
+            "mean": [0.3, 0.1],
+            "level": 0.2,
+            "gain": 0.05,
+            "gain_error": 0.02,
+        },
+    },
     "networks": {"rows": 300, "log_evidence": [-12.5], "noise_variance": [0.1], "evaluations": [40]},
     "deep": {
         "rows": 270,

@@ -13,15 +13,13 @@ import numpy as np
 from bcmdist.experts.expert import expert_message
 from bcmdist.experts.message import Message
 from bcmdist.methods.deep.moments import Pull, Stage
-from bcmdist.methods.deep.rows import blocks, log_densities, through
+from bcmdist.methods.deep.rows import log_densities
 from bcmdist.methods.deep.shared import Deep
 from bcmdist.model.kernels import Kernel
 from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.loading import load_scaling
 from bcmdist.model.mean import Mean
 from bcmdist.model.targets import class_numbers
-from bcmdist.prediction.errors.scale_mixture import Histogram, histogram
-from bcmdist.prediction.errors.standardised_residuals import DECIMALS
 from bcmdist.storage.commits import BlobReference, load_array
 
 MOMENTS = "mean", "variance"
@@ -79,30 +77,6 @@ class DeepMessage:
         scaling = load_scaling(self.scaling)
         X, obs = scaling.inputs(rows.X), scaling.observations(rows.obs, self.likelihood.units, rows.X)
         return expert_message(shared, self.likelihood, X, obs).weighted(part.weight)
-
-
-@dataclass(frozen=True)
-class MixtureErrors:
-    """Task: the standardised errors of a mixture of processes at the rows of a partition, as a histogram."""
-
-    scaling: BlobReference
-    stages: tuple[BlobReference, ...]
-    """vectors of `numbers_of`, one per process"""
-    shapes: tuple[Shape, ...]
-    likelihood: Likelihood
-    """Gaussian"""
-
-    def __call__(self, part, rows) -> Histogram:
-        scaling = load_scaling(self.scaling)
-        obs = scaling.observations(rows.obs, self.likelihood.units, rows.X)
-        X, moments = scaling.inputs(rows.X), []
-        for stages in (stages_of(load_array(one), self.shapes) for one in self.stages):
-            last = [through(stages, X[some])[-1] for some in blocks(stages, len(X))]
-            mean, variance = (np.concatenate([getattr(one, name)[:, 0] for one in last]) for name in MOMENTS)
-            moments.append((mean, variance + stages[-1].noise * (1.0 / obs.weight - 1.0) + obs.target_variance))
-        means, variances = np.swapaxes(moments, 0, 1)
-        z = (obs.y - means.mean(axis=0)) / np.sqrt(variances.mean(axis=0) + means.var(axis=0))
-        return histogram(np.round(z, DECIMALS), weight=part.weight)
 
 
 def numbers_of(stages: Sequence[Stage]) -> tuple[np.ndarray, tuple[Shape, ...]]:

@@ -9,8 +9,9 @@ for n rows. F is neither a bound nor an evidence that can be compared with other
 
 One in ten blocks of rows is left out, and selects the step length and the best round. Layers are trained separately
 for two powers. For Gaussian targets predictions are their equal mixture (`bcmdist.methods.deep.mixture`): the better
-power differs between data sets, and the few left-out rows select it poorly. The errors at left-out rows give the
-distribution of errors. For classes and counts these rows select one power.
+power differs between data sets, and the few left-out rows select it poorly. Leave-one-out errors of
+the rows of training, multiplied by a ratio that left-out rows show, give the distribution of errors
+(`bcmdist.learning.training_errors`). For classes and counts these rows select one power.
 
 Then sweeps of expectation propagation follow where sites are requested (`bcmdist.methods.deep.propagation`).
 
@@ -29,26 +30,25 @@ from dataclasses import replace
 import msgspec
 import numpy as np
 
-from bcmdist.committee.facts import TrainedErrors
 from bcmdist.committee.record import Record
 from bcmdist.data.partition import Partition
 from bcmdist.learning.basis_inputs import BasisInputs
 from bcmdist.learning.query_selection import select_points
 from bcmdist.learning.training_context import TrainingContext
+from bcmdist.learning.training_errors import training_errors
 from bcmdist.methods.deep import adam
 from bcmdist.methods.deep.layer import Layer
 from bcmdist.methods.deep.mixture import mixed
 from bcmdist.methods.deep.objective import NOISE, DeepObjective, Reached, noisy
 from bcmdist.methods.deep.options import DeepOptions
 from bcmdist.methods.deep.propagation import TIED, refuse_factors, swept_as, swept_on
-from bcmdist.methods.deep.row_sums import MixtureErrors, numbers_of
 from bcmdist.methods.deep.rows import through
 from bcmdist.methods.deep.shared import Deep
 from bcmdist.methods.deep.sites import site_numbers
-from bcmdist.model.kernels import metric
+from bcmdist.model.kernels import finite_metric, metric
 from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.shared.interface import Shared
-from bcmdist.prediction.errors.scale_mixture import fit_shape
+from bcmdist.prediction.errors.error_distribution import trained_errors
 from bcmdist.storage.fields import Count, CountFromOne, NotNegative, Number
 
 # Noise variance of the initial regression on hidden units, the layers' noise variance, and lengthscales of later layers
@@ -141,7 +141,6 @@ LEFT_OUT = 10  # one in so many blocks is left out, to select the best round
 # Powers of the likelihood. Predictions mix one process per power, in equal shares: left-out rows are too few to select
 # one power.
 POWERS = (1.0, 0.5)
-LEAST_ERRORS = 250  # least number of left-out rows from which the distribution of errors is estimated
 # A process whose mean log density of left-out rows is lower by this is not mixed: its training has failed. Arbitrary.
 WORSE = 0.5
 NOISELESS = 1e-6  # noise variance of a last layer that is a latent process
@@ -247,19 +246,12 @@ def trained(shared: Deep, likelihood: Likelihood, context: TrainingContext) -> t
     )
     if not likelihood.normal:
         return good[0].shared, likelihood
-    if left_out >= LEAST_ERRORS:
-        context.found["trained_errors"] = _errors(context, [found.shared for found in good], held, likelihood)
-    return side_by_side([found.shared for found in good], likelihood)
-
-
-def _errors(context, each, held, likelihood) -> TrainedErrors:
-    """The distribution of the errors of processes, which are mixed, at left-out rows."""
-    numbers, shapes = zip(*(numbers_of([layer.stage() for layer in one.layers]) for one in each), strict=True)
-    with context.transient({f"process {k}": one for k, one in enumerate(numbers)}) as references:
-        task = MixtureErrors(context.scaling, tuple(references.values()), shapes[0], likelihood)
-        shape = fit_shape(context.sum(task, held))
-    rows = sum(part.rows for part in held)
-    return TrainedErrors(rows, list(shape.weights), list(shape.scales), list(shape.means or [0.0] * len(shape.scales)))
+    made, likelihood = side_by_side([found.shared for found in good], likelihood)
+    if held:
+        found = training_errors(made, likelihood, context, parts, held)
+        units = [np.full(made.inputs, np.sqrt(made.inputs)), finite_metric(shared.kernel, made.inputs)]
+        context.found["trained_errors"] = trained_errors(found.residuals(), units, varying=True)
+    return made, likelihood
 
 
 def _looked_at(context) -> tuple[list[Partition], list[Partition]]:

@@ -25,6 +25,7 @@ from scipy.optimize import minimize
 
 from bcmdist.learning.basis_inputs import BasisInputs
 from bcmdist.learning.training_context import TrainingContext
+from bcmdist.learning.training_errors import training_errors
 from bcmdist.methods.relevance.classes import standing_still
 from bcmdist.methods.relevance.dictionaries import Radial, side_by_side
 from bcmdist.methods.relevance.learners import Posterior, Problem, State, posterior
@@ -67,37 +68,6 @@ def pull(basis: Radial, X, Phi, y, weight, mean, covariance) -> np.ndarray:
     E *= weight[:, None] * Phi[:, :B]
     C = basis.centres
     return E.sum(axis=1) @ X**2 - 2.0 * np.einsum("id,id->d", X, E @ C) + E.sum(axis=0) @ C**2
-
-
-@dataclass(frozen=True)
-class ErrorsOfRows:
-    """Task: number of the rows of a partition, and the sum of their absolute standardised errors, clipped, (2,)."""
-
-    functions: Functions
-    mean: BlobReference
-    """mu of the weights of all functions in the model, (B + P,)"""
-    covariance: BlobReference
-    """Sigma, (B + P, B + P)"""
-    noise: float
-    absorbed: bool
-    """whether the posterior is that of these rows, which are then left out one at a time"""
-
-    def __call__(self, part, rows) -> np.ndarray:
-        obs = load_scaling(self.functions.scaling).observations(rows.obs, AFFINE, rows.X)
-        Phi, belief = self.functions.design(rows.X), (load_array(self.mean), load_array(self.covariance))
-        z = standardised(Phi, obs.y, self.noise / obs.weight, *belief, absorbed=self.absorbed)
-        return part.weight * np.array([len(z), np.minimum(np.abs(z), FARTHEST).sum()])
-
-
-def standardised(Phi, y, noise, mean, covariance, *, absorbed) -> np.ndarray:
-    """Errors of rows (n,) with noise variances (n,), divided by their standard deviations, under N(mean, covariance).
-
-    With `absorbed`, each row is left out of the belief first: its error (y - Phi mu)/(1 - h) has the variance
-    noise/(1 - h), where h = diag(Phi Sigma Phi')/noise.
-    """
-    variance = np.einsum("ij,ij->i", Phi @ covariance, Phi)
-    variance = np.maximum(noise - variance, LEAST_LEFT * noise) if absorbed else noise + variance
-    return (y - Phi @ mean) / np.sqrt(variance)
 
 
 def summed(shared: Weights, context: TrainingContext) -> Sums:
@@ -171,9 +141,6 @@ def dictionary(sample, rows, kernel, count) -> tuple[Radial, float]:
 # One in so many rows is left out to learn the scale of errors, and none of fewer or of more rows: of few it says too
 # little, and many hardly fit the noise by selecting functions.
 LEFT_OUT, LEAST_ROWS, MOST_ROWS = 5, 250, 20_000
-ABSOLUTE_ERROR = 0.756  # standard deviation of |z| relative to its mean, for standard normal z
-FARTHEST = 3.0  # larger |z| count as much: a few gross errors decide less
-LEAST_LEFT = 1e-6  # least share of the noise that is left of a row's own error
 
 
 def trained(shared: Shared, likelihood, context: TrainingContext, *, errors: bool) -> tuple[Shared, Likelihood]:
@@ -194,40 +161,38 @@ def trained(shared: Shared, likelihood, context: TrainingContext, *, errors: boo
     rows = sum(part.rows for part in context.parts)
     if errors and context.learn and LEAST_ROWS <= rows <= MOST_ROWS:
         shared = _measure_left_out_errors(cast(Weights, shared), likelihood, context, rows)
-    tried, _, state = learned(cast(Weights, shared), likelihood, context)
-    return relevant(tried, state), replace(likelihood, noise_variance=np.array([state.noise]))
+    tried, state = learned(cast(Weights, shared), likelihood, context)
+    return relevant(tried, state), with_noise(likelihood, state)
 
 
-def learned(shared: Weights, likelihood, context: TrainingContext) -> tuple[Weights, Sums, State]:
-    """Functions for measurements, at adapted lengthscales if asked for, their sums and the state that selects some."""
+def with_noise(likelihood, state: State) -> Likelihood:
+    """The likelihood with the learned noise."""
+    return replace(likelihood, noise_variance=np.array([state.noise]))
+
+
+def learned(shared: Weights, likelihood, context: TrainingContext) -> tuple[Weights, State]:
+    """Functions for measurements, at adapted lengthscales if asked for, and the state that selects some of them."""
     tried, problem, state = grown(shared, likelihood, context)
     if context.options.rvm_lengthscale == "adapted" and np.any(state.active < problem.free):
         return adapted(tried, problem, state, context)
-    return tried, problem.sums, state
+    return tried, state
 
 
 def _measure_left_out_errors(shared: Weights, likelihood, context: TrainingContext, rows: int) -> Weights:
     """Store how much larger errors are at rows that are left out; return functions at the lengthscales adapted then.
 
     The sample is uniform: parts of it may be left out as they are. Nothing is done if it has fewer than about half of
-    the rows: the functions that they select would be others. Fewer rows are learned from than in the end, and the
-    ratio is uncertain: it is taken one standard error lower.
+    the rows: the functions that they select would be others.
     """
     parts = context.sampled(rows, -(-rows // (2 * LEFT_OUT)))
     if len(parts) < LEFT_OUT:
         return shared
     held, seen = parts[: len(parts) // LEFT_OUT], parts[len(parts) // LEFT_OUT :]
-    tried, sums, state = learned(shared, likelihood, replace(context, parts=seen))
-    found, basis = posterior(sums, state), cast(Radial, tried.basis)
-    arrays = basis.some(state.active[state.active < tried.functions]).to_arrays()
-    with context.transient(arrays | {"mean": found.mean, "covariance": found.covariance}) as references:
-        functions = functions_of(tried, context.scaling, {name: references[name] for name in arrays})
-        task = ErrorsOfRows(functions, references["mean"], references["covariance"], state.noise, absorbed=False)
-        count, total = context.sum(task, held)
-        count_seen, total_seen = context.sum(replace(task, absorbed=True), seen)
-    ratio = float(total / count * count_seen / max(total_seen, LEAST_LEFT)) * (1.0 - ABSOLUTE_ERROR / np.sqrt(count))
+    tried, state = learned(shared, likelihood, replace(context, parts=seen))
+    ratio = training_errors(relevant(tried, state), with_noise(likelihood, state), context, seen, held).ratio
     if ratio > 1.0:
         context.found["left_out_ratio"] = ratio
+    basis = cast(Radial, tried.basis)
     whole = cast(Radial, shared.basis)
     return replace(shared, basis=replace(whole, lengthscale=basis.lengthscale), kernel=tried.kernel)
 
@@ -264,13 +229,12 @@ def measured(tried: Weights, likelihood, context: TrainingContext, start: State 
     return problem, UPDATES[context.options.rvm_update](problem, float(likelihood.noise_variance[0]), start)
 
 
-def adapted(shared: Weights, problem: Problem, state: State, context: TrainingContext) -> tuple[Weights, Sums, State]:
-    """Weights, sums and state of higher evidence, by alternating updates of lengthscales and of precisions.
+def adapted(shared: Weights, problem: Problem, state: State, context: TrainingContext) -> tuple[Weights, State]:
+    """Weights and state of higher evidence, by alternating updates of lengthscales and of precisions.
 
     Each alternation takes further passes over the rows. The last one is discarded where it does not raise the evidence.
     """
     best, lengths = posterior(problem.sums, state).evidence, len(shared.kernel.parameters["lengthscale"])
-    sums = problem.sums
     for _ in range(MOST_TURNS):
         basis = cast(Radial, shared.basis)
         theta = climbed(shared, basis.some(state.active[state.active < shared.functions]), state, context)
@@ -281,10 +245,10 @@ def adapted(shared: Weights, problem: Problem, state: State, context: TrainingCo
         evidence = posterior(problem.sums, after).evidence
         if evidence <= best:
             break
-        shared, sums, state, gain, best = moved, problem.sums, after, evidence - best, evidence
+        shared, state, gain, best = moved, after, evidence - best, evidence
         if gain < LEAST_TURN:
             break
-    return shared, sums, state
+    return shared, state
 
 
 def relevant(shared: Weights, state: State) -> Weights:

@@ -11,13 +11,13 @@ from functools import lru_cache
 
 import numpy as np
 
-from bcmdist.committee.facts import Facts
+from bcmdist.committee.facts import Facts, TrainedErrors, TrainedScale
 from bcmdist.committee.fading import weights
 from bcmdist.committee.loading import load_facts
-from bcmdist.committee.measurements import GapIndicators
+from bcmdist.committee.measurements import GapIndicators, ScaleProcess
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.prediction.errors.gap_scale import GapScale, fit_gap_scale
-from bcmdist.prediction.errors.heteroscedasticity import Process, VaryingScale, fit_scale, places_of
+from bcmdist.prediction.errors.heteroscedasticity import Process, VaryingScale, fit_scale, places_of, settle_process
 from bcmdist.prediction.errors.scale_mixture import NORMAL, Histogram, Shape, decided_by, fit_shape, histogram
 from bcmdist.storage.commits import Reference, load_record, open_store
 from bcmdist.storage.entry import Entry
@@ -152,6 +152,32 @@ def gain_of(residuals: Residuals, process: Process) -> Gain:
     return Gain(*decided_by(gains, weights))
 
 
+def trained_errors(residuals: Residuals, units: list[np.ndarray], *, varying: bool) -> TrainedErrors | None:
+    """The distribution of errors that training has measured; None for fewer than `LEAST`.
+
+    Parameters
+    ----------
+    units : candidate lengthscales, as of `settle_process`
+    varying : whether the scale may vary with the inputs
+    """
+    if residuals.count < LEAST:
+        return None
+    places, z, _ = residuals.arrays()
+    scale, process = None, None
+    if varying and residuals.count >= LEAST_VARYING:
+        process = settle_process(places, z, units)
+        gain = gain_of(residuals, process)
+        process = process if gain.decisive else None
+    distribution = fit_error_distribution(residuals, process)
+    if process is not None and distribution.scale is not None:
+        mean, level = distribution.scale.mean.tolist(), distribution.scale.level
+        fact = ScaleProcess(**process.to_json() | {"variance": float(process.variance)})
+        scale = TrainedScale(fact, mean, level, gain.nats, gain.error)
+    shape = distribution.shape
+    means = list(shape.means or [0.0] * len(shape.scales))
+    return TrainedErrors(residuals.count, list(shape.weights), list(shape.scales), means, scale)
+
+
 @lru_cache(maxsize=4)
 def load_error_distribution(reference: Reference, method: str) -> ErrorDistribution:
     """Load the error distribution of a commit; cached, for tasks on workers."""
@@ -175,10 +201,17 @@ def residuals_of(facts: Facts, ledger: Ledger, method: str) -> Residuals:
     return residuals_in(entries, weights(facts.fading, entries), method, ratio or 1.0)
 
 
+def varying_scale(fact: TrainedScale) -> VaryingScale:
+    """From the stored scale."""
+    process = Process.from_json(fact.process)
+    return VaryingScale(process.shared, np.array(fact.mean), fact.level, process.low, process.high)
+
+
 def error_distribution_in(facts: Facts, ledger, method: str) -> ErrorDistribution:
     """The error distribution of a prediction method, from the residuals in a ledger."""
     if (trained := facts.errors.trained_errors) and method == facts.method:
-        return ErrorDistribution(Shape(tuple(trained.weights), tuple(trained.scales), tuple(trained.means)))
+        shape = Shape(tuple(trained.weights), tuple(trained.scales), tuple(trained.means))
+        return ErrorDistribution(shape, varying_scale(trained.scale) if trained.scale else None)
     scale, residuals = facts.errors.error_scale, residuals_of(facts, ledger, method)
     process = scale.process if scale and method == facts.method else None
     gaps = scale.gaps if scale else None

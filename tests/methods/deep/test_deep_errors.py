@@ -1,7 +1,5 @@
-"""The distribution of the errors of deep processes, from rows left out of training."""
+"""The distribution of the errors of deep processes, from rows of training and rows left out."""
 
-import functools
-import operator
 from dataclasses import replace
 
 import numpy as np
@@ -9,11 +7,14 @@ import pytest
 from threadpoolctl import threadpool_limits
 
 from bcmdist import GBCM, Settings
+from bcmdist.data.observations import unweighted
 from bcmdist.data.rows import read_all
+from bcmdist.experts.expert import expert_message
+from bcmdist.learning.training_errors import TrainingErrors
 from bcmdist.methods.deep import adam, training
 from bcmdist.methods.deep.objective import DeepObjective
 from bcmdist.model.loading import load_scaling
-from bcmdist.prediction.errors.scale_mixture import fit_shape, histogram
+from bcmdist.prediction.latent import predict_latent
 
 ASKED = Settings(expert="dgp", units=2, query=15, rows_per_expert=300, effort="quick")
 
@@ -44,26 +45,51 @@ def fitted(few):
     return GBCM.fit(rows_of(2500, 1), ASKED)
 
 
-def test_errors_are_those_of_the_mixture_at_left_out_rows(few, monkeypatch):
-    expected, found_of = [], training._errors
+def test_errors_are_those_of_the_committee_without_the_row(few, monkeypatch):
+    """Of rows of training; and those of left-out rows of the committee of all of these."""
+    found_of, kept = training.training_errors, []
 
-    def noted(context, each, held, likelihood):
-        scaling, z = load_scaling(context.scaling), []
-        for part, rows in read_all(held):
-            X, obs = scaling.inputs(rows.X), scaling.observations(rows.obs, likelihood.units, rows.X)
-            m, v = np.moveaxis([[a[:, 0] for a in one.believed(X)] for one in each], 1, 0)
-            v = v + np.exp([[one.layers[-1].log_noise] for one in each])
-            variance = np.mean(v + m**2, axis=0) - np.mean(m, axis=0) ** 2
-            z.append(histogram((obs.y - np.mean(m, axis=0)) / np.sqrt(variance)))
-            assert part.rows == len(X)
-        expected.append(fit_shape(functools.reduce(operator.add, z)))
-        return found_of(context, each, held, likelihood)
+    def noted(shared, likelihood, context, seen, left_out):
+        kept.append(
+            (shared, likelihood, context, seen, left_out, found_of(shared, likelihood, context, seen, left_out))
+        )
+        return kept[0][-1]
 
-    monkeypatch.setattr(training, "_errors", noted)
-    model = GBCM.fit(rows_of(2500, 1), ASKED)
-    found = model.snapshot.facts.errors.trained_errors
-    np.testing.assert_allclose(found.weights, expected[0].weights, atol=1e-4)  # residuals are rounded
-    assert found.rows == model.info()["deep"]["left_out"] == model.info()["errors"]["residuals"] == 250
+    monkeypatch.setattr(training, "training_errors", noted)
+    model = GBCM.fit(rows_of(600, 1), ASKED)
+    shared, likelihood, context, seen, left_out, found = kept[0]
+    scaling = load_scaling(context.scaling)
+
+    def scaled(parts):
+        rows = [rows for _, rows in read_all(parts)]
+        X, obs = (
+            [scaling.inputs(one.X) for one in rows],
+            [scaling.observations(one.obs, likelihood.units) for one in rows],
+        )
+        return np.concatenate(X), np.concatenate([one.y for one in obs])
+
+    def standardised(eta, precision, X, y):
+        mean, variance = predict_latent(shared, shared.belief(eta, precision), X)
+        return (y - mean) / np.sqrt(variance + likelihood.noise_variance)
+
+    (X, y), (Xs, ys) = scaled(seen), scaled(left_out)
+    total = expert_message(shared, likelihood, X, unweighted(y))
+    np.testing.assert_allclose(found.left_out[1], standardised(total.eta, total.precision, Xs, ys), atol=1e-3)
+    for k in range(5):
+        own = expert_message(shared, likelihood, X[k : k + 1], unweighted(y[k : k + 1]))
+        z = standardised(total.eta - own.eta, total.precision - own.precision, X[k : k + 1], y[k : k + 1])
+        assert found.seen[1][k] == pytest.approx(z[0], abs=1e-3)  # they are rounded
+    assert model.info()["errors"]["residuals"] == len(y) + len(ys) == 600
+
+
+def test_the_ratio_is_one_standard_error_lower_than_measured(rng):
+    places, z = np.zeros((1000, 3)), rng.standard_normal(1000)
+    errors = TrainingErrors((places, z), (places[:400], 2.0 * z[:400]))
+    clipped = np.minimum(2.0 * np.abs(z[:400]), 3.0).mean() / np.minimum(np.abs(z), 3.0).mean()
+    assert errors.ratio == pytest.approx(clipped * (1.0 - 0.756 / 20.0))
+    np.testing.assert_array_equal(errors.residuals().arrays()[1], [*(errors.ratio * z), *(2.0 * z[:400])])
+    assert TrainingErrors((places, z), (places[:400], 0.5 * z[:400])).ratio == 1.0
+    assert TrainingErrors((places, 0.0 * z), (places, z)).ratio == 1.0
 
 
 @pytest.mark.slow
@@ -80,10 +106,24 @@ def test_intervals_cover_new_rows_of_heavy_tails(fitted):
         assert shaped[f"coverage{100 * level:.0f}"] == pytest.approx(level, abs=error)
 
 
-def test_few_left_out_rows_have_no_distribution(few):
-    model = GBCM.fit(rows_of(1500, 1), ASKED)
-    assert model.info()["deep"]["left_out"] == 150
-    assert model.info()["errors"] is None
+def test_few_rows_have_no_distribution(few):
+    assert GBCM.fit(rows_of(90, 1), ASKED).info()["errors"] is None
+
+
+@pytest.mark.slow
+def test_the_scale_of_errors_may_vary_with_the_inputs(few):
+    """Errors ten times as large on one side; a stored model predicts the same."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2, 2, (800, 2))
+    y = np.sin(2 * X[:, 0]) + np.where(X[:, 1] > 0, 0.5, 0.05) * rng.standard_normal(800)
+    model = GBCM.fit((X, y), ASKED)
+    errors = model.info()["errors"]
+    assert errors["scale"] == "varying"
+    assert errors["gain"] > 2.0 * errors["gain_error"] > 0.0
+    found = model.predict(np.array([[0.0, 1.0], [0.0, -1.0]]))
+    narrow, wide = np.sort(found["upper95"] - found["lower95"])
+    assert wide > 3.0 * narrow
+    np.testing.assert_array_equal(GBCM.load(model.url).predict(X[:9])["lower95"], model.predict(X[:9])["lower95"])
 
 
 @pytest.mark.slow

@@ -15,7 +15,6 @@ from bcmdist.data.writing import write_dataset
 from bcmdist.errors import InvalidOption
 from bcmdist.experts.expert import expert_message
 from bcmdist.experts.message import zero
-from bcmdist.methods.relevance import training
 from bcmdist.methods.relevance.dictionaries import Radial
 from bcmdist.model.likelihoods import Gaussian
 from bcmdist.model.mean import Mean
@@ -84,25 +83,6 @@ def test_no_graph_is_written_of_a_basis(rng, tmp_path):
     relevance = GBCM.fit(X, np.sin(X[:, 0]), Settings(expert="rvm", query=20))
     with pytest.raises(InvalidOption, match="expected values at query points"):
         relevance.to_onnx(tmp_path / "model.onnx")
-
-
-@pytest.mark.parametrize("absorbed", [False, True])
-def test_errors_of_rows_are_those_of_their_predictions(rng, absorbed):
-    """Of other rows; and of absorbed ones, each from the rows without it."""
-    Phi, y, noise, alpha = rng.standard_normal((30, 4)), rng.standard_normal(30), rng.uniform(0.5, 2, 30), np.ones(4)
-
-    def belief(rows):
-        Sigma = np.linalg.inv(Phi[rows].T / noise[rows] @ Phi[rows] + np.diag(alpha))
-        return Sigma @ Phi[rows].T @ (y[rows] / noise[rows]), Sigma
-
-    seen = np.arange(20)
-    expected = []
-    for k in seen if absorbed else np.arange(20, 30):
-        mean, Sigma = belief(seen[seen != k])
-        expected.append((y[k] - Phi[k] @ mean) / np.sqrt(noise[k] + Phi[k] @ Sigma @ Phi[k]))
-    some = seen if absorbed else np.arange(20, 30)
-    found = training.standardised(Phi[some], y[some], noise[some], *belief(seen), absorbed=absorbed)
-    np.testing.assert_allclose(found, expected, rtol=1e-9)
 
 
 @pytest.mark.slow
