@@ -27,15 +27,17 @@ MOST_BYTES = 2**20  # of one text, and of PIECE_ITEMS items together
 FEW = 10_000  # least limit on the number of lists: covariances of a few rows are many lists
 SPACE = re.compile(rb"[ \t\n\r]*+")
 NAME = re.compile(rb'[ \t\n\r]*+"([^"\\]{0,80}+)"[ \t\n\r]*+:[ \t\n\r]*+')
-OPENING = re.compile(rb"(?:\[[ \t\n\r]*+){1,3}+")
+OPENING = re.compile(rb"(?>(?:\[[ \t\n\r]*+){1,3})")
 CLOSING = {depth: re.compile(rb"\][ \t\n\r]*+" * depth) for depth in (2, 3)}
-_TEXT = rb'"(?:[^"\\]++|\\.)*+"'  # repetitions are possessive (no backtracking), so that all patterns take linear time
+# No repetition is backtracked into, so that all patterns take linear time. Those of characters are possessive, those of
+# groups atomic: possessive ones of groups also take a part of a group in Python 3.11.2.
+_TEXT = rb'"(?>(?:[^"\\]++|\\.)*)"'
 SINGLE = re.compile(_TEXT + rb"|[^\s,\[\]{}\"]{1,1000}+")
-_ITEM = rb"[^\"\[\]{},]*+(?:" + _TEXT + rb"[ \t\n\r]*+)?+"
-_RECORD = rb"\{(?:[^\"{}\[\]]++|" + _TEXT + rb")*+\}[ \t\n\r]*+"
-RECORDS = re.compile(rb"(?:%s,[ \t\n\r]*+){1,%d}+" % (_RECORD, PIECE_RECORDS))
+_ITEM = rb"[^\"\[\]{},]*+(?>(?:" + _TEXT + rb"[ \t\n\r]*+)?)"
+_RECORD = rb"\{(?>(?:[^\"{}\[\]]++|" + _TEXT + rb")*)\}[ \t\n\r]*+"
+RECORDS = re.compile(rb"(?>(?:%s,[ \t\n\r]*+){1,%d})" % (_RECORD, PIECE_RECORDS))
 LAST_RECORD = re.compile(_RECORD + rb"\]")
-ITEMS, LAST = re.compile(rb"(?:%s,){1,%d}+" % (_ITEM, PIECE_ITEMS)), re.compile(_ITEM + rb"\]")
+ITEMS, LAST = re.compile(rb"(?>(?:%s,){1,%d})" % (_ITEM, PIECE_ITEMS)), re.compile(_ITEM + rb"\]")
 NUMBERS = TypeAdapter(Rows, config=ConfigDict(strict=True, allow_inf_nan=False))
 OBJECTS = TypeAdapter(Records, config=ConfigDict(strict=True, allow_inf_nan=False))
 Body = TypeVar("Body", bound=BaseModel)
