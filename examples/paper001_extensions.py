@@ -9,12 +9,12 @@ are 10 x 10 cells. One committee with the kernel, or sum of two kernels, of larg
 which the cells are assigned by the evidence of their rows. Without data in FOLDER rows are made here.
 """
 
+import argparse
 import itertools
 import os
 from pathlib import Path
 
 import numpy as np
-from paper001 import options
 from threadpoolctl import threadpool_limits
 
 from bcmdist.app.demo import make_rows
@@ -159,4 +159,6 @@ def main(args):
 
 if __name__ == "__main__":
     with threadpool_limits(1):
-        main(options(__doc__).parse_args())
+        parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+        parser.add_argument("--quick", action="store_true", help="a small version, in seconds")
+        main(parser.parse_args())

@@ -17,10 +17,10 @@ ledger then cost about a millisecond a module, so that small modules are never t
 import time
 
 import numpy as np
-from paper001 import options, output, picture
+from paper001 import keep_on_cluster, options, output, picture
 from threadpoolctl import threadpool_limits
 
-from bcmdist import GBCM, DaskRuntime, Settings
+from bcmdist import GBCM, Settings
 from bcmdist.app.demo import make_rows
 from bcmdist.committee.committee import Committee
 from bcmdist.data.observations import unweighted
@@ -31,8 +31,8 @@ from bcmdist.model.likelihoods import Gaussian
 from bcmdist.model.mean import Mean
 from bcmdist.model.shared.query import prepare
 from bcmdist.prediction.latent import predict_latent
-from published.results import Experiment, Results, add_options, completed_in_turn
-from published.tables import Column, Table, text
+from published.results import Experiment
+from published.tables import Column, Table
 
 QUERY = 128
 RUNS = 3
@@ -111,20 +111,16 @@ TABLES = (Table("Time of committees ~ K^b", tuple(FULL), ("exponent",), (EXPONEN
 
 def full(minutes):
     """Compute what is left, and show all that there is."""
-    results = Results("paper001_figure1")
     each = [Experiment(run, "exponent", name) for run in range(FULL_RUNS) for name in FULL]
 
-    def curve(experiment):
+    def curve(experiment, runtime):
+        seconds_of_a_fit(500, 100, runtime)  # whatever is done once in a process is not timed
         module, rows = CURVES[experiment.method][0], FULL[experiment.method]
         seconds = [seconds_of_a_fit(k, module, runtime) for k in rows]
         by_rows = {f"K = {k}": round(s, 3) for k, s in zip(rows, seconds, strict=True)}
         return {"exponent": float(exponent(np.array(rows), np.array(seconds))), **by_rows}
 
-    if minutes > 0:
-        with DaskRuntime(workers=2) as runtime:
-            seconds_of_a_fit(500, 100, runtime)  # whatever is done once in a process is not timed
-            completed_in_turn(results, each, curve, minutes=minutes)
-    print(text(TABLES, results))
+    keep_on_cluster("paper001_figure1", each, curve, TABLES, minutes=minutes)
 
 
 def draw(figure, curves):
@@ -144,9 +140,7 @@ def main(args):
 
 
 if __name__ == "__main__":
-    parser = options(__doc__)
-    add_options(parser)
-    asked = parser.parse_args()
+    asked = options(__doc__).parse_args()
     if asked.full:
         full(asked.minutes)
     else:

@@ -20,7 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from paper001 import options, output, picture
+from paper001 import keep_on_cluster, options, output, picture, query_set
 
 from bcmdist import GBCM, DaskRuntime, Settings, open_data, partitions, write_dataset
 from bcmdist.app.demo import DEFAULT_SEED, make_map, make_rows
@@ -28,13 +28,10 @@ from bcmdist.committee.committee import Committee
 from bcmdist.data.observations import unweighted
 from bcmdist.experts.expert import expert_message
 from bcmdist.experts.message import zero
-from bcmdist.model.kernels import parse_kernel
 from bcmdist.model.likelihoods import Bernoulli
-from bcmdist.model.mean import Mean
-from bcmdist.model.shared.query import prepare
 from bcmdist.prediction.latent import predict_latent
-from published.results import Experiment, Results, add_options, completed_in_turn
-from published.tables import Column, Table, text
+from published.results import Experiment
+from published.tables import Column, Table
 
 TEST_ROWS = 10_000
 PAPER = {0.0: "below 95 at 1000 rows, above 98.5 at 60,000", 8.0: "below 50 at 1000 rows, above 70 at 60,000"}
@@ -48,7 +45,7 @@ SETTINGS = Settings(
     seed=DEFAULT_SEED,
 )
 SIGMAS, MODULES = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 4.0, 8.0), (1, 2, 4, 8, 16, 32, 60)
-VARIANCE, WIDTH = 10.0, 0.5 * np.sqrt(5.0)  # of the prior of section 7, the width in standard deviations of the inputs
+WIDTH = 0.5 * np.sqrt(5.0)  # of the prior of section 7, in standard deviations of the inputs
 LEARNED, FIXED = "learned", "A = 10"
 SPLITS = 3
 QUICK_SETTINGS = replace(SETTINGS, query=200, rows_per_expert=300, effort="quick")
@@ -79,10 +76,8 @@ def curve_of_fixed_prior(sigma, modules, split, points=1000, module=1000):
     train, fresh = rows_of(sigma, module * modules[-1], split)
     centre, scale = train["X"].mean(axis=0), train["X"].std(axis=0)
     X, Xs = ((one["X"] - centre) / scale for one in (train, fresh))
-    kernel = parse_kernel("se", inputs=X.shape[1])
-    kernel = kernel.with_parameters({"variance": np.array([VARIANCE]), "lengthscale": np.full(X.shape[1], WIDTH)})
     chosen = np.random.default_rng(split).permutation(len(X))[:points]
-    query = prepare(X[chosen], kernel=kernel, mean=Mean("zero"))
+    query = query_set(X[chosen], WIDTH)
     total, obs, curve = zero(query.size), unweighted(train["y"].astype(float)), []
     for k in range(1, modules[-1] + 1):
         some = slice((k - 1) * module, k * module)
@@ -133,10 +128,9 @@ TABLES = (
 
 def full(minutes):
     """Compute what is left, and show all that there is."""
-    results = Results("paper001_figure2")
     each = [Experiment(k, name, prior) for k in range(SPLITS) for name in SETS for prior in (FIXED, LEARNED)]
 
-    def curve(experiment):
+    def curve(experiment, runtime):
         sigma = dict(zip(SETS, SIGMAS, strict=True))[experiment.set]
         if experiment.method == FIXED:
             found = curve_of_fixed_prior(sigma, MODULES, experiment.split)
@@ -146,10 +140,7 @@ def full(minutes):
         figures = [f"{rows} {column.figure}" for rows in ROWS for column in RIGHT]
         return dict(zip(figures, found[:, 1:].ravel().tolist(), strict=True))
 
-    if minutes > 0:
-        with DaskRuntime(workers=2) as runtime:
-            completed_in_turn(results, each, curve, minutes=minutes)
-    print(text(TABLES, results))
+    keep_on_cluster("paper001_figure2", each, curve, TABLES, minutes=minutes)
 
 
 def draw(figure, curves):
@@ -174,9 +165,7 @@ def main(args):
 
 
 if __name__ == "__main__":  # workers are processes that import this file
-    parser = options(__doc__)
-    add_options(parser)
-    asked = parser.parse_args()
+    asked = options(__doc__).parse_args()
     if asked.full:
         full(asked.minutes)
     else:

@@ -32,25 +32,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from paper001 import options, output, picture
+from paper001 import keep_on_cluster, options, output, picture, query_set
 from threadpoolctl import threadpool_limits
 
-from bcmdist import GBCM, DaskRuntime, Settings
+from bcmdist import GBCM, Settings
 from bcmdist.app.demo import make_rows
 from bcmdist.committee.committee import Committee
 from bcmdist.data.observations import unweighted
 from bcmdist.experts.expert import expert_message
 from bcmdist.experts.message import zero
-from bcmdist.model.kernels import parse_kernel
 from bcmdist.model.likelihoods import Bernoulli
-from bcmdist.model.mean import Mean
-from bcmdist.model.shared.query import prepare
 from bcmdist.prediction.latent import predict_latent
 from bcmdist.prediction.observation import observe
 from published import tables
-from published.results import Experiment, Results, add_options, completed_in_turn
+from published.results import Experiment
 
-VARIANCE = 10.0  # A of section 7
 VALIDATION_ROWS = 100
 WIDTHS = 2.0 ** np.arange(-2, 4)  # candidates for gamma, in units of sqrt(Dim) standard deviations
 COMMITTEES = ((10, 50), (100, 50), (10, 100), (100, 100))  # K/M and N_Q
@@ -114,10 +110,7 @@ def artificial_split(column, test_rows, *, centres, repetition):
 
 def latent(X, y, points, *, width, module):
     """Mean and variance of f at `points`, the query set of experts of `module` rows each."""
-    kernel = parse_kernel("se", inputs=X.shape[1])
-    kernel = kernel.with_parameters({"variance": np.array([VARIANCE]), "lengthscale": np.full(X.shape[1], width)})
-    query = prepare(points, kernel=kernel, mean=Mean("zero"))
-    obs = unweighted(y)
+    query, obs = query_set(points, width), unweighted(y)
     modules = [slice(a, a + module) for a in range(0, len(y), module)]
     messages = (expert_message(query, Bernoulli(), X[rows], obs[rows]) for rows in modules)
     return predict_latent(query, Committee(sum(messages, zero(query.size))).posterior, points)
@@ -268,11 +261,11 @@ TABLES = (tables.Table("Committees", ALL, PAPER, (RIGHT,)),)
 
 def full(minutes, repetitions, test_rows):
     """Compute what is left, and show all that there is."""
-    folder, results = Path(os.environ.get("BCMDIST_DATA", ".")), Results("paper001_table1")
+    folder = Path(os.environ.get("BCMDIST_DATA", "."))
     columns = {column.name: column for column in COLUMNS if not column.file or (folder / f"{column.file}.npz").exists()}
     each = [Experiment(r, name, method) for r in range(repetitions) for name in columns for method in ALL]
 
-    def right(experiment):
+    def right(experiment, runtime):
         column, r = columns[experiment.set], experiment.split
         if column.file:
             split = real_split(folder / f"{column.file}.npz", column.rows, r)
@@ -280,10 +273,7 @@ def full(minutes, repetitions, test_rows):
             split = artificial_split(column, test_rows, centres=r, repetition=r)
         return {"right": by_service(split, experiment.method, runtime)}
 
-    if minutes > 0:
-        with DaskRuntime(workers=2) as runtime:
-            completed_in_turn(results, each, right, minutes=minutes)
-    print(tables.text(TABLES, results))
+    keep_on_cluster("paper001_table1", each, right, TABLES, minutes=minutes)
 
 
 def show(title, results):
@@ -311,9 +301,7 @@ def main(args):
 
 
 if __name__ == "__main__":
-    parser = options(__doc__)
-    add_options(parser)
-    asked = parser.parse_args()
+    asked = options(__doc__).parse_args()
     if asked.full:
         full(asked.minutes, 20, 500)
     else:

@@ -87,12 +87,11 @@ def local_optima(split, starts=STARTS) -> dict[str, float]:
         ends.append(figures(direct(problem, noise, State(names, alpha, noise))))
     ends.sort()
     by_end = dict(zip(ENDS, (ends[0], ends[starts // 2], ends[-1], figures(fast(problem, 0.01))), strict=True))
-    found = {
+    return {
         f"{end} {name}": v
         for end, of in by_end.items()
         for name, v in zip(("evidence", "functions", "error"), of, strict=True)
     }
-    return found | {"optima": len({(round(evidence, 1), count) for evidence, count, _ in ends})}
 
 
 def by_lengthscale(X, y, lengthscale, *, adapt) -> tuple[Problem, State, float]:
@@ -158,7 +157,7 @@ def support_sets(split, sizes=SUPPORT) -> dict[str, float]:
 
 WIDTHS = {f"lengthscale {one:g}": one for one in LENGTHSCALES}
 ROWS = {f"{rows} rows": rows for rows in SIZES}
-OPTIMA, SETS = "2.2", "3.2"
+OPTIMA, SUPPORT_SETS = "2.2", "3.2"
 TABLES = (
     Table(
         "Local optima of relevance vectors (figure 2.2)",
@@ -199,7 +198,7 @@ TABLES = (
     Table(
         "Support sets by evidence and by posterior (figure 3.2), KIN40K",
         tuple(f"{name}, M = {size}" for size in SUPPORT for name in ("SGEV", "SGGP")),
-        (SETS,),
+        (SUPPORT_SETS,),
         (Column("evidence", "- log evidence a row"), Column("squared", "squared error", form=".4f")),
         together=TOGETHER,
         words="The thesis: both choose equally good sets.",
@@ -212,7 +211,7 @@ def computed(experiment: Experiment, quick=False) -> dict[str, float]:
     split, name, method = experiment.split, experiment.set, experiment.method
     if name == OPTIMA:
         return local_optima(split, starts=5 if quick else STARTS)
-    if name == SETS:
+    if name == SUPPORT_SETS:
         return support_sets(split)
     if name in WIDTHS:
         return adaptation(split, WIDTHS[name], method, *((100, 200) if quick else ()))
@@ -221,7 +220,7 @@ def computed(experiment: Experiment, quick=False) -> dict[str, float]:
 
 def experiments(splits) -> list[Experiment]:
     """Of each split in turn; EM of moderate numbers of rows."""
-    together = [OPTIMA] + [SETS] * (data("kin40k") is not None)
+    together = [OPTIMA] + [SUPPORT_SETS] * (data("kin40k") is not None)
     pairs = [(name, TOGETHER) for name in together] + [(name, way) for name in WIDTHS for way in (FIXED, ADAPTED)]
     pairs += [(name, way) for name in ROWS for way in UPDATES if way != "EM" or ROWS[name] <= LARGEST_EM]
     return [Experiment(k, *pair) for k in range(splits) for pair in pairs]

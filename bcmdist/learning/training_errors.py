@@ -6,22 +6,14 @@ varies, and their shape.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bcmdist.data.observations import Observations
 from bcmdist.data.partition import Partition
-from bcmdist.data.rows import Rows
-from bcmdist.experts.expert import expert_message
-from bcmdist.experts.message import Message
+from bcmdist.learning.shared_reference import MessageOfRows, SharedReference, referenced
 from bcmdist.learning.training_context import TrainingContext
-from bcmdist.model.kernels import Kernel
 from bcmdist.model.likelihoods import Likelihood
-from bcmdist.model.loading import load_scaling
-from bcmdist.model.mean import Mean
-from bcmdist.model.model import KINDS
 from bcmdist.model.shared.interface import Shared
 from bcmdist.prediction.errors.error_distribution import Residuals
 from bcmdist.prediction.errors.heteroscedasticity import places_of
@@ -38,52 +30,17 @@ ABSOLUTE_ERROR, FARTHEST = 0.756, 3.0
 
 
 @dataclass(frozen=True)
-class Trained:
-    """Shared variables and likelihood, passed to tasks by reference."""
-
-    scaling: BlobReference
-    kind: str
-    arrays: tuple[tuple[str, BlobReference], ...]
-    facts: dict[str, Any]
-    kernel: Kernel
-    mean: str
-    residual: str
-    likelihood: Likelihood
-    """Gaussian"""
-
-    def shared(self) -> Shared:
-        arrays = {name: load_array(reference) for name, reference in self.arrays}
-        return KINDS[self.kind].from_arrays(arrays, self.facts, self.kernel, Mean(self.mean), self.residual)
-
-    def scaled(self, rows: Rows) -> tuple[np.ndarray, Observations]:
-        """Scaled inputs (n, D) and observations."""
-        scaling = load_scaling(self.scaling)
-        return scaling.inputs(rows.X), scaling.observations(rows.obs, self.likelihood.units, rows.X)
-
-
-@dataclass(frozen=True)
-class TrainedMessage:
-    """Task: the message of the rows of a partition."""
-
-    trained: Trained
-
-    def __call__(self, part, rows) -> Message:
-        message = expert_message(self.trained.shared(), self.trained.likelihood, *self.trained.scaled(rows))
-        return message.weighted(part.weight)
-
-
-@dataclass(frozen=True)
 class ErrorsByPartition:
     """Places (n, D + 1) and standardised errors (n,) of rows, by the first row of their partition; objects add."""
 
-    found: dict[int, tuple[np.ndarray, np.ndarray]]
+    by_start: dict[int, tuple[np.ndarray, np.ndarray]]
 
     def __add__(self, other: "ErrorsByPartition") -> "ErrorsByPartition":
-        return ErrorsByPartition(self.found | other.found)
+        return ErrorsByPartition(self.by_start | other.by_start)
 
     def arrays(self) -> tuple[np.ndarray, np.ndarray]:
         """All rows, in order."""
-        each = [self.found[start] for start in sorted(self.found)]
+        each = [self.by_start[start] for start in sorted(self.by_start)]
         return np.concatenate([places for places, _ in each]), np.concatenate([z for _, z in each])
 
 
@@ -91,15 +48,15 @@ class ErrorsByPartition:
 class StandardisedErrors:
     """Task: the standardised errors of the rows of a partition, given the sum of messages."""
 
-    trained: Trained
+    shared: SharedReference
     eta: BlobReference
     precision: BlobReference
     absorbed: bool
     """whether the messages are also of these rows, which are then left out one at a time"""
 
     def __call__(self, part, rows) -> ErrorsByPartition:
-        X, obs = self.trained.scaled(rows)
-        shared, likelihood = self.trained.shared(), self.trained.likelihood
+        X, obs = self.shared.scaled(rows)
+        shared, likelihood = self.shared.load(), self.shared.likelihood
         belief = shared.belief(load_array(self.eta), load_array(self.precision))
         if self.absorbed:
             mean, variance = left_out_of_committee(shared, likelihood, belief, X, obs, weight=part.weight)
@@ -143,15 +100,10 @@ def training_errors(
 
     The likelihood is Gaussian.
     """
-    arrays, facts = shared.to_arrays()
     some = list(seen[: 1 + int(np.searchsorted(np.cumsum([part.rows for part in seen]), MOST))])
-    with context.transient(arrays) as references:
-        facts = facts | {"jitter": shared.jitter}
-        how = shared.kernel, shared.mean.name, shared.residual, likelihood
-        trained = Trained(context.scaling, shared.kind, tuple(references.items()), facts, *how)
-        total = context.sum(TrainedMessage(trained), seen)
+    with referenced(shared, likelihood, context) as reference:
+        total = context.sum(MessageOfRows(reference), seen)
         with context.transient({"eta": total.eta, "precision": total.precision}) as sums:
-            task = StandardisedErrors(trained, sums["eta"], sums["precision"], absorbed=True)
-            absorbed = context.sum(task, some).arrays()
-            task = StandardisedErrors(trained, sums["eta"], sums["precision"], absorbed=False)
-            return TrainingErrors(absorbed, context.sum(task, left_out).arrays())
+            task = StandardisedErrors(reference, sums["eta"], sums["precision"], absorbed=True)
+            absorbed, others = context.sum(task, some), context.sum(replace(task, absorbed=False), left_out)
+    return TrainingErrors(absorbed.arrays(), others.arrays())

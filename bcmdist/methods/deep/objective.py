@@ -13,11 +13,12 @@ from scipy.optimize import Bounds
 
 from bcmdist.data.partition import Partition
 from bcmdist.errors import NotPositiveDefinite
+from bcmdist.learning.shared_reference import MessageOfRows, referenced
 from bcmdist.learning.training_context import TrainingContext
 from bcmdist.methods.deep.classes import LARGEST_VARIANCE
 from bcmdist.methods.deep.layer import Layer, gradient, tied_energy
 from bcmdist.methods.deep.moments import Pull
-from bcmdist.methods.deep.row_sums import DeepDensities, DeepMessage, DeepShare, numbers_of
+from bcmdist.methods.deep.row_sums import DeepDensities, DeepShare, numbers_of
 from bcmdist.methods.deep.shared import Deep
 from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.likelihoods.interface import NOISE_BOUNDS
@@ -83,12 +84,8 @@ class DeepObjective:
         if not self.likelihood.normal:
             return shared
         last = shared.layers[-1]
-        arrays, _ = shared.to_arrays()
-        likelihood = noisy(self.likelihood, last)
-        with self.context.transient(arrays) as references:
-            named = tuple(references.items())
-            task = DeepMessage(self.context.scaling, named, shared.kernel, likelihood)
-            message = self.context.sum(task, self.parts)
+        with referenced(shared, noisy(self.likelihood, last), self.context) as reference:
+            message = self.context.sum(MessageOfRows(reference), self.parts)
         belief = shared.belief(message.eta, message.precision)
         precision = message.precision + LEAST_SHARE * np.eye(shared.size)
         conditioned = replace(last, mean=belief.mean[None], root=np.linalg.cholesky(precision)[None])

@@ -1,4 +1,4 @@
-"""Tasks: log densities of rows under all layers, with gradients, and messages about the last layer.
+"""Tasks: log densities of rows under all layers, with gradients.
 
 Sums over partitions (SYSTEMS D7, way b of the experts), one round each. Partitions receive the layers in the form of
 `Stage` and return the sum of their log densities with its gradient in the stages; `bcmdist.methods.deep.layer`
@@ -10,19 +10,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bcmdist.experts.expert import expert_message
-from bcmdist.experts.message import Message
 from bcmdist.methods.deep.moments import Pull, Stage
 from bcmdist.methods.deep.rows import log_densities
-from bcmdist.methods.deep.shared import Deep
-from bcmdist.model.kernels import Kernel
 from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.loading import load_scaling
-from bcmdist.model.mean import Mean
 from bcmdist.model.targets import class_numbers
 from bcmdist.storage.commits import BlobReference, load_array
 
-MOMENTS = "mean", "variance"
 Shape = tuple[int, int, int]
 """numbers of centres, inputs and units of a layer"""
 
@@ -59,24 +53,6 @@ class DeepDensities:
         stages = stages_of(load_array(self.stages), self.shapes)
         value, pulls = log_densities(stages, scaling.inputs(rows.X), obs, self.likelihood, self.power)
         return DeepShare(part.weight * value, tuple(pull.times(part.weight) for pull in pulls))
-
-
-@dataclass(frozen=True)
-class DeepMessage:
-    """Task: the message of a partition about the last layer, given the other layers."""
-
-    scaling: BlobReference
-    arrays: tuple[tuple[str, BlobReference], ...]
-    """arrays of `Deep.to_arrays`, by name"""
-    kernel: Kernel
-    likelihood: Likelihood
-
-    def __call__(self, part, rows) -> Message:
-        arrays = {name: load_array(reference) for name, reference in self.arrays}
-        shared = Deep.from_arrays(arrays, {"jitter": 0.0}, self.kernel, Mean("zero"), "diagonal")
-        scaling = load_scaling(self.scaling)
-        X, obs = scaling.inputs(rows.X), scaling.observations(rows.obs, self.likelihood.units, rows.X)
-        return expert_message(shared, self.likelihood, X, obs).weighted(part.weight)
 
 
 def numbers_of(stages: Sequence[Stage]) -> tuple[np.ndarray, tuple[Shape, ...]]:

@@ -45,7 +45,7 @@ from bcmdist.methods.deep.propagation import TIED, refuse_factors, swept_as, swe
 from bcmdist.methods.deep.rows import through
 from bcmdist.methods.deep.shared import Deep
 from bcmdist.methods.deep.sites import site_numbers
-from bcmdist.model.kernels import finite_metric, metric
+from bcmdist.model.kernels import metric
 from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.shared.interface import Shared
 from bcmdist.prediction.errors.error_distribution import trained_errors
@@ -248,9 +248,8 @@ def trained(shared: Deep, likelihood: Likelihood, context: TrainingContext) -> t
         return good[0].shared, likelihood
     made, likelihood = side_by_side([found.shared for found in good], likelihood)
     if held:
-        found = training_errors(made, likelihood, context, parts, held)
-        units = [np.full(made.inputs, np.sqrt(made.inputs)), finite_metric(shared.kernel, made.inputs)]
-        context.found["trained_errors"] = trained_errors(found.residuals(), units, varying=True)
+        residuals = training_errors(made, likelihood, context, parts, held).residuals()
+        context.found["trained_errors"] = trained_errors(residuals, shared.kernel, made.inputs)
     return made, likelihood
 
 

@@ -16,6 +16,7 @@ from bcmdist.committee.fading import weights
 from bcmdist.committee.loading import load_facts
 from bcmdist.committee.measurements import GapIndicators, ScaleProcess
 from bcmdist.committee.snapshot import Snapshot
+from bcmdist.model.kernels import Kernel, finite_metric
 from bcmdist.prediction.errors.gap_scale import GapScale, fit_gap_scale
 from bcmdist.prediction.errors.heteroscedasticity import Process, VaryingScale, fit_scale, places_of, settle_process
 from bcmdist.prediction.errors.scale_mixture import NORMAL, Histogram, Shape, decided_by, fit_shape, histogram
@@ -152,27 +153,28 @@ def gain_of(residuals: Residuals, process: Process) -> Gain:
     return Gain(*decided_by(gains, weights))
 
 
-def trained_errors(residuals: Residuals, units: list[np.ndarray], *, varying: bool) -> TrainedErrors | None:
+def varying_process(residuals: Residuals, kernel: Kernel, inputs: int) -> tuple[Process, Gain]:
+    """The process of a varying scale, with lengthscales in proportion to the kernel's or all equal, and its gain."""
+    places, z, _ = residuals.arrays()
+    process = settle_process(places, z, [np.full(inputs, np.sqrt(inputs)), finite_metric(kernel, inputs)])
+    return process, gain_of(residuals, process)
+
+
+def trained_errors(residuals: Residuals, kernel: Kernel, inputs: int) -> TrainedErrors | None:
     """The distribution of errors that training has measured; None for fewer than `LEAST`.
 
-    Parameters
-    ----------
-    units : candidate lengthscales, as of `settle_process`
-    varying : whether the scale may vary with the inputs
+    The scale varies with the inputs if that has a decisive gain.
     """
     if residuals.count < LEAST:
         return None
-    places, z, _ = residuals.arrays()
-    scale, process = None, None
-    if varying and residuals.count >= LEAST_VARYING:
-        process = settle_process(places, z, units)
-        gain = gain_of(residuals, process)
+    process, scale = None, None
+    if residuals.count >= LEAST_VARYING:
+        process, gain = varying_process(residuals, kernel, inputs)
         process = process if gain.decisive else None
     distribution = fit_error_distribution(residuals, process)
     if process is not None and distribution.scale is not None:
         mean, level = distribution.scale.mean.tolist(), distribution.scale.level
-        fact = ScaleProcess(**process.to_json() | {"variance": float(process.variance)})
-        scale = TrainedScale(fact, mean, level, gain.nats, gain.error)
+        scale = TrainedScale(ScaleProcess(**process.to_json()), mean, level, gain.nats, gain.error)
     shape = distribution.shape
     means = list(shape.means or [0.0] * len(shape.scales))
     return TrainedErrors(residuals.count, list(shape.weights), list(shape.scales), means, scale)

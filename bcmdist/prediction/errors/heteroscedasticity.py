@@ -79,7 +79,7 @@ class Process:
         """The fields, JSON-ready."""
         arrays = {name: getattr(self, name) for name in ("points", "lengthscale", "low", "high")}
         finite = {name: value.tolist() for name, value in arrays.items() if isinstance(value, np.ndarray)}
-        return {"variance": self.variance} | finite
+        return {"variance": float(self.variance)} | finite
 
     @classmethod
     def from_json(cls, fact) -> "Process":

@@ -12,10 +12,8 @@ import numpy as np
 from bcmdist.committee.absorbed import readable_partitions
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.partition import Partition
-from bcmdist.model.kernels import finite_metric
-from bcmdist.prediction.errors.error_distribution import FADED, LEAST, LEAST_VARYING, gain_of, residuals_of
+from bcmdist.prediction.errors.error_distribution import FADED, LEAST, LEAST_VARYING, residuals_of, varying_process
 from bcmdist.prediction.errors.gap_scale import find_indicators, fit_gap_scale
-from bcmdist.prediction.errors.heteroscedasticity import settle_process
 from bcmdist.prediction.leave_one_out import sites_repeat
 from bcmdist.prediction.measuring.left_out_errors import LeaveOut
 from bcmdist.runtime.timing import StageTimer
@@ -176,12 +174,7 @@ def _error_distribution(snapshot) -> dict:
         return scale
     if indicators:
         residuals = residuals.relative_to(fit_gap_scale(indicators, *residuals.arrays()))
-    places, z, _ = residuals.arrays()
-    inputs = snapshot.model.inputs
-    process = settle_process(
-        places, z, [np.full(inputs, np.sqrt(inputs)), finite_metric(snapshot.model.shared.kernel, inputs)]
-    )
-    gain = gain_of(residuals, process)
+    process, gain = varying_process(residuals, snapshot.model.shared.kernel, snapshot.model.inputs)
     taken = gain.decisive or snapshot.facts.errors.noise == "varying"
     return scale | {
         "gain": gain.nats,
