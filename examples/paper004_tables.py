@@ -295,7 +295,7 @@ def main():
     parser.add_argument("--repeats", type=int, choices=range(1, SPLITS + 1), default=SPLITS, help="splits of each")
     args = parser.parse_args()
     if wrong := set(args.tables) - {*RELEVANCE, "3.1"}:
-        parser.error(f"expected tables 2.3, 2.4 and 3.1, got {', '.join(sorted(wrong))}")
+        parser.error(f"expected tables 2.3, 2.4 and 3.1, got {', '.join(sorted(wrong))}; give some of these")
     tables, repeats = args.tables or [*RELEVANCE, "3.1"], args.repeats
     if args.quick:
         tables, repeats = args.tables or ["2.3", "3.1"], 1
