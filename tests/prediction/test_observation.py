@@ -264,7 +264,7 @@ def test_three_quantiles_of_ten_thousand_rows_take_seconds(name, rng):
     n = 10_000
     obs = Observations(np.full(n, np.nan), np.ones(n), rng.choice([1.0, 1e6], n), rng.integers(1, 50, n) * 1.0)
     said = predictive(make_likelihood(name), rng.standard_normal(n), rng.uniform(0.01, 1.0, n), obs)
-    start = time.perf_counter()
+    start = time.thread_time()
     for q in (0.025, 0.5, 0.975):
         said.quantile(q)
-    assert time.perf_counter() - start < 10.0  # measured: 1 to 4 seconds on one busy core
+    assert time.thread_time() - start < 10.0  # measured: 1 to 4 seconds on one busy core
