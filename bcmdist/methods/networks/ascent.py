@@ -59,6 +59,8 @@ class Reached:
     """number of evaluations"""
     cut: bool = False
     """whether the time limit ended the ascent"""
+    unseen: Network | None = None
+    """the best network that has not seen the rows left out; None if none were left out"""
 
 
 @dataclass(frozen=True)
@@ -89,11 +91,13 @@ class Ascent:
         if left_out.stopped or limit.unfinished or steps == self.steps:
             left_out.look()
             network, value, more = left_out.network, evidence(left_out.network, whole=True).value, 1
+            unseen = network
         else:
             last = _Climb(functools.partial(evidence, whole=True), first.network, self.widths)
             last.ascend(self.steps - steps, limit.stop_when_passed())
             network, value, more = last.network, last.value, last.evaluations
-        return Reached(network, value, first.evaluations + more, bool(limit.unfinished))
+            unseen = first.network
+        return Reached(network, value, first.evaluations + more, bool(limit.unfinished), unseen)
 
 
 class _Climb:
@@ -253,17 +257,25 @@ def _in_turn(starts, left, parts, mean, ascent, context):
 
 
 def _store(path, reached):
-    network = reached.network
-    numbers = [network.scale, network.likelihood.parameters[NOISE][0], reached.log_evidence, reached.evaluations]
-    np.savez(path.with_suffix(".tmp.npz"), inner=network.inner, numbers=np.array([*numbers, reached.cut]))
+    networks = [reached.network] + [reached.unseen] * (reached.unseen is not None)
+    parameters = [[one.scale, one.likelihood.parameters[NOISE][0]] for one in networks]
+    np.savez(
+        path.with_suffix(".tmp.npz"),
+        inner=np.stack([one.inner for one in networks]),
+        parameters=np.array(parameters),
+        numbers=np.array([reached.log_evidence, reached.evaluations, reached.cut]),
+    )
     os.replace(path.with_suffix(".tmp.npz"), path)
 
 
 def _stored(path, start) -> Reached:
     with np.load(path) as found:
-        scale, noise, value, evaluations, cut = found["numbers"].tolist()
-        likelihood = start.likelihood.with_parameters({NOISE: np.array([noise])})
-        return Reached(Network(found["inner"], scale, likelihood), value, int(evaluations), bool(cut))
+        network, *unseen = (
+            Network(inner, float(scale), start.likelihood.with_parameters({NOISE: np.array([noise])}))
+            for inner, (scale, noise) in zip(found["inner"], found["parameters"], strict=True)
+        )
+        value, evaluations, cut = found["numbers"].tolist()
+        return Reached(network, value, int(evaluations), bool(cut), *unseen)
 
 
 def _identity(start, parts, mean, ascent, context):

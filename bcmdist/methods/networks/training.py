@@ -6,20 +6,25 @@
 The hyper-parameters of a kernel are learned first, as for any expert. The initial inner weights are drawn with the
 kernel's lengthscales; the default kernel is `arcsine`, the limit of infinitely many such units. L-BFGS then maximises
 the evidence of all rows, or of a sample, in inner weights, signal and noise variance (`ascent`), in O(n M^2) per
-evaluation (`evidence`).
+evaluation (`evidence`). The distribution of errors is that of the networks which have not seen the rows left out
+(`bcmdist.learning.training_errors`).
 """
+
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from bcmdist.committee.record import Record
 from bcmdist.learning.basis_inputs import BasisInputs
 from bcmdist.learning.training_context import TrainingContext
-from bcmdist.methods.networks.ascent import LEFT_OUT, STEP, STEPS, Ascent, climbed
+from bcmdist.learning.training_errors import training_errors
+from bcmdist.methods.networks.ascent import LEFT_OUT, STEP, STEPS, Ascent, climbed, first_of
 from bcmdist.methods.networks.evidence import NOISE, Network
 from bcmdist.methods.networks.options import MixtureOptions, NetworkOptions
 from bcmdist.methods.networks.shared import Networks, Units
 from bcmdist.model.kernels import Kernel, metric
 from bcmdist.model.likelihoods import OneProcess
+from bcmdist.prediction.errors.error_distribution import trained_errors
 from bcmdist.storage.fields import Count, CountFromOne, Number, Positive
 
 KERNEL = "arcsine"
@@ -75,12 +80,8 @@ def number(options: NetworkOptions) -> int:
 
 
 def trained(shared: Networks, likelihood: OneProcess, context: TrainingContext) -> tuple[Networks, OneProcess]:
-    """Networks at maxima of their evidence, and the likelihood with the mean of their noise variances.
-
-    With that mean, and each network's noise relative to it, the observation variance under the mixture, 1 / K
-    sum (m_k^2 + v_k) - mean^2 (eq. 10b), equals the variance of f plus the noise of the likelihood. Without learning,
-    the networks are returned as drawn.
-    """
+    """Networks at maxima of their evidence, and the likelihood with the mean of their noise variances; without
+    learning, the networks as drawn."""
     if not context.learn:
         return shared, likelihood
     most = context.options.train_rows or ROWS
@@ -94,14 +95,31 @@ def trained(shared: Networks, likelihood: OneProcess, context: TrainingContext) 
     if any(one.cut for one in found):
         limit.unfinished.append(STEP)
         context.found["unfinished"] = limit.to_json()
-    networks = [one.network for one in found]
-    noise = np.array([float(one.likelihood.parameters[NOISE][0]) for one in networks])
     context.found["networks"] = NetworksReport(
         rows=sum(part.rows for part in parts),
         log_evidence=[one.log_evidence for one in found],
-        noise_variance=noise.tolist(),
+        noise_variance=_noise(one.network for one in found).tolist(),
         evaluations=[one.evaluations for one in found],
     )
-    inner, scale = np.stack([one.inner for one in networks]), np.array([one.scale for one in networks])
-    made = Networks(inner, scale, noise / noise.mean(), shared.kernel, shared.mean, shared.residual)
+    unseen = [one.unseen for one in found if one.unseen]
+    if len(unseen) == len(found):
+        seen, mixture = first_of(parts), _mixture(unseen, shared, likelihood)
+        residuals = training_errors(*mixture, context, seen, parts[len(seen) :]).residuals()
+        context.found["trained_errors"] = trained_errors(residuals, shared.kernel, shared.inputs)
+    return _mixture([one.network for one in found], shared, likelihood)
+
+
+def _noise(networks: Iterable[Network]) -> np.ndarray:
+    """Noise variances of networks, (K,)."""
+    return np.array([float(one.likelihood.parameters[NOISE][0]) for one in networks])
+
+
+def _mixture(networks: Sequence[Network], shared: Networks, likelihood: OneProcess) -> tuple[Networks, OneProcess]:
+    """The mixture of some networks, and the likelihood with the mean of their noise variances.
+
+    With that mean, and each network's noise relative to it, the observation variance under the mixture, 1 / K
+    sum (m_k^2 + v_k) - mean^2 (eq. 10b), equals the variance of f plus the noise of the likelihood.
+    """
+    noise, inner, scale = _noise(networks), np.stack([one.inner for one in networks]), [one.scale for one in networks]
+    made = Networks(inner, np.array(scale), noise / noise.mean(), shared.kernel, shared.mean, shared.residual)
     return made, likelihood.with_parameters({NOISE: noise.mean(keepdims=True)})

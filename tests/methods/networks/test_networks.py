@@ -204,15 +204,26 @@ def test_the_scale_of_errors_is_measured(make_data, rng):
 
 
 @pytest.mark.slow
-def test_rows_that_were_trained_on_do_not_tell_of_errors(make_data, rng):
-    """Of them all is known too well: intervals are those of the model."""
-    X = rng.uniform(-2, 2, (1500, 2))
-    y = np.sin(2 * X[:, 0]) + 0.1 * rng.standard_normal(1500)
+@pytest.mark.parametrize("varies", [False, True])
+def test_errors_are_those_of_networks_that_have_not_seen_the_rows_left_out(make_data, rng, varies):
+    """Intervals hold their share of new rows on both sides, of which one may have errors ten times as large."""
+
+    def rows(count):
+        X = rng.uniform(-2, 2, (count, 2))
+        scale = np.where(X[:, 1] > 0, 0.5, 0.05) if varies else 0.1
+        return X, np.sin(2 * X[:, 0]) + scale * rng.standard_normal(count)
+
+    X, y = rows(1500)
     gbcm = GBCM.fit(make_data(X=X, y=y, rows_per_chunk=500), replace(ASKED, rows_per_expert=500))
-    assert gbcm.info()["errors"] is None
-    new = rng.uniform(-2, 2, (1000, 2))
-    seen, found = np.sin(2 * new[:, 0]) + 0.1 * rng.standard_normal(1000), gbcm.predict(new)
-    assert 0.92 < np.mean((found["lower95"] < seen) & (seen < found["upper95"])) < 0.98
+    errors, trained = gbcm.info()["errors"], gbcm.snapshot.facts.errors.trained_errors
+    assert (errors["scale"], errors["residuals"]) == ("varying" if varies else "constant", 1500)
+    assert trained.rows == 1500
+    new, seen = rows(2000)
+    found = gbcm.predict(new)
+    inside = (found["lower95"] < seen) & (seen < found["upper95"])
+    for side in (new[:, 1] > 0.1, new[:, 1] < -0.1):
+        assert 0.915 < inside[side].mean() < 0.985  # of some 950 rows: five standard errors
+    np.testing.assert_allclose(GBCM.load(gbcm.url).predict(new[:9])["lower95"], found["lower95"][:9], rtol=1e-12)
 
 
 def test_training_is_planned(wave):
