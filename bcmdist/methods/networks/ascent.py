@@ -281,7 +281,15 @@ def _stored(path, start) -> Reached:
 def _identity(start, parts, mean, ascent, context):
     """Hash of everything that a network depends on."""
     parameters = {name: value.tolist() for name, value in start.likelihood.parameters.items()}
-    how = [start.likelihood.name, parameters, mean.name, start.scale, ascent.widths.tolist(), ascent.steps]
+    how = [
+        "with unseen",
+        start.likelihood.name,
+        parameters,
+        mean.name,
+        start.scale,
+        ascent.widths.tolist(),
+        ascent.steps,
+    ]
     rows = [context.scaling.digest, *(part.key for part in parts)]
     digest = hashlib.sha256(json.dumps([how, rows]).encode())
     digest.update(start.inner.tobytes())
