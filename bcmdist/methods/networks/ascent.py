@@ -213,7 +213,9 @@ def climbed(
 
     parts : neighbouring partitions of the training rows
     """
-    paths = [Path(context.scratch, f"network-{_identity(start, parts, mean, ascent, context)}.npz") for start in starts]
+    paths = [
+        Path(context.scratch, f"networks-{_identity(start, parts, mean, ascent, context)}.npz") for start in starts
+    ]
     left = [k for k, path in enumerate(paths) if not path.exists()]
     rows, (units, columns) = sum(part.rows for part in parts), starts[0].inner.shape
     together = side_by_side(rows, columns - 1, units, context.runtime.allowed_bytes)
@@ -281,15 +283,7 @@ def _stored(path, start) -> Reached:
 def _identity(start, parts, mean, ascent, context):
     """Hash of everything that a network depends on."""
     parameters = {name: value.tolist() for name, value in start.likelihood.parameters.items()}
-    how = [
-        "with unseen",
-        start.likelihood.name,
-        parameters,
-        mean.name,
-        start.scale,
-        ascent.widths.tolist(),
-        ascent.steps,
-    ]
+    how = [start.likelihood.name, parameters, mean.name, start.scale, ascent.widths.tolist(), ascent.steps]
     rows = [context.scaling.digest, *(part.key for part in parts)]
     digest = hashlib.sha256(json.dumps([how, rows]).encode())
     digest.update(start.inner.tobytes())
