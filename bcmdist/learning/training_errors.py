@@ -22,7 +22,7 @@ from bcmdist.prediction.latent import predict_latent
 from bcmdist.prediction.leave_one_out import left_out_of_committee
 from bcmdist.storage.commits import BlobReference, load_array
 
-# Largest number of rows of training whose errors are computed.
+# Largest number of rows of training, and of rows left out, whose errors are computed.
 MOST = 4000
 # Standard deviation of |z| relative to its mean, for standard normal z; and the value to which |z| is clipped: a few
 # gross errors decide less.
@@ -96,14 +96,19 @@ def training_errors(
     seen: Sequence[Partition],
     left_out: Sequence[Partition],
 ) -> TrainingErrors:
-    """Errors of shared variables that partitions `seen` have trained, of up to `MOST` rows of these and of others.
+    """Errors of shared variables that were trained on the partitions `seen`, and not on those left out.
 
     The likelihood is Gaussian.
     """
-    some = list(seen[: 1 + int(np.searchsorted(np.cumsum([part.rows for part in seen]), MOST))])
+    some, others = (_first(parts, MOST) for parts in (seen, left_out))
     with referenced(shared, likelihood, context) as reference:
         total = context.sum(MessageOfRows(reference), seen)
         with context.transient({"eta": total.eta, "precision": total.precision}) as sums:
             task = StandardisedErrors(reference, sums["eta"], sums["precision"], absorbed=True)
-            absorbed, others = context.sum(task, some), context.sum(replace(task, absorbed=False), left_out)
-    return TrainingErrors(absorbed.arrays(), others.arrays())
+            absorbed, new = context.sum(task, some), context.sum(replace(task, absorbed=False), others)
+    return TrainingErrors(absorbed.arrays(), new.arrays())
+
+
+def _first(parts, most):
+    """The first partitions, with at least `most` rows if there are so many."""
+    return parts[: 1 + int(np.searchsorted(np.cumsum([part.rows for part in parts]), most))]

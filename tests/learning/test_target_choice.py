@@ -86,7 +86,7 @@ def test_rows_left_out_choose_for_experts_that_train_shared_variables(rng, exper
     found, plain = (GBCM.fit(X[:400], y[:400], Settings(**given, **one)) for one in ({}, {"target_transform": "none"}))
     assert found.model.scaling.transform.kind in ("log", "power")
     test = X[400:], y[400:]
-    # An error scale that varies with the inputs, which dgp has, makes up for half of what the transform gains.
+    # A scale of errors that varies with the inputs (dgp, mnnmix) makes up for half of what the transform gains.
     assert found.score(*test)["mnlp"] < plain.score(*test)["mnlp"] - 0.02
 
 

@@ -97,7 +97,7 @@ def without(request, tmp_path):
         shutil.rmtree(tmp_path / "bcmdist/methods" / name)
     shutil.rmtree(tmp_path / "tests/methods")
     for path in (tmp_path / "examples").rglob("*.py"):
-        if "bcmdist.methods." in path.read_text():  # figures of how a method computes
+        if "bcmdist.methods." in path.read_text():  # they show how a method computes
             path.unlink()
     return request.param, tmp_path
 

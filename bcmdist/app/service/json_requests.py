@@ -30,13 +30,14 @@ NAME = re.compile(rb'[ \t\n\r]*+"([^"\\]{0,80}+)"[ \t\n\r]*+:[ \t\n\r]*+')
 OPENING = re.compile(rb"(?>(?:\[[ \t\n\r]*+){1,3})")
 CLOSING = {depth: re.compile(rb"\][ \t\n\r]*+" * depth) for depth in (2, 3)}
 # No repetition is backtracked into, so that all patterns take linear time. Those of characters are possessive, those of
-# groups atomic: possessive ones of groups also take a part of a group in Python 3.11.2. An atomic group remembers each
-# of its repetitions until its end, so that those without a limit are of groups of 64.
-_ANY = rb"(?>(?:(?>(?:%s){1,64}))*)"
-_TEXT = rb'"' + _ANY % rb'[^"\\]++|\\.' + rb'"'
+# groups atomic: possessive ones of groups also take a part of a group in Python 3.11.2. An atomic group keeps a record
+# of each repetition until it ends. Where their number has no limit, up to 64 (arbitrary) are therefore an atomic group
+# of their own, which takes a 64th of the memory.
+_REPEATED = rb"(?>(?:(?>(?:%s){1,64}))*)"
+_TEXT = rb'"' + _REPEATED % rb'[^"\\]++|\\.' + rb'"'
 SINGLE = re.compile(_TEXT + rb"|[^\s,\[\]{}\"]{1,1000}+")
 _ITEM = rb"[^\"\[\]{},]*+(?>(?:" + _TEXT + rb"[ \t\n\r]*+)?)"
-_RECORD = rb"\{" + _ANY % (rb"[^\"{}\[\]]++|" + _TEXT) + rb"\}[ \t\n\r]*+"
+_RECORD = rb"\{" + _REPEATED % (rb"[^\"{}\[\]]++|" + _TEXT) + rb"\}[ \t\n\r]*+"
 RECORDS = re.compile(rb"(?>(?:%s,[ \t\n\r]*+){1,%d})" % (_RECORD, PIECE_RECORDS))
 LAST_RECORD = re.compile(_RECORD + rb"\]")
 ITEMS, LAST = re.compile(rb"(?>(?:%s,){1,%d})" % (_ITEM, PIECE_ITEMS)), re.compile(_ITEM + rb"\]")

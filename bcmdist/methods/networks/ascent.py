@@ -51,16 +51,17 @@ STEP, LABEL = "training of networks", "train"
 
 @dataclass(frozen=True)
 class Reached:
-    """The best network of an ascent."""
+    """Result of an ascent."""
 
     network: Network
+    """the best network"""
     log_evidence: float
     evaluations: int
     """number of evaluations"""
     cut: bool = False
     """whether the time limit ended the ascent"""
-    unseen: Network | None = None
-    """the best network that has not seen the rows left out; None if none were left out"""
+    without_left_out: Network | None = None
+    """the best network that was trained without the rows left out; None if none were left out"""
 
 
 @dataclass(frozen=True)
@@ -91,13 +92,13 @@ class Ascent:
         if left_out.stopped or limit.unfinished or steps == self.steps:
             left_out.look()
             network, value, more = left_out.network, evidence(left_out.network, whole=True).value, 1
-            unseen = network
+            without_left_out = network
         else:
             last = _Climb(functools.partial(evidence, whole=True), first.network, self.widths)
             last.ascend(self.steps - steps, limit.stop_when_passed())
             network, value, more = last.network, last.value, last.evaluations
-            unseen = first.network
-        return Reached(network, value, first.evaluations + more, bool(limit.unfinished), unseen)
+            without_left_out = first.network
+        return Reached(network, value, first.evaluations + more, bool(limit.unfinished), without_left_out)
 
 
 class _Climb:
@@ -259,7 +260,8 @@ def _in_turn(starts, left, parts, mean, ascent, context):
 
 
 def _store(path, reached):
-    networks = [reached.network] + [reached.unseen] * (reached.unseen is not None)
+    """Store the network, then that without the rows left out if there is one."""
+    networks = [one for one in (reached.network, reached.without_left_out) if one]
     parameters = [[one.scale, one.likelihood.parameters[NOISE][0]] for one in networks]
     np.savez(
         path.with_suffix(".tmp.npz"),
@@ -272,12 +274,12 @@ def _store(path, reached):
 
 def _stored(path, start) -> Reached:
     with np.load(path) as found:
-        network, *unseen = (
+        network, *without_left_out = (
             Network(inner, float(scale), start.likelihood.with_parameters({NOISE: np.array([noise])}))
             for inner, (scale, noise) in zip(found["inner"], found["parameters"], strict=True)
         )
         value, evaluations, cut = found["numbers"].tolist()
-        return Reached(network, value, int(evaluations), bool(cut), *unseen)
+        return Reached(network, value, int(evaluations), bool(cut), *without_left_out)
 
 
 def _identity(start, parts, mean, ascent, context):

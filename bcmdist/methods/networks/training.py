@@ -6,11 +6,12 @@
 The hyper-parameters of a kernel are learned first, as for any expert. The initial inner weights are drawn with the
 kernel's lengthscales; the default kernel is `arcsine`, the limit of infinitely many such units. L-BFGS then maximises
 the evidence of all rows, or of a sample, in inner weights, signal and noise variance (`ascent`), in O(n M^2) per
-evaluation (`evidence`). The distribution of errors is that of the networks which have not seen the rows left out
-(`bcmdist.learning.training_errors`).
+evaluation (`evidence`). The distribution of errors is that of the networks as they were before the rows left out were
+added (`bcmdist.learning.training_errors`).
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -101,10 +102,11 @@ def trained(shared: Networks, likelihood: OneProcess, context: TrainingContext) 
         noise_variance=_noise(one.network for one in found).tolist(),
         evaluations=[one.evaluations for one in found],
     )
-    unseen = [one.unseen for one in found if one.unseen]
-    if len(unseen) == len(found):
-        seen, mixture = first_of(parts), _mixture(unseen, shared, likelihood)
-        residuals = training_errors(*mixture, context, seen, parts[len(seen) :]).residuals()
+    first = first_of(parts)
+    if left_out := parts[len(first) :]:
+        # With the noise of the result, to whose variances the distribution of errors is relative.
+        before = [replace(one.without_left_out, likelihood=one.network.likelihood) for one in found]
+        residuals = training_errors(*_mixture(before, shared, likelihood), context, first, left_out).residuals()
         context.found["trained_errors"] = trained_errors(residuals, shared.kernel, shared.inputs)
     return _mixture([one.network for one in found], shared, likelihood)
 
@@ -120,6 +122,7 @@ def _mixture(networks: Sequence[Network], shared: Networks, likelihood: OneProce
     With that mean, and each network's noise relative to it, the observation variance under the mixture, 1 / K
     sum (m_k^2 + v_k) - mean^2 (eq. 10b), equals the variance of f plus the noise of the likelihood.
     """
-    noise, inner, scale = _noise(networks), np.stack([one.inner for one in networks]), [one.scale for one in networks]
-    made = Networks(inner, np.array(scale), noise / noise.mean(), shared.kernel, shared.mean, shared.residual)
+    noise, scale = _noise(networks), np.array([one.scale for one in networks])
+    inner, how = np.stack([one.inner for one in networks]), (shared.kernel, shared.mean, shared.residual)
+    made = Networks(inner, scale, noise / noise.mean(), *how)
     return made, likelihood.with_parameters({NOISE: noise.mean(keepdims=True)})

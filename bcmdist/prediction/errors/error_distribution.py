@@ -2,7 +2,8 @@
 
 Residuals are stored in ledger entries, so the ledger of a commit determines its error distribution: residuals are added
 with a partition, removed when it is forgotten, fade with it, and are joined when committees are merged. Where training
-memorises rows, the errors at rows left out of training are used instead, as facts of the fit.
+memorises rows, the errors that it has measured itself are used instead (`bcmdist.learning.training_errors`), as facts
+of the fit.
 """
 
 from collections.abc import Iterable, Mapping

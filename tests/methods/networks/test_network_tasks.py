@@ -180,7 +180,7 @@ def test_rows_left_out_choose_the_network(case, rng):
     best = Ascent(WIDTHS, ascent.LOOK)(of_rows, start)
     np.testing.assert_array_equal(reached.network.inner, best.network.inner)
     assert reached.log_evidence == of_rows(best.network, whole=True).value
-    assert reached.unseen is reached.network
+    assert reached.without_left_out is reached.network
     assert listed.asked.count(True) == 1
     assert len(listed.asked) == reached.evaluations < 50
 
@@ -192,9 +192,9 @@ def test_a_network_that_still_gains_climbs_on_with_all_rows(case, rng):
     assert listed.asked == sorted(listed.asked)  # first without the rows left out
     assert 4 <= listed.asked.count(True) < listed.asked.count(False)
     assert reached.log_evidence == of_rows(reached.network, whole=True).value
-    unseen = Ascent(WIDTHS, 8)(of_rows, start)
-    np.testing.assert_array_equal(reached.unseen.inner, unseen.network.inner)
-    assert unseen.unseen is None
+    first = Ascent(WIDTHS, 8)(of_rows, start)
+    np.testing.assert_array_equal(reached.without_left_out.inner, first.network.inner)
+    assert first.without_left_out is None
 
 
 @pytest.fixture
@@ -217,8 +217,9 @@ def assert_same(found, expected):
         assert (one.network.scale, one.log_evidence) == (other.network.scale, other.log_evidence)
         assert one.network.likelihood.noise_variance == other.network.likelihood.noise_variance
         assert (one.evaluations, one.cut) == (other.evaluations, other.cut)
-        np.testing.assert_array_equal(one.unseen.inner, other.unseen.inner)
-        assert one.unseen.likelihood.noise_variance == other.unseen.likelihood.noise_variance
+        first, second = one.without_left_out, other.without_left_out
+        np.testing.assert_array_equal(first.inner, second.inner)
+        assert first.likelihood.noise_variance == second.likelihood.noise_variance
 
 
 def test_a_cluster_reaches_the_same_networks_side_by_side(train, cluster):
