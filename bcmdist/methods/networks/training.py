@@ -105,7 +105,9 @@ def trained(shared: Networks, likelihood: OneProcess, context: TrainingContext) 
     first = first_of(parts)
     if left_out := parts[len(first) :]:
         # With the noise of the result, to whose variances the distribution of errors is relative.
-        before = [replace(one.without_left_out, likelihood=one.network.likelihood) for one in found]
+        before = [
+            replace(one.without_left_out, likelihood=one.network.likelihood) for one in found if one.without_left_out
+        ]
         residuals = training_errors(*_mixture(before, shared, likelihood), context, first, left_out).residuals()
         context.found["trained_errors"] = trained_errors(residuals, shared.kernel, shared.inputs)
     return _mixture([one.network for one in found], shared, likelihood)
