@@ -171,11 +171,10 @@ def test_the_page_shows_all_scripts_that_keep_results():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("script", SCRIPTS)
-def test_scripts_show_what_they_have_kept_without_computing(script, capsys):
-    """Those of the folder of results; with no time nothing is begun."""
-    examples = papers_again.FOLDER.parent
-    command = [sys.executable, f"{script}.py", "--full", "--minutes", "0"]
-    done = subprocess.run(command, cwd=examples, capture_output=True, text=True, check=False)
+def test_scripts_show_what_they_have_kept_without_computing(script, tmp_path):
+    """Those of the folder of results; with no time nothing is begun. Pictures are in the current folder."""
+    command = [sys.executable, papers_again.FOLDER.parent / f"{script}.py", "--full", "--minutes", "0"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     together = {table.together for table in importlib.import_module(script).TABLES}
     for name, method in {(one.set, one.method) for one in Results(script).by_experiment}:
