@@ -73,38 +73,53 @@ def test_a_fit_whose_workers_are_restarted_is_that_of_calm_ones(wave):
 
 
 @dataclass(frozen=True)
-class TenTimes:
-    """Takes a while, on one worker ten times as long; each run leaves a line."""
+class SlowOnOne:
+    """Takes a while, on one worker until long after another has begun the same; each run leaves a line."""
 
     folder: str
     slow: str
 
     def __call__(self, span, rows):
-        worker = distributed.get_worker().address
-        with open(Path(self.folder) / "runs.txt", "a") as file:
+        worker, path = distributed.get_worker().address, Path(self.folder) / "runs.txt"
+        with open(path, "a") as file:
             file.write(f"{span.start} {worker}\n")
-        time.sleep(0.3 * (10 if worker == self.slow else 1))
+        time.sleep(0.2)
+        if worker == self.slow:
+            wait_until(
+                lambda: len({other for n, other in runs_in(path) if n == span.start}) > 1, f"{span} on two workers"
+            )
+            time.sleep(1.0)
         return 1
 
 
-def test_a_partition_on_a_worker_that_is_ten_times_slower_is_tried_elsewhere(tmp_path):
+def runs_in(path):
+    """Numbers and workers of the runs, of whole lines."""
+    lines = [line.split() for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
+    return [(int(number), worker) for number, worker in lines]
+
+
+def test_a_partition_on_a_worker_that_is_far_slower_is_tried_elsewhere(tmp_path):
     with threads(2) as cluster, DaskRuntime(cluster) as runtime:
-        task = TenTimes(str(tmp_path), next(iter(cluster.scheduler.workers)))
+        task = SlowOnOne(str(tmp_path), next(iter(cluster.scheduler.workers)))
         outcomes = list(runtime.each(((task, [span]) for span in SPANS[:16]), label="late"))
     assert sorted(part.start for one in outcomes for part in one.parts) == list(range(16))
-    runs = [line.split() for line in (tmp_path / "runs.txt").read_text().splitlines()]
+    runs = runs_in(tmp_path / "runs.txt")
     again = [number for number, count in Counter(number for number, _ in runs).items() if count > 1]
     assert again
     assert all({worker == task.slow for number, worker in runs if number == one} == {True, False} for one in again)
 
 
-def test_a_scheduler_with_an_idle_time_out_waits_for_work_and_its_end_is_an_error(tmp_path):
+def three_seconds(span, rows):
+    time.sleep(3.0)
+    return 1
+
+
+def test_a_scheduler_with_an_idle_time_out_waits_for_work_and_its_end_is_an_error():
     times = {"distributed.scheduler.idle-timeout": "1s", "distributed.comm.timeouts.connect": "1s"}
     with dask.config.set(times), threads(1) as cluster:
         runtime = DaskRuntime(cluster)
         with runtime:
-            slow = TenTimes(str(tmp_path), next(iter(cluster.scheduler.workers)))
-            assert runtime.sum(slow, SPANS[:1], label="long") == 1  # three seconds
+            assert runtime.sum(three_seconds, SPANS[:1], label="long") == 1
             wait_until(lambda: cluster.scheduler.status.name == "closed", "the end of the scheduler")
             with pytest.raises(SchedulerLost, match=r"after: the scheduler went away .* start it again"):
-                runtime.sum(slow, SPANS[:1], label="after")
+                runtime.sum(three_seconds, SPANS[:1], label="after")
