@@ -104,7 +104,8 @@ class AdamRound:
     scaling: BlobReference
     climbers: tuple[BlobReference, ...]
     """arrays of `Climber.to_array`, one per process"""
-    shapes: tuple[Shape, ...]
+    shapes: tuple[tuple[Shape, ...], ...]
+    """shapes of the layers of each process"""
     groups: tuple[Partition, ...]
     """(G,) the training rows"""
     likelihood: Likelihood
@@ -124,7 +125,7 @@ class AdamRound:
         process, group = divmod(k, len(self.groups))
         X, obs = self._rows(self.groups[group])
         climber = Climber.from_array(load_array(self.climbers[process]))
-        like = [Layer.of_shape(*one) for one in self.shapes]
+        like = [Layer.of_shape(*one) for one in self.shapes[process]]
         sound, within = climber, bounds(like)
         while climber.steps < self.until:
             rows = drawn(climber.steps, len(X), self.size, k)
@@ -179,11 +180,11 @@ def drawn(done, rows, size, span) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Climb:
-    """Joint training of processes from the same start, each with an objective and an initial step length."""
+    """Joint training of processes, each with a start, an objective and an initial step length."""
 
+    starts: Sequence[Deep]
     objectives: Sequence[DeepObjective]
     rates: tuple[float, ...]
-    start: Deep
     steps: int
     """total number of steps"""
 
@@ -202,10 +203,11 @@ class Climb:
     def further(self, climbers: Sequence[Climber]) -> list[Climber]:
         """States after another round, or the stored ones if an interrupted fit has finished this round."""
         first, powers = self.objectives[0], tuple(one.power for one in self.objectives)
-        done = climbers[0].steps
+        done, initial = climbers[0].steps, [layer for start in self.starts for layer in start.layers]
 
         def climb():
-            context, shapes = first.context, tuple((*one.centres.shape, one.units) for one in self.start.layers)
+            context = first.context
+            shapes = tuple(tuple(layer.shape for layer in start.layers) for start in self.starts)
             steps = self.size, min(done + ROUND, self.steps), self.steps
             how = shapes, tuple(self.groups), first.likelihood, powers, self.rates, context.classes, *steps
             with context.transient({f"process {k}": one.to_array() for k, one in enumerate(climbers)}) as references:
@@ -216,26 +218,30 @@ class Climb:
             means = [Climber.average(states[k : k + each]) for k in range(0, len(states), each)]
             return {str(k): mean.to_array() for k, mean in enumerate(means)}
 
-        kept = first.once(["Adam", powers, self.rates, self.steps, done], self.start.layers, climb)
+        kept = first.once(["Adam", powers, self.rates, self.steps, done], initial, climb)
         return [Climber.from_array(kept[str(k)]) for k in range(len(climbers))]
 
 
 def climbed_jointly(
-    objectives: Sequence[DeepObjective], start: Deep, held: Sequence[Partition], steps
+    starts: Sequence[Deep], objectives: Sequence[DeepObjective], held: Sequence[Partition], steps
 ) -> list[Reached]:
-    """Train each objective at all rates; return its best state by `DeepObjective.evaluate`, or the initial one."""
+    """Train each start by its objective at all rates; return its best state by `DeepObjective.evaluate`, or the
+    initial one."""
     rates = RATES if held else RATES[:1]
-    each, first = [objective for objective in objectives for _ in rates], objectives[0]
-    climb = Climb(each, rates * len(objectives), start, steps)
-    climbers = [Climber.at(start.layers)] * len(each)
-    best = [objective.evaluate(start, held) for objective in objectives]
+    from_each = [start for start in starts for _ in rates]
+    by_each = [objective for objective in objectives for _ in rates]
+    climb = Climb(from_each, by_each, rates * len(objectives), steps)
+    climbers = [Climber.at(start.layers) for start in from_each]
+    best = [objective.evaluate(start, held) for objective, start in zip(objectives, starts, strict=True)]
     while climbers[0].steps < steps:
         climbers = climb.further(climbers)
-        there = [replace(start, layers=tuple(split(one.numbers, start.layers))) for one in climbers]
-        now = [objective.evaluate(one, held) for objective, one in zip(each, there, strict=True)]
+        now = [
+            objective.evaluate(replace(start, layers=tuple(split(one.numbers, start.layers))), held)
+            for objective, one, start in zip(by_each, climbers, from_each, strict=True)
+        ]
         by_objective = [now[k : k + len(rates)] for k in range(0, len(now), len(rates))]
         best = [
             max((*some, one), key=lambda found: found.density) for some, one in zip(by_objective, best, strict=True)
         ]
-    passes = -(-steps * climb.size * len(climb.groups) * len(rates) // first.rows)
+    passes = -(-steps * climb.size * len(climb.groups) * len(rates) // objectives[0].rows)
     return [objective.reached(at, passes) for objective, at in zip(objectives, best, strict=True)]

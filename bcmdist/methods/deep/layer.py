@@ -45,6 +45,11 @@ class Layer:
     def units(self) -> int:
         return len(self.mean)
 
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """M, D and U of `of_shape`."""
+        return *self.centres.shape, self.units
+
     @cached_property
     def covariance(self) -> np.ndarray:
         """K, with jitter, (M, M)."""

@@ -26,7 +26,7 @@ class DeepProcess(Method):
     defaults = Defaults(kernel=training.KERNEL, classes="softmax", query=training.CENTRES)
     training = Training(training.ROWS, training.BLOCK, memorises=True)
 
-    def shared(self, basis_inputs) -> Deep:
+    def shared(self, basis_inputs) -> Deep | DeepMixture:
         return training.begun(basis_inputs)
 
     def train(self, shared, likelihood, context) -> tuple:

@@ -241,7 +241,7 @@ class Sweeps:
         arrays = {"layers": joined(self.layers), "total": self.total(factors)}
         with context.transient(arrays | {f"factors{k}": factors[key] for k, key in enumerate(keys)}) as references:
             held = tuple((key, references[f"factors{k}"]) for k, key in enumerate(keys))
-            shapes = tuple((*layer.centres.shape, layer.units) for layer in self.layers)
+            shapes = tuple(layer.shape for layer in self.layers)
             what = references["layers"], shapes, references["total"], held, self.grouping
             how = objective.likelihood, objective.power, context.classes
             return context.sum(SiteSweep(context.scaling, *what, *how), self.parts)

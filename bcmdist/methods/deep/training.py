@@ -7,11 +7,12 @@ density of a row to a power p under the cavity, computed with the moments of `bc
 p = 1. Adam maximises F in centres, kernels, noises and beliefs of all layers with minibatches (`adam`), in O(n L M^2)
 for n rows. F is neither a bound nor an evidence that can be compared with other experts'.
 
-One in ten blocks of rows is left out, and selects the step length and the best round. Layers are trained separately
-for two powers. For Gaussian targets predictions are their equal mixture (`bcmdist.methods.deep.mixture`): the better
-power differs between data sets, and the few left-out rows select it poorly. Leave-one-out errors of
-the rows of training, multiplied by a ratio that left-out rows show, give the distribution of errors
-(`bcmdist.learning.training_errors`). For classes and counts these rows select one power.
+One in ten blocks of rows is left out, and selects the step length and the best round. Processes are trained separately
+for two powers, and for Gaussian targets also with many and with few hidden units. Predictions are then the equal
+mixture of these processes (`bcmdist.methods.deep.mixture`): the better ones differ between data sets, and the few
+left-out rows select them poorly. Leave-one-out errors of the rows of training, multiplied by a ratio that left-out rows
+show, give the distribution of errors (`bcmdist.learning.training_errors`). For classes and counts these rows select one
+power.
 
 Then sweeps of expectation propagation follow where sites are requested (`bcmdist.methods.deep.propagation`).
 
@@ -24,6 +25,7 @@ Initial layers are nearly linear: hidden units start as the directions of larges
 the targets on the hidden units. (Bui et al., section 8.1, start near the identity.)
 """
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -38,7 +40,7 @@ from bcmdist.learning.training_context import TrainingContext
 from bcmdist.learning.training_errors import training_errors
 from bcmdist.methods.deep import adam
 from bcmdist.methods.deep.layer import Layer
-from bcmdist.methods.deep.mixture import mixed
+from bcmdist.methods.deep.mixture import DeepMixture, mixed
 from bcmdist.methods.deep.objective import NOISE, DeepObjective, Reached, noisy
 from bcmdist.methods.deep.options import DeepOptions
 from bcmdist.methods.deep.propagation import TIED, refuse_factors, swept_as, swept_on
@@ -133,8 +135,9 @@ def drawn_rows(H, count, rng) -> np.ndarray:
 
 
 KERNEL = "se"
-# Defaults of the options: centres of a layer, and hidden units.
-CENTRES, UNITS = 50, 8
+CENTRES = 50  # default number of centres of a layer
+# Default numbers of hidden units: for Gaussian targets processes with each number are mixed, else there is the first.
+UNITS = (8, 2)
 # Largest number of rows in training by default, and rows per sampled block.
 ROWS, BLOCK = adam.GROUP, 2000
 LEFT_OUT = 10  # one in so many blocks is left out, to select the best round
@@ -171,29 +174,45 @@ class DeepReport(Record, frozen=True):
     density: Number | None
     """mean log density of left-out rows of the result, the mean over the processes that it mixes"""
     powers: list[Number] = msgspec.field(default_factory=list)
+    units: list[CountFromOne] = msgspec.field(default_factory=list)
+    """number of units of the first layer; none in models stored before they were reported"""
     energies: list[Number] = msgspec.field(default_factory=list)
     densities: list[Number | None] = msgspec.field(default_factory=list)
     """mean log densities of left-out rows, None where training failed; none without such rows"""
     sites: list[SweepReport] = msgspec.field(default_factory=list)
 
 
-def begun(basis_inputs: BasisInputs) -> Deep:
+def begun(basis_inputs: BasisInputs) -> Deep | DeepMixture:
     """Initial layers: the first with centres among the inputs, in the metric of the learned kernel.
 
-    There are fewer centres than requested where some are determined by the others (`select_points`).
+    There are fewer centres than requested where some are determined by the others (`select_points`). Where processes
+    with several numbers of hidden units may be trained, they are mixed in equal shares.
     """
-    X, rng = basis_inputs.sample, np.random.default_rng(basis_inputs.seed)
+    X = basis_inputs.sample
     centres = select_points(
         X, basis_inputs.count, kernel=basis_inputs.kernel, method=basis_inputs.method, seed=basis_inputs.seed
     )
+    several = basis_inputs.learned and basis_inputs.options.layers > 1
+    each = tuple(
+        _begun(basis_inputs, centres, units) for units in units_of(basis_inputs.options)[: None if several else 1]
+    )
+    return mixed(each, np.ones(len(each))) if len(each) > 1 else each[0]
+
+
+def _begun(basis_inputs, centres, units) -> Deep:
+    X, rng, depth = basis_inputs.sample, np.random.default_rng(basis_inputs.seed), basis_inputs.options.layers
     lengthscale = metric(basis_inputs.kernel, X.shape[1])
     Y = basis_inputs.targets if basis_inputs.targets is not None else np.zeros((len(X), 1))
-    depth, units = basis_inputs.options.layers, basis_inputs.options.units or UNITS
     layers = first_layers(centres, lengthscale, X, Y, units, depth, rng)
     learned = basis_inputs.learned_noise
     noise = max(LEAST_START_NOISE, float(np.median(basis_inputs.noise if learned is None else learned)))
     layers.append(last_layer(layers, centres, lengthscale, X, Y, noise, rng))
     return Deep(tuple(layers), basis_inputs.kernel, basis_inputs.mean, basis_inputs.residual)
+
+
+def units_of(options: DeepOptions) -> tuple[int, ...]:
+    """Numbers of hidden units of the processes that may be mixed."""
+    return (options.units,) if options.units else UNITS
 
 
 def rounds(settings, rows: int, measured: int) -> float:
@@ -207,27 +226,28 @@ def refuse_rows(settings, rows: int) -> None:
     if isinstance(settings.query, str):  # chosen after the kernel is learned
         return
     options, query = settings.of(DeepOptions), settings.query or CENTRES
-    processes = (options.units or UNITS) * (options.layers - 1) + 1
+    processes = max(units_of(options)) * (options.layers - 1) + 1
     trained = min(rows, options.train_rows or ROWS) if settings.learn else rows
     refuse_factors(options.deep_sites, trained, processes * site_numbers(query))
 
 
-def trained(shared: Deep, likelihood: Likelihood, context: TrainingContext) -> tuple[Shared, Likelihood]:
+def trained(shared: Deep | DeepMixture, likelihood: Likelihood, context: TrainingContext) -> tuple[Shared, Likelihood]:
     """Train the layers, with sweeps if requested; return them and the likelihood with the learned noise.
 
     Without learning the layers stay initial, except for the sweeps.
     """
     if not context.learn and context.options.deep_sites == TIED:
         return shared, likelihood
+    each = shared.each if isinstance(shared, DeepMixture) else (shared,)
     if not likelihood.normal:
-        last = replace(shared.layers[-1], log_noise=np.log(NOISELESS))
-        shared = replace(shared, layers=(*shared.layers[:-1], last))
+        last = replace(each[0].layers[-1], log_noise=np.log(NOISELESS))
+        each = (replace(each[0], layers=(*each[0].layers[:-1], last)),)
     parts, held = _looked_at(context)
-    numbers = sum(layer.units * site_numbers(len(layer.centres)) for layer in shared.layers)
+    numbers = max(sum(layer.units * site_numbers(len(layer.centres)) for layer in one.layers) for one in each)
     refuse_factors(context.options.deep_sites, sum(part.rows for part in parts), numbers)
-    powers = POWERS if held else POWERS[:1]
+    starts, powers = zip(*itertools.product(each, POWERS), strict=True) if held else (each[:1], POWERS[:1])
     objectives = [DeepObjective(context, parts, likelihood, power) for power in powers]
-    ways = zip(objectives, _climbed(objectives, shared, held), strict=True)
+    ways = zip(objectives, _climbed(starts, objectives, held), strict=True)
     reached = [swept_on(objective, at, held, context.options.deep_sites) for objective, at in ways]
     left_out = sum(part.rows for part in held)
     densities = [found.density / left_out for found in reached] if held else []
@@ -239,6 +259,7 @@ def trained(shared: Deep, likelihood: Likelihood, context: TrainingContext) -> t
         left_out=left_out,
         evaluations=sum(found.evaluations for found in reached),
         powers=list(powers),
+        units=[start.layers[0].units for start in starts],
         energies=[found.energy for found in reached if found.energy is not None],
         densities=[density if np.isfinite(density) else None for density in densities],
         density=float(np.mean([found.density for found in good])) / left_out if held else None,
@@ -264,12 +285,12 @@ def _looked_at(context) -> tuple[list[Partition], list[Partition]]:
     return parts[:many], parts[many:]
 
 
-def _climbed(objectives, start, held) -> list[Reached]:
-    """Processes trained by the tied energy; without learning, the initial process for each objective."""
+def _climbed(starts, objectives, held) -> list[Reached]:
+    """Processes trained by the tied energy, each by an objective; without learning, the initial ones."""
     context = objectives[0].context
     if not context.learn:
-        return [Reached(start, None, 0.0, 0) for _ in objectives]
-    return adam.climbed_jointly(objectives, start, held, adam.STEPS[context.effort])
+        return [Reached(start, None, 0.0, 0) for start in starts]
+    return adam.climbed_jointly(starts, objectives, held, adam.STEPS[context.effort])
 
 
 def side_by_side(each: Sequence[Deep], likelihood: Likelihood) -> tuple[Shared, Likelihood]:

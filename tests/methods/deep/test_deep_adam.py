@@ -90,7 +90,7 @@ def round_of(wave, monkeypatch):
 def test_slopes_of_an_epoch_are_that_of_all_rows_in_the_mean(round_of, rng):
     """Exactly, of batches of equal size."""
     task, (X, obs) = round_of
-    layers = [adam.Layer.of_shape(*shape) for shape in task.shapes]
+    layers = [adam.Layer.of_shape(*shape) for shape in task.shapes[0]]
     layers = [one.moved(one.numbers() + 0.3 * rng.standard_normal(len(one.numbers()))) for one in layers]
     X, obs = X[:120], obs[:120]
     each = [task._slope(layers, X, obs, drawn(turn, 120, 40, 0), 0.5) for turn in range(3)]
@@ -100,7 +100,7 @@ def test_slopes_of_an_epoch_are_that_of_all_rows_in_the_mean(round_of, rng):
 
 def test_a_place_without_a_slope_is_none(round_of):
     task, (X, obs) = round_of
-    layers = [adam.Layer.of_shape(*shape) for shape in task.shapes]
+    layers = [adam.Layer.of_shape(*shape) for shape in task.shapes[0]]
     layers[0] = replace(layers[0], centres=np.full_like(layers[0].centres, np.nan))
     assert task._slope(layers, X, obs, np.arange(40), 1.0) is None
 
@@ -155,6 +155,27 @@ def test_the_cluster_finds_the_same(wave, cluster, rng):
     np.testing.assert_allclose(other.predict(new)["mean"], one.predict(new)["mean"], rtol=1e-10)
 
 
+@pytest.mark.slow
+def test_processes_of_many_and_of_few_hidden_units_are_mixed(wave, cluster, rng):
+    """On the cluster as here; those of many units as without the others, after which batches are drawn anew."""
+    asked = replace(ASKED, options=ASKED.options | {"units": None})
+    one, other = GBCM.fit(wave[0], asked), GBCM.fit(wave[0], asked, runtime=cluster)
+    deep, new = one.info()["deep"], rng.uniform(-2, 2, (9, wave[1].shape[1]))
+    assert (deep["units"], deep["powers"]) == ([8, 8, 2, 2], [1.0, 0.5, 1.0, 0.5])
+    assert [process["units"] for process in one.info()["layers"]] == [8, 1, 8, 1, 2, 1, 2, 1]
+    np.testing.assert_allclose(other.predict(new)["mean"], one.predict(new)["mean"], rtol=1e-10)
+    alone = GBCM.fit(wave[0], replace(asked, options=asked.options | {"units": training.UNITS[0]}))
+    np.testing.assert_allclose(deep["energies"][:2], alone.info()["deep"]["energies"], rtol=1e-12)
+
+
+@pytest.mark.parametrize("how", [{"learn": False}, {"task": "classification"}, {"options": {"layers": 1}}])
+def test_one_number_of_hidden_units_without_learning_for_classes_and_for_one_layer(wave, make_data, how):
+    data = make_data("signs.zarr", X=wave[1], y=(wave[2] > 0).astype(int)) if "task" in how else wave[0]
+    options = ASKED.options | {"units": None} | how.get("options", {})
+    units = {layer["units"] for layer in GBCM.fit(data, replace(ASKED, **how | {"options": options})).info()["layers"]}
+    assert units == ({1} if "options" in how else {training.UNITS[0], 1})
+
+
 @pytest.fixture
 def grouped(monkeypatch):
     """Settings with which the rows of training are three groups."""
@@ -200,7 +221,7 @@ def test_slopes_of_groups_are_that_of_all_rows_in_the_mean(wave, grouped, monkey
     monkeypatch.setattr(adam.AdamRound, "__call__", noted)
     GBCM.fit(wave[0], grouped)
     ((task, by_group, (X, obs), together),) = tasks
-    layers = [adam.Layer.of_shape(*shape) for shape in task.shapes]
+    layers = [adam.Layer.of_shape(*shape) for shape in task.shapes[0]]
     layers = [one.moved(one.numbers() + 0.3 * rng.standard_normal(len(one.numbers()))) for one in layers]
     each = [task._slope(layers, *rows, np.arange(40), 0.5) for rows in by_group]
     starts = np.cumsum([0, *(group.rows for group in task.groups[:-1])])
