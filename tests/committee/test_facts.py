@@ -112,6 +112,7 @@ FULL = {
         "evaluations": 110,
         "density": -0.5,
         "powers": [1.0],
+        "units": [8],
         "energies": [-80.5],
         "densities": [-0.5],
         "sites": [{"sweeps": 4, "energy": None, "moved": 0.01, "skipped": 0.0, "density_tied": -0.75}],
