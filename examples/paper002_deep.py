@@ -5,10 +5,10 @@
 
 Mean log densities and root mean squared errors of test rows over splits into 90 and 10 %, with standard errors, beside
 the paper's: a process with 50 or 100 inducing inputs, and two layers with one, two or three hidden units and as many
-inducing inputs in each; and the defaults of `--expert dgp`. Not as there: one row of ten that is left out says which
-round of Adam was the best; the paper's energy and that of power 1/2 train layers each, which are mixed; the last layer
-is absorbed again by messages; where that predicts rows left out better, all methods model logarithms or powers of
-targets (yacht), and take logarithms of skewed inputs (concrete).
+inducing inputs in each; and the defaults of `--expert dgp`, which mix processes of eight and of two units. Not as
+there: one row of ten that is left out says which round of Adam was the best; the paper's energy and that of power 1/2
+train layers each, which are mixed; the last layer is absorbed again by messages; where that predicts rows left out
+better, all methods model logarithms or powers of targets (yacht), and take logarithms of skewed inputs (concrete).
 The paper's own runs look better than they can be on some sets (its SGLD has an RMSE of .10 on whole grades of wine), so
 compare its columns with each other. With `--quick` a split of boston, few centres and few steps. Sets that are not in
 FOLDER are skipped. `--full` keeps the figures of each split in results/paper002_deep.json and goes on from there, one
