@@ -27,7 +27,7 @@ from bcmdist.data.partition import Partition, Span
 from bcmdist.data.rows import read_all
 from bcmdist.errors import NotPositiveDefinite
 from bcmdist.methods.deep.layer import Layer
-from bcmdist.methods.deep.objective import DeepObjective, Reached, bounds, joined, slope, split
+from bcmdist.methods.deep.objective import Candidate, DeepObjective, Reached, bounds, joined, slope, split
 from bcmdist.methods.deep.row_sums import Shape
 from bcmdist.methods.deep.rows import log_densities
 from bcmdist.methods.deep.shared import Deep
@@ -225,19 +225,23 @@ class Climb:
 def climbed_jointly(
     starts: Sequence[Deep], objectives: Sequence[DeepObjective], held: Sequence[Partition], steps
 ) -> list[Reached]:
-    """Train each start by its objective at all rates; return its best state by `DeepObjective.evaluate`, or the
-    initial one."""
+    """Train each start by its objective at all rates, and return the best state of each.
+
+    That is the best by `DeepObjective.evaluate` of those after each round, and of the start. The start is evaluated
+    after the first round, as the tasks of a round, with which `--plan` measures training, come first.
+    """
     rates = RATES if held else RATES[:1]
-    from_each = [start for start in starts for _ in rates]
-    by_each = [objective for objective in objectives for _ in rates]
-    climb = Climb(from_each, by_each, rates * len(objectives), steps)
-    climbers = [Climber.at(start.layers) for start in from_each]
-    best = [objective.evaluate(start, held) for objective, start in zip(objectives, starts, strict=True)]
+    starts_by_rate = [start for start in starts for _ in rates]
+    objectives_by_rate = [objective for objective in objectives for _ in rates]
+    climb = Climb(starts_by_rate, objectives_by_rate, rates * len(objectives), steps)
+    climbers = [Climber.at(start.layers) for start in starts_by_rate]
+    best: list[Candidate] = []
     while climbers[0].steps < steps:
         climbers = climb.further(climbers)
+        best = best or [objective.evaluate(start, held) for objective, start in zip(objectives, starts, strict=True)]
         now = [
             objective.evaluate(replace(start, layers=tuple(split(one.numbers, start.layers))), held)
-            for objective, one, start in zip(by_each, climbers, from_each, strict=True)
+            for objective, one, start in zip(objectives_by_rate, climbers, starts_by_rate, strict=True)
         ]
         by_objective = [now[k : k + len(rates)] for k in range(0, len(now), len(rates))]
         best = [

@@ -14,8 +14,8 @@ class DeepOptions:
     layers: Annotated[int, "L", Bounds(1, 100)] = 2
     """layers of dgp; 1: values at query points (fitc), which are trained as layers are"""
     units: Annotated[int | None, "H", Bounds(1, 10**6)] = None
-    """hidden units of each layer of dgp except the last [default: 8; for measurements processes of 8
-    and of 2 are mixed]"""
+    """hidden units of each layer of dgp except the last [default: 8; where measurements are learned,
+    processes of 8 and of 2 are mixed]"""
     deep_sites: Literal["tied", "shared", "partition", "row"] = "tied"
     """approximation of the layers of dgp: one shared factor, optimised (tied, AEP); or, starting from there,
     expectation propagation with one factor for all training rows (shared, SEP), for each partition of these, or for

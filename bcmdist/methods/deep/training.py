@@ -136,13 +136,14 @@ def drawn_rows(H, count, rng) -> np.ndarray:
 
 KERNEL = "se"
 CENTRES = 50  # default number of centres of a layer
-# Default numbers of hidden units: for Gaussian targets processes with each number are mixed, else there is the first.
+# Default numbers of hidden units: for Gaussian targets processes with each number are mixed, otherwise only the first
+# is used.
 UNITS = (8, 2)
 # Largest number of rows in training by default, and rows per sampled block.
 ROWS, BLOCK = adam.GROUP, 2000
 LEFT_OUT = 10  # one in so many blocks is left out, to select the best round
-# Powers of the likelihood. Predictions mix one process per power, in equal shares: left-out rows are too few to select
-# one power.
+# Powers of the likelihood. Predictions mix one process per power and number of hidden units, in equal shares: left-out
+# rows are too few to select one.
 POWERS = (1.0, 0.5)
 # A process whose mean log density of left-out rows is lower by this is not mixed: its training has failed. Arbitrary.
 WORSE = 0.5
@@ -186,17 +187,18 @@ def begun(basis_inputs: BasisInputs) -> Deep | DeepMixture:
     """Initial layers: the first with centres among the inputs, in the metric of the learned kernel.
 
     There are fewer centres than requested where some are determined by the others (`select_points`). Where processes
-    with several numbers of hidden units may be trained, they are mixed in equal shares.
+    with several numbers of hidden units may be trained, they are mixed in equal shares; training goes on with the first
+    where the likelihood, which is not known here, is not Gaussian.
     """
     X = basis_inputs.sample
     centres = select_points(
         X, basis_inputs.count, kernel=basis_inputs.kernel, method=basis_inputs.method, seed=basis_inputs.seed
     )
-    several = basis_inputs.learned and basis_inputs.options.layers > 1
-    each = tuple(
-        _begun(basis_inputs, centres, units) for units in units_of(basis_inputs.options)[: None if several else 1]
-    )
-    return mixed(each, np.ones(len(each))) if len(each) > 1 else each[0]
+    counts = units_of(basis_inputs.options)
+    if not basis_inputs.learned or basis_inputs.options.layers == 1:
+        counts = counts[:1]
+    processes = tuple(_begun(basis_inputs, centres, units) for units in counts)
+    return mixed(processes, np.ones(len(processes))) if len(processes) > 1 else processes[0]
 
 
 def _begun(basis_inputs, centres, units) -> Deep:
@@ -211,7 +213,7 @@ def _begun(basis_inputs, centres, units) -> Deep:
 
 
 def units_of(options: DeepOptions) -> tuple[int, ...]:
-    """Numbers of hidden units of the processes that may be mixed."""
+    """The requested number of hidden units, or the default ones."""
     return (options.units,) if options.units else UNITS
 
 

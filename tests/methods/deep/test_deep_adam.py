@@ -8,6 +8,7 @@ from scipy.optimize import Bounds
 from threadpoolctl import threadpool_limits
 
 from bcmdist import GBCM, Settings
+from bcmdist.api.plan.plan import plan
 from bcmdist.learning.option_fields import texts_of
 from bcmdist.methods.deep import adam, training
 from bcmdist.methods.deep.adam import Climber, decay, drawn
@@ -157,7 +158,8 @@ def test_the_cluster_finds_the_same(wave, cluster, rng):
 
 @pytest.mark.slow
 def test_processes_of_many_and_of_few_hidden_units_are_mixed(wave, cluster, rng):
-    """On the cluster as here; those of many units as without the others, after which batches are drawn anew."""
+    """A cluster trains the same. Processes of 8 units are those of `units=8`: their numbers, from which batches are
+    drawn, come first."""
     asked = replace(ASKED, options=ASKED.options | {"units": None})
     one, other = GBCM.fit(wave[0], asked), GBCM.fit(wave[0], asked, runtime=cluster)
     deep, new = one.info()["deep"], rng.uniform(-2, 2, (9, wave[1].shape[1]))
@@ -168,12 +170,46 @@ def test_processes_of_many_and_of_few_hidden_units_are_mixed(wave, cluster, rng)
     np.testing.assert_allclose(deep["energies"][:2], alone.info()["deep"]["energies"], rtol=1e-12)
 
 
-@pytest.mark.parametrize("how", [{"learn": False}, {"task": "classification"}, {"options": {"layers": 1}}])
-def test_one_number_of_hidden_units_without_learning_for_classes_and_for_one_layer(wave, make_data, how):
-    data = make_data("signs.zarr", X=wave[1], y=(wave[2] > 0).astype(int)) if "task" in how else wave[0]
-    options = ASKED.options | {"units": None} | how.get("options", {})
-    units = {layer["units"] for layer in GBCM.fit(data, replace(ASKED, **how | {"options": options})).info()["layers"]}
-    assert units == ({1} if "options" in how else {training.UNITS[0], 1})
+def test_processes_without_learning_have_one_number_of_hidden_units(wave):
+    info = GBCM.fit(wave[0], replace(ASKED, learn=False, options=ASKED.options | {"units": None})).info()
+    assert [layer["units"] for layer in info["layers"]] == [8, 1]
+
+
+ONE_NUMBER = [
+    ("classes", {"task": "classification"}, [8, 8]),
+    ("counts", {"likelihood": "poisson"}, [8, 8]),
+    ("one layer", {"layers": 1}, [1, 1]),
+    ("no rows left out", {"rows": 8, "query": 6}, [8]),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("how", "units"), [case[1:] for case in ONE_NUMBER], ids=[case[0] for case in ONE_NUMBER])
+def test_one_number_of_hidden_units_is_trained(wave, make_data, how, units):
+    rows, asked = how.get("rows", 80), {name: value for name, value in how.items() if name != "rows"}
+    targets = wave[2] if "rows" in how or "layers" in how else (wave[2] > 3.0).astype(int)
+    data = make_data("some.zarr", X=wave[1][:rows], y=targets[:rows])
+    assert GBCM.fit(data, replace(ASKED, **{"units": None} | asked)).info()["deep"]["units"] == units
+
+
+@pytest.mark.slow
+def test_sweeps_follow_for_each_number_of_hidden_units(wave):
+    deep = GBCM.fit(wave[0], replace(ASKED, units=None, deep_sites="shared")).info()["deep"]
+    assert len(deep["sites"]) == len(deep["units"]) == 4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("units", "processes"), [(2, 4), (None, 8)])
+def test_a_plan_measures_a_round_of_all_processes(wave, monkeypatch, units, processes):
+    rounds, absorbed = [], adam.AdamRound.__call__
+
+    def noted(task, span, rows):
+        rounds.append(task.until)
+        return absorbed(task, span, rows)
+
+    monkeypatch.setattr(adam.AdamRound, "__call__", noted)
+    assert plan(wave[0], replace(ASKED, units=units)).to_json()["projected_seconds"]["train"] > 0
+    assert rounds == [15] * processes
 
 
 @pytest.fixture
@@ -240,22 +276,24 @@ def test_the_cluster_averages_the_same_groups(wave, grouped, cluster, rng):
 
 
 @pytest.mark.slow
-def test_what_was_cut_off_goes_on(wave, tmp_path, rng, monkeypatch):
+@pytest.mark.parametrize(("units", "processes"), [(2, 4), (None, 8)])
+def test_what_was_cut_off_goes_on(wave, tmp_path, rng, monkeypatch, units, processes):
+    asked = replace(ASKED, units=units)
     new, rounds = rng.uniform(-2, 2, (9, wave[1].shape[1])), []
     further = adam.AdamRound.__call__
 
     def cut(task, span, rows):
         rounds.append(task.until)
-        if len(rounds) == 7:  # the third process, in the second round
+        if len(rounds) == processes + 3:  # the third process, in the second round
             raise KeyboardInterrupt
         return further(task, span, rows)
 
     monkeypatch.setattr(adam.AdamRound, "__call__", cut)
     with pytest.raises(KeyboardInterrupt):
-        GBCM.fit(wave[0], ASKED, model=tmp_path / "model")
-    again = GBCM.fit(wave[0], ASKED, model=tmp_path / "model")
-    assert rounds == [15] * 4 + [30] * 3 + [30] * 4 + [40] * 4
-    whole = GBCM.fit(wave[0], ASKED)
+        GBCM.fit(wave[0], asked, model=tmp_path / "model")
+    again = GBCM.fit(wave[0], asked, model=tmp_path / "model")
+    assert rounds == [15] * processes + [30] * 3 + [30] * processes + [40] * processes
+    whole = GBCM.fit(wave[0], asked)
     np.testing.assert_allclose(again.predict(new)["mean"], whole.predict(new)["mean"], rtol=1e-10)
 
 
